@@ -21,7 +21,7 @@ use crate::gate::{Entered, Gate, Place};
 use crate::peer::{Identity, Peer};
 use crate::quiet::Quiet;
 use crate::share::Shares;
-use crate::stream::{Connection, PREFACE, Transport};
+use crate::stream::{Connection, Line, PREFACE, Transport};
 
 /// First and longest pause after an error of the listener, such as too many open files.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -45,7 +45,7 @@ pub struct Listen {
 /// closes the listener.
 pub type Incoming = ReceiverStream<io::Result<Connection>>;
 
-/// What became of connections.
+/// What became of connections, and of calls that were not admitted.
 #[derive(Debug, Default)]
 pub struct Counters {
     accepted: AtomicU64,
@@ -54,6 +54,8 @@ pub struct Counters {
     displaced: AtomicU64,
     failed: AtomicU64,
     accept_errors: AtomicU64,
+    pub(crate) unread: AtomicU64,
+    pub(crate) calls_refused: AtomicU64,
 }
 
 impl Counters {
@@ -66,6 +68,8 @@ impl Counters {
             (&names::CONNECTIONS_DISPLACED, &self.displaced),
             (&names::CONNECTIONS_HANDSHAKE_FAILED, &self.failed),
             (&names::CONNECTIONS_ACCEPT_ERRORS, &self.accept_errors),
+            (&names::CONNECTIONS_UNREAD, &self.unread),
+            (&names::CALLS_REFUSED, &self.calls_refused),
         ]
         .map(|(counter, value)| (counter.of(&[]), value.load(Ordering::Relaxed)))
         .into()
@@ -199,10 +203,12 @@ async fn attend(shared: Arc<Shared>, stream: TcpStream, address: SocketAddr, pla
             }
             let caller = identity.name_list().unwrap_or_else(|| address.ip().to_canonical().to_string());
             let share = shared.shares.of(caller);
-            let peer = Peer { address: address.ip(), identity: Arc::new(identity), share };
+            let (line, cut) = Line::new();
+            let peer =
+                Peer { address: address.ip(), identity: Arc::new(identity), share, line: Arc::new(line) };
             count(&shared.counters.accepted);
             // An error says that the server is ending.
-            let _ = shared.sender.send(Ok(Connection::new(transport, peer, place))).await;
+            let _ = shared.sender.send(Ok(Connection::new(transport, peer, cut, place))).await;
             return;
         }
         Ok(Err(Failed::Left)) => return,

@@ -1,30 +1,153 @@
 //! The layer in front of a service: who may call at all, and how many calls are worked on at a time.
+//!
+//! A call is admitted once its request is here, and holds its places until its work has ended and its answer
+//! has left. So neither calls without a body, nor calls that are cancelled, nor answers that nobody reads make
+//! a server do or hold more than its [`Limits`] say.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::{Request, Response};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tonic::Status;
 use tonic::body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::accept::Counters;
+use crate::call::{Answer, CALL, Held, Sending};
 use crate::peer::{Identity, Peer};
+use crate::request;
+use crate::share::{Places, Share};
+use crate::{LONGEST_ANSWER, Limits};
 
-/// A tower layer over all connections of a server. Calls beyond the limits wait; what a waiting
-/// call sends is bounded by HTTP/2's window.
-#[derive(Clone, Debug)]
-pub struct Admission {
-    calls: Arc<Semaphore>,
+/// How long the message of a call may take to come.
+const BODY: Duration = Duration::from_secs(10);
+/// Long answers of the standard services at a time.
+const STREAMS: usize = 256;
+
+/// What a method is, by what it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// One message, and an answer of [`LONGEST_ANSWER`] bytes at most.
+    Ordinary,
+    /// One message, and an answer of as many bytes as all calls of one caller may have: it takes the places of
+    /// all of them.
+    Large,
+    /// What must not wait for other methods, as renewals must not: it has places and threads of its own.
+    First,
+    /// A stream that the service itself bounds.
+    Tail,
+    /// A stream of which each caller has few.
+    Stream,
+}
+
+impl Method {
+    /// Of the standard services; `None` if it is not one of theirs.
+    fn standard(path: &str) -> Option<Self> {
+        match path {
+            "/grpc.health.v1.Health/Check" => Some(Self::First),
+            path if path.starts_with("/grpc.") => Some(Self::Stream),
+            _ => None,
+        }
+    }
+}
+
+/// A tower layer over all connections of a server. Calls beyond the limits wait.
+#[derive(Clone)]
+pub struct Admission(Arc<Inner>);
+
+struct Inner {
+    limits: Limits,
+    method: fn(&str) -> Method,
+    all: Share,
+    /// Threads for the work of calls that are not [`Method::First`].
+    threads: Arc<Semaphore>,
+    counters: Arc<Counters>,
 }
 
 impl Admission {
-    /// At most `calls` are worked on at a time.
-    pub fn new(calls: usize) -> Self {
-        Self { calls: Arc::new(Semaphore::new(calls)) }
+    /// As `limits` say. `method` tells what a path of the server's own service is.
+    pub fn new(limits: Limits, method: fn(&str) -> Method, counters: Arc<Counters>) -> Self {
+        let (all, threads) = (Share::of_all(&limits, STREAMS), Arc::new(Semaphore::new(limits.threads)));
+        Self(Arc::new(Inner { limits, method, all, threads, counters }))
+    }
+}
+
+impl Inner {
+    /// Takes in a request, and waits for its places.
+    async fn admit(
+        &self,
+        method: Method,
+        peer: Option<&Peer>,
+        request: Request<Body>,
+    ) -> Result<(Request<Body>, Held), Status> {
+        let of = |share: &'_ Share| {
+            if method == Method::First { share.first.clone() } else { share.ordinary.clone() }
+        };
+        let own = peer.map(|peer| of(&peer.share));
+        let all = of(&self.all);
+        let both = [own.as_ref(), Some(&all)];
+        let mut waiting = Vec::new();
+        for places in both.into_iter().flatten() {
+            waiting.push(places.waiting.clone().try_acquire_owned().map_err(|_| {
+                self.counters.calls_refused.fetch_add(1, Ordering::Relaxed);
+                Status::resource_exhausted("too many calls wait already; call again later")
+            })?);
+        }
+        let request = if matches!(method, Method::Tail | Method::Stream) {
+            request
+        } else {
+            let (parts, body) = request.into_parts();
+            let received = tokio::time::timeout(BODY, request::receive(body, both)).await;
+            let late =
+                |_| Status::deadline_exceeded(format!("its message did not come in {} s", BODY.as_secs()));
+            Request::from_parts(parts, Body::new(received.map_err(late)??))
+        };
+        let weight = self.weight(method);
+        let place = |places: Places| async move { places.calls.acquire_many_owned(weight).await.ok() };
+        // Semaphores are closed by nobody: an error cannot be, and would only lift the limit.
+        let own = match own {
+            Some(own) => place(own).await,
+            None => None,
+        };
+        let all = place(all).await;
+        let threads = (method != Method::First).then(|| self.threads.clone());
+        Ok((request, Held { _places: [own, all], threads }))
+    }
+
+    /// Of how many calls it takes the places.
+    fn weight(&self, method: Method) -> u32 {
+        if method == Method::Large { self.limits.calls_per_caller.min(self.limits.calls) as u32 } else { 1 }
+    }
+
+    /// Lets an answer go out, which holds the call's places until it has.
+    fn send(
+        &self,
+        method: Method,
+        peer: Option<Peer>,
+        held: Arc<Held>,
+        answer: Response<Body>,
+    ) -> Response<Body> {
+        if http_body::Body::is_end_stream(answer.body()) {
+            return answer;
+        }
+        let (sender, sent) = oneshot::channel();
+        let sending = Arc::new(Sending { _held: held, _sent: sender });
+        let left = self.weight(method) as usize * LONGEST_ANSWER;
+        if let Some(peer) = peer {
+            let (limit, counters) = (self.limits.call, self.counters.clone());
+            tokio::spawn(async move {
+                if tokio::time::timeout(limit, sent).await.is_err() && peer.line.cut() {
+                    counters.unread.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        answer.map(|body| Body::new(Answer { body, sending, left }))
     }
 }
 
@@ -32,15 +155,15 @@ impl<S> Layer<S> for Admission {
     type Service = Admitted<S>;
 
     fn layer(&self, inner: S) -> Admitted<S> {
-        Admitted { inner, calls: self.calls.clone() }
+        Admitted { inner, admission: self.clone() }
     }
 }
 
 /// A service behind [`Admission`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Admitted<S> {
     inner: S,
-    calls: Arc<Semaphore>,
+    admission: Admission,
 }
 
 impl<S> Service<Request<Body>> for Admitted<S>
@@ -61,21 +184,76 @@ where
         // The one that said it was ready is the one to be called.
         let next = self.inner.clone();
         let mut ready = std::mem::replace(&mut self.inner, next);
-        let calls = self.calls.clone();
+        let Admission(admission) = self.admission.clone();
         Box::pin(async move {
-            let peer = request.extensions().get::<Peer>();
-            if let Some(Identity::Nameless(why)) = peer.map(Peer::identity) {
+            let peer = request.extensions().get::<Peer>().cloned();
+            if let Some(Identity::Nameless(why)) = peer.as_ref().map(Peer::identity) {
                 return Ok(nameless(why).into_http());
             }
-            let own = peer.map(|peer| peer.share.calls.clone());
-            // Semaphores are closed by nobody: an error cannot be, and would only lift the limit.
-            let _own = match own {
-                Some(own) => own.acquire_owned().await.ok(),
-                None => None,
+            let path = request.uri().path();
+            let method = Method::standard(path).unwrap_or_else(|| (admission.method)(path));
+            let stream = match stream(&admission, method, peer.as_ref()) {
+                Ok(places) => places,
+                Err(refused) => return Ok(refused.into_http()),
             };
-            let _all = calls.acquire_owned().await.ok();
-            ready.call(request).await
+            let (request, held) = match admission.admit(method, peer.as_ref(), request).await {
+                Ok(admitted) => admitted,
+                Err(refused) => return Ok(refused.into_http()),
+            };
+            let held = Arc::new(held);
+            let answer = CALL.scope(held.clone(), ready.call(request)).await?;
+            Ok(match method {
+                Method::Tail => answer,
+                Method::Stream => answer.map(|body| Body::new(Long { body, _places: stream })),
+                Method::Ordinary | Method::Large | Method::First => {
+                    admission.send(method, peer, held, answer)
+                }
+            })
         })
+    }
+}
+
+/// The places of a stream.
+fn stream(
+    admission: &Inner,
+    method: Method,
+    peer: Option<&Peer>,
+) -> Result<Vec<OwnedSemaphorePermit>, Status> {
+    if method != Method::Stream {
+        return Ok(Vec::new());
+    }
+    let all = admission.all.streams.clone().try_acquire_owned().ok();
+    let own = peer.map(Peer::stream);
+    match (all, own) {
+        (Some(all), None) => Ok(vec![all]),
+        (Some(all), Some(Some(own))) => Ok(vec![all, own]),
+        _ => Err(Status::resource_exhausted("there are as many long answers as may be at a time")),
+    }
+}
+
+/// A long answer, which keeps its places until it ends.
+struct Long {
+    body: Body,
+    _places: Vec<OwnedSemaphorePermit>,
+}
+
+impl http_body::Body for Long {
+    type Data = bytes::Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<bytes::Bytes>, Status>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -83,4 +261,228 @@ fn nameless(why: &str) -> Status {
     Status::permission_denied(format!(
         "this client's certificate gives no DNS or URI name to know it by ({why}): issue it one with such a subject alternative name"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::net::SocketAddr;
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc;
+
+    use bytes::Bytes;
+    use http_body_util::Full;
+    use tokio::net::{TcpListener, TcpStream};
+    use tonic::server::NamedService;
+
+    use super::*;
+    use crate::{Listen, accept, blocking};
+
+    /// What the service has done.
+    #[derive(Default)]
+    struct Done {
+        begun: AtomicUsize,
+        answered: AtomicUsize,
+        /// Work waits for these.
+        release: Mutex<Option<mpsc::Receiver<()>>>,
+    }
+
+    /// Works until it is released (`/t.T/Work`), or answers with a MiB (`Big`) or with more than may be (`Long`).
+    #[derive(Clone)]
+    struct Test(Arc<Done>);
+
+    impl NamedService for Test {
+        const NAME: &'static str = "t.T";
+    }
+
+    impl Service<Request<Body>> for Test {
+        type Response = Response<Body>;
+        type Error = Infallible;
+        type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, request: Request<Body>) -> Self::Future {
+            let done = self.0.clone();
+            Box::pin(async move {
+                let bytes = match request.uri().path() {
+                    "/t.T/Work" => {
+                        let worked = done.clone();
+                        let work = move || {
+                            worked.begun.fetch_add(1, Ordering::SeqCst);
+                            if let Some(release) = &*worked.release.lock().unwrap() {
+                                let _ = release.recv();
+                            }
+                        };
+                        blocking(work).await.unwrap();
+                        1
+                    }
+                    "/t.T/Big" => 1 << 20,
+                    "/t.T/Long" => LONGEST_ANSWER + 1,
+                    _ => 1,
+                };
+                done.answered.fetch_add(1, Ordering::SeqCst);
+                Ok(Response::new(Body::new(Full::new(Bytes::from(vec![7; bytes])))))
+            })
+        }
+    }
+
+    fn method(path: &str) -> Method {
+        if path == "/t.T/First" { Method::First } else { Method::Ordinary }
+    }
+
+    async fn serving(limits: Limits, done: &Arc<Done>) -> (SocketAddr, Arc<Counters>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let counters = Arc::new(Counters::default());
+        let incoming = accept(listener, Listen { limits, tls: None }, counters.clone());
+        let server = crate::server(limits, method, counters.clone()).add_service(Test(done.clone()));
+        tokio::spawn(server.serve_with_incoming(incoming));
+        (address, counters)
+    }
+
+    /// A connection whose streams may be sent `window` bytes each.
+    async fn connect(at: SocketAddr, window: u32) -> h2::client::SendRequest<Bytes> {
+        let stream = TcpStream::connect(at).await.unwrap();
+        let mut client = h2::client::Builder::new();
+        let (sender, connection) = client.initial_window_size(window).handshake(stream).await.unwrap();
+        tokio::spawn(connection);
+        sender
+    }
+
+    /// Begins a call, and sends its message if it is to.
+    async fn begin(
+        client: &mut h2::client::SendRequest<Bytes>,
+        path: &str,
+        whole: bool,
+    ) -> (h2::client::ResponseFuture, h2::SendStream<Bytes>) {
+        std::future::poll_fn(|cx| client.poll_ready(cx)).await.unwrap();
+        let request = Request::post(format!("http://t{path}")).body(()).unwrap();
+        let (answer, mut body) = client.send_request(request, false).unwrap();
+        if whole {
+            body.send_data(Bytes::from_static(&[0; PREFIX]), true).unwrap();
+        }
+        (answer, body)
+    }
+    const PREFIX: usize = 5;
+
+    /// The bytes of the answer to a call.
+    async fn ask(client: &mut h2::client::SendRequest<Bytes>, path: &str) -> Result<usize, h2::Error> {
+        let mut body = begin(client, path, true).await.0.await?.into_body();
+        let mut bytes = 0;
+        while let Some(data) = body.data().await {
+            let data = data?;
+            bytes += data.len();
+            body.flow_control().release_capacity(data.len())?;
+        }
+        Ok(bytes)
+    }
+
+    async fn until(what: &str, is: impl Fn() -> bool) {
+        for _ in 0..3000 {
+            if is() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{what}: not in 30 s");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn work_of_cancelled_calls_is_dropped_or_holds_their_places() {
+        let (release, released) = mpsc::channel();
+        let done = Arc::new(Done { release: Mutex::new(Some(released)), ..Done::default() });
+        let limits = Limits { threads: 1, ..crate::testing::limits() };
+        let (at, _) = serving(limits, &done).await;
+        let mut client = connect(at, 1 << 16).await;
+        let mut calls = Vec::new();
+        for _ in 0..limits.calls_per_caller {
+            calls.push(begin(&mut client, "/t.T/Work", true).await);
+        }
+        until("work begins", || done.begun.load(Ordering::SeqCst) == 1).await;
+        for _ in 0..50 {
+            for (_, mut body) in calls.drain(..) {
+                body.send_reset(h2::Reason::CANCEL);
+            }
+            for _ in 0..limits.calls_per_caller {
+                calls.push(begin(&mut client, "/t.T/Work", true).await);
+            }
+            // What must not wait does not.
+            assert_eq!(ask(&mut client, "/t.T/First").await.unwrap(), 1);
+        }
+        assert_eq!(done.begun.load(Ordering::SeqCst), 1, "of 400, one has a thread");
+        for (_, mut body) in calls.drain(..) {
+            body.send_reset(h2::Reason::CANCEL);
+        }
+        drop(release);
+        assert_eq!(ask(&mut client, "/t.T/Work").await.unwrap(), 1);
+        assert!(done.begun.load(Ordering::SeqCst) <= 2 + limits.calls_per_caller);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn answers_that_nobody_reads_hold_their_places_and_end_with_their_connection() {
+        let done = Arc::<Done>::default();
+        let limits = Limits { call: Duration::from_secs(2), ..crate::testing::limits() };
+        let (at, counters) = serving(limits, &done).await;
+        let mut reads = connect(at, 1 << 16).await;
+        assert_eq!(ask(&mut reads, "/t.T/Big").await.unwrap(), 1 << 20);
+        assert!(ask(&mut reads, "/t.T/Long").await.is_err());
+        let before = done.answered.load(Ordering::SeqCst);
+        let mut client = connect(at, 0).await;
+        let mut unread = Vec::new();
+        for _ in 0..3 * limits.calls_per_caller {
+            unread.push(begin(&mut client, "/t.T/Big", true).await);
+        }
+        until("answers are there", || {
+            done.answered.load(Ordering::SeqCst) == before + limits.calls_per_caller
+        })
+        .await;
+        assert_eq!(ask(&mut reads, "/t.T/First").await.unwrap(), 1);
+        assert_eq!(done.answered.load(Ordering::SeqCst), before + limits.calls_per_caller + 1);
+        until("the connection is closed", || counters.unread.load(Ordering::Relaxed) == 1).await;
+        assert!(begin_fails(&mut client).await);
+        // Its places are free.
+        assert_eq!(ask(&mut reads, "/t.T/Big").await.unwrap(), 1 << 20);
+    }
+
+    async fn begin_fails(client: &mut h2::client::SendRequest<Bytes>) -> bool {
+        tokio::time::timeout(Duration::from_secs(30), async {
+            while std::future::poll_fn(|cx| client.poll_ready(cx)).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await
+        .is_ok()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn calls_without_a_message_hold_no_places() {
+        let done = Arc::<Done>::default();
+        let (at, counters) = serving(crate::testing::limits(), &done).await;
+        let mut client = connect(at, 1 << 16).await;
+        let mut empty = Vec::new();
+        for n in 0..15 {
+            let (answer, mut body) = begin(&mut client, "/t.T/Work", false).await;
+            if n % 2 == 0 {
+                // The beginning of a message of 100 bytes.
+                body.send_data(Bytes::from_static(&[0, 0, 0, 0, 100, 1, 2]), false).unwrap();
+            }
+            empty.push((answer, body));
+        }
+        assert_eq!(ask(&mut client, "/t.T/Work").await.unwrap(), 1);
+        assert_eq!(done.begun.load(Ordering::SeqCst), 1);
+        // There may be so many and no more.
+        let mut others = Vec::new();
+        for _ in 0..10 {
+            let mut client = connect(at, 1 << 16).await;
+            for _ in 0..15 {
+                others.push(begin(&mut client, "/t.T/Work", false).await);
+            }
+        }
+        until("some are refused", || counters.calls_refused.load(Ordering::Relaxed) >= 15).await;
+        assert_eq!(ask(&mut client, "/t.T/First").await.unwrap(), 1);
+    }
 }

@@ -1,8 +1,9 @@
 //! Both ends of gRPC connections, as the daemons and clients of DTA share them.
 //!
 //! A server takes its connections from [`accept`]: there, before tonic gets one, TLS is done,
-//! silent clients are cut off and the numbers of [`Limits`] are kept. [`Admission`] bounds the
-//! calls that are in flight on them. [`Peer`] says who is at the other end.
+//! silent clients are cut off and the numbers of [`Limits`] are kept. [`server`] serves them:
+//! [`Admission`] bounds the calls on them, with their work ([`blocking`]) and answers. [`Peer`] says
+//! who is at the other end.
 //!
 //! A client connects through [`dial`], which limits the time that connecting may take, and tells
 //! with [`reason`] why it failed.
@@ -13,12 +14,15 @@
 
 mod accept;
 mod admit;
+mod call;
 pub mod dial;
 mod files;
 mod gate;
 mod peer;
 mod quiet;
 mod reason;
+mod request;
+mod server;
 mod share;
 pub mod standard;
 mod stream;
@@ -28,10 +32,12 @@ pub mod tls;
 mod unix;
 
 pub use accept::{Counters, Incoming, Listen, accept, accept_until};
-pub use admit::Admission;
+pub use admit::{Admission, Method};
+pub use call::blocking;
 pub use files::{file_limit, raise_file_limit};
 pub use peer::{Identity, Name, Peer};
 pub use reason::{is_farewell, known, reason, status_reason};
+pub use server::server;
 pub use stream::Connection;
 pub use unix::{UnixPath, listen_unix};
 
@@ -39,6 +45,9 @@ use std::time::Duration;
 
 /// The longest message that a server of DTA takes, in bytes.
 pub const MAX_MESSAGE: usize = 4 << 20;
+
+/// The longest answer of an ordinary call, in bytes.
+pub const LONGEST_ANSWER: usize = 8 << 20;
 
 /// How much of a server its clients may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,9 +58,14 @@ pub struct Limits {
     pub connections_per_address: usize,
     /// How long a new connection may take for TLS and the first bytes of HTTP/2.
     pub handshake: Duration,
-    /// Calls that are worked on at a time; others wait.
+    /// How long a call may take with the time for which it waited, and how long its answer may then take to
+    /// be read.
+    pub call: Duration,
+    /// Calls that are worked on, or whose answers are not read yet, at a time; others wait.
     pub calls: usize,
-    /// Calls of one caller that are worked on at a time. A caller is a certificate's identity or,
+    /// Threads that work on them.
+    pub threads: usize,
+    /// Calls of one caller that are worked on, or whose answers are not read yet, at a time. A caller is a certificate's identity or,
     /// without TLS, an address.
     pub calls_per_caller: usize,
     /// Long answers (streams) of one caller at a time.
@@ -64,13 +78,12 @@ impl Limits {
         connections: 64,
         connections_per_address: 64,
         handshake: Duration::from_secs(10),
+        call: Duration::from_secs(30),
         calls: 16,
+        threads: 4,
         calls_per_caller: 16,
-        streams_per_caller: 1,
+        streams_per_caller: 16,
     };
-
-    /// Longest time of a call at such a server, with the time for which it waited.
-    pub const FEW_CALL: Duration = Duration::from_secs(30);
 
     /// Connections that a limit of open files allows, of those that are wanted: `reserved` files
     /// are for other things.

@@ -10,6 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use webpki::EndEntityCert;
 
 use crate::share::Share;
+use crate::stream::Line;
 
 /// The other end of a connection; an extension of each request on it.
 #[derive(Clone, Debug)]
@@ -17,6 +18,7 @@ pub struct Peer {
     pub(crate) address: IpAddr,
     pub(crate) identity: Arc<Identity>,
     pub(crate) share: Arc<Share>,
+    pub(crate) line: Arc<Line>,
 }
 
 impl Peer {

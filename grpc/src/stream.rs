@@ -2,10 +2,12 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
@@ -15,12 +17,33 @@ use crate::peer::Peer;
 /// The bytes with which every client of HTTP/2 begins (RFC 9113 section 3.4).
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// By what a connection can be closed from outside.
+#[derive(Debug)]
+pub(crate) struct Line(Mutex<Option<oneshot::Sender<()>>>);
+
+impl Line {
+    /// It, and its end at the connection.
+    pub(crate) fn new() -> (Self, oneshot::Receiver<()>) {
+        let (sender, cut) = oneshot::channel();
+        (Self(Mutex::new(Some(sender))), cut)
+    }
+
+    /// Closes the connection; whether it was open.
+    pub(crate) fn cut(&self) -> bool {
+        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        sender.is_some_and(|sender| sender.send(()).is_ok())
+    }
+}
+
 /// A connection that a client has shown to be one of HTTP/2.
 pub struct Connection {
     transport: Transport,
     /// How much of the preface, which was read to see it, has been given to the reader.
     given: usize,
     peer: Peer,
+    /// Ready when it is to be closed.
+    cut: oneshot::Receiver<()>,
+    is_cut: bool,
     _place: Place,
 }
 
@@ -31,8 +54,17 @@ pub(crate) enum Transport {
 
 impl Connection {
     /// `transport` has been read up to the end of the preface.
-    pub(crate) fn new(transport: Transport, peer: Peer, place: Place) -> Self {
-        Self { transport, given: 0, peer, _place: place }
+    pub(crate) fn new(transport: Transport, peer: Peer, cut: oneshot::Receiver<()>, place: Place) -> Self {
+        Self { transport, given: 0, peer, cut, is_cut: false, _place: place }
+    }
+
+    /// An error from when it is to be closed on. Its [`Line`] lives as long as it, in its peer.
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if !self.is_cut && Pin::new(&mut self.cut).poll(cx).is_pending() {
+            return Ok(());
+        }
+        self.is_cut = true;
+        Err(io::Error::new(io::ErrorKind::TimedOut, "an answer was not read in time"))
     }
 }
 
@@ -62,6 +94,7 @@ impl AsyncRead for Transport {
 impl AsyncRead for Connection {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        this.check(cx)?;
         let rest = &PREFACE[this.given..];
         if !rest.is_empty() {
             let n = rest.len().min(buf.remaining());
@@ -75,7 +108,9 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        of_transport!(&mut self.get_mut().transport, poll_write(cx, buf))
+        let this = self.get_mut();
+        this.check(cx)?;
+        of_transport!(&mut this.transport, poll_write(cx, buf))
     }
 
     fn poll_write_vectored(
@@ -83,7 +118,9 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        of_transport!(&mut self.get_mut().transport, poll_write_vectored(cx, bufs))
+        let this = self.get_mut();
+        this.check(cx)?;
+        of_transport!(&mut this.transport, poll_write_vectored(cx, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -94,10 +131,14 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        of_transport!(&mut self.get_mut().transport, poll_flush(cx))
+        let this = self.get_mut();
+        this.check(cx)?;
+        of_transport!(&mut this.transport, poll_flush(cx))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        of_transport!(&mut self.get_mut().transport, poll_shutdown(cx))
+        let this = self.get_mut();
+        this.check(cx)?;
+        of_transport!(&mut this.transport, poll_shutdown(cx))
     }
 }

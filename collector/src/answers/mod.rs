@@ -84,7 +84,7 @@ impl Memory {
         work: impl FnOnce(&Self) -> Result<T, AskError> + Send + 'static,
     ) -> Result<T, ClientError> {
         let memory = self.clone();
-        let done = tokio::task::spawn_blocking(move || work(&memory)).await;
+        let done = dta_grpc::blocking(move || work(&memory)).await;
         Ok(done.map_err(|e| AskError::Ended(e.to_string()))??)
     }
 }

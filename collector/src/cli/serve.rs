@@ -15,8 +15,9 @@ use crate::server::Server;
 
 /// Threads that take calls; the software NIC has its own.
 const WORKERS: usize = 2;
-/// Threads that read memory for them, at most: more calls at a time wait for one.
-const BLOCKING: usize = 16;
+/// Threads that wait for memory and files, at most. Calls that read memory have eight of them, calls of sessions
+/// as many, so that some are left for what looks after stores, sessions and exports.
+const BLOCKING: usize = 32;
 
 #[derive(clap::Args)]
 #[command(after_help = "\

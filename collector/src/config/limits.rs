@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 
+/// Threads that read memory for calls. Sessions have others.
+const THREADS: usize = 8;
+
 /// Table `[limits]`. A caller is a client certificate's identity (its DNS and URI names) or,
 /// without TLS, an address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,11 +20,11 @@ pub struct Limits {
     pub connections_per_address: usize,
     /// Seconds that a new connection may take for TLS and the first bytes of HTTP/2.
     pub handshake_seconds: u32,
-    /// Calls that are worked on at a time; others wait.
+    /// Calls that are worked on, or whose answers are not read yet, at a time; others wait.
     pub calls: usize,
-    /// Calls of one caller that are worked on at a time.
+    /// The same of one caller.
     pub calls_per_caller: usize,
-    /// Seconds that a call may take, with the time for which it waited.
+    /// Seconds that a call may take, with the time for which it waited; and then those in which its answer is to be read.
     pub call_seconds: u32,
     /// Lists that are followed (`tail`) at a time.
     pub tails: usize,
@@ -72,7 +75,9 @@ impl Limits {
             connections: self.connections,
             connections_per_address: self.connections_per_address,
             handshake: Duration::from_secs(self.handshake_seconds.into()),
+            call: Duration::from_secs(self.call_seconds.into()),
             calls: self.calls,
+            threads: THREADS,
             calls_per_caller: self.calls_per_caller,
             streams_per_caller: self.tails_per_caller,
         }

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use dta_client::Ask;
 use dta_export::names::Names;
 use dta_export::run::{Exporters, Run};
+use dta_grpc::Listen;
 use dta_grpc::standard::{self, Health};
 use dta_grpc::tls::ServerTls;
-use dta_grpc::{Admission, Listen};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -41,10 +41,6 @@ use metrics::Metrics;
 /// How often sessions are looked after.
 const TICK: Duration = Duration::from_secs(1);
 
-/// A connection that says nothing for this long is asked whether it lives, and given up after [`ALIVE`].
-const ASK: Duration = Duration::from_secs(30);
-const ALIVE: Duration = Duration::from_secs(20);
-
 /// Open files that are for other things than connections: the NIC's sockets, region files while
 /// they are opened, state files.
 const FILES: u64 = 64;
@@ -52,8 +48,12 @@ const FILES: u64 = 64;
 /// The gRPC service of collectors, by its full name.
 const SERVICE: &str = "dta.v1.Collector";
 
-/// How long calls under way may take to end at shutdown.
+/// How long exporters, then calls under way, then the tasks, and writing what is kept may take at shutdown: less than
+/// 10 seconds together.
+const EXPORTS: Duration = Duration::from_secs(3);
 const GRACE: Duration = Duration::from_secs(3);
+const TASKS: Duration = Duration::from_secs(1);
+const WRITE: Duration = Duration::from_secs(2);
 
 /// The gRPC server of one configuration.
 struct Grpc {
@@ -285,7 +285,9 @@ impl Server {
         drop(self.metrics);
         // They follow lists, which end with the service.
         if let Some(exporters) = self.exporters {
-            exporters.stop().await;
+            if tokio::time::timeout(EXPORTS, exporters.stop()).await.is_err() {
+                tracing::warn!("exporters did not end in time: what they had read is read again");
+            }
         }
         self.stop.send_replace(true);
         let Grpc { task: mut grpc, certificate, .. } = self.grpc;
@@ -295,16 +297,23 @@ impl Server {
             grpc.abort();
         }
         self.former.iter().for_each(JoinHandle::abort);
+        let by = tokio::time::Instant::now() + TASKS;
         for task in self.tasks.into_iter().chain(certificate) {
-            if let Err(error) = task.await {
-                tracing::warn!(%error, "a task ended early");
+            match tokio::time::timeout_at(by, task).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "a task ended early"),
+                Err(_) => tracing::warn!("a task did not end in time, and is left"),
             }
         }
         let sessions = self.sessions;
-        tokio::task::spawn_blocking(move || sessions.tick(Instant::now()))
-            .await
-            .map_err(|e| ServerError::Ended(e.to_string()))??;
-        Ok(())
+        let last = tokio::task::spawn_blocking(move || sessions.tick(Instant::now()));
+        match tokio::time::timeout(WRITE, last).await {
+            Ok(ended) => Ok(ended.map_err(|e| ServerError::Ended(e.to_string()))??),
+            Err(_) => Err(ServerError::Ended(format!(
+                "the last counters of translators could not be written in {} s",
+                WRITE.as_secs()
+            ))),
+        }
     }
 }
 
@@ -337,14 +346,8 @@ fn serve(
     });
     let limits = limits(config);
     let listen = Listen { limits, tls: tls.map(|tls| tls.config) };
-    let incoming = dta_grpc::accept_until(listener, listen, connections, until(halted));
-    let streams = u32::try_from(limits.streams_per_caller + limits.calls_per_caller).unwrap_or(u32::MAX);
-    let serve = tonic::transport::Server::builder()
-        .http2_keepalive_interval(Some(ASK))
-        .http2_keepalive_timeout(Some(ALIVE))
-        .max_concurrent_streams(Some(streams))
-        .timeout(Duration::from_secs(config.limits.call_seconds.into()))
-        .layer(Admission::new(limits.calls))
+    let incoming = dta_grpc::accept_until(listener, listen, connections.clone(), until(halted));
+    let serve = dta_grpc::server(limits, crate::service::method, connections)
         .add_service(service.clone().into_server())
         .add_service(health.service())
         .add_service(reflection)

@@ -35,7 +35,7 @@ use crate::store::Stores;
 use caller::Rules;
 use dta_client::{Ask, ClientError};
 use dta_export::counters::OfSinks;
-use dta_grpc::Name;
+use dta_grpc::{Method, Name};
 
 /// Everything that calls are answered from.
 #[derive(Clone)]
@@ -110,8 +110,19 @@ impl Service {
         work: impl FnOnce(&Self) -> Result<T, Status> + Send + 'static,
     ) -> Result<T, Status> {
         let service = self.clone();
-        let done = tokio::task::spawn_blocking(move || work(&service)).await;
+        let done = dta_grpc::blocking(move || work(&service)).await;
         done.map_err(|e| Status::internal(format!("the call ended early: {e}")))?
+    }
+}
+
+/// What a method of the service takes.
+pub(crate) fn method(path: &str) -> Method {
+    match path.strip_prefix("/dta.v1.Collector/") {
+        Some("OpenSession" | "RenewSession" | "EndSession") => Method::First,
+        // Counters of all nodes may be many.
+        Some("Statistics") => Method::Large,
+        Some("Tail") => Method::Tail,
+        _ => Method::Ordinary,
     }
 }
 

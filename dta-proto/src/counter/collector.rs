@@ -69,6 +69,10 @@ table! {
             "cut off because TLS failed, or because they spoke something else";
         CONNECTIONS_ACCEPT_ERRORS: "connections.accept_errors", Times, Beside,
             "errors of the listener, such as too many open files";
+        CONNECTIONS_UNREAD: "connections.unread", Connections, Beside,
+            "cut off because an answer on them was not read within `call_seconds`";
+        CALLS_REFUSED: "calls.refused", Times, Beside,
+            "calls refused at once, because as many of their caller (128), or of all (4,096), waited already";
     }
 }
 

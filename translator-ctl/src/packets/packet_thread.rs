@@ -70,6 +70,36 @@ pub enum Command {
     Stop(oneshot::Sender<Box<Snapshot>>),
 }
 
+impl Command {
+    /// Whether it changes nothing and nobody waits for its answer any more, as after a call that was cancelled.
+    fn is_unwanted(&self) -> bool {
+        match self {
+            Command::Check(_, reply) => reply.is_closed(),
+            Command::HasRing(_, reply) => reply.is_closed(),
+            Command::Flush(reply) => reply.is_closed(),
+            Command::Program(reply) => reply.is_closed(),
+            Command::Snapshot(reply) => reply.is_closed(),
+            Command::Apply(..)
+            | Command::Reception(..)
+            | Command::Reporters(..)
+            | Command::Ring(..)
+            | Command::Drops(_)
+            | Command::Quiesce(_)
+            | Command::Stop(_) => false,
+        }
+    }
+}
+
+/// The next command whose answer somebody waits for. Each turn obeys one.
+fn next(commands: &Receiver<Command>) -> Result<Command, TryRecvError> {
+    loop {
+        match commands.try_recv() {
+            Ok(command) if command.is_unwanted() => {}
+            next => return next,
+        }
+    }
+}
+
 /// Reports dropped for one reason.
 #[derive(Clone, Copy, Debug)]
 pub struct Dropped {
@@ -241,7 +271,7 @@ impl PacketThread {
             turns += 1;
             // Nobody else writes it, and nothing else is read by way of it.
             self.turns.store(turns, Ordering::Relaxed);
-            match self.commands.try_recv() {
+            match next(&self.commands) {
                 Ok(Command::Stop(reply)) => {
                     self.stop(&now, &mut input, &mut out, &mut carried)?;
                     let _ = reply.send(Box::new(self.snapshot()));
@@ -615,5 +645,25 @@ fn record_fate(
                 *result = recorded;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_waits_for_any_more_is_left_undone() {
+        let (sender, commands) = std::sync::mpsc::channel();
+        for _ in 0..1000 {
+            sender.send(Command::Flush(oneshot::channel().0)).unwrap();
+            sender.send(Command::Snapshot(oneshot::channel().0)).unwrap();
+        }
+        sender.send(Command::Stop(oneshot::channel().0)).unwrap();
+        assert!(matches!(next(&commands), Ok(Command::Stop(_))));
+        let (reply, _waits) = oneshot::channel();
+        sender.send(Command::Flush(reply)).unwrap();
+        assert!(matches!(next(&commands), Ok(Command::Flush(_))));
+        assert!(matches!(next(&commands), Err(TryRecvError::Empty)));
     }
 }

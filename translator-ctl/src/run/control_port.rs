@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use dta_grpc::standard::{self, Health};
-use dta_grpc::{Admission, Counters, Limits, Listen, MAX_MESSAGE, UnixPath};
+use dta_grpc::{Counters, Limits, Listen, MAX_MESSAGE, Method, UnixPath};
 use dta_proto::control::translator_server::TranslatorServer;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
@@ -52,16 +52,15 @@ impl Port {
         health: &Health,
         stopped: impl Future<Output = ()> + Send + 'static,
     ) -> Result<JoinHandle<Result<(), tonic::transport::Error>>, String> {
-        let server = tonic::transport::Server::builder()
-            .timeout(Limits::FEW_CALL)
-            .layer(Admission::new(Limits::FEW.calls))
+        let counters = Arc::new(Counters::default());
+        let server = dta_grpc::server(Limits::FEW, |_| Method::Ordinary, counters.clone())
             .add_service(TranslatorServer::new(service).max_decoding_message_size(MAX_MESSAGE))
             .add_service(health.service())
             .add_service(standard::reflection(dta_proto::control::DESCRIPTORS)?);
         Ok(match self.listener {
             Listener::Tcp(listener) => {
                 let listen = Listen { limits: Limits::FEW, tls: None };
-                let incoming = dta_grpc::accept(listener, listen, Arc::new(Counters::default()));
+                let incoming = dta_grpc::accept(listener, listen, counters);
                 tokio::spawn(server.serve_with_incoming_shutdown(incoming, stopped))
             }
             Listener::Unix(listener, file) => tokio::spawn(async move {

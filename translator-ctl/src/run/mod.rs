@@ -71,11 +71,14 @@ impl Options {
 /// # Errors
 /// An address in use, a collector that refuses, or a link that stops working.
 pub fn run(config: &Translator, options: &Options, read: &Read<'_>) -> anyhow::Result<()> {
-    tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("cannot start the runtime")?
-        .block_on(serve(config, options, read))
+        .context("cannot start the runtime")?;
+    let result = runtime.block_on(serve(config, options, read));
+    // What still works for somebody who asked is not waited for.
+    runtime.shutdown_background();
+    result
 }
 
 async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyhow::Result<()> {

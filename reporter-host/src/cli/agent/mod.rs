@@ -243,6 +243,9 @@ impl Running<'_> {
             self.traced.turn()?;
             while let Ok(command) = commands.try_recv() {
                 match command {
+                    // A call that was cancelled before its turn.
+                    Command::Status(answer) if answer.is_closed() => {}
+                    Command::Set(_, answer) if answer.is_closed() => {}
                     Command::Status(answer) => {
                         // Who asked may have gone.
                         let _ = answer.send(self.traced.status()?);

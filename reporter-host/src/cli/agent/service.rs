@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result, anyhow};
 use dta_grpc::standard::{self, Health};
 use dta_grpc::tls::{ServerFiles, Validity};
-use dta_grpc::{Admission, Counters, Limits, Listen, MAX_MESSAGE};
+use dta_grpc::{Counters, Limits, Listen, MAX_MESSAGE, Method};
 use dta_proto::control::agent_server::{Agent, AgentServer};
 use dta_proto::control::{AgentStatus, AgentStatusRequest, SetTraceRequest, TraceWanted};
 use tokio::net::TcpListener;
@@ -128,12 +128,11 @@ impl Server {
         };
         let listen = Listen { limits: Limits::FEW, tls: tls.map(|tls| tls.config) };
         let counters = Arc::new(Counters::default());
-        let incoming = dta_grpc::accept_until(self.listener.clone(), listen, counters, until(halted.clone()));
+        let incoming =
+            dta_grpc::accept_until(self.listener.clone(), listen, counters.clone(), until(halted.clone()));
         let service = Service { commands: self.commands.clone() };
         tokio::spawn(
-            tonic::transport::Server::builder()
-                .timeout(Limits::FEW_CALL)
-                .layer(Admission::new(Limits::FEW.calls))
+            dta_grpc::server(Limits::FEW, |_| Method::Ordinary, counters)
                 .add_service(AgentServer::new(service).max_decoding_message_size(MAX_MESSAGE))
                 .add_service(self.health.service())
                 .add_service(reflection)

@@ -1,0 +1,103 @@
+//! What a call holds of a server: its places among the calls, from its admission until its work has ended and
+//! its answer has left.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::JoinError;
+use tonic::Status;
+use tonic::body::Body;
+
+tokio::task_local! {
+    /// The call that the running task answers.
+    pub(crate) static CALL: Arc<Held>;
+}
+
+/// The places of a call; free again when the last of those is dropped that hold it.
+pub(crate) struct Held {
+    pub(crate) _places: [Option<OwnedSemaphorePermit>; 2],
+    /// Threads that calls of its kind share; `None` if it waits for no other.
+    pub(crate) threads: Option<Arc<Semaphore>>,
+}
+
+/// Runs `work` on a thread that may wait for memory, files or devices. Within a call, work that has not begun
+/// when the call is cancelled is dropped; what has begun keeps the call's places until it ends. So nobody can
+/// have more work under way than calls.
+///
+/// # Errors
+/// The work panicked.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
+    let held = CALL.try_with(Arc::clone).ok();
+    let thread = match held.as_ref().and_then(|held| held.threads.clone()) {
+        // Closed by nobody.
+        Some(threads) => threads.acquire_owned().await.ok(),
+        None => None,
+    };
+    let all = move || {
+        let done = work();
+        drop((thread, held));
+        done
+    };
+    tokio::task::spawn_blocking(all).await
+}
+
+/// An answer on its way: dropped with its last byte.
+pub(crate) struct Sending {
+    pub(crate) _held: Arc<Held>,
+    /// Its other end hears of the drop.
+    pub(crate) _sent: oneshot::Sender<()>,
+}
+
+/// The body of an answer, whose bytes hold the call's places until they are written to the connection.
+pub(crate) struct Answer {
+    pub(crate) body: Body,
+    pub(crate) sending: Arc<Sending>,
+    /// How many bytes it may have yet.
+    pub(crate) left: usize,
+}
+
+/// Bytes of an answer.
+struct Part {
+    bytes: Bytes,
+    _sending: Arc<Sending>,
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = self.get_mut();
+        let frame = match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
+            Some(Ok(frame)) => frame,
+            other => return Poll::Ready(other),
+        };
+        Poll::Ready(Some(match frame.data_ref().map(Bytes::len) {
+            Some(len) if len > this.left => Err(Status::resource_exhausted("the answer is too long")),
+            Some(len) => {
+                this.left -= len;
+                let sending = this.sending.clone();
+                Ok(frame.map_data(|bytes| Bytes::from_owner(Part { bytes, _sending: sending })))
+            }
+            None => Ok(frame),
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,34 @@
+//! The gRPC server that all daemons serve with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tonic::transport::Server;
+use tower_layer::{Identity, Stack};
+
+use crate::admit::{Admission, Method};
+use crate::{Counters, Limits};
+
+/// A connection that says nothing for this long is asked whether it lives, and given up after [`ALIVE`].
+const ASK: Duration = Duration::from_secs(30);
+const ALIVE: Duration = Duration::from_secs(20);
+/// Bytes that a connection may have sent and that nobody has taken in yet, in all its calls.
+const WINDOW: u32 = 64 << 10;
+
+/// A server to add services to, for connections of [`accept`](crate::accept). `method` tells what a path of the
+/// daemon's own service is.
+pub fn server(
+    limits: Limits,
+    method: fn(&str) -> Method,
+    counters: Arc<Counters>,
+) -> Server<Stack<Admission, Identity>> {
+    let streams = u32::try_from(limits.streams_per_caller + limits.calls_per_caller).unwrap_or(u32::MAX);
+    Server::builder()
+        .http2_keepalive_interval(Some(ASK))
+        .http2_keepalive_timeout(Some(ALIVE))
+        .initial_connection_window_size(Some(WINDOW))
+        .initial_stream_window_size(Some(WINDOW))
+        .max_concurrent_streams(Some(streams))
+        .timeout(limits.call)
+        .layer(Admission::new(limits, method, counters))
+}
