@@ -86,6 +86,9 @@ pub enum At {
     Program(String),
 }
 
+/// Bytes of a place at most: a path has no more.
+const LONGEST: usize = 4096;
+
 /// What is no place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -100,7 +103,10 @@ pub struct ParseError {
 impl At {
     /// Reads one place or, of `iface:DEVICE`, two.
     pub fn parse(text: &str) -> Result<Vec<Self>, ParseError> {
-        let fail = |what: String| ParseError { text: text.to_owned(), what };
+        let fail = |what: String| ParseError { text: text.chars().take(64).collect(), what };
+        if text.len() > LONGEST {
+            return Err(fail(format!("it is longer than {LONGEST} bytes")));
+        }
         let (namespace, rest) = match text.strip_prefix("netns:") {
             None => (None, text),
             Some(rest) => {
@@ -112,6 +118,13 @@ impl At {
         };
         if namespace.as_deref() == Some("") {
             return Err(fail("the namespace has no name".into()));
+        }
+        if let Some(name) = &namespace
+            && (name.split('/').any(|part| part == "..") || (name.contains('/') && !name.starts_with('/')))
+        {
+            return Err(fail(
+                "a namespace is a name of `ip netns`, or a path from / on with no `..` in it".into(),
+            ));
         }
         let (kind, name) = rest.split_once(':').ok_or_else(|| fail("there is no colon".into()))?;
         let bad = |c: char| c.is_whitespace() || c == '\0';
@@ -260,6 +273,10 @@ mod tests {
             ("tp:nothing", "no program is for this tracepoint, but for net_dev_queue"),
             ("netns:a/tp:kfree_skb", "stands no iface"),
             ("netns:/iface:e0", "has no name"),
+            ("netns:../a/iface:e0", "no `..`"),
+            ("netns:/run/netns/../a/iface:e0", "no `..`"),
+            ("netns:..//xdp:e0", "no `..`"),
+            ("netns:a/b/iface:e0", "a name of `ip netns`"),
             ("usb:1", "\"usb\" is not known"),
             ("uprobe:sendto", "from / on"),
             ("uprobe:libc:sendto", "from / on"),

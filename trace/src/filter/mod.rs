@@ -36,9 +36,15 @@ pub enum FilterError {
         /// Why, or what to write instead.
         why: &'static str,
     },
-    /// Parentheses and `not` are in each other too deeply.
-    #[error("the filter is nested more than {} deep", parse::DEEPEST)]
+    /// Parentheses, `not`, or turns of `and` and `or` are in each other too deeply.
+    #[error(
+        "the filter is nested more than {} deep; each turn from `and` to `or` nests, too",
+        parse::DEEPEST
+    )]
     Deep,
+    /// It has too many bytes.
+    #[error("the filter has {0} bytes; it may have {longest}", longest = parse::LONGEST)]
+    Long(usize),
     /// It does not fit into the table.
     #[error(transparent)]
     TooLong(#[from] TooLong),

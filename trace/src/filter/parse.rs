@@ -7,8 +7,10 @@ use super::lex::words;
 use super::net::Net;
 use super::tree::{End, Test, Tree};
 
-/// How deep parentheses may be in each other.
+/// How deep parentheses may be in each other, and tests joined by turns of `and` and `or`: the tree is walked by recursion.
 pub(super) const DEEPEST: usize = 64;
+/// Bytes of a filter at most: several times what the kernel's table has room for.
+pub(super) const LONGEST: usize = 8 << 10;
 
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
@@ -99,12 +101,15 @@ const UNSUPPORTED: [(&str, &str); 46] = [
 
 /// Reads a filter; `None` = an empty one.
 pub(super) fn parse(text: &str) -> Result<Option<Tree>, FilterError> {
+    if text.len() > LONGEST {
+        return Err(FilterError::Long(text.len()));
+    }
     let words = words(text);
     if words.is_empty() {
         return Ok(None);
     }
     let mut parser = Parser { words: &words, at: 0, last: None, outer: false, depth: 0 };
-    let tree = parser.any_all()?;
+    let (tree, _) = parser.any_all()?;
     match parser.peek() {
         None => Ok(Some(tree)),
         Some(_) => Err(parser.wrong("write `and` or `or` between tests")),
@@ -136,6 +141,11 @@ enum Ends {
     One(End),
 }
 
+/// The begin of a word, for a message.
+fn shown(word: &str) -> String {
+    word.chars().take(64).collect()
+}
+
 struct Parser<'a> {
     words: &'a [&'a str],
     at: usize,
@@ -163,37 +173,50 @@ impl<'a> Parser<'a> {
     }
 
     fn wrong(&self, wanted: &'static str) -> FilterError {
-        FilterError::Syntax { found: self.peek().map(str::to_owned), wanted }
+        FilterError::Syntax { found: self.peek().map(shown), wanted }
     }
 
     /// What is wrong with the word that was taken last.
     fn wrong_last(&self, wanted: &'static str) -> FilterError {
         let found = self.at.checked_sub(1).and_then(|at| self.words.get(at));
-        FilterError::Syntax { found: found.map(|word| (*word).to_owned()), wanted }
+        FilterError::Syntax { found: found.map(|word| shown(word)), wanted }
     }
 
-    /// Tests joined by `and` and `or`, which bind alike, from the left.
-    fn any_all(&mut self) -> Result<Tree, FilterError> {
-        let mut tree = self.not()?;
+    /// Tests joined by `and` and `or`, which bind alike, from the left; and how deep the tree is. A row of one word is one level.
+    fn any_all(&mut self) -> Result<(Tree, usize), FilterError> {
+        let (mut tree, mut depth) = self.not()?;
         loop {
-            if self.take(&["and", "&&"]) {
-                tree = Tree::All(vec![tree, self.not()?]);
-            } else if self.take(&["or", "||"]) {
-                tree = Tree::Any(vec![tree, self.not()?]);
-            } else {
-                return Ok(tree);
+            let is_all = self.take(&["and", "&&"]);
+            if !is_all && !self.take(&["or", "||"]) {
+                return Ok((tree, depth));
             }
+            let mut all = vec![tree];
+            let mut deepest = depth;
+            loop {
+                let (next, depth) = self.not()?;
+                all.push(next);
+                deepest = deepest.max(depth);
+                if !self.take(if is_all { &["and", "&&"] } else { &["or", "||"] }) {
+                    break;
+                }
+            }
+            depth = deepest + 1;
+            if depth > DEEPEST {
+                return Err(FilterError::Deep);
+            }
+            tree = if is_all { Tree::All(all) } else { Tree::Any(all) };
         }
     }
 
-    fn not(&mut self) -> Result<Tree, FilterError> {
+    fn not(&mut self) -> Result<(Tree, usize), FilterError> {
         self.depth += 1;
         if self.depth > DEEPEST {
             return Err(FilterError::Deep);
         }
         let outer = self.outer;
         let tree = if self.take(&["not", "!"]) {
-            Tree::Not(Box::new(self.not()?))
+            let (tree, depth) = self.not()?;
+            (Tree::Not(Box::new(tree)), depth + 1)
         } else if self.take(&["outer"]) {
             self.outer = true;
             self.not()?
@@ -207,7 +230,7 @@ impl<'a> Parser<'a> {
             }
             tree
         } else {
-            self.primitive()?
+            (self.primitive()?, 0)
         };
         self.outer = outer;
         self.depth -= 1;

@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -36,7 +37,7 @@ pub(super) struct Link {
 impl Namespace {
     /// Opens a namespace by its name or path.
     pub(super) fn open(name: Option<&str>) -> io::Result<Self> {
-        let file = File::open(path(name))?;
+        let file = open(&path(name))?;
         // Numbers of namespaces have 32 bits.
         let inode = file.metadata()?.ino() as u32;
         let sockets = || -> io::Result<(OwnedFd, OwnedFd)> {
@@ -101,6 +102,17 @@ fn path(name: Option<&str>) -> PathBuf {
         Some(path) if path.starts_with('/') => PathBuf::from(path),
         Some(name) => PathBuf::from(NAMED).join(name),
     }
+}
+
+/// Opens the file of a namespace. What else stands there is not opened: a fifo would wait for somebody who writes, and a device
+/// may do something.
+fn open(path: &Path) -> io::Result<File> {
+    const NSFS: i64 = 0x6e73_6673;
+    let there = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    if i64::from(rustix::fs::fstatfs(&there)?.f_type) != NSFS {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not the file of a namespace"));
+    }
+    File::open(format!("/proc/self/fd/{}", there.as_raw_fd()))
 }
 
 /// The number of the namespace that has a name now.
@@ -180,4 +192,22 @@ fn link(body: &[u8]) -> Option<Link> {
         rest = rest.get(length.next_multiple_of(4)..)?;
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_file_of_a_namespace_is_opened() {
+        open(Path::new("/proc/self/ns/net")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .unwrap();
+        for path in [fifo.as_path(), folder.path(), Path::new("/dev/null"), Path::new("/proc/self/status")] {
+            let told = open(path).err().unwrap().to_string();
+            assert!(told.contains("not the file of a namespace"), "{}: {told}", path.display());
+        }
+    }
 }

@@ -51,7 +51,9 @@ impl Agent for Service {
         let (sender, answer) = oneshot::channel();
         let peer = request.extensions().get::<dta_grpc::Peer>().map(dta_grpc::Peer::address);
         let trace = request.into_inner().trace;
-        tracing::info!(?peer, ?trace, "asked to trace");
+        // What it asks for may be long, and is logged when it has been read.
+        let points = trace.as_ref().map(|trace| trace.at.len());
+        tracing::info!(?peer, points, "asked to trace");
         self.commands.send(Command::Set(trace, sender)).map_err(ending)?;
         answer.await.map_err(ending)?.map(Response::new).map_err(Status::invalid_argument)
     }

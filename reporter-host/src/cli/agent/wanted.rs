@@ -73,6 +73,10 @@ impl Wanted {
 
 fn places(texts: &[String]) -> Result<Vec<At>, String> {
     let mut places = Vec::new();
+    let too_many = || Err(format!("there are more than {MOST} points"));
+    if texts.len() > MOST {
+        return too_many();
+    }
     for text in texts {
         for at in At::parse(text).map_err(|error| error.to_string())? {
             if !at.sees_packets() {
@@ -85,14 +89,15 @@ fn places(texts: &[String]) -> Result<Vec<At>, String> {
             }
         }
         if places.len() > MOST {
-            return Err(format!("there are more than {MOST} points"));
+            return too_many();
         }
     }
     Ok(places)
 }
 
 fn compiled(text: &str) -> Result<(String, Table), String> {
-    let table = filter::compile(text).map_err(|error| format!("{text:?} is no filter: {error}"))?;
+    // The message names the word at fault: the whole filter may be long.
+    let table = filter::compile(text).map_err(|error| format!("this is no filter: {error}"))?;
     Ok((text.to_owned(), table))
 }
 
@@ -117,6 +122,25 @@ mod tests {
     fn what_cannot_be_traced_is_told() {
         let refused = |message: TraceWanted| Wanted::of_message(&message, 0).unwrap_err();
         assert!(refused(asked(&["usb:1"])).contains("is no point"));
+        // What is long is neither walked by recursion nor said again.
+        for filter in
+            ["ip or ".repeat(30_000), "ip and ip6 or ".repeat(500), "(".repeat(8_000), "x".repeat(1 << 20)]
+        {
+            let told = refused(TraceWanted { filter, ..asked(&[]) });
+            assert!(told.contains("is no filter") && told.len() < 200, "{}", &told[..200]);
+        }
+        let long = "e".repeat(1 << 20);
+        for at in [
+            format!("iface:{long}"),
+            format!("{long}:e0"),
+            format!("netns:{long}/iface:e0"),
+            format!("netns:a/{long}"),
+        ] {
+            let told = refused(asked(&[&at]));
+            assert!(told.contains("is longer than") && told.len() < 600, "{}", &told[..600]);
+        }
+        assert!(refused(asked(&["iface:e0/ingress"; 65])).contains("more than 64 points"));
+        assert!(refused(asked(&["netns:../../tmp/a/iface:e0"])).contains("no `..`"));
         assert!(refused(TraceWanted { filter: "arp".into(), ..asked(&[]) }).contains("is no filter"));
         assert!(refused(TraceWanted { first_hop: Some(14), ..asked(&[]) }).contains("0 to 13"));
         let many: Vec<String> = (0..40).map(|n| format!("iface:e{n}")).collect();
