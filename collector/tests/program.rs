@@ -737,3 +737,31 @@ fn a_region_that_is_cut_short_under_a_collector_is_named_before_it_ends() {
     assert_eq!(ended.status.code(), Some(1), "{log}");
     assert!(log.lines().any(|line| line.starts_with(&words)), "{log}");
 }
+
+#[test]
+fn several_collectors_are_shown_as_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (Running::start(&dir.path().join("a")), Running::start(&dir.path().join("b")));
+    let both = format!("{},{}", a.address, b.address);
+    let ask = |what: &str, more: &[&str]| {
+        let output = program().args([what, "--collector", &both]).args(more).output().unwrap();
+        assert!(output.status.success(), "{what}: {}", told(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let json = |what| serde_json::from_str::<Value>(&ask(what, &["-o", "json"])).unwrap();
+    let of = |stores: Value| stores[0]["capacity"].as_u64().unwrap();
+    assert_eq!(of(json("stores")), 2 * of(a.json(&["stores"])));
+    assert_eq!(json("sessions"), serde_json::json!([]));
+    let stats = json("stats");
+    let nodes: Vec<_> = stats["nodes"].as_array().unwrap().iter().collect();
+    for address in [&a.address, &b.address] {
+        assert!(nodes.iter().any(|n| n["node"] == "collector" && n["session"] == **address), "{stats}");
+    }
+    let text = ask("stats", &["--all"]);
+    assert!(text.contains(&format!("collector ({})", a.address)), "{text}");
+    // One that is away is not waited for in vain.
+    let away = b.address.clone();
+    drop(b);
+    let output = program().args(["sessions", "--collector", &both]).output().unwrap();
+    assert!(output.status.success() && told(&output).contains(&away), "{}", told(&output));
+}

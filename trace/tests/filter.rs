@@ -447,7 +447,8 @@ fn what_is_wrong_is_shown_where_it_stands() {
         assert!(error.starts_with(told), "{text}: {error}");
     }
     assert_eq!(compile(&"not ".repeat(1000)), Err(FilterError::Deep));
-    assert_eq!(compile(&"(".repeat(100_000)), Err(FilterError::Deep));
+    assert_eq!(compile(&"(".repeat(8_000)), Err(FilterError::Deep));
+    assert_eq!(compile(&"(".repeat(100_000)), Err(FilterError::Long(100_000)));
 }
 
 #[test]
