@@ -156,7 +156,7 @@ async fn a_flow_and_its_events_are_those_of_three_reports() {
     }
 
     // Events: what changed at the first report, and at the third.
-    let events = bed.events(&["--from", "start"]);
+    let events = bed.events(&["--from-start"]);
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
     events.iter().for_each(|event| *kinds.entry(event["kind"].as_str().unwrap()).or_default() += 1);
     let expected = [
@@ -226,7 +226,7 @@ async fn events_are_told_as_they_come() {
     let Some(file) = int_capture("int-v1.0-three-reports.pcap") else { return };
     let mut bed = Bed::new("auto", "").await;
     bed.replay(file.clone(), 3).await;
-    let arguments = ["tail", "events", "--from", "start", "--kind", "flow-latency,flow-path", "-o", "json"];
+    let arguments = ["tail", "events", "--from-start", "--kind", "flow-latency,flow-path", "-o", "json"];
     let mut tail = Followed::new(bed.0.address(), &arguments);
     let past: Vec<Value> = (0..3).map(|_| tail.next()["event"]["new"].clone()).collect();
     assert!(past.contains(&json!(408)) && past.contains(&json!(3)) && past[2] == 12, "{past:?}");
