@@ -107,9 +107,9 @@ fn path(name: Option<&str>) -> PathBuf {
 /// Opens the file of a namespace. What else stands there is not opened: a fifo would wait for somebody who writes, and a device
 /// may do something.
 fn open(path: &Path) -> io::Result<File> {
-    const NSFS: i64 = 0x6e73_6673;
+    const NSFS: rustix::fs::FsWord = 0x6e73_6673;
     let there = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    if i64::from(rustix::fs::fstatfs(&there)?.f_type) != NSFS {
+    if rustix::fs::fstatfs(&there)?.f_type != NSFS {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not the file of a namespace"));
     }
     File::open(format!("/proc/self/fd/{}", there.as_raw_fd()))
