@@ -284,10 +284,10 @@ impl Server {
         self.health.set(false);
         drop(self.metrics);
         // They follow lists, which end with the service.
-        if let Some(exporters) = self.exporters {
-            if tokio::time::timeout(EXPORTS, exporters.stop()).await.is_err() {
-                tracing::warn!("exporters did not end in time: what they had read is read again");
-            }
+        if let Some(exporters) = self.exporters
+            && tokio::time::timeout(EXPORTS, exporters.stop()).await.is_err()
+        {
+            tracing::warn!("exporters did not end in time: what they had read is read again");
         }
         self.stop.send_replace(true);
         let Grpc { task: mut grpc, certificate, .. } = self.grpc;
