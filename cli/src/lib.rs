@@ -4,7 +4,8 @@
 //! - [`status`]: exit statuses and their meaning.
 //! - [`output`]: the flag `-o`; [`table`], [`terminal`], [`number`]: what people see.
 //! - [`counters`]: the shape of counters in JSON.
-//! - [`host`]: addresses and names of hosts; [`file`]: files that people name; [`config_file`]: what is wrong
+//! - [`host`]: addresses and names of hosts; [`file`]: files that people name; [`own_file`]: files that a daemon keeps;
+//!   [`config_file`]: what is wrong
 //!   in a configuration, and where.
 //! - [`service_manager`]: what a daemon tells whoever started it.
 //! - [`help`]: a rule for help texts.
@@ -16,6 +17,7 @@ pub mod help;
 pub mod host;
 pub mod number;
 pub mod output;
+pub mod own_file;
 pub mod program;
 pub mod service_manager;
 mod static_names;

@@ -16,7 +16,6 @@ pub mod int;
 pub mod lacks;
 mod lock;
 pub mod nic;
-mod own_file;
 pub mod region;
 pub mod server;
 pub mod service;

@@ -124,8 +124,13 @@ impl Server {
         Ok(Self { agent, write, create, authorization })
     }
 
-    /// Writes lines, of which there are so many. A database that is not there is made (1.x).
+    /// Writes lines, of which there are so many. A database that is not there is made (1.x). What is refused whole is halved, until
+    /// the lines at fault are alone: so no other is lost with them. Points that arrive twice are the same.
     pub(crate) fn write(&self, lines: &[u8], points: u64) -> Written {
+        halving(lines, points, &mut |lines, points| self.write_whole(lines, points))
+    }
+
+    fn write_whole(&self, lines: &[u8], points: u64) -> Written {
         let written = self.attempt(lines, points);
         match (&written, &self.create) {
             (Err((404, said)), Some((url, form))) if said.contains("database not found") => {
@@ -155,8 +160,10 @@ impl Server {
             Ok((200..=299, _)) => Ok(Written::Done),
             // What it cannot read, has with another type, or finds too old: that never changes.
             Ok((400 | 413 | 422, said)) => {
-                let points = dropped(&said).unwrap_or(points).min(points);
-                Ok(Written::Rejected { points, reason: said })
+                // Where a number stands there, the database has the others. None were dropped, and yet it is no good: it does not
+                // say which.
+                let dropped = dropped(&said).filter(|dropped| *dropped > 0);
+                Ok(Written::Rejected { points: dropped.unwrap_or(points).min(points), reason: said })
             }
             Ok((status, said)) => Err((status, said)),
             Err(reason) => Ok(Written::Later(reason)),
@@ -173,6 +180,33 @@ impl Server {
         let said = answer.body_mut().with_config().limit(ANSWER).read_to_string().unwrap_or_default();
         Ok((answer.status().as_u16(), words(&said)))
     }
+}
+
+/// Writes lines by `write`; those that it rejects all together, in halves.
+fn halving(lines: &[u8], points: u64, write: &mut impl FnMut(&[u8], u64) -> Written) -> Written {
+    let (all, reason) = match write(lines, points) {
+        Written::Rejected { points: all, reason } if all >= points => (all, reason),
+        other => return other,
+    };
+    let Some((first, second)) = halves(lines) else { return Written::Rejected { points: all, reason } };
+    let in_first = (first.iter().filter(|byte| **byte == b'\n').count() as u64).min(points);
+    let mut rejected = 0;
+    for (half, points) in [(first, in_first), (second, points - in_first)] {
+        match halving(half, points, write) {
+            Written::Done => {}
+            Written::Rejected { points, .. } => rejected += points,
+            later @ Written::Later(_) => return later,
+        }
+    }
+    if rejected == 0 { Written::Done } else { Written::Rejected { points: rejected, reason } }
+}
+
+/// Lines in two parts, between two of them; `None` of one line.
+fn halves(lines: &[u8]) -> Option<(&[u8], &[u8])> {
+    let ends = |at: usize| (lines[at] == b'\n' && at + 1 < lines.len()).then_some(at + 1);
+    let middle = lines.len() / 2;
+    let at = (middle..lines.len()).find_map(ends).or_else(|| (0..middle).rev().find_map(ends))?;
+    Some(lines.split_at(at))
 }
 
 fn answered(status: u16, said: &str) -> String {
@@ -240,6 +274,41 @@ fn percent(text: &str) -> impl std::fmt::Display {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_refused_whole_is_halved_until_the_bad_lines_are_alone() {
+        let lines: Vec<String> = (0..100).map(|n| format!("m v={n}\n")).collect();
+        let text = lines.concat();
+        let rejected = |points| Written::Rejected { points, reason: "no".into() };
+        // Too large (413): all of it arrives, in parts.
+        let mut taken = Vec::new();
+        let written = halving(text.as_bytes(), 100, &mut |part, points| {
+            if part.len() > 200 {
+                return rejected(points);
+            }
+            taken.extend_from_slice(part);
+            Written::Done
+        });
+        assert_eq!((written, taken.as_slice()), (Written::Done, text.as_bytes()));
+        // Lines that cannot be read (400): they alone are lost.
+        let (mut taken, mut calls) = (0, 0);
+        let written = halving(text.as_bytes(), 100, &mut |part, points| {
+            calls += 1;
+            let is_bad = ["v=7\n", "v=99\n"].iter().any(|bad| String::from_utf8_lossy(part).contains(bad));
+            taken += if is_bad { 0 } else { points };
+            if is_bad { rejected(points) } else { Written::Done }
+        });
+        assert_eq!((written, taken), (rejected(2), 98));
+        assert!(calls < 40, "{calls}");
+        // A number of dropped points is believed; and what is away is away.
+        assert_eq!(halving(text.as_bytes(), 100, &mut |_, _| rejected(3)), rejected(3));
+        let mut calls = 0;
+        let written = halving(text.as_bytes(), 100, &mut |_, points| {
+            calls += 1;
+            if calls == 3 { Written::Later("away".into()) } else { rejected(points) }
+        });
+        assert_eq!((written, calls), (Written::Later("away".into()), 3));
+    }
 
     #[test]
     fn texts_of_queries_and_answers() {

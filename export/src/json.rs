@@ -176,9 +176,7 @@ impl Output {
                     *file = append_to(path)?;
                 }
                 file.write_all(lines.as_bytes())?;
-                let next = position(path).with_extension("position.new");
-                std::fs::write(&next, serde_json::to_vec(&read)?)?;
-                std::fs::rename(next, position(path))
+                dta_cli::own_file::replace(&position(path), &serde_json::to_vec(&read)?)
             }
         }
     }

@@ -12,12 +12,13 @@
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+
+use dta_cli::own_file;
 
 use crate::events::Positions;
 use crate::unique::Last;
@@ -139,7 +140,7 @@ impl Spool {
     pub fn open(directory: &Path, most: u64) -> Result<Self, SpoolError> {
         fs::create_dir_all(directory).map_err(failed("make", directory))?;
         let lock_path = directory.join("lock");
-        let lock = open_own(&lock_path, OpenOptions::new().write(true).create(true))
+        let lock = own_file::open(&lock_path, OpenOptions::new().write(true).create(true))
             .map_err(failed("open", &lock_path))?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -236,8 +237,9 @@ impl Spool {
             Some(file) => file,
             empty => {
                 let options = &mut OpenOptions::new();
-                let file =
-                    open_own(&path, options.write(true).create(true)).map_err(failed("open", &path))?;
+                let file = own_file::open(&path, options.write(true).create(true))
+                    .and_then(|file| own_file::sync_directory(&path).map(|()| file))
+                    .map_err(failed("open", &path))?;
                 empty.insert(file)
             }
         };
@@ -339,12 +341,7 @@ impl Spool {
             Position { segment: record.segment, offset: record.end, kept: state.delivered.clone() };
         // With the state in hand, so that an older position never takes the place of a newer one.
         let path = self.directory.join("position");
-        let next = self.directory.join("position.new");
-        let write = || {
-            let bytes = serde_json::to_vec(&position)?;
-            open_own(&next, OpenOptions::new().write(true).create(true).truncate(true))?.write_all(&bytes)?;
-            fs::rename(&next, &path)
-        };
+        let write = || own_file::replace(&path, &serde_json::to_vec(&position)?);
         write().map_err(failed("write", &path))?;
         Ok(true)
     }
@@ -387,11 +384,6 @@ impl Spool {
 
 fn segment_path(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number}.spool"))
-}
-
-/// Opens a file that only its owner may read: it tells who speaks with whom.
-fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    options.mode(0o600).open(path)
 }
 
 fn remove(path: &Path) -> Result<(), SpoolError> {
@@ -524,6 +516,19 @@ mod tests {
             spool.done(&record).unwrap();
         }
         assert_eq!((next, spool.points()), (101, 0));
+    }
+
+    #[test]
+    fn a_lock_that_is_no_regular_file_is_neither_waited_for_nor_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = folder.path().join("lock");
+        let refused = || Spool::open(folder.path(), 1 << 20).unwrap_err().to_string();
+        std::os::unix::fs::symlink(folder.path().join("other"), &lock).unwrap();
+        assert!(refused().contains("regular file"), "{}", refused());
+        assert!(!folder.path().join("other").exists());
+        fs::remove_file(&lock).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&lock).status().unwrap().success());
+        assert!(refused().contains("regular file"), "{}", refused());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::header::{self, Found, HEADER_LEN, Mismatch, RegionHeader};
 use super::mapping::{HUGE, Mapping};
 use super::{Backing, Region, RegionError, RegionOptions};
 use crate::lock::Lock;
-use crate::own_file;
+use dta_cli::own_file;
 
 /// `statfs` type of hugetlbfs.
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;

@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::ServerError;
 use crate::lock::Lock;
-use crate::own_file;
+use dta_cli::own_file;
 
 /// Makes the memory directory, readable to its owner alone, and locks it: two collectors in one
 /// would take each other's state for their own. One that is there has to be as this makes it: its

@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::own_file;
 use crate::region::{Region, RegionError, RegionOptions};
+use dta_cli::own_file;
 
 /// Version of the file that this program reads and writes.
 pub const VERSION: u32 = 1;

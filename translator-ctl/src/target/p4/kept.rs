@@ -1,10 +1,11 @@
 //! What is kept beside a switch: what its tables cannot tell back.
 
 use std::fs;
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use dta_cli::own_file;
 use dta_proto::program::Program;
 use serde::{Deserialize, Serialize};
 
@@ -71,13 +72,7 @@ impl KeptFile {
             if let Some(parent) = self.0.parent() {
                 fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
             }
-            let beside = self.0.with_extension("json.new");
-            let mut file =
-                fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-            serde_json::to_writer(&mut file, kept)?;
-            file.flush()?;
-            file.sync_all()?;
-            fs::rename(&beside, &self.0)
+            own_file::replace(&self.0, &serde_json::to_vec(kept)?)
         };
         write().map_err(|error| self.error(error))
     }

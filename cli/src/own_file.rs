@@ -1,4 +1,4 @@
-//! Opening files of the memory directory: regular files alone, and never by way of a link.
+//! Files that a daemon keeps for itself: regular files alone, never by way of a link, and replaced whole.
 //!
 //! What else may stand under such a name would hold the program up (opening a fifo waits for its
 //! other end), or lead a write to somebody else's file.
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 ///
 /// # Errors
 /// It is no regular file (a symbolic link is none), or the system refuses.
-pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+pub fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     // Without waiting, for whatever it is; it makes no difference to a regular file.
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY;
     let opened = options.mode(0o600).custom_flags(flags.bits().cast_signed()).open(path);
@@ -32,23 +32,42 @@ pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 ///
 /// # Errors
 /// It is no regular file, or the system refuses.
-pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
+pub fn open_to_read(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
 }
 
-/// Replaces the file `path` by one that holds `bytes`: whoever opens it sees the old or the new one
-/// whole. The new one is written beside it first, as `path` with the extension `new`.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file = open(&new, OpenOptions::new().write(true).create(true).truncate(true))?;
+/// Replaces the file `path` by one that holds `bytes`: whoever opens it, also after a power loss, finds the old or the new one
+/// whole. The new one is written beside it first, as `path` with `.new` behind it: what a killed process left there is
+/// written over. It is on disk when this returns.
+///
+/// # Errors
+/// It cannot be written; the old one is still there.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let mut file = open(new.as_ref(), OpenOptions::new().write(true).create(true).truncate(true))?;
     io::Write::write_all(&mut file, bytes)?;
-    std::fs::rename(&new, path)
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    sync_directory(path)
+}
+
+/// Has the directory in which `path` is on disk, and so the names of files that were made in it.
+///
+/// # Errors
+/// What the system says.
+pub fn sync_directory(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+    File::open(directory)?.sync_all()
 }
 
 /// All bytes of the file `path`, which is opened as [`open`] does.
-pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+///
+/// # Errors
+/// As [`open`].
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     io::Read::read_to_end(&mut open(path, OpenOptions::new().read(true))?, &mut bytes)?;
     Ok(bytes)
@@ -75,11 +94,11 @@ mod tests {
         for name in ["link", "fifo", "socket", "folder"] {
             let told = read(&at(name)).unwrap_err().to_string();
             assert!(told.contains("regular file"), "{name}: {told}");
-            std::fs::rename(at(name), at("state.new")).unwrap();
+            std::fs::rename(at(name), at("state.bin.new")).unwrap();
             let told = replace(&at("state.bin"), b"mine").unwrap_err().to_string();
             assert!(told.contains("regular file"), "{name}: {told}");
             assert!(!at("state.bin").exists());
-            std::fs::rename(at("state.new"), at(name)).unwrap();
+            std::fs::rename(at("state.bin.new"), at(name)).unwrap();
         }
         assert_eq!(std::fs::read(at("other")).unwrap(), b"somebody's");
         assert_eq!(open_to_read(&at("link")).unwrap().metadata().unwrap().len(), 10);
