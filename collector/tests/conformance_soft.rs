@@ -128,6 +128,7 @@ fn the_list_is_complete() {
         "dropped.not_roce",
         "dropped.malformed.fragment",
         "dropped.malformed.ip_options",
+        "dropped.ip_checksum",
         "dropped.destination",
         "dropped.killed",
     ];

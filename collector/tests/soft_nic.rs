@@ -402,6 +402,18 @@ fn raw_frames_carry_requests_arp_and_answers() {
         assert_eq!(region.load_u64(64).unwrap(), 12);
         eventually("the counts", || counter(&nic, "dropped.icrc") == 1 && counter(&nic, "received") == 3);
 
+        // The IPv4 header's checksum is wrong, in a field that the iCRC leaves out.
+        batch.clear();
+        let request = requester.packet(Opcode::RcWriteOnly, psn + 2, true, 0, b"12345678");
+        let mut frame = nic.device().endpoint.mac.0.to_vec();
+        frame.extend_from_slice(&link.interface().mac);
+        frame.extend_from_slice(&[8, 0]);
+        frame.extend_from_slice(&request);
+        frame[14 + 11] ^= 1;
+        batch.push_frame(&frame, 0).unwrap();
+        link.send(&mut batch).unwrap();
+        eventually("the checksum", || counter(&nic, "dropped.ip_checksum") == 1);
+
         // A datagram in two fragments, of which only the first says where to; and a fragment of
         // somebody else's.
         batch.clear();
@@ -410,6 +422,11 @@ fn raw_frames_carry_requests_arp_and_answers() {
             let mut fragment = request.clone();
             fragment[byte] = value;
             fragment[16..20].copy_from_slice(&to.octets());
+            fragment[10..12].fill(0);
+            let sum: u32 =
+                fragment[..20].chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+            let folded = (sum & 0xffff) + (sum >> 16);
+            fragment[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
             let mut frame = nic.device().endpoint.mac.0.to_vec();
             frame.extend_from_slice(&link.interface().mac);
             frame.extend_from_slice(&[8, 0]);
@@ -418,6 +435,6 @@ fn raw_frames_carry_requests_arp_and_answers() {
         }
         link.send(&mut batch).unwrap();
         eventually("the fragments", || counter(&nic, "dropped.malformed.fragment") == 2);
-        assert_eq!(counter(&nic, "received"), 5);
+        assert_eq!(counter(&nic, "received"), 6);
     });
 }

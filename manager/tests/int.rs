@@ -4,9 +4,11 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::net::TcpListener;
 use std::path::PathBuf;
 
 use common::int_bed::{Counted, IntBed, Setup, int_capture};
+use common::manager;
 use dta_proto::control::Policy;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{self, Entry, Metric, Path, Value, Why, list};
@@ -167,6 +169,34 @@ async fn paths_of_a_thousand_flows() {
     assert_eq!(flows.len(), 1000);
     assert!(bed.paths(&flows).await.iter().all(|path| path == "5:4:3:2:1:0"));
     assert!(bed.changes(Metric::FlowLatency).await.is_empty(), "nothing says it");
+}
+
+/// Over UC: what left between the end of the first collector and the new queue pairs leaves again.
+#[tokio::test]
+async fn a_collector_that_is_killed_has_every_event_when_it_is_back() {
+    let Some(file) = int_capture("int-v0.5-1000-flows-paths.pcap") else { return };
+    let free_port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let setup = Setup { dialects: &["intcollector"], ports: [free_port(), free_port()], ..Setup::default() };
+    let mut bed = IntBed::start(&setup).await;
+    let to = bed.translator.ready["int"][0].as_str().unwrap().to_owned();
+    let load = std::thread::spawn(move || {
+        let arguments = ["replay", file.to_str().unwrap(), "--to", &to, "--port", "54321", "--rate", "400"];
+        assert!(manager(&arguments).status.success());
+    });
+    bed.until("the first events", |counted| counted.own("append.emitted") > 400).await;
+    bed.restart_collector();
+    load.join().unwrap();
+    let is_back = |counted: &Counted| counted.is_taken(1000) && counted.own("repeated_frames") > 0;
+    let emitted = bed.until("new queue pairs", is_back).await.own("append.emitted");
+    assert!(emitted >= 2000, "{emitted}");
+    bed.until("frames that arrive", |counted| counted.told("append.emitted") == emitted).await;
+    let mut events = 0;
+    for list in 0..list::COUNT {
+        let (entries, missing) = bed.entries(list).await;
+        assert_eq!(missing, 0, "batches of list {list}");
+        events += entries.len() as u64;
+    }
+    assert_eq!(events, emitted);
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use super::gathers::Gathers;
 use super::losses::Origin;
 use super::regions::Regions;
 use super::requester::Action;
+use super::sent::{Batch, Sent};
 use dta_proto::program::{Lists, Primitive};
 
 /// The lists of one store that this translator writes.
@@ -22,6 +23,7 @@ pub(crate) struct AppendState {
     entries: u8,
     notify: bool,
     ranges: Vec<Range>,
+    sent: Sent,
 }
 
 /// Owned lists `first ..`, one state each.
@@ -50,7 +52,16 @@ impl Range {
 impl AppendState {
     pub(crate) fn new(lists: u32, ring: u64, batch_len: u8, entry_len: u8, notify: bool) -> Self {
         let entries = layout::entries_per_batch(batch_len, entry_len);
-        AppendState { lists, ring, batch_len, entry_len, entries, notify, ranges: Vec::new() }
+        AppendState {
+            lists,
+            ring,
+            batch_len,
+            entry_len,
+            entries,
+            notify,
+            ranges: Vec::new(),
+            sent: Sent::default(),
+        }
     }
 
     /// Takes lists into ownership; each goes on after its newest batch in the ring. One that is
@@ -71,6 +82,8 @@ impl AppendState {
         }
         for (list, newest) in &lists.positions {
             let at = list.wrapping_sub(lists.first) as usize;
+            // What is there has arrived, or somebody else has written it since.
+            self.sent.forget(*list, |sequence| !layout::is_after(sequence, *newest));
             if let Some(mine) = range.sequence.get_mut(at) {
                 let given = layout::next(*newest);
                 if at >= before.len() || layout::is_after(given, *mine) {
@@ -167,7 +180,7 @@ impl AppendState {
         r.sequence[at] = layout::next(sequence);
         r.count[at] = 0;
         let offset = layout::offset(list, sequence, self.ring, self.batch_len);
-        let action = if self.notify { Action::write_immediate(list) } else { Action::WRITE };
+        let action = action_of(self.notify, list);
         context.egress.counters.of(Primitive::Append).held -= u64::from(count);
         let first_name = at * usize::from(self.entries);
         let names = r.names.get(first_name..first_name + usize::from(count)).unwrap_or(&[]);
@@ -179,8 +192,33 @@ impl AppendState {
             reports: u16::from(count),
         };
         let place = context.regions.of_collector(r.collector);
+        if place.is_some_and(|place| context.egress.keeps_nothing(place)) {
+            self.sent.keep(Batch { collector: r.collector, list, sequence, at: context.now }, batch);
+        }
         context.write(place, &write, |_| offset, names.iter().copied());
     }
+
+    /// Sends again what a collector may not have had: it was started again, or has made its queue pair anew.
+    pub(crate) fn send_again(&self, collector: u8, context: &mut Context<'_>) {
+        let Some(place) = context.regions.of_collector(collector) else { return };
+        for (Batch { list, sequence, .. }, bytes) in self.sent.to(collector, context.now) {
+            let owned = self.ranges.iter().filter(|range| range.collector == collector);
+            let mut next =
+                owned.filter_map(|range| range.sequence.get(list.wrapping_sub(range.first) as usize));
+            // A later batch is in its place.
+            let turned = |next: &u32| u64::from(layout::distance(sequence, *next)) > self.ring;
+            if next.next().is_none_or(turned) {
+                continue;
+            }
+            let offset = layout::offset(list, sequence, self.ring, self.batch_len);
+            let action = action_of(self.notify, list);
+            context.egress.repeat(context.now, (place, offset), action, bytes, context.out);
+        }
+    }
+}
+
+fn action_of(notify: bool, list: u32) -> Action {
+    if notify { Action::write_immediate(list) } else { Action::WRITE }
 }
 
 impl Gathers for AppendState {

@@ -73,6 +73,8 @@ pub struct Counters {
     pub frames: u64,
     /// Of them, zero-length WRITEs in the place of operations whose store is gone.
     pub idle_frames: u64,
+    /// Of the frames, batches of lists sent again on another queue pair of UC.
+    pub repeated_frames: u64,
     /// Frames given to the link by the store whose memory they are for: name of the store, frames.
     /// A store that goes away stays in the list.
     pub stores: Vec<(String, u64)>,
@@ -95,6 +97,7 @@ impl Default for Counters {
             immediate_ignored: 0,
             frames: 0,
             idle_frames: 0,
+            repeated_frames: 0,
             stores: Vec::new(),
         }
     }
@@ -177,6 +180,7 @@ impl Counters {
         self.immediate_ignored += other.immediate_ignored;
         self.frames += other.frames;
         self.idle_frames += other.idle_frames;
+        self.repeated_frames += other.repeated_frames;
         for (name, frames) in &other.stores {
             let place = self.place_of_store(name);
             self.stores[place].1 += frames;
@@ -226,6 +230,7 @@ impl Counters {
             (&names::OPERATIONS, self.sum(|p| p.operations)),
             (&names::FRAMES, self.frames),
             (&names::IDLE_FRAMES, self.idle_frames),
+            (&names::REPEATED_FRAMES, self.repeated_frames),
             (&names::NACKS, self.nacks),
             (&names::NACKED_SEQUENCES, self.nacked_sequences),
             (&names::NACKS_WITHHELD, self.nacks_withheld),

@@ -272,6 +272,27 @@ impl Egress {
         }
     }
 
+    /// Whether what goes to the region at a place leaves by UC, so that nobody says whether it arrived. Not in
+    /// reference mode: a switch keeps nothing either.
+    pub(crate) fn keeps_nothing(&self, place: usize) -> bool {
+        let pair = self.pair(self.pair_of(place));
+        !self.reference && pair.is_some_and(|pair| pair.entry.transport == Transport::Uc)
+    }
+
+    /// Sends an operation again whose reports are counted.
+    pub(crate) fn repeat(
+        &mut self,
+        now: u64,
+        target: Target,
+        action: Action,
+        payload: &[u8],
+        out: &mut Output,
+    ) {
+        let meta = FrameMeta { pair: self.pair_of(target.0), ..FrameMeta::IDLE };
+        self.counters.repeated_frames += 1;
+        self.post(now, target, action, payload, &meta, out);
+    }
+
     /// Sends elements to a store, copy n of that with hash h to `offset_of(h, n)`, as [`Egress::write`] would one by
     /// one where reports are not named.
     #[inline]
@@ -455,7 +476,7 @@ impl Egress {
         self.pairs.iter().flatten().filter_map(|p| p.requester.deadline()).min()
     }
 
-    /// Installs or replaces a queue pair. A new one begins at its start PSN; one whose entry
+    /// Installs or replaces a queue pair; whether it is another one than before. A new one begins at its start PSN; one whose entry
     /// changed but not its identity (addresses, TOS) goes on where it is. Templates are made anew
     /// for `stores`.
     pub(crate) fn set_pair(
@@ -464,9 +485,10 @@ impl Egress {
         entry: &QueuePair,
         stores: &[Option<&Store>],
         out: &mut Output,
-    ) {
+    ) -> bool {
         let place = pair_place::of_pair(entry.collector, entry.purpose);
         let at = usize::from(place);
+        let mut is_another = true;
         if self.pairs.len() <= at {
             self.pairs.resize_with(at + 1, || None);
             self.counted.resize(at + 1, RequesterCounters::default());
@@ -477,6 +499,7 @@ impl Egress {
                 let old = &pair.entry;
                 let identity = |e: &QueuePair| (e.transport, e.remote_qpn, e.local_qpn, e.generation);
                 let unchanged = identity(old) == identity(entry);
+                is_another = !unchanged;
                 let by = Successor {
                     transport: entry.transport,
                     expected: Psn::new(entry.start_psn),
@@ -512,6 +535,7 @@ impl Egress {
             }
         }
         self.set_templates(stores);
+        is_another
     }
 
     /// Removes a queue pair: what is not acknowledged is lost. Templates are made anew for `stores`.

@@ -45,6 +45,7 @@ pub mod requester;
 mod run;
 #[cfg(test)]
 mod run_tests;
+mod sent;
 mod sequences;
 mod sketch;
 mod sockets;

@@ -7,7 +7,7 @@ use dta_proto::wire::roce::{Psn, Syndrome};
 
 use super::Limits;
 use super::counters::LossCause;
-use super::tests::{ATOMIC_QPN, Bench, KI, KW, WRITE_QPN, answer, key, program};
+use super::tests::{AP, ATOMIC_QPN, Bench, KI, KW, WRITE_QPN, answer, key, program};
 
 const MS: u64 = 1_000_000;
 /// Later than any answer is waited for.
@@ -234,4 +234,66 @@ fn on_uc_nothing_is_gone_back_to() {
     assert_eq!(w.moves(1, KW, 2), []);
     assert_eq!(w.bench.engine.former_regions(), 0);
     assert_eq!(w.report(2)[0].3, rkey(KW, 2));
+}
+
+/// A collector that is killed takes frames with it, and its next life knows no queue pair of before.
+#[test]
+fn batches_that_a_killed_collector_may_not_have_had_leave_again() {
+    let mut have = program(Transport::Uc, false);
+    have.set(Entry::Session(Session { collector: 0, generation: 1 }));
+    let mut bench = Bench::new(&have, Limits::default());
+    let append = |bench: &mut Bench, entries: u8| -> Vec<Vec<u8>> {
+        let entry = |bench: &mut Bench, n: u8| {
+            bench.v1(7, AP, Body::Append { list: u32::from(n % 2), value: &[n; 8] })
+        };
+        let packets: Vec<_> = (0..entries).map(|n| entry(bench, n)).collect();
+        bench.ingest(0, &packets)
+    };
+    // What a batch says beside the queue pair and its PSN.
+    let said = |frame: &Vec<u8>| {
+        let roce = Received::parse(frame).unwrap().roce;
+        (roce.bth().dest_qp, roce.reth().map(|r| (r.va, r.rkey)), roce.payload().to_vec())
+    };
+    let lost: Vec<_> = append(&mut bench, 24).iter().map(said).collect();
+    assert!(lost.len() == 8 && lost.iter().all(|(qpn, ..)| *qpn == WRITE_QPN), "{}", lost.len());
+
+    let mut want = have.clone();
+    let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(0, Purpose::Write)) else { panic!() };
+    let remote_qpn = pair.remote_qpn + 0x100;
+    want.set(Entry::QueuePair(QueuePair { remote_qpn, start_psn: 9, generation: 2, ..pair }));
+    want.set(Entry::Session(Session { collector: 0, generation: 2 }));
+    let apply = |bench: &mut Bench, changes: &[Change]| {
+        bench.engine.apply(0, changes, &mut bench.out).unwrap();
+        bench.frames()
+    };
+    let changes = diff(bench.engine.program(), &want);
+    let again: Vec<_> = apply(&mut bench, &changes).iter().map(said).collect();
+    let expected: Vec<_> = lost.iter().map(|(_, at, bytes)| (remote_qpn, *at, bytes.clone())).collect();
+    assert_eq!(again, expected, "each once, in order, before anything new");
+    assert_eq!(bench.engine.counters().repeated_frames, again.len() as u64);
+    // The same program again changes nothing; and what a session says to be there is not sent once more.
+    assert_eq!(apply(&mut bench, &[]), Vec::<Vec<u8>>::new());
+    let mut last = want.clone();
+    let lists: Vec<_> = want
+        .entries()
+        .filter_map(|entry| match entry {
+            Entry::Lists(lists) if lists.store == AP => Some(lists.clone()),
+            _ => None,
+        })
+        .collect();
+    for lists in lists {
+        last.set(Entry::Lists(Lists { positions: vec![(0, 1), (1, 1000)], ..lists }));
+    }
+    last.set(Entry::QueuePair(QueuePair { remote_qpn: remote_qpn + 1, generation: 3, ..pair_of(&want) }));
+    last.set(Entry::Session(Session { collector: 0, generation: 3 }));
+    let changes = changes_for_session(bench.engine.program(), &last);
+    let left = apply(&mut bench, &changes);
+    assert_eq!(left.len(), lost.len() / 2 - 1, "of list 0 the first is there, of list 1 all");
+}
+
+fn pair_of(program: &Program) -> QueuePair {
+    match program.get(&EntryKey::QueuePair(0, Purpose::Write)) {
+        Some(Entry::QueuePair(pair)) => pair.clone(),
+        _ => panic!("no queue pair for writes"),
+    }
 }

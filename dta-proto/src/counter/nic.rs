@@ -78,6 +78,8 @@ soft_nic! {
         DroppedFragment = "malformed.fragment", "a fragment of an IPv4 packet; RoCEv2 does not fragment";
         DroppedOptions = "malformed.ip_options", "IPv4 options, which are not supported";
         DroppedVersion = "malformed.transport_version", "a transport version other than 0";
+        DroppedIpChecksum = "ip_checksum",
+            "whole frames of an interface: the IPv4 header's checksum is wrong: damaged on the way. On sockets the kernel drops such packets";
         DroppedUdpChecksum = "udp_checksum", "the UDP checksum is there and wrong: damaged on the way";
         DroppedIcrc = "icrc", "the iCRC is wrong: damaged on the way, or made by a faulty sender";
         DroppedDestination = "destination", "sent to another IP address than this NIC's";

@@ -87,6 +87,8 @@ table! {
             "frames given to the link, those that were sent again and idle ones included";
         IDLE_FRAMES: "idle_frames", Frames, Frames,
             "of them, zero-length WRITEs in the place of operations on RC whose store is gone";
+        REPEATED_FRAMES: "repeated_frames", Frames, Frames,
+            "of them, batches of lists that were sent again on UC, because their collector was started again or made its queue pairs anew and may not have had them";
         STORE_FRAMES: "store.STORE.frames", Frames, Beside,
             "of them, those into the memory of one store; the dashboard's write rates are made of it"
             .with(&[STORE]);

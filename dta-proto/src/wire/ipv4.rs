@@ -98,6 +98,12 @@ impl<'a> Header<'a> {
         self.0[9]
     }
 
+    /// Whether the checksum of a header without options is right.
+    #[inline]
+    pub fn checksum_ok(&self) -> bool {
+        checksum::finish(checksum::add(0, self.0)) == 0
+    }
+
     /// Source address.
     #[inline]
     pub fn src(&self) -> Ipv4Addr {

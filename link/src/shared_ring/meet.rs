@@ -15,7 +15,7 @@
 //! All numbers are little-endian. The token says for which requester the ring is; that the other
 //! process is of the same user, or root, the kernel says.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::SocketAddrV4;
@@ -49,10 +49,15 @@ const HELLO: usize = 16 + TOKEN;
 const REPLY: usize = 24;
 /// How long either end waits for the other's next step.
 const STEP: Duration = Duration::from_millis(500);
-/// How long a requester waits for its turn at the door: as long as several others that say nothing take.
+/// How long a requester waits for its turn at the door: as long as several others that stop in the middle take.
 const TURN: Duration = Duration::from_secs(3);
 /// How long a requester waits until the serving thread has the ring.
 const SERVED: Duration = Duration::from_secs(2);
+/// Connections at the door that have not said who they are. The oldest leaves for a new one, so that silent ones
+/// keep nobody out.
+const KNOCKS: usize = sys::WAIT_MAX - 1;
+/// How long the door waits after the system refused a connection.
+const AGAIN: Duration = Duration::from_millis(50);
 /// Requesters that a door knows at a time.
 const PEERS_MAX: usize = 512;
 
@@ -132,8 +137,12 @@ pub struct Door {
     name: String,
     peers: Peers,
     stop: Arc<AtomicBool>,
+    trouble: Trouble,
     thread: Option<JoinHandle<()>>,
 }
+
+/// What the system refused at a door, since that was asked last.
+type Trouble = Arc<Mutex<Option<io::Error>>>;
 
 /// Rings that were joined, for the thread that serves them.
 pub(crate) type Arrivals = Receiver<(End, [u8; TOKEN])>;
@@ -146,19 +155,26 @@ impl Door {
     /// The name is taken or too long, or the system refuses a thread.
     pub(crate) fn open(name: String) -> io::Result<(Door, Arrivals)> {
         let listener = UnixListener::bind_addr(&address(&name)?)?;
+        listener.set_nonblocking(true)?;
         let (peers, stop): (Peers, _) = (Peers::default(), Arc::new(AtomicBool::new(false)));
         let (arrived, arrivals) = channel();
-        let (known, stopped) = (Arc::clone(&peers), Arc::clone(&stop));
-        let thread = std::thread::Builder::new().name("ring-door".into()).spawn(move || {
-            while let Ok((stream, _)) = listener.accept() {
-                if stopped.load(Ordering::Acquire) {
-                    return;
-                }
-                // Whoever fails here is told, or has gone.
-                let _ = receive(stream, &known, &arrived);
-            }
-        })?;
-        Ok((Door { name, peers, stop, thread: Some(thread) }, arrivals))
+        let trouble = Trouble::default();
+        let keeper = Keeper {
+            listener,
+            peers: Arc::clone(&peers),
+            stop: Arc::clone(&stop),
+            trouble: Arc::clone(&trouble),
+            arrived,
+            knocks: VecDeque::new(),
+        };
+        let thread = std::thread::Builder::new().name("ring-door".into()).spawn(move || keeper.run())?;
+        Ok((Door { name, peers, stop, trouble, thread: Some(thread) }, arrivals))
+    }
+
+    /// What the system refused at this door since this was asked last, as a descriptor for a connection. The
+    /// door goes on.
+    pub fn take_trouble(&self) -> Option<io::Error> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// What the requester at this address needs to join; `token` is its own, if it has none yet.
@@ -193,24 +209,127 @@ impl Drop for Door {
     }
 }
 
-/// Lets one requester in.
+/// The thread of a door.
+struct Keeper {
+    listener: UnixListener,
+    peers: Peers,
+    stop: Arc<AtomicBool>,
+    trouble: Trouble,
+    arrived: Sender<(End, [u8; TOKEN])>,
+    /// The oldest first.
+    knocks: VecDeque<Knock>,
+}
+
+/// A connection that has not said who it is.
+struct Knock {
+    stream: UnixStream,
+    hello: [u8; HELLO],
+    have: usize,
+    since: Instant,
+}
+
+impl Keeper {
+    fn run(mut self) {
+        loop {
+            let patience = self.knocks.front().map(|knock| STEP.saturating_sub(knock.since.elapsed()));
+            let knocks = self.knocks.iter().map(|knock| knock.stream.as_fd());
+            let all: Vec<_> = std::iter::once(self.listener.as_fd()).chain(knocks).collect();
+            if let Err(error) = sys::wait(&all, sys::READABLE, patience) {
+                self.refused(error);
+            }
+            for knock in std::mem::take(&mut self.knocks) {
+                if !knock.is_over() {
+                    self.hear(knock);
+                }
+            }
+            loop {
+                match self.listener.accept() {
+                    Ok(_) if self.stop.load(Ordering::Acquire) => return,
+                    Ok((stream, _)) => self.open(stream),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) => {
+                        // No descriptor or no memory, as a rule: later there may be.
+                        self.refused(error);
+                        break;
+                    }
+                }
+            }
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
+        }
+    }
+
+    fn refused(&self, error: io::Error) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        std::thread::sleep(AGAIN);
+    }
+
+    /// Takes a connection, and hears what it has said already.
+    fn open(&mut self, mut stream: UnixStream) {
+        let Ok(theirs) = user_of(&stream) else { return };
+        if stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        if !is_trusted(theirs, rustix::process::geteuid().as_raw()) {
+            let _ = refuse(&mut stream, 1);
+            return;
+        }
+        self.hear(Knock { stream, hello: [0; HELLO], have: 0, since: Instant::now() });
+    }
+
+    /// Lets in who has said all, and keeps who has not.
+    fn hear(&mut self, mut knock: Knock) {
+        match knock.read() {
+            Ok(true) => {
+                // Whoever fails here is told, or has gone.
+                let _ = receive(knock.stream, &knock.hello, &self.peers, &self.arrived);
+            }
+            Ok(false) => {
+                if self.knocks.len() >= KNOCKS {
+                    self.knocks.pop_front();
+                }
+                self.knocks.push_back(knock);
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+impl Knock {
+    fn is_over(&self) -> bool {
+        self.since.elapsed() >= STEP
+    }
+
+    /// Takes what has come; whether that is all.
+    fn read(&mut self) -> io::Result<bool> {
+        while self.have < HELLO {
+            match self.stream.read(&mut self.hello[self.have..]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.have += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn refuse(stream: &mut UnixStream, status: u32) -> Result<(), JoinError> {
+    Ok(stream.write_all(&reply(status, Sizes { requests: 0, answers: 0 }))?)
+}
+
+/// Lets one requester in that has said who it is.
 fn receive(
     mut stream: UnixStream,
+    hello: &[u8; HELLO],
     peers: &Peers,
     arrived: &Sender<(End, [u8; TOKEN])>,
 ) -> Result<(), JoinError> {
-    let refuse = |stream: &mut UnixStream, status: u32| {
-        stream.write_all(&reply(status, Sizes { requests: 0, answers: 0 }))?;
-        Ok(())
-    };
+    stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(STEP))?;
     stream.set_write_timeout(Some(STEP))?;
-    let (theirs, ours) = (user_of(&stream)?, rustix::process::geteuid().as_raw());
-    if !is_trusted(theirs, ours) {
-        return refuse(&mut stream, 1);
-    }
-    let mut hello = [0; HELLO];
-    read_exactly(&mut stream, &mut hello)?;
     let (magic, rest) = hello.split_at(8);
     if magic != MAGIC || rest[..4] != VERSION.to_le_bytes() {
         return Err(JoinError::Protocol("no hello"));

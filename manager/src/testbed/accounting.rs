@@ -244,8 +244,9 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
 }
 
 /// What the NIC drops and a ledger tells: damage is the injector's doing, and what RC skips was given up.
-const RECORDED: [Counter; 10] = [
+const RECORDED: [Counter; 11] = [
     Counter::DroppedIcrc,
+    Counter::DroppedIpChecksum,
     Counter::DroppedPsn,
     Counter::DroppedQueuePairError,
     Counter::DroppedLength,

@@ -169,7 +169,8 @@ impl Counted {
     /// Whether the NIC has executed what they became, too.
     pub fn is_in_memory(&self, reports: u64) -> bool {
         let executed = |what: &str| counter(&self.collector, "nic/", &format!("executed.{what}"));
-        self.is_taken(reports) && executed("write") + executed("fetch_add") == self.own("operations")
+        let sent = self.own("operations") + self.own("repeated_frames");
+        self.is_taken(reports) && executed("write") + executed("fetch_add") == sent
     }
 }
 

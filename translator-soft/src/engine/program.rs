@@ -2,12 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use dta_proto::program::{Change, CheckError, Entry, EntryKey, Store, checked};
+use dta_proto::program::{Change, CheckError, Entry, EntryKey, Purpose, Store, checked};
 use dta_proto::store::StoreKind;
 use dta_proto::wire::dta;
 
 use super::Engine;
 use super::stores::{InstalledStore, State, Stores};
+use crate::context::Context;
 use crate::frame::Output;
 
 /// Why an entry cannot be held.
@@ -55,15 +56,17 @@ impl Engine {
     pub fn apply(&mut self, now: u64, changes: &[Change], out: &mut Output) -> Result<(), SetupError> {
         self.clock = self.clock.max(now);
         self.check(changes)?;
+        let mut anew = Vec::new();
         for change in changes {
             match change {
-                Change::Insert { entry } => self.set(entry, out),
-                Change::Modify { to, .. } => self.set(to, out),
+                Change::Insert { entry } => self.set(entry, &mut anew, out),
+                Change::Modify { to, .. } => self.set(to, &mut anew, out),
                 Change::Delete { entry } => self.delete(&entry.key(), out),
                 Change::Forget { entry } => self.forget(entry),
             }
         }
         // Only now, with the keys of all stores: a queue pair that took another's place sends again.
+        anew.into_iter().for_each(|collector| self.send_again(collector, out));
         self.egress.transmit(self.clock, out);
         Ok(())
     }
@@ -78,8 +81,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Holds an entry that was checked.
-    fn set(&mut self, entry: &Entry, out: &mut Output) {
+    /// Sends what left by the queue pair for writes that a collector had before, where nobody knows whether it
+    /// arrived.
+    fn send_again(&mut self, collector: u8, out: &mut Output) {
+        for store in self.stores.iter_mut() {
+            if let State::Append(state) = &store.state {
+                let regions = &store.regions;
+                let mut context = Context { now: self.clock, regions, egress: &mut self.egress, out };
+                state.send_again(collector, &mut context);
+            }
+        }
+    }
+
+    /// Holds an entry that was checked. Adds the collector to `anew` if it has another queue pair for writes.
+    fn set(&mut self, entry: &Entry, anew: &mut Vec<u8>, out: &mut Output) {
         match entry {
             Entry::Service(service) => {
                 if let IpAddr::V4(ip) = service.address {
@@ -92,7 +107,9 @@ impl Engine {
             }
             Entry::QueuePair(pair) => {
                 let stores = self.stores.entries();
-                self.egress.set_pair(self.clock, pair, &stores, out);
+                if self.egress.set_pair(self.clock, pair, &stores, out) && pair.purpose == Purpose::Write {
+                    anew.push(pair.collector);
+                }
             }
             Entry::Store(store) => self.set_store(store, out),
             Entry::Lists(lists) => {

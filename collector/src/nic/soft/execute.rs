@@ -228,6 +228,9 @@ impl Execution<'_> {
         if qp.resources.is_empty() {
             return Err(Refusal::invalid(Counter::DroppedNoResources));
         }
+        if request.payload_len() != 0 {
+            return Err(Refusal::invalid(Counter::DroppedPayloadLength));
+        }
         let operands = request.atomic(self.packet).ok_or(Refusal::invalid(Counter::DroppedLength))?;
         let entry = self.keys.get(operands.rkey).ok_or(Refusal::access(Counter::DroppedRkey))?;
         if !entry.access.remote_atomic {
@@ -257,6 +260,9 @@ impl Execution<'_> {
         }
         if qp.resources.is_empty() {
             return Err(Refusal::invalid(Counter::DroppedNoResources));
+        }
+        if request.payload_len() != 0 {
+            return Err(Refusal::invalid(Counter::DroppedPayloadLength));
         }
         let roce::Reth { va, rkey, length } = request.reth;
         self.readable(va, rkey, length)?;

@@ -352,6 +352,9 @@ impl Nic for SoftNic {
     fn offer_ring(&self, requester: &Endpoint) -> Option<Offer> {
         let lane = self.lane_for(requester)?;
         let (door, requester) = (lane.door.as_ref()?, address(requester)?);
+        if let Some(error) = door.take_trouble() {
+            tracing::warn!(%error, "translators could not join their rings for a while: the system refused a connection");
+        }
         // An address of this host can be bound, whatever the port.
         UdpSocket::bind((*requester.ip(), 0)).ok()?;
         let mut token = [0; TOKEN];

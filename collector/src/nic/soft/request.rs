@@ -2,8 +2,8 @@
 //!
 //! Damage is looked for before anything else is believed, so that a frame corrupted on the way
 //! counts as that and not as whatever it was turned into. What is left out of the iCRC is left out
-//! here too: time to live, type of service, the IPv4 header's checksum (the kernel checks it on
-//! sockets; on raw frames the iCRC covers every field that is used).
+//! here too: time to live, type of service. The IPv4 header's checksum is checked on whole frames of an
+//! interface; on sockets the kernel has done that.
 
 use std::net::Ipv4Addr;
 
@@ -48,18 +48,22 @@ pub(super) struct Request {
 
 impl Request {
     /// Checks a packet, from its IPv4 header on, for damage, and whether it came to this NIC. Gives it without what
-    /// follows its UDP datagram, and the first byte of its BTH. `checksum_pending` says that its UDP checksum was
-    /// never filled in.
+    /// follows its UDP datagram, and the first byte of its BTH. `whole_frame` says that no kernel has looked at its
+    /// IPv4 header, and `checksum_pending` that its UDP checksum was never filled in.
     #[inline]
     pub(super) fn check(
         packet: &[u8],
         local: Local,
+        whole_frame: bool,
         checksum_pending: impl FnOnce() -> bool,
     ) -> Result<(&[u8], u8), Counter> {
         let headers = ipv4::Header::of(packet).zip(packet.get(ipv4::HEADER_LEN..).and_then(udp::Header::of));
         let Some((ip, udp)) = headers else { return Err(short(packet)) };
         if !ip.is_v4_without_options() {
             return Err(odd_version(packet[0]));
+        }
+        if whole_frame && !ip.checksum_ok() {
+            return Err(Counter::DroppedIpChecksum);
         }
         if ip.protocol() != ipv4::PROTOCOL_UDP {
             return Err(Counter::DroppedNotRoce);

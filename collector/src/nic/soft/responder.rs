@@ -295,7 +295,8 @@ impl Responder {
             Pass { mtu: config.mtu, keys, queue_pairs, steps, requests, refused, pair: None, region: None };
         let mut asked = 0;
         for index in 0..input.count() {
-            let checked = Request::check(input.packet(index), local, || input.checksum_pending(index));
+            let whole = input.frame(index).is_some();
+            let checked = Request::check(input.packet(index), local, whole, || input.checksum_pending(index));
             let prepared = checked.and_then(|(packet, first)| match first {
                 UC_WRITE_ONLY => pass.prepare(packet, Opcode::UcWriteOnly),
                 other => pass.prepare_any(packet, other),

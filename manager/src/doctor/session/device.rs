@@ -80,7 +80,9 @@ fn cure(counter: Option<Counter>) -> &'static str {
         Some(Counter::DroppedNoReceive) => {
             "readers do not keep up with a list marked `notify`; leave `notify` off for lists that are written that fast"
         }
-        Some(Counter::DroppedUdpChecksum) => "something on the way damages frames",
+        Some(Counter::DroppedIpChecksum | Counter::DroppedUdpChecksum) => {
+            "something on the way damages frames"
+        }
         _ => "docs/counters.md says what it means",
     }
 }

@@ -1,0 +1,87 @@
+//! Batches of lists that left by UC, kept for a while: when a collector is started again, nobody knows which of
+//! the last ones it had.
+
+/// Batches of a store that are kept.
+const BATCHES: usize = 4096;
+/// Nanoseconds for which one is kept.
+const FOR: u64 = 60_000_000_000;
+
+/// The last batches of one store, in a ring.
+#[derive(Default)]
+pub(crate) struct Sent {
+    batches: Vec<Batch>,
+    /// Their bytes, each as many as any other.
+    bytes: Vec<u8>,
+    /// Where the next one goes, once the ring is full: that is the oldest.
+    next: usize,
+}
+
+/// A batch that was sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Batch {
+    pub(crate) collector: u8,
+    pub(crate) list: u32,
+    pub(crate) sequence: u32,
+    /// When it left.
+    pub(crate) at: u64,
+}
+
+impl Sent {
+    /// Keeps a batch, in the place of the oldest if there is no more room.
+    pub(crate) fn keep(&mut self, batch: Batch, bytes: &[u8]) {
+        if self.batches.len() < BATCHES {
+            if self.batches.is_empty() {
+                self.batches.reserve_exact(BATCHES);
+                self.bytes.reserve_exact(BATCHES * bytes.len());
+            }
+            self.batches.push(batch);
+            self.bytes.extend_from_slice(bytes);
+            return;
+        }
+        self.batches[self.next] = batch;
+        self.bytes[self.next * bytes.len()..][..bytes.len()].copy_from_slice(bytes);
+        self.next = (self.next + 1) % BATCHES;
+    }
+
+    /// The batches to a collector that left not too long ago, with their bytes, the oldest first.
+    pub(crate) fn to(&self, collector: u8, now: u64) -> impl Iterator<Item = (Batch, &[u8])> {
+        let len = self.bytes.len() / self.batches.len().max(1);
+        let (newer, older) = self.batches.split_at(self.next);
+        let places = (self.next..self.next + older.len()).chain(0..newer.len());
+        let wanted = move |batch: &Batch| batch.collector == collector && now.saturating_sub(batch.at) < FOR;
+        places
+            .map(move |place| (self.batches[place], &self.bytes[place * len..][..len]))
+            .filter(move |(batch, _)| wanted(batch))
+    }
+
+    /// Forgets batches of a list.
+    pub(crate) fn forget(&mut self, list: u32, is_over: impl Fn(u32) -> bool) {
+        let over = |batch: &&mut Batch| batch.list == list && is_over(batch.sequence);
+        // No collector has that number.
+        self.batches.iter_mut().filter(over).for_each(|batch| batch.collector = u8::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_ones_are_kept_in_their_order() {
+        let mut sent = Sent::default();
+        assert_eq!(sent.to(0, 0).count(), 0);
+        for sequence in 1..=BATCHES as u32 + 10 {
+            let collector = u8::from(sequence % 5 == 0);
+            sent.keep(Batch { collector, list: 3, sequence, at: 7 }, &sequence.to_be_bytes());
+        }
+        let all = sent.to(0, 8).map(|(batch, bytes)| {
+            assert_eq!(bytes, batch.sequence.to_be_bytes());
+            batch.sequence
+        });
+        let expected = (11..=BATCHES as u32 + 10).filter(|n| n % 5 != 0).collect::<Vec<_>>();
+        assert_eq!(all.collect::<Vec<_>>(), expected);
+        assert_eq!(sent.to(0, FOR + 7).count(), 0);
+        sent.forget(3, |sequence| sequence < 4000);
+        assert_eq!(sent.to(1, 8).next().map(|(batch, _)| batch.sequence), Some(4000));
+    }
+}
