@@ -14,9 +14,9 @@ use crate::server::Server;
 
 /// Threads that take calls; the software NIC has its own.
 const WORKERS: usize = 2;
-/// Threads that wait for memory and files, at most. Calls that read memory have eight of them, calls of sessions
-/// as many, so that some are left for what looks after stores, sessions and exports.
-const BLOCKING: usize = 32;
+/// Threads that wait for memory and files, at most. Calls that read memory have 8 of them and calls of sessions 32,
+/// so that some are left for what looks after stores, sessions and exports.
+const BLOCKING: usize = 48;
 /// Threads for the doors of rings, exports and signals, at most.
 const OTHERS: usize = 8;
 
