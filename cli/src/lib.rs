@@ -8,6 +8,7 @@
 //!   [`config_file`]: what is wrong
 //!   in a configuration, and where.
 //! - [`service_manager`]: what a daemon tells whoever started it.
+//! - [`enough_threads`]: whether a daemon can have its threads.
 //! - [`help`]: a rule for help texts.
 
 pub mod config_file;
@@ -24,6 +25,7 @@ mod static_names;
 pub mod status;
 pub mod table;
 pub mod terminal;
+mod threads;
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -35,6 +37,7 @@ use tracing_subscriber::EnvFilter;
 
 pub use static_names::choose_name_sources;
 pub use status::{Misuse, Status, misuse};
+pub use threads::enough_threads;
 
 /// Prints text and a line end to standard output.
 ///

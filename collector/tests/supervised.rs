@@ -160,3 +160,39 @@ fn sighup_is_a_reload_and_never_an_end() {
     collector.signal(Signal::TERM);
     assert!(collector.child.wait().unwrap().success());
 }
+
+#[test]
+fn cancelled_calls_keep_neither_sessions_nor_the_end_waiting() {
+    use dta_client::{Ask, ClientOptions, collector::Client};
+    let folder = tempfile::tempdir().unwrap();
+    let mut collector = Supervised::start(folder.path(), "", None);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client =
+            Client::connect(&ClientOptions::plain(collector.address.parse().unwrap())).await.unwrap();
+        // Each reads the memory of all stores.
+        for _ in 0..100 {
+            let begin = |_| {
+                let client = client.clone();
+                tokio::spawn(async move { client.stores().await.map(drop) })
+            };
+            let calls: Vec<_> = (0..16).map(begin).collect();
+            tokio::time::sleep(Duration::from_millis(4)).await;
+            calls.iter().for_each(|call| call.abort());
+        }
+        // Another call waits for those whose work has begun, and for no others.
+        tokio::time::timeout(PATIENCE, client.stores()).await.expect("an answer").unwrap();
+    });
+    collector.signal(Signal::TERM);
+    let until = Instant::now() + 2 * PATIENCE;
+    let status = loop {
+        if let Some(status) = collector.child.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < until, "it does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(status.success(), "{status}");
+    let log: Vec<String> = collector.log.iter().collect();
+    assert!(!log.iter().any(|line| line.contains("stand still")), "{log:#?}");
+}

@@ -47,7 +47,7 @@ impl Share {
     pub(crate) fn of_all(limits: &Limits, streams: usize) -> Self {
         Self {
             ordinary: Places::new(4096, limits.calls, 16),
-            first: Places::new(1024, 8, 8),
+            first: Places::new(1024, 32, 8),
             streams: Arc::new(Semaphore::new(streams)),
         }
     }

@@ -12,6 +12,7 @@ mod address;
 mod name;
 mod nodes;
 mod page;
+mod places;
 mod port;
 mod process;
 mod reply;

@@ -16,14 +16,15 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::address::Address;
-use crate::page::Page;
+use crate::page::{Kind, Labels, Page};
+use crate::places::{Place, Places};
 use crate::reply::{self, Body};
 
-/// Connections at a time; others are closed at once.
+/// Connections at a time: for others, some that have not asked yet leave.
 const CONNECTIONS: usize = 16;
 /// How long a connection may take in all.
 const CONNECTION: Duration = Duration::from_secs(10);
@@ -105,25 +106,24 @@ impl Port {
         F: Future<Output = Result<Page, String>> + Send + 'static,
     {
         let Port { address, listener } = self;
-        let pages = Arc::new(Pages { page, last: Mutex::default() });
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let places = Places::new(CONNECTIONS);
+        let pages = Arc::new(Pages { page, last: Mutex::default(), places: places.clone() });
         let task = tokio::spawn(async move {
             loop {
-                let stream = match listener.accept().await {
-                    Ok((stream, _)) => stream,
+                let (stream, address) = match listener.accept().await {
+                    Ok(accepted) => accepted,
                     Err(error) => {
                         tracing::debug!(%error, "a connection to the metrics was not accepted");
                         tokio::time::sleep(PAUSE).await;
                         continue;
                     }
                 };
-                // One that has no place is closed: its scraper says so, and comes again.
-                let Ok(place) = places.clone().try_acquire_owned() else { continue };
-                let pages = pages.clone();
-                tokio::spawn(async move {
-                    let _place = place;
-                    let _ = tokio::time::timeout(CONNECTION, pages.attend(stream)).await;
+                let place = places.enter(address.ip());
+                let (number, pages) = (place.number(), pages.clone());
+                let attended = tokio::spawn(async move {
+                    let _ = tokio::time::timeout(CONNECTION, pages.attend(stream, &place)).await;
                 });
+                places.attend(number, attended.abort_handle());
             }
         });
         Served { address, task }
@@ -134,6 +134,7 @@ impl Port {
 struct Pages<P> {
     page: P,
     last: Mutex<Option<(Instant, Body)>>,
+    places: Arc<Places>,
 }
 
 impl<P, F> Pages<P>
@@ -141,8 +142,9 @@ where
     P: Fn() -> F + Send + Sync + 'static,
     F: Future<Output = Result<Page, String>> + Send + 'static,
 {
-    async fn attend(self: Arc<Self>, stream: TcpStream) {
+    async fn attend(self: Arc<Self>, stream: TcpStream, place: &Place) {
         let answer = service_fn(|request: Request<Incoming>| {
+            place.asks();
             let pages = self.clone();
             async move {
                 let answer: Response<Body> = match reply::refusal(&request) {
@@ -172,7 +174,15 @@ where
         match &*last {
             Some((made, body)) if made.elapsed() < AGE => Ok(body.clone()),
             _ => {
-                let page = (self.page)().await?;
+                let mut page = (self.page)().await?;
+                let help = "connections to this port that left for others, because too many had not asked or not read yet";
+                page.add(
+                    "dta_metrics_connections_displaced",
+                    Kind::Counter,
+                    help,
+                    Labels::new(),
+                    self.places.displaced(),
+                );
                 // As text it may be megabytes.
                 let text = tokio::task::spawn_blocking(|| page.text()).await.map_err(|e| e.to_string())?;
                 let body = Body::from(text);

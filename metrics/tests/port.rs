@@ -90,20 +90,23 @@ async fn a_page_that_cannot_be_made_is_told() {
 }
 
 #[tokio::test]
-async fn silent_connections_keep_nobody_out_for_long() {
+async fn silent_connections_keep_nobody_out_and_are_counted() {
     let served = open("127.0.0.1:0").await.serve(|| async { Ok(page()) });
+    let request = "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n";
     let mut silent = Vec::new();
     for _ in 0..40 {
         silent.push(TcpStream::connect(served.address).await.unwrap());
     }
-    // Those beyond the bound are closed at once, the others when their time is over.
-    let request = "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n";
-    let mut waited = 0;
-    while !ask(served.address, request).await.contains("dta_test 1\n") {
-        waited += 1;
-        assert!(waited < 300, "no connection became free in 30 s");
-        tokio::time::sleep(Duration::from_millis(100)).await;
+    let answer = ask(served.address, request).await;
+    assert!(answer.contains("dta_test 1\n"), "{answer}");
+    assert!(answer.contains("dta_metrics_connections_displaced_total 25\n"), "{answer}");
+    // Nor do those that have asked and read nothing.
+    for stream in silent.iter_mut().rev().take(16) {
+        // Some have left.
+        let _ = stream.write_all(request.as_bytes()).await;
     }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(ask(served.address, request).await.contains("dta_test 1\n"));
     drop(silent);
 }
 

@@ -15,9 +15,11 @@ use crate::server::Server;
 
 /// Threads that take calls; the software NIC has its own.
 const WORKERS: usize = 2;
-/// Threads that wait for memory and files, at most. Calls that read memory have eight of them, calls of sessions
-/// as many, so that some are left for what looks after stores, sessions and exports.
-const BLOCKING: usize = 32;
+/// Threads that wait for memory and files, at most. Calls that read memory have 8 of them and calls of sessions 32,
+/// so that some are left for what looks after stores, sessions and exports.
+const BLOCKING: usize = 48;
+/// Threads for the doors of rings, exports and signals, at most.
+const OTHERS: usize = 8;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -215,6 +217,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         None => tracing::info!("no configuration file: the defaults are served"),
     }
     dta_grpc::raise_file_limit();
+    dta_cli::enough_threads(WORKERS + BLOCKING + config.soft.threads + OTHERS)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(BLOCKING)

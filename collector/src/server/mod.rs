@@ -41,9 +41,9 @@ use metrics::Metrics;
 /// How often sessions are looked after.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Open files that are for other things than connections: the NIC's sockets, region files while
-/// they are opened, state files.
-const FILES: u64 = 64;
+/// Open files that are for other things than connections: two for the ring of each session, the doors of rings with
+/// those who knock, metrics, the NIC's sockets, region files while they are opened, state files.
+const FILES: u64 = 768;
 
 /// The gRPC service of collectors, by its full name.
 const SERVICE: &str = "dta.v1.Collector";

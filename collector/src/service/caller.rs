@@ -17,14 +17,16 @@ pub(super) struct Rules {
 impl Rules {
     /// Who made a request.
     pub(super) fn caller<T>(&self, request: &Request<T>) -> Caller {
-        let identity = request.extensions().get::<Peer>().map(Peer::identity);
+        let peer = request.extensions().get::<Peer>();
+        let (identity, address) = (peer.map(Peer::identity), peer.map(|peer| peer.address().to_canonical()));
         match identity.and_then(|identity| Some((identity, identity.name_list()?))) {
             Some((identity, names)) => Caller {
                 identity: Some(names),
+                address,
                 operator: identity.has_one_of(&self.operators),
                 sessions: self.sessions,
             },
-            None => Caller::ANYBODY,
+            None => Caller { address, ..Caller::ANYBODY },
         }
     }
 }

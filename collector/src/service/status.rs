@@ -18,7 +18,9 @@ pub(super) fn session(error: SessionError) -> Status {
             LeaseError::Superseded { .. } => Status::aborted(message),
             LeaseError::Owned { .. } => Status::failed_precondition(message),
             LeaseError::Foreign { .. } => Status::permission_denied(message),
-            LeaseError::TooMany(_) | LeaseError::TooManyOf { .. } => Status::resource_exhausted(message),
+            LeaseError::TooMany(_) | LeaseError::TooManyOf { .. } | LeaseError::TooManyFrom(_) => {
+                Status::resource_exhausted(message)
+            }
             LeaseError::Name(_)
             | LeaseError::UnknownStore { .. }
             | LeaseError::NotAppend { .. }

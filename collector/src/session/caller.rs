@@ -1,5 +1,7 @@
 //! Who calls, and whose sessions they may touch.
 
+use std::net::IpAddr;
+
 use super::lease::{Lease, LeaseError};
 
 /// Who makes a call, as far as TLS tells.
@@ -7,6 +9,8 @@ use super::lease::{Lease, LeaseError};
 pub struct Caller {
     /// The names of its certificate; `None` without TLS, where nobody is told from anybody.
     pub identity: Option<String>,
+    /// Where it calls from; looked at where there is no identity.
+    pub address: Option<IpAddr>,
     /// Whether it may end sessions of others.
     pub operator: bool,
     /// The most sessions that it may have at a time; looked at where there is an identity.
@@ -30,7 +34,8 @@ impl Default for Caller {
 
 impl Caller {
     /// Whoever calls where there is no TLS.
-    pub const ANYBODY: Caller = Caller { identity: None, operator: false, sessions: usize::MAX };
+    pub const ANYBODY: Caller =
+        Caller { identity: None, address: None, operator: false, sessions: usize::MAX };
 
     /// Refuses what is another's: a session belongs to the identity that opened it.
     pub(super) fn check(&self, action: Action, lease: &Lease) -> Result<(), LeaseError> {

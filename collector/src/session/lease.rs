@@ -1,7 +1,7 @@
 //! One lease, and the book of them: who may write what, until when. No NIC, no clock, no file.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use dta_proto::list_range::ListRange;
@@ -77,6 +77,8 @@ pub struct Lease {
     /// The identity that opened it, and alone may open it again, renew it and (operators aside) end
     /// it; `None` without TLS.
     pub owner: Option<String>,
+    /// Where it was opened from; `None` after a restart.
+    pub from: Option<IpAddr>,
     /// When it ends; `None` = never.
     pub expires: Option<Instant>,
 }
@@ -192,6 +194,11 @@ pub enum LeaseError {
         /// How many it may have.
         most: usize,
     },
+    /// Too many sessions from one address.
+    #[error(
+        "{MAX_FROM} sessions were opened from {0}, the most from one address without TLS; end one first (`dta-collector sessions`)"
+    )]
+    TooManyFrom(IpAddr),
     /// Too many sessions.
     #[error("this collector holds {0} sessions, its most; end one first (`dta-collector sessions`)")]
     TooMany(usize),
@@ -199,6 +206,9 @@ pub enum LeaseError {
 
 /// The most sessions at a time.
 pub const MAX_SESSIONS: usize = 256;
+
+/// The most of them that were opened from one address, where no certificate tells who opens them.
+pub const MAX_FROM: usize = MAX_SESSIONS / 2;
 
 /// All leases.
 #[derive(Debug, Default)]
@@ -255,6 +265,13 @@ impl Leases {
         {
             return Err(LeaseError::TooManyOf { owner: owner.clone(), most: request.caller.sessions });
         }
+        if request.caller.identity.is_none()
+            && let Some(from) = request.caller.address
+            && !self.by_name.contains_key(&request.name)
+            && self.by_name.values().filter(|lease| lease.from == Some(from)).count() >= MAX_FROM
+        {
+            return Err(LeaseError::TooManyFrom(from));
+        }
         if let Some(earlier) = self.by_name.get(&request.name) {
             request.caller.check(Action::Write, earlier)?;
         }
@@ -284,6 +301,7 @@ impl Leases {
             stores: wanted.iter().map(|s| s.name.clone()).collect(),
             lists,
             owner: request.caller.identity.clone(),
+            from: request.caller.address,
             expires: request.lease.map(|l| now + l),
         };
         self.check_owners(&lease, &wanted)?;

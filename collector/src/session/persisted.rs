@@ -99,6 +99,7 @@ pub(super) fn load_leases(dir: &Path, now: Instant) -> Result<Leases, StateError
             .map(|(store, first, count)| ListRange { store, first, count })
             .collect(),
         owner: stored.owner.map(with_kinds),
+        from: None,
         expires: None,
     };
     Ok(Leases::restore(book.leases.into_iter().map(lease).collect(), book.generation, now))

@@ -752,7 +752,8 @@ fn a_translator_that_was_replaced_is_told_by_whom() {
 #[test]
 fn a_session_is_its_openers_alone() {
     let b = bench();
-    let caller = |name: &str, operator| Caller { identity: Some(name.into()), operator, sessions: 2 };
+    let caller =
+        |name: &str, operator| Caller { identity: Some(name.into()), operator, sessions: 2, address: None };
     let (tor1, tor2, ops) =
         (caller("tor1.example", false), caller("tor2.example", false), caller("ops.example", true));
     let opened =
@@ -776,9 +777,32 @@ fn a_session_is_its_openers_alone() {
 }
 
 #[test]
+fn one_address_without_tls_leaves_room_for_others() {
+    let (stores, now) = (specs(), Instant::now());
+    let stores: Vec<&StoreSpec> = stores.iter().collect();
+    let mut leases = Leases::default();
+    let from = |last: u8| Caller { address: Some([192, 0, 2, last].into()), ..Caller::ANYBODY };
+    let ask = |name: String, last| OpenRequest {
+        stores: vec!["flows".into()],
+        caller: from(last),
+        ..request(&name, 50)
+    };
+    for n in 0..lease::MAX_FROM {
+        let lease = leases.prepare(&ask(format!("t{n}"), 1), &stores, now).unwrap();
+        leases.insert(lease);
+    }
+    let refused = leases.prepare(&ask("more".into(), 1), &stores, now).unwrap_err();
+    assert!(matches!(refused, LeaseError::TooManyFrom(_)), "{refused}");
+    // Its own it may open again, and others come in.
+    leases.prepare(&ask("t0".into(), 1), &stores, now).unwrap();
+    leases.prepare(&ask("more".into(), 2), &stores, now).unwrap();
+}
+
+#[test]
 fn one_certificate_has_so_many_sessions_and_no_more() {
     let b = bench();
-    let caller = |name: &str| Caller { identity: Some(name.into()), operator: false, sessions: 2 };
+    let caller =
+        |name: &str| Caller { identity: Some(name.into()), operator: false, sessions: 2, address: None };
     let open = |caller: Caller, name: &str, qpn| {
         let stores = vec!["flows".to_owned()];
         b.sessions.open(&OpenRequest { caller, stores, ..request(name, qpn) }, b.t0)
@@ -805,11 +829,13 @@ fn owners_outlive_a_restart() {
         let directory = Some(dir.path().to_owned());
         Sessions::open_state(Books::new(), stores(&Memory::Anonymous), Transport::Uc, directory, t0).unwrap()
     };
-    let (t0, tor1) =
-        (Instant::now(), Caller { identity: Some("DNS:tor1.example".into()), operator: false, sessions: 2 });
+    let (t0, tor1) = (
+        Instant::now(),
+        Caller { identity: Some("DNS:tor1.example".into()), sessions: 2, ..Caller::ANYBODY },
+    );
     let first = open(t0).open(&OpenRequest { caller: tor1.clone(), ..request("t", 50) }, t0).unwrap();
     let again = open(t0);
-    let tor2 = Caller { identity: Some("DNS:tor2.example".into()), operator: false, sessions: 2 };
+    let tor2 = Caller { identity: Some("DNS:tor2.example".into()), sessions: 2, ..Caller::ANYBODY };
     assert!(refusal(again.end("t", &tor2, None, t0)).contains("tor1.example"));
     assert!(again.renew("t", &tor1, first.lease.generation, &[], t0).is_ok());
 }

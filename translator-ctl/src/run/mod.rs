@@ -40,6 +40,9 @@ use watch::Manager;
 /// The gRPC service of translators, by its full name.
 const SERVICE: &str = "dta.v1.Translator";
 
+/// Threads beside those of the workers, at most: they join rings, look up names and write metrics.
+const OTHERS: usize = 16;
+
 /// Options of `run` that are not in the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -71,7 +74,9 @@ impl Options {
 /// # Errors
 /// An address in use, a collector that refuses, or a link that stops working.
 pub fn run(config: &Translator, options: &Options, read: &Read<'_>) -> anyhow::Result<()> {
+    dta_cli::enough_threads(config.workers + OTHERS)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(OTHERS)
         .enable_all()
         .build()
         .context("cannot start the runtime")?;

@@ -117,6 +117,9 @@ struct Ready {
 /// How often the certificate's end is looked at.
 const CERTIFICATE: Duration = Duration::from_secs(3600);
 
+/// Threads for what waits on the runtime, at most.
+const OTHERS: usize = 4;
+
 /// Runs the agent until it is told to end.
 pub(super) fn run(args: &Agent) -> Result<Status> {
     let (config, path) = args.file.load()?;
@@ -173,8 +176,10 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
     };
     let mut traced = Traced::new(tracer, sender, host);
 
+    dta_cli::enough_threads(1 + OTHERS)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
+        .max_blocking_threads(OTHERS)
         .thread_name("dta-grpc")
         .enable_all()
         .build()?;

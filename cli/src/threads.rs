@@ -1,0 +1,50 @@
+//! Whether a daemon can have its threads.
+
+use std::io;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
+
+/// Makes so many threads at a time and ends them again: runtimes make theirs later, and end the process with a
+/// panic where the system refuses.
+///
+/// # Errors
+/// The system has no room for so many threads, with what can be done about it.
+pub fn enough_threads(count: usize) -> anyhow::Result<()> {
+    enough(count, |scope, work| thread::Builder::new().spawn_scoped(scope, work).map(drop))
+}
+
+type Make = for<'scope, 'env> fn(&'scope thread::Scope<'scope, 'env>, Work<'scope>) -> io::Result<()>;
+type Work<'scope> = Box<dyn FnOnce() + Send + 'scope>;
+
+fn enough(count: usize, make: Make) -> anyhow::Result<()> {
+    let (over, ended) = (Mutex::new(false), Condvar::new());
+    thread::scope(|scope| {
+        let wait = || {
+            let over = over.lock().unwrap_or_else(PoisonError::into_inner);
+            drop(ended.wait_while(over, |over| !*over));
+        };
+        let made = (0..count).map(|_| make(scope, Box::new(wait))).enumerate().find_map(|(at, made)| {
+            made.err().map(|error| {
+                anyhow::anyhow!(
+                    "threads cannot be made: {error} after {at} of {count}; allow this user or service more (ulimit -u, TasksMax= in systemd, \
+                     pids.max of the cgroup)"
+                )
+            })
+        });
+        *over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        ended.notify_all();
+        made.map_or(Ok(()), Err)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_system_without_room_for_threads_is_told_in_words() {
+        enough_threads(40).unwrap();
+        let error = enough(40, |_, _| Err(io::Error::from_raw_os_error(11))).unwrap_err().to_string();
+        assert!(error.contains("threads cannot be made") && error.contains("TasksMax="), "{error}");
+    }
+}

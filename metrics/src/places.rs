@@ -1,0 +1,104 @@
+//! The places for connections of scrapers. Where they are full, one leaves for the newcomer, so nobody keeps
+//! others out: first those that have not sent their request, of them those of the address that has most, and of
+//! these the oldest.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::task::AbortHandle;
+
+#[derive(Debug)]
+pub(crate) struct Places {
+    most: usize,
+    /// By number: a lower one is older.
+    taken: Mutex<BTreeMap<u64, Taken>>,
+    entered: AtomicU64,
+    displaced: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Taken {
+    address: IpAddr,
+    has_asked: bool,
+    /// Ending this task closes the connection.
+    task: Option<AbortHandle>,
+}
+
+/// One connection's place; free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    places: Arc<Places>,
+    number: u64,
+}
+
+impl Places {
+    pub(crate) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self {
+            most,
+            taken: Mutex::default(),
+            entered: AtomicU64::new(0),
+            displaced: AtomicU64::new(0),
+        })
+    }
+
+    /// Connections that had to leave for others.
+    pub(crate) fn displaced(&self) -> u64 {
+        self.displaced.load(Ordering::Relaxed)
+    }
+
+    /// A place, for which another one may have had to leave.
+    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Place {
+        let number = self.entered.fetch_add(1, Ordering::Relaxed);
+        let mut all = self.lock();
+        if all.len() >= self.most {
+            let of = |address| all.values().filter(|taken| taken.address == address).count();
+            let last = all
+                .iter()
+                .max_by_key(|(number, taken)| {
+                    (!taken.has_asked, of(taken.address), std::cmp::Reverse(**number))
+                })
+                .map(|(number, _)| *number);
+            if let Some(task) = last.and_then(|number| all.remove(&number)).and_then(|taken| taken.task) {
+                task.abort();
+            }
+            self.displaced.fetch_add(1, Ordering::Relaxed);
+        }
+        all.insert(number, Taken { address, has_asked: false, task: None });
+        Place { places: self.clone(), number }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Taken>> {
+        // Each change is one insertion or removal.
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The task that attends the connection of a place.
+    pub(crate) fn attend(&self, number: u64, task: AbortHandle) {
+        match self.lock().get_mut(&number) {
+            Some(taken) => taken.task = Some(task),
+            // It is over, or had to leave before this.
+            None => task.abort(),
+        }
+    }
+}
+
+impl Place {
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Its request is here.
+    pub(crate) fn asks(&self) {
+        if let Some(taken) = self.places.lock().get_mut(&self.number) {
+            taken.has_asked = true;
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.lock().remove(&self.number);
+    }
+}
