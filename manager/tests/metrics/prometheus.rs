@@ -20,11 +20,11 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Scrapes both every second. Its files lie in the folder.
+    /// Scrapes both every 5 seconds, which is also the longest that a scrape may take. Its files lie in the folder.
     pub(crate) fn start(folder: &Path, [collector, translator]: &[String; 2]) -> Prometheus {
         let config = folder.join("prometheus.yml");
         let text = format!(
-            "global: {{scrape_interval: 1s}}\nscrape_configs:\n\
+            "global: {{scrape_interval: 5s}}\nscrape_configs:\n\
              - {{job_name: dta-collector, static_configs: [{{targets: ['{collector}']}}]}}\n\
              - {{job_name: dta-translator, static_configs: [{{targets: ['{translator}']}}]}}\n"
         );
