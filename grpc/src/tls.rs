@@ -319,6 +319,8 @@ mod tests {
         assert_eq!(validity.ends_soon(day(20_059)), None);
         assert_eq!(validity.ends_soon(day(20_080)), Some(Duration::from_secs(10 * 86_400)));
         assert_eq!(validity.ends_soon(day(20_091)), Some(Duration::ZERO));
+        assert_eq!(validity.not_after(), Duration::from_secs(20_090 * 86_400));
+        assert_eq!(Validity::read(&cert).unwrap(), validity);
         // One that is issued for three days is not told of on its first.
         let (cert, key) = pair(dir.path(), 20_000, 20_003);
         let validity = load(&cert, &key, day(20_001)).unwrap().validity;
