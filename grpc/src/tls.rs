@@ -126,6 +126,24 @@ impl Validity {
         Some(Self { not_before, not_after })
     }
 
+    /// Of a file's first certificate, by what the file says now.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds no certificate.
+    pub fn read(cert: &Path) -> Result<Self, TlsError> {
+        let chain = certificates("TLS certificate", cert)?;
+        Self::of(&chain[0]).ok_or_else(|| TlsError::Unusable {
+            what: "TLS certificate",
+            path: cert.to_owned(),
+            reason: "it is no certificate that can be read".into(),
+        })
+    }
+
+    /// When it ends, since 1970.
+    pub fn not_after(&self) -> Duration {
+        self.not_after
+    }
+
     /// How long it has still to go, if that is to be told: in the last third of its time, and 30
     /// days ahead at most. Zero = it has ended.
     pub fn ends_soon(&self, now: SystemTime) -> Option<Duration> {
@@ -301,6 +319,8 @@ mod tests {
         assert_eq!(validity.ends_soon(day(20_059)), None);
         assert_eq!(validity.ends_soon(day(20_080)), Some(Duration::from_secs(10 * 86_400)));
         assert_eq!(validity.ends_soon(day(20_091)), Some(Duration::ZERO));
+        assert_eq!(validity.not_after(), Duration::from_secs(20_090 * 86_400));
+        assert_eq!(Validity::read(&cert).unwrap(), validity);
         // One that is issued for three days is not told of on its first.
         let (cert, key) = pair(dir.path(), 20_000, 20_003);
         let validity = load(&cert, &key, day(20_001)).unwrap().validity;

@@ -13,7 +13,8 @@ const MAX_OF_NODE: usize = 2_000;
 
 /// Puts counters of nodes on a page, as [`docs/counters.md`] defines them.
 ///
-/// What a session handed in has the label `session`; what a node tells of itself has not. A reporter has no series
+/// What a session handed in is a copy of what its translator counts: it has the label `session`, and names that begin with
+/// `dta_session_`, so that a sum over both does not count twice. A reporter has no series
 /// of its own, as there are as many as somebody cares to name: those that one node hears are added up. Numbers that
 /// are no count and no amount are not told. There are at most 50,000 series, 2,000 of one node; what is beyond, and
 /// counters that no definition has, are left out and counted.
@@ -27,15 +28,15 @@ pub fn nodes(page: &mut Page, nodes: &[NodeStatistics]) {
     for node in nodes {
         let labels = labels_of(node, own);
         if Stage::of(&node.node) == Stage::Reporter {
-            let help = "reporters whose counters are told, each for itself or in a sum of several";
-            page.add("dta_reporter_nodes", Kind::Gauge, help, labels.clone(), 1);
+            let help = "reporters whose counters are in the sums dta_reporter_*";
+            page.add(own_or_copy("dta_reporter_nodes".into(), node), Kind::Gauge, help, labels.clone(), 1);
         } else if !node.session.is_empty() {
-            let help = "how long ago these counters were handed in";
-            page.real("dta_translator_counters_age_seconds", help, labels.clone(), node.age_seconds);
+            let help = "seconds since a session handed in the counters of this translator";
+            page.real("dta_session_counters_age_seconds", help, labels.clone(), node.age_seconds);
         }
         let full = room.min(page.series() + MAX_OF_NODE);
         if Stage::of(&node.node) == Stage::Translator && page.series() < room {
-            zeros(page, &labels);
+            zeros(page, node, &labels);
         }
         for counter in &node.counters {
             let of = Node::of(&node.node);
@@ -48,8 +49,8 @@ pub fn nodes(page: &mut Page, nodes: &[NodeStatistics]) {
                         Counts::Counter => Kind::Counter,
                         _ => Kind::Gauge,
                     };
-                    let help = help(&found);
-                    page.add(name, kind, help, with_values(&labels, &found), counter.value);
+                    let name = own_or_copy(name, node);
+                    page.add(name, kind, help(&found), with_values(&labels, &found), counter.value);
                 }
                 _ => page.leave_out(1),
             }
@@ -59,12 +60,13 @@ pub fn nodes(page: &mut Page, nodes: &[NodeStatistics]) {
 
 /// What a translator has not counted yet is 0, where it is known what may stand in the name: a rate begins with the first
 /// that is dropped.
-fn zeros(page: &mut Page, labels: &Labels) {
+fn zeros(page: &mut Page, node: &NodeStatistics, labels: &Labels) {
     let definitions = Node::Translator.tables().iter().flat_map(|table| table.definitions);
     for definition in definitions.filter(|definition| definition.kind == Counts::Counter) {
         for name in names(definition) {
             let Some(found) = Node::Translator.find(&name) else { continue };
             let Some(metric) = metric_name(Node::Translator, definition) else { continue };
+            let metric = own_or_copy(metric, node);
             page.add(metric, Kind::Counter, help(&found), with_values(labels, &found), 0);
         }
     }
@@ -80,6 +82,14 @@ fn names(definition: &Definition) -> Vec<String> {
         all = all.into_iter().flat_map(longer).collect();
     }
     all.into_iter().map(|values| definition.of(&values)).collect()
+}
+
+/// The name of a metric, or of a copy of it that a session handed in.
+fn own_or_copy(name: String, node: &NodeStatistics) -> String {
+    match name.strip_prefix("dta_") {
+        Some(rest) if !node.session.is_empty() => format!("dta_session_{rest}"),
+        _ => name,
+    }
 }
 
 /// Labels that say whose counters these are.
@@ -109,11 +119,11 @@ fn with_values(labels: &Labels, found: &Found<'_>) -> Labels {
     labels
 }
 
-/// What a metric counts, in words. What its values mean, docs/counters.md tells.
+/// What a metric counts, in words that need no table beside them, and the name by which `stats` and docs/counters.md
+/// have it.
 fn help(found: &Found<'_>) -> String {
     let definition = found.definition;
-    let now = if definition.kind.may_fall() { ", now" } else { "" };
-    format!("{} ({}{now}): {}", definition.name, definition.unit, definition.meaning)
+    format!("{} (counter {})", definition.meaning, definition.name)
 }
 
 #[cfg(test)]
@@ -162,13 +172,13 @@ mod tests {
             [
                 "dta_collector_query_keys_total{kind=\"path\"} 8",
                 "dta_metrics_left_out 1",
-                "dta_translator_counters_age_seconds{translator=\"t\",session=\"s\"} 2.0",
-                "dta_translator_dropped_reports_total{translator=\"t\",session=\"s\",reason=\"hop\"} 2",
-                "dta_translator_dropped_reports_total{translator=\"t\",session=\"s\",reason=\"of_a_newer_program\"} 6",
-                "dta_translator_primitive_held_reports{translator=\"t\",session=\"s\",primitive=\"append\"} 3",
-                "dta_translator_queue_pair_sent_operations_total{translator=\"t\",session=\"s\",collector=\"1\",purpose=\"write\"} 5",
-                "dta_translator_queue_pair_sent_operations_total{translator=\"t\",session=\"s\",purpose=\"write\"} 4",
-                "dta_translator_received_reports_total{translator=\"t\",session=\"s\"} 7",
+                "dta_session_counters_age_seconds{translator=\"t\",session=\"s\"} 2.0",
+                "dta_session_translator_dropped_reports_total{translator=\"t\",session=\"s\",reason=\"hop\"} 2",
+                "dta_session_translator_dropped_reports_total{translator=\"t\",session=\"s\",reason=\"of_a_newer_program\"} 6",
+                "dta_session_translator_primitive_held_reports{translator=\"t\",session=\"s\",primitive=\"append\"} 3",
+                "dta_session_translator_queue_pair_sent_operations_total{translator=\"t\",session=\"s\",collector=\"1\",purpose=\"write\"} 5",
+                "dta_session_translator_queue_pair_sent_operations_total{translator=\"t\",session=\"s\",purpose=\"write\"} 4",
+                "dta_session_translator_received_reports_total{translator=\"t\",session=\"s\"} 7",
             ]
         );
     }

@@ -19,6 +19,21 @@ const LEFT_OUT: (&str, &str) = (
     "counters that are not on this page: there was no room, or no definition has their names",
 );
 
+/// A format in which Prometheus reads a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// OpenMetrics 1.0, for those who ask for it.
+    OpenMetrics,
+    /// Prometheus' older text format, version 0.0.4, for everybody else. There a counter's `_total` is part of the name of
+    /// its family, too.
+    Text,
+}
+
+impl Format {
+    /// Both.
+    pub(crate) const ALL: [Format; 2] = [Format::OpenMetrics, Format::Text];
+}
+
 /// Whether a number may fall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -99,33 +114,56 @@ impl Page {
         self.families.values().map(|family| family.series.len()).sum()
     }
 
-    /// The text that a scraper reads, in the OpenMetrics format.
-    pub fn text(mut self) -> String {
+    /// The text that a scraper reads, in Prometheus' older format.
+    pub fn text(self) -> String {
+        self.encoded(Format::Text)
+    }
+
+    /// The same in OpenMetrics.
+    pub fn open_metrics(self) -> String {
+        self.encoded(Format::OpenMetrics)
+    }
+
+    pub(crate) fn encoded(mut self, format: Format) -> String {
         let (name, help) = LEFT_OUT;
         let left_out = self.left_out;
         self.add(name, Kind::Gauge, help, Labels::new(), left_out);
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(self));
+        registry.register_collector(Box::new(Formatted { page: self, format }));
         let mut text = String::new();
         // Text has room for everything.
-        let _ = text::encode(&mut text, &registry);
+        let _ = match format {
+            Format::OpenMetrics => text::encode(&mut text, &registry),
+            Format::Text => text::encode_registry(&mut text, &registry),
+        };
         text
     }
 }
 
-impl Collector for Page {
+#[derive(Debug)]
+struct Formatted {
+    page: Page,
+    format: Format,
+}
+
+impl Collector for Formatted {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for (name, family) in &self.families {
+        for (name, family) in &self.page.families {
             let kind = match family.kind {
                 Kind::Counter => MetricType::Counter,
                 Kind::Gauge => MetricType::Gauge,
             };
-            let mut metric = encoder.encode_descriptor(name, &family.help, None, kind)?;
+            // Written as a gauge, a counter's samples have the name of their family, and no `_total` behind it.
+            let (name, written) = match (self.format, family.kind) {
+                (Format::Text, Kind::Counter) => (Cow::from(format!("{name}_total")), Kind::Gauge),
+                (_, kind) => (Cow::from(name), kind),
+            };
+            let mut metric = encoder.encode_descriptor(&name, &family.help, None, kind)?;
             for (labels, number) in &family.series {
                 if labels.is_empty() {
-                    encode(&mut metric, family.kind, *number)?;
+                    encode(&mut metric, written, *number)?;
                 } else {
-                    encode(&mut metric.encode_family(labels)?, family.kind, *number)?;
+                    encode(&mut metric.encode_family(labels)?, written, *number)?;
                 }
             }
         }
@@ -148,8 +186,7 @@ fn encode(series: &mut MetricEncoder<'_>, kind: Kind, number: Number) -> fmt::Re
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_page_is_what_prometheus_reads() {
+    fn page() -> Page {
         let mut page = Page::default();
         let labels = |value: &str| vec![("reason".into(), value.to_owned())];
         page.add("dta_x_reports", Kind::Counter, "reports", labels("b"), 2);
@@ -157,9 +194,13 @@ mod tests {
         page.add("dta_x_reports", Kind::Counter, "", labels("b"), u64::MAX - 3);
         page.real("dta_x_age_seconds", "age", Labels::new(), 1.5);
         page.leave_out(7);
-        let text = page.text();
+        page
+    }
+
+    #[test]
+    fn a_page_is_open_metrics_for_those_who_ask_for_it() {
         assert_eq!(
-            text,
+            page().open_metrics(),
             "# HELP dta_metrics_left_out counters that are not on this page: there was no room, or no definition has their names\n\
              # TYPE dta_metrics_left_out gauge\n\
              dta_metrics_left_out 7\n\
@@ -171,6 +212,23 @@ mod tests {
              dta_x_reports_total{reason=\"a \\\"quoted\\\"\\\\\\n\"} 1\n\
              dta_x_reports_total{reason=\"b\"} 18446744073709551614\n\
              # EOF\n"
+        );
+    }
+
+    #[test]
+    fn in_the_older_format_a_counter_has_its_type_and_help_under_its_whole_name() {
+        assert_eq!(
+            page().text(),
+            "# HELP dta_metrics_left_out counters that are not on this page: there was no room, or no definition has their names\n\
+             # TYPE dta_metrics_left_out gauge\n\
+             dta_metrics_left_out 7\n\
+             # HELP dta_x_age_seconds age\n\
+             # TYPE dta_x_age_seconds gauge\n\
+             dta_x_age_seconds 1.5\n\
+             # HELP dta_x_reports_total reports\n\
+             # TYPE dta_x_reports_total counter\n\
+             dta_x_reports_total{reason=\"a \\\"quoted\\\"\\\\\\n\"} 1\n\
+             dta_x_reports_total{reason=\"b\"} 18446744073709551614\n"
         );
     }
 }

@@ -1,8 +1,8 @@
 //! Where a daemon's metrics are scraped: HTTP/1.1, `GET /metrics`, one request a connection.
 //!
 //! Whoever reaches the port may read, so it is loopback's unless told otherwise. There is no more of it than a few
-//! scrapers need: connections at a time, seconds a connection, and one page a second, which all who ask meanwhile
-//! get.
+//! scrapers need: connections at a time, seconds a connection, and one page a second in each format, which all who
+//! ask meanwhile get.
 
 use std::future::Future;
 use std::io;
@@ -20,7 +20,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::address::Address;
-use crate::page::{Kind, Labels, Page};
+use crate::page::{Format, Kind, Labels, Page};
 use crate::places::{Place, Places};
 use crate::reply::{self, Body};
 
@@ -99,7 +99,7 @@ impl Port {
         self.address
     }
 
-    /// Serves what `page` gives, which is asked at most once a second; an error is told to the scraper.
+    /// Serves what `page` gives, which is asked at most once a second for each format; an error is told to the scraper.
     pub fn serve<P, F>(self, page: P) -> Served
     where
         P: Fn() -> F + Send + Sync + 'static,
@@ -107,7 +107,7 @@ impl Port {
     {
         let Port { address, listener } = self;
         let places = Places::new(CONNECTIONS);
-        let pages = Arc::new(Pages { page, last: Mutex::default(), places: places.clone() });
+        let pages = Arc::new(Pages { page, last: Default::default(), places: places.clone() });
         let task = tokio::spawn(async move {
             loop {
                 let (stream, address) = match listener.accept().await {
@@ -130,10 +130,10 @@ impl Port {
     }
 }
 
-/// Makes pages, and keeps the last one.
+/// Makes pages, and keeps the last one of each format.
 struct Pages<P> {
     page: P,
-    last: Mutex<Option<(Instant, Body)>>,
+    last: [Mutex<Option<(Instant, Body)>>; Format::ALL.len()],
     places: Arc<Places>,
 }
 
@@ -149,10 +149,13 @@ where
             async move {
                 let answer: Response<Body> = match reply::refusal(&request) {
                     Some(refusal) => refusal,
-                    None => match pages.body().await {
-                        Ok(body) => reply::page(&request, body),
-                        Err(why) => reply::unavailable(&why),
-                    },
+                    None => {
+                        let format = reply::format(&request);
+                        match pages.body(format).await {
+                            Ok(body) => reply::page(format, body),
+                            Err(why) => reply::unavailable(&why),
+                        }
+                    }
                 };
                 Ok::<_, std::convert::Infallible>(answer)
             }
@@ -169,8 +172,8 @@ where
     }
 
     /// The page of now, or one that is as good. Who asks while it is made, waits for it.
-    async fn body(&self) -> Result<Body, String> {
-        let mut last = self.last.lock().await;
+    async fn body(&self, format: Format) -> Result<Body, String> {
+        let mut last = self.last[format as usize].lock().await;
         match &*last {
             Some((made, body)) if made.elapsed() < AGE => Ok(body.clone()),
             _ => {
@@ -184,7 +187,9 @@ where
                     self.places.displaced(),
                 );
                 // As text it may be megabytes.
-                let text = tokio::task::spawn_blocking(|| page.text()).await.map_err(|e| e.to_string())?;
+                let text = tokio::task::spawn_blocking(move || page.encoded(format))
+                    .await
+                    .map_err(|e| e.to_string())?;
                 let body = Body::from(text);
                 *last = Some((Instant::now(), body.clone()));
                 Ok(body)

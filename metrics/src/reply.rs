@@ -5,11 +5,12 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Method, Request, Response, StatusCode};
 
+use crate::page::Format;
+
 /// What an answer holds. Cheap to clone.
 pub(crate) type Body = Full<Bytes>;
 
 const PATH: &str = "/metrics";
-/// The format of pages, and what to call them for a scraper that knows its forerunner alone, which reads them too.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -26,11 +27,22 @@ pub(crate) fn refusal<B>(request: &Request<B>) -> Option<Response<Body>> {
     }
 }
 
-/// A page.
-pub(crate) fn page<B>(request: &Request<B>, body: Body) -> Response<Body> {
-    let accepts = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let open_metrics = accepts.into_iter().any(|value| value.contains("application/openmetrics-text"));
-    with_type(StatusCode::OK, if open_metrics { OPEN_METRICS } else { PLAIN }, body)
+/// The format that a scraper reads.
+pub(crate) fn format<B>(request: &Request<B>) -> Format {
+    let mut accepts = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    match accepts.any(|value| value.contains("application/openmetrics-text")) {
+        true => Format::OpenMetrics,
+        false => Format::Text,
+    }
+}
+
+/// A page in this format.
+pub(crate) fn page(format: Format, body: Body) -> Response<Body> {
+    let kind = match format {
+        Format::OpenMetrics => OPEN_METRICS,
+        Format::Text => PLAIN,
+    };
+    with_type(StatusCode::OK, kind, body)
 }
 
 /// The answer when there is no page.

@@ -1,6 +1,6 @@
 //! What a collector tells for Prometheus.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use dta_client::Ask as _;
@@ -8,12 +8,15 @@ use dta_export::gauges::{Following, Gauges};
 use dta_export::names::Names;
 use dta_export::schema::Schema;
 use dta_grpc::standard::Health;
+use dta_grpc::tls::Validity;
 use dta_metrics::{Kind, Labels, Page, Port, Process, Served};
-use dta_proto::control::{ListSessionsResponse, StoreInfo};
+use dta_proto::control::{ListSessionsResponse, StoreInfo, store};
+use dta_proto::layout::append::entries_per_batch;
 use dta_proto::store::StoreKind;
 use dta_proto::telemetry::ENTRY_LEN;
 
-use crate::config::{Metrics as Configured, Telemetry};
+use super::room::Room;
+use crate::config::{Config, Metrics as Configured, Telemetry};
 use crate::service::Service;
 use crate::store::Stores;
 
@@ -32,18 +35,28 @@ struct Source {
     service: Service,
     health: Health,
     telemetry: std::sync::OnceLock<Following>,
+    room: Arc<Room>,
+    /// Of the certificate that is in use.
+    certificate: Mutex<Option<Validity>>,
 }
 
 impl Metrics {
-    pub(super) fn serve(port: Port, service: Service, health: Health) -> Metrics {
+    pub(super) fn serve(port: Port, config: &Config, service: Service, health: Health) -> Metrics {
         let process = Process::new("dta-collector", env!("CARGO_PKG_VERSION"));
-        let source = Arc::new(Source { process, service, health, telemetry: Default::default() });
+        let (telemetry, certificate, room) =
+            (Default::default(), Mutex::default(), Arc::new(Room::of(config)));
+        let source = Arc::new(Source { process, service, health, telemetry, room, certificate });
         let shared = source.clone();
         let served = port.serve(move || {
             let source = shared.clone();
             async move { source.page().await }
         });
         Metrics { served, source }
+    }
+
+    /// Takes when the certificate ends with which it serves by now.
+    pub(super) fn set_certificate(&self, validity: Option<Validity>) {
+        *self.source.certificate.lock().unwrap_or_else(PoisonError::into_inner) = validity;
     }
 
     /// Where they are scraped.
@@ -83,12 +96,14 @@ impl Source {
         let nodes = self.service.statistics().await.map_err(said)?;
         let sessions = self.service.sessions().await.map_err(said)?;
         let stores = self.service.stores().await.map_err(said)?;
-        // Counters of all nodes may be many.
+        let room = self.room.clone();
+        // Counters of all nodes may be many, and file systems may be slow.
         let filled = tokio::task::spawn_blocking(move || {
             let mut page = Page::default();
             dta_metrics::nodes(&mut page, &nodes);
             put_sessions(&mut page, &sessions);
             put_stores(&mut page, &stores);
+            room.put(&mut page);
             page
         });
         let mut page = filled.await.map_err(|error| error.to_string())?;
@@ -96,6 +111,11 @@ impl Source {
         let help = "1 if sessions and the NIC are looked after, as the health service tells";
         let serving = self.health.is_serving().into();
         page.add("dta_collector_serving", Kind::Gauge, help, Labels::new(), serving);
+        if let Some(validity) = *self.certificate.lock().unwrap_or_else(PoisonError::into_inner) {
+            let help = "when the TLS certificate that this collector serves with ends, in seconds since 1970";
+            let name = "dta_collector_certificate_end_timestamp_seconds";
+            page.real(name, help, Labels::new(), validity.not_after().as_secs_f64());
+        }
         if let Some(telemetry) = self.telemetry.get() {
             telemetry.put(&mut page);
         }
@@ -133,7 +153,15 @@ fn put_stores(page: &mut Page, stores: &[StoreInfo]) {
         gauge("dta_collector_store_bytes", "memory of a store", info.length);
         let used = "used slots, keys (estimated), batches or columns of a store, by its kind";
         gauge("dta_collector_store_used", used, info.used);
-        gauge("dta_collector_store_capacity", "of how many", info.capacity);
+        let capacity = "slots, keys, batches or columns that a store has room for, by its kind";
+        gauge("dta_collector_store_capacity", capacity, info.capacity);
+        if let Some(store::Kind::Append(lists)) = &store.kind
+            && let (Ok(batch), Ok(entry)) = (lists.batch_len.try_into(), lists.entry_len.try_into())
+        {
+            let help = "entries that the ring of each list of a store has room for: when as many more are written, it has turned over";
+            let entries = lists.ring.saturating_mul(entries_per_batch(batch, entry).into());
+            gauge("dta_collector_store_list_entries", help, entries);
+        }
         if let Some(survival) = info.survival {
             let help = "predicted share of keys that survive at this load, or whose count is exact";
             page.real("dta_collector_store_survival_ratio", help, labels(), survival);

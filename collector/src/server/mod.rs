@@ -8,6 +8,7 @@ mod error;
 mod metrics;
 mod notify;
 mod reload;
+mod room;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -175,10 +176,12 @@ impl Server {
         let exporters = export(config, &names, &service)?;
         let listener = Arc::new(listener);
         let health = standard::health(SERVICE);
+        let validity = tls.as_ref().map(|tls| tls.validity);
         let grpc = serve(listener.clone(), config, tls, &service, &health, connections.clone(), &stopped)?;
         health.set(true);
-        let metrics = metrics.map(|port| Metrics::serve(port, service.clone(), health.clone()));
+        let metrics = metrics.map(|port| Metrics::serve(port, config, service.clone(), health.clone()));
         if let Some(metrics) = &metrics {
+            metrics.set_certificate(validity);
             metrics.follow(&config.metrics, &names, &stores);
         }
         let took = began.elapsed();

@@ -69,6 +69,7 @@ impl Server {
         }
         let stopped = &self.stopped;
         let connections = self.connections.clone();
+        let validity = tls.as_ref().map(|tls| tls.validity);
         let next = serve(self.listener.clone(), new, tls, &service, &self.health, connections, stopped)?;
         let Grpc { task, halt, certificate } = std::mem::replace(&mut self.grpc, next);
         halt.send_replace(true);
@@ -82,6 +83,7 @@ impl Server {
             self.tasks.push(notify::spawn(self.nic.clone(), service.wake(), self.stopped.clone()));
         }
         if let Some(metrics) = &self.metrics {
+            metrics.set_certificate(validity);
             metrics.follow(&new.metrics, &self.names, &self.stores);
         }
         self.service = service;

@@ -11,6 +11,7 @@ use dta_collector::config::{Config, Limits, Tls};
 use dta_collector::server::{Server, ServerError};
 use dta_proto::control;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, IsCa, Issuer, KeyPair, SanType};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
 
 struct Authority {
@@ -112,6 +113,43 @@ async fn ask(options: &ClientOptions) -> Result<usize, ClientError> {
 async fn refusal(options: &ClientOptions) -> String {
     let told = tokio::time::timeout(Duration::from_secs(20), ask(options)).await.expect("an answer in 20 s");
     told.expect_err("must be refused").to_string()
+}
+
+/// When the certificate in use ends, by the metrics, in days from now.
+async fn days_left(server: &Server) -> f64 {
+    let mut stream =
+        tokio::net::TcpStream::connect(server.metrics().expect("they are served")).await.unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).await.unwrap();
+    let name = "dta_collector_certificate_end_timestamp_seconds ";
+    let end: f64 = page.lines().find_map(|line| line.strip_prefix(name)).expect(name).parse().unwrap();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    (end - now.as_secs_f64()) / 86_400.0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_say_when_the_certificate_in_use_ends() {
+    let ground = Ground::new();
+    let replace = |days| {
+        let (cert, key) = ground.ca.issue(&["collector.example"], for_days(1, days));
+        std::fs::write(&ground.tls.cert, cert).unwrap();
+        std::fs::write(&ground.tls.key, key).unwrap();
+    };
+    replace(11);
+    let mut config = ground.config();
+    config.metrics.listen = dta_metrics::Address::At("127.0.0.1:0".parse().unwrap());
+    let mut server = Server::start(&config).await.unwrap();
+    assert!((9.9..10.1).contains(&days_left(&server).await));
+    // One that lies there and is not in use says nothing yet.
+    replace(91);
+    // A page is kept for a second.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    assert!((9.9..10.1).contains(&days_left(&server).await));
+    server.reload(&config).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    assert!((89.9..90.1).contains(&days_left(&server).await));
+    server.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,11 +31,11 @@ table! {
     OWN "collector" {
         SESSION_OPENED: "session.opened", Sessions, Beside, "sessions opened under a new name";
         SESSION_RESUMED: "session.resumed", Sessions, Beside, "sessions opened again under their own name";
-        SESSION_RENEWED: "session.renewed", Sessions, Beside, "renewals";
+        SESSION_RENEWED: "session.renewed", Sessions, Beside, "renewals of sessions";
         SESSION_EXPIRED: "session.expired", Sessions, Beside, "sessions that ran out";
         SESSION_ENDED: "session.ended", Sessions, Beside,
             "sessions ended by their translator or an operator";
-        SESSION_REFUSED: "session.refused", Sessions, Beside, "opens and renewals that were refused";
+        SESSION_REFUSED: "session.refused", Sessions, Beside, "opens and renewals of sessions that were refused";
         SESSION_QUEUE_PAIRS_REBUILT: "session.queue_pairs_rebuilt", QueuePairs, Beside,
             "queue pairs made anew under a living session: they had fallen into ERROR, were lost with an earlier collector, or the translator opened the session again and asked for new ones (it started, or they did not answer)";
         SESSION_REBUILDS_HELD_BACK: "session.rebuilds_held_back", QueuePairs, Beside,
@@ -44,9 +44,9 @@ table! {
             "times that a node that a translator handed in was not kept: a name of it is none, or it has more than 1,024 counters";
         SESSION_STATISTICS_NO_ROOM: "session.statistics_no_room", Nodes, Beside,
             "times that a node was not kept, or not all that its earlier lives counted (1,024 names at most), because there was no room";
-        QUERY_KEYS: "query.KIND.keys", Keys, Beside, "keys asked for" .with(&[KIND]);
+        QUERY_KEYS: "query.KIND.keys", Keys, Beside, "keys asked for in queries" .with(&[KIND]);
         QUERY_FOUND: "query.KIND.found", Keys, Beside,
-            "of them, those with an answer: for a counter, one that is not 0; for a sketch, one that is known"
+            "keys asked for in queries that had an answer: for a counter, one that is not 0; for a sketch, one that is known"
             .with(&[KIND]);
         TAIL_ENTRIES: "tail.entries", Entries, Beside,
             "append entries handed to tails; two tails of one list count twice";
@@ -60,19 +60,19 @@ table! {
         CONNECTIONS_ACCEPTED: "connections.accepted", Connections, Beside,
             "gRPC connections that came through TLS (where it is wanted) and began with HTTP/2";
         CONNECTIONS_REFUSED: "connections.refused", Connections, Beside,
-            "refused because `[limits]` allows no more, in all or from that address";
+            "gRPC connections refused because `[limits]` allows no more, in all or from that address";
         CONNECTIONS_SILENT: "connections.silent", Connections, Beside,
-            "cut off because TLS and the first bytes of HTTP/2 took longer than `handshake_seconds`";
+            "gRPC connections cut off because TLS and the first bytes of HTTP/2 took longer than `handshake_seconds`";
         CONNECTIONS_DISPLACED: "connections.displaced", Connections, Beside,
-            "silent ones that left for a new connection before that, because places were full";
+            "silent gRPC connections cut off before `handshake_seconds`, because places were full and a new one came";
         CONNECTIONS_HANDSHAKE_FAILED: "connections.handshake_failed", Connections, Beside,
-            "cut off because TLS failed, or because they spoke something else";
+            "gRPC connections cut off because TLS failed, or because they spoke something else";
         CONNECTIONS_ACCEPT_ERRORS: "connections.accept_errors", Times, Beside,
-            "errors of the listener, such as too many open files";
+            "errors of the gRPC listener, such as too many open files";
         CONNECTIONS_UNREAD: "connections.unread", Connections, Beside,
-            "cut off because an answer on them was not read within `call_seconds`";
+            "gRPC connections cut off because an answer on them was not read within `call_seconds`";
         CALLS_REFUSED: "calls.refused", Times, Beside,
-            "calls refused at once, because as many of their caller (128), or of all (4,096), waited already";
+            "gRPC calls refused at once, because as many of their caller (128), or of all (4,096), waited already";
     }
 }
 
@@ -82,7 +82,7 @@ table! {
         EXPORT_ENTRIES: "export.SINK.entries", Entries, Beside,
             "entries that were read from the lists of events, those of the key directory among them" .with(&[SINK]);
         EXPORT_UNREADABLE: "export.SINK.unreadable", Entries, Beside,
-            "entries that are none: of a newer version, or not the translator's" .with(&[SINK]);
+            "entries of the lists of events that cannot be read: of a newer version, or not the translator's" .with(&[SINK]);
         EXPORT_OVERWRITTEN: "export.SINK.overwritten", Batches, Beside,
             "batches of the lists that were overwritten before the exporter read them: it was away, or too slow, for longer than a ring lasts"
             .with(&[SINK]);
@@ -95,12 +95,12 @@ table! {
         EXPORT_EVENTS: "export.SINK.events", Entries, Beside, "events taken: entries of all lists but the key directory"
             .with(&[SINK]);
         EXPORT_SKIPPED: "export.SINK.skipped", Entries, Beside,
-            "of them, those that the schema has no place for" .with(&[SINK]);
+            "events that the schema has no place for" .with(&[SINK]);
         EXPORT_UNNAMED: "export.SINK.unnamed", Entries, Beside,
-            "of the events, those whose key was not told within a second: they are exported with the key in hex"
+            "events whose key was not explained within a second: they are exported with the key in hex"
             .with(&[SINK]);
         EXPORT_WITHOUT_PATH: "export.SINK.without_path", Entries, Beside,
-            "of the events, changes of a path that was another, or not there, when it was looked up: they are exported without it"
+            "events that are changes of a path that was another, or not there, when it was looked up: they are exported without it"
             .with(&[SINK]);
         EXPORT_FORGOTTEN: "export.SINK.forgotten", Keys, Beside,
             "keys whose meaning was forgotten because 262,144 others were used since" .with(&[SINK]);

@@ -58,7 +58,7 @@ soft_nic! {
     RECEIVED "received" "" "", Packets, In, "packets handed to the NIC" {
         Received = "received";
     }
-    EXECUTED "executed.OPERATION" "executed." "OPERATION", Packets, Executed, "packets executed" {
+    EXECUTED "executed.OPERATION" "executed." "OPERATION", Packets, Executed, "packets that the NIC executed" {
         ExecutedWrite = "write", "WRITE packets whose data was written";
         ExecutedProbe = "probe",
             "WRITEs without data: a requester that asks where the responder stands, or whose operation lost its store";
@@ -66,13 +66,13 @@ soft_nic! {
         ExecutedCompareSwap = "compare_swap", "CMP_SWAPs executed, whether they swapped or not";
         ExecutedRead = "read", "READs executed";
     }
-    DUPLICATE "duplicate.OPERATION" "duplicate." "OPERATION", Packets, Duplicate, "packets seen before" {
+    DUPLICATE "duplicate.OPERATION" "duplicate." "OPERATION", Packets, Duplicate, "packets that the NIC had seen before" {
         DuplicateWrite = "write", "(RC) WRITEs seen before: acknowledged again, not written again";
         DuplicateAtomic = "atomic",
             "(RC) Atomics seen before: the first answer given again, not executed again";
         DuplicateRead = "read", "(RC) READs seen before: answered again";
     }
-    DROPPED "dropped.REASON" "dropped." "REASON", Packets, Dropped, "packets not executed" {
+    DROPPED "dropped.REASON" "dropped." "REASON", Packets, Dropped, "packets that the NIC did not execute" {
         DroppedNotRoce = "not_roce", "not IPv4 and UDP to the port of RoCEv2";
         DroppedLength = "malformed.length", "cut off, or lengths that contradict each other";
         DroppedFragment = "malformed.fragment", "a fragment of an IPv4 packet; RoCEv2 does not fragment";
@@ -107,7 +107,7 @@ soft_nic! {
             "(RC) A repeated atomic or read whose first answer is no longer kept, or that differs from the first";
         DroppedKilled = "killed", "in hand when an earlier process of this NIC died";
     }
-    SENT "sent.ANSWER" "sent." "ANSWER", Answers, Answered, "answers sent" {
+    SENT "sent.ANSWER" "sent." "ANSWER", Answers, Answered, "answers that the NIC sent" {
         SentAck = "ack", "ACKs sent";
         SentAtomicAck = "atomic_ack", "answers to atomics sent";
         SentReadResponse = "read_response", "packets of answers to READs sent";
@@ -116,7 +116,7 @@ soft_nic! {
         SentNakAccess = "nak.remote_access", "NAKs sent: remote access error";
         SentRnr = "nak.receiver_not_ready", "NAKs sent: receiver not ready";
     }
-    UNSENT_ANSWER "unsent.answer" "" "", Answers, Lost, "answers for which there was no room to leave" {
+    UNSENT_ANSWER "unsent.answer" "" "", Answers, Lost, "answers of the NIC for which there was no room to leave" {
         UnsentAnswer = "unsent.answer";
     }
     IMMEDIATES "immediates" "" "", Immediates, Beside, "immediates handed to readers" {
@@ -145,11 +145,11 @@ const FAULT: Variable = Variable { word: "FAULT", values: Values::Of(Fault::VALU
 table! {
     /// What the software NIC's link and fault injector count.
     SOFT_LINK "software NIC, link" {
-        LINK_RECEIVED: "link.received", Packets, Beside, "packets that the link gave" .detail();
-        LINK_RECEIVED_BYTES: "link.received_bytes", Bytes, Beside, "bytes of these" .detail();
-        LINK_SENT: "link.sent", Packets, Beside, "packets that the link took" .detail();
-        LINK_SENT_BYTES: "link.sent_bytes", Bytes, Beside, "bytes of these" .detail();
-        LINK_LOST: "link.lost.REASON", Packets, Beside, "packets lost in the link" .with(&[LOSS]) .detail();
+        LINK_RECEIVED: "link.received", Packets, Beside, "packets received on the NIC's link" .detail();
+        LINK_RECEIVED_BYTES: "link.received_bytes", Bytes, Beside, "bytes received on the NIC's link" .detail();
+        LINK_SENT: "link.sent", Packets, Beside, "packets sent on the NIC's link" .detail();
+        LINK_SENT_BYTES: "link.sent_bytes", Bytes, Beside, "bytes sent on the NIC's link" .detail();
+        LINK_LOST: "link.lost.REASON", Packets, Beside, "packets lost in the NIC's link" .with(&[LOSS]) .detail();
         FAULTS: "faults.FAULT", Packets, Beside, "answers to which the fault injector did something"
             .with(&[FAULT]);
     }
@@ -161,11 +161,11 @@ table! {
     /// What an RDMA device counts.
     DEVICE "RDMA device" {
         DEVICE_RECEIVED: "received", Packets, In,
-            "packets that a working queue pair took; only where the device counts packets (rxe: `rcvd_pkts`). Otherwise not there: not measurable";
-        DEVICE_LINK_RECEIVED: "link.received", Packets, Beside, "the same number" .detail();
+            "packets that a working queue pair of the device took; only where the device counts packets (rxe: `rcvd_pkts`). Otherwise not there: not measurable";
+        DEVICE_LINK_RECEIVED: "link.received", Packets, Beside, "packets that a working queue pair of the device took, as `received`" .detail();
         DEVICE_SENT: "sent.packets", Packets, Answered,
-            "packets that it sent, under the same condition (rxe: `sent_pkts`)";
-        DEVICE_LINK_SENT: "link.sent", Packets, Beside, "the same number" .detail();
+            "packets that the device sent; only where it counts packets (rxe: `sent_pkts`)";
+        DEVICE_LINK_SENT: "link.sent", Packets, Beside, "packets that the device sent, as `sent.packets`" .detail();
         DEVICE_COUNTER: "device.NAME", Kernel, Beside, "the kernel's own counters of the port, by its names"
             .with(&[NAME]);
         DEVICE_QUEUE_PAIR_ERRORS: "queue_pairs.errors", QueuePairs, Beside, "queue pairs that fell into ERROR";

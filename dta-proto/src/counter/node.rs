@@ -135,7 +135,7 @@ pub fn find<'a>(node: &str, counter: &'a str) -> Option<Found<'a>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counter::{Kind, Reason, Values, Variable};
+    use crate::counter::{Definition, Kind, Reason, Values, Variable};
 
     #[test]
     fn no_name_has_two_definitions() {
@@ -177,6 +177,21 @@ mod tests {
                 assert_eq!(becomes.variables, definition.variables, "{}", definition.name);
                 assert_eq!((becomes.kind, becomes.unit), (Kind::Counter, definition.unit));
             }
+        }
+    }
+
+    #[test]
+    fn what_a_counter_means_needs_no_other_one_above_it() {
+        for definition in Node::ALL.iter().flat_map(|node| node.tables()).flat_map(|table| table.definitions)
+        {
+            // An agent's table is read as a table alone.
+            if definition.name.starts_with("trace.") {
+                continue;
+            }
+            let leans = ["of them", "of these", "of the ", "the same", "what "];
+            let Definition { name, meaning, .. } = definition;
+            assert!(!meaning.is_empty() && meaning.contains(' '), "{name}: {meaning}");
+            assert!(!leans.iter().any(|words| meaning.starts_with(words)), "{name}: {meaning}");
         }
     }
 

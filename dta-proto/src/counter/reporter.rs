@@ -76,7 +76,7 @@ table! {
             "records whose digest may differ from that of other points, as payload lay where the kernel's program cannot read";
         SEGMENTS: "trace.segments", Packets, Beside,
             "records of buffers that carry several packets (GSO, GRO), which another host sees one by one";
-        AGENT_DROPPED: "dropped.agent.REASON", Packets, Dropped, "what a point saw and the agent did not tell"
+        AGENT_DROPPED: "dropped.agent.REASON", Packets, Dropped, "packets that a point of an agent saw and the agent did not report"
             .with(&[AGENT_LOSS]);
     }
 }
@@ -84,14 +84,14 @@ table! {
 table! {
     /// What a translator counts of a reporter.
     HEARD "reporter, heard" {
-        RECEIVED: "received", Reports, In, "reports of it that could be decoded";
-        GAPS: "gaps", Sequences, Beside, "sequences skipped when a later one came";
+        RECEIVED: "received", Reports, In, "reports of a reporter that could be decoded";
+        GAPS: "gaps", Sequences, Beside, "sequences of a reporter skipped when a later one came";
         GAPS_FILLED: "gaps_filled", Sequences, Beside,
-            "of them, those that came after all; `gaps - gaps_filled` are missing";
-        DUPLICATES: "duplicates", Reports, Beside, "reports whose sequence had been seen";
-        OUT_OF_WINDOW: "out_of_window", Reports, Beside, "reports 1,024 or more behind the newest";
-        RESTARTS: "restarts", Times, Beside, "times its sequence began anew";
-        HEARD_NACKS: "nacks", Nacks, Beside, "NACKs sent to it";
+            "skipped sequences of a reporter that came after all; `gaps - gaps_filled` are missing";
+        DUPLICATES: "duplicates", Reports, Beside, "reports of a reporter whose sequence had been seen";
+        OUT_OF_WINDOW: "out_of_window", Reports, Beside, "reports 1,024 or more behind the newest of their reporter";
+        RESTARTS: "restarts", Times, Beside, "times that a reporter's sequence began anew";
+        HEARD_NACKS: "nacks", Nacks, Beside, "NACKs sent to a reporter";
         NEWEST: "newest", Sequences, Beside, "the newest sequence heard: the one number here that is no count"
             .kind(Kind::Position) .detail();
     }

@@ -67,33 +67,33 @@ table! {
     /// What a translator counts of all its reports and frames.
     OWN "translator" {
         RECEIVED: "received", Reports, In, "datagrams taken as reports";
-        ACCEPTED: "accepted", Reports, Accepted, "passed every check";
+        ACCEPTED: "accepted", Reports, Accepted, "reports that passed every check";
         EMITTED: "emitted", Reports, Emitted,
-            "made into operations. Not more: what an operation became on the way is `lost` or arrived";
+            "reports made into RDMA operations, which may still be lost on the way (`lost`)";
         HELD: "held", Reports, Held,
-            "waiting: in a batch that is not full, a path with hops missing, a column with reporters missing"
+            "reports that wait: in a batch that is not full, a path with hops missing, a column with reporters missing"
             .kind(Kind::Held { becomes: &HELD_AT_RESTART });
         SUPERSEDED: "superseded", Reports, Superseded,
-            "replaced in the translator before they left: a hop's value by a newer one of the same hop, a column by one of a later epoch in its place of the ring";
-        DISCARDED: "discarded.REASON", Reports, Discarded, "accepted, and thrown away before they left"
+            "reports replaced in the translator before they left: a hop's value by a newer one of the same hop, a column by one of a later epoch in its place of the ring";
+        DISCARDED: "discarded.REASON", Reports, Discarded, "accepted reports thrown away before they left"
             .with(&[DISCARD]);
         HELD_AT_RESTART: "discarded.held_at_restart", Reports, Discarded,
-            "what was still `held` in the last word of an earlier life of this translator; the collector counts it";
-        OPERATIONS: "operations", Operations, Operations, "writes and FETCH_ADDs made, every copy";
-        LOST: "lost", Reports, Lost, "of the emitted, those known to be lost, below by cause";
-        LOST_OPERATIONS: "lost_operations", Operations, Lost, "of the operations, those known to be lost"
+            "reports that were still `held` in the last counters that an earlier run of this translator handed in; the collector counts them";
+        OPERATIONS: "operations", Operations, Operations, "RDMA writes and FETCH_ADDs made, every copy";
+        LOST: "lost", Reports, Lost, "emitted reports that are known to be lost, `lost.CAUSE` in sum";
+        LOST_OPERATIONS: "lost_operations", Operations, Lost, "operations that are known to be lost"
             .detail();
         FRAMES: "frames", Frames, Frames,
             "frames given to the link, those that were sent again and idle ones included";
         IDLE_FRAMES: "idle_frames", Frames, Frames,
-            "of them, zero-length WRITEs in the place of operations on RC whose store is gone";
+            "frames that were zero-length WRITEs in the place of operations on RC whose store is gone";
         REPEATED_FRAMES: "repeated_frames", Frames, Frames,
-            "of them, batches of lists that were sent again on UC, because their collector was started again or made its queue pairs anew and may not have had them";
+            "frames of batches of lists that were sent again on UC, because their collector was started again or made its queue pairs anew and may not have had them";
         STORE_FRAMES: "store.STORE.frames", Frames, Beside,
-            "of them, those into the memory of one store; the dashboard's write rates are made of it"
+            "frames into the memory of one store; the dashboard's write rates are made of it"
             .with(&[STORE]);
         NACKS: "nacks", Nacks, Beside, "NACK datagrams sent";
-        NACKED_SEQUENCES: "nacked_sequences", Sequences, Beside, "sequences asked for in them";
+        NACKED_SEQUENCES: "nacked_sequences", Sequences, Beside, "sequences asked for in NACKs";
         NACKS_WITHHELD: "nacks_withheld", Nacks, Beside,
             "NACK datagrams not sent: their reporter had had 10,000 in a second, or (version 0) what `version0_nacks` allows, which is none unless it is set";
         REPORTERS_EVICTED: "reporters_evicted", Times, Beside,
@@ -116,40 +116,43 @@ table! {
 table! {
     /// The same of one primitive.
     OF_PRIMITIVE "translator, of one primitive" {
-        OF_RECEIVED: "PRIMITIVE.received", Reports, In, "decoded as this primitive"
+        OF_RECEIVED: "PRIMITIVE.received", Reports, In, "reports decoded as this primitive"
             .with(&[PRIMITIVE]) .detail();
-        OF_ACCEPTED: "PRIMITIVE.accepted", Reports, Accepted, "of them, those that passed every check"
+        OF_ACCEPTED: "PRIMITIVE.accepted", Reports, Accepted, "reports of this primitive that passed every check"
             .with(&[PRIMITIVE]) .detail();
-        OF_EMITTED: "PRIMITIVE.emitted", Reports, Emitted, "made into operations" .with(&[PRIMITIVE]) .detail();
-        OF_HELD: "PRIMITIVE.held", Reports, Held, "waiting"
+        OF_EMITTED: "PRIMITIVE.emitted", Reports, Emitted,
+            "reports of this primitive made into RDMA operations" .with(&[PRIMITIVE]) .detail();
+        OF_HELD: "PRIMITIVE.held", Reports, Held, "reports of this primitive that wait"
             .kind(Kind::Held { becomes: &OF_HELD_AT_RESTART }) .with(&[PRIMITIVE]) .detail();
         OF_HELD_AT_RESTART: "PRIMITIVE.discarded.held_at_restart", Reports, Discarded,
-            "what was still held in the last word of an earlier life" .with(&[PRIMITIVE]) .detail();
-        OF_SUPERSEDED: "PRIMITIVE.superseded", Reports, Superseded, "replaced before they left"
+            "reports of this primitive that were still held in the last counters that an earlier run of the translator handed in" .with(&[PRIMITIVE]) .detail();
+        OF_SUPERSEDED: "PRIMITIVE.superseded", Reports, Superseded,
+            "reports of this primitive replaced before they left"
             .with(&[PRIMITIVE]) .detail();
-        OF_OPERATIONS: "PRIMITIVE.operations", Operations, Operations, "writes or FETCH_ADDs made, every copy"
+        OF_OPERATIONS: "PRIMITIVE.operations", Operations, Operations,
+            "RDMA writes or FETCH_ADDs made of this primitive, every copy"
             .with(&[PRIMITIVE]) .detail();
         OF_COALESCED: "PRIMITIVE.coalesced", Reports, Beside,
             "increments that went into another's FETCH_ADD" .with(&[PRIMITIVE]) .detail();
-        OF_LOST: "PRIMITIVE.lost", Reports, Lost, "of the emitted, those known to be lost"
+        OF_LOST: "PRIMITIVE.lost", Reports, Lost, "emitted reports of this primitive that are known to be lost"
             .with(&[PRIMITIVE]) .detail();
         OF_LOST_OPERATIONS: "PRIMITIVE.lost_operations", Operations, Lost,
-            "of the operations, those known to be lost" .with(&[PRIMITIVE]) .detail();
+            "operations of this primitive that are known to be lost" .with(&[PRIMITIVE]) .detail();
     }
 }
 
 table! {
     /// Why reports were not accepted.
     NOT_ACCEPTED "translator, not accepted" {
-        DROPPED: "dropped.REASON", Reports, Dropped, "not accepted" .with(&[REASON]);
+        DROPPED: "dropped.REASON", Reports, Dropped, "reports that were not accepted" .with(&[REASON]);
     }
 }
 
 table! {
     /// Why emitted reports are known to be lost.
     KNOWN_LOST "translator, lost" {
-        LOST_BY: "lost.CAUSE", Reports, Lost, "emitted, and known to be lost" .with(&[CAUSE]);
-        LOST_OPERATIONS_BY: "lost_operations.CAUSE", Operations, Lost, "operations lost by the same causes"
+        LOST_BY: "lost.CAUSE", Reports, Lost, "emitted reports that are known to be lost" .with(&[CAUSE]);
+        LOST_OPERATIONS_BY: "lost_operations.CAUSE", Operations, Lost, "operations that are known to be lost, by the causes of `lost.CAUSE`"
             .with(&[CAUSE]) .detail();
     }
 }
@@ -157,46 +160,46 @@ table! {
 table! {
     /// What a queue pair of a translator counts.
     QUEUE_PAIR "translator, queue pairs" {
-        PAIR_SENT: "queue_pair.[COLLECTOR.]PURPOSE.sent", Operations, Beside, "operations sent, each once"
+        PAIR_SENT: "queue_pair.[COLLECTOR.]PURPOSE.sent", Operations, Beside, "operations sent on a queue pair, each once"
             .with(&[COLLECTOR, PURPOSE]) .detail();
         PAIR_RETRANSMITTED: "queue_pair.[COLLECTOR.]PURPOSE.retransmitted", Frames, Beside,
-            "frames that repeat one (RC)" .with(&[COLLECTOR, PURPOSE]) .detail();
+            "frames sent again on a queue pair (RC)" .with(&[COLLECTOR, PURPOSE]) .detail();
         PAIR_ACKNOWLEDGED: "queue_pair.[COLLECTOR.]PURPOSE.acknowledged", Operations, Beside,
-            "operations that the NIC acknowledged (RC)" .with(&[COLLECTOR, PURPOSE]) .detail();
+            "operations that the NIC acknowledged on a queue pair (RC)" .with(&[COLLECTOR, PURPOSE]) .detail();
         PAIR_OUTSTANDING: "queue_pair.[COLLECTOR.]PURPOSE.outstanding", Operations, Beside,
-            "operations that were sent and are not acknowledged"
+            "operations that were sent on a queue pair and are not acknowledged"
             .kind(Kind::Now) .with(&[COLLECTOR, PURPOSE]) .detail();
         PAIR_WAITING: "queue_pair.[COLLECTOR.]PURPOSE.waiting", Operations, Beside,
-            "operations that have not left yet" .kind(Kind::Now) .with(&[COLLECTOR, PURPOSE]) .detail();
-        PAIR_ANSWERS: "queue_pair.[COLLECTOR.]PURPOSE.answers", Answers, Beside, "ACKs and NAKs that came"
+            "operations that wait to be sent on a queue pair" .kind(Kind::Now) .with(&[COLLECTOR, PURPOSE]) .detail();
+        PAIR_ANSWERS: "queue_pair.[COLLECTOR.]PURPOSE.answers", Answers, Beside, "ACKs and NAKs received on a queue pair"
             .with(&[COLLECTOR, PURPOSE]) .detail();
         PAIR_STALE_ANSWERS: "queue_pair.[COLLECTOR.]PURPOSE.stale_answers", Answers, Beside,
-            "answers that told nothing: repeats, or too late" .with(&[COLLECTOR, PURPOSE]) .detail();
+            "ACKs and NAKs that said nothing new: repeats, or too late" .with(&[COLLECTOR, PURPOSE]) .detail();
         PAIR_NAK_SEQUENCE: "queue_pair.[COLLECTOR.]PURPOSE.nak_sequence", Answers, Beside,
-            "NAKs: frames before one are missing" .with(&[COLLECTOR, PURPOSE]) .detail();
+            "NAKs received because frames before one are missing" .with(&[COLLECTOR, PURPOSE]) .detail();
         PAIR_RECEIVER_NOT_READY: "queue_pair.[COLLECTOR.]PURPOSE.receiver_not_ready", Answers, Beside,
-            "NAKs: the receiver is not ready" .with(&[COLLECTOR, PURPOSE]) .detail();
+            "NAKs received because the receiver was not ready" .with(&[COLLECTOR, PURPOSE]) .detail();
         PAIR_NAK_ERROR: "queue_pair.[COLLECTOR.]PURPOSE.nak_error", Answers, Beside,
-            "NAKs: an operation was refused, and the queue pair ended" .with(&[COLLECTOR, PURPOSE]) .detail();
+            "NAKs received because an operation was refused, which ended the queue pair" .with(&[COLLECTOR, PURPOSE]) .detail();
         PAIR_GO_BACKS: "queue_pair.[COLLECTOR.]PURPOSE.go_backs", Times, Beside,
-            "times that it went back to send again" .with(&[COLLECTOR, PURPOSE]) .detail();
+            "times that a queue pair went back to send again" .with(&[COLLECTOR, PURPOSE]) .detail();
         PAIR_TIMEOUTS: "queue_pair.[COLLECTOR.]PURPOSE.timeouts", Times, Beside,
-            "of them, those because no answer came in time" .with(&[COLLECTOR, PURPOSE]) .detail();
+            "times that a queue pair went back to send again because no answer came in time" .with(&[COLLECTOR, PURPOSE]) .detail();
         PAIR_REPLACED: "queue_pair.[COLLECTOR.]PURPOSE.replaced", Times, Beside,
-            "times that another queue pair took its place" .with(&[COLLECTOR, PURPOSE]) .detail();
+            "times that another queue pair took the place of one" .with(&[COLLECTOR, PURPOSE]) .detail();
     }
 }
 
 table! {
     /// What a translator's links and fault injectors count.
     LINKS "translator, links" {
-        LINK_RECEIVED: "link.LINK.received", Packets, Beside, "packets that the link gave: reports, answers"
+        LINK_RECEIVED: "link.LINK.received", Packets, Beside, "packets received on a link: reports, answers"
             .with(&[LINK]) .detail();
-        LINK_SENT: "link.LINK.sent", Packets, Beside, "packets that the link took: NACKs, frames"
+        LINK_SENT: "link.LINK.sent", Packets, Beside, "packets sent on a link: NACKs, frames"
             .with(&[LINK]) .detail();
-        LINK_DROPPED: "link.LINK.dropped.REASON", Packets, Beside, "packets lost in the link"
+        LINK_DROPPED: "link.LINK.dropped.REASON", Packets, Beside, "packets lost in a link"
             .with(&[LINK, LOSS]);
-        FAULTS_FRAMES: "faults.LINK.frames", Packets, Beside, "packets that the fault injector was given"
+        FAULTS_FRAMES: "faults.LINK.frames", Packets, Beside, "packets handed to the fault injector"
             .with(&[FAULTY]);
         FAULTS: "faults.LINK.FAULT", Packets, Beside, "packets to which the fault injector did something"
             .with(&[FAULTY, FAULT]);
@@ -208,40 +211,40 @@ table! {
     INT "translator, INT" {
         INT_DATAGRAMS: "int.datagrams", Datagrams, Beside, "datagrams taken as Telemetry Reports";
         INT_REPORTS: "int.reports", Reports, Beside,
-            "reports in them: v2.0 has several in one datagram; a datagram that cannot be read counts as one. `int.reports = int.dropped.* + int.not_watched + int.unchanged + int.changed`";
-        INT_DROPPED: "int.dropped.REASON", Reports, Beside, "reports that were not taken" .with(&[INT_REASON]);
-        INT_NOT_WATCHED: "int.not_watched", Reports, Beside, "reports of flows that are not on the watchlist";
+            "Telemetry Reports received: v2.0 has several in one datagram; a datagram that cannot be read counts as one. `int.reports = int.dropped.* + int.not_watched + int.unchanged + int.changed`";
+        INT_DROPPED: "int.dropped.REASON", Reports, Beside, "Telemetry Reports that were not taken" .with(&[INT_REASON]);
+        INT_NOT_WATCHED: "int.not_watched", Reports, Beside, "Telemetry Reports of flows that are not on the watchlist";
         INT_UNCHANGED: "int.unchanged", Reports, Beside,
-            "reports in which nothing had changed: at most the count of their flow was raised";
-        INT_CHANGED: "int.changed", Reports, Beside, "reports of which values, events or counts of drops were made";
+            "Telemetry Reports in which nothing had changed: at most the count of their flow was raised";
+        INT_CHANGED: "int.changed", Reports, Beside, "Telemetry Reports of which values, events or counts of drops were made";
         INT_PRIMITIVES: "int.primitives", Reports, Beside,
-            "key-writes, entries, increments and postcards made of all of them. Each is one of `received` from here on";
-        INT_EVENTS: "int.events", Reports, Beside, "of them, entries of the event lists" .detail();
+            "key-writes, entries, increments and postcards made of Telemetry Reports. Each is one of `received` from here on";
+        INT_EVENTS: "int.events", Reports, Beside, "entries of the event lists made of Telemetry Reports" .detail();
         INT_SUPERSEDED: "int.superseded", Times, Beside,
             "values that were not written, as a later one of the same key came in the same batch. What they make known as events is told all the same"
             .detail();
         INT_SUPPRESSED: "int.suppressed.METRIC", Times, Beside,
             "values that were not told: they are as the one told last" .with(&[METRIC]) .detail();
         INT_COUNTS_HELD: "int.counts_held", Reports, Beside,
-            "reports that are added up in the count of their flow, which is not written yet: it waits for `count_wait_ms`" .kind(Kind::Now);
+            "Telemetry Reports that are added up in the count of their flow, which is not written yet: it waits for `count_wait_ms`" .kind(Kind::Now);
         INT_COUNTS_EARLY: "int.counts_early", Reports, Beside,
-            "reports whose count was written before its time, as another flow took its place" .detail();
+            "Telemetry Reports whose count was written before its time, as another flow took its place" .detail();
         INT_XD: "int.xd", Reports, Beside,
-            "of `int.reports`, those of INT-XD: one switch reports for itself on a tracked flow. Such a flow has a path, put together of its switches, and no latency through all hops";
+            "Telemetry Reports of INT-XD: one switch reports for itself on a tracked flow. Such a flow has a path, put together of its switches, and no latency through all hops";
         INT_MX: "int.mx", Reports, Beside,
-            "of `int.reports`, those of INT-MX: one switch reports for itself, as instructions in the packet ask. Path and latency are as with `int.xd`";
+            "Telemetry Reports of INT-MX: one switch reports for itself, as instructions in the packet ask. Path and latency are as with `int.xd`";
         INT_LONG_TRAILS: "int.long_trails", Times, Beside,
             "times that a switch reported a flow that six others had reported before: it is not put on the flow's path";
         INT_GAPS: "int.gaps", Sequences, Beside, "datagrams missing by the sequence numbers of switches";
         INT_GAPS_FILLED: "int.gaps_filled", Sequences, Beside,
-            "of them, those that came after all; `int.gaps - int.gaps_filled` are lost";
+            "missing datagrams of switches that came after all; `int.gaps - int.gaps_filled` are lost";
         INT_GAPS_OF: "int.gaps_of.SOURCE", Sequences, Beside,
-            "missing of one switch, told as `SWITCH/PART`, or of one that does not say its number, as `ADDRESS/PART`: of the 32 with most"
+            "datagrams missing of one switch, named `SWITCH/PART`, or of one that does not say its number, as `ADDRESS/PART`: of the 32 with most"
             .with(&[SOURCE]) .detail();
-        INT_GAPS_FILLED_OF: "int.gaps_filled_of.SOURCE", Sequences, Beside, "of them, those that came after all"
+        INT_GAPS_FILLED_OF: "int.gaps_filled_of.SOURCE", Sequences, Beside, "missing datagrams of one switch that came after all"
             .with(&[SOURCE]) .detail();
         INT_REPEATS: "int.repeats", Datagrams, Beside,
-            "datagrams whose number had been seen. They are taken all the same: some senders do not count";
+            "datagrams of switches whose number had been seen. They are taken nevertheless: some senders do not count";
         INT_RESTARTS: "int.restarts", Times, Beside, "times that a switch began its numbers anew";
         INT_SOURCES: "int.sources", Times, Beside, "switches, and parts of them that number by themselves, heard of"
             .kind(Kind::Now);

@@ -43,17 +43,14 @@ fn queries(database: &str, field: &str) -> Vec<Query> {
             let targets = panel["targets"].as_array().expect("targets");
             assert!(!targets.is_empty(), "{file}: {} asks for nothing", panel["title"]);
             for target in targets {
-                assert_eq!(
-                    target["datasource"]["uid"],
-                    format!("dta-{database}"),
-                    "{file}: {}",
-                    panel["title"]
-                );
+                assert_eq!(target["datasource"]["uid"], "${datasource}", "{file}: {}", panel["title"]);
+                assert_eq!(target["datasource"]["type"], database, "{file}: {}", panel["title"]);
                 let text = target[field].as_str().expect("a query");
                 let text = text
                     .replace("$__rate_interval", "1m")
                     .replace("$timeFilter", "time > now() - 1h")
                     .replace("$__interval", "10s")
+                    .replace("$instance", ".*")
                     .replace("$flow", ".*");
                 let mut rest = text.split('$').skip(1);
                 let is_known =
@@ -72,7 +69,8 @@ fn variables(database: &str) -> Vec<Query> {
     let of = |(file, dashboard): &(String, Value)| {
         let list = dashboard["templating"]["list"].as_array().expect("a list").clone();
         let file = file.clone();
-        list.into_iter().map(move |one| Query {
+        assert!(list[0]["type"] == "datasource" && list[0]["query"] == database, "{file}: {}", list[0]);
+        list.into_iter().skip(1).map(move |one| Query {
             place: format!("{file}: variable {}", one["name"]),
             text: one["query"].as_str().expect("a query").to_owned(),
         })

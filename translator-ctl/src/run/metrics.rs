@@ -2,12 +2,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dta_grpc::standard::Health;
+use dta_grpc::tls::Validity;
 use dta_metrics::{Kind, Labels, Page, Port, Process, Served};
 
+use crate::config::Translator;
 use crate::lease::Event;
 use crate::packets::Command;
 use crate::target::software::InProcess;
@@ -15,11 +17,13 @@ use crate::target::software::InProcess;
 /// How long the data plane is waited for. A page without its counters says that it stands still.
 const ASK: Duration = Duration::from_secs(3);
 
-/// How many sessions there are, for whoever asks.
+/// How many sessions there are, for whoever asks, and how long the certificate with which they are opened lasts.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     open: AtomicUsize,
     wanted: AtomicUsize,
+    /// Seconds since 1970; 0 if there is none.
+    certificate_end: AtomicU64,
 }
 
 impl Sessions {
@@ -27,6 +31,13 @@ impl Sessions {
     pub(super) fn tell(&self, event: &Event<'_>) {
         self.open.store(event.open.0, Ordering::Relaxed);
         self.wanted.store(event.open.1, Ordering::Relaxed);
+    }
+
+    /// Takes when the certificate of a configuration that is in use from now on ends.
+    pub(super) fn set_certificate(&self, config: &Translator) {
+        let validity = config.tls.as_ref().and_then(|tls| Validity::read(&tls.cert).ok());
+        let end = validity.map_or(0, |validity| validity.not_after().as_secs());
+        self.certificate_end.store(end, Ordering::Relaxed);
     }
 }
 
@@ -60,6 +71,11 @@ pub(super) fn serve(port: Port, target: InProcess, health: Health, sessions: Arc
             gauge("dta_translator_sessions_open", help, number(&sessions.open));
             let help = "collectors with which one is wanted; 0 until it is known, or if programs come from elsewhere";
             gauge("dta_translator_sessions_wanted", help, number(&sessions.wanted));
+            let end = sessions.certificate_end.load(Ordering::Relaxed);
+            if end > 0 {
+                let help = "when the TLS certificate that this translator opens sessions with ends, in seconds since 1970";
+                gauge("dta_translator_certificate_end_timestamp_seconds", help, end);
+            }
             Ok(page)
         }
     })

@@ -117,6 +117,7 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
     let service = Service::new(target.clone(), programs);
     let service = own.serve(service, &health, stopped).map_err(|error| anyhow!(error))?;
     let sessions_told = Arc::new(metrics::Sessions::default());
+    sessions_told.set_certificate(config);
     let served =
         metrics.map(|port| metrics::serve(port, target.clone(), health.clone(), sessions_told.clone()));
     let metrics_address = metrics::address(served.as_ref());
@@ -208,6 +209,7 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
             (Next::Reload, Some(new)) => {
                 let taken = reload::take(new, &mut config, &mut workers.lanes).await;
                 taken.unwrap_or_else(|error| reload::refused(&error));
+                sessions_told.set_certificate(&config);
                 manager.reloaded();
             }
             (Next::Reload, None) => {}
