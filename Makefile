@@ -22,7 +22,7 @@ export IBVERBS_HEADER_DIR ?= /usr/include/infiniband
 SCRIPTS = .ci/run $(filter-out %.md,$(wildcard scripts/* testbed/e2e/* testbed/rxe-guest/* testbed/rxe-guest/guest/*) reporter-p4/compile reporter-p4/test/run translator-p4/compile)
 SCRIPTS := $(filter-out testbed/rxe-guest/guest,$(SCRIPTS))
 SCRIPTS += testbed/tracing/overlay testbed/tracing/queue
-SCRIPTS += $(addprefix packaging/,build-deb build-static build-container rustc-static test/packages test/in-systemd test/static test/common.sh)
+SCRIPTS += $(addprefix packaging/,build-deb build-static build-container release rustc-static test/packages test/release test/in-systemd test/static test/common.sh)
 # What depends on the pool of huge pages: the most that these take at a time is 44 pages. They are run with --workspace,
 # because another choice of packages would build the dependencies again.
 POOL_TESTS = --lib --test region_memory --test service --test program
@@ -32,7 +32,7 @@ FUZZ_SECONDS ?= 60
 PYTHON ?= /usr/bin/python3
 
 .DEFAULT_GOAL := build
-.PHONY: build ebpf ebpf-check deb static container package demo test soak lint unit python pools privileged test-p4 e2e rxe fuzz bench install-test-deps install-build-deps help
+.PHONY: build ebpf ebpf-check deb static container release package demo test soak lint unit python pools privileged test-p4 e2e rxe fuzz bench install-test-deps install-build-deps help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -48,6 +48,10 @@ static: ## static programs without verbs, in target/static
 
 container: static ## an image of the static programs and nothing else
 	packaging/build-container $(TARGET)/static $(IMAGE)
+
+release: install-build-deps install-package-deps ## what is published of the tag vX.Y.Z at this commit, in target/dist
+	scripts/install-deps cross
+	packaging/release $(TARGET)/dist $(RELEASE_TARGETS)
 
 demo: ## one command from report to answer; no root needed
 	$(CARGO) run --release -p dta-manager -- run-testbed --bench
@@ -96,6 +100,7 @@ package: ## Debian packages, static programs and image, made of a debug build an
 	packaging/build-deb $(TARGET)/debug $(TARGET)/package-test
 	packaging/test/packages $(TARGET)/package-test
 	packaging/build-static dev $(TARGET)/package-test
+	packaging/test/release
 	packaging/test/static $(TARGET)/package-test
 
 test-p4: ## the P4 translator and reporter: compiled where p4c is on PATH, run on bmv2 where simple_switch_grpc is; as root

@@ -88,7 +88,7 @@ fn counter(nic: &SoftNic, name: &str) -> u64 {
 fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < Duration::from_secs(10), "{what} did not come");
+        assert!(start.elapsed() < Duration::from_secs(60), "{what} did not come");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -109,7 +109,7 @@ fn udp_sockets_carry_writes_atomics_and_their_answers() {
 
     let mut answers = Vec::new();
     let start = Instant::now();
-    while answers.len() < 3 && start.elapsed() < Duration::from_secs(10) {
+    while answers.len() < 3 && start.elapsed() < Duration::from_secs(60) {
         link.recv(&mut batch, Some(Duration::from_secs(1))).unwrap();
         answers.extend(batch.iter().map(<[u8]>::to_vec));
     }
@@ -225,13 +225,13 @@ fn immediates_wake_a_reader_and_receives_come_back_when_taken() {
     // Two receives are posted.
     send(3);
     let mut came = Vec::new();
-    nic.take_immediates(&mut came, Duration::from_secs(10)).unwrap();
+    nic.take_immediates(&mut came, Duration::from_secs(60)).unwrap();
     assert_eq!(came.len(), 2);
     assert_eq!((came[0].qpn, came[0].value, came[0].len), (requester.qp.qpn, 0xabcd, 4));
     assert_eq!(counter(&nic, "dropped.no_receive"), 1);
     send(2);
     came.clear();
-    nic.take_immediates(&mut came, Duration::from_secs(10)).unwrap();
+    nic.take_immediates(&mut came, Duration::from_secs(60)).unwrap();
     assert_eq!(came.len(), 2);
     came.clear();
     nic.take_immediates(&mut came, Duration::from_millis(1)).unwrap();
@@ -350,7 +350,7 @@ fn a_nic_whose_interface_is_gone_says_so_and_ends_the_collector() {
             };
             let server = Server::start_with(&config, open).await.unwrap();
             assert!(ip("link delete far").success());
-            tokio::time::timeout(Duration::from_secs(10), server.run_until(std::future::pending())).await
+            tokio::time::timeout(Duration::from_secs(60), server.run_until(std::future::pending())).await
         });
         let error = ended.expect("the collector ends").unwrap_err().to_string();
         assert!(error.contains("the NIC has stopped") && error.contains("no interface far"), "{error}");
@@ -387,7 +387,7 @@ fn raw_frames_carry_requests_arp_and_answers() {
         link.send(&mut batch).unwrap();
         let mut answers = Vec::new();
         let start = Instant::now();
-        while answers.len() < 2 && start.elapsed() < Duration::from_secs(10) {
+        while answers.len() < 2 && start.elapsed() < Duration::from_secs(60) {
             link.recv(&mut batch, Some(Duration::from_millis(100))).unwrap();
             answers.extend((0..batch.len()).map(|n| batch.frame(n).unwrap().to_vec()));
         }

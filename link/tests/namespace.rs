@@ -122,7 +122,7 @@ fn an_interface_may_go_down_and_come_up_but_not_away() {
         assert_eq!(far.recv(&mut batch, Some(Duration::from_millis(50))).unwrap(), 0);
         ip("link set far up");
         // The kernel may take a while to see that the other end has a carrier again.
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(60);
         while {
             send(&mut batch);
             far.recv(&mut batch, Some(Duration::from_millis(50))).unwrap() == 0
@@ -130,7 +130,7 @@ fn an_interface_may_go_down_and_come_up_but_not_away() {
             assert!(Instant::now() < until, "no frame comes after the interface is up again");
         }
         ip("link delete far");
-        let until = Instant::now() + Duration::from_secs(5);
+        let until = Instant::now() + Duration::from_secs(60);
         let error = loop {
             match far.recv(&mut batch, Some(Duration::from_millis(50))) {
                 Ok(received) => assert_eq!(received, 0),
@@ -364,7 +364,7 @@ fn an_address_of_ones_own_speaks_arp_with_the_kernel() {
         let mut far = EthernetLink::open(&config, Ipv4Addr::new(10, 9, 0, 2)).unwrap();
         assert_eq!((far.mac(), far.interface().mac), (own, [2, 0, 0, 0, 0, 2]));
         far.want(*kernel.ip(), None);
-        let end = Instant::now() + Duration::from_secs(2);
+        let end = Instant::now() + Duration::from_secs(60);
         while !far.settle().unwrap() {
             assert!(Instant::now() < end, "the kernel answers ARP");
             assert_eq!(far.recv(&mut batch, Some(Duration::from_millis(20))).unwrap(), 0);
@@ -379,7 +379,7 @@ fn an_address_of_ones_own_speaks_arp_with_the_kernel() {
         batch.clear();
         batch.push_udp(kernel, us, &[3; 8], 0).unwrap();
         assert_eq!(near.send(&mut batch).unwrap(), 1);
-        let end = Instant::now() + Duration::from_secs(2);
+        let end = Instant::now() + Duration::from_secs(60);
         while far.recv(&mut batch, Some(Duration::from_millis(20))).unwrap() == 0 {
             assert!(Instant::now() < end, "the kernel's question is answered");
         }

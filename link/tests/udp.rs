@@ -7,7 +7,7 @@ use dta_link::udp::RUN_MAX;
 use dta_link::{Addresses, Batch, Link, LinkError, RunUse, UdpConfig, UdpLink};
 use dta_proto::wire::datagram::{self, Datagram};
 
-const SOON: Option<Duration> = Some(Duration::from_secs(5));
+const SOON: Option<Duration> = Some(Duration::from_secs(60));
 
 fn loopback(last: u8, port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, last), port)

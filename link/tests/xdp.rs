@@ -58,7 +58,7 @@ fn told(interface: &str) -> String {
 /// Waits until the interface has no XDP program. A process that another test is just starting may still hold what
 /// keeps one there.
 fn wait_without_program(interface: &str, mode: Mode) {
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + Duration::from_secs(60);
     while told(interface).contains("xdp") {
         assert!(Instant::now() < until, "{mode}: {}", told(interface));
         std::thread::sleep(Duration::from_millis(10));
@@ -209,7 +209,7 @@ fn every_frame_is_received_or_counted_when_nobody_reads() {
             }
         }
         // What is between the two ends arrives by and by.
-        let (mut counters, until) = (far.counters(), Instant::now() + Duration::from_secs(30));
+        let (mut counters, until) = (far.counters(), Instant::now() + Duration::from_secs(60));
         while near.counters().sent != take(&mut far, Duration::from_millis(20)) + counters.dropped_by_kernel {
             counters = far.counters();
             assert!(Instant::now() < until, "{mode}: sent {:?}, received {counters:?}", near.counters());
@@ -401,7 +401,7 @@ fn an_interface_may_go_down_and_come_up_but_not_away() {
         ip("link set far down");
         assert_eq!(far.recv(&mut batch, Some(Duration::from_millis(50))).unwrap(), 0);
         ip("link set far up");
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + Duration::from_secs(60);
         while {
             batch.clear();
             add(&mut batch, 4791, &[7; 20]);
@@ -411,7 +411,7 @@ fn an_interface_may_go_down_and_come_up_but_not_away() {
             assert!(Instant::now() < until, "{mode}: no frame comes after the interface is up again");
         }
         ip("link delete far");
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + Duration::from_secs(60);
         let error = loop {
             match far.recv(&mut batch, Some(Duration::from_millis(50))) {
                 Ok(_) => {}
@@ -485,7 +485,7 @@ fn an_address_of_ones_own_speaks_arp_with_the_kernel() {
         let (us, kernel) = (at([10, 9, 0, 2], 4791), at([10, 9, 0, 1], 4791));
         let mut batch = Batch::new(16);
         far.want(*kernel.ip(), None);
-        let end = Instant::now() + Duration::from_secs(30);
+        let end = Instant::now() + Duration::from_secs(60);
         while !far.settle().unwrap() || far.silent().count() > 0 {
             assert!(Instant::now() < end, "the kernel answers ARP");
             assert_eq!(far.recv(&mut batch, Some(Duration::from_millis(20))).unwrap(), 0);
@@ -496,7 +496,7 @@ fn an_address_of_ones_own_speaks_arp_with_the_kernel() {
         assert_eq!(batch.udp(0).unwrap().payload(), [2; 8]);
 
         // And back: the kernel asks first, and sends once it was answered.
-        let end = Instant::now() + Duration::from_secs(30);
+        let end = Instant::now() + Duration::from_secs(60);
         batch.clear();
         batch.push_udp(kernel, us, &[3; 8], 0).unwrap();
         assert_eq!(near.send(&mut batch).unwrap(), 1);
@@ -547,7 +547,7 @@ fn a_killed_process_leaves_no_program() {
         child.kill().unwrap();
         child.wait().unwrap();
         wait_without_program("far", mode);
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + Duration::from_secs(60);
         // And no socket: the queue can be had at once or a little later.
         let link = loop {
             match XdpLink::open(&xdp("far", &[4791], Some(mode))) {

@@ -151,7 +151,7 @@ fn capabilities(pid: &str) -> Vec<(String, u64)> {
 /// The same, when no thread may do more than `may_have`, or after five seconds: the kernel lists a thread that was
 /// joined for a moment still.
 fn capabilities_left(pid: &str, may_have: u64) -> Vec<(String, u64)> {
-    let end = Instant::now() + Duration::from_secs(5);
+    let end = Instant::now() + Duration::from_secs(60);
     loop {
         let threads = capabilities(pid);
         if threads.iter().all(|(_, may)| may & !may_have == 0) || Instant::now() > end {

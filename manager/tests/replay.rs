@@ -83,7 +83,7 @@ impl Bed {
             told.replace(',', "").starts_with(&format!("{reports} of {reports} datagrams sent")),
             "{told}"
         );
-        for _ in 0..2000 {
+        for _ in 0..12_000 {
             self.control.flush().await.unwrap();
             let own = self.control.statistics().await.unwrap();
             let nic = self.client.statistics().await.unwrap();
@@ -225,7 +225,7 @@ fn a_capture_cut_in_the_middle_is_replayed_up_to_the_cut_with_a_warning() {
     let whole = capture(&[b"first", b"second", b"third"]);
     std::fs::write(&path, &whole[..whole.len() - 3]).unwrap();
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
     let to = socket.local_addr().unwrap().to_string();
     let ran = Command::new(MANAGER).args(["replay", path.to_str().unwrap(), "--to", &to]).output().unwrap();
     let warned = String::from_utf8_lossy(&ran.stderr).into_owned();

@@ -13,13 +13,13 @@ ok() {
     echo "ok      $1"
 }
 
-# Waits until a command succeeds, 30 seconds at most.
+# Waits until a command succeeds, two minutes at most.
 eventually() {
-    for _ in $(seq 300); do
+    for _ in $(seq 1200); do
         if "$@" >/dev/null 2>&1; then return 0; fi
         sleep 0.1
     done
-    fail "still not after 30 seconds: $*"
+    fail "still not after two minutes: $*"
 }
 
 # Runs a program of DTA where it is tested.
@@ -37,7 +37,7 @@ holds() { # VALUE [ARGUMENT...]
 # until its translator knows.
 report_and_ask() { # VALUE
     local n
-    for n in $(seq 100); do
+    for n in $(seq 600); do
         if [ $((n % 20)) = 1 ]; then
             dta dta-reporter send key-write --store flows --key "$flow" --value "0x$1" --retransmittable >/dev/null || true
         fi

@@ -23,7 +23,7 @@ fail() {
 
 # Waits until the screen shows a text.
 shows() {
-    for _ in $(seq 100); do
+    for _ in $(seq 600); do
         if tmux capture-pane -p -t t | grep -qF -- "$1"; then return; fi
         sleep 0.1
     done
@@ -32,11 +32,11 @@ shows() {
 
 # Waits until a command succeeds.
 eventually() {
-    for _ in $(seq 100); do
+    for _ in $(seq 600); do
         if "$@" >/dev/null 2>&1; then return; fi
         sleep 0.1
     done
-    fail "still failing after 10 s: $*"
+    fail "still failing after a minute: $*"
 }
 
 collector=127.0.0.1:41150

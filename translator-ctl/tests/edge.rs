@@ -142,7 +142,7 @@ fn a_silent_collector_is_told_and_tried_again() {
     let args = ["--control", "127.0.0.1:0", "--collector", &address];
     let translator = Running::start(&files.config(), "127.0.0.43", &args);
     for _ in 0..2 {
-        let line = translator.says("trying again in", Duration::from_secs(12));
+        let line = translator.says("trying again in", Duration::from_secs(60));
         assert!(line.contains(&address), "{line}");
     }
 }
@@ -155,7 +155,7 @@ fn wrong_tls_is_told_as_what_it_is() {
     let says = |config: &Path, source: &str, address: &str, words: &str| {
         let args = args(address);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        Running::start(config, source, &args).says(words, Duration::from_secs(20));
+        Running::start(config, source, &args).says(words, Duration::from_secs(60));
     };
     let plain = serve(tonic::transport::Server::builder());
     says(&files.config(), "127.0.0.44", &format!("https://{plain}"), "does not speak TLS");

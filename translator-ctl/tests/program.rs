@@ -84,9 +84,9 @@ impl Running {
 
     /// Waits until a counter of the translator stands at a number.
     fn wait_for(&self, name: &str, value: u64) {
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(60);
         while self.counter("translator/t", name) != value {
-            assert!(Instant::now() < until, "{name} is not {value} after 10 s");
+            assert!(Instant::now() < until, "{name} is never {value}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -94,13 +94,13 @@ impl Running {
     fn stop(mut self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 assert!(status.success(), "{status}");
                 break;
             }
-            assert!(Instant::now() < until, "still running 10 s after SIGTERM");
+            assert!(Instant::now() < until, "still running long after SIGTERM");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -202,7 +202,7 @@ fn a_new_queue_pair_is_followed_and_an_absent_collector_survived() {
         state.away = false;
         state.generation = 2;
     }
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(60);
     for sequence in 1.. {
         t.report(sequence, 1, Body::KeyWrite { redundancy: 1, key, value: &[1; 12] });
         if payload(&nic).0 == 33 {
@@ -280,7 +280,7 @@ fn a_replaced_region_is_confirmed_when_nothing_is_on_its_way_to_the_one_before()
     }
     assert!(repeats > 0);
     assert!(renewals().iter().all(|generation| *generation == 1), "{:?}", renewals());
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(60);
     while renewals().last() != Some(&2) {
         assert!(Instant::now() < until, "not confirmed: {:?}", renewals());
         acknowledge(&nic, source, 100);
@@ -335,7 +335,7 @@ fn a_collector_that_refuses_stops_no_other_and_is_asked_again() {
     assert_eq!(numbers(&second), [0x13, 0x14]);
 
     first.state.lock().unwrap().refuse = None;
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(60);
     while first.state.lock().unwrap().opened.is_empty() {
         assert!(Instant::now() < until, "it was not asked again");
         std::thread::sleep(Duration::from_millis(20));

@@ -18,7 +18,7 @@ use dta_proto::wire::dta::{Body, Report, Version};
 use rustix::process::{Pid, Signal, kill_process};
 use tonic_health::pb::health_check_response::ServingStatus;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A translator on free ports, with a service manager that is this test.
 struct Supervised {

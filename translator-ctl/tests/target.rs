@@ -229,9 +229,9 @@ async fn keep_until(fake: &Fake, target: &Switch, mut done: impl FnMut() -> bool
     let mut target = target.clone();
     let kept = keep(&config, &mut session, &mut target, || Ok(()));
     let watch = async {
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(60);
         while !done() {
-            assert!(Instant::now() < until, "not after 20 s");
+            assert!(Instant::now() < until, "it never comes");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -300,7 +300,7 @@ fn a_lease_ends_when_the_target_cannot_hold_the_program() {
         target.with(|state| (state.fails_after, state.refuses) = (Some(2), true));
         let mut session = Session::new(&config, 0, config.endpoint()).unwrap();
         let kept = keep(&config, &mut session, &mut target, || panic!("it is not ready"));
-        let error = tokio::time::timeout(Duration::from_secs(10), kept).await.expect("it ends").unwrap_err();
+        let error = tokio::time::timeout(Duration::from_secs(60), kept).await.expect("it ends").unwrap_err();
         assert!(error.to_string().ends_with("then: the table is full"), "{error}");
     });
 }
@@ -319,7 +319,7 @@ fn a_target_whose_session_was_given_to_another_stands_down() {
         };
         let seen = target.clone();
         let kept = keep(&config, &mut session, &mut target, ready);
-        let error = tokio::time::timeout(Duration::from_secs(10), kept).await.expect("it ends").unwrap_err();
+        let error = tokio::time::timeout(Duration::from_secs(60), kept).await.expect("it ends").unwrap_err();
         assert!(matches!(error.downcast_ref(), Some(SessionError::Superseded { .. })), "{error}");
         assert_eq!(seen.queue_pairs(), 0);
         // The rest stays, for whoever programs it next.

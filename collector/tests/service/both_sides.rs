@@ -355,7 +355,7 @@ async fn every_side_follows_lists_in_the_same_way() {
     // A collector that ends says so; files do not end.
     sides.server.stop().await.unwrap();
     for (side, stream, _) in &mut streams[..2] {
-        let ended = tokio::time::timeout(Duration::from_secs(20), stream.message()).await.expect("in 20 s");
+        let ended = tokio::time::timeout(Duration::from_secs(60), stream.message()).await.expect("it ends");
         let status = crate::common::status_of(ended);
         assert!(
             status.code() == Code::Unavailable && status.message().contains("again later"),
@@ -398,10 +398,10 @@ async fn every_side_goes_over_to_memory_that_took_the_place_of_other() {
 async fn read_to(streams: &mut [(&&str, Following, TailResponse)], sequence: u64) {
     for (side, stream, sum) in streams {
         while sum.sequence < sequence {
-            let message = tokio::time::timeout(Duration::from_secs(20), stream.message()).await;
+            let message = tokio::time::timeout(Duration::from_secs(60), stream.message()).await;
             add(
                 sum,
-                message.unwrap_or_else(|_| panic!("{side}: {sum:?} after 20 s")).unwrap().expect("no end"),
+                message.unwrap_or_else(|_| panic!("{side}: {sum:?}, and no more")).unwrap().expect("no end"),
             );
         }
     }

@@ -96,9 +96,9 @@ async fn one_caller_cannot_take_all_tails() {
     assert!(refused.message().contains("`tails`"), "{refused}");
     drop((held.pop(), theirs));
     // The places are free once the collector has seen that nobody reads any more.
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(60);
     while one.tail(request()).await.is_err() {
-        assert!(Instant::now() < until, "no place is free after 10 s");
+        assert!(Instant::now() < until, "no place becomes free");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     server.stop().await.unwrap();
@@ -116,19 +116,29 @@ async fn stall(client: Channel) -> Status {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_stall_keep_nobody_waiting_but_their_caller() {
-    let limits = Limits { calls: 8, calls_per_caller: 4, call_seconds: 3, ..Limits::default() };
-    let server = Server::start(&Config { limits, ..config() }).await.unwrap();
-    let endpoint = Endpoint::from_shared(format!("http://{}", server.listen)).unwrap();
-    let channel = endpoint.connect().await.unwrap();
-    let began = Instant::now();
-    let stalled: Vec<_> = (0..12).map(|_| tokio::spawn(stall(channel.clone()))).collect();
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let start = async |call_seconds| {
+        let limits = Limits { calls: 8, calls_per_caller: 4, call_seconds, ..Limits::default() };
+        let server = Server::start(&Config { limits, ..config() }).await.unwrap();
+        let endpoint = Endpoint::from_shared(format!("http://{}", server.listen)).unwrap();
+        let channel = endpoint.connect().await.unwrap();
+        let stalled: Vec<_> = (0..12).map(|_| tokio::spawn(stall(channel.clone()))).collect();
+        (server, channel, stalled)
+    };
     let list = control::ListStoresRequest {};
+    // These would stall for ten minutes.
+    let (server, channel, stalled) = start(600).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
     let mut other = from(&server, [127, 0, 0, 5]).await;
     other.list_stores(list).await.unwrap();
-    assert!(began.elapsed() < Duration::from_secs(3), "another caller waited");
+    assert!(stalled.iter().all(|call| !call.is_finished()), "another caller waited");
+    stalled.iter().for_each(tokio::task::JoinHandle::abort);
+    drop(channel);
+    server.stop().await.unwrap();
+
+    let began = Instant::now();
+    let (server, channel, stalled) = start(3).await;
     for call in stalled {
-        let ended = tokio::time::timeout(Duration::from_secs(20), call).await.expect("cut off").unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(60), call).await.expect("cut off").unwrap();
         assert!(matches!(ended.code(), Code::Cancelled | Code::DeadlineExceeded), "{ended}");
     }
     assert!(began.elapsed() >= Duration::from_secs(3));
@@ -148,7 +158,7 @@ async fn connections_are_bounded_for_each_address() {
         one.push(client);
     }
     let mut fourth = tokio::net::TcpStream::connect(server.listen).await.unwrap();
-    let closed = tokio::time::timeout(Duration::from_secs(5), fourth.read(&mut [0])).await.unwrap();
+    let closed = tokio::time::timeout(Duration::from_secs(60), fourth.read(&mut [0])).await.unwrap();
     assert!(matches!(closed, Ok(0) | Err(_)));
     let mut other = from(&server, [127, 0, 0, 5]).await;
     other.list_stores(list).await.unwrap();
@@ -168,7 +178,7 @@ async fn a_client_comes_through_silent_connections() {
         silent.push(tokio::net::TcpStream::connect(server.listen).await.unwrap());
     }
     let ask = async { Client::connect(&ClientOptions::plain(server.listen)).await.unwrap().stores().await };
-    let stores = tokio::time::timeout(Duration::from_secs(5), ask).await.expect("an answer in 5 s").unwrap();
+    let stores = tokio::time::timeout(Duration::from_secs(60), ask).await.expect("an answer").unwrap();
     assert_eq!(stores.len(), 15);
     server.stop().await.unwrap();
 }

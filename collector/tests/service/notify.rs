@@ -78,7 +78,7 @@ async fn woken(config: &Config, immediate: Option<u32>) -> u64 {
         // Long enough for its sleep to have become the longest.
         tokio::time::sleep(Duration::from_millis(120)).await;
         writer.write(sequence, immediate);
-        let message = tokio::time::timeout(Duration::from_secs(20), tail.message()).await;
+        let message = tokio::time::timeout(Duration::from_secs(60), tail.message()).await;
         let message = message.expect("the batch is read").unwrap().unwrap();
         assert_eq!(
             (message.sequence, &message.entries[..]),

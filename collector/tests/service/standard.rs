@@ -24,7 +24,7 @@ async fn health(channel: &Channel, service: &str) -> ServingStatus {
 }
 
 async fn becomes(channel: &Channel, service: &str, status: ServingStatus) {
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(60);
     while health(channel, service).await != status {
         assert!(Instant::now() < until, "{service:?} is not {status:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;

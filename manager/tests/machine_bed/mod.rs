@@ -182,7 +182,7 @@ impl Bed {
                 .unwrap();
             let pid = unshare.id();
             let mut machine = Machine { name, network, unshare, sshd: 0 };
-            wait_until("sshd listens", Duration::from_secs(20), || {
+            wait_until("sshd listens", Duration::from_secs(60), || {
                 child_of(pid).is_some_and(|child| {
                     command_line(child).contains("listener") && { machine_sockets(child).contains(":0016 ") }
                 })

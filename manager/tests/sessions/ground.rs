@@ -15,7 +15,7 @@ use serde_json::Value;
 const MANAGER: &str = env!("CARGO_BIN_EXE_dta-manager");
 
 /// How long anything may take: a loaded machine is slow.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Lists of store `events`, each batch three entries of 8 bytes.
 pub(crate) const STORES: &str = "

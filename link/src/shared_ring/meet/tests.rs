@@ -140,13 +140,13 @@ fn a_nic_that_sleeps_is_woken_and_one_that_is_busy_is_not() {
     let Pair { mut nic, mut requester, .. } = pair;
     let sleeper = std::thread::spawn(move || {
         let start = Instant::now();
-        let came = nic.recv(&mut Batch::new(8), Some(Duration::from_secs(20))).unwrap();
+        let came = nic.recv(&mut Batch::new(8), Some(Duration::from_secs(600))).unwrap();
         (came, start.elapsed(), nic)
     });
     std::thread::sleep(Duration::from_millis(200));
     requester.send(&mut batch.clone()).unwrap();
     let (came, took, nic) = sleeper.join().unwrap();
-    assert!(came == 1 && took < Duration::from_secs(10), "{came} after {took:?}");
+    assert!(came == 1 && took < Duration::from_secs(300), "{came} after {took:?}");
     assert_eq!(requester.ring_counters().woken, 1);
     for _ in 0..10 {
         requester.send(&mut batch.clone()).unwrap();
@@ -220,7 +220,7 @@ fn a_nic_that_is_gone_leaves_what_it_did_not_take_counted_and_frames_go_by_the_s
     while pair.requester.has_ring(to) {
         pair.requester.wait(&[], Some(Duration::from_millis(5))).unwrap();
         pair.requester.recv(&mut batch, Some(Duration::ZERO)).unwrap();
-        assert!(start.elapsed() < Duration::from_secs(10));
+        assert!(start.elapsed() < Duration::from_secs(60));
     }
     assert_eq!(pair.requester.take_over().collect::<Vec<_>>(), [(to, Over::Gone)]);
     assert_eq!(pair.requester.ring_counters().left, 22);
@@ -330,7 +330,7 @@ fn a_ring_whose_other_end_lies_is_given_up_and_the_link_goes_on() {
     let start = Instant::now();
     while pair.nic.has_ring(pair.from) {
         pair.nic.recv(&mut batch, Some(Duration::from_millis(5))).unwrap();
-        assert!(start.elapsed() < Duration::from_secs(10));
+        assert!(start.elapsed() < Duration::from_secs(60));
     }
     assert_eq!(pair.nic.ring_counters().broken, 1);
     assert!(matches!(pair.nic.take_over().next(), Some((_, Over::Broken(_)))));
