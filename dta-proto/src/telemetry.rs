@@ -33,6 +33,10 @@ pub const PATH_LEN: usize = 60;
 /// Hops of a [`Path`] that are told; more are counted.
 pub const PATH_HOPS: usize = (PATH_LEN - 4) / 4;
 
+/// Seconds after which the translator tells again what did not change, unless its rules say another time. What is known
+/// by events alone is known for good if each ring of them reaches back that far.
+pub const KEEP_ALIVE_SECONDS: u64 = 60;
+
 /// What the names of stores for INT begin with. Such a store is used where it is named, and is never taken for the
 /// only one of its kind: not for reports of version 0, and not by a query that names no store.
 pub const STORE_PREFIX: &str = "int-";
@@ -134,6 +138,9 @@ pub enum Why {
     KeepAlive = 3,
     /// The path passes a switch twice (told beside the change of the path).
     Loop = 4,
+    /// One more switch of a flow that was heard of lately reports for itself: the path is not known to have changed, it
+    /// is only known better.
+    Learning = 5,
 }
 
 impl Why {
@@ -144,6 +151,7 @@ impl Why {
             2 => Some(Why::Moved),
             3 => Some(Why::KeepAlive),
             4 => Some(Why::Loop),
+            5 => Some(Why::Learning),
             _ => None,
         }
     }
@@ -323,6 +331,11 @@ impl Path {
         bytes
     }
 
+    /// CRC-32C of its bytes.
+    pub fn digest(&self) -> u32 {
+        crc::crc32c(&self.bytes())
+    }
+
     /// The path in these bytes; `None` where they are fewer than 60.
     pub fn parse(bytes: &[u8]) -> Option<Path> {
         let bytes: &[u8; PATH_LEN] = bytes.first_chunk()?;
@@ -358,15 +371,46 @@ pub struct Place {
     pub queue: Option<u32>,
 }
 
+/// Hops of a path that its event has room for.
+pub const EVENT_HOPS: usize = 7;
+
+/// The path of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// The path itself: it has at most [`EVENT_HOPS`] hops.
+    Path(Path),
+    /// The [`Path::digest`] of a path that is longer, or that the event is not about: a path that is looked up is the
+    /// event's if this is its digest.
+    Digest(u32),
+}
+
+impl Via {
+    /// The path, as an event about it tells it.
+    pub fn of(path: &Path) -> Via {
+        if usize::from(path.hops) <= EVENT_HOPS { Via::Path(*path) } else { Via::Digest(path.digest()) }
+    }
+
+    /// Whether it is this path.
+    pub fn is(&self, path: &Path) -> bool {
+        match self {
+            Via::Path(own) => own == path,
+            Via::Digest(digest) => *digest == path.digest(),
+        }
+    }
+}
+
 /// An entry of the event lists, 60 bytes:
 ///
-/// - change: `"chng", time 64, key[16], metric 8, why 8, 0 16, old 64, new 64, switch 32, port 32, queue 32`.
-///   Of a path, old and new are its number of hops and 0 or 1 for a loop (bit 8 up).
+/// - change: `"chng", time 64, key[16], metric 8, why 8, 0 16, old 64, new 64, switch 32, port 32, queue 32`. Of a flow
+///   latency, the last word is the [`Path::digest`] of the flow's path; 0 = not available.
+/// - change of a path: `"chng", time 64, key[16], metric 8, why 8, old hops 8, hops 8`, and 28 bytes: for up to 7 hops
+///   `switch 32 ..`, all ones behind the last of them, but in the seventh word the switch that reported for itself, where
+///   one did; for more hops `Path::digest 32, loop 32, 0 ..`.
 /// - drop: `"drop", time 64, flow key[16], switch 32, ingress port 32, egress port 32, queue 32, reason 8, 0 ..`
 /// - congestion: `"cong", time 64, flow key[16], switch 32, egress port 32, queue 32, occupancy 32, latency 32, 0 ..`
 /// - key: `"keys", key[16], length 8, bytes ..`: what the key stands for, at most 39 bytes: nothing where the key
-///   says it itself, the flow for an IPv6 flow, and `key[16] of the flow, switch 32` for a hop latency (for the drops of
-///   a flow: `key[16] of the flow, reason 32`).
+///   says it itself, the flow for an IPv6 flow, `key[16] of the flow, switch 32, egress port 32, time 64` for a hop
+///   latency, and `key[16] of the flow, reason 32` for the drops of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// A value changed.
@@ -379,12 +423,14 @@ pub enum Entry {
         metric: Metric,
         /// Why this is told.
         why: Why,
-        /// The value told last; 0 for a new key.
+        /// The value told last; 0 for a new key. Of a path, its number of hops.
         old: u64,
-        /// The value.
+        /// The value. Of a path, its number of hops, and 0 or 1 for a loop (bit 8 up).
         new: u64,
-        /// Where.
+        /// Where. Of a path, the switch that reported for itself.
         place: Place,
+        /// The path, of a flow's path and latency.
+        path: Option<Via>,
     },
     /// A packet was dropped.
     Drop {
@@ -430,6 +476,17 @@ pub enum Means {
     Flow(Flow),
     /// A hop of a flow: the flow's key, and the switch; or its drops: the flow's key, and the reason.
     Hop(Key, u32),
+    /// A hop of a flow, and where the flow leaves it.
+    Leaves {
+        /// The flow's key.
+        flow: Key,
+        /// The switch.
+        switch: u32,
+        /// Egress port.
+        port: Option<u32>,
+        /// When.
+        time: u64,
+    },
 }
 
 /// Writes one field behind another.
@@ -477,13 +534,37 @@ impl Entry {
         let mut bytes = [0; ENTRY_LEN];
         let mut writer = Writer(&mut bytes, 0);
         match self {
-            Entry::Change { time, key, metric, why, old, new, place } => {
+            Entry::Change { time, key, metric: Metric::FlowPath, why, old, new, place, path } => {
+                writer.put(b"chng").put(&time.to_be_bytes()).put(&key.0);
+                writer.put(&[Metric::FlowPath as u8, *why as u8, *old as u8, *new as u8]);
+                match path {
+                    Some(Via::Path(path)) => {
+                        let mut words = [u32::MAX; EVENT_HOPS];
+                        words.iter_mut().zip(path.switches()).for_each(|(word, switch)| *word = *switch);
+                        if usize::from(path.hops) < EVENT_HOPS {
+                            words[EVENT_HOPS - 1] = known(place.switch);
+                        }
+                        words.iter().for_each(|word| _ = writer.put(&word.to_be_bytes()));
+                    }
+                    Some(Via::Digest(digest)) => {
+                        writer.put(&digest.to_be_bytes()).put(&((new >> 8) as u32).to_be_bytes());
+                    }
+                    None => {}
+                }
+            }
+            Entry::Change { time, key, metric, why, old, new, place, path } => {
                 writer.put(b"chng").put(&time.to_be_bytes()).put(&key.0);
                 writer
                     .put(&[*metric as u8, *why as u8, 0, 0])
                     .put(&old.to_be_bytes())
                     .put(&new.to_be_bytes());
-                writer.number(place.switch).number(place.port).number(place.queue);
+                writer.number(place.switch).number(place.port);
+                match (metric, path) {
+                    (Metric::FlowLatency, Some(Via::Digest(digest))) => writer.put(&digest.to_be_bytes()),
+                    (Metric::FlowLatency, Some(Via::Path(path))) => writer.put(&path.digest().to_be_bytes()),
+                    (Metric::FlowLatency, None) => writer.put(&[0; 4]),
+                    _ => writer.number(place.queue),
+                };
             }
             Entry::Drop { time, key, place, ingress_port, reason } => {
                 writer.put(b"drop").put(&time.to_be_bytes()).put(&key.0);
@@ -506,6 +587,10 @@ impl Entry {
                     Means::Hop(flow, switch) => {
                         writer.put(&[20]).put(&flow.0).put(&switch.to_be_bytes());
                     }
+                    Means::Leaves { flow, switch, port, time } => {
+                        writer.put(&[32]).put(&flow.0).put(&switch.to_be_bytes());
+                        writer.number(*port).put(&time.to_be_bytes());
+                    }
                 }
             }
         }
@@ -525,6 +610,10 @@ impl Entry {
                     let flow = reader.key()?;
                     Means::Hop(flow, u32::from_be_bytes(reader.take()?))
                 }
+                32 => {
+                    let (flow, switch) = (reader.key()?, u32::from_be_bytes(reader.take()?));
+                    Means::Leaves { flow, switch, port: reader.number()?, time: reader.time()? }
+                }
                 37 => {
                     let (src, dst): ([u8; 16], [u8; 16]) = (reader.take()?, reader.take()?);
                     let (sport, dport) =
@@ -539,12 +628,26 @@ impl Entry {
         let (time, key) = (reader.time()?, reader.key()?);
         match &kind {
             b"chng" => {
-                let [metric, why, _, _] = reader.take()?;
+                let [metric, why, old_hops, hops] = reader.take()?;
                 let (metric, why) = (Metric::from_number(metric)?, Why::from_number(why)?);
+                if metric == Metric::FlowPath {
+                    let (new, place, path) = path_of(&mut reader, hops)?;
+                    let (old, path) = (old_hops.into(), Some(path));
+                    return Some(Entry::Change { time, key, metric, why, old, new, place, path });
+                }
                 let (old, new) = (reader.time()?, reader.time()?);
-                let place =
-                    Place { switch: reader.number()?, port: reader.number()?, queue: reader.number()? };
-                Some(Entry::Change { time, key, metric, why, old, new, place })
+                let mut place = Place { switch: reader.number()?, port: reader.number()?, queue: None };
+                let path = match metric {
+                    Metric::FlowLatency => {
+                        let digest = u32::from_be_bytes(reader.take()?);
+                        Some(Via::Digest(digest)).filter(|_| digest != 0)
+                    }
+                    _ => {
+                        place.queue = reader.number()?;
+                        None
+                    }
+                };
+                Some(Entry::Change { time, key, metric, why, old, new, place, path })
             }
             b"drop" => {
                 let (switch, ingress_port) = (reader.number()?, reader.number()?);
@@ -561,4 +664,22 @@ impl Entry {
             _ => None,
         }
     }
+}
+
+/// The end of a path's change: what is new, the switch that reported for itself, and the path. A path without hops is none.
+fn path_of(reader: &mut Reader<'_>, hops: u8) -> Option<(u64, Place, Via)> {
+    let mut words = [0; EVENT_HOPS];
+    for word in &mut words {
+        *word = u32::from_be_bytes(reader.take()?);
+    }
+    let (looped, switch, path) = match usize::from(hops) {
+        0 => return None,
+        n @ 1..=EVENT_HOPS => {
+            let path = Path::of(&words[..n]);
+            let last = words[EVENT_HOPS - 1];
+            (path.looped, Some(last).filter(|last| n < EVENT_HOPS && *last != u32::MAX), Via::Path(path))
+        }
+        _ => (words[1] != 0, None, Via::Digest(words[0])),
+    };
+    Some((u64::from(looped) << 8 | u64::from(hops), Place { switch, ..Place::default() }, path))
 }

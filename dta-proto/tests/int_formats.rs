@@ -159,12 +159,12 @@ fn int_v10_over_tcp() {
     let (_, report) = only(&bytes, &Settings::default());
     let hops: Vec<_> = report.hops().map(|(switch, hop)| (switch, hop.queue().value)).collect();
     assert_eq!(hops, [(Some(2), Some(2)), (Some(1), Some(1))]);
-    // One hop less than the length says: not INT to a guess, an error where it must be.
+    // One hop less than the length says.
     bytes.truncate(bytes.len() - 8);
-    assert!(only(&bytes, &Settings::default()).1.packet.unwrap().stack.is_none());
-    let always = Settings { mark: Mark::Always, ..Settings::default() };
-    let error = only(&bytes, &always).1.packet.unwrap_err();
-    assert_eq!(error.layer, Layer::Int);
+    for mark in [Mark::Guess, Mark::Always] {
+        let error = only(&bytes, &Settings { mark, ..Settings::default() }).1.packet.unwrap_err();
+        assert_eq!((error.layer, error.field), (Layer::Int, "stack"));
+    }
 }
 
 /// The drop header of v0.5, drawn in its text.
@@ -583,4 +583,37 @@ fn int_mx_is_read_and_leaves_the_flow_as_its_sender_wrote_it() {
     let short = udp(&[0x3403_0035, 0x2000_0000, 0x9000_0000]);
     let bytes = words(&[&[2 << 28, 3][..], &head, &ip(17, 40), &short].concat());
     assert_eq!(only(&bytes, &known).1.packet.unwrap_err().layer, Layer::Int);
+}
+
+#[test]
+fn a_stack_that_is_cut_is_an_error_also_where_int_is_guessed() {
+    use dta_proto::wire::int::emit::Stack;
+    let of = "10.0.0.1:5->10.0.0.2:6/udp";
+    let hops = || (1..4).map(|n| Hop { switch: Some(n), latency: Some(n), ..Hop::default() }).collect();
+    for version in [IntVersion::V05, IntVersion::V10, IntVersion::V21] {
+        let whole = datagram(
+            ReportVersion::V10,
+            emit::Packet::new(flow(of)).with(Stack::new(version, 0xa000, hops())),
+        )
+        .bytes();
+        let dialects = [Settings::default(), Settings { dialect: Dialect::V10, ..Settings::default() }];
+        for settings in dialects {
+            let read = |bytes: &[u8]| {
+                let report = reports(bytes, &settings).unwrap().next().unwrap().unwrap();
+                report.packet.map(|packet| packet.stack.is_some())
+            };
+            assert_eq!(read(&whole), Ok(true), "{version:?}");
+            // In v0.5, the tail may be missing, and 4 bytes more are within the last hop.
+            let cut = read(&whole[..whole.len() - 8]).unwrap_err();
+            assert_eq!((cut.layer, cut.field), (Layer::Int, "stack"), "{version:?}");
+        }
+    }
+    // What is no INT at all is still none, and so are the options of TCP, which may begin as INT does.
+    let plain = datagram(ReportVersion::V10, emit::Packet::new(flow(of))).bytes();
+    assert!(only(&plain, &Settings::default()).1.packet.unwrap().stack.is_none());
+    let group = [2 << 28 | 5 << 22 | 0x01_2345, 3];
+    let head = [0x1411_0220, 0x5000_0000, 0, 0x0003_0004, 0x0500_0258];
+    let tcp = [0x1388_0050, 0, 0, 0x8010_2000, 0, 0x0101_080a, 0x0000_0100, 0x8000_0000];
+    let stamped = words(&[&group[..], &head, &ip(6, 52), &tcp].concat());
+    assert!(only(&stamped, &Settings::default()).1.packet.unwrap().stack.is_none());
 }

@@ -2,7 +2,7 @@
 //! (`vectors/telemetry.py`), the rest by writing and reading.
 
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{self, ENTRY_LEN, Entry, Means, Metric, Path, Place, Value, Why};
+use dta_proto::telemetry::{self, ENTRY_LEN, Entry, Means, Metric, Path, Place, Value, Via, Why};
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
@@ -41,6 +41,48 @@ fn a_path_as_people_read_it() {
     assert!(Path::of(&long).to_string().ends_with(":13:..."));
 }
 
+/// The layouts of docs/int.md, byte by byte, as another implementation writes them.
+#[test]
+fn entries_that_carry_a_path_or_a_port_are_those_of_the_vectors() {
+    let vectors: Json = serde_json::from_str(include_str!("../vectors/telemetry.json")).unwrap();
+    let flow: Flow = "10.0.0.1:5000->10.0.0.2:80/tcp".parse().unwrap();
+    let (time, key) = (0x18EA_6B6C_F9F8_3A15, flow.key());
+    let of_path = |switches: &[u32], why, switch| {
+        let path = Path::of(switches);
+        let new = u64::from(path.looped) << 8 | u64::from(path.hops);
+        let place = Place { switch, ..Place::default() };
+        let path = Some(Via::of(&path));
+        Entry::Change { time, key, metric: Metric::FlowPath, why, old: 2, new, place, path }
+    };
+    let long: Vec<u32> = (1..=8).chain([1]).collect();
+    let latency = Entry::Change {
+        time,
+        key,
+        metric: Metric::FlowLatency,
+        why: Why::Moved,
+        old: 408,
+        new: 12,
+        place: Place::default(),
+        path: Some(Via::Digest(Path::of(&[6, 5, 4]).digest())),
+    };
+    let leaves = Entry::Key {
+        key: telemetry::hop_latency_key(&flow, 4),
+        means: Means::Leaves { flow: key, switch: 4, port: Some(3), time },
+    };
+    for (name, entry) in [
+        ("path", of_path(&[6, 5, 4], Why::Moved, None)),
+        ("trail", of_path(&[7, 5, 9], Why::Learning, Some(9))),
+        ("seven_hops", of_path(&[1, 2, 3, 4, 5, 6, 1], Why::Loop, None)),
+        ("long_path", of_path(&long, Why::Moved, None)),
+        ("flow_latency", latency),
+        ("hop", leaves),
+    ] {
+        let bytes: String = entry.bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(vectors["int_entries"][name], bytes, "{name}");
+        assert_eq!(Entry::parse(&entry.bytes()), Some(entry), "{name}");
+    }
+}
+
 fn number() -> impl Strategy<Value = Option<u32>> {
     prop::option::of(0..u32::MAX)
 }
@@ -51,15 +93,48 @@ fn place() -> impl Strategy<Value = Place> {
 
 fn entry() -> impl Strategy<Value = Entry> {
     let key = || any::<[u8; 16]>().prop_map(Key);
-    let why = prop_oneof![Just(Why::New), Just(Why::Moved), Just(Why::KeepAlive), Just(Why::Loop)];
+    let why = || prop::sample::select(&[Why::New, Why::Moved, Why::KeepAlive, Why::Loop, Why::Learning][..]);
     let change =
-        (any::<u64>(), key(), prop::sample::select(&Metric::ALL[..]), why, any::<(u64, u64)>(), place());
+        (any::<u64>(), key(), prop::sample::select(&Metric::ALL[2..]), why(), any::<(u64, u64)>(), place());
+    // Of a latency the path's digest; 0 says that there is none.
+    let latency = (any::<(u64, u64, u64)>(), key(), why(), number(), number(), any::<u32>()).prop_map(
+        |((time, old, new), key, why, switch, port, digest)| Entry::Change {
+            time,
+            key,
+            metric: Metric::FlowLatency,
+            why,
+            old,
+            new,
+            place: Place { switch, port, queue: None },
+            path: Some(Via::Digest(digest)).filter(|_| digest != 0),
+        },
+    );
+    // Of a path up to seven hops, and beside up to six of them the switch that reported for itself.
+    let switches = prop::collection::vec(prop_oneof![0..6u32, any::<u32>()], 1..20);
+    let path = (any::<(u64, u8)>(), key(), why(), switches, number()).prop_map(
+        |((time, old), key, why, switches, reporter)| {
+            let path = Path::of(&switches);
+            let switch = reporter.filter(|_| switches.len() < 7);
+            Entry::Change {
+                time,
+                key,
+                metric: Metric::FlowPath,
+                why,
+                old: old.into(),
+                new: u64::from(path.looped) << 8 | u64::from(path.hops),
+                place: Place { switch, ..Place::default() },
+                path: Some(Via::of(&path)),
+            }
+        },
+    );
     let v6 = (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<(u16, u16, u8)>()).prop_map(
         |(src, dst, (sport, dport, proto))| {
             Means::Flow(Flow { src: src.into(), dst: dst.into(), sport, dport, proto })
         },
     );
     let hop = (key(), any::<u32>()).prop_map(|(key, switch)| Means::Hop(key, switch));
+    let leaves = (key(), any::<u32>(), number(), any::<u64>())
+        .prop_map(|(flow, switch, port, time)| Means::Leaves { flow, switch, port, time });
     prop_oneof![
         change.prop_map(|(time, key, metric, why, (old, new), place)| Entry::Change {
             time,
@@ -68,8 +143,11 @@ fn entry() -> impl Strategy<Value = Entry> {
             why,
             old,
             new,
-            place
+            place,
+            path: None
         }),
+        latency,
+        path,
         (any::<u64>(), key(), place(), number(), any::<u8>()).prop_map(
             |(time, key, place, ingress_port, reason)| Entry::Drop { time, key, place, ingress_port, reason }
         ),
@@ -82,7 +160,8 @@ fn entry() -> impl Strategy<Value = Entry> {
                 latency
             }
         ),
-        (key(), prop_oneof![Just(Means::Itself), v6, hop]).prop_map(|(key, means)| Entry::Key { key, means }),
+        (key(), prop_oneof![Just(Means::Itself), v6, hop, leaves])
+            .prop_map(|(key, means)| Entry::Key { key, means }),
     ]
 }
 

@@ -75,4 +75,42 @@ ENTRIES = dict(
     latency=struct.pack(">IIIIIQ", 5, 3, 9, 6, 4, 0x18EA6B6CF9F83A15).hex(),
 )
 
-print(json.dumps(dict(keys=KEYS, trace=TRACE, entries=ENTRIES), indent=1))
+ALL = 0xFFFFFFFF
+
+
+def four_bytes_key(src, dst, sport, dport, proto):
+    """The key of a flow of IPv4: its 13 bytes and zeros."""
+    return flow(src, dst, sport, dport, proto).ljust(16, b"\0")
+
+
+def digest(switches, loop):
+    """CRC-32C of a path as its store has it: hops, loop, 0 16, and 14 switches."""
+    words = (list(switches) + [0] * 14)[:14]
+    return be(crc(0x1EDC6F41, struct.pack(">BBxx14I", len(switches), loop, *words)), 4)
+
+
+def change(metric, why, old_hops, hops, more):
+    head = b"chng" + struct.pack(">Q", 0x18EA6B6CF9F83A15) + four_bytes_key(*FLOWS[0])
+    return (head + bytes([metric, why, old_hops, hops]) + more).ljust(60, b"\0").hex()
+
+
+def words(switches):
+    return struct.pack(f">{len(switches)}I", *switches)
+
+
+INT_ENTRIES = dict(
+    path=change(1, 2, 2, 3, words([6, 5, 4, ALL, ALL, ALL, ALL])),
+    trail=change(1, 5, 2, 3, words([7, 5, 9, ALL, ALL, ALL, 9])),
+    seven_hops=change(1, 4, 2, 7, words([1, 2, 3, 4, 5, 6, 1])),
+    long_path=change(1, 2, 2, 9, digest([1, 2, 3, 4, 5, 6, 7, 8, 1], 1) + struct.pack(">I", 1)),
+    flow_latency=change(2, 2, 0, 0, struct.pack(">QQII", 408, 12, ALL, ALL) + digest([6, 5, 4], 0)),
+    hop=(
+        b"keys"
+        + bytes.fromhex(KEYS[0]["key"])
+        + bytes([32])
+        + four_bytes_key(*FLOWS[0])
+        + struct.pack(">IIQ", 4, 3, 0x18EA6B6CF9F83A15)
+    ).ljust(60, b"\0").hex(),
+)
+
+print(json.dumps(dict(keys=KEYS, trace=TRACE, entries=ENTRIES, int_entries=INT_ENTRIES), indent=1))

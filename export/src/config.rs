@@ -21,8 +21,6 @@ pub struct Config {
     pub paths: String,
     /// Store of values.
     pub values: String,
-    /// Store of paths that were put together of postcards.
-    pub postcards: String,
     /// An InfluxDB server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub influx: Option<Influx>,
@@ -33,8 +31,8 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        let Stores { paths, values, postcards } = Stores::default();
-        Self { events: DEFAULT_STORE.into(), paths, values, postcards, influx: None, json: None }
+        let Stores { paths, values } = Stores::default();
+        Self { events: DEFAULT_STORE.into(), paths, values, influx: None, json: None }
     }
 }
 
@@ -164,7 +162,7 @@ impl Config {
 
     /// The stores beside that of the events.
     pub fn stores(&self) -> Stores {
-        Stores { paths: self.paths.clone(), values: self.values.clone(), postcards: self.postcards.clone() }
+        Stores { paths: self.paths.clone(), values: self.values.clone() }
     }
 
     /// Whether it can be right. Reads no file and connects to nobody.
@@ -172,12 +170,9 @@ impl Config {
     /// # Errors
     /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), ConfigError> {
-        for (key, name) in [
-            ("export.events", &self.events),
-            ("export.paths", &self.paths),
-            ("export.values", &self.values),
-            ("export.postcards", &self.postcards),
-        ] {
+        for (key, name) in
+            [("export.events", &self.events), ("export.paths", &self.paths), ("export.values", &self.values)]
+        {
             if name.is_empty() {
                 return Err(wrong(key, format!("`{key}` must name a store, such as \"int-events\"")));
             }

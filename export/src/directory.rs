@@ -124,6 +124,18 @@ impl Directory {
                     _ => Meaning::Hop { flow, flow_key, switch: number },
                 })
             }
+            Means::Leaves { flow: flow_key, switch, .. } => {
+                Some(Meaning::Hop { flow: self.flow(&flow_key), flow_key, switch })
+            }
+        }
+    }
+
+    /// Where the flow leaves its hop, and when that was told; `None` where it was not. The inner port is `None` where the
+    /// switch does not say it.
+    pub fn port(&self, key: &Key) -> Option<(u64, Option<u32>)> {
+        match self.keys.peek(key)? {
+            Means::Leaves { port, time, .. } => Some((*time, *port)),
+            _ => None,
         }
     }
 

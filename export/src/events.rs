@@ -3,8 +3,9 @@
 //! A key and the first event about it come in different lists, and either may come first: an event whose key is not
 //! known waits for its name for a moment ([`WAIT`]), and those behind it wait with it, so that all keep their order.
 //!
-//! The entry of a path says that it changed, but not what it is: that is looked up in the store of paths. A path that
-//! is another by then (its number of hops or its loop differ from what the event says) is left out.
+//! An event of a path carries the path, if that has at most 7 hops. A longer one, and the path of a flow latency, is a
+//! digest there: the path told before in the same list, or the one in the store of paths, is the event's if it has this
+//! digest, and is left out if not.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,9 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dta_client::{Ask, ClientError, Policy};
-use dta_proto::control::{MAX_KEYS, QueryKeyWriteRequest, QueryPathRequest};
+use dta_proto::control::{MAX_KEYS, QueryKeyWriteRequest};
 use dta_proto::key::Key;
-use dta_proto::telemetry::{Entry, Metric, Path, Value, Why, list, store};
+use dta_proto::telemetry::{Entry, Metric, Path, Value, Via, Why, list, store};
+use lru::LruCache;
 use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::directory::{Directory, Meaning};
@@ -27,6 +29,8 @@ const WAIT: u64 = 20;
 const TICK: Duration = Duration::from_millis(100);
 /// Events that may wait; beyond that, the first goes without its name.
 const WAITING: usize = 32_768;
+/// Flows whose paths are remembered for the latencies that come behind them: some 8 megabytes if all of them are there.
+const PATHS: usize = 65_536;
 
 /// An event of a list.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,13 +64,11 @@ pub struct Stores {
     pub paths: String,
     /// Values (key-write).
     pub values: String,
-    /// Paths of flows whose switches each report for themselves (postcarding).
-    pub postcards: String,
 }
 
 impl Default for Stores {
     fn default() -> Self {
-        Self { paths: store::PATHS.into(), values: store::VALUES.into(), postcards: store::POSTCARDS.into() }
+        Self { paths: store::PATHS.into(), values: store::VALUES.into() }
     }
 }
 
@@ -75,7 +77,7 @@ impl Default for Stores {
 pub struct Counters {
     /// Events whose key was not told in time.
     pub unnamed: AtomicU64,
-    /// Events of a path that was another by then, or is not in its store.
+    /// Events whose path is not known: it was another by the time that it was looked up, or is not in its store.
     pub without_path: AtomicU64,
     /// Keys that the directory forgot.
     pub forgotten: AtomicU64,
@@ -117,7 +119,7 @@ impl Reader {
             tick,
             ticks: 0,
             directory: Directory::default(),
-            lookup: Lookup { ask, stores },
+            lookup: Lookup { ask, stores, paths: LruCache::unbounded() },
             counters,
             waiting: VecDeque::new(),
             completing: None,
@@ -229,6 +231,8 @@ fn complete(meaning: &Meaning) -> bool {
 struct Lookup {
     ask: Arc<dyn Ask>,
     stores: Stores,
+    /// The paths of flows, as their events told them last; [`PATHS`] at most.
+    paths: LruCache<Key, Path>,
 }
 
 impl std::fmt::Debug for Lookup {
@@ -239,40 +243,41 @@ impl std::fmt::Debug for Lookup {
 
 impl Lookup {
     /// Completes at most [`MAX_KEYS`] events; gives how many paths are not known.
-    async fn complete(&self, events: &mut [Event]) -> u64 {
-        let (mut of_stacks, mut of_trails, mut of_latencies) = (Vec::new(), Vec::new(), Vec::new());
-        for event in &*events {
-            let Entry::Change { key, metric, place, .. } = event.entry else { continue };
-            match metric {
-                Metric::FlowPath if place.switch.is_some() => of_trails.push(key),
-                Metric::FlowPath => {
-                    of_stacks.push(key);
-                    of_latencies.push(key);
+    async fn complete(&mut self, events: &mut [Event]) -> u64 {
+        let (mut of_paths, mut of_latencies) = (Vec::new(), Vec::new());
+        for event in &mut *events {
+            let Entry::Change { key, metric, place, path: Some(via), .. } = event.entry else { continue };
+            if metric == Metric::FlowPath && place.switch.is_none() {
+                of_latencies.push(key);
+            }
+            event.path = match via {
+                Via::Path(path) => Some(path),
+                Via::Digest(_) => self.paths.get(&key).filter(|path| via.is(path)).copied(),
+            };
+            match event.path {
+                Some(path) if metric == Metric::FlowPath => {
+                    self.paths.put(key, path);
+                    if self.paths.len() > PATHS {
+                        self.paths.pop_lru();
+                    }
                 }
-                Metric::FlowLatency => of_stacks.push(key),
-                _ => {}
+                Some(_) => {}
+                None => of_paths.push(key),
             }
         }
-        let stacks = self.values(&self.stores.paths, of_stacks, Path::parse).await;
+        let paths = self.values(&self.stores.paths, of_paths, Path::parse).await;
         let latencies = self.values(&self.stores.values, of_latencies, Value::parse).await;
-        let trails = self.trails(of_trails).await;
         let mut missing = 0;
         for event in events {
-            let Entry::Change { key, metric, place, new, time, .. } = event.entry else { continue };
-            match metric {
-                Metric::FlowPath => {
-                    let of = if place.switch.is_some() { &trails } else { &stacks };
-                    let path = of
-                        .get(&key)
-                        .filter(|path| u64::from(path.hops) == new & 0xff && (new >> 8 == 0 || path.looped));
-                    event.path = path.copied();
-                    missing += u64::from(path.is_none());
-                    // A later value belongs to a later event.
-                    event.latency =
-                        latencies.get(&key).filter(|value| value.time <= time).map(|value| value.value);
-                }
-                Metric::FlowLatency => event.path = stacks.get(&key).copied(),
-                _ => {}
+            let Entry::Change { key, metric, time, path, .. } = event.entry else { continue };
+            if let (None, Some(via)) = (event.path, path) {
+                event.path = paths.get(&key).filter(|path| via.is(path)).copied();
+                missing += u64::from(event.path.is_none());
+            }
+            if metric == Metric::FlowPath {
+                // A later value belongs to a later event.
+                event.latency =
+                    latencies.get(&key).filter(|value| value.time <= time).map(|value| value.value);
             }
         }
         missing
@@ -337,33 +342,6 @@ impl Lookup {
             }
             Err(error) => {
                 tracing::debug!(store, %error, "a store does not answer: events go without what it holds");
-                HashMap::new()
-            }
-        }
-    }
-
-    /// Paths that were put together of postcards.
-    async fn trails(&self, mut keys: Vec<Key>) -> HashMap<Key, Path> {
-        keys.sort_unstable();
-        keys.dedup();
-        if keys.is_empty() {
-            return HashMap::new();
-        }
-        let request = QueryPathRequest {
-            store: self.stores.postcards.clone(),
-            keys: keys.iter().map(|key| key.0.to_vec()).collect(),
-        };
-        match self.ask.query_path(request).await {
-            Ok(answer) => {
-                let found = keys.iter().zip(answer.answers).filter(|(_, answer)| answer.found);
-                let path = |hops: &[u32], present: &[bool]| {
-                    let known = hops.iter().zip(present).take_while(|(_, present)| **present);
-                    Path::of(&known.map(|(switch, _)| *switch).collect::<Vec<_>>())
-                };
-                found.map(|(key, answer)| (*key, path(&answer.hops, &answer.present))).collect()
-            }
-            Err(error) => {
-                tracing::debug!(store = self.stores.postcards, %error, "a store does not answer: events go without their paths");
                 HashMap::new()
             }
         }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::events::{Event, Positions};
 use crate::names::Names;
-use crate::schema::why_name;
+use crate::schema::{known_before, why_name};
 
 /// An event as its line of JSON says it. What is not known is left out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -23,7 +23,7 @@ pub struct Line {
     /// What changed: `hop-latency` and the like.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metric: Option<&'static str>,
-    /// Why it is told: `new`, `moved`, `keep-alive` or `loop`.
+    /// Why it is told: `new`, `moved`, `keep-alive`, `loop` or `learning`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<&'static str>,
     /// The key in hex; left out where the packet could not be read.
@@ -56,7 +56,7 @@ pub struct Line {
     /// The value; of a path, its number of hops.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<u64>,
-    /// The value told last; 0 for a new key.
+    /// The value told last; left out for a new key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old: Option<u64>,
     /// Switches in the order in which packets pass them; null for one that is not known.
@@ -118,7 +118,7 @@ impl Line {
                 let is_path = metric == Metric::FlowPath;
                 line.metric = Some(metric.name());
                 line.why = Some(why_name(why));
-                line.old = Some(old);
+                line.old = known_before(why, old);
                 line.value = Some(if is_path { new & 0xff } else { new });
                 line.looped = is_path.then_some(new >> 8 != 0);
             }

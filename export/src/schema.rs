@@ -89,7 +89,13 @@ pub(crate) const fn why_name(why: Why) -> &'static str {
         Why::Moved => "moved",
         Why::KeepAlive => "keep-alive",
         Why::Loop => "loop",
+        Why::Learning => "learning",
     }
+}
+
+/// The value told last; a key that is new has none.
+pub(crate) fn known_before(why: Why, old: u64) -> Option<u64> {
+    Some(old).filter(|_| why != Why::New)
 }
 
 fn text(number: Option<u32>) -> String {
@@ -123,7 +129,7 @@ fn numbers(numbers: &[(&'static str, Option<u32>)]) -> impl Iterator<Item = (&'s
 
 fn tags(event: &Event, names: &Names) -> Option<Point> {
     match event.entry {
-        Entry::Change { time, key, metric, why, old, new, place } => {
+        Entry::Change { time, key, metric, why, old, new, place, .. } => {
             let measurement = metric.name().replace('-', "_");
             let mut fields = Vec::new();
             let tags = match metric {
@@ -144,7 +150,7 @@ fn tags(event: &Event, names: &Names) -> Option<Point> {
             };
             if metric != Metric::FlowPath {
                 fields.push(("value", Field::Integer(new)));
-                fields.push(("old", Field::Integer(old)));
+                fields.extend(known_before(why, old).map(|old| ("old", Field::Integer(old))));
                 fields.extend(event.path.map(|path| ("path", Field::Text(path.to_string()))));
             }
             fields.push(("why", Field::Text(why_name(why).into())));

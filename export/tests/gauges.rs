@@ -18,7 +18,7 @@ fn flow(n: u32) -> Flow {
 }
 
 fn change(metric: Metric, key: Key, new: u64) -> Entry {
-    Entry::Change { time: 1, key, metric, why: Why::New, old: 0, new, place: Place::default() }
+    Entry::Change { time: 1, key, metric, why: Why::New, old: 0, new, place: Place::default(), path: None }
 }
 
 fn changes(entries: Vec<Entry>) -> Batch {

@@ -13,6 +13,8 @@ use std::process::{Child, Command, Output, Stdio};
 use common::int_bed::{Counted, IntBed, Setup, int_capture};
 use common::{MANAGER, captures, manager};
 use dta_proto::key::Flow;
+use dta_proto::wire::int::emit::{self, Datagram, Hop, Local, Stack};
+use dta_proto::wire::int::{Fill, Flags, IntVersion, ReportVersion};
 use serde_json::{Value, json};
 
 const FLOW: &str = "10.0.0.1:5000->10.0.0.2:5000/udp";
@@ -219,6 +221,65 @@ async fn a_flow_and_its_events_are_those_of_three_reports() {
     let (paths, bytes) = (&told[0]["stores"][0], &told[0]["stores"][1]);
     assert_eq!((&paths["store"], &paths["path"]), (&json!("paths"), &Value::Null));
     assert_eq!((&bytes["store"], &bytes["counted"]), (&json!("bytes"), &json!(1500)));
+}
+
+/// A datagram of Telemetry Report v1.0 with a stack of one hop.
+fn report(flow: &str, instructions: u16, hop: Hop) -> Vec<u8> {
+    let stack = Stack::new(IntVersion::V10, instructions, vec![hop]);
+    let packet = emit::Packet::new(flow.parse().unwrap()).with(stack);
+    let flags = Flags { tracked: true, ..Flags::default() };
+    let (local, hop) = (Local::Nothing, Hop::default());
+    let report = emit::Report { flags, local, hop, halved_queue: false, packet, ethernet: true };
+    let (version, reports) = (ReportVersion::V10, vec![report]);
+    Datagram { version, version_nibble: 0, switch: 9, hardware: 0, sequence: 1, reports }.bytes()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queues_and_links_of_a_flow_are_found_with_and_without_ports_and_latencies() {
+    let mut bed = Bed::new("v1.0", "").await;
+    let flow = |port: u16| format!("10.0.0.1:{port}->10.0.0.2:80/udp");
+    let queue = |id, value| Fill { id: Some(id), value: Some(value) };
+    let of = |switch, port| Hop { switch: Some(switch), ports: [Some(1), Some(port)], ..Hop::default() };
+    let at = |port, load| Hop {
+        latency: Some(400),
+        queue: queue(5, load),
+        utilization: Some(load),
+        ..of(7, port)
+    };
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = bed.0.translator.ready["int"][0].as_str().unwrap().to_owned();
+    let sent = [
+        // Switch and queue only; switch, ports and utilisation; the switch alone.
+        report(&flow(1), 0x9000, Hop { queue: queue(5, 600), ..of(4, 3) }),
+        report(&flow(2), 0xc100, Hop { utilization: Some(77), ..of(6, 3) }),
+        report(&flow(3), 0x8000, of(8, 3)),
+        // Another port, and a latency that is not another.
+        report(&flow(4), 0xf100, at(3, 10)),
+        report(&flow(4), 0xf100, at(4, 1000)),
+    ];
+    for datagram in &sent {
+        socket.send_to(datagram, &to).unwrap();
+    }
+    bed.0.until("reports in memory", |counted| counted.is_in_memory(sent.len() as u64)).await;
+    let flows: Vec<String> = (1..=4).map(flow).collect();
+    let asked: Vec<&str> = ["query", "flow"].into_iter().chain(flows.iter().map(String::as_str)).collect();
+    let (told, status) = bed.json(&asked);
+    assert_eq!(status, 0, "{told:#}");
+    let hop = |n: usize| {
+        let hop = &told[n]["hops"][0];
+        let queue = &hop["queues"][0];
+        json!([hop["port"], hop["utilization"]["value"], queue["queue"], queue["occupancy"]["value"]])
+    };
+    let unknown = |n: usize| told[n]["unknown"].to_string();
+    assert_eq!(hop(0), json!([null, null, 5, 600]), "{told:#}");
+    assert!(unknown(0).contains("Ports at switch 4: their reports do not say them."), "{told:#}");
+    assert_eq!(hop(1), json!([3, 77, null, null]), "{told:#}");
+    assert_eq!(hop(2), json!([null, null, null, null]), "{told:#}");
+    assert!(
+        unknown(2).contains("at switch 8: no report of this flow said at which port it leaves."),
+        "{told:#}"
+    );
+    assert_eq!(hop(3), json!([4, 1000, 5, 1000]), "{told:#}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -428,6 +489,22 @@ async fn what_the_ring_of_keys_no_longer_holds_is_said() {
     assert!(top["known"].as_u64().is_some_and(|known| (1..=128).contains(&known)), "{top:#}");
     let told = text(&bed.run(&["top", "--by", "reports"])).replace('\n', " ");
     assert!(told.contains(&format!("no longer has its first {gone} batches")), "{told}");
+    // A ring that turns over faster than the keep-alive is shown, with the ring that would do.
+    let output = bed.run(&["stores", "-o", "json"]);
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    hold("stores", &document);
+    let rings =
+        &document.as_array().unwrap().iter().find(|store| store["name"] == "int-events").unwrap()["rings"];
+    let ring = &rings[0];
+    assert_eq!(ring["list"], "changes", "{document:#}");
+    assert!(ring["seconds"].as_f64().is_some_and(|seconds| seconds < 60.0), "{ring:#}");
+    let wants = ring["wants"].as_u64().unwrap();
+    assert!(wants > 64 && wants.is_power_of_two(), "{ring:#}");
+    let told = text(&bed.run(&["stores"]));
+    assert!(told.contains("reaches back") && told.contains("set ring = "), "{told}");
+    let doctor = manager(&["doctor", "--collector", bed.0.address(), "--seconds", "1"]);
+    let told = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert!(told.contains("rings of events"), "{told}");
     // Whoever knows the flows otherwise is told all of them.
     let output = bed.run(&["tail", "events", "--once", "--kind", "flow-path", "-o", "json"]);
     assert!(text(&output).lines().next().unwrap().contains("\"overwritten\""), "{output:?}");

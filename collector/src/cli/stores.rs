@@ -8,6 +8,7 @@ use dta_proto::store::StoreSpec;
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
+use crate::int::rings::{self, Ring};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -36,6 +37,8 @@ struct Shown {
     advised_redundancy: Option<u32>,
     /// What is here, where several collectors share the store; `null` = all of it.
     here: Option<Here>,
+    /// Of the events of INT: the rings that have turned over, and how far back they reach.
+    rings: Vec<Ring>,
 }
 
 #[derive(Serialize)]
@@ -83,9 +86,25 @@ impl Here {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
-    let stores = super::block_on(async { Ok(args.client.ask().await?.stores_that_answer().await?) })?;
-    let stores = stores.into_iter().map(shown).collect::<anyhow::Result<Vec<_>>>()?;
-    args.client.output.print(&stores, |stores| table(stores, args.client.is_wide()))?;
+    let stores = super::block_on(async {
+        let ask = args.client.ask().await?;
+        let mut stores = Vec::new();
+        for info in ask.stores_that_answer().await? {
+            let mut store = shown(info)?;
+            // Of a store that others have, too, this collector may lack lists: what it does not answer is not shown.
+            store.rings = rings::turned_over(&ask, &store.spec).await.unwrap_or_default();
+            stores.push(store);
+        }
+        anyhow::Ok(stores)
+    })?;
+    args.client.output.print(&stores, |stores| {
+        let table = table(stores, args.client.is_wide());
+        let short = stores.iter().flat_map(|store| &store.rings).filter(|ring| ring.is_short());
+        short.fold(table, |text, ring| {
+            let (found, advice) = ring.words();
+            format!("{}\n\nwarning: {found}.\n{advice}.", text.trim_end())
+        })
+    })?;
     Ok(Status::Done)
 }
 
@@ -152,5 +171,6 @@ fn shown(info: StoreInfo) -> anyhow::Result<Shown> {
         survival: info.survival,
         advised_redundancy: info.advised_redundancy,
         here,
+        rings: Vec::new(),
     })
 }

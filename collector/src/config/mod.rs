@@ -240,7 +240,7 @@ pub fn default_stores() -> Vec<StoreSpec> {
         store(
             18,
             int::EVENTS,
-            StoreKind::Append { lists: 4, ring: 1 << 12, batch_len: 128, entry_len: 60, notify: false },
+            StoreKind::Append { lists: 4, ring: 1 << 15, batch_len: 128, entry_len: 60, notify: false },
         ),
         store(19, int::COUNTERS, StoreKind::KeyIncrement { slots: 1 << 18, redundancy: 2 }),
         store(20, int::POSTCARDS, StoreKind::Postcarding { slots: 1 << 15, hops: 6, redundancy: 4 }),

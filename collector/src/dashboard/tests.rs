@@ -544,6 +544,7 @@ fn flow() -> Flow {
 fn entries(latencies: u64) -> Vec<Entry> {
     let key = flow().key();
     let change = |n| Entry::Change {
+        path: None,
         time: TIME + n * 1_000_000_000,
         key,
         metric: Metric::FlowLatency,

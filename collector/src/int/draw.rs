@@ -152,16 +152,14 @@ fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
         (None, Some(_)) => "latency not known".into(),
         (None, None) => String::new(),
     });
-    if let Some(port) = hop.port {
-        let port = match &hop.port_name {
-            Some(name) => format!("{name} ({port})"),
-            None => port.to_string(),
-        };
-        let link = hop
-            .utilization
-            .as_ref()
-            .map_or(String::new(), |value| format!(", utilization {}", number(value)));
-        words.push(format!("out of port {port}{link}"));
+    let link = hop.utilization.as_ref().map(|value| format!("utilization {}", number(value)));
+    let port = hop.port.map(|port| match &hop.port_name {
+        Some(name) => format!("out of port {name} ({port})"),
+        None => format!("out of port {port}"),
+    });
+    let out = [port, link].into_iter().flatten().collect::<Vec<_>>().join(", ");
+    if !out.is_empty() {
+        words.push(out);
     }
     for queue in &hop.queues {
         let told = |what: &str, value: &Option<Measured>| {
@@ -243,6 +241,7 @@ mod tests {
             port_name: None,
             utilization: None,
             queues: Vec::new(),
+            port_told: false,
         }
     }
 

@@ -7,7 +7,7 @@ use dta_export::directory::Directory;
 use dta_export::names::Names;
 use dta_proto::key::{Flow, Key};
 use dta_proto::prefix::Prefix;
-use dta_proto::telemetry::{self, Entry, Metric, Place, Why};
+use dta_proto::telemetry::{self, Entry, Metric, Path, Place, Via, Why};
 use serde::Serialize;
 
 use super::moment;
@@ -132,6 +132,8 @@ pub enum Reason {
     Moved,
     /// Nothing changed for as long as the keep-alive.
     KeepAlive,
+    /// One more switch of a path that was told lately was heard of.
+    Learning,
 }
 
 /// An event with all that it tells. What it does not tell is `None`.
@@ -168,6 +170,9 @@ pub struct Event {
     pub old: Option<u64>,
     /// The value. Of a path, its number of hops.
     pub new: Option<u64>,
+    /// The switches of a path, in the order in which packets pass them; one that is not known is `None`. Of a path of
+    /// more hops than an event has room for, and of other events, all of it is `None`.
+    pub path: Option<Vec<Option<u32>>>,
     /// Whether a path passes a switch twice.
     pub looped: Option<bool>,
     /// Why a packet was dropped.
@@ -199,6 +204,7 @@ impl Event {
             why: None,
             old: None,
             new: None,
+            path: None,
             looped: None,
             reason: None,
             reason_name: None,
@@ -206,13 +212,14 @@ impl Event {
             latency: None,
         };
         match *entry {
-            Entry::Change { time, key, metric, why, old, new, place } => {
+            Entry::Change { time, key, metric, why, old, new, place, path } => {
                 event.at(time, key, directory);
                 event.place(place, names);
                 event.why = match why {
                     Why::New => Some(Reason::New),
                     Why::Moved => Some(Reason::Moved),
                     Why::KeepAlive => Some(Reason::KeepAlive),
+                    Why::Learning => Some(Reason::Learning),
                     Why::Loop => None,
                 };
                 // A value that was never told has none of before.
@@ -221,6 +228,7 @@ impl Event {
                 if metric == Metric::FlowPath {
                     event.new = Some(new & 0xff);
                     event.looped = Some(new >> 8 != 0);
+                    event.path = path.and_then(switches);
                 }
             }
             Entry::Drop { time, key, place, ingress_port, reason } => {
@@ -333,16 +341,24 @@ impl Event {
     /// What happened.
     pub(crate) fn what(&self) -> String {
         let hops = |n: u64| if n == 1 { "1 hop".to_owned() } else { format!("{n} hops") };
+        let path = || match &self.path {
+            Some(switches) => {
+                let name = |switch: &Option<u32>| switch.map_or("?".into(), |switch| switch.to_string());
+                switches.iter().map(name).collect::<Vec<_>>().join(":")
+            }
+            None => format!("of {}", hops(self.new.unwrap_or(0))),
+        };
         let (old, new) = (self.old.unwrap_or(0), self.new.unwrap_or(0));
         match self.kind {
             Kind::FlowPath => {
                 let path = match self.why {
-                    Some(Reason::New) => format!("new path of {}", hops(new)),
+                    Some(Reason::New) => format!("new path {}", path()),
                     Some(Reason::Moved) if old == new => {
-                        format!("path changed, {} as before", hops(new))
+                        format!("path changed, now {}, {} as before", path(), hops(new))
                     }
-                    Some(Reason::Moved) => format!("path changed, {}, before {}", hops(new), hops(old)),
-                    _ => format!("path as before, {}", hops(new)),
+                    Some(Reason::Moved) => format!("path changed, now {}, before {}", path(), hops(old)),
+                    Some(Reason::Learning) => format!("path {} so far", path()),
+                    _ => format!("path {}, as before", path()),
                 };
                 let by = match (&self.switch_name, self.switch) {
                     (Some(name), Some(number)) => format!(", told by switch {name} ({number})"),
@@ -351,7 +367,7 @@ impl Event {
                 };
                 format!("{path}{by}")
             }
-            Kind::Loop => format!("the path of {} passes a switch twice", hops(new)),
+            Kind::Loop => format!("the path {} passes a switch twice", path()),
             Kind::FlowLatency | Kind::HopLatency => self.moved("latency", " ns"),
             Kind::QueueOccupancy => self.moved("occupancy", ""),
             Kind::QueueCongestion => self.moved("congestion", ""),
@@ -396,7 +412,7 @@ impl Event {
         let new = grouped(self.new.unwrap_or(0));
         let old = grouped(self.old.unwrap_or(0));
         match self.why {
-            Some(Reason::New) | None => format!("{what} {new}{unit}, new"),
+            Some(Reason::New | Reason::Learning) | None => format!("{what} {new}{unit}, new"),
             Some(Reason::Moved) => format!("{what} {new}{unit}, before {old}{unit}"),
             Some(Reason::KeepAlive) if self.old == self.new => format!("{what} {new}{unit}, as before"),
             Some(Reason::KeepAlive) => format!("{what} {new}{unit}, still close to {old}{unit}"),
@@ -447,6 +463,19 @@ fn is_of(event: &Event, flow: &Flow) -> bool {
     event.key.is_some() && (event.key == Some(flow.key()) || event.key == of_hop)
 }
 
+/// The switches of a path that an event carries.
+fn switches(path: Via) -> Option<Vec<Option<u32>>> {
+    match path {
+        Via::Path(path) => Some(known_switches(&path)),
+        Via::Digest(_) => None,
+    }
+}
+
+/// The switches of a path; one that is not known is `None`.
+pub(super) fn known_switches(path: &Path) -> Vec<Option<u32>> {
+    path.switches().iter().map(|switch| Some(*switch).filter(|switch| *switch != u32::MAX)).collect()
+}
+
 fn port_name(switch: Option<u32>, port: Option<u32>, names: &Names) -> Option<String> {
     names.port(switch?, port?).map(str::to_owned)
 }
@@ -475,7 +504,12 @@ mod tests {
     }
 
     fn change(metric: Metric, why: Why, old: u64, new: u64, key: Key, place: Place) -> Entry {
-        Entry::Change { time: TIME, key, metric, why, old, new, place }
+        let path = (metric == Metric::FlowPath).then(|| match new & 0xff {
+            2 => Via::Path(telemetry::Path::of(&[6, u32::MAX])),
+            3 => Via::Path(telemetry::Path::of(&[6, 5, 4])),
+            _ => Via::Digest(7),
+        });
+        Entry::Change { time: TIME, key, metric, why, old, new, place, path }
     }
 
     fn place(switch: u32, port: u32, queue: u32) -> Place {
@@ -509,16 +543,21 @@ mod tests {
         };
         let flow = flow().to_string();
         for (entry, kind, words) in [
-            (change(Metric::FlowPath, Why::New, 0, 3, key, none), Kind::FlowPath, format!("{flow}: new path of 3 hops")),
+            (change(Metric::FlowPath, Why::New, 0, 3, key, none), Kind::FlowPath, format!("{flow}: new path 6:5:4")),
             (
                 change(Metric::FlowPath, Why::Moved, 1, 2, key, Place { switch: Some(6), ..none }),
                 Kind::FlowPath,
-                format!("{flow}: path changed, 2 hops, before 1 hop, told by switch leaf1 (6)"),
+                format!("{flow}: path changed, now 6:?, before 1 hop, told by switch leaf1 (6)"),
             ),
             (
-                change(Metric::FlowPath, Why::Loop, 3, 1 << 8 | 5, key, none),
+                change(Metric::FlowPath, Why::Learning, 2, 3, key, none),
+                Kind::FlowPath,
+                format!("{flow}: path 6:5:4 so far"),
+            ),
+            (
+                change(Metric::FlowPath, Why::Loop, 3, 1 << 8 | 9, key, none),
                 Kind::Loop,
-                format!("{flow}: the path of 5 hops passes a switch twice"),
+                format!("{flow}: the path of 9 hops passes a switch twice"),
             ),
             (
                 change(Metric::FlowLatency, Why::Moved, 408, 12_000, key, none),

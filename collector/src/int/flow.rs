@@ -58,7 +58,7 @@ pub struct Hop {
     pub switch_name: Option<String>,
     /// Nanoseconds of the flow in this switch.
     pub latency: Option<Measured>,
-    /// The port that it leaves at; `None` = not known any more.
+    /// The port that it leaves at; `None` = the switch does not say it, or it is not known any more.
     pub port: Option<u32>,
     /// Its name.
     pub port_name: Option<String>,
@@ -66,6 +66,9 @@ pub struct Hop {
     pub utilization: Option<Measured>,
     /// Queues of that port.
     pub queues: Vec<Queue>,
+    /// Whether it was told where the flow leaves, if only that the switch does not say it.
+    #[serde(skip)]
+    pub port_told: bool,
 }
 
 /// The path of the flow.
@@ -192,8 +195,8 @@ struct Heard {
 struct Events {
     /// When its path was told last.
     path: Option<u64>,
-    /// Ports that it leaves switches at.
-    ports: BTreeMap<u32, Option<u32>>,
+    /// Ports that it leaves switches at, and when that was told.
+    ports: BTreeMap<u32, (u64, Option<u32>)>,
     /// By reason: switches and the last time.
     drops: BTreeMap<u8, (BTreeSet<u32>, u64)>,
     /// With the time of the last packet.
@@ -303,7 +306,7 @@ impl Asking {
         };
         let others: BTreeSet<u32> = about
             .hops
-            .iter()
+            .keys()
             .chain(of_flow.ports.keys())
             .copied()
             .filter(|s| !switches.contains(&Some(*s)))
@@ -378,7 +381,8 @@ impl Asking {
     fn bare_hop(&self, switch: Option<u32>) -> Hop {
         let switch_name = switch.and_then(|switch| self.names.switch(switch)).map(str::to_owned);
         let (latency, port, port_name, utilization) = (None, None, None, None);
-        Hop { switch, switch_name, latency, port, port_name, utilization, queues: Vec::new() }
+        let (queues, port_told) = (Vec::new(), false);
+        Hop { switch, switch_name, latency, port, port_name, utilization, queues, port_told }
     }
 
     /// What is known of the flow in one switch.
@@ -393,17 +397,25 @@ impl Asking {
         let mut hop = self.bare_hop(switch);
         let Some(switch) = switch else { return Ok(hop) };
         hop.latency = values.one(telemetry::hop_latency_key(flow, switch)).await?;
-        // Of a port that was not available, the queues are under keys without one.
-        let Some(port) = events.ports.get(&switch) else { return Ok(hop) };
-        hop.port = *port;
+        // What was told last counts: the port is in each event of the latency, and in the key directory where it alone
+        // changed. Of one batch of reports both have the same time, and the directory is the later.
+        let of_event = events.ports.get(&switch).copied();
+        let of_key = known.hops.get(&switch).copied().flatten();
+        let told = match (of_event, of_key) {
+            (Some(event), Some(key)) if event.0 > key.0 => Some(event),
+            (event, key) => key.or(event),
+        };
+        // Of a switch that does not say its ports, queues and links are under keys without one.
+        let port = told.and_then(|(_, port)| port);
+        (hop.port, hop.port_told) = (port, told.is_some());
         hop.port_name = port.and_then(|port| self.names.port(switch, port)).map(str::to_owned);
-        hop.utilization = values.one(telemetry::link_utilization_key(switch, *port)).await?;
-        for (_, _, queue) in known.queues.iter().filter(|queue| (queue.0, queue.1) == (switch, *port)) {
-            hop.queues.push(Queue {
-                queue: *queue,
-                occupancy: values.one(telemetry::queue_occupancy_key(switch, *port, *queue)).await?,
-                congestion: values.one(telemetry::queue_congestion_key(switch, *port, *queue)).await?,
-            });
+        hop.utilization = values.one(telemetry::link_utilization_key(switch, port)).await?;
+        for (_, _, queue) in known.queues.iter().filter(|queue| (queue.0, queue.1) == (switch, port)) {
+            let occupancy = values.one(telemetry::queue_occupancy_key(switch, port, *queue)).await?;
+            let congestion = values.one(telemetry::queue_congestion_key(switch, port, *queue)).await?;
+            if occupancy.is_some() || congestion.is_some() {
+                hop.queues.push(Queue { queue: *queue, occupancy, congestion });
+            }
         }
         Ok(hop)
     }
@@ -483,10 +495,10 @@ fn hear(flows: &mut BTreeMap<Key, Events>, entry: &Entry, of_hop: Option<Key>) {
                 events.path = Some(time);
             }
         }
-        Entry::Change { metric: Metric::HopLatency, place, .. } => {
+        Entry::Change { metric: Metric::HopLatency, place, time, .. } => {
             let events = of_hop.and_then(|flow| flows.get_mut(&flow));
             if let (Some(events), Some(switch)) = (events, place.switch) {
-                events.ports.insert(switch, place.port);
+                events.ports.insert(switch, (time, place.port));
             }
         }
         Entry::Drop { key, time, place, reason, .. } => {
@@ -510,8 +522,8 @@ fn hear(flows: &mut BTreeMap<Key, Events>, entry: &Entry, of_hop: Option<Key>) {
 
 /// What the key directory knows that helps with one flow.
 struct Known {
-    /// Switches that told a latency of it.
-    hops: BTreeSet<u32>,
+    /// Switches that it passes, and when it was told at which port it leaves them; `None` where that was not.
+    hops: BTreeMap<u32, Option<(u64, Option<u32>)>>,
     /// Reasons for which it was dropped.
     reasons: BTreeSet<u8>,
     /// Switch, port and queue of all queues.
@@ -520,12 +532,13 @@ struct Known {
 
 impl Known {
     fn of(key: &Key, directory: &mut Directory) -> Known {
-        let mut known = Known { hops: BTreeSet::new(), reasons: BTreeSet::new(), queues: BTreeSet::new() };
+        let mut known = Known { hops: BTreeMap::new(), reasons: BTreeSet::new(), queues: BTreeSet::new() };
         let keys: Vec<Key> = directory.keys().collect();
-        for meaning in keys.iter().filter_map(|key| directory.meaning(key)) {
+        for of in &keys {
+            let Some(meaning) = directory.meaning(of) else { continue };
             match meaning {
                 Meaning::Hop { flow_key, switch, .. } if flow_key == *key => {
-                    known.hops.insert(switch);
+                    known.hops.insert(switch, directory.port(of));
                 }
                 Meaning::FlowDrops { flow_key, reason, .. } if flow_key == *key => {
                     known.reasons.insert(reason);
@@ -587,12 +600,8 @@ fn unknown(report: &Report, have: &Have, missed: &[Missed]) -> Vec<String> {
             all.push("How old the path is: no event about it with a time since 1970 is in the ring.".into());
         }
     }
-    let without_port = report.hops.iter().filter(|hop| hop.latency.is_some() && hop.port.is_none()).count();
-    if without_port > 0 {
-        all.push(format!(
-            "Ports and queues of {without_port} of {} hops: no event in the ring tells them.",
-            report.hops.len()
-        ));
+    if have.has(store::EVENTS, Primitive::Append) {
+        without_port(report, missed, &mut all);
     }
     let of_switches = report.path.as_ref().is_some_and(|route| route.store == store::POSTCARDS);
     if of_switches && report.latency.is_none() {
@@ -615,4 +624,34 @@ fn unknown(report: &Report, have: &Have, missed: &[Missed]) -> Vec<String> {
         }
     }
     all
+}
+
+/// Of which hops it is not known where the flow leaves them, and why.
+fn without_port(report: &Report, missed: &[Missed], all: &mut Vec<String>) {
+    let of = |is: &dyn Fn(&Hop) -> bool| {
+        let hops = report.hops.iter().filter(|hop| hop.port.is_none() && is(hop));
+        hops.filter_map(|hop| hop.switch).map(|switch| switch.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let is_silent = |hop: &Hop| hop.queues.is_empty() && hop.utilization.is_none();
+    let not_said = of(&|hop| hop.port_told || !is_silent(hop));
+    if !not_said.is_empty() {
+        all.push(format!(
+            "Ports at switch {not_said}: their reports do not say them. Queues and links are those that are told without a port."
+        ));
+    }
+    let not_told = of(&|hop| !hop.port_told && is_silent(hop));
+    if not_told.is_empty() {
+        return;
+    }
+    let lost = |list: u32| missed.get(list as usize).is_some_and(|missed| missed.batches() > 0);
+    all.push(match lost(list::CHANGES) || lost(list::KEYS) {
+        true => format!(
+            "Ports, queues and links at switch {not_told}: the rings of {} no longer hold what told them. \
+             `dta-collector stores` says whether they are too small.",
+            store::EVENTS
+        ),
+        false => format!(
+            "Ports, queues and links at switch {not_told}: no report of this flow said at which port it leaves."
+        ),
+    });
 }

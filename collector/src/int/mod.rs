@@ -1,5 +1,5 @@
 //! What the stores for INT say, for people and programs: one flow with its path ([`flow`], drawn by [`draw`]), events in
-//! words ([`event`]), and the flows with most of something ([`top`]). The command line and the dashboard show the same.
+//! words ([`event`]), the flows with most of something ([`top`]), and how far back the events reach ([`rings`]). The command line and the dashboard show the same.
 //!
 //! It asks through [`dta_client::Ask`] alone. `dta-export` follows the lists and knows what keys and numbers stand for.
 
@@ -8,6 +8,7 @@ pub mod event;
 pub mod flow;
 mod lists;
 pub mod moment;
+pub mod rings;
 pub(crate) mod stores;
 pub mod top;
 

@@ -100,7 +100,7 @@ table! {
             "events whose key was not explained within a second: they are exported with the key in hex"
             .with(&[SINK]);
         EXPORT_WITHOUT_PATH: "export.SINK.without_path", Entries, Beside,
-            "events that are changes of a path that was another, or not there, when it was looked up: they are exported without it"
+            "events that are changes of a path or flow latency whose path was another, or not there, when it was looked up: they are exported without it"
             .with(&[SINK]);
         EXPORT_FORGOTTEN: "export.SINK.forgotten", Keys, Beside,
             "keys whose meaning was forgotten because 262,144 others were used since" .with(&[SINK]);

@@ -127,7 +127,7 @@ values! {
         Header = "header", "the report's own header is not whole, or holds what it must not";
         Ioam = "ioam", "a report about IOAM (v2.0), whose contents no specification defines";
         Packet = "packet", "the packet that the report is about cannot be read, and nothing is said of a drop or queue";
-        Stack = "stack", "the packet must hold INT, and what is there is not whole or contradicts itself";
+        Stack = "stack", "the packet holds INT that is cut short, or must hold INT, and what is there contradicts itself";
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dta_export::events::{Counters, Reader, Stores};
 use dta_export::source::{Options, Source};
 use dta_proto::key::Flow;
-use dta_proto::telemetry::{Entry, Means, Place, list};
+use dta_proto::telemetry::{Entry, Means, Metric, Path, Place, Via, Why, list};
 
 use crate::lists::Lists;
 
@@ -64,4 +64,43 @@ async fn an_event_whose_key_is_never_told_goes_without_its_name() {
     lists.put(list::DROPS, vec![drop_of_flow()]);
     assert!(!is_named(&mut reader).await);
     assert_eq!(counters.unnamed.load(Ordering::Relaxed), 1);
+}
+
+fn change(metric: Metric, why: Why, path: Via) -> Vec<u8> {
+    let key = "10.0.0.1:1->10.0.0.2:2/udp".parse::<Flow>().unwrap().key();
+    let new = match path {
+        Via::Path(path) => path.hops.into(),
+        Via::Digest(_) => 9,
+    };
+    let place = Place::default();
+    Entry::Change { time: 1, key, metric, why, old: 1, new, place, path: Some(path) }.bytes().to_vec()
+}
+
+/// The paths of the next events, as they are written.
+async fn paths(reader: &mut Reader) -> Vec<String> {
+    let events = reader.next().await.unwrap().unwrap().events;
+    events.iter().map(|event| event.path.map_or("none".to_owned(), |path| path.to_string())).collect()
+}
+
+#[tokio::test]
+async fn an_event_has_its_own_path_and_not_the_one_that_came_after_it() {
+    let lists = Lists::default();
+    let (mut reader, counters) = reader(&lists).await;
+    let key = "10.0.0.1:1->10.0.0.2:2/udp".parse::<Flow>().unwrap().key();
+    let (a, b) = (Path::of(&[7]), Path::of(&[17]));
+    let (long, other) = (Path::of(&[1, 2, 3, 4, 5, 6, 7, 8, 9]), Path::of(&[1, 2, 3, 4, 5, 6, 7, 9, 8]));
+    let digest = |path: Path| Via::Digest(path.digest());
+    let of_path = |path: Path| change(Metric::FlowPath, Why::Moved, Via::of(&path));
+    let of_latency = |path| change(Metric::FlowLatency, Why::Moved, digest(path));
+    // By the time that they are read, the store has the last of them.
+    lists.write(&key.0, &a.bytes());
+    lists.put(list::CHANGES, vec![of_path(a), of_latency(a), of_path(b), of_latency(b), of_path(a)]);
+    assert_eq!(paths(&mut reader).await, ["7", "7", "17", "17", "7"]);
+    // One that is longer than an event has room for is looked up, and so is that of a latency; what the store has is of
+    // the same length, and another.
+    lists.write(&key.0, &long.bytes());
+    lists.put(list::CHANGES, vec![of_path(other), of_latency(other), of_path(long), of_latency(long)]);
+    let nine = "1:2:3:4:5:6:7:8:9";
+    assert_eq!(paths(&mut reader).await, ["none", "none", nine, nine]);
+    assert_eq!(counters.without_path.load(Ordering::Relaxed), 2);
 }

@@ -1,14 +1,15 @@
 //! A collector of which nothing but its lists is there.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dta_client::{Ask, ClientError, Following};
 use dta_export::source::LISTS;
 use dta_proto::control::{
-    ListSessionsResponse, NodeStatistics, QueryCounterRequest, QueryCounterResponse, QueryKeyWriteRequest,
-    QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest, QuerySketchResponse,
-    ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest, TailResponse,
+    KeyWriteAnswer, ListSessionsResponse, NodeStatistics, QueryCounterRequest, QueryCounterResponse,
+    QueryKeyWriteRequest, QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest,
+    QuerySketchResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest, TailResponse,
 };
 use tokio::sync::{mpsc, watch};
 use tonic::Status;
@@ -22,11 +23,17 @@ struct Inner {
     batches: Mutex<[Vec<Vec<Vec<u8>>>; LISTS]>,
     away: watch::Sender<bool>,
     asked: Mutex<Vec<TailRequest>>,
+    /// Of a key-write store of any name.
+    values: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
 }
 
 impl Lists {
     pub(crate) fn put(&self, list: u32, batch: Vec<Vec<u8>>) {
         self.0.batches.lock().unwrap()[list as usize].push(batch);
+    }
+
+    pub(crate) fn write(&self, key: &[u8], value: &[u8]) {
+        self.0.values.lock().unwrap().insert(key.to_vec(), value.to_vec());
     }
 
     pub(crate) fn away(&self, away: bool) {
@@ -91,8 +98,14 @@ impl Ask for Lists {
     async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
         refused()
     }
-    async fn query_key_write(&self, _: QueryKeyWriteRequest) -> Result<QueryKeyWriteResponse, ClientError> {
-        refused()
+    async fn query_key_write(
+        &self,
+        request: QueryKeyWriteRequest,
+    ) -> Result<QueryKeyWriteResponse, ClientError> {
+        let values = self.0.values.lock().unwrap();
+        let answer = |key| KeyWriteAnswer { value: values.get(key).cloned(), ..KeyWriteAnswer::default() };
+        let answers = request.keys.iter().map(answer).collect();
+        Ok(QueryKeyWriteResponse { answers, ..QueryKeyWriteResponse::default() })
     }
     async fn query_path(&self, _: QueryPathRequest) -> Result<QueryPathResponse, ClientError> {
         refused()

@@ -1,5 +1,6 @@
 use dta_export::directory::Meaning;
 use dta_export::events::Event;
+use dta_export::json::Line;
 use dta_export::names::Names;
 use dta_export::schema::Schema;
 use dta_proto::key::{Flow, Key};
@@ -10,7 +11,8 @@ fn flow() -> Flow {
 }
 
 fn change(key: Key, metric: Metric, new: u64, place: Place, meaning: Meaning) -> Event {
-    let entry = Entry::Change { time: 1524138290, key, metric, why: Why::Moved, old: 400, new, place };
+    let entry =
+        Entry::Change { time: 1524138290, key, metric, why: Why::Moved, old: 400, new, place, path: None };
     Event { entry, meaning: Some(meaning), path: None, latency: None }
 }
 
@@ -76,6 +78,22 @@ fn tags_say_what_an_event_is_about() {
         format!("link_utilization,port=3,switch=4 {},{end}", value(1000)),
     ];
     assert_eq!(lines, expected);
+}
+
+#[test]
+fn a_new_value_has_none_before_it() {
+    for event in events() {
+        let Entry::Change { metric, .. } = event.entry else { unreachable!() };
+        let as_new = |entry| match entry {
+            Entry::Change { time, key, metric, new, place, path, .. } => {
+                Entry::Change { time, key, metric, why: Why::New, old: 0, new, place, path }
+            }
+            other => other,
+        };
+        let new = Event { entry: as_new(event.entry), ..event };
+        assert!(!line(Schema::Tags, &new).unwrap().contains("old="), "{metric:?}");
+        assert_eq!(Line::of(&new, &Names::none()).unwrap().old, None, "{metric:?}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 use dta_dataplane::int::{Detect, MetricRule, Rules, TimeMode, Watch};
-use dta_proto::telemetry::{Metric, store};
+use dta_proto::telemetry::{KEEP_ALIVE_SECONDS, Metric, store};
 use dta_proto::wire::int::{Mark, Settings};
 
 /// Longest time that counts are added up.
@@ -146,6 +146,8 @@ pub struct IntTable {
     pub keys: usize,
     /// Flows whose switches each report for themselves that are remembered; 64 bytes each.
     pub trails: usize,
+    /// Milliseconds after a switch was added to such a flow's path in which one more is no change of the path; 0 = each is.
+    pub learning_ms: u64,
     /// Switches whose sequence numbers are followed.
     pub sources: usize,
     /// How metrics are followed, by name: `flow-path`, `flow-latency`, `hop-latency`, `queue-occupancy`,
@@ -221,6 +223,7 @@ impl Default for IntTable {
             watch: Vec::new(),
             keys: rules.keys,
             trails: rules.trails,
+            learning_ms: rules.learning / 1_000_000,
             sources: rules.sources,
             metric: BTreeMap::new(),
         }
@@ -241,7 +244,12 @@ impl Default for IntStores {
 
 impl Default for MetricTable {
     fn default() -> Self {
-        MetricTable { on: true, detect: "powers".into(), keep_alive_ms: 60_000, write: Write::Change }
+        MetricTable {
+            on: true,
+            detect: "powers".into(),
+            keep_alive_ms: 1000 * KEEP_ALIVE_SECONDS,
+            write: Write::Change,
+        }
     }
 }
 
@@ -275,6 +283,7 @@ impl IntTable {
             },
             keys: self.keys,
             trails: self.trails,
+            learning: self.learning_ms.saturating_mul(1_000_000),
             sources: self.sources,
             ..Rules::default()
         };

@@ -30,7 +30,7 @@ use std::net::IpAddr;
 
 use dta_proto::counter::translator as names;
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{self, Entry, Means, Metric, Path, Place, Value, Why, list};
+use dta_proto::telemetry::{self, Entry, Means, Metric, Path, Place, Value, Via, Why, list};
 use dta_proto::wire::int::{self, Metadata, Packet, Report, Settings, Time};
 
 pub use counters::{IntCounters, IntReason};
@@ -51,6 +51,8 @@ const MOST_HOPS: usize = 64;
 const DROP_COUNTER: u8 = 16;
 const FLOW_DROP_COUNTER: u8 = 17;
 const TRAIL: u8 = 18;
+/// The port that a flow leaves a switch at, where no latency is known beside which it would be noted.
+const HOP_PORT: u8 = 19;
 /// Queues of a port that are looked for beside its link.
 const BESIDE: u32 = 16;
 /// Added to the kind where the flow is of IPv6, and its bits in the key are CRCs.
@@ -121,6 +123,8 @@ struct Tell {
     key: Key,
     place: Place,
     means: Means,
+    /// Of a flow latency.
+    path: Option<Via>,
 }
 
 /// Why a report is not judged.
@@ -175,12 +179,17 @@ impl<'a> Whose<'a> {
         self.home.value(kind, self.number)
     }
 
-    /// Names the latency of a hop: by the flow's key, with the switch in place of its last three bytes, which say IPv4
+    /// Names the latency of a hop.
+    #[inline]
+    fn hop(&self, switch: u32) -> Name {
+        self.of_hop(Metric::HopLatency as u8, switch)
+    }
+
+    /// Names a value of a hop: by the flow's key, with the switch in place of its last three bytes, which say IPv4
     /// or IPv6 and nothing else; the kind says that here. A switch of more than 24 bits does not fit, and its hop is
     /// named by its own key.
     #[inline]
-    fn hop(&self, switch: u32) -> Name {
-        let kind = Metric::HopLatency as u8;
+    fn of_hop(&self, kind: u8, switch: u32) -> Name {
         if switch >= 1 << 24 {
             let key = telemetry::hop_latency_key(self.flow, switch);
             return self.home.hop(kind | OF_LONG_SWITCH, u128::from_be_bytes(key.0), switch);
@@ -426,10 +435,10 @@ impl Int {
             let Some(latency) = latency else { return };
             let name = whose.name(Metric::FlowLatency as u8);
             if let Some(verdict) = self.judged(Metric::FlowLatency, &name, latency, at.now) {
+                let (metric, value) = (Metric::FlowLatency, latency);
                 let (key, place, means) = (whose.key, Place::default(), means_flow(whose.flow));
-                let tell =
-                    Tell { metric: Metric::FlowLatency, verdict, value: latency, time, key, place, means };
-                self.tell(at, &tell, made);
+                let path = Some(Via::Digest(Path::of(path).digest()));
+                self.tell(at, &Tell { metric, verdict, value, time, key, place, means, path }, made);
             }
         } else if let ([switch], true) = (path, report.flags.tracked || is_mx) {
             *(if is_mx { &mut self.counters.mx } else { &mut self.counters.xd }) += 1;
@@ -454,13 +463,32 @@ impl Int {
         let time = || hop.egress_time().or(report.local.ingress_time());
         let port = hop.egress_port();
         let place = |queue: Option<u32>| Place { switch: Some(switch), port, queue };
-        if let (Some(whose), Some(latency)) = (whose, latency)
-            && let Some(verdict) = self.judged(Metric::HopLatency, &whose.hop(switch), latency, at.now)
-        {
-            let key = telemetry::hop_latency_key(whose.flow, switch);
-            let means = Means::Hop(whose.key, switch);
-            let (metric, value, time, place) = (Metric::HopLatency, latency, time(), place(None));
-            self.tell(at, &Tell { metric, verdict, value, time, key, place, means }, made);
+        if let Some(whose) = whose {
+            let rule = self.rules.metrics[Metric::HopLatency.index()];
+            match latency.filter(|_| rule.on) {
+                Some(latency) => {
+                    let (detect, keep_alive) = (rule.detect, rule.keep_alive);
+                    let name = whose.hop(switch);
+                    let (verdict, moved) =
+                        self.seen.judge_hop(&name, latency, port, at.now, detect, keep_alive);
+                    if verdict == Verdict::Same {
+                        self.counters.suppressed[Metric::HopLatency.index()] += 1;
+                    }
+                    if verdict != Verdict::Same || rule.always || moved {
+                        self.tell_hop(at, whose, Some((latency, verdict)), place(None), time(), moved, made);
+                    }
+                }
+                // The switch says no latency, but where the packet left it. A packet that was dropped did not.
+                None => {
+                    if let Some(number) = port.filter(|_| !is_dropped(report)) {
+                        let (name, number) = (whose.of_hop(HOP_PORT, switch), number.into());
+                        let verdict = self.seen.judge(&name, number, at.now, Detect::Any, rule.keep_alive);
+                        if verdict != Verdict::Same {
+                            self.tell_hop(at, whose, None, place(None), time(), true, made);
+                        }
+                    }
+                }
+            }
         }
         let of_port = Port::of(switch, port);
         let queue = hop.queue();
@@ -470,7 +498,7 @@ impl Int {
             if let Some(verdict) = self.judged(metric, &name, value, at.now) {
                 let key = telemetry::queue_occupancy_key(switch, port, queue.id);
                 let (time, place, means) = (time(), place(queue.id), Means::Itself);
-                self.tell(at, &Tell { metric, verdict, value, time, key, place, means }, made);
+                self.tell(at, &Tell { metric, verdict, value, time, key, place, means, path: None }, made);
             }
         }
         let congestion = hop.congestion();
@@ -480,7 +508,7 @@ impl Int {
             if let Some(verdict) = self.judged(metric, &name, value, at.now) {
                 let key = telemetry::queue_congestion_key(switch, port, congestion.id);
                 let (time, place, means) = (time(), place(congestion.id), Means::Itself);
-                self.tell(at, &Tell { metric, verdict, value, time, key, place, means }, made);
+                self.tell(at, &Tell { metric, verdict, value, time, key, place, means, path: None }, made);
             }
         }
         if let Some(value) = hop.utilization().map(u64::from) {
@@ -488,7 +516,7 @@ impl Int {
             if let Some(verdict) = self.judged(metric, &of_port.link(), value, at.now) {
                 let (key, means) = (telemetry::link_utilization_key(switch, port), Means::Itself);
                 let (time, place) = (time(), place(None));
-                self.tell(at, &Tell { metric, verdict, value, time, key, place, means }, made);
+                self.tell(at, &Tell { metric, verdict, value, time, key, place, means, path: None }, made);
             }
         }
     }
@@ -510,10 +538,40 @@ impl Int {
         Some(verdict)
     }
 
+    /// Writes the latency of a hop and tells what of it is to be told, where there is one; and tells in the key directory
+    /// where the flow leaves the switch, where the hop is new or the port is another.
+    #[expect(clippy::too_many_arguments, reason = "all of one hop, and no struct would be used twice")]
+    #[inline(never)]
+    fn tell_hop(
+        &mut self,
+        at: Arrival,
+        whose: Whose<'_>,
+        latency: Option<(u64, Verdict)>,
+        place: Place,
+        time: Option<Time>,
+        moved: bool,
+        made: &mut Made,
+    ) {
+        let switch = place.switch.unwrap_or(u32::MAX);
+        let key = telemetry::hop_latency_key(whose.flow, switch);
+        let means = Means::Leaves { flow: whose.key, switch, port: place.port, time: self.moment(at, time) };
+        let verdict = latency.map(|(_, verdict)| verdict);
+        if let Some((value, verdict)) = latency
+            && (verdict != Verdict::Same || self.rules.metrics[Metric::HopLatency.index()].always)
+        {
+            let metric = Metric::HopLatency;
+            self.tell(at, &Tell { metric, verdict, value, time, key, place, means, path: None }, made);
+        }
+        // What is new or kept alive has its key told.
+        if moved && !matches!(verdict, Some(Verdict::New | Verdict::KeepAlive(_))) {
+            self.event(list::KEYS, &Entry::Key { key, means }, made);
+        }
+    }
+
     /// Writes a value, and tells what of it is to be told.
     #[inline(never)]
     fn tell(&mut self, at: Arrival, tell: &Tell, made: &mut Made) {
-        let Tell { metric, verdict, value, time, key, place, means } = *tell;
+        let Tell { metric, verdict, value, time, key, place, means, path } = *tell;
         let time = self.moment(at, time);
         let written = Value { value: value.min(u32::MAX.into()) as u32, time };
         made.key_write(self.stores.values, key, &written.bytes());
@@ -523,7 +581,8 @@ impl Int {
             Verdict::Changed(old) => (Why::Moved, old),
             Verdict::KeepAlive(old) => (Why::KeepAlive, old),
         };
-        self.event(list::CHANGES, &Entry::Change { time, key, metric, why, old, new: value, place }, made);
+        let new = value;
+        self.event(list::CHANGES, &Entry::Change { time, key, metric, why, old, new, place, path }, made);
         if why != Why::Moved {
             self.event(list::KEYS, &Entry::Key { key, means }, made);
         }
@@ -565,6 +624,7 @@ impl Int {
             old,
             new,
             place: Place::default(),
+            path: Some(Via::of(&path)),
         };
         self.event(list::CHANGES, &change(why), made);
         if path.looped && why != Why::KeepAlive {
@@ -581,12 +641,13 @@ impl Int {
         if !rule.on || self.stores.postcards.is_none() {
             return;
         }
-        let switches = match self.trails.hear(whose.key, switch, at.now) {
+        let (switches, settled) = match self.trails.hear(whose.key, switch, at.now) {
             Heard::Full => {
                 self.counters.long_trails += 1;
                 return;
             }
-            Heard::Known(switches) | Heard::Added(switches) => switches,
+            Heard::Known(switches) => (switches, true),
+            Heard::Added(switches, since) => (switches, since >= self.rules.learning),
         };
         let (summary, hops) = (summary(switches), switches.len() as u64);
         let verdict = self.seen.judge(&whose.name(TRAIL), summary, at.now, Detect::Any, rule.keep_alive);
@@ -596,16 +657,19 @@ impl Int {
                 return;
             }
             Verdict::New => (Why::New, 0),
+            // A trail that lost its place and begins anew is learned anew, too.
+            Verdict::Changed(old) if !settled => (Why::Learning, old & 0xff),
             Verdict::Changed(old) => (Why::Moved, old & 0xff),
             Verdict::KeepAlive(old) => (Why::KeepAlive, old & 0xff),
         };
+        let path = Some(Via::of(&Path::of(switches)));
         made.postcards(self.stores.postcards, whose.key, switches);
         let time = self.moment(at, None);
         let place = Place { switch: Some(switch), ..Place::default() };
         let metric = Metric::FlowPath;
-        let entry = Entry::Change { time, key: whose.key, metric, why, old, new: hops, place };
+        let entry = Entry::Change { time, key: whose.key, metric, why, old, new: hops, place, path };
         self.event(list::CHANGES, &entry, made);
-        if why != Why::Moved {
+        if !matches!(why, Why::Moved | Why::Learning) {
             self.event(list::KEYS, &Entry::Key { key: whose.key, means: means_flow(whose.flow) }, made);
         }
     }

@@ -1,6 +1,6 @@
 //! What is made of reports: where it is written, what counts as a change, which flows are looked at.
 
-use dta_proto::telemetry::Metric;
+use dta_proto::telemetry::{KEEP_ALIVE_SECONDS, Metric};
 
 use super::seen::Detect;
 use super::watch::Watch;
@@ -66,6 +66,9 @@ pub struct Rules {
     pub keys: usize,
     /// Flows whose switches each report for themselves that are remembered.
     pub trails: usize,
+    /// Nanoseconds for which a path to which a switch came is still being learned: the next one that comes in that time
+    /// is no change of the path.
+    pub learning: u64,
     /// Switches whose sequences are followed.
     pub sources: usize,
 }
@@ -74,7 +77,8 @@ impl Default for Rules {
     /// Everything is looked at; values change from one power of two to the next, paths when a switch is another;
     /// what does not change is told again after a minute.
     fn default() -> Self {
-        let rule = MetricRule { on: true, detect: Detect::Powers, keep_alive: 60_000_000_000, always: false };
+        let keep_alive = KEEP_ALIVE_SECONDS * 1_000_000_000;
+        let rule = MetricRule { on: true, detect: Detect::Powers, keep_alive, always: false };
         let mut metrics = [rule; Metric::ALL.len()];
         metrics[Metric::FlowPath.index()].detect = Detect::Any;
         Rules {
@@ -86,6 +90,7 @@ impl Default for Rules {
             watch: Vec::new(),
             keys: 1 << 18,
             trails: 1 << 14,
+            learning: 5_000_000_000,
             sources: 4096,
         }
     }

@@ -52,6 +52,8 @@ pub(crate) enum Verdict {
 const WAYS: usize = 4;
 /// Bits of a moment: nanoseconds since the start, two years of them.
 const TIME: u64 = (1 << 56) - 1;
+/// Bits of a latency that shares its place with a port: three days of nanoseconds, and what is longer is taken for that.
+const LATENCY: u64 = (1 << 48) - 1;
 
 /// A key of one kind and what was told of it.
 #[derive(Clone, Copy)]
@@ -132,6 +134,11 @@ impl Home {
 }
 
 impl Name {
+    #[inline(always)] // on the path of every value
+    fn is_of(&self, told: &Told) -> bool {
+        told.ident == self.ident && told.meta & !TIME == u64::from(self.kind) << 56
+    }
+
     /// A value that is of no flow.
     #[inline]
     pub(crate) fn alone(kind: u8, ident: u128) -> Name {
@@ -190,41 +197,63 @@ impl Seen {
         detect: Detect,
         keep_alive: u64,
     ) -> Verdict {
-        let mask = self.buckets.len() - 1;
-        let (kind, now) = (u64::from(name.kind) << 56, now & TIME);
-        let bucket = name.place & mask;
-        let is_it = |told: &Told| told.ident == name.ident && told.meta & !TIME == kind;
-        let way = match self.buckets[bucket].0.iter().position(is_it) {
-            Some(way) => way,
-            None => return self.judge_elsewhere(name, value, now, detect, keep_alive),
-        };
-        self.buckets[bucket].0[way].judge(value, now, detect, keep_alive)
+        let now = now & TIME;
+        if let Some(told) = self.find(name) {
+            return told.judge(value, now, detect, keep_alive);
+        }
+        self.take_place(name, value, now);
+        Verdict::New
     }
 
-    /// As [`Seen::judge`], of a name that is not in its first bucket.
-    #[inline(never)]
-    fn judge_elsewhere(
+    /// As [`Seen::judge`], of the latency of a flow in a switch that it leaves at this port: says, too, whether the port
+    /// is another than the one noted last. Both share one place, so that asking for the port costs no memory access.
+    #[inline(always)] // on the path of every hop
+    pub(crate) fn judge_hop(
         &mut self,
         name: &Name,
-        value: u64,
+        latency: u64,
+        port: Option<u32>,
         now: u64,
         detect: Detect,
         keep_alive: u64,
-    ) -> Verdict {
-        let mask = self.buckets.len() - 1;
-        let kind = u64::from(name.kind) << 56;
-        let is_it = |told: &&mut Told| told.ident == name.ident && told.meta & !TIME == kind;
-        let found = self.buckets[(name.place ^ name.other) & mask].0.iter_mut().find(is_it);
-        if let Some(told) = found {
-            return told.judge(value, now, detect, keep_alive);
+    ) -> (Verdict, bool) {
+        let (latency, now) = (latency.min(LATENCY), now & TIME);
+        // Ports of up to 16 bits are told apart; of longer ones, one in 65,536 changes is not seen before the keep-alive.
+        let port =
+            u64::from(port.map_or(u16::MAX, |port| (port ^ port >> 16) as u16)) << LATENCY.count_ones();
+        let Some(told) = self.find(name) else {
+            self.take_place(name, latency | port, now);
+            return (Verdict::New, false);
+        };
+        let mut next = Told { value: told.value & LATENCY, ..*told };
+        let verdict = next.judge(latency, now, detect, keep_alive);
+        let moved = told.value & !LATENCY != port;
+        if moved || verdict != Verdict::Same {
+            *told = Told { value: next.value | port, ..next };
         }
-        self.take_place(name, Told { ident: name.ident, value, meta: kind | now });
-        Verdict::New
+        (verdict, moved)
+    }
+
+    #[inline(always)] // on the path of every value
+    fn find(&mut self, name: &Name) -> Option<&mut Told> {
+        let bucket = name.place & (self.buckets.len() - 1);
+        match self.buckets[bucket].0.iter().position(|told| name.is_of(told)) {
+            Some(way) => Some(&mut self.buckets[bucket].0[way]),
+            None => self.find_elsewhere(name),
+        }
+    }
+
+    /// A name that is not in its first bucket.
+    #[inline(never)]
+    fn find_elsewhere(&mut self, name: &Name) -> Option<&mut Told> {
+        let bucket = (name.place ^ name.other) & (self.buckets.len() - 1);
+        self.buckets[bucket].0.iter_mut().find(|told| name.is_of(told))
     }
 
     /// Puts a new key into one of its buckets: into the first free place, or that of the one told longest ago.
     #[cold]
-    fn take_place(&mut self, name: &Name, new: Told) {
+    fn take_place(&mut self, name: &Name, value: u64, now: u64) {
+        let new = Told { ident: name.ident, value, meta: u64::from(name.kind) << 56 | now };
         let mask = self.buckets.len() - 1;
         let places = [name.place, name.place ^ name.other].into_iter();
         let all = places.flat_map(|place| (0..WAYS).map(move |way| (place & mask, way)));
@@ -282,6 +311,26 @@ mod tests {
         assert_eq!(judge(1, 11, 160), Verdict::KeepAlive(10));
         assert_eq!(judge(1, 11, 161), Verdict::Same);
         assert_eq!((seen.held(), seen.evicted()), (2, 0));
+    }
+
+    #[test]
+    fn a_port_is_judged_beside_the_latency_and_leaves_it_as_it_is() {
+        let mut seen = Seen::new(4);
+        let mut judge =
+            |latency, port, now| seen.judge_hop(&Name::alone(1, 7), latency, port, now, Detect::Powers, 100);
+        assert_eq!(judge(5, Some(3), 0), (Verdict::New, false));
+        assert_eq!(judge(5, Some(3), 1), (Verdict::Same, false));
+        assert_eq!(judge(6, Some(4), 2), (Verdict::Same, true));
+        assert_eq!(judge(6, Some(4), 3), (Verdict::Same, false));
+        assert_eq!(judge(6, None, 4), (Verdict::Same, true));
+        assert_eq!(
+            judge(9, Some(0), 5),
+            (Verdict::Changed(5), true),
+            "the latency told last, not the one since"
+        );
+        assert_eq!(judge(9, Some(0), 105), (Verdict::KeepAlive(9), false));
+        assert_eq!(judge(u64::MAX, Some(0), 106), (Verdict::Changed(9), false));
+        assert_eq!(judge(u64::MAX, Some(1 << 16), 107), (Verdict::Same, true));
     }
 
     #[test]

@@ -96,6 +96,15 @@ impl World {
         self.entries[list::CHANGES as usize].drain(..).map(change).collect()
     }
 
+    /// Reason and path of the changes of paths since the last call.
+    fn paths(&mut self) -> Vec<(Why, Option<Via>)> {
+        let path = |entry| match entry {
+            Entry::Change { metric: Metric::FlowPath, why, path, .. } => Some((why, path)),
+            _ => None,
+        };
+        self.entries[list::CHANGES as usize].drain(..).filter_map(path).collect()
+    }
+
     fn keys(&mut self) -> Vec<(Key, Means)> {
         let key = |entry| match entry {
             Entry::Key { key, means } => (key, means),
@@ -296,6 +305,17 @@ fn another_path_and_a_loop_are_told() {
     assert_eq!(world.changes(), expected);
     assert_eq!(world.path(flow()).as_deref(), Some("1:3:4:3:2"));
     assert!(Path::parse(&world.writes[&(1, flow().key())]).unwrap().looped);
+    // Each event says its own path, whatever came after it.
+    for (n, switch) in [7, 0x11, 7].into_iter().enumerate() {
+        world.take(10 + n as u64, &report(&[switch]));
+    }
+    let said: Vec<_> = world.paths().into_iter().map(|(why, via)| (why, via.unwrap())).collect();
+    let path = |switches: &[u32]| Via::Path(Path::of(switches));
+    assert_eq!(said[said.len() - 3..], [7, 17, 7].map(|switch| (Why::Moved, path(&[switch]))));
+    // More hops than an event has room for: the digest of what is in the store.
+    world.take(20, &report(&[8, 7, 6, 5, 4, 3, 2, 1]));
+    let stored = Path::parse(&world.writes[&(1, flow().key())]).unwrap();
+    assert_eq!(world.paths(), [(Why::Moved, Some(Via::Digest(stored.digest())))]);
     // More hops than a path tells.
     let long: Vec<u32> = (0..20).collect();
     world.take(3, &report(&long));
@@ -371,6 +391,67 @@ fn a_path_of_switches_that_report_for_themselves() {
 }
 
 #[test]
+fn a_path_that_is_learned_switch_by_switch_has_not_changed() {
+    let mut world = World::new(Rules { trails: 2, ..Rules::default() });
+    let of = |flow: &Flow, switch| {
+        let flags = Flags { tracked: true, ..Flags::default() };
+        one(ReportVersion::V05, flags, Local::SwitchLocal, hop(switch, 0), emit::Packet::new(*flow))
+    };
+    let mut told = |now, flow: &Flow, switch| {
+        world.take(now, &of(flow, switch));
+        world.paths()
+    };
+    let path = |switches: &[u32]| Some(Via::Path(Path::of(switches)));
+    assert_eq!(told(0, &flow(), 7), [(Why::New, path(&[7]))]);
+    assert_eq!(told(4 * SECOND, &flow(), 5), [(Why::Learning, path(&[7, 5]))]);
+    assert_eq!(told(8 * SECOND, &flow(), 3), [(Why::Learning, path(&[7, 5, 3]))]);
+    assert_eq!(told(9 * SECOND, &flow(), 3), []);
+    // It has settled: another switch is another path, and what comes right behind it belongs to that.
+    assert_eq!(told(20 * SECOND, &flow(), 9), [(Why::Moved, path(&[7, 5, 3, 9]))]);
+    assert_eq!(told(21 * SECOND, &flow(), 8), [(Why::Learning, path(&[7, 5, 3, 9, 8]))]);
+    // A flow that lost its place is learned anew, and did not change.
+    for port in [1, 2] {
+        assert_eq!(told(30 * SECOND, &Flow { sport: port, ..flow() }, 7)[0].0, Why::New);
+    }
+    assert_eq!(told(31 * SECOND, &flow(), 7), [(Why::Learning, path(&[7]))]);
+    assert_eq!(told(32 * SECOND, &flow(), 5), [(Why::Learning, path(&[7, 5]))]);
+}
+
+#[test]
+fn where_a_flow_leaves_a_switch_is_told_with_and_without_a_latency() {
+    let mut world = World::new(Rules::default());
+    let at = |port, latency| Hop { ports: [Some(1), port], ..hop(4, latency) };
+    let key = telemetry::hop_latency_key(&flow(), 4);
+    let wall = 1_700_000_000 * SECOND;
+    let leaves = |port, time| (key, Means::Leaves { flow: flow().key(), switch: 4, port, time: wall + time });
+    let mut told = |now, instructions, hop| {
+        world.take(now, &with_stack(flow(), instructions, vec![hop]));
+        let ports = world.keys().into_iter().filter(|(_, means)| matches!(means, Means::Leaves { .. }));
+        (ports.collect::<Vec<_>>(), world.changes().iter().filter(|c| c.0 == Metric::HopLatency).count())
+    };
+    // Switch, ports and latency: a port that is another is told though the latency stays in its interval.
+    assert_eq!(told(0, 0xe000, at(Some(3), 400)), (vec![leaves(Some(3), 0)], 1));
+    assert_eq!(told(1, 0xe000, at(Some(3), 401)), (vec![], 0));
+    assert_eq!(told(2, 0xe000, at(Some(4), 400)), (vec![leaves(Some(4), 2)], 0));
+    assert_eq!(told(3, 0xe000, at(Some(4), 400)), (vec![], 0));
+    assert_eq!(told(4, 0xe000, at(Some(5), 4)), (vec![leaves(Some(5), 4)], 1), "both at once");
+    assert_eq!(told(5, 0xe000, at(Some(5), 4)), (vec![], 0));
+    // Switch and ports alone.
+    let mut world = World::new(Rules::default());
+    let mut told = |now, port| {
+        world.take(now, &with_stack(flow(), 0xc000, vec![at(port, 0)]));
+        let mut keys = world.keys();
+        keys.retain(|(_, means)| matches!(means, Means::Leaves { .. }));
+        keys
+    };
+    assert_eq!(told(0, Some(3)), [leaves(Some(3), 0)]);
+    assert_eq!(told(1, Some(3)), []);
+    assert_eq!(told(2, Some(4)), [leaves(Some(4), 2)]);
+    assert_eq!(told(62 * SECOND, Some(4)), [leaves(Some(4), 62 * SECOND)]);
+    assert_eq!(told(63 * SECOND, None), [], "nothing is said");
+}
+
+#[test]
 fn the_moment_is_the_arrival_or_the_switch_s() {
     let wall = 1_700_000_000 * SECOND;
     let hop = |time: u64| Hop { egress_time: Some(time), ..hop(4, 10) };
@@ -433,7 +514,9 @@ fn ipv6_flows_and_large_switch_numbers_are_told_apart_and_named() {
     let means = |key| keys.iter().find(|(of, _)| *of == key).map(|(_, means)| *means);
     assert_eq!(means(flow().key()), Some(Means::Itself));
     assert_eq!(means(v6.key()), Some(Means::Flow(v6)));
-    assert_eq!(means(telemetry::hop_latency_key(&v6, 4)), Some(Means::Hop(v6.key(), 4)));
+    let time = 1_700_000_000 * SECOND + 1;
+    let leaves = Means::Leaves { flow: v6.key(), switch: 4, port: None, time };
+    assert_eq!(means(telemetry::hop_latency_key(&v6, 4)), Some(leaves));
 }
 
 #[test]

@@ -15,9 +15,11 @@ struct Trail {
     /// How many; 0 = free.
     count: u32,
     heard: u64,
+    /// When the last switch came to it.
+    added: u64,
 }
 
-const FREE: Trail = Trail { key: Key([0; 16]), switches: [0; SWITCHES], count: 0, heard: 0 };
+const FREE: Trail = Trail { key: Key([0; 16]), switches: [0; SWITCHES], count: 0, heard: 0, added: 0 };
 
 /// Paths of many flows.
 pub(crate) struct Trails {
@@ -30,8 +32,9 @@ pub(crate) struct Trails {
 pub(crate) enum Heard<'a> {
     /// It is on the path already. The whole path.
     Known(&'a [u32]),
-    /// It is the last of the path now. The whole path.
-    Added(&'a [u32]),
+    /// It is the last of the path now. The whole path, and the time since the switch before it came to it; 0 for the
+    /// first.
+    Added(&'a [u32], u64),
     /// The path has as many switches as are kept.
     Full,
 }
@@ -57,7 +60,7 @@ impl Trails {
             let age = |trail: &Trail| (trail.count != 0, trail.heard);
             let way = usize::from(age(&bucket[1]) < age(&bucket[0]));
             self.evicted += u64::from(bucket[way].count != 0);
-            bucket[way] = Trail { key, ..FREE };
+            bucket[way] = Trail { key, added: now, ..FREE };
             way
         });
         let trail = &mut bucket[way];
@@ -71,7 +74,9 @@ impl Trails {
         }
         trail.switches[count] = switch;
         trail.count += 1;
-        Heard::Added(&trail.switches[..=count])
+        let since = now.saturating_sub(trail.added);
+        trail.added = now;
+        Heard::Added(&trail.switches[..=count], since)
     }
 }
 
@@ -83,16 +88,16 @@ mod tests {
     fn switches_stand_in_the_order_in_which_they_were_heard() {
         let mut trails = Trails::new(2);
         let (a, b, c) = (Key([1; 16]), Key([2; 16]), Key([3; 16]));
-        assert_eq!(trails.hear(a, 7, 1), Heard::Added(&[7]));
-        assert_eq!(trails.hear(a, 5, 2), Heard::Added(&[7, 5]));
+        assert_eq!(trails.hear(a, 7, 1), Heard::Added(&[7], 0));
+        assert_eq!(trails.hear(a, 5, 2), Heard::Added(&[7, 5], 1));
         assert_eq!(trails.hear(a, 7, 3), Heard::Known(&[7, 5]));
-        assert_eq!(trails.hear(b, 7, 4), Heard::Added(&[7]));
+        assert_eq!(trails.hear(b, 7, 4), Heard::Added(&[7], 0));
         // The flow heard longest ago gives its place, and begins anew.
-        assert_eq!(trails.hear(c, 7, 5), Heard::Added(&[7]));
-        assert_eq!(trails.hear(a, 5, 6), Heard::Added(&[5]));
+        assert_eq!(trails.hear(c, 7, 5), Heard::Added(&[7], 0));
+        assert_eq!(trails.hear(a, 5, 6), Heard::Added(&[5], 0));
         assert_eq!(trails.evicted(), 2);
         for switch in 10..15 {
-            assert!(matches!(trails.hear(a, switch, 7), Heard::Added(_)));
+            assert!(matches!(trails.hear(a, switch, 7), Heard::Added(..)));
         }
         assert_eq!(trails.hear(a, 15, 8), Heard::Full);
         assert_eq!(trails.hear(a, 14, 9), Heard::Known(&[5, 10, 11, 12, 13, 14]));

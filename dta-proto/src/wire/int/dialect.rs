@@ -127,6 +127,13 @@ pub(super) struct Form {
     pub(super) source_only_words: u8,
 }
 
+impl Form {
+    /// Whether a packet carries INT if it reads as such.
+    pub(super) fn is_guessed(&self) -> bool {
+        matches!(self.mark, Mark::Guess | Mark::ByDialect)
+    }
+}
+
 impl Settings {
     /// What holds for a datagram that begins with these two bytes; `None` where the version is
     /// unknown.

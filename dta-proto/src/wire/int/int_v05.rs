@@ -18,9 +18,9 @@ static INSTRUCTIONS: Instructions = Instructions::of(IntVersion::V05);
 #[inline]
 pub(super) fn parse(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
     let have = len16(bytes.len());
-    let truncated = |need: usize| err("stack", 12, Kind::Truncated { need: len16(need), have });
+    let truncated = |field, need: usize| err(field, 12, Kind::Truncated { need: len16(need), have });
     let Some(head) = bytes.first_chunk::<{ SHIM_LEN + HEADER_LEN }>() else {
-        return Err(truncated(SHIM_LEN + HEADER_LEN));
+        return Err(truncated("header", SHIM_LEN + HEADER_LEN));
     };
     if head[0] != TYPE_HOP_BY_HOP {
         return Err(err("type", 0, Kind::Reserved(head[0])));
@@ -37,7 +37,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
     if head[2] != 0 && usize::from(head[2]) * 4 != end {
         return Err(err("length", 2, Kind::Length(u16::from(head[2]) * 4)));
     }
-    let Some(stack) = bytes.get(SHIM_LEN + HEADER_LEN..stack_end) else { return Err(truncated(end)) };
+    let Some(stack) = bytes.get(SHIM_LEN + HEADER_LEN..stack_end) else {
+        return Err(truncated("stack", end));
+    };
     // A packet that was cut to the headers may end here.
     let tail = bytes.get(stack_end..end).and_then(|tail| tail.first_chunk::<TAIL_LEN>());
     let port = tail.map(|tail| u16::from_be_bytes([tail[1], tail[2]])).filter(|port| *port != 0);

@@ -31,9 +31,9 @@ const fn with_layouts(instructions: Instructions) -> (Instructions, Layouts) {
 #[inline]
 pub(super) fn parse(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
     let have = len16(bytes.len());
-    let truncated = |need: usize| err("stack", 12, Kind::Truncated { need: len16(need), have });
+    let truncated = |field, need: usize| err(field, 12, Kind::Truncated { need: len16(need), have });
     let Some(head) = bytes.first_chunk::<{ SHIM_LEN + HEADER_LEN }>() else {
-        return Err(truncated(SHIM_LEN + HEADER_LEN));
+        return Err(truncated("header", SHIM_LEN + HEADER_LEN));
     };
     if head[0] != TYPE_HOP_BY_HOP {
         return Err(err("type", 0, Kind::Reserved(head[0])));
@@ -51,7 +51,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
     if hop_len == 0 || stack_len % hop_len != 0 {
         return Err(err("length", 2, Kind::Length(len16(end))));
     }
-    let Some(stack) = bytes.get(SHIM_LEN + HEADER_LEN..end) else { return Err(truncated(end)) };
+    let Some(stack) = bytes.get(SHIM_LEN + HEADER_LEN..end) else { return Err(truncated("stack", end)) };
     let stack = Stack {
         version: IntVersion::V10,
         bytes: stack,

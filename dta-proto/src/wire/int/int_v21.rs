@@ -26,9 +26,9 @@ static INSTRUCTIONS: Instructions = Instructions::of(IntVersion::V21);
 #[inline]
 pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behind)> {
     let have = len16(bytes.len());
-    let truncated = |need: usize| err("stack", 16, Kind::Truncated { need: len16(need), have });
+    let truncated = |field, need: usize| err(field, 16, Kind::Truncated { need: len16(need), have });
     let Some(head) = bytes.first_chunk::<{ SHIM_LEN + HEADER_LEN }>() else {
-        return Err(truncated(SHIM_LEN + HEADER_LEN));
+        return Err(truncated("header", SHIM_LEN + HEADER_LEN));
     };
     let kind = head[0] >> 4;
     if kind != TYPE_HOP_BY_HOP && kind != TYPE_MX {
@@ -68,7 +68,7 @@ pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behi
         _ => return Err(length_is_wrong()),
     };
     let end = SHIM_LEN + words * 4;
-    let Some(stack) = bytes.get(SHIM_LEN + HEADER_LEN..end) else { return Err(truncated(end)) };
+    let Some(stack) = bytes.get(SHIM_LEN + HEADER_LEN..end) else { return Err(truncated("stack", end)) };
     let (stack, source_only) = stack.split_at(hops * 4);
     let stack = Stack {
         version: IntVersion::V21,

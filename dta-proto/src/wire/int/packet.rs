@@ -202,23 +202,34 @@ fn find_in_tcp<'a>(tcp: &'a [u8], dscp: u8, form: &Form) -> Result<Found<'a>> {
         return find(plain, dscp, None, form);
     }
     let behind_options = tcp.get(options_end..).unwrap_or(&[]);
-    let (first, second) = if form.before_options { (plain, behind_options) } else { (behind_options, plain) };
-    let found = find(first, dscp, None, form);
-    match found {
-        Ok(Some(found)) => Ok(Some(found)),
-        missed => match find(second, dscp, None, form) {
-            Ok(Some(found)) => Ok(Some(found)),
-            _ => missed,
-        },
+    let before = || match find(plain, dscp, None, form) {
+        // Options may look like the beginning of INT: by that alone, none was cut.
+        Err(_) if form.is_guessed() => Ok(None),
+        found => found,
+    };
+    let behind = || find(behind_options, dscp, None, form);
+    let first = if form.before_options { before() } else { behind() };
+    if let Ok(Some(_)) = first {
+        return first;
+    }
+    let second = if form.before_options { behind() } else { before() };
+    match (&first, &second) {
+        (_, Ok(Some(_))) | (Ok(None), Err(_)) => second,
+        _ => first,
     }
 }
 
-/// INT at the start of these bytes. An error where there must be INT, and what is there is not.
+/// INT at the start of these bytes. An error where there must be INT, and what is there is not; and where a header
+/// says that there is more of it than these bytes.
 #[inline(always)]
 fn find<'a>(bytes: &'a [u8], dscp: u8, port: Option<u16>, form: &Form) -> Result<Found<'a>> {
     match form.mark {
         Mark::Never => Ok(None),
-        Mark::Guess | Mark::ByDialect => Ok(stack::parse(bytes, form).ok()),
+        Mark::Guess | Mark::ByDialect => match stack::parse(bytes, form) {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if stack::is_cut(&error) => Err(error),
+            Err(_) => Ok(None),
+        },
         Mark::Always => stack::parse(bytes, form).map(Some),
         Mark::Dscp { value, mask } if dscp & mask == value & mask => stack::parse(bytes, form).map(Some),
         Mark::Port(int) if port == Some(int) => stack::parse(bytes, form).map(Some),

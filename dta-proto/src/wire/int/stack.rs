@@ -16,6 +16,12 @@ pub(super) fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
     Error::new(Layer::Int, field, offset, kind)
 }
 
+/// Whether a header that does not contradict itself says that the stack is longer than what is there.
+#[cold]
+pub(super) fn is_cut(error: &Error) -> bool {
+    error.field == "stack" && matches!(error.kind, Kind::Truncated { .. })
+}
+
 /// The stack of one packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Stack<'a> {

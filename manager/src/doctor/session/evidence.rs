@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use dta_collector::int::rings::Ring;
 use dta_collector::nic::SOFT;
 use dta_proto::control::{NodeStatistics, QueuePairStatus, SessionInfo, Transport};
 use dta_proto::counter::{Stage, translator};
@@ -35,6 +36,8 @@ pub struct Evidence {
     pub before: Nodes,
     /// Counters at the end.
     pub after: Nodes,
+    /// The rings of INT's events that have turned over.
+    pub rings: Vec<Ring>,
     /// What this host's kernel says; `None` on another host than the collector's.
     pub host: Option<Host>,
 }

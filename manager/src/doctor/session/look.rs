@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use dta_client::collector::Client;
 use dta_client::{Ask, ClientError, ClientOptions};
+use dta_collector::int::rings::{self, Ring};
 use dta_collector::nic::{ROCE_PORT, SOFT};
 use dta_link::netstat::UdpStats;
 use dta_link::packet::Interface;
@@ -16,6 +17,7 @@ use dta_link::{Batch, Link, PacketConfig, PacketLink};
 use dta_proto::control::{ListSessionsResponse, NodeStatistics, SessionInfo};
 use dta_proto::counter::Stage;
 use dta_proto::name;
+use dta_proto::store::StoreSpec;
 use dta_proto::wire::{ethernet, ipv4, udp};
 
 use super::evidence::{Evidence, Host, Nodes, translator_ip};
@@ -80,6 +82,7 @@ pub async fn look(root: &Path, options: &LookOptions) -> Result<Evidence, LookEr
     let device_after = device(root, &first.device);
     let last = sessions(&mut client).await?;
     let after = Nodes::new(client.statistics().await?);
+    let rings = rings(&client).await?;
 
     let host = frames.map(|frames| Host {
         interface,
@@ -101,6 +104,7 @@ pub async fn look(root: &Path, options: &LookOptions) -> Result<Evidence, LookEr
         window,
         before,
         after,
+        rings,
         host,
     })
 }
@@ -125,6 +129,18 @@ async fn fresh_statistics(
             return Ok(nodes);
         }
     }
+}
+
+/// The rings of INT's events that have turned over.
+async fn rings(client: &Client) -> Result<Vec<Ring>, LookError> {
+    let mut all = Vec::new();
+    for info in client.stores().await? {
+        if let Some(Ok(spec)) = info.store.as_ref().map(StoreSpec::try_from) {
+            // Of a store that others have, too, this collector may lack lists.
+            all.extend(rings::turned_over(client, &spec).await.unwrap_or_default());
+        }
+    }
+    Ok(all)
 }
 
 async fn sessions(client: &mut Client) -> Result<ListSessionsResponse, LookError> {

@@ -13,8 +13,10 @@
 //! - `neighbour`: can answers leave?
 //! - `icrc`: do frames arrive undamaged?
 //! - `device`: what the NIC itself counts.
+//! - `events`: do the rings of INT's events reach back far enough?
 
 mod device;
+mod events;
 mod evidence;
 mod frames;
 mod gid;
@@ -46,6 +48,7 @@ pub fn causes(evidence: &Evidence) -> Vec<Finding> {
     findings.extend(neighbour::check(evidence));
     findings.extend(icrc::check(evidence));
     findings.extend(device::check(evidence));
+    findings.extend(events::check(evidence));
     // Stable: among equals, what is passed earlier explains what comes after it.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     findings

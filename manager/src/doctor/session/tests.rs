@@ -108,6 +108,7 @@ impl Scene {
                 window: Duration::from_secs(3),
                 before: nodes("rxe0", 100, &[("queue_pairs.errors", 0)], &TRANSLATED),
                 after: nodes("rxe0", 120, &[("queue_pairs.errors", 0)], &TRANSLATED),
+                rings: Vec::new(),
                 host: Some(Host {
                     interface: Some("vrx".into()),
                     device_before: before,

@@ -1,0 +1,83 @@
+//! How far back the rings of the events reach: what is known by them alone must be told again (the keep-alive) before it
+//! is overwritten.
+
+use dta_client::{Ask, ClientError};
+use dta_proto::control::TailRequest;
+use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::telemetry::{Entry, KEEP_ALIVE_SECONDS, Means, list, store};
+use serde::Serialize;
+
+use super::lists;
+use super::moment;
+
+/// A ring that has turned over: its first batches are overwritten.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ring {
+    /// The list.
+    pub list: &'static str,
+    /// Seconds since the oldest entry that it still holds.
+    pub seconds: f64,
+    /// Batches of a ring that would reach back twice as long as the keep-alive at this rate.
+    pub wants: u64,
+}
+
+impl Ring {
+    /// Whether it may lose what was told before it is told again, with the keep-alive that translators have unless their
+    /// rules say another.
+    pub fn is_short(&self) -> bool {
+        self.seconds < KEEP_ALIVE_SECONDS as f64
+    }
+
+    /// That it is short, in a sentence, and what to do.
+    pub fn words(&self) -> (String, String) {
+        let Ring { list, seconds, wants } = self;
+        (
+            format!(
+                "the ring of list {list:?} of {} reaches back {seconds:.0} s, and what does not change is told again after \
+                 {KEEP_ALIVE_SECONDS} s unless keep_alive_ms says otherwise: `query flow` and `top` do not know what is overwritten",
+                store::EVENTS
+            ),
+            format!("set ring = {wants} for the store {}, or a shorter keep_alive_ms", store::EVENTS),
+        )
+    }
+}
+
+/// The rings of a store of events that have turned over, and of which it is known when their oldest entry was told. None
+/// where the store is not one of events.
+///
+/// # Errors
+/// A list cannot be read.
+pub async fn turned_over(ask: &dyn Ask, spec: &StoreSpec) -> Result<Vec<Ring>, ClientError> {
+    let StoreKind::Append { lists, ring, .. } = spec.kind else { return Ok(Vec::new()) };
+    let mut rings = Vec::new();
+    if spec.name != store::EVENTS {
+        return Ok(rings);
+    }
+    for of in 0..list::COUNT.min(lists) {
+        let request = TailRequest {
+            store: spec.name.clone(),
+            list: of,
+            from_sequence: 1,
+            until_caught_up: true,
+            ..TailRequest::default()
+        };
+        let Some(oldest) = ask.tail(request).await?.message().await? else { continue };
+        let mut times = oldest.entries.iter().filter_map(|entry| time(&Entry::parse(entry)?));
+        let age = times.next().and_then(|time| moment::age(time, moment::now()));
+        if let (Some(seconds), 1..) = (age, oldest.overwritten_batches) {
+            let turns = 2.0 * KEEP_ALIVE_SECONDS as f64 / seconds.max(0.01);
+            let wants = ((ring as f64 * turns) as u64).max(1).next_power_of_two();
+            rings.push(Ring { list: lists::name(of), seconds, wants });
+        }
+    }
+    Ok(rings)
+}
+
+/// When an entry was told, where it says so.
+fn time(entry: &Entry) -> Option<u64> {
+    match entry {
+        Entry::Change { time, .. } | Entry::Drop { time, .. } | Entry::Congestion { time, .. } => Some(*time),
+        Entry::Key { means: Means::Leaves { time, .. }, .. } => Some(*time),
+        Entry::Key { .. } => None,
+    }
+}
