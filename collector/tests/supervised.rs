@@ -168,8 +168,7 @@ fn cancelled_calls_keep_neither_sessions_nor_the_end_waiting() {
     let mut collector = Supervised::start(folder.path(), "", None);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
-        let client =
-            Client::connect(&ClientOptions::plain(collector.address.parse().unwrap())).await.unwrap();
+        let client = Client::connect(&ClientOptions::plain(&collector.address)).await.unwrap();
         // Each reads the memory of all stores.
         for _ in 0..100 {
             let begin = |_| {
