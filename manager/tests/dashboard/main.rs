@@ -39,8 +39,11 @@ fn the_rate_of_writes_is_that_of_the_sender() {
     let start = Instant::now();
     let report = ["key-write", "--store", "flows", "--key", "0a000000", "--value", "7", "--vary", "key"];
     let mut reporter = bed.reporter(&[&report[..], &["--count", &count, "--rate", &rate]].concat());
+    // Each report is written twice (N = 2). Beside other work the sender starts late, and its mean is below its pace.
+    let pace = 2.0 * f64::from(RATE);
     // The first words of a node that begins to count are no rate of a whole second yet.
-    terminal.until("a rate", |screen| number(screen, "written:", "frames/s").filter(|rate| *rate > 0.0));
+    terminal
+        .until("a rate", |screen| number(screen, "written:", "frames/s").filter(|rate| *rate > pace / 2.0));
     std::thread::sleep(Duration::from_secs(2));
     let mut seen = Vec::new();
     while reporter.try_wait().unwrap().is_none() && seen.len() < 30 {
@@ -48,7 +51,6 @@ fn the_rate_of_writes_is_that_of_the_sender() {
         std::thread::sleep(Duration::from_millis(170));
     }
     assert!(reporter.wait().unwrap().success());
-    // Each report is written twice (N = 2).
     let truth = 2.0 * f64::from(REPORTS) / start.elapsed().as_secs_f64();
     assert!(seen.len() >= 20, "the sender ended too early: {seen:?}");
     seen.sort_by(f64::total_cmp);
@@ -57,9 +59,9 @@ fn the_rate_of_writes_is_that_of_the_sender() {
         "sent {truth:.0} frames/s; seen {least:.0} to {most:.0}, median {median:.0}, in {} looks",
         seen.len()
     );
-    assert!((0.85..1.15).contains(&(median / truth)), "{median} seen, {truth} sent: {seen:?}");
+    assert!(median > 0.85 * truth && median < 1.15 * pace, "{median} seen, {truth} sent: {seen:?}");
     // It was 0 and twice the truth in turn.
-    assert!(least > 0.4 * truth && most < 1.7 * truth, "{truth} sent: {seen:?}");
+    assert!(least > 0.4 * truth && most < 1.7 * pace, "{truth} sent: {seen:?}");
     terminal.press(&["q"]);
     terminal.shows("left with 0");
 }
