@@ -284,6 +284,7 @@ impl Server {
     /// Ends tails and calls, writes what is kept, and gives everything back. Sessions stay: their
     /// translators go on when a collector starts in the same memory directory.
     pub async fn stop(self) -> Result<(), ServerError> {
+        let began = tokio::time::Instant::now();
         self.health.set(false);
         drop(self.metrics);
         // They follow lists, which end with the service.
@@ -300,7 +301,8 @@ impl Server {
             grpc.abort();
         }
         self.former.iter().for_each(JoinHandle::abort);
-        let by = tokio::time::Instant::now() + TASKS;
+        // They may use what the others left: a task that goes on holds the memory of its stores.
+        let by = began + EXPORTS + GRACE + TASKS;
         for task in self.tasks.into_iter().chain(certificate) {
             match tokio::time::timeout_at(by, task).await {
                 Ok(Ok(())) => {}
