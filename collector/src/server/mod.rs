@@ -59,7 +59,8 @@ const WRITE: Duration = Duration::from_secs(2);
 /// The gRPC server of one configuration.
 struct Grpc {
     task: JoinHandle<Result<(), tonic::transport::Error>>,
-    /// Takes no further connections once this is true; those that it has are asked to come again.
+    /// Takes no further connections once this is true; those that it has are asked to come again. Closed once no
+    /// further connection can be taken.
     halt: watch::Sender<bool>,
     /// Tells when its certificate ends.
     certificate: Option<JoinHandle<()>>,

@@ -73,6 +73,8 @@ impl Server {
         let next = serve(self.listener.clone(), new, tls, &service, &self.health, connections, stopped)?;
         let Grpc { task, halt, certificate } = std::mem::replace(&mut self.grpc, next);
         halt.send_replace(true);
+        // A connection made from here on is one of the new configuration.
+        halt.closed().await;
         if let Some(certificate) = certificate {
             certificate.abort();
         }
