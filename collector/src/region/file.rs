@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -15,6 +16,11 @@ use dta_cli::own_file;
 
 /// `statfs` type of hugetlbfs.
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
+
+/// How long a collector that has just ended may take until its last call under way lets go of its memory.
+const LETTING_GO: Duration = Duration::from_secs(2);
+/// How often a locked file is tried again meanwhile.
+const AGAIN: Duration = Duration::from_millis(10);
 
 pub(super) fn open_or_create(
     path: &Path,
@@ -184,15 +190,21 @@ pub(super) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError>
     Ok(Region { backing, ..Region::of(mapping, len) })
 }
 
-/// Opens or creates a file, and locks it.
+/// Opens or creates a file, and locks it. One that is locked is tried again for [`LETTING_GO`].
 fn open_locked(path: &Path) -> Result<Lock, RegionError> {
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
-    // Only its owner reads what a network reported.
-    let file = own_file::open(path, OpenOptions::new().read(true).write(true).create(true).truncate(false))
-        .map_err(fail("open or create it"))?;
-    Lock::take(file)
-        .map_err(|e| fail("lock it")(e.into()))?
-        .ok_or_else(|| RegionError::Locked { path: path.to_owned() })
+    let until = Instant::now() + LETTING_GO;
+    loop {
+        // Only its owner reads what a network reported.
+        let file =
+            own_file::open(path, OpenOptions::new().read(true).write(true).create(true).truncate(false))
+                .map_err(fail("open or create it"))?;
+        match Lock::take(file).map_err(|e| fail("lock it")(e.into()))? {
+            Some(lock) => return Ok(lock),
+            None if Instant::now() > until => return Err(RegionError::Locked { path: path.to_owned() }),
+            None => std::thread::sleep(AGAIN),
+        }
+    }
 }
 
 /// The header of an existing file whose length fits it; `None` for a new one.

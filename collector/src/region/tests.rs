@@ -189,8 +189,16 @@ fn a_second_collector_is_refused() {
     let error = open(&path, 256).unwrap_err();
     assert!(matches!(error, RegionError::Locked { .. }));
     assert!(error.to_string().contains("another collector"));
-    drop(first);
+    // One that lets go a little later is waited for.
+    let (begun, opening) = std::sync::mpsc::channel();
+    let late = std::thread::spawn(move || {
+        opening.recv().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        drop(first);
+    });
+    begun.send(()).unwrap();
     open(&path, 256).unwrap();
+    late.join().unwrap();
 }
 
 #[test]
