@@ -30,7 +30,7 @@ fn number(screen: &str, before: &str, after: &str) -> Option<f64> {
 #[test]
 #[ignore = "needs tmux"]
 fn the_rate_of_writes_is_that_of_the_sender() {
-    const REPORTS: u32 = 40_000;
+    const REPORTS: u32 = 80_000;
     const RATE: u32 = 4000;
     let bed = Bed::start();
     let terminal = Terminal::start(bed.path(), &bed.dashboard(), 80, 24);
@@ -52,7 +52,7 @@ fn the_rate_of_writes_is_that_of_the_sender() {
     }
     assert!(reporter.wait().unwrap().success());
     let truth = 2.0 * f64::from(REPORTS) / start.elapsed().as_secs_f64();
-    assert!(seen.len() >= 20, "the sender ended too early: {seen:?}");
+    assert!(seen.len() >= 10, "the sender ended too early: {seen:?}");
     seen.sort_by(f64::total_cmp);
     let (least, median, most) = (seen[0], seen[seen.len() / 2], seen[seen.len() - 1]);
     eprintln!(
