@@ -207,6 +207,15 @@ INLINE void hand_up(const struct told *of, const struct place *place, struct boo
     submit(record, book, set);
 }
 
+/* Notes what a buffer holds. By itself, as the stacks of all that call one another must not exceed 512 bytes. */
+ONCE int remember(u64 buffer, u64 digest, u64 core, u64 time)
+{
+    struct first is = { .digest = digest, .core = core, .time = time };
+
+    map_update(&firsts, &buffer, &is, UPDATE_ANY);
+    return 0;
+}
+
 /* Counts, chooses and reports a packet that was read. `state` is core_of() of it. */
 ONCE int tell(struct packet *packet, struct place *place, u64 state)
 {
@@ -242,11 +251,8 @@ ONCE int tell(struct packet *packet, struct place *place, u64 state)
     }
     if (first ? !first->digest : is_own(set, packet)) {
         book->own++;
-        if (follow && !first) {
-            struct first is = { .digest = 0, .core = core, .time = now };
-
-            map_update(&firsts, &buffer, &is, UPDATE_ANY);
-        }
+        if (follow && !first)
+            remember(buffer, 0, core, now);
         return 0;
     }
     /* A packet that was chosen before its addresses were translated stays chosen. */
@@ -279,11 +285,8 @@ ONCE int tell(struct packet *packet, struct place *place, u64 state)
         told.first = first->digest;
         flags |= FLAG_TRANSLATED;
     }
-    if (follow && !first) {
-        struct first is = { .digest = told.digest, .core = core, .time = now };
-
-        map_update(&firsts, &buffer, &is, UPDATE_ANY);
-    }
+    if (follow && !first)
+        remember(buffer, told.digest, core, now);
     told.source_port = packet->source_port;
     told.destination_port = packet->destination_port;
     told.protocol = packet->identity.protocol;
