@@ -158,7 +158,9 @@ INLINE void count_flow(struct books *book, const struct packet *packet, const st
 /* What a record says of the packet itself. Addresses are as they are in the packet. */
 struct told {
     u64 source[2], destination[2];
-    u64 digest, first, core;
+    /* Its digest, core and time, as `firsts` keeps them: one copy, as there is little stack. */
+    struct first is;
+    u64 first;
     u32 length;
     u16 source_port, destination_port, flags;
     u8 protocol;
@@ -174,8 +176,8 @@ INLINE void submit(struct record *record, struct books *book, const struct setti
         ring_submit(record, RING_NO_WAKEUP);
 }
 
-/* Puts a record into the ring; `now` is 0 where the clock was not read yet. */
-INLINE void hand_up(const struct told *of, const struct place *place, struct books *book, const struct settings *set, u64 now)
+/* Puts a record into the ring; the time is 0 where the clock was not read yet. */
+INLINE void hand_up(const struct told *of, const struct place *place, struct books *book, const struct settings *set)
 {
     struct record *record = ring_reserve(&ring, sizeof(*record), 0);
 
@@ -183,10 +185,10 @@ INLINE void hand_up(const struct told *of, const struct place *place, struct boo
         book->ring_full++;
         return;
     }
-    record->time = now ? now : time_ns();
-    record->digest = of->digest;
+    record->time = of->is.time ? of->is.time : time_ns();
+    record->digest = of->is.digest;
     record->first = of->first;
-    record->core = of->core;
+    record->core = of->is.core;
     record->source[0] = of->source[0];
     record->source[1] = of->source[1];
     record->destination[0] = of->destination[0];
@@ -205,15 +207,6 @@ INLINE void hand_up(const struct told *of, const struct place *place, struct boo
     record->segments = place->segments;
     record->unused2 = 0;
     submit(record, book, set);
-}
-
-/* Notes what a buffer holds. By itself, as the stacks of all that call one another must not exceed 512 bytes. */
-ONCE int remember(u64 buffer, u64 digest, u64 core, u64 time)
-{
-    struct first is = { .digest = digest, .core = core, .time = time };
-
-    map_update(&firsts, &buffer, &is, UPDATE_ANY);
-    return 0;
 }
 
 /* Counts, chooses and reports a packet that was read. `state` is core_of() of it. */
@@ -251,8 +244,10 @@ ONCE int tell(struct packet *packet, struct place *place, u64 state)
     }
     if (first ? !first->digest : is_own(set, packet)) {
         book->own++;
-        if (follow && !first)
-            remember(buffer, 0, core, now);
+        if (follow && !first) {
+            told.is = (struct first){ .core = core, .time = now };
+            map_update(&firsts, &buffer, &told.is, UPDATE_ANY);
+        }
         return 0;
     }
     /* A packet that was chosen before its addresses were translated stays chosen. */
@@ -278,21 +273,22 @@ ONCE int tell(struct packet *packet, struct place *place, u64 state)
     told.source[1] = ADDRESS(packet, 1);
     told.destination[0] = ADDRESS(packet, 2);
     told.destination[1] = ADDRESS(packet, 3);
-    told.digest = full_of(state, told.source, told.destination, packet->identity.source_port, packet->identity.destination_port);
-    told.first = told.digest;
-    told.core = core;
-    if (first && first->digest != told.digest) {
+    told.is.digest = full_of(state, told.source, told.destination, packet->identity.source_port, packet->identity.destination_port);
+    told.is.core = core;
+    told.is.time = now;
+    told.first = told.is.digest;
+    if (first && first->digest != told.is.digest) {
         told.first = first->digest;
         flags |= FLAG_TRANSLATED;
     }
     if (follow && !first)
-        remember(buffer, told.digest, core, now);
+        map_update(&firsts, &buffer, &told.is, UPDATE_ANY);
     told.source_port = packet->source_port;
     told.destination_port = packet->destination_port;
     told.protocol = packet->identity.protocol;
     told.flags = flags;
     told.length = packet->length;
-    hand_up(&told, place, book, set, now);
+    hand_up(&told, place, book, set);
     return 0;
 }
 
@@ -337,7 +333,7 @@ INLINE int at_interface(const u8 *frame, const u8 *end, u32 length, u16 vlan, st
         struct told told = {
             .source = { 0, PLAIN_ADDRESS(frame, 26) },
             .destination = { 0, PLAIN_ADDRESS(frame, 30) },
-            .core = core,
+            .is.core = core,
             .length = length - 14,
             .source_port = plain.identity.source_port,
             .destination_port = plain.identity.destination_port,
@@ -359,9 +355,9 @@ INLINE int at_interface(const u8 *frame, const u8 *end, u32 length, u16 vlan, st
         }
         if (place->segments > 1)
             told.flags |= FLAG_SEGMENTS;
-        told.digest = full_of(state, told.source, told.destination, told.source_port, told.destination_port);
-        told.first = told.digest;
-        hand_up(&told, place, book, set, 0);
+        told.is.digest = full_of(state, told.source, told.destination, told.source_port, told.destination_port);
+        told.first = told.is.digest;
+        hand_up(&told, place, book, set);
         return 1;
     }
     work = map_lookup(&scratches, &kind);
