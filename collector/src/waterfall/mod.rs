@@ -6,6 +6,7 @@
 mod node;
 mod rates;
 
+use dta_cli::number::counted;
 use dta_proto::counter::{self, Definition, Found, Kind, Stage, Unit, between, nic, reporter, translator};
 use serde::Serialize;
 
@@ -100,9 +101,12 @@ pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
             name: between::TRANSLATOR_NIC.name,
             lost: sent.saturating_sub(received),
             how: if received > sent {
-                format!("{sent} frames sent when it was last told, {received} received by now")
+                format!(
+                    "{} sent when it was last told, {received} received by now",
+                    counted(sent, "frame", "frames")
+                )
             } else {
-                format!("{sent} frames sent, {received} received")
+                format!("{} sent, {received} received", counted(sent, "frame", "frames"))
             },
         });
     }
