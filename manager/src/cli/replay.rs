@@ -77,7 +77,7 @@ impl Replay {
             anyhow::bail!(
                 "{} holds {}, none of them UDP to port {}; --port names others",
                 self.file.display(),
-                counted(load.read as u64, "packet", "packets"),
+                counted(load.read, "packet", "packets"),
                 self.port.iter().map(u16::to_string).collect::<Vec<_>>().join(" or ")
             );
         }
