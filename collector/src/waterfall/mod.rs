@@ -6,7 +6,7 @@
 mod node;
 mod rates;
 
-use dta_cli::number::counted;
+use dta_cli::number::{counted, grouped};
 use dta_proto::counter::{self, Definition, Found, Kind, Stage, Unit, between, nic, reporter, translator};
 use serde::Serialize;
 
@@ -102,11 +102,12 @@ pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
             lost: sent.saturating_sub(received),
             how: if received > sent {
                 format!(
-                    "{} sent when it was last told, {received} received by now",
-                    counted(sent, "frame", "frames")
+                    "{} sent when it was last told, {} received by now",
+                    counted(sent, "frame", "frames"),
+                    grouped(received)
                 )
             } else {
-                format!("{} sent, {received} received", counted(sent, "frame", "frames"))
+                format!("{} sent, {} received", counted(sent, "frame", "frames"), grouped(received))
             },
         });
     }

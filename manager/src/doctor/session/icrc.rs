@@ -4,7 +4,7 @@
 //! reached the port less `rcvd_pkts`, and in the frames themselves, whose iCRC can be computed
 //! again.
 
-use dta_cli::number::counted;
+use dta_cli::number::{counted, grouped};
 use dta_proto::counter::nic::Counter;
 
 use super::Evidence;
@@ -39,12 +39,13 @@ pub(super) fn check(e: &Evidence) -> Option<Finding> {
             let reached = frames.sum(|flow| flow.destination == e.collector && flow.to_us);
             let less = taken.map(|taken| {
                 format!(
-                    "{} {} reached port {}, and {} took {taken} (rcvd_pkts): {} less",
+                    "{} {} reached port {}, and {} took {} (rcvd_pkts): {} less",
                     counted(reached.frames, "frame", "frames"),
                     e.in_window(),
                     e.port,
                     e.device,
-                    reached.frames.saturating_sub(taken)
+                    grouped(taken),
+                    grouped(reached.frames.saturating_sub(taken))
                 )
             });
             if reached.wrong_icrc > 0 {

@@ -1,6 +1,6 @@
 //! Are the queue pairs that frames go to there, alive, and do frames come from their peers?
 
-use dta_cli::number::counted;
+use dta_cli::number::{counted, grouped};
 use dta_proto::control::SessionInfo;
 use dta_proto::counter::nic::{self, Counter};
 
@@ -56,9 +56,10 @@ fn again_and_again(e: &Evidence) -> Option<Finding> {
     let rise = e.nic_rise(counter).unwrap_or(0);
     if rise > 0 {
         let found = format!(
-            "{} fell into ERROR {}, {total} in all; new ones took their place",
+            "{} fell into ERROR {}, {} in all; new ones took their place",
             counted(rise, "queue pair", "queue pairs"),
-            e.in_window()
+            e.in_window(),
+            grouped(total)
         );
         return Some(Finding::problem(
             ERROR,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dta_cli::number::counted;
+use dta_cli::number::{counted, grouped};
 use dta_proto::counter::{Definition, Found, LinkLoss, Node, Reason, between, reporter, translator};
 use dta_proto::name;
 
@@ -70,8 +70,9 @@ fn totals(e: &Evidence, session: &str) -> Option<Finding> {
     };
     let all = reasons.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(", ");
     let found = format!(
-        "{session}: {} received and {emitted} emitted since it counts: {all}",
-        counted(received, "report", "reports")
+        "{session}: {} received and {} emitted since it counts: {all}",
+        counted(received, "report", "reports"),
+        grouped(emitted)
     );
     Some(Finding::note(
         CHECK,
@@ -103,8 +104,10 @@ fn one(e: &Evidence, session: &str) -> Finding {
     {
         let reason = found.last();
         let found = format!(
-            "{session}: of {} it dropped {dropped} as `{reason}`, and accepted {accepted}",
-            counted(received, "report", "reports")
+            "{session}: of {} it dropped {} as `{reason}`, and accepted {}",
+            counted(received, "report", "reports"),
+            grouped(dropped),
+            grouped(accepted)
         );
         let advice = format!(
             "docs/counters.md says what `{reason}` means; the reporter, or the store it names, is wrong"
@@ -160,7 +163,7 @@ fn one(e: &Evidence, session: &str) -> Finding {
     let found = format!(
         "{session}: {} received, {} emitted in {}, told {age:.0} s ago",
         counted(received, "report", "reports"),
-        count(&translator::EMITTED),
+        grouped(count(&translator::EMITTED)),
         counted(count(&translator::FRAMES), "frame", "frames")
     );
     if age > SILENT {
