@@ -1,4 +1,4 @@
-//! A rule for help texts, which each program's tests hold its own against.
+//! Rules for help texts, which each program's tests hold its own against. Each page has an example.
 //!
 //! The terminal's width decides where a paragraph is wrapped. So a paragraph is one line of the
 //! source; only lines that begin with two spaces, such as examples, stand as they are written, and
@@ -9,8 +9,17 @@ use clap::Command;
 /// Columns of the narrowest terminal.
 const NARROWEST: usize = 80;
 
-/// What is against the rule in the help of a program's commands; each with the command's name.
-pub fn faults(mut command: Command) -> Vec<String> {
+/// For the tests of a program: its arguments and the help of all its commands.
+///
+/// # Panics
+/// If clap finds a fault in the arguments, or the help breaks a rule; with the commands' names.
+pub fn assert_sound(command: Command) {
+    command.clone().debug_assert();
+    let faults = faults(command);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+fn faults(mut command: Command) -> Vec<String> {
     command.build();
     let mut faults = Vec::new();
     look(&command, &mut faults);
@@ -30,11 +39,16 @@ fn look(command: &Command, faults: &mut Vec<String>) {
         faults.extend(of_text(&text.to_string()).into_iter().map(|fault| format!("{name}: {fault}")));
     }
     let mut help = command.clone().term_width(NARROWEST);
+    if !help.render_long_help().to_string().lines().any(|line| line.starts_with("Example")) {
+        faults.push(format!("{name}: no example"));
+    }
     for text in [help.render_help().to_string(), help.render_long_help().to_string()] {
         let wide = text.lines().filter(|line| line.chars().count() > NARROWEST);
         faults.extend(wide.map(|line| format!("{name}: too wide: {line}")));
     }
-    command.get_subcommands().for_each(|command| look(command, faults));
+    // `help` itself is clap's.
+    let own = command.get_subcommands().filter(|command| command.get_name() != "help");
+    own.for_each(|command| look(command, faults));
 }
 
 fn of_text(text: &str) -> Vec<String> {
@@ -63,7 +77,17 @@ mod tests {
         assert_eq!(of_text(&format!("{}\n\nExamples:\n  a\n    b\nAnother.", "word ".repeat(40))), [""; 0]);
         assert_eq!(of_text("One\ntwo").len(), 1);
         assert_eq!(of_text(&format!("Examples:\n  {}", "x".repeat(79))).len(), 1);
-        let command = Command::new("a").subcommand(Command::new("b").after_help("One\ntwo"));
-        assert_eq!(faults(command), ["a b: a paragraph of several lines: two"]);
+        let command = Command::new("a")
+            .after_help("Example:\n  a b")
+            .subcommand(Command::new("b").after_help("One\ntwo\nExamples:\n  a b c"))
+            .subcommand(Command::new("c"));
+        assert_eq!(
+            faults(command),
+            [
+                "a b: a paragraph of several lines: two",
+                "a b: a paragraph of several lines: Examples:",
+                "a c: no example"
+            ]
+        );
     }
 }

@@ -11,6 +11,7 @@
 //! - [`enough_threads`]: whether a daemon can have its threads.
 //! - [`help`]: a rule for help texts.
 
+mod completions;
 pub mod config_file;
 pub mod counters;
 pub mod file;

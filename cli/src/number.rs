@@ -16,6 +16,11 @@ pub fn grouped(n: u64) -> String {
     text
 }
 
+/// A count and its noun: `1 packet`, `1,234 packets`.
+pub fn counted(n: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(n), if n == 1 { one } else { many })
+}
+
 /// A rate in a few characters: `950`, `12.3k`, `4.50M`.
 pub fn short(rate: f64) -> String {
     match rate {
@@ -67,6 +72,10 @@ mod tests {
     #[test]
     fn numbers_are_for_people() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(
+            [0, 1, 1234].map(|n| counted(n, "batch", "batches")),
+            ["0 batches", "1 batch", "1,234 batches"]
+        );
         assert_eq!([5.0, 12_300.0, 4_500_000.0].map(short), ["5", "12.3k", "4.50M"]);
         assert_eq!(short(16_621.310_1), "16.6k");
         assert_eq!([512, 1024, 1536, 16 << 20].map(bytes), ["512 B", "1 KiB", "1.5 KiB", "16 MiB"]);

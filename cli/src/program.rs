@@ -51,13 +51,7 @@ impl Common {
         let mut command = command::<C>(features);
         match self {
             Self::Completions { shell } => {
-                let name = command.get_name().to_owned();
-                let mut script = Vec::new();
-                clap_complete::generate(*shell, &mut command, &name, &mut script);
-                // clap_complete 4.6 looks the words of a name with a hyphen up under another name than it notes
-                // them (clap-rs/clap#6421).
-                let (looked_up, noted) = (name.replace('-', "__subcmd__"), name.replace('-', "__"));
-                write(String::from_utf8(script)?.replace(&looked_up, &noted).as_bytes())?;
+                write(crate::completions::script(*shell, &mut command).as_bytes())?;
             }
             Self::Man { dir: None } => {
                 let mut page = Vec::new();

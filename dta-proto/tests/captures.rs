@@ -2,23 +2,16 @@
 //! repository, in `$DTA_CAPTURES/dta` (default `../shared/data`); without them the test says so and
 //! passes, except in CI.
 
+#[path = "../../testbed/captures.rs"]
+mod beside;
+
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use dta_proto::wire::dta::{self, Body, Primitive, Report, Version};
 use dta_proto::wire::{ethernet, ipv4, udp};
 
-/// The folder of captures, or None if there is none and there need not be.
-fn folder() -> Option<PathBuf> {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
-    let folder = std::env::var_os("DTA_CAPTURES").map_or(default, PathBuf::from).join("dta");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    assert!(std::env::var_os("CI").is_none(), "no captures in {}: set DTA_CAPTURES", folder.display());
-    println!("skipped: no captures in {}", folder.display());
-    None
-}
+use beside::captures;
 
 /// The frames of a little-endian classic pcap with microseconds.
 fn frames(file: &Path) -> Vec<Vec<u8>> {
@@ -38,7 +31,7 @@ fn frames(file: &Path) -> Vec<Vec<u8>> {
 
 /// Parses every report of a capture, checks all around it, and hands it on.
 fn each(file: &str, mut check: impl FnMut(Report<'_>)) -> usize {
-    let Some(folder) = folder() else { return 0 };
+    let Some(folder) = captures(file, "dta") else { return 0 };
     let frames = frames(&folder.join(file));
     assert!(!frames.is_empty());
     for frame in &frames {

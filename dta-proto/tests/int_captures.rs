@@ -1,23 +1,16 @@
 //! Reads the captures of INT reports that other projects' generators made. They lie outside the repository, in
 //! `$DTA_CAPTURES/int` (default `../shared/data`); without them the tests say so and pass, except in CI.
 
+#[path = "../../testbed/captures.rs"]
+mod beside;
+
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use dta_proto::wire::int::{Dialect, Report, ReportVersion, Settings, Source, Time, reports};
 use dta_proto::wire::{ethernet, ipv4, udp};
 
-/// The folder of captures, or None if there is none and there need not be.
-fn folder() -> Option<PathBuf> {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
-    let folder = std::env::var_os("DTA_CAPTURES").map_or(default, PathBuf::from).join("int");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    assert!(std::env::var_os("CI").is_none(), "no captures in {}: set DTA_CAPTURES", folder.display());
-    println!("skipped: no captures in {}", folder.display());
-    None
-}
+use beside::captures;
 
 /// The UDP payloads of a little-endian classic pcap with microseconds.
 fn payloads(file: &Path) -> Vec<Vec<u8>> {
@@ -39,7 +32,7 @@ fn payloads(file: &Path) -> Vec<Vec<u8>> {
 /// Reads every report of a capture, first as its sender's and then by a guess, and hands it on. All
 /// must be whole, and say the same both times.
 fn each(file: &str, dialect: Dialect, mut look: impl FnMut(Source, Report<'_>)) -> usize {
-    let Some(folder) = folder() else { return 0 };
+    let Some(folder) = captures(file, "int") else { return 0 };
     let payloads = payloads(&folder.join(file));
     assert!(!payloads.is_empty());
     for payload in &payloads {

@@ -113,6 +113,7 @@ fn what_commands_print_is_as_their_schemas_say() {
         "dta-collector-query-sketch-merge",
         &collector(&["query", "sketch-merge", "--epoch", "1", FLOW]),
     );
+    held.run("dta-collector-query-sketch-merge-epochs", &collector(&["query", "sketch-merge", "--epochs"]));
     let of_flow = ["query", "flow", FLOW, "--names", "none", "--paths", "paths", "--counters", "bytes"];
     let told = held.run("dta-collector-query-flow", &collector(&of_flow));
     assert_eq!(told[0]["stores"][1]["counted"], 5);

@@ -1,6 +1,7 @@
 //! The leases of a translator that runs, one in each collector: opening and renewing its session,
 //! and keeping a target in step with it.
 
+use dta_cli::number::counted;
 use std::fmt;
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -92,7 +93,7 @@ pub struct Event<'a> {
 impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (open, of) = self.open;
-        write!(f, "{open} of {of} session{} open", if of == 1 { "" } else { "s" })?;
+        write!(f, "{open} of {} open", counted(of as u64, "session", "sessions"))?;
         match self.waits_for {
             Some((address, why)) => write!(f, "; waiting for the collector at {address}: {why}"),
             None => Ok(()),

@@ -4,8 +4,11 @@
 //! It runs in a network namespace of its own: the test starts itself there once more. What is not on PATH is
 //! skipped, with a word. `DTA_WRITE_FRAMES=1` writes the frames that `tests/frames.rs` reads.
 
+#[path = "../../testbed/captures.rs"]
+mod beside;
+
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -351,13 +354,7 @@ fn bmv2_makes_the_frames_of_the_software_of_captures() {
     if !inside("bmv2_makes_the_frames_of_the_software_of_captures") {
         return;
     }
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
-    let folder = std::env::var_os("DTA_CAPTURES").map_or(default, PathBuf::from).join("dta");
-    if !folder.is_dir() {
-        assert!(std::env::var_os("CI").is_none(), "no captures in {}: set DTA_CAPTURES", folder.display());
-        println!("SKIPPED: captures on bmv2: there are none in {}: set DTA_CAPTURES", folder.display());
-        return;
-    }
+    let Some(folder) = beside::captures("captures on bmv2", "dta") else { return };
     let runtime = runtime();
     let mut bed = Bed::start();
     let program = captured::program();

@@ -81,6 +81,20 @@ impl ClientFlags {
         Ok(Client::connect(&self.options()?).await?)
     }
 
+    /// All collectors that were named, one by one.
+    ///
+    /// # Errors
+    /// One of them does not answer.
+    pub(super) async fn each(&self) -> Result<Vec<Client>, ClientError> {
+        let mut clients = Vec::new();
+        for (n, address) in self.collector.iter().enumerate() {
+            if !self.collector[..n].contains(address) {
+                clients.push(Client::connect(&self.options_of(address)).await?);
+            }
+        }
+        Ok(clients)
+    }
+
     /// All collectors that were named, asked as one. Of several, one that is away is missed by what it has
     /// alone.
     pub(super) async fn ask(&self) -> Result<Spread, ClientError> {

@@ -11,6 +11,7 @@ use crate::nic::NicError;
 use crate::nic::verbs::{self, DeviceInfo, PortInfo, VerbsError};
 
 #[derive(clap::Args)]
+#[command(after_help = "Example:\n  dta-collector devices")]
 pub(super) struct Args {
     #[command(flatten)]
     output: OutputFlag,
@@ -75,9 +76,9 @@ fn lines(devices: &[Device<'_>]) -> Vec<String> {
         lines.push(format!("{}{firmware}", d.name));
         lines.push(format!("  atomics {}, {} in flight", d.atomics, d.atomics_in_flight));
         lines.push(format!(
-            "  regions up to {}, {} queue pairs",
+            "  regions up to {}, {}",
             number::bytes(d.largest_region),
-            number::grouped(d.queue_pairs.into())
+            number::counted(d.queue_pairs.into(), "queue pair", "queue pairs")
         ));
         for p in &d.ports {
             lines.push(format!("  port {}: {}, {}, MTU {}", p.number, p.state, p.link, p.mtu));

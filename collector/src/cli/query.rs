@@ -18,15 +18,29 @@ use dta_proto::wire::dta::Primitive;
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
+use super::epochs;
 use crate::lacks::Lacks;
 
-const KEYS: &str = "\
+macro_rules! keys {
+    () => {
+        "\
 Keys are flows, written 10.0.0.1:5000->10.0.0.2:5000/udp, [2001:db8::1]:1->[2001:db8::2]:2/tcp or 10.0.0.1->10.0.0.2/icmp, or up to 32 hex digits (fewer stand for leading bytes). `-` reads keys from standard input, one per line.
 
-Exit status 3 says that at least one of the keys is absent.";
+Exit status 3 says that at least one of the keys is absent."
+    };
+}
+
+/// The help below a query: its examples, and what keys are.
+macro_rules! help {
+    ($examples:literal) => {
+        concat!("Examples:\n", $examples, "\n\n", keys!())
+    };
+}
 
 #[derive(clap::Args)]
-#[command(after_help = KEYS)]
+#[command(after_help = help!("  dta-collector query flow '10.0.0.1:5000->10.0.0.2:5000/udp'
+  dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp'
+  dta-collector query key-increment - < keys.txt"))]
 pub(super) struct Args {
     #[command(subcommand)]
     query: Query,
@@ -38,7 +52,8 @@ enum Query {
     #[command(after_help = super::query_flow::HELP)]
     Flow(super::query_flow::What),
     /// The last value of keys
-    #[command(after_help = KEYS)]
+    #[command(after_help = help!("  dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp'
+  dta-collector query key-write --store flows --policy at-least=2 0a000000"))]
     KeyWrite {
         #[command(flatten)]
         what: What,
@@ -48,25 +63,37 @@ enum Query {
         policy: (Policy, u32),
     },
     /// The path of keys
-    #[command(visible_alias = "path", after_help = KEYS)]
+    #[command(visible_alias = "path", after_help = help!("  dta-collector query postcarding '10.0.0.1:5000->10.0.0.2:5000/udp'"))]
     Postcarding {
         #[command(flatten)]
         what: What,
     },
     /// The count of keys, and what it may lack
-    #[command(visible_alias = "counter", after_help = KEYS)]
+    #[command(visible_alias = "counter", after_help = help!("  dta-collector query key-increment '10.0.0.1:5000->10.0.0.2:5000/udp'
+  dta-collector query key-increment - < keys.txt"))]
     KeyIncrement {
         #[command(flatten)]
         what: What,
     },
     /// The estimate of keys in one epoch
-    #[command(visible_alias = "sketch", after_help = KEYS)]
+    #[command(
+        visible_alias = "sketch",
+        mut_arg("keys", |keys| keys.required(false).required_unless_present("epochs")),
+        after_help = help!("  dta-collector query sketch-merge '10.0.0.1:5000->10.0.0.2:5000/udp'
+  dta-collector query sketch-merge '10.0.0.1:5000->10.0.0.2:5000/udp' --epoch 1
+  dta-collector query sketch-merge --epochs     which there are
+
+An epoch is complete when all reporters are merged into each of its columns. To find the newest such epoch, all of the store is read.")
+    )]
     SketchMerge {
         #[command(flatten)]
         what: What,
-        /// Which epoch
+        /// Which epoch [default: the newest that is complete]
         #[arg(long, short)]
-        epoch: u32,
+        epoch: Option<u32>,
+        /// List the epochs that the store holds, the newest first
+        #[arg(long, conflicts_with_all = ["epoch", "keys"])]
+        epochs: bool,
     },
 }
 
@@ -191,10 +218,26 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
             }
             all_there
         }
-        Query::SketchMerge { what, epoch } => {
+        Query::SketchMerge { what, epochs: true, .. } => {
+            let found = super::block_on(async {
+                epochs::of(&what.client.ask().await?, &what.client.each().await?, &what.store).await
+            });
+            what.client.output.print(&found?.1, |found| epochs::table(found))?;
+            true
+        }
+        Query::SketchMerge { what, epoch: named, .. } => {
             let keys = keys(&what.keys)?;
-            let answers = super::block_on(async {
-                Ok(what.client.ask().await?.sketch(&what.store, &keys, epoch).await?)
+            let (answers, epoch) = super::block_on(async {
+                let mut ask = what.client.ask().await?;
+                let epoch = match named {
+                    Some(epoch) => epoch,
+                    None => {
+                        let (store, found) =
+                            epochs::of(&ask, &what.client.each().await?, &what.store).await?;
+                        epochs::newest(&store, &found)?
+                    }
+                };
+                Ok((ask.sketch(&what.store, &keys, epoch).await?, epoch))
             })?;
             let sketch = |(key, a): (&Key, SketchAnswer)| Sketch {
                 key: *key,
@@ -203,7 +246,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
                 merged: a.merged,
                 expected: a.expected,
             };
-            show(
+            let all_there = show(
                 &what,
                 &["key", "estimate", "reporters"],
                 &[1, 2],
@@ -213,7 +256,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
                     let estimate = s.estimate.map_or_else(|| "unknown".to_owned(), grouped);
                     vec![s.key.to_string(), estimate, format!("{} of {}", s.merged, s.expected)]
                 },
-            )?
+            )?;
+            if named.is_none() && !what.client.output.is_json() {
+                dta_cli::print(format!("epoch {epoch}, the newest that is complete"))?;
+            }
+            all_there
         }
     };
     Ok(if all_there { Status::Done } else { Status::Absent })

@@ -30,11 +30,15 @@ pub(super) struct Args {
 #[derive(Subcommand)]
 enum Command {
     /// List sessions and their queue pairs
+    #[command(after_help = "Example:\n  dta-collector sessions list")]
     List {
         #[command(flatten)]
         client: ClientFlags,
     },
     /// End a session
+    #[command(
+        after_help = "Example:\n  dta-collector sessions end leaf1   its keys end at once; what it wrote stays"
+    )]
     End {
         /// Its name
         name: String,

@@ -1,7 +1,7 @@
 //! `dta-collector tail`
 
 use dta_cli::Status;
-use dta_cli::number::{grouped, hex};
+use dta_cli::number::{counted, hex};
 use dta_cli::output::{self, OutputFlag};
 use dta_client::Ask;
 use dta_proto::control::{TailRequest, TailResponse};
@@ -121,5 +121,5 @@ fn print(line: &Line, flag: OutputFlag) -> anyhow::Result<()> {
 }
 
 fn batches(n: u64) -> String {
-    if n == 1 { "1 batch".to_owned() } else { format!("{} batches", grouped(n)) }
+    counted(n, "batch", "batches")
 }

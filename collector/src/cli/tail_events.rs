@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dta_cli::Status;
-use dta_cli::number::grouped;
+use dta_cli::number::counted;
 use dta_cli::output::{self, OutputFlag};
 use dta_client::Ask;
 use dta_export::directory::Directory;
@@ -223,13 +223,13 @@ impl Teller {
             return output::json_line(&Line::Missed { list, missed });
         }
         let told = [
-            (missed.overwritten, "batches were overwritten before they were read"),
-            (missed.missing, "batches never came"),
-            (missed.damaged, "batches are damaged"),
-            (missed.unreadable, "entries cannot be read by this version"),
+            (missed.overwritten, "batch", "batches", "overwritten before they were read"),
+            (missed.missing, "batch", "batches", "never came"),
+            (missed.damaged, "batch", "batches", "damaged"),
+            (missed.unreadable, "entry", "entries", "cannot be read by this version"),
         ];
-        for (number, what) in told.into_iter().filter(|(number, _)| *number > 0) {
-            dta_cli::print(format_args!("-- list {of} ({list}): {} {what}", grouped(number)))?;
+        for (number, one, many, what) in told.into_iter().filter(|(number, ..)| *number > 0) {
+            dta_cli::print(format_args!("-- list {of} ({list}): {} {what}", counted(number, one, many)))?;
         }
         Ok(())
     }

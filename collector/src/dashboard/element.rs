@@ -1,5 +1,6 @@
 //! What the bytes of one element say, in a line.
 
+use dta_cli::number::counted;
 use dta_proto::layout::{append, key_increment, postcarding, sketch_merge};
 use dta_proto::store::{StoreKind, StoreSpec};
 
@@ -50,7 +51,7 @@ pub(super) fn describe(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
             match append::decode(bytes, list, entry_len) {
                 append::Batch::Empty => "empty".into(),
                 append::Batch::Valid { sequence, count, .. } => {
-                    format!("list {list} batch {sequence}, {count} entries")
+                    format!("list {list} batch {sequence}, {}", counted(count as u64, "entry", "entries"))
                 }
                 append::Batch::Torn => format!("list {list}, being written or damaged"),
             }

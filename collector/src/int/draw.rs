@@ -1,6 +1,6 @@
 //! A flow drawn as a path, for a terminal of 80 columns.
 
-use dta_cli::number::grouped;
+use dta_cli::number::{counted, grouped};
 use dta_proto::key::Flow;
 
 use super::flow::{Hop, Measured, Report};
@@ -90,11 +90,7 @@ fn facts(report: &Report, lines: &mut Vec<String>) {
         let occupancy =
             congested.occupancy.map_or(String::new(), |n| format!(", occupancy {}", grouped(n.into())));
         let latency = congested.latency.map_or(String::new(), |n| format!(", {} ns", grouped(n.into())));
-        let packets = if congested.packets == 1 {
-            "1 packet".into()
-        } else {
-            format!("{} packets", grouped(congested.packets))
-        };
+        let packets = counted(congested.packets, "packet", "packets");
         fact(
             "congested",
             format!("{packets}, the last{switch}{occupancy}{latency}, {}", told(congested.age_seconds)),

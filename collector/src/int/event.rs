@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use dta_cli::number::grouped;
+use dta_cli::number::{counted, grouped};
 use dta_export::directory::Directory;
 use dta_export::names::Names;
 use dta_proto::key::{Flow, Key};
@@ -340,7 +340,7 @@ impl Event {
 
     /// What happened.
     pub(crate) fn what(&self) -> String {
-        let hops = |n: u64| if n == 1 { "1 hop".to_owned() } else { format!("{n} hops") };
+        let hops = |n: u64| counted(n, "hop", "hops");
         let path = || match &self.path {
             Some(switches) => {
                 let name = |switch: &Option<u32>| switch.map_or("?".into(), |switch| switch.to_string());

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dta_cli::number::hex;
+use dta_cli::number::{counted, hex};
 use dta_client::Ask;
 use dta_export::directory::{Directory, Meaning};
 use dta_export::names::Names;
@@ -617,9 +617,9 @@ fn unknown(report: &Report, have: &Have, missed: &[Missed]) -> Vec<String> {
     for (of, missed) in (0..).zip(missed) {
         if missed.overwritten > 0 {
             all.push(format!(
-                "List {of} ({}) no longer has its first {} batches: what was told there alone is not known.",
+                "List {of} ({}) no longer has its first {}: what was told there alone is not known.",
                 lists::name(of),
-                missed.overwritten
+                counted(missed.overwritten, "batch", "batches")
             ));
         }
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use dta_cli::number::counted;
 use dta_client::Ask;
 use dta_export::directory::{Directory, Meaning};
 use dta_proto::control::TailRequest;
@@ -135,24 +136,29 @@ impl Top {
         let missed = &self.missed;
         if missed.overwritten > 0 {
             all.push(format!(
-                "The ring of keys in {} no longer has its first {} batches: flows that were told there and not again \
+                "The ring of keys in {} no longer has its first {}: flows that were told there and not again \
                  since are not ranked.",
-                self.keys, missed.overwritten
+                self.keys,
+                counted(missed.overwritten, "batch", "batches")
             ));
         }
         let lost = missed.missing + missed.damaged;
         if lost > 0 {
             all.push(format!(
-                "{lost} batches of keys never came or are damaged: flows in them are not ranked."
+                "{} of keys never came or got damaged: flows in them are not ranked.",
+                counted(lost, "batch", "batches")
             ));
         }
         if missed.unreadable > 0 {
-            all.push(format!("{} entries of keys cannot be read by this version.", missed.unreadable));
+            all.push(format!(
+                "{} of keys cannot be read by this version.",
+                counted(missed.unreadable, "entry", "entries")
+            ));
         }
         if self.forgotten > 0 {
             all.push(format!(
-                "{} keys had no room here: the flows told longest ago are not ranked.",
-                self.forgotten
+                "{} had no room here: the flows told longest ago are not ranked.",
+                counted(self.forgotten, "key", "keys")
             ));
         }
         if self.known == 0 {

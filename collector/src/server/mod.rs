@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use dta_cli::number::counted;
 use dta_client::Ask;
 use dta_export::names::Names;
 use dta_export::run::{Exporters, Run};
@@ -266,11 +267,10 @@ impl Server {
     /// What it does now, in one line for people; `None` while its sessions are being changed.
     pub fn status(&self) -> Option<String> {
         let (stores, sessions) = (self.stores.specs().count(), self.sessions.count()?);
-        let s = |n| if n == 1 { "" } else { "s" };
         Some(format!(
-            "{stores} store{}, {sessions} session{}, gRPC on {}",
-            s(stores),
-            s(sessions),
+            "{}, {}, gRPC on {}",
+            counted(stores as u64, "store", "stores"),
+            counted(sessions as u64, "session", "sessions"),
             self.listen
         ))
     }

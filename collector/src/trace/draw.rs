@@ -1,6 +1,6 @@
 //! A flow's way drawn, for a terminal of 80 columns.
 
-use dta_cli::number::grouped;
+use dta_cli::number::{counted, grouped};
 
 use super::flow::{ClockKind, Point, Report, Segment, Times};
 use crate::int::draw::{end, wrap};
@@ -52,7 +52,14 @@ fn facts(report: &Report, lines: &mut Vec<String>) {
             (packets, 1) => format!(", {} another way", grouped(packets)),
             (packets, ways) => format!(", {} on {ways} other ways", grouped(packets)),
         };
-        fact("way", format!("{} points, {}{others}", way.hops.len(), packets(way.packets)));
+        fact(
+            "way",
+            format!(
+                "{}, {}{others}",
+                counted(way.hops.len() as u64, "point", "points"),
+                packets(way.packets)
+            ),
+        );
     }
     if let Some(total) = &report.total {
         fact("in all", times(total, report.total_bound));
@@ -89,14 +96,11 @@ fn facts(report: &Report, lines: &mut Vec<String>) {
         );
     }
     for size in &report.sizes {
-        let hosts = if size.hosts == 1 { "1 host".into() } else { format!("{} hosts", size.hosts) };
+        let hosts = counted(size.hosts.into(), "host", "hosts");
         let ended = (size.began + u64::from(size.seconds)).saturating_mul(1_000_000_000);
         let when = told(age(ended, now()));
-        let bytes = grouped(size.bytes);
-        fact(
-            "size",
-            format!("at most {bytes} bytes in the {} s that ended {when}, by {hosts}", size.seconds),
-        );
+        let bytes = counted(size.bytes, "byte", "bytes");
+        fact("size", format!("at most {bytes} in the {} s that ended {when}, by {hosts}", size.seconds));
     }
     for clock in &report.clocks {
         let host = host(clock.host_name.as_deref(), clock.host);
@@ -159,7 +163,7 @@ fn draw_point(point: &Point, lines: &mut Vec<String>) {
         None => String::new(),
     };
     let counted = match (point.packets, point.bytes) {
-        (Some(count), Some(bytes)) => format!(": {}, {} bytes", packets(count), grouped(bytes)),
+        (Some(count), Some(bytes)) => format!(": {}, {}", packets(count), counted(bytes, "byte", "bytes")),
         _ => String::new(),
     };
     wrap(&format!("    ● {:<3} ", point.hop), &format!("{name}{host}{counted}"), lines);
@@ -189,7 +193,7 @@ fn times(times: &Times, bound: Option<u64>) -> String {
 }
 
 fn packets(count: u64) -> String {
-    if count == 1 { "1 packet".into() } else { format!("{} packets", grouped(count)) }
+    counted(count, "packet", "packets")
 }
 
 fn host(name: Option<&str>, number: u16) -> String {

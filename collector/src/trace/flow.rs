@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use dta_cli::number::grouped;
+use dta_cli::number::{counted, grouped};
 use dta_client::Ask;
 use dta_proto::control::QuerySketchRequest;
 use dta_proto::key::{Flow, Key};
@@ -601,11 +601,16 @@ fn lacks(report: &Report, heard: &Heard, own: &Packets, clocks: &Clocks) -> Vec<
     for (of, name) in [(list::PACKETS, "packets"), (list::DROPS, "drops"), (list::SLOW, "slow packets")] {
         let Missed { overwritten, missing, damaged, unreadable } = heard.missed[of as usize];
         if overwritten > 0 {
-            all.push(format!("The ring of {name} no longer has its first {overwritten} batches."));
+            all.push(format!(
+                "The ring of {name} no longer has its first {}.",
+                counted(overwritten, "batch", "batches")
+            ));
         }
         if missing + damaged + unreadable > 0 {
             all.push(format!(
-                "Of the {name}, {missing} batches never came, {damaged} are damaged, and {unreadable} entries cannot be read."
+                "Of the {name}, {} never came, {damaged} got damaged, and {} cannot be read.",
+                counted(missing, "batch", "batches"),
+                counted(unreadable, "entry", "entries")
             ));
         }
     }

@@ -6,6 +6,7 @@
 mod node;
 mod rates;
 
+use dta_cli::number::{counted, grouped};
 use dta_proto::counter::{self, Definition, Found, Kind, Stage, Unit, between, nic, reporter, translator};
 use serde::Serialize;
 
@@ -100,9 +101,13 @@ pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
             name: between::TRANSLATOR_NIC.name,
             lost: sent.saturating_sub(received),
             how: if received > sent {
-                format!("{sent} frames sent when it was last told, {received} received by now")
+                format!(
+                    "{} sent when it was last told, {} received by now",
+                    counted(sent, "frame", "frames"),
+                    grouped(received)
+                )
             } else {
-                format!("{sent} frames sent, {received} received")
+                format!("{} sent, {} received", counted(sent, "frame", "frames"), grouped(received))
             },
         });
     }

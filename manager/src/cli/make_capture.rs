@@ -11,7 +11,7 @@ use dta_cli::Status;
 
 use crate::capture;
 use crate::traffic::{Shape, Synthetic};
-use dta_cli::number::grouped;
+use dta_cli::number::counted;
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -59,9 +59,10 @@ impl MakeCapture {
             written => written.with_context(|| format!("cannot write {}", self.file.display()))?,
         };
         dta_cli::print(format_args!(
-            "{} packets of {} flows are in {}",
-            grouped(self.packets),
-            grouped(flows as u64),
+            "{} of {} {} in {}",
+            counted(self.packets, "packet", "packets"),
+            counted(flows as u64, "flow", "flows"),
+            if self.packets == 1 { "is" } else { "are" },
             self.file.display()
         ))?;
         Ok(Status::Done)

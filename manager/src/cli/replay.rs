@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use dta_cli::number::{grouped, short};
+use dta_cli::number::{counted, grouped, short};
 use dta_cli::output::OutputFlag;
 use dta_cli::{Status, host};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
@@ -75,9 +75,9 @@ impl Replay {
         }
         if load.packets.is_empty() {
             anyhow::bail!(
-                "{} holds {} packets, none of them UDP to port {}; --port names others",
+                "{} holds {}, none of them UDP to port {}; --port names others",
                 self.file.display(),
-                load.read,
+                counted(load.read, "packet", "packets"),
                 self.port.iter().map(u16::to_string).collect::<Vec<_>>().join(" or ")
             );
         }
@@ -114,10 +114,13 @@ impl Replay {
 /// What was sent, for people.
 fn text(done: &Replayed, others: &str) -> String {
     let rate = short(done.sent as f64 / done.seconds.max(1e-9));
-    let (sent, of, skipped) = (grouped(done.sent), grouped(done.of), grouped(done.skipped));
-    let mut lines = vec![format!("{sent} of {of} datagrams sent in {:.3} s ({rate}/s)", done.seconds)];
+    let (sent, of) = (grouped(done.sent), counted(done.of, "datagram", "datagrams"));
+    let mut lines = vec![format!("{sent} of {of} sent in {:.3} s ({rate}/s)", done.seconds)];
     if done.skipped > 0 {
-        lines.push(format!("{skipped} packets of the capture were {others}"));
+        lines.push(format!(
+            "{} {others}",
+            counted(done.skipped, "packet of the capture was", "packets of the capture were")
+        ));
     }
     lines
         .extend(done.lost.iter().map(|(reason, count)| format!("  not sent, {reason}: {}", grouped(*count))));

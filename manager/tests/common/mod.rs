@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
+#[path = "../../../testbed/captures.rs"]
+mod beside;
 pub mod daemon;
 pub mod int_bed;
 pub mod outcome_document;
@@ -16,20 +18,7 @@ pub const MANAGER: &str = env!("CARGO_BIN_EXE_dta-manager");
 
 /// The folder of captures, or `None` where there is none; then says which test goes without.
 pub fn captures(test: &str) -> Option<PathBuf> {
-    let folder = match std::env::var_os("DTA_CAPTURES") {
-        Some(folder) => PathBuf::from(folder),
-        None => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"),
-    };
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    assert!(
-        std::env::var_os("CI").is_none(),
-        "{test} needs the captures in CI: set DTA_CAPTURES, there is no {}",
-        folder.display()
-    );
-    eprintln!("SKIPPED {test}: there are no captures at {} (set DTA_CAPTURES)", folder.display());
-    None
+    beside::captures(test, "")
 }
 
 /// Whether there is a bmv2 on PATH; if not, says which test goes without.

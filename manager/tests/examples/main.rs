@@ -8,6 +8,7 @@ mod console;
 mod found;
 mod room;
 mod truth;
+mod two_machines;
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -127,6 +128,12 @@ fn sessions_of_documents_print_what_is_shown() {
             console::run(&room, file, &text);
         }
     });
+}
+
+#[test]
+#[ignore = "needs root, nft and openssl: makes namespaces"]
+fn two_machines_are_as_the_page_says() {
+    apart("two_machines_are_as_the_page_says", |room| two_machines::run(&room));
 }
 
 /// Collector and translator as somebody starts them who sets nothing.

@@ -150,8 +150,10 @@ fn quoted(line: &str) -> String {
     format!("'{}'", line.replace('\'', "'\\''"))
 }
 
-fn script(path: &Path, text: &str) {
-    std::fs::write(path, format!("#!/bin/sh\n{text}\n")).expect("a script");
+/// Makes a program of lines for `sh`, or for the shell that the first of them names.
+pub(crate) fn script(path: &Path, text: &str) {
+    let shell = if text.starts_with("#!") { "" } else { "#!/bin/sh\n" };
+    std::fs::write(path, format!("{shell}{text}\n")).expect("a script");
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("a script");
 }
 

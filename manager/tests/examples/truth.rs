@@ -62,6 +62,7 @@ const INSTALLS: &str =
     "it installs packages, for which a test has no place; those of Debian are what `make python` runs on";
 const CI: &str = "it is what CI runs, and this test is part of it";
 const GUEST: &str = "it needs the guest with soft-RoCE: make rxe runs its tests";
+const P4: &str = "it needs a P4 switch: translator-ctl/tests/bmv2.rs runs it";
 const REPORTER: &str = "it needs a P4 switch: translator-ctl/tests/p4/reporter.rs runs it";
 const BMV2: &str = "it needs simple_switch_grpc: make test-p4 runs it, in manager/tests/bmv2.rs";
 const KERNEL: &str = "it attaches programs to the kernel, and goes on; make privileged runs it in namespaces";
@@ -401,6 +402,44 @@ fn own() -> Vec<Known> {
         )],
         up("dta-collector sessions end leaf1", Says(&["leaf1"])),
     ),
+    up("dta-collector sessions list", Says(&["translator", "write", "atomic"])),
+    with(
+        "printf '%s\\n' 0a0a0a0a >keys.txt
+         dta-reporter send key-increment --delta 3 --key 0a0a0a0a 2>/dev/null; sleep 1",
+        up("dta-collector query key-increment - < keys.txt", Says(&["0a0a0a0a", "counted"])),
+    ),
+    with(
+        "dta-reporter send key-write --store flows --key 0a000000 --value 7 2>/dev/null; sleep 1",
+        up(
+            "dta-collector query key-write --store flows --policy at-least=2 0a000000",
+            Says(&["000000070000000000000000", "2 of 2 agree"]),
+        ),
+    ),
+    with(
+        "dta-reporter send postcarding --hop 2 --path-length 5 --value 103 --key '10.0.0.1:5000->10.0.0.2:5000/udp' 2>/dev/null; sleep 1",
+        up("dta-collector query postcarding '10.0.0.1:5000->10.0.0.2:5000/udp'", Says(&["103", "1 of 5"])),
+    ),
+    with(
+        "dta-reporter send key-increment --delta 1500 --key '10.0.0.1:5000->10.0.0.2:5000/udp' 2>/dev/null; sleep 1",
+        up("dta-collector query key-increment '10.0.0.1:5000->10.0.0.2:5000/udp'", Says(&["counted"])),
+    ),
+    up(
+        "dta-collector query sketch-merge '10.0.0.1:5000->10.0.0.2:5000/udp'",
+        Instead(
+            "dta-collector query sketch-merge '10.0.0.1:5000->10.0.0.2:5000/udp' 2>&1 || [ $? = 1 ]",
+            &["no complete epoch", "1, has 0 complete of 65,536 columns"],
+            "one column of one reporter was sent here; the tutorial has whole epochs",
+        ),
+    ),
+    up(
+        "dta-collector query sketch-merge '10.0.0.1:5000->10.0.0.2:5000/udp' --epoch 1",
+        Instead(
+            "dta-collector query sketch-merge '10.0.0.1:5000->10.0.0.2:5000/udp' --epoch 1 || [ $? = 3 ]",
+            &["unknown", "0 of 2"],
+            "one column of one reporter was sent here; the tutorial has whole epochs",
+        ),
+    ),
+    up("dta-collector query sketch-merge --epochs", Says(&["1", "partial", "65,536"])),
     up(
         "dta-collector devices",
         Instead("dta-collector devices 2>&1 || [ $? = 1 ]", &["RDMA devices"], "this build knows none, and says so"),
@@ -450,6 +489,7 @@ fn own() -> Vec<Known> {
     up("dta-translator plan", Says(&["flows", "packets", "queue"])),
     up("dta-translator plan --against 127.0.0.1:40051", Says(&["nothing"])),
     with(SWITCH, beside(BLANK, up("dta-translator setup --switch tor1", there("DTA_TRANSLATOR_CONFIG=translator.toml dta-translator setup --switch tor1", &["store"])))),
+    with(SWITCH, beside(BLANK, up("dta-translator teardown --switch tor1", there("export DTA_TRANSLATOR_CONFIG=translator.toml; dta-translator setup --switch tor1 && dta-translator teardown --switch tor1", &["session tor1 has ended"])))),
     with(SWITCH, beside(BLANK, up("dta-translator plan --switch tor1", there("DTA_TRANSLATOR_CONFIG=translator.toml dta-translator plan --switch tor1", &["flows", "bytes"])))),
     with(SWITCH, beside(BLANK, up("dta-translator plan --switch tor1 --against", there("DTA_TRANSLATOR_CONFIG=translator.toml dta-translator plan --switch tor1 --against", &["flows", "bytes"])))),
     up("dta-translator plan -o json | jq '.[] | select(.table == \"store\")'", Says(&["\"flows\""])),
@@ -503,6 +543,10 @@ fn own() -> Vec<Known> {
     alone("dta-manager run-testbed --switch bmv2 --collectors 2 --pcap traffic.pcap -o json", NotHere(BMV2)),
     alone("dta-manager run-testbed --switch bmv2 --nic rxe --pcap traffic.pcap", NotHere(BMV2)),
     alone("dta-translator setup --switch edge1", NotHere(REPORTER)),
+    alone("dta-translator stats --switch edge1", NotHere(REPORTER)),
+    alone("dta-translator status --switch edge1", NotHere(REPORTER)),
+    alone("dta-translator flush --switch leaf1", NotHere(P4)),
+    alone("dta-translator watch --switch leaf1", NotHere(P4)),
     alone("dta-manager run-testbed --chaos kill-collector", NotHere(CHAOS)),
     alone(
         "dta-manager run-testbed --chaos kill-translator --chaos-reports 350000 --reports 1200000",

@@ -18,7 +18,12 @@ use super::value::Value;
     name = "dta-reporter",
     version,
     about = "Report to a collector through a DTA translator",
-    propagate_version = false
+    propagate_version = false,
+    after_help = "\
+Examples:
+  dta-reporter send key-write --store flows --value 1500 \\
+      --key '10.0.0.1:5000->10.0.0.2:5000/udp'
+  dta-reporter points"
 )]
 pub(super) struct Cli {
     #[command(subcommand)]
@@ -184,6 +189,10 @@ pub(super) enum Vary {
 #[derive(Debug, Subcommand)]
 pub(super) enum PrimitiveArgs {
     /// The last value of a key
+    #[command(after_help = "\
+Example:
+  dta-reporter send key-write --store flows --value 1500 \\
+      --key '10.0.0.1:5000->10.0.0.2:5000/udp'")]
     KeyWrite {
         #[command(flatten)]
         keyed: Keyed,
@@ -192,6 +201,9 @@ pub(super) enum PrimitiveArgs {
         value: Value,
     },
     /// An entry at the end of a list
+    #[command(after_help = "\
+Example:
+  dta-reporter send append --store 3 --list 3 --value 1,2,3,0xdeadbeef")]
     Append {
         /// List, from 0
         #[arg(long)]
@@ -201,6 +213,10 @@ pub(super) enum PrimitiveArgs {
         value: Value,
     },
     /// Addition to the counters of a key
+    #[command(after_help = "\
+Example:
+  dta-reporter send key-increment --delta 1500 \\
+      --key '10.0.0.1:5000->10.0.0.2:5000/udp'")]
     KeyIncrement {
         #[command(flatten)]
         keyed: Keyed,
@@ -211,7 +227,11 @@ pub(super) enum PrimitiveArgs {
     /// One hop of a path
     #[command(
         visible_alias = "postcard",
-        override_usage = "dta-reporter send postcarding [OPTIONS] --key <KEY> --hop <N> --value <N>"
+        override_usage = "dta-reporter send postcarding [OPTIONS] --key <KEY> --hop <N> --value <N>",
+        after_help = "\
+Example:
+  dta-reporter send postcarding --hop 2 --path-length 5 --value 103 \\
+      --key '10.0.0.1:5000->10.0.0.2:5000/udp'"
     )]
     Postcarding {
         /// Flow, or up to 32 hex digits
@@ -229,7 +249,10 @@ pub(super) enum PrimitiveArgs {
     },
     /// One column of a sketch, to be merged with those of other reporters
     #[command(
-        override_usage = "dta-reporter send sketch-merge [OPTIONS] --epoch <N> --column <N> \\\n           --cells <N,N,…>"
+        override_usage = "dta-reporter send sketch-merge [OPTIONS] --epoch <N> --column <N> \\\n           --cells <N,N,…>",
+        after_help = "\
+Example:
+  dta-reporter send sketch-merge --epoch 1 --column 17 --cells 12,40,8"
     )]
     SketchMerge {
         /// Epoch of the sketch

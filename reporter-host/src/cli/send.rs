@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use dta_cli::number::{grouped, short};
+use dta_cli::number::{counted, grouped, short};
 use dta_cli::output::{self, Output};
 use dta_proto::counter::{Stage, reporter as names};
 use dta_proto::key::Key;
@@ -76,13 +76,13 @@ pub(super) fn run(args: &Send) -> Result<bool> {
         print(args, counters.named(), took)?;
     }
     if bad > 0 {
-        eprintln!("dta-reporter: {bad} lines were not sent");
+        eprintln!("dta-reporter: {} not sent", counted(bad as u64, "line was", "lines were"));
     }
     let unsent = counters.link.unsent();
     if unsent > 0 {
         let reasons = counters.link.losses().into_iter().filter(|(loss, n)| *n > 0 && loss.is_unsent());
         let reasons: Vec<_> = reasons.map(|(loss, n)| format!("{} {n}", loss.name())).collect();
-        let what = if unsent == 1 { "1 report" } else { &format!("{unsent} reports") };
+        let what = counted(unsent, "report", "reports");
         eprintln!("dta-reporter: {what} did not leave this host: {}", reasons.join(", "));
     }
     Ok(bad == 0 && unsent == 0 && counters.refused == 0)

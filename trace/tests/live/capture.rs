@@ -1,7 +1,6 @@
 //! A capture replayed over a veth pair: the counters of each flow equal what is in it, whatever is sampled.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -11,6 +10,7 @@ use dta_trace::kernel::{Options, Tracer};
 use dta_trace::packet::{Refused, Start, read};
 
 use crate::bed::{Bed, PATIENCE, run, tracer};
+use crate::beside::captures;
 
 /// Sends the frames of a pcap file (microseconds, little-endian).
 const REPLAY: &str = "\
@@ -22,18 +22,6 @@ with open(sys.argv[1], 'rb') as file:
     while head := file.read(16):
         frame = file.read(struct.unpack('<IIII', head)[2])
         link.send(frame)";
-
-fn capture() -> Option<PathBuf> {
-    let folder =
-        std::env::var_os("DTA_CAPTURES").map_or_else(|| PathBuf::from("../../shared/data"), PathBuf::from);
-    let file = folder.join("traffic/real-1kxun.pcap");
-    if file.exists() {
-        return Some(file);
-    }
-    assert!(std::env::var_os("CI").is_none(), "{} is missing", file.display());
-    eprintln!("skipped: {} is missing", file.display());
-    None
-}
 
 /// The frames of a pcap file.
 fn frames(bytes: &[u8]) -> Vec<&[u8]> {
@@ -51,7 +39,11 @@ fn frames(bytes: &[u8]) -> Vec<&[u8]> {
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn counters_of_flows_equal_the_capture_whatever_is_sampled() {
-    let Some(file) = capture() else { return };
+    let Some(file) =
+        captures("counters_of_flows_equal_the_capture_whatever_is_sampled", "traffic/real-1kxun.pcap")
+    else {
+        return;
+    };
     let bytes = std::fs::read(&file).unwrap();
     let frames = frames(&bytes);
     let mut expected = HashMap::<_, FlowCount>::new();

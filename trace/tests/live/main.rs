@@ -2,6 +2,8 @@
 #![cfg(all(feature = "ebpf", target_os = "linux"))]
 
 mod bed;
+#[path = "../../../testbed/captures.rs"]
+mod beside;
 mod books;
 mod calls;
 mod capture;

@@ -1,6 +1,6 @@
 //! The page of events.
 
-use dta_cli::number::grouped;
+use dta_cli::number::{counted, grouped};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
@@ -30,7 +30,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
     };
     let missed = match seen.missed.batches() {
         0 => String::new(),
-        batches => format!("; {} batches lost or overwritten", grouped(batches)),
+        batches => format!("; {} lost or overwritten", counted(batches, "batch", "batches")),
     };
     let head = format!("events {kind}, newest first: {}{missed}", grouped(seen.total(app.events.kind)));
     frame.render_widget(Line::from(head).style(look.theme.header), title);

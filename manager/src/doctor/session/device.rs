@@ -1,5 +1,6 @@
 //! What the NIC counts: what it took, and what it dropped for reasons that no other check is for.
 
+use dta_cli::number::counted;
 use dta_proto::counter::nic::{self, Counter};
 use dta_proto::counter::{self, Step};
 
@@ -31,7 +32,10 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
     }
     findings.extend(drops(e));
     if let Some(taken) = e.nic_rise(nic::RECEIVED.name) {
-        findings.push(Finding::ok(CHECK, format!("{} took {taken} frames {}", e.device, e.in_window())));
+        findings.push(Finding::ok(
+            CHECK,
+            format!("{} took {} {}", e.device, counted(taken, "frame", "frames"), e.in_window()),
+        ));
     } else {
         findings.push(Finding::note(
             CHECK,
@@ -54,7 +58,8 @@ fn drops(e: &Evidence) -> Vec<Finding> {
         .filter(|(name, _)| dropped(name))
         .filter_map(|(name, _)| Some((name, e.nic_rise(name).filter(|rise| *rise > 0)?)))
         .map(|(name, rise)| {
-            let found = format!("the NIC dropped {rise} frames {}: `{name}`", e.in_window());
+            let found =
+                format!("the NIC dropped {} {}: `{name}`", counted(rise, "frame", "frames"), e.in_window());
             Finding::problem("NIC drops", found, cure(Counter::from_name(name)))
         })
         .collect()

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use dta_cli::number::counted;
 use dta_collector::nic::verbs::GidType;
 use dta_proto::counter::nic::Counter;
 
@@ -63,8 +64,11 @@ fn elsewhere(e: &Evidence) -> Option<Finding> {
     );
     if e.is_soft() {
         let dropped = e.nic_rise(Counter::DroppedDestination.name()).filter(|n| *n > 0)?;
-        let found =
-            format!("{dropped} frames {} were sent to another address than the collector's", e.in_window());
+        let found = format!(
+            "{} {} went to another address than the collector's",
+            counted(dropped, "frame", "frames"),
+            e.in_window()
+        );
         return Some(Finding::problem(CHECK, found, advice));
     }
     let gids = e.host.as_ref()?.device_after.as_ref().map(|device| device.gids()).unwrap_or_default();
@@ -77,8 +81,8 @@ fn elsewhere(e: &Evidence) -> Option<Finding> {
             && e.sessions.iter().any(|session| translator_ip(session) == Some(flow.source.into()));
         if flow.destination != e.collector && (to_ours || from_ours) {
             found.push(format!(
-                "{} frames {} from {} went to {}, {}",
-                tally.frames,
+                "{} {} from {} went to {}, {}",
+                counted(tally.frames, "frame", "frames"),
                 e.in_window(),
                 flow.source,
                 flow.destination,

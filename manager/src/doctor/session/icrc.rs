@@ -4,6 +4,7 @@
 //! reached the port less `rcvd_pkts`, and in the frames themselves, whose iCRC can be computed
 //! again.
 
+use dta_cli::number::{counted, grouped};
 use dta_proto::counter::nic::Counter;
 
 use super::Evidence;
@@ -16,13 +17,17 @@ const CURE: &str = "either the sender computes the iCRC wrongly (docs/wire-forma
 
 pub(super) fn check(e: &Evidence) -> Option<Finding> {
     // What the NIC itself counts: the software NIC, and mlx5.
-    let counted = if e.is_soft() {
+    let by_nic = if e.is_soft() {
         e.nic_rise(Counter::DroppedIcrc.name())
     } else {
         e.device_rise("rx_icrc_encapsulated")
     };
-    if let Some(dropped) = counted.filter(|n| *n > 0) {
-        let found = format!("the NIC dropped {dropped} frames {} for a wrong iCRC", e.in_window());
+    if let Some(dropped) = by_nic.filter(|n| *n > 0) {
+        let found = format!(
+            "the NIC dropped {} {} for a wrong iCRC",
+            counted(dropped, "frame", "frames"),
+            e.in_window()
+        );
         return Some(Finding::problem(CHECK, found, CURE));
     }
     if e.is_soft() {
@@ -34,18 +39,19 @@ pub(super) fn check(e: &Evidence) -> Option<Finding> {
             let reached = frames.sum(|flow| flow.destination == e.collector && flow.to_us);
             let less = taken.map(|taken| {
                 format!(
-                    "{} frames {} reached port {}, and {} took {taken} (rcvd_pkts): {} less",
-                    reached.frames,
+                    "{} {} reached port {}, and {} took {} (rcvd_pkts): {} less",
+                    counted(reached.frames, "frame", "frames"),
                     e.in_window(),
                     e.port,
                     e.device,
-                    reached.frames.saturating_sub(taken)
+                    grouped(taken),
+                    grouped(reached.frames.saturating_sub(taken))
                 )
             });
             if reached.wrong_icrc > 0 {
                 let found = format!(
-                    "the iCRC of {} frames is wrong; {}",
-                    reached.wrong_icrc,
+                    "the iCRC of {} is wrong; {}",
+                    counted(reached.wrong_icrc, "frame", "frames"),
                     less.unwrap_or_default()
                 );
                 return Some(Finding::problem(CHECK, found, CURE));

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use dta_cli::number::counted;
 use dta_proto::control::{SessionInfo, Transport};
 use dta_proto::counter::LinkLoss;
 
@@ -23,8 +24,10 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
 fn translators(e: &Evidence, session: &SessionInfo) -> Option<Finding> {
     let (unsent, matters) = e.unsent(&session.name, LinkLoss::UnsentUnreachable.name())?;
     let found = format!(
-        "{}: {unsent} frames did not leave the translator: nobody answered for {}'s Ethernet address, or there is no route",
-        session.name, e.collector
+        "{}: {} did not leave the translator: nobody answered for {}'s Ethernet address, or there is no route",
+        session.name,
+        counted(unsent, "frame", "frames"),
+        e.collector
     );
     let advice = "is the collector's interface up and on the same Ethernet as the translator's --link? A router between them needs a UDP \
                   link (no --link)";

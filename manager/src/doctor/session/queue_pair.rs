@@ -1,5 +1,6 @@
 //! Are the queue pairs that frames go to there, alive, and do frames come from their peers?
 
+use dta_cli::number::{counted, grouped};
 use dta_proto::control::SessionInfo;
 use dta_proto::counter::nic::{self, Counter};
 
@@ -55,8 +56,10 @@ fn again_and_again(e: &Evidence) -> Option<Finding> {
     let rise = e.nic_rise(counter).unwrap_or(0);
     if rise > 0 {
         let found = format!(
-            "{rise} queue pairs fell into ERROR {}, {total} in all; new ones took their place",
-            e.in_window()
+            "{} fell into ERROR {}, {} in all; new ones took their place",
+            counted(rise, "queue pair", "queue pairs"),
+            e.in_window(),
+            grouped(total)
         );
         return Some(Finding::problem(
             ERROR,
@@ -64,7 +67,11 @@ fn again_and_again(e: &Evidence) -> Option<Finding> {
             format!("start the translator again, or dta-translator setup. {WHY}"),
         ));
     }
-    let found = format!("{total} queue pairs fell into ERROR in all, none of them {}", e.in_window());
+    let found = format!(
+        "{} fell into ERROR in all, none of them {}",
+        counted(total, "queue pair", "queue pairs"),
+        e.in_window()
+    );
     Some(Finding::note(CHECK, found, format!("nothing, if it does not go on. {WHY}")))
 }
 
@@ -74,7 +81,11 @@ const EARLIER: &str = "the sender still uses a queue pair of an earlier session:
 fn unknown(e: &Evidence) -> Option<Finding> {
     if e.is_soft() {
         let dropped = e.nic_rise(Counter::DroppedUnknownQueuePair.name()).filter(|n| *n > 0)?;
-        let found = format!("{dropped} frames {} went to queue pairs that there are not", e.in_window());
+        let found = format!(
+            "{} {} went to queue pairs that there are not",
+            counted(dropped, "frame", "frames"),
+            e.in_window()
+        );
         return Some(Finding::problem("unknown queue pair", found, EARLIER));
     }
     let ours = |flow: &Flow| {
@@ -107,7 +118,8 @@ fn strangers(e: &Evidence) -> Option<Finding> {
     if e.is_soft() {
         let dropped = e.nic_rise(Counter::DroppedPeer.name()).filter(|n| *n > 0)?;
         let found = format!(
-            "{dropped} frames {} came from another address than the session's translator has",
+            "{} {} came from another address than the session's translator has",
+            counted(dropped, "frame", "frames"),
             e.in_window()
         );
         return Some(Finding::problem("wrong sender", found, advice));

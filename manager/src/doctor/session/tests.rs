@@ -207,7 +207,7 @@ fn what_was_dropped_long_ago_is_told_with_its_reasons() {
     assert_eq!((first.level, first.check), (Level::Note, "translator"));
     assert_eq!(
         first.found,
-        "tor1: 10021 reports received and 10012 emitted since it counts: 6 dropped.unknown_store (none of them now), \
+        "tor1: 10,021 reports received and 10,012 emitted since it counts: 6 dropped.unknown_store (none of them now), \
          3 dropped.value_length (none of them now)"
     );
     assert!(first.advice.unwrap().contains("`dta-collector stores` lists stores and their ids"));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use dta_cli::number::{counted, grouped};
 use dta_proto::counter::{Definition, Found, LinkLoss, Node, Reason, between, reporter, translator};
 use dta_proto::name;
 
@@ -68,8 +69,11 @@ fn totals(e: &Evidence, session: &str) -> Option<Finding> {
         None => "docs/counters.md says what each of them means".to_owned(),
     };
     let all = reasons.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(", ");
-    let found =
-        format!("{session}: {received} reports received and {emitted} emitted since it counts: {all}");
+    let found = format!(
+        "{session}: {} received and {} emitted since it counts: {all}",
+        counted(received, "report", "reports"),
+        grouped(emitted)
+    );
     Some(Finding::note(
         CHECK,
         found,
@@ -100,7 +104,10 @@ fn one(e: &Evidence, session: &str) -> Finding {
     {
         let reason = found.last();
         let found = format!(
-            "{session}: of {received} reports it dropped {dropped} as `{reason}`, and accepted {accepted}"
+            "{session}: of {} it dropped {} as `{reason}`, and accepted {}",
+            counted(received, "report", "reports"),
+            grouped(dropped),
+            grouped(accepted)
         );
         let advice = format!(
             "docs/counters.md says what `{reason}` means; the reporter, or the store it names, is wrong"
@@ -123,7 +130,8 @@ fn one(e: &Evidence, session: &str) -> Finding {
         && let Some((unsent, matters)) = e.unsent(session, found.last())
     {
         let found = format!(
-            "{session}: {unsent} frames could not leave the translator: {}",
+            "{session}: {} could not leave the translator: {}",
+            counted(unsent, "frame", "frames"),
             reason.replace('-', " ")
         );
         let advice = match loss {
@@ -146,16 +154,17 @@ fn one(e: &Evidence, session: &str) -> Finding {
         return Finding::note(
             CHECK,
             format!(
-                "{session}: {} reports wait in the translator for the rest of their batch, path or column",
-                count(&translator::HELD)
+                "{session}: {} in the translator for the rest of their batch, path or column",
+                counted(count(&translator::HELD), "report waits", "reports wait")
             ),
             "they leave after the flush time ([translator.flush]), or now: dta-translator flush",
         );
     }
     let found = format!(
-        "{session}: {received} reports received, {} emitted in {} frames, told {age:.0} s ago",
-        count(&translator::EMITTED),
-        count(&translator::FRAMES)
+        "{session}: {} received, {} emitted in {}, told {age:.0} s ago",
+        counted(received, "report", "reports"),
+        grouped(count(&translator::EMITTED)),
+        counted(count(&translator::FRAMES), "frame", "frames")
     );
     if age > SILENT {
         let advice = "it has not renewed since: is it still running? `dta-translator stats` asks it";

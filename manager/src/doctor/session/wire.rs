@@ -1,5 +1,6 @@
 //! Do frames reach this host?
 
+use dta_cli::number::counted;
 use dta_proto::counter::{nic, translator};
 
 use super::Evidence;
@@ -47,8 +48,8 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
         findings.push(Finding::ok(
             CHECK,
             format!(
-                "{} frames {} to UDP port {} on {interface}{missed}",
-                frames.total(),
+                "{} {} to UDP port {} on {interface}{missed}",
+                counted(frames.total(), "frame", "frames"),
                 e.in_window(),
                 e.port
             ),
@@ -58,7 +59,12 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
     if astray > 0 {
         findings.push(Finding::problem(
             "wrong MAC",
-            format!("{astray} frames {} to {} have another Ethernet address than {interface}'s", e.in_window(), e.collector),
+            format!(
+                "{} {} to {} had another Ethernet address than {interface}'s",
+                counted(astray, "frame", "frames"),
+                e.in_window(),
+                e.collector
+            ),
             "the sender's neighbour entry is old or made by hand: let it ask again, or tell the switch the collector's MAC (dta-translator setup)",
         ));
     }
@@ -66,8 +72,8 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
         findings.push(Finding::note(
             CHECK,
             format!(
-                "{} frames {} have broken IPv4 or UDP headers, or are too short for RoCEv2",
-                frames.malformed,
+                "{} {} had broken IPv4 or UDP headers, or too few bytes for RoCEv2",
+                counted(frames.malformed, "frame", "frames"),
                 e.in_window()
             ),
             "something else sends to this port, or something on the way damages frames",

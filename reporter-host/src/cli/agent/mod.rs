@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use dta_cli::number::counted;
 use dta_cli::service_manager::ServiceManager;
 use dta_cli::{LogFormat, Status};
 use dta_trace::kernel::{self, Options, Tracer, rights};
@@ -327,6 +328,10 @@ impl Running<'_> {
     /// What it does now, in one line for people.
     fn line(&self) -> String {
         let points = self.traced.tracer.points().iter().filter(|point| point.is_attached()).count();
-        format!("{points} points are attached, gRPC on {}", self.server.listen)
+        format!(
+            "{} attached, gRPC on {}",
+            counted(points as u64, "point is", "points are"),
+            self.server.listen
+        )
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use dta_cli::number::counted;
 use dta_cli::output::OutputFlag;
 use dta_cli::table::{Cell, Colour, Look, Table};
 use dta_trace::counts::Books;
@@ -171,7 +172,7 @@ pub(super) fn run(args: &Trace) -> Result<()> {
     let mut sender = way.map(|way| Sender::open(way, &tracer)).transpose()?;
     // From here on, an error in this program can do less harm.
     rights::drop_others(other_namespaces).context("capabilities cannot be given up")?;
-    eprintln!("dta-reporter: {} points are attached", tracer.points().len());
+    eprintln!("dta-reporter: {} attached", counted(tracer.points().len() as u64, "point is", "points are"));
     let stopped = follow(&mut tracer, &mut printer, sender.as_mut(), args, &ended);
     let sent = sender.as_mut().map_or(Ok(()), |sender| sender.finish(&mut tracer));
     books(&tracer, (args.print || args.count.is_some()).then_some(&printer))?;
@@ -299,8 +300,10 @@ fn books(tracer: &Tracer, printer: Option<&Printer>) -> Result<()> {
     }
     if let Some(printer) = printer {
         eprintln!(
-            "{} packets; {} shared their digest with one on its way; {} records of several packets in one buffer",
-            printer.packets, printer.shared, printer.several
+            "{}; {} shared their digest with one on its way; {} records of several packets in one buffer",
+            counted(printer.packets, "packet", "packets"),
+            printer.shared,
+            printer.several
         );
     }
     Ok(())

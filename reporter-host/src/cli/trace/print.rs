@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use dta_cli::number::counted;
 use dta_trace::btf::Kernel;
 use dta_trace::journey::Journey;
 use dta_trace::kernel::{Places, Tracer};
@@ -91,7 +92,12 @@ impl Printer {
             let time = self.time(first.time);
             return format!("{time} {} calls {point} on processor {}", named(&caller), first.cpu);
         }
-        let mut line = format!("{} {} {} bytes", self.time(first.time), first.flow, first.length);
+        let mut line = format!(
+            "{} {} {}",
+            self.time(first.time),
+            first.flow,
+            counted(first.length.into(), "byte", "bytes")
+        );
         if first.segments > 1 {
             let _ = write!(line, " ({} packets)", first.segments);
         }

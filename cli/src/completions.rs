@@ -1,0 +1,170 @@
+//! Completion scripts: clap_complete's, in which names of stores and hosts are completed, too.
+//!
+//! clap_complete writes which flags there are. What their values may be is written into its scripts afterwards:
+//! for names of stores, `dta-collector stores` is asked where the flags' variables say, and a collector that does not
+//! answer within two seconds has none.
+
+use std::collections::BTreeMap;
+
+use clap::Command;
+use clap_complete::Shell;
+
+/// Prints the names of the stores, one a line, in every shell. The names are told as `"name": "flows"`.
+const STORES: &str =
+    r#"timeout 2 dta-collector stores -o json 2>/dev/null | sed -n 's/^ *"name": "\(.*\)",\{0,1\}$/\1/p'"#;
+
+/// What is known of a value by the name that it has in help texts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// `NAME|ID`
+    Store,
+    /// `HOST` or `HOST:PORT`
+    Host,
+}
+
+/// The script of a program for a shell.
+pub(crate) fn script(shell: Shell, command: &mut Command) -> String {
+    let name = command.get_name().to_owned();
+    let mut script = Vec::new();
+    clap_complete::generate(shell, command, &name, &mut script);
+    // clap_complete 4.6 looks the words of a name with a hyphen up under another name than it notes
+    // them (clap-rs/clap#6421).
+    let (looked_up, noted) = (name.replace('-', "__subcmd__"), name.replace('-', "__"));
+    let script = String::from_utf8_lossy(&script).replace(&looked_up, &noted);
+    let mut kinds = BTreeMap::new();
+    note(command, &mut kinds);
+    let function = name.replace('-', "_");
+    match shell {
+        Shell::Bash => bash(&script, &kinds),
+        Shell::Zsh => zsh(&script, &function),
+        Shell::Fish => fish(&script, &kinds, &function),
+        _ => script,
+    }
+}
+
+/// The flags with such values, as they are typed.
+fn note(command: &Command, kinds: &mut BTreeMap<String, Kind>) {
+    for arg in command.get_arguments() {
+        let kind = match arg.get_value_names().unwrap_or_default() {
+            [name] if name == "NAME|ID" => Kind::Store,
+            [name] if name == "HOST" || name == "HOST:PORT" => Kind::Host,
+            _ => continue,
+        };
+        kinds.extend(arg.get_long().map(|long| (format!("--{long}"), kind)));
+        kinds.extend(arg.get_short().map(|short| (format!("-{short}"), kind)));
+    }
+    command.get_subcommands().for_each(|command| note(command, kinds));
+}
+
+fn bash(script: &str, kinds: &BTreeMap<String, Kind>) -> String {
+    let files = "compgen -f \"${cur}\"";
+    let mut flag = None;
+    let mut lines = String::with_capacity(script.len());
+    for line in script.lines() {
+        match line.trim().strip_suffix(')') {
+            Some(shown) if shown.starts_with('-') && !shown.contains(' ') => flag = kinds.get(shown),
+            _ => {}
+        }
+        let line = match flag {
+            Some(Kind::Store) => line.replace(files, &format!("compgen -W \"$({STORES})\" -- \"${{cur}}\"")),
+            Some(Kind::Host) => line.replace(files, "compgen -A hostname -- \"${cur}\""),
+            None => line.to_owned(),
+        };
+        lines += &line;
+        lines.push('\n');
+    }
+    lines
+}
+
+/// clap_complete 4.6 leaves the colon of `HOST:PORT` as it is, which zsh takes for the end of the name.
+fn zsh(script: &str, function: &str) -> String {
+    let stores = format!(
+        "_{function}_stores() {{\n    local -a names\n    names=(${{(f)\"$({STORES})\"}})\n    compadd -a names\n}}\n\n"
+    );
+    script
+        .replace(":NAME|ID:_default", &format!(":NAME or ID:_{function}_stores"))
+        .replace(":HOST:_default", ":HOST:_hosts")
+        .replace(":HOST:PORT:_default", ":HOST\\:PORT:_hosts")
+        .replace(":HOST:PORT|", ":HOST\\:PORT|")
+        .replacen("autoload -U is-at-least\n\n", &format!("autoload -U is-at-least\n\n{stores}"), 1)
+}
+
+fn fish(script: &str, kinds: &BTreeMap<String, Kind>, function: &str) -> String {
+    let mut lines = format!("function __fish_{function}_stores\n    {STORES}\nend\n");
+    for line in script.lines() {
+        lines += line;
+        let long = line.split_once(" -l ").and_then(|(_, rest)| rest.split(' ').next());
+        match long.filter(|_| line.ends_with(" -r")).and_then(|long| kinds.get(&format!("--{long}"))) {
+            Some(Kind::Store) => lines += &format!(" -f -a '(__fish_{function}_stores)'"),
+            Some(Kind::Host) => lines += " -f -a '(__fish_print_hostnames)'",
+            None => {}
+        }
+        lines.push('\n');
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn command() -> Command {
+        let flag =
+            |name: &'static str, value: &'static str| clap::Arg::new(name).long(name).value_name(value);
+        Command::new("dta-test").subcommand(
+            Command::new("query")
+                .arg(flag("store", "NAME|ID").short('s'))
+                .arg(flag("collector", "HOST:PORT"))
+                .arg(flag("file", "FILE")),
+        )
+    }
+
+    /// What bash offers at the end of a line, with a collector of two stores, one known host and one file.
+    fn offered(line: &str) -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let collector = folder.path().join("dta-collector");
+        let stores = "printf '[\\n {\\n  \"name\": \"flows\",\\n  \"id\": 1\\n },\\n {\\n  \"name\": \"events\"\\n }\\n]\\n'";
+        std::fs::write(&collector, format!("#!/bin/sh\n[ \"$*\" = 'stores -o json' ] && {stores}\n"))
+            .unwrap();
+        std::fs::set_permissions(&collector, PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::write(folder.path().join("hosts"), "10.0.0.5 collector.example\n").unwrap();
+        std::fs::write(folder.path().join("script"), script(Shell::Bash, &mut command())).unwrap();
+        let ask = format!(
+            ". ./script; HOSTFILE=$PWD/hosts; COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n\
+             _dta__test dta-test \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        );
+        let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+        let bash = std::process::Command::new("bash")
+            .args(["-c", &ask])
+            .current_dir(folder.path())
+            .env("PATH", path)
+            .output()
+            .unwrap();
+        assert!(bash.stderr.is_empty(), "{}", String::from_utf8_lossy(&bash.stderr));
+        String::from_utf8(bash.stdout).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn bash_completes_stores_hosts_and_files() {
+        assert_eq!(offered("dta-test query --store ''"), ["flows", "events"]);
+        assert_eq!(offered("dta-test query -s fl"), ["flows"]);
+        assert_eq!(offered("dta-test query --collector coll"), ["collector.example"]);
+        assert_eq!(offered("dta-test query --file scr"), ["script"]);
+        assert!(offered("dta-test query --").contains(&"--store".to_owned()));
+    }
+
+    #[test]
+    fn zsh_and_fish_ask_for_stores_and_hosts() {
+        let zsh = script(Shell::Zsh, &mut command());
+        assert!(
+            zsh.contains(":NAME or ID:_dta_test_stores'") && zsh.contains("\n_dta_test_stores() {"),
+            "{zsh}"
+        );
+        assert!(zsh.contains(":HOST\\:PORT:_hosts'") && !zsh.contains("HOST:PORT"), "{zsh}");
+        let fish = script(Shell::Fish, &mut command());
+        assert!(fish.contains(" -l store -r -f -a '(__fish_dta_test_stores)'"), "{fish}");
+        assert!(fish.contains(" -l collector -r -f -a '(__fish_print_hostnames)'"), "{fish}");
+    }
+}

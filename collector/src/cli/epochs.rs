@@ -1,0 +1,189 @@
+//! The epochs that a sketch-merge store holds, found by reading all of its columns.
+
+use std::collections::BTreeMap;
+
+use dta_cli::number::{counted, grouped};
+use dta_cli::table::Table;
+use dta_client::collector::Client;
+use dta_client::{Ask, Spread};
+use dta_proto::control::{MAX_READ, ReadMemoryRequest};
+use dta_proto::layout::sketch_merge::{Held, column_len, decode};
+use dta_proto::store::{self, StoreKind, StoreSpec};
+use dta_proto::telemetry;
+use dta_proto::wire::dta::Primitive;
+use serde::Serialize;
+
+/// What of an epoch is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Epoch {
+    epoch: u32,
+    /// Whether each column of the store has been merged from all reporters.
+    complete: bool,
+    /// Columns with something in them, and those that all reporters are in, of so many of the store.
+    columns: u64,
+    complete_columns: u64,
+    of: u64,
+}
+
+/// The epochs of a store, the newest first; with the store's name. An empty name stands for the only sketch-merge store.
+///
+/// # Errors
+/// There is no such store, or a collector does not answer.
+pub(super) async fn of(ask: &Spread, members: &[Client], name: &str) -> anyhow::Result<(String, Vec<Epoch>)> {
+    let spec = sketch(ask, name).await?;
+    let StoreKind::SketchMerge { columns, rows, epochs, .. } = spec.kind else {
+        unreachable!("it was looked at")
+    };
+    let len = column_len(rows);
+    let total = u64::from(epochs) * u64::from(columns) * len;
+    let mut found = Found::default();
+    // Of a store that several share, each column is at one of them.
+    for member in members {
+        let mut offset = 0;
+        while offset < total {
+            let length = (total - offset).min(MAX_READ.into()) as u32;
+            let request = ReadMemoryRequest { store: spec.name.clone(), offset, length };
+            let data = member.read_memory(request).await?.data;
+            anyhow::ensure!(
+                data.len() == length as usize,
+                "the collector sent less memory than was asked for"
+            );
+            found.read(&data, rows);
+            offset += u64::from(length);
+        }
+    }
+    Ok((spec.name, found.epochs(columns.into())))
+}
+
+async fn sketch(ask: &Spread, name: &str) -> anyhow::Result<StoreSpec> {
+    let specs: Vec<StoreSpec> = ask
+        .stores_that_answer()
+        .await?
+        .into_iter()
+        .filter_map(|info| StoreSpec::try_from(&info.store?).ok())
+        .collect();
+    let is_sketch = |spec: &&StoreSpec| spec.kind.primitive() == Primitive::SketchMerge;
+    if !name.is_empty() {
+        let spec = store::named(specs.iter(), |spec| spec, name);
+        let spec = spec.ok_or_else(|| dta_cli::misuse(anyhow::anyhow!("there is no store {name:?}")))?;
+        anyhow::ensure!(
+            is_sketch(&spec),
+            "store `{}` is a {} store, and has no epochs",
+            spec.name,
+            spec.primitive()
+        );
+        return Ok(spec.clone());
+    }
+    let of_people: Vec<&StoreSpec> =
+        specs.iter().filter(is_sketch).filter(|spec| !telemetry::is_store(&spec.name)).collect();
+    match &of_people[..] {
+        [only] => Ok((*only).clone()),
+        [] => anyhow::bail!("there is no sketch-merge store"),
+        several => {
+            let names: Vec<&str> = several.iter().map(|spec| spec.name.as_str()).collect();
+            Err(dta_cli::misuse(anyhow::anyhow!(
+                "there are several sketch-merge stores: name one of {} with --store",
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+/// Columns by epoch: those with something in them, and those that are complete.
+#[derive(Default)]
+struct Found(BTreeMap<u32, (u64, u64)>);
+
+impl Found {
+    /// Counts whole columns, one behind the other.
+    fn read(&mut self, bytes: &[u8], rows: u8) {
+        for column in bytes.chunks_exact(column_len(rows) as usize).filter_map(|bytes| decode(bytes, rows)) {
+            let held = column.held(column.epoch);
+            if held != Held::Unknown {
+                let (there, complete) = self.0.entry(column.epoch).or_default();
+                *there += 1;
+                *complete += u64::from(held == Held::Complete);
+            }
+        }
+    }
+
+    fn epochs(self, of: u64) -> Vec<Epoch> {
+        let epoch = |(epoch, (columns, complete_columns))| Epoch {
+            epoch,
+            complete: complete_columns == of,
+            columns,
+            complete_columns,
+            of,
+        };
+        self.0.into_iter().rev().map(epoch).collect()
+    }
+}
+
+/// The newest epoch that is complete.
+///
+/// # Errors
+/// None is: says what there is, and what to do.
+pub(super) fn newest(store: &str, epochs: &[Epoch]) -> anyhow::Result<u32> {
+    if let Some(epoch) = epochs.iter().find(|epoch| epoch.complete) {
+        return Ok(epoch.epoch);
+    }
+    match epochs.first() {
+        None => anyhow::bail!("store `{store}` holds no epoch: nothing has been merged into it"),
+        Some(newest) => anyhow::bail!(
+            "store `{store}` holds no complete epoch; its newest one, {}, has {} complete of {}: ask for it with --epoch {}",
+            newest.epoch,
+            grouped(newest.complete_columns),
+            counted(newest.of, "column", "columns"),
+            newest.epoch
+        ),
+    }
+}
+
+/// Epochs for people.
+pub(super) fn table(epochs: &[Epoch]) -> String {
+    let mut table = Table::new(&["epoch", "state", "columns", "complete", "of"], &[0, 2, 3, 4]);
+    for epoch in epochs {
+        table.row([
+            epoch.epoch.to_string(),
+            if epoch.complete { "complete" } else { "partial" }.to_owned(),
+            grouped(epoch.columns),
+            grouped(epoch.complete_columns),
+            grouped(epoch.of),
+        ]);
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use dta_proto::layout::sketch_merge::{Column, encode};
+
+    use super::*;
+
+    /// A store of two columns of one row and four epochs: what was merged into each place.
+    fn epochs(places: [[(u32, u16); 2]; 4]) -> Vec<Epoch> {
+        let mut found = Found::default();
+        for place in places {
+            let mut bytes = [0; 32];
+            for ((epoch, merged), bytes) in place.into_iter().zip(bytes.chunks_exact_mut(16)) {
+                encode(bytes, 1, &Column { epoch, merged, expected: 2, cells: [7, 0, 0, 0] });
+            }
+            found.read(&bytes, 1);
+        }
+        found.epochs(2)
+    }
+
+    #[test]
+    fn the_newest_complete_epoch_is_taken_and_others_are_named() {
+        // Epoch 6 has begun over epoch 2; of 5 a reporter is missing in one column.
+        let all = epochs([[(4, 2), (4, 2)], [(5, 2), (5, 1)], [(6, 1), (2, 2)], [(3, 2), (3, 2)]]);
+        let told = |epoch: &Epoch| (epoch.epoch, epoch.complete, epoch.columns, epoch.complete_columns);
+        assert_eq!(
+            all.iter().map(told).collect::<Vec<_>>(),
+            [(6, false, 1, 0), (5, false, 2, 1), (4, true, 2, 2), (3, true, 2, 2), (2, false, 1, 1)]
+        );
+        assert_eq!(newest("s", &all).unwrap(), 4);
+        let none = newest("s", &all[..2]).unwrap_err().to_string();
+        assert!(none.contains("6, has 0 complete of 2 columns") && none.contains("--epoch 6"), "{none}");
+        assert!(newest("s", &[]).unwrap_err().to_string().contains("holds no epoch"));
+    }
+}
