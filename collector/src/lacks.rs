@@ -55,7 +55,7 @@ pub fn of_store(
                 let filled = count(&reporter::GAPS_FILLED, &[]);
                 lacks.not_received += count(&reporter::GAPS, &[]).saturating_sub(filled);
             }
-            Stage::Nic | Stage::Collector | Stage::Other => {}
+            Stage::Agent | Stage::Nic | Stage::Collector | Stage::Other => {}
         }
     }
     lacks.sessions.sort();

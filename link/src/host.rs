@@ -7,6 +7,8 @@
 //! Frames that were sent one way do not overtake those that were sent another way before, at a change
 //! from one to the other: a ring whose other end is gone is read to its end before anything else is,
 //! and so is the socket when a ring has its first frame: what its other end sent by the socket before is there by then.
+//! An end closes its ring before it sends by the socket in its place. So whoever has read from the socket looks which rings have
+//! ended, and what these still have comes first.
 
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -36,6 +38,8 @@ pub struct HostLink {
     turn: u32,
     /// Batches that are read from the socket before any ring.
     socket_first: u32,
+    /// What came by the socket and has to wait until rings that end are empty.
+    later: Option<Batch>,
     /// Of frames that rings lost or did not take.
     lost: Counters,
     /// Of rings that are over.
@@ -63,6 +67,7 @@ impl HostLink {
             next: 0,
             turn: 0,
             socket_first: 0,
+            later: None,
             lost: Counters::default(),
             former: RingCounters::default(),
             done: Vec::new(),
@@ -127,6 +132,9 @@ impl HostLink {
     }
 
     fn sleep(&mut self, others: &[BorrowedFd<'_>], timeout: Option<Duration>) -> std::io::Result<bool> {
+        if self.later.is_some() {
+            return Ok(true);
+        }
         for ring in &mut self.rings {
             // An error shows when frames are taken.
             if ring.ending || ring.end.sleep().unwrap_or(true) {
@@ -176,8 +184,30 @@ impl HostLink {
         }
     }
 
-    /// Takes what is in the rings, those that end first.
-    fn take(&mut self, batch: &mut Batch) {
+    /// Takes what is there on the socket; gives whether there is something in `batch` now. If a ring has ended meanwhile, that is
+    /// what the ring has, and what the socket had waits.
+    fn take_from_socket(&mut self, batch: &mut Batch) -> Result<bool> {
+        if self.udp.recv(batch, Some(Duration::ZERO))? == 0 {
+            return Ok(false);
+        }
+        self.listen();
+        if self.rings.iter().any(|ring| ring.ending) {
+            let empty = Batch::with_packet_capacity(batch.capacity(), batch.packet_capacity());
+            self.later = Some(std::mem::replace(batch, empty));
+            self.take_ending(batch);
+        }
+        Ok(!batch.is_empty() || self.take_later(batch))
+    }
+
+    /// Takes what waited for rings that ended; gives whether something did.
+    fn take_later(&mut self, batch: &mut Batch) -> bool {
+        let Some(later) = self.later.take() else { return false };
+        *batch = later;
+        true
+    }
+
+    /// Takes what is in rings that end.
+    fn take_ending(&mut self, batch: &mut Batch) {
         let mut index = 0;
         while index < self.rings.len() {
             if !self.rings[index].ending {
@@ -192,6 +222,14 @@ impl HostLink {
                 self.remove(index, Over::Gone);
             }
         }
+    }
+
+    /// Takes what is in the rings, those that end first.
+    fn take(&mut self, batch: &mut Batch) {
+        self.take_ending(batch);
+        if !batch.is_empty() {
+            return;
+        }
         for _ in 0..self.rings.len() {
             self.next = (self.next + 1) % self.rings.len().max(1);
             if self.next >= self.rings.len() {
@@ -202,6 +240,12 @@ impl HostLink {
                 return;
             }
         }
+    }
+
+    /// The next turn looks at the socket first.
+    #[cfg(test)]
+    pub(crate) fn look_around_next(&mut self) {
+        self.turn = LOOK_AROUND - 1;
     }
 
     fn take_from(&mut self, index: usize, batch: &mut Batch) {
@@ -277,10 +321,16 @@ impl Link for HostLink {
     fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
         self.turn = self.turn.wrapping_add(1);
         let around = self.turn.is_multiple_of(LOOK_AROUND);
-        if self.rings.is_empty() && self.arrivals.is_none() {
+        if self.rings.is_empty() && self.arrivals.is_none() && self.later.is_none() {
             return self.udp.recv(batch, timeout);
         }
         batch.clear();
+        if self.later.is_some() {
+            self.take_ending(batch);
+            if !batch.is_empty() || self.take_later(batch) {
+                return Ok(batch.len());
+            }
+        }
         if around {
             self.listen();
             self.admit();
@@ -296,7 +346,7 @@ impl Link for HostLink {
             let first = self.socket_first > 0;
             if first || around {
                 self.socket_first = self.socket_first.saturating_sub(1);
-                if self.udp.recv(batch, Some(Duration::ZERO))? > 0 {
+                if self.take_from_socket(batch)? {
                     return Ok(batch.len());
                 }
                 self.socket_first = 0;
@@ -305,7 +355,7 @@ impl Link for HostLink {
             if !batch.is_empty() {
                 return Ok(batch.len());
             }
-            if !around && self.udp.recv(batch, Some(Duration::ZERO))? > 0 {
+            if !around && self.take_from_socket(batch)? {
                 return Ok(batch.len());
             }
             if waited || timeout == Some(Duration::ZERO) {

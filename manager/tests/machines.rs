@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{assert_good, captures, number};
-use machine_bed::{MACHINES, bed, must, outcome, told};
+use common::{MANAGER, assert_good, captures, number};
+use machine_bed::{MACHINES, bed, bed_of, must, outcome, told};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// What runs on each machine.
@@ -37,6 +37,33 @@ fn a_capture_played_on_three_machines_is_exact_and_nothing_is_left() {
         assert!(log.contains(last), "{name}: {log}");
         assert!(!log.contains("did not reach the collector"), "{name}: {log}");
     }
+}
+
+#[test]
+#[ignore = "needs root, ip, unshare and sshd: make test runs it"]
+fn reporters_on_several_machines_are_exact_and_each_sends() {
+    let test = "reporters_on_several_machines_are_exact_and_each_sends";
+    let more: [(&str, u8); 2] = [("load2", 4), ("load3", 5)];
+    let Some(bed) = bed_of(test, &[&MACHINES[..], &more].concat()) else { return };
+    let topology = bed.topology(|_| String::new());
+    let mut text = std::fs::read_to_string(&topology).unwrap();
+    for (name, last) in more {
+        let at = format!("198.18.9.{last}");
+        text += &format!(
+            "\n[[machine]]\nname = \"{name}\"\nroles = [\"host\"]\nssh = \"{at}\"\naddress = \"{at}\"\nprogram = \"{MANAGER}\"\n"
+        );
+    }
+    std::fs::write(&topology, text).unwrap();
+    let output = bed.run(&topology, &["--reports", "10000"]);
+    assert_good("several hosts", &outcome(&output));
+    for (name, _) in [MACHINES[2], more[0], more[1]] {
+        // Of the namespace: datagrams that left, in the fourth column.
+        let counted = bed.inside(name, || std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap());
+        let line = counted.lines().filter(|line| line.starts_with("Udp:")).nth(1).expect("two lines of UDP");
+        let left: u64 = line.split_whitespace().nth(4).unwrap().parse().unwrap();
+        assert!(left > 1000, "{name}: {counted}");
+    }
+    bed.is_clean();
 }
 
 #[test]

@@ -244,6 +244,13 @@ async fn a_flow_over_two_hosts_is_told_with_its_segments_drops_and_clocks() {
     assert_eq!(told["slow"][0]["packets"], PACKETS / 50);
     let lacks = told["lacks"].to_string();
     assert!(lacks.contains("lost 7 records of 20"), "{lacks}");
+    // And so does the waterfall.
+    let stats = manager(&["__collector", "stats", "-o", "json", "--collector", bed.address()]);
+    let stats: Value = serde_json::from_slice(&stats.stdout).unwrap();
+    let agent =
+        stats["nodes"].as_array().unwrap().iter().find(|node| node["node"] == "agent/1").expect("books");
+    assert_eq!((&agent["stage"], &agent["counters"]["dropped.ring-full"]), (&"agent".into(), &7.into()));
+    assert_eq!(agent["counters"]["left-out"], 3);
 
     // The way back has the same points the other way round.
     let back = trace(&bed, BACK);

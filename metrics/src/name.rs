@@ -51,6 +51,7 @@ fn is_variable(part: &str) -> bool {
 /// The stage that the name says.
 fn stage(node: Node) -> Option<Stage> {
     match node {
+        Node::HeardAgent => Some(Stage::Agent),
         Node::HeardReporter => Some(Stage::Reporter),
         Node::Translator => Some(Stage::Translator),
         Node::SoftNic | Node::RdmaDevice => Some(Stage::Nic),

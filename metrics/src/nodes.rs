@@ -103,6 +103,7 @@ fn labels_of(node: &NodeStatistics, own: &str) -> Labels {
         }
         Stage::Reporter if node.session.is_empty() => labels.push(("translator".into(), own.to_owned())),
         Stage::Reporter => labels.push(("translator".into(), node.session.clone())),
+        Stage::Agent => labels.push(("host".into(), of.unwrap_or_default().to_owned())),
         Stage::Nic => labels.push(("device".into(), of.unwrap_or_default().to_owned())),
         Stage::Collector => {}
     }
@@ -209,6 +210,18 @@ mod tests {
             [
                 "dta_reporter_nodes{translator=\"t\"} 1000",
                 "dta_reporter_received_reports_total{translator=\"t\"} 2000",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_the_ring_of_a_host_lost_has_a_metric() {
+        let told = lines(&[node("agent/7", "", &[("seen", 9), ("dropped.ring-full", 3)])]);
+        assert_eq!(
+            told,
+            [
+                "dta_agent_dropped_packets_total{host=\"7\",reason=\"ring-full\"} 3",
+                "dta_agent_seen_packets_total{host=\"7\"} 9",
             ]
         );
     }

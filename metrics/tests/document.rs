@@ -12,9 +12,10 @@ const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md"
 const END: &str = "<!-- end -->\n";
 
 /// The nodes whose counters are metrics, by the word by which the document asks for them.
-const NODES: [(&str, Node); 5] = [
+const NODES: [(&str, Node); 6] = [
     ("translator", Node::Translator),
     ("reporter", Node::HeardReporter),
+    ("agent", Node::HeardAgent),
     ("collector", Node::Collector),
     ("software NIC", Node::SoftNic),
     ("RDMA device", Node::RdmaDevice),

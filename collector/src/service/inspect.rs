@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use dta_proto::control::{NodeStatistics, StatisticsResponse};
 
 use super::{Service, convert};
+use crate::trace::books;
 
 impl Service {
     pub(super) fn statistics(&self) -> StatisticsResponse {
@@ -29,6 +30,7 @@ impl Service {
             life: 0,
             time_us: n.time_us,
         }));
+        nodes.extend(books::agents(&self.stores));
         StatisticsResponse { nodes }
     }
 

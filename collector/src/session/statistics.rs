@@ -377,7 +377,7 @@ fn is_good(node: &NodeCounters) -> bool {
 fn stage(node: &str) -> Stage {
     match Stage::of(node) {
         stage @ (Stage::Reporter | Stage::Translator) => stage,
-        Stage::Nic | Stage::Collector | Stage::Other => Stage::Other,
+        Stage::Agent | Stage::Nic | Stage::Collector | Stage::Other => Stage::Other,
     }
 }
 

@@ -13,8 +13,8 @@ use serde::Serialize;
 pub use node::{Node, nodes};
 pub use rates::Rates;
 
-/// Reporters are shown one by one up to this many; more are added up, unless everything is asked for.
-const FEW_REPORTERS: usize = 4;
+/// Reporters and agents are shown one by one up to this many of each; more are added up, unless everything is asked for.
+const FEW: usize = 4;
 
 /// What was sent to the next stage and did not arrive there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -117,24 +117,24 @@ pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
 /// The waterfall, line by line. Without `all`, only what is not 0, and no details of single primitives.
 pub fn rows(nodes: &[Node], rates: &Rates, all: bool) -> Vec<Row> {
     let losses = link_losses(nodes);
-    let sum_of_reporters = if all { None } else { sum_of_many_reporters(nodes) };
     let mut rows = Vec::new();
     if nodes.iter().all(|node| node.stage != Stage::Reporter) {
         rows.extend(
             losses.iter().filter(|l| l.name == between::REPORTER_TRANSLATOR.name).cloned().map(Row::Link),
         );
     }
-    let of_reporters: Vec<&Node> = nodes.iter().filter(|node| node.stage == Stage::Reporter).collect();
-    let rest = nodes.iter().filter(|node| sum_of_reporters.is_none() || node.stage != Stage::Reporter);
+    let sums =
+        [Stage::Agent, Stage::Reporter].map(|stage| if all { None } else { sum_of_many(nodes, stage) });
+    let has_sum = |stage| sums.iter().flatten().any(|sum| sum.stage == stage);
+    let rest = nodes.iter().filter(|node| !has_sum(node.stage));
     // Each with those that it stands for.
-    let nodes: Vec<(&Node, Vec<&Node>)> = sum_of_reporters
-        .iter()
-        .map(|sum| (sum, of_reporters.clone()))
-        .chain(rest.map(|node| (node, vec![node])))
-        .collect();
+    let of_sum = |sum: &Node| nodes.iter().filter(|node| node.stage == sum.stage).collect();
+    let sums_first = sums.iter().flatten().map(|sum| (sum, of_sum(sum)));
+    let mut nodes: Vec<(&Node, Vec<&Node>)> = sums_first.chain(rest.map(|node| (node, vec![node]))).collect();
+    nodes.sort_by_key(|(node, _)| node.stage);
     for (i, (node, stands_for)) in nodes.iter().enumerate() {
-        let own = node.session.is_empty();
-        rows.push(Row::Node { name: node.title(), age: (!own).then_some(node.age) });
+        let is_of_now = node.session.is_empty() && node.stage != Stage::Agent;
+        rows.push(Row::Node { name: node.title(), age: (!is_of_now).then_some(node.age) });
         let came_in = node.came_in();
         for (name, value) in &node.counters {
             let found = counter::find(&node.name, name);
@@ -152,7 +152,7 @@ pub fn rows(nodes: &[Node], rates: &Rates, all: bool) -> Vec<Row> {
             let from = match node.stage {
                 Stage::Reporter => between::REPORTER_TRANSLATOR.name,
                 Stage::Translator => between::TRANSLATOR_NIC.name,
-                Stage::Nic | Stage::Collector | Stage::Other => continue,
+                Stage::Agent | Stage::Nic | Stage::Collector | Stage::Other => continue,
             };
             rows.extend(losses.iter().filter(|l| l.name == from).cloned().map(Row::Link));
         }
@@ -160,27 +160,27 @@ pub fn rows(nodes: &[Node], rates: &Rates, all: bool) -> Vec<Row> {
     rows
 }
 
-/// Many reporters added up as one node; `None` where there are few.
-fn sum_of_many_reporters(nodes: &[Node]) -> Option<Node> {
-    let reporters: Vec<&Node> = nodes.iter().filter(|node| node.stage == Stage::Reporter).collect();
-    if reporters.len() <= FEW_REPORTERS {
+/// The many nodes of a stage added up as one; `None` where there are few.
+fn sum_of_many(nodes: &[Node], stage: Stage) -> Option<Node> {
+    let many: Vec<&Node> = nodes.iter().filter(|node| node.stage == stage).collect();
+    if many.len() <= FEW {
         return None;
     }
     let mut sums = Node {
-        stage: Stage::Reporter,
-        name: format!("{} reporters", reporters.len()),
+        stage,
+        name: format!("{} {}s", many.len(), stage.name()),
         // As with a single one: these are not the collector's own numbers.
         session: "all".into(),
         age: 0.0,
         time_us: 0,
         counters: Vec::new(),
     };
-    for reporter in reporters {
-        sums.age = sums.age.max(reporter.age);
+    for node in many {
+        sums.age = sums.age.max(node.age);
         let has_sum = |name: &str| {
-            counter::find(&reporter.name, name).is_none_or(|found| found.definition.kind != Kind::Position)
+            counter::find(&node.name, name).is_none_or(|found| found.definition.kind != Kind::Position)
         };
-        for (name, value) in reporter.counters.iter().filter(|(name, _)| has_sum(name)) {
+        for (name, value) in node.counters.iter().filter(|(name, _)| has_sum(name)) {
             match sums.counters.iter_mut().find(|(n, _)| n == name) {
                 Some((_, sum)) => *sum += value,
                 None => sums.counters.push((name.clone(), *value)),
@@ -280,6 +280,33 @@ mod tests {
         };
         assert_eq!(rate(false).collect::<Vec<_>>(), [360.0]);
         assert_eq!((rate(true).count(), rate(true).sum::<f64>()), (9, 360.0));
+    }
+
+    #[test]
+    fn what_the_ring_of_a_host_lost_is_a_term_of_its_own() {
+        let books = [
+            ("seen", 100),
+            ("reported", 60),
+            ("left-out", 30),
+            ("dropped.ring-full", 9),
+            ("dropped.refused", 1),
+        ];
+        let mut all: Vec<_> = (0..2).map(|i| node(&format!("agent/{i}"), "", &books)).collect();
+        all.push(node("reporter/0", "t", &[("received", 60)]));
+        let shown = |all: Vec<NodeStatistics>| rows(&nodes(all), &Rates::default(), false);
+        let rows = shown(all.clone());
+        // Its numbers are as old as its last word, and it stands before what was reported.
+        assert_eq!(rows[0], Row::Node { name: "agent/0".into(), age: Some(0.0) });
+        let is_lost = |row: &&Row| {
+            matches!(row, Row::Counter { name, value: 9, share: Some(share), .. }
+            if name == "dropped.ring-full" && *share == 0.09)
+        };
+        assert_eq!(rows.iter().filter(is_lost).count(), 2, "{rows:?}");
+        all.extend((2..9).map(|i| node(&format!("agent/{i}"), "", &books)));
+        let rows = shown(all);
+        assert_eq!(rows[0], Row::Node { name: "9 agents".into(), age: Some(0.0) });
+        assert!(rows.iter().any(|row| matches!(row, Row::Counter { name, value: 81, .. }
+            if name == "dropped.ring-full")));
     }
 
     #[test]

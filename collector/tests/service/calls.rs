@@ -15,6 +15,7 @@ use dta_proto::control::{MAX_KEYS, MAX_READ};
 use dta_proto::key::Key;
 use dta_proto::layout::{self, hash};
 use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::trace::{self, Entry};
 use tonic::Code;
 
 /// Code and words of a refusal.
@@ -149,6 +150,40 @@ fn write_batch(server: &Server, sequence: u32) {
         (0..3).flat_map(|_| [[0; 12].as_slice(), &sequence.to_be_bytes()].concat()).collect();
     layout::append::encode(&mut batch, 3, sequence, 3, &entries);
     region(server, "events").write(layout::append::offset(3, sequence, 1 << 12, 64), &batch).unwrap();
+}
+
+/// Writes batch `sequence` of the names of `trace-events`: what hosts say of their packets.
+fn write_books(server: &Server, sequence: u32, of: &[(u16, trace::Books)]) {
+    let list = trace::list::NAMES;
+    let time = 1_000_000_000 * u64::from(sequence);
+    let entries: Vec<u8> =
+        of.iter().flat_map(|&(host, books)| Entry::Books { time, host, books }.bytes()).collect();
+    let mut batch = [0; 128];
+    layout::append::encode(&mut batch, list, sequence, of.len() as u8, &entries);
+    let at = layout::append::offset(list, sequence, 1 << 13, 128);
+    region(server, trace::store::EVENTS).write(at, &batch).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_rings_of_hosts_lost_is_in_the_statistics() {
+    let (server, client) = start(&config()).await;
+    let books = |ring_full| {
+        let (reported, left_out, refused) = (60, 30, 1);
+        trace::Books { seen: 91 + ring_full, reported, left_out, ring_full, refused }
+    };
+    write_books(&server, 1, &[(7, books(1)), (9, books(0))]);
+    write_books(&server, 2, &[(7, books(9))]);
+    let nodes = client.statistics().await.unwrap();
+    let of = |node: &str, name: &str| {
+        let node = nodes.iter().find(|n| n.node == node).unwrap();
+        assert!(node.session.is_empty() && node.age_seconds > 0.0);
+        node.counters.iter().find(|counter| counter.name == name).map(|counter| counter.value)
+    };
+    assert_eq!(of("agent/7", "dropped.ring-full"), Some(9), "the newest");
+    assert_eq!(of("agent/7", "seen"), Some(100));
+    assert_eq!(of("agent/9", "dropped.ring-full"), Some(0));
+    assert_eq!(of("agent/9", "dropped.refused"), Some(1));
+    server.stop().await.unwrap();
 }
 
 fn tail_request() -> control::TailRequest {

@@ -9,6 +9,8 @@ use super::{Found, Table, between, collector, nic, reporter, translator};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
+    /// Traces packets of its host.
+    Agent,
     /// Sends reports.
     Reporter,
     /// Turns them into operations.
@@ -25,6 +27,7 @@ impl Stage {
     /// What names of its nodes begin with.
     pub const fn name(self) -> &'static str {
         match self {
+            Stage::Agent => "agent",
             Stage::Reporter => "reporter",
             Stage::Translator => "translator",
             Stage::Nic => "nic",
@@ -41,7 +44,7 @@ impl Stage {
     /// The stage of a node.
     pub fn of(node: &str) -> Stage {
         let first = node.split('/').next().unwrap_or(node);
-        let all = [Stage::Reporter, Stage::Translator, Stage::Nic, Stage::Collector];
+        let all = [Stage::Agent, Stage::Reporter, Stage::Translator, Stage::Nic, Stage::Collector];
         all.into_iter().find(|stage| stage.name() == first).unwrap_or(Stage::Other)
     }
 
@@ -62,6 +65,8 @@ pub enum Node {
     Reporter,
     /// A reporter as its translator hears it.
     HeardReporter,
+    /// An agent that traces, as the collector reads its books.
+    HeardAgent,
     /// A translator.
     Translator,
     /// The software NIC.
@@ -76,9 +81,10 @@ pub enum Node {
 
 impl Node {
     /// All of them.
-    pub const ALL: [Node; 7] = [
+    pub const ALL: [Node; 8] = [
         Node::Reporter,
         Node::HeardReporter,
+        Node::HeardAgent,
         Node::Translator,
         Node::SoftNic,
         Node::RdmaDevice,
@@ -90,6 +96,7 @@ impl Node {
     /// stage was handed in beside a translator's, and is taken for another one.
     pub fn of(node: &str) -> Node {
         match Stage::of(node) {
+            Stage::Agent => Node::HeardAgent,
             Stage::Reporter => Node::HeardReporter,
             Stage::Translator | Stage::Other => Node::Translator,
             Stage::Nic if Stage::Nic.of_node(node) == Some(nic::SOFT) => Node::SoftNic,
@@ -103,6 +110,7 @@ impl Node {
         match self {
             Node::Reporter => reporter::OWN_TABLES,
             Node::HeardReporter => reporter::HEARD_TABLES,
+            Node::HeardAgent => reporter::AGENT_TABLES,
             Node::Translator => translator::TABLES,
             Node::SoftNic => nic::SOFT_TABLES,
             Node::RdmaDevice => nic::DEVICE_TABLES,

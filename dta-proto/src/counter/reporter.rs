@@ -7,6 +7,7 @@ const LOSS: Variable = Variable { word: "REASON", values: Values::Of(LinkLoss::U
 
 pub(super) static OWN_TABLES: &[&Table] = &[&OWN, &TRACE];
 pub(super) static HEARD_TABLES: &[&Table] = &[&HEARD];
+pub(super) static AGENT_TABLES: &[&Table] = &[&AGENT];
 
 table! {
     /// What a reporter counts of itself.
@@ -78,6 +79,29 @@ table! {
             "records of buffers that carry several packets (GSO, GRO), which another host sees one by one";
         AGENT_DROPPED: "dropped.agent.REASON", Packets, Dropped, "packets that a point of an agent saw and the agent did not report"
             .with(&[AGENT_LOSS]);
+    }
+}
+
+const BOOKS_LOSS: Variable = Variable { word: "REASON", values: Values::Of(BooksLoss::VALUES) };
+
+values! {
+    /// Why a packet at a point of a host is in no trace: `dropped.REASON` of the books that the collector reads.
+    BooksLoss {
+        RingFull = "ring-full", "the ring between kernel and agent was full";
+        Refused = "refused", "neither IPv4 nor IPv6, or a header lies where the kernel's program cannot read";
+    }
+}
+
+table! {
+    /// What an agent that traces says of itself in its stores.
+    AGENT "agent" {
+        BOOKS_SEEN: "seen", Packets, In,
+            "packets that came to a point of a host, once for each point: `reported + left-out` and those dropped as `ring-full` and `refused`";
+        BOOKS_REPORTED: "reported", Packets, Accepted, "packets at a point that the kernel handed up to the agent";
+        BOOKS_LEFT_OUT: "left-out", Packets, Superseded,
+            "packets at a point that nobody asked for: the filter or the rate of sampling leaves them out, or they come of reports";
+        BOOKS_DROPPED: "dropped.REASON", Packets, Dropped, "packets at a point of a host that are in no trace"
+            .with(&[BOOKS_LOSS]);
     }
 }
 

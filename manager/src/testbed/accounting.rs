@@ -87,6 +87,21 @@ pub struct ReporterSide {
     pub checksum: bool,
 }
 
+impl ReporterSide {
+    /// Both together.
+    pub fn plus(mut self, other: &ReporterSide) -> ReporterSide {
+        self.faults.add(&other.faults);
+        self.sent += other.sent;
+        self.unsent += other.unsent;
+        self.received += other.received;
+        self.kernel += other.kernel;
+        self.nacks += other.nacks;
+        self.retransmitted += other.retransmitted;
+        self.checksum |= other.checksum;
+        self
+    }
+}
+
 /// What happened in the kernel, and around killed processes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gaps {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use dta_link::LinkError;
-use dta_link::fault::{Fate, FaultCounts, Faults};
+use dta_link::fault::{Fate, Faults};
 use dta_proto::wire::dta::Body;
 use dta_reporter::{Config, Options, Reporter};
 use serde::{Deserialize, Serialize};
@@ -136,16 +136,8 @@ impl Reporters {
         let mut side = ReporterSide { checksum: self.corrupts, ..ReporterSide::default() };
         for reporter in &self.reporters {
             let counters = reporter.counters();
-            let (f, l) = (&counters.fault, &counters.link);
-            side.faults = FaultCounts {
-                frames: side.faults.frames + f.frames,
-                passed: side.faults.passed + f.passed,
-                dropped: side.faults.dropped + f.dropped,
-                duplicated: side.faults.duplicated + f.duplicated,
-                reordered: side.faults.reordered + f.reordered,
-                corrupted: side.faults.corrupted + f.corrupted,
-                held: side.faults.held + f.held,
-            };
+            let l = &counters.link;
+            side.faults.add(&counters.fault);
             side.sent += l.sent;
             side.unsent += l.unsent();
             side.received += l.received;

@@ -159,8 +159,8 @@ async fn run_there(
         None => Switches::open(topology, daemons.reports, report_faults, options.seed, runs)?,
         Some(far) => {
             let count = topology.network.tiers.iter().sum();
-            let host = far.with(Role::Host)?;
-            let reporters = FarReporters::open(host, count, daemons.reports, options.seed).await?;
+            let hosts = far.all_with(Role::Host);
+            let reporters = FarReporters::open(hosts, count, daemons.reports, options.seed).await?;
             Switches::far(topology, reporters)
         }
     };

@@ -1,5 +1,6 @@
 //! A slow queue: what it drops is reported with its reason, and how long packets wait in it.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use dta_trace::journey::Journeys;
@@ -29,6 +30,8 @@ fn a_queue_drops_as_many_packets_as_are_reported_with_its_reason() {
     let receiver = socket(&far, "10.7.1.2:7002");
     sender.send_to(b"first", "10.7.1.2:7002").unwrap();
     receiver.recv(&mut [0; 9]).unwrap();
+    // Where sending takes as long as the queue's packets, more leave than a receiver's buffer holds, which drops too.
+    std::thread::spawn(move || while receiver.recv(&mut [0; 9]).is_ok() {});
 
     let table = dta_trace::filter::compile("udp dst port 7002").unwrap();
     let points = ["tp:net_dev_queue", "tp:net_dev_start_xmit", "tp:kfree_skb"].map(String::from);
@@ -75,4 +78,39 @@ fn a_queue_drops_as_many_packets_as_are_reported_with_its_reason() {
     let counted: u64 =
         tracer.flows().unwrap().iter().filter(|(at, _)| at.flow == flow).map(|(_, count)| count.drops).sum();
     assert_eq!(counted as usize, dropped);
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn what_a_full_receive_buffer_drops_is_reported_with_its_own_reason() {
+    let mut bed = Bed::new();
+    let [near, far] = ["n", "f"].map(|name| bed.namespace(name));
+    bed.veth((&near, "e0", "10.7.2.1/24"), (&far, "e0", "10.7.2.2/24"));
+    let sender = socket(&near, "10.7.2.1:7001");
+    let receiver = socket(&far, "10.7.2.2:7002");
+    sender.send_to(b"first", "10.7.2.2:7002").unwrap();
+    receiver.recv(&mut [0; 9]).unwrap();
+
+    let table = dta_trace::filter::compile("udp dst port 7002").unwrap();
+    let mut tracer = tracer(&Options { table, ..Options::default() }, &["tp:kfree_skb".to_owned()]);
+    for _ in 0..PACKETS {
+        sender.send_to(&[7; 1000], "10.7.2.2:7002").unwrap();
+    }
+    let mut records = Vec::new();
+    collect(&mut tracer, &mut records, |records| !records.is_empty());
+    // What does not wait in the buffer was dropped: no link and no queue drops here.
+    receiver.set_nonblocking(true).unwrap();
+    let kept = Cell::new(0);
+    collect(&mut tracer, &mut records, |records| {
+        kept.set(kept.get() + std::iter::from_fn(|| receiver.recv(&mut [0; 9]).ok()).count());
+        kept.get() + records.len() >= PACKETS
+    });
+    // The last column of the socket's line.
+    let sockets = run(&format!("ip netns exec {far} cat /proc/net/udp"));
+    let line = sockets.lines().find(|line| line.contains(":1B5A ")).expect("a socket of port 7002");
+    let counted: usize = line.split_whitespace().next_back().and_then(|drops| drops.parse().ok()).unwrap();
+    assert_eq!((records.len(), kept.get() + records.len()), (counted, PACKETS), "{sockets}");
+    for record in &records {
+        assert_eq!(tracer.kernel().reason(record.reason), "SOCKET_RCVBUFF");
+    }
 }

@@ -339,3 +339,19 @@ fn a_ring_whose_other_end_lies_is_given_up_and_the_link_goes_on() {
     pair.requester.send(&mut pair.batch(3..4)).unwrap();
     assert_eq!(pair.arrivals(), [3]);
 }
+
+#[test]
+fn frames_by_the_socket_do_not_overtake_those_of_a_ring_that_ended_while_both_live() {
+    let mut pair = Pair::new("overtake");
+    let mut end = pair.met();
+    pair.batch(0..30).iter().for_each(|frame| assert_eq!(end.push(frame).unwrap(), Sent::Yes));
+    end.publish();
+    drop(end);
+    // The requester has no ring any more.
+    assert_eq!(pair.requester.send(&mut pair.batch(30..40)).unwrap(), 10);
+    // The turn in which the socket is looked at, whatever is in the rings.
+    pair.nic.look_around_next();
+    assert_eq!(pair.arrivals(), (0..40).collect::<Vec<_>>());
+    assert!(!pair.nic.has_ring(pair.from));
+    assert_eq!(pair.nic.counters().received, 40);
+}

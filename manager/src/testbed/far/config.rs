@@ -27,7 +27,7 @@ pub enum Role {
     Collector,
     /// The translator; of a P4 switch, its control plane.
     Translator,
-    /// The reporters that play the traffic.
+    /// Reporters that play the traffic. The only role of software that several machines may have.
     Host,
     /// A reporter switch, with its control plane.
     Reporter,
@@ -135,18 +135,19 @@ pub(crate) fn check(machines: &[Machine], places: &Places) -> Result<(), Topolog
     let has_reporter = machines.iter().any(|machine| machine.has(Role::Reporter));
     for role in Role::ALL {
         let count = machines.iter().filter(|machine| machine.has(role)).count();
-        let wanted = match role {
-            Role::Collector | Role::Translator => true,
-            Role::Host => !has_reporter,
-            Role::Reporter | Role::Traffic => has_reporter,
+        let is_right = match role {
+            Role::Collector | Role::Translator => count == 1,
+            Role::Host => (count > 0) != has_reporter,
+            Role::Reporter | Role::Traffic => count == usize::from(has_reporter),
         };
-        if count != usize::from(wanted) {
+        if !is_right {
             let value = format!("a list with {count} of role {}", role.name());
             return fail(
                 places,
                 "machine",
                 value,
-                "one machine of each role: collector, translator and host, or collector, translator, reporter and traffic",
+                "one machine of the role collector and one of the role translator, and one or more of the role host; or one of each of \
+                 the roles collector, translator, reporter and traffic",
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Reporters on another machine.
+//! Reporters on other machines.
 
 use std::net::SocketAddrV4;
 use std::sync::Arc;
@@ -13,24 +13,36 @@ use crate::testbed::reporters::Told;
 /// The most reports in one request.
 const PART: usize = 1024;
 
-/// A reporter for each switch, all on one machine. Reports leave when it is polled.
+/// A reporter for each switch; each machine has those of as many switches in a row. Reports leave when it is polled, in
+/// their order.
 pub struct FarReporters {
-    machine: Arc<Machine>,
+    hosts: Vec<Host>,
+    switches: u16,
     waiting: Vec<Outgoing>,
+}
+
+struct Host {
+    machine: Arc<Machine>,
+    /// By its last answer.
     side: ReporterSide,
 }
 
 impl FarReporters {
-    /// Opens `count` of them, which send to `translator`.
+    /// Opens `switches` of them, which send to `translator`, on one machine or more.
     pub async fn open(
-        machine: Arc<Machine>,
-        count: u16,
+        machines: Vec<Arc<Machine>>,
+        switches: u16,
         translator: SocketAddrV4,
         seed: u64,
     ) -> anyhow::Result<Self> {
-        let source = machine.settings.address;
-        machine.call::<()>(&Request::Reporters { count, source, translator, seed }).await?;
-        Ok(Self { machine, waiting: Vec::new(), side: ReporterSide::default() })
+        let mut hosts = Vec::new();
+        for machine in machines {
+            // Those of other machines' switches stay silent, and nobody hears of them.
+            let source = machine.settings.address;
+            machine.call::<()>(&Request::Reporters { count: switches, source, translator, seed }).await?;
+            hosts.push(Host { machine, side: ReporterSide::default() });
+        }
+        Ok(Self { hosts, switches, waiting: Vec::new() })
     }
 
     /// Takes a report. `at_once` says whether it leaves before the next one of another switch.
@@ -62,21 +74,52 @@ impl FarReporters {
 
     /// Sends what was taken, takes NACKs and sends again what they ask for. Gives what became of reports.
     pub async fn poll(&mut self) -> anyhow::Result<Vec<Told>> {
-        let mut told = Vec::new();
-        loop {
-            let part = self.waiting.len().min(PART);
+        let (mut told, mut asked) = (Vec::new(), vec![false; self.hosts.len()]);
+        while let Some(first) = self.waiting.first() {
+            // One after the other, as reports of one machine would overtake those of another.
+            let host = host_of(first.switch, self.switches, self.hosts.len());
+            let is_there =
+                |report: &&Outgoing| host_of(report.switch, self.switches, self.hosts.len()) == host;
+            let part = self.waiting.iter().take(PART).take_while(is_there).count();
             let reports = self.waiting.drain(..part).collect();
-            let reported: Reported = self.machine.call(&Request::Report { reports }).await?;
-            told.extend(reported.told);
-            self.side = reported.side;
-            if self.waiting.is_empty() {
-                return Ok(told);
-            }
+            told.extend(self.hosts[host].report(reports).await?);
+            asked[host] = true;
         }
+        for (host, _) in self.hosts.iter_mut().zip(asked).filter(|(_, asked)| !asked) {
+            told.extend(host.report(Vec::new()).await?);
+        }
+        Ok(told)
     }
 
-    /// Counters of all of them, by the last answer.
+    /// Counters of all of them, by the last answers.
     pub fn side(&self) -> ReporterSide {
-        self.side
+        self.hosts.iter().fold(ReporterSide::default(), |sum, host| sum.plus(&host.side))
+    }
+}
+
+impl Host {
+    async fn report(&mut self, reports: Vec<Outgoing>) -> anyhow::Result<Vec<Told>> {
+        let reported: Reported = self.machine.call(&Request::Report { reports }).await?;
+        self.side = reported.side;
+        Ok(reported.told)
+    }
+}
+
+/// The place of the machine that has the reporter of a switch.
+fn host_of(switch: u16, switches: u16, hosts: usize) -> usize {
+    usize::from(switch) * hosts / usize::from(switches.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_machine_has_as_many_switches_as_the_others_as_far_as_they_go() {
+        let hosts = |count| (0..10).map(|switch| host_of(switch, 10, count)).collect::<Vec<_>>();
+        assert_eq!(hosts(1), [0; 10]);
+        assert_eq!(hosts(3), [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]);
+        assert_eq!(hosts(10), (0..10).collect::<Vec<_>>());
+        assert!(hosts(20).into_iter().all(|host| host < 20));
     }
 }

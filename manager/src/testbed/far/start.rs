@@ -43,6 +43,11 @@ impl Far {
         found.cloned().with_context(|| format!("the topology has no machine with the role {}", role.name()))
     }
 
+    /// All machines with a role, in the order of the file.
+    pub fn all_with(&self, role: Role) -> Vec<Arc<Machine>> {
+        self.machines.iter().filter(|machine| machine.settings.has(role)).cloned().collect()
+    }
+
     /// If a machine is gone, or a daemon there, that is the better explanation of what failed.
     pub async fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         for machine in &self.machines {
@@ -294,7 +299,7 @@ mod tests {
     fn what_is_wrong_about_machines_is_named_with_its_line() {
         let page = blocks()[0];
         for (from, to, expect) in [
-            ("roles = [\"host\"]", "roles = [\"translator\"]", "one machine of each role"),
+            ("roles = [\"host\"]", "roles = [\"translator\"]", "one of the role translator"),
             ("name = \"load1\"", "name = \"edge1\"", "another name"),
             ("name = \"load1\"", "name = \"a/b\"", "letters, digits and hyphens"),
             ("ssh = \"load1\"", "ssh = \"-oProxyCommand=x\"", "[USER@]HOST"),

@@ -1,0 +1,63 @@
+//! What agents on hosts say that became of packets at their points, as nodes of the waterfall.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use dta_proto::control::{Counter, NodeStatistics};
+use dta_proto::counter::Stage;
+use dta_proto::counter::reporter::{self as names, BooksLoss};
+use dta_proto::trace::{Books, Entry, list, store};
+use rustix::time::{DynamicClockId, clock_gettime_dynamic};
+
+use crate::store::Stores;
+use crate::store::append::{Lists, Start};
+
+/// A node `agent/HOST` for each host whose books are in the list: the newest that it wrote, and how old they are by this
+/// host's TAI clock. None where there is no such store.
+pub(crate) fn agents(stores: &Stores) -> Vec<NodeStatistics> {
+    let now = tai();
+    let node = |(host, (time, books)): (u16, (u64, Books))| NodeStatistics {
+        node: Stage::Agent.node(&host.to_string()),
+        counters: counters(&books).into(),
+        age_seconds: Duration::from_nanos(now.saturating_sub(time)).as_secs_f64(),
+        time_us: time / 1000,
+        ..NodeStatistics::default()
+    };
+    newest(stores).into_iter().map(node).collect()
+}
+
+fn newest(stores: &Stores) -> BTreeMap<u16, (u64, Books)> {
+    let mut newest = BTreeMap::new();
+    let Ok(store) = stores.get(store::EVENTS) else { return newest };
+    let Some(lists) = Lists::new(&store) else { return newest };
+    let Ok(mut reader) = lists.reader(list::NAMES, Start::Oldest) else { return newest };
+    let entry_len = reader.entry_len().max(1);
+    // Later ones take the place of earlier ones. A list that is no list of this store has no books.
+    let _ = reader.read(u64::MAX, Instant::now(), |_, entries| {
+        for entry in entries.chunks_exact(entry_len) {
+            if let Some(Entry::Books { time, host, books }) = Entry::parse(entry) {
+                newest.insert(host, (time, books));
+            }
+        }
+    });
+    newest
+}
+
+fn counters(books: &Books) -> [Counter; 5] {
+    let dropped = |loss: BooksLoss| names::BOOKS_DROPPED.of(&[loss.name()]);
+    [
+        (names::BOOKS_SEEN.of(&[]), books.seen),
+        (names::BOOKS_REPORTED.of(&[]), books.reported),
+        (names::BOOKS_LEFT_OUT.of(&[]), books.left_out),
+        (dropped(BooksLoss::RingFull), books.ring_full),
+        (dropped(BooksLoss::Refused), books.refused),
+    ]
+    .map(|(name, value)| Counter { name, value })
+}
+
+/// Nanoseconds by the clock of books.
+fn tai() -> u64 {
+    let now = clock_gettime_dynamic(DynamicClockId::Tai).unwrap_or_default();
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    seconds.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
+}
