@@ -99,7 +99,8 @@ impl Inner {
                 Status::resource_exhausted("too many calls wait already; call again later")
             })?);
         }
-        let request = if matches!(method, Method::Tail | Method::Stream) {
+        // Its messages come while it is answered.
+        let request = if request.uri().path().starts_with("/grpc.reflection.") {
             request
         } else {
             let (parts, body) = request.into_parts();
@@ -272,7 +273,7 @@ mod tests {
     use std::sync::mpsc;
 
     use bytes::Bytes;
-    use http_body_util::Full;
+    use http_body_util::{BodyExt, Full};
     use tokio::net::{TcpListener, TcpStream};
     use tonic::server::NamedService;
 
@@ -320,6 +321,10 @@ mod tests {
                         blocking(work).await.unwrap();
                         1
                     }
+                    "/t.T/Tail" => {
+                        done.begun.fetch_add(1, Ordering::SeqCst);
+                        request.into_body().collect().await.map_or(0, |_| 1)
+                    }
                     "/t.T/Big" => 1 << 20,
                     "/t.T/Long" => LONGEST_ANSWER + 1,
                     _ => 1,
@@ -331,7 +336,11 @@ mod tests {
     }
 
     fn method(path: &str) -> Method {
-        if path == "/t.T/First" { Method::First } else { Method::Ordinary }
+        match path {
+            "/t.T/First" => Method::First,
+            "/t.T/Tail" => Method::Tail,
+            _ => Method::Ordinary,
+        }
     }
 
     async fn serving(limits: Limits, done: &Arc<Done>) -> (SocketAddr, Arc<Counters>) {
@@ -466,7 +475,8 @@ mod tests {
         let mut client = connect(at, 1 << 16).await;
         let mut empty = Vec::new();
         for n in 0..15 {
-            let (answer, mut body) = begin(&mut client, "/t.T/Work", false).await;
+            let path = if n % 3 == 0 { "/t.T/Work" } else { "/t.T/Tail" };
+            let (answer, mut body) = begin(&mut client, path, false).await;
             if n % 2 == 0 {
                 // The beginning of a message of 100 bytes.
                 body.send_data(Bytes::from_static(&[0, 0, 0, 0, 100, 1, 2]), false).unwrap();
