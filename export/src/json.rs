@@ -161,7 +161,8 @@ impl Output {
         serde_json::from_slice(&std::fs::read(position(path)).ok()?).ok()
     }
 
-    /// Writes whole lines, and how far that is. A file that was moved away meanwhile is made anew.
+    /// Writes whole lines, and how far that is once they are on disk. A file that was moved away meanwhile is made
+    /// anew.
     pub(crate) fn write(&mut self, lines: &str, read: Positions) -> io::Result<()> {
         match self {
             Self::Stdout => {
@@ -176,6 +177,7 @@ impl Output {
                     *file = append_to(path)?;
                 }
                 file.write_all(lines.as_bytes())?;
+                file.sync_data()?;
                 dta_cli::own_file::replace(&position(path), &serde_json::to_vec(&read)?)
             }
         }

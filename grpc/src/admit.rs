@@ -434,7 +434,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn answers_that_nobody_reads_hold_their_places_and_end_with_their_connection() {
         let done = Arc::<Done>::default();
-        let limits = Limits { call: Duration::from_secs(2), ..crate::testing::limits() };
+        let limits = Limits { call: Duration::from_secs(6), ..crate::testing::limits() };
         let (at, counters) = serving(limits, &done).await;
         let mut reads = connect(at, 1 << 16).await;
         assert_eq!(ask(&mut reads, "/t.T/Big").await.unwrap(), 1 << 20);

@@ -1,6 +1,8 @@
 //! Append: entries gather in one batch per list, and a batch leaves when it is full, flushed, or to
 //! wake a reader now.
 
+use std::collections::BTreeMap;
+
 use dta_proto::layout::append as layout;
 
 use super::age::AgeList;
@@ -80,10 +82,13 @@ impl AppendState {
         for (mine, before) in range.sequence.iter_mut().zip(&before) {
             *mine = *before;
         }
+        // What is there has arrived, or somebody else has written it since.
+        let newest: BTreeMap<u32, u32> = lists.positions.iter().copied().collect();
+        self.sent.forget(|batch| {
+            newest.get(&batch.list).is_some_and(|newest| !layout::is_after(batch.sequence, *newest))
+        });
         for (list, newest) in &lists.positions {
             let at = list.wrapping_sub(lists.first) as usize;
-            // What is there has arrived, or somebody else has written it since.
-            self.sent.forget(*list, |sequence| !layout::is_after(sequence, *newest));
             if let Some(mine) = range.sequence.get_mut(at) {
                 let given = layout::next(*newest);
                 if at >= before.len() || layout::is_after(given, *mine) {

@@ -54,11 +54,11 @@ impl Sent {
             .filter(move |(batch, _)| wanted(batch))
     }
 
-    /// Forgets batches of a list.
-    pub(crate) fn forget(&mut self, list: u32, is_over: impl Fn(u32) -> bool) {
-        let over = |batch: &&mut Batch| batch.list == list && is_over(batch.sequence);
+    /// Forgets batches.
+    pub(crate) fn forget(&mut self, is_over: impl Fn(&Batch) -> bool) {
         // No collector has that number.
-        self.batches.iter_mut().filter(over).for_each(|batch| batch.collector = u8::MAX);
+        let over = self.batches.iter_mut().filter(|batch| is_over(batch));
+        over.for_each(|batch| batch.collector = u8::MAX);
     }
 }
 
@@ -81,7 +81,7 @@ mod tests {
         let expected = (11..=BATCHES as u32 + 10).filter(|n| n % 5 != 0).collect::<Vec<_>>();
         assert_eq!(all.collect::<Vec<_>>(), expected);
         assert_eq!(sent.to(0, FOR + 7).count(), 0);
-        sent.forget(3, |sequence| sequence < 4000);
+        sent.forget(|batch| batch.list == 3 && batch.sequence < 4000);
         assert_eq!(sent.to(1, 8).next().map(|(batch, _)| batch.sequence), Some(4000));
     }
 }

@@ -236,6 +236,10 @@ impl Sessions {
                 let statistics = persisted::load_statistics(dir, &leases)?;
                 let mut shared = sharing::load(dir)?;
                 shared.open_are(|name| leases.get(name).is_some());
+                // As long as nobody shares anything, nothing of it is in a file.
+                for lease in leases.iter().filter(|lease| !shared.knows(&lease.name)).collect::<Vec<_>>() {
+                    shared.note(&lease.name, &lease.stores, None);
+                }
                 (leases, statistics, shared)
             }
             None => Default::default(),
@@ -497,6 +501,7 @@ impl Sessions {
             inner.hand_in(name, statistics, now);
         }
         self.remove(&mut inner, name);
+        self.end_shared(&[name.to_owned()]);
         inner.counters.ended += 1;
         self.save_leases(&inner)?;
         self.save_statistics(&mut inner)?;
@@ -578,14 +583,16 @@ impl Sessions {
 
     fn expire(&self, inner: &mut Inner, now: Instant) {
         let names = inner.leases.expired(now);
+        if names.is_empty() {
+            return;
+        }
         for name in &names {
             tracing::warn!(session = %name, "the session was not renewed in time and has ended");
             self.remove(inner, name);
             inner.counters.expired += 1;
         }
-        if !names.is_empty()
-            && let Err(error) = self.save_leases(inner)
-        {
+        self.end_shared(&names);
+        if let Err(error) = self.save_leases(inner) {
             // They are only found again by a collector that restarts now, and then run out again.
             tracing::warn!(%error, "expired sessions could not be removed from the state file");
         }
@@ -599,12 +606,17 @@ impl Sessions {
         inner.left.remove(name);
         inner.statistics.end(name);
         inner.statistics_dirty = true;
-        if let Err(error) = self.change_shared(|shared| shared.end(name)) {
-            // A collector that restarts takes it for ended by itself, as it has no lease.
-            tracing::warn!(%error, "what other collectors have could not be written");
-        }
         if let Some(grant) = inner.grants.remove(name) {
             grant::release(&*self.nic, &grant, None);
+        }
+    }
+
+    /// Notes that sessions have ended, of all of them with one write.
+    fn end_shared(&self, names: &[String]) {
+        let end = |shared: &mut Shared| names.iter().filter(|name| shared.end(name)).count() != 0;
+        if let Err(error) = self.change_shared(end) {
+            // A collector that restarts takes them for ended by itself, as they have no lease.
+            tracing::warn!(%error, "what other collectors have could not be written");
         }
     }
 

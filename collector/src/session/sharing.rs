@@ -157,6 +157,11 @@ impl Shared {
         true
     }
 
+    /// Whether anything of a session is remembered.
+    pub fn knows(&self, session: &str) -> bool {
+        self.all.iter().any(|told| told.session == session)
+    }
+
     /// After a restart: only these sessions are open.
     pub fn open_are(&mut self, is_open: impl Fn(&str) -> bool) {
         self.all.iter_mut().for_each(|told| told.is_open = is_open(&told.session));
