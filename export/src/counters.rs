@@ -67,6 +67,7 @@ impl Counters {
             (&names::EXPORT_DELIVERED, load(&self.delivered)),
             (&names::EXPORT_SPOOLED, spool.map_or(0, |spool| spool.points())),
             (&names::EXPORT_DROPPED_SPOOL_FULL, spool.map_or(0, |spool| spool.dropped())),
+            (&names::EXPORT_DROPPED_SPOOL_DAMAGED, spool.map_or(0, |spool| spool.damaged())),
             (&names::EXPORT_DROPPED_REJECTED, load(&self.rejected)),
             (&names::EXPORT_RETRIED, load(&self.retried)),
         ]

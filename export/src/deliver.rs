@@ -18,8 +18,11 @@ const SPOOL: Duration = Duration::from_secs(1);
 /// Delivers until the spool is closed.
 pub(crate) fn run(spool: &Spool, server: &Server, counters: &Arc<Counters>) {
     let mut away = Away::default();
+    let mut told = false;
     loop {
-        match spool.oldest(Duration::from_secs(3600)) {
+        let oldest = spool.oldest(Duration::from_secs(3600));
+        let is_failed = oldest.is_err();
+        match oldest {
             Ok(Some(record)) => {
                 if !deliver(spool, server, counters, &record, &mut away) {
                     return;
@@ -31,22 +34,26 @@ pub(crate) fn run(spool: &Spool, server: &Server, counters: &Arc<Counters>) {
                 }
             }
             Err(error) => {
-                tracing::error!(%error, "the spool cannot be read: what it holds is given up");
-                spool.give_up_oldest();
+                if !told {
+                    tracing::error!(%error, "the spool cannot be read; it is tried again");
+                }
                 if spool.sleep(SPOOL) {
                     return;
                 }
             }
         }
+        told = is_failed;
     }
 }
 
-/// A database that does not take what it is sent.
+/// What went wrong with the last record.
 #[derive(Default)]
 struct Away {
     since: Option<Instant>,
     told: Option<Instant>,
     pause: Duration,
+    /// The last position of the spool could not be written.
+    is_unwritten: bool,
 }
 
 /// Sends a record until it is taken; `false` if the spool was closed before that.
@@ -75,20 +82,19 @@ fn deliver(spool: &Spool, server: &Server, counters: &Counters, record: &Record,
     };
     if let Some(since) = away.since {
         tracing::info!(seconds = since.elapsed().as_secs_f64(), "the database takes points again");
-        *away = Away::default();
+        *away = Away { is_unwritten: away.is_unwritten, ..Away::default() };
     }
-    match spool.done(record) {
-        // Dropped while it was on its way: it counts as that.
-        Ok(false) => {}
-        Ok(true) => {
-            add(&counters.rejected, rejected);
-            add(&counters.delivered, record.points - rejected);
-        }
-        Err(error) => {
-            add(&counters.rejected, rejected);
-            add(&counters.delivered, record.points - rejected);
-            tracing::warn!(%error, "the position of the spool cannot be written: what was delivered would be sent again after a start");
-        }
+    let done = spool.done(record);
+    // Dropped while it was on its way: it counts as that.
+    if !matches!(done, Ok(false)) {
+        add(&counters.rejected, rejected);
+        add(&counters.delivered, record.points - rejected);
     }
+    if let Err(error) = &done
+        && !away.is_unwritten
+    {
+        tracing::warn!(%error, "the position of the spool cannot be written: what was delivered would be sent again after a start");
+    }
+    away.is_unwritten = done.is_err();
     true
 }

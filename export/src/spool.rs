@@ -1,17 +1,25 @@
 //! A bounded queue on disk between what is read and a database. Everything goes through it, so that a database that is
 //! away is nothing special, and what a killed process had taken is there after its next start.
 //!
-//! A directory holds segments (`N.spool`, from 1), each a row of records, and `position`: what has been delivered. A
-//! record is one line of JSON ([`Head`]) and as many bytes as that says. It is written to disk (`fdatasync`) before
-//! [`Spool::append`] returns. When the bound is reached, the oldest segment goes, and what was in it is counted as dropped.
-//! A record that was half written when the machine stopped is cut off, and its events are read again.
+//! A directory holds segments (`N.spool`, from 1), each a row of [records](record), and `position`: what has been delivered.
+//! A record is written to disk (`fdatasync`) before [`Spool::append`] returns. When the bound is reached, the oldest segment
+//! goes, and what was in it is counted as dropped.
 //!
 //! Records know how far the lists were read ([`Kept`]): what is in the spool was read, what is not was not. So each event
 //! is in one record, and a record is sent again, byte for byte, until the database has taken it.
+//!
+//! They also know how many points were put in before them. A damaged record with a whole one behind it is passed over, and
+//! what was in it is counted. What is damaged behind the last whole one, as after a crash, is cut off at the next start: its
+//! events are read again.
+
+mod record;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,13 +28,12 @@ use serde::{Deserialize, Serialize};
 
 use dta_cli::own_file;
 
+use self::record::{ALIGN, Found, Head};
 use crate::events::Positions;
 use crate::unique::Last;
 
 /// Segments that the bound is divided into: so much goes at a time when it is reached.
 const SEGMENTS: u64 = 16;
-/// The longest head that is believed, in bytes.
-const HEAD: u64 = 64 << 10;
 
 /// Why a spool cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +54,12 @@ pub enum SpoolError {
         /// The directory.
         path: PathBuf,
     },
+    /// It is of a version that wrote records differently.
+    #[error("the spool {} was written by an earlier version of this program; let that one deliver what is in it, then remove the directory", path.display())]
+    Earlier {
+        /// The directory.
+        path: PathBuf,
+    },
 }
 
 /// What is to be known at the next start.
@@ -58,25 +71,14 @@ pub(crate) struct Kept {
     pub(crate) recent: Vec<Last>,
 }
 
-/// What stands in front of a record.
-#[derive(Debug, Serialize, Deserialize)]
-struct Head {
-    /// Bytes of the record.
-    bytes: u64,
-    /// CRC-32 of these.
-    crc: u32,
-    /// Points in it.
-    points: u64,
-    #[serde(flatten)]
-    kept: Kept,
-}
-
 /// What `position` says.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Position {
     segment: u64,
     /// Bytes of the segment that are delivered.
     offset: u64,
+    /// Points that were put in up to there.
+    passed: u64,
     #[serde(flatten)]
     kept: Kept,
 }
@@ -92,28 +94,38 @@ pub(crate) struct Record {
     segment: u64,
     /// Where it ends in its segment.
     end: u64,
+    /// Points that were put in up to its end.
+    passed: u64,
 }
 
 #[derive(Debug)]
 struct Segment {
     number: u64,
     bytes: u64,
-    /// Points in it that are not delivered.
-    points: u64,
+    /// Points that were put in before its first whole record.
+    before: u64,
 }
 
 #[derive(Debug)]
 struct State {
     /// Oldest first; the last one is written to.
     segments: VecDeque<Segment>,
+    /// The highest number that a segment has had.
+    newest: u64,
+    /// The last segment, once this process has written to it.
     file: Option<File>,
-    /// How far the first segment is delivered.
+    /// How far the first segment is delivered, or passed over.
     offset: u64,
+    /// Bytes that were passed over as damaged since the last whole record, and where they begin.
+    unreadable: Option<(PathBuf, u64, u64)>,
     /// Of what was written last.
     kept: Kept,
-    /// Of what was delivered last.
-    delivered: Kept,
+    /// Points that were put in since the spool was made.
+    written: u64,
+    /// Of these, those that are delivered or lost.
+    passed: u64,
     dropped: u64,
+    damaged: u64,
     closed: bool,
 }
 
@@ -149,50 +161,14 @@ impl Spool {
             }
             Err(fs::TryLockError::Error(source)) => return Err(failed("lock", &lock_path)(source)),
         }
-        let position_path = directory.join("position");
-        let position: Position = match fs::read(&position_path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-                tracing::warn!(path = %position_path.display(), %error, "the position of the spool cannot be read: all that is in it is sent again");
-                Position::default()
-            }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Position::default(),
-            Err(error) => return Err(failed("read", &position_path)(error)),
-        };
-        let mut state = State {
-            segments: VecDeque::new(),
-            file: None,
-            offset: 0,
-            kept: position.kept.clone(),
-            delivered: position.kept,
-            dropped: 0,
-            closed: false,
-        };
-        for number in numbers(directory)? {
-            let path = segment_path(directory, number);
-            if number < position.segment {
-                fs::remove_file(&path).map_err(failed("remove", &path))?;
-                continue;
-            }
-            let from = if number == position.segment { position.offset } else { 0 };
-            let (bytes, points, kept) = look_through(&path, from)?;
-            if state.segments.is_empty() {
-                state.offset = from.min(bytes);
-            }
-            state.kept = kept.unwrap_or(state.kept);
-            state.segments.push_back(Segment { number, bytes, points });
-        }
-        // What was delivered may be ahead of what is there, but numbers are not used again.
-        if state.segments.is_empty() && position.segment != 0 {
-            state.segments.push_back(Segment { number: position.segment + 1, bytes: 0, points: 0 });
-        }
-        let spool = Self {
+        let state = found(directory)?;
+        Ok(Self {
             directory: directory.to_owned(),
             most,
             state: Mutex::new(state),
             news: Condvar::new(),
             _lock: lock,
-        };
-        Ok(spool)
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -205,9 +181,10 @@ impl Spool {
         self.state().kept.clone()
     }
 
-    /// Points in it that are not delivered.
+    /// Points in it that are not delivered, as far as is known not lost.
     pub fn points(&self) -> u64 {
-        self.state().segments.iter().map(|segment| segment.points).sum()
+        let state = self.state();
+        state.written.saturating_sub(state.passed)
     }
 
     /// Points that it had no place for.
@@ -215,24 +192,49 @@ impl Spool {
         self.state().dropped
     }
 
+    /// Points that were lost because the files of the spool were damaged.
+    pub fn damaged(&self) -> u64 {
+        self.state().damaged
+    }
+
     /// Adds a record; it is on disk when this returns.
     pub(crate) fn append(&self, body: &[u8], points: u64, kept: Kept) -> Result<(), SpoolError> {
-        let head = Head { bytes: body.len() as u64, crc: crc32fast::hash(body), points, kept };
-        let mut record = serde_json::to_vec(&head).map_err(|error| {
-            failed("write", &self.directory)(io::Error::new(io::ErrorKind::InvalidData, error))
-        })?;
-        record.push(b'\n');
-        record.extend_from_slice(body);
         let mut state = self.state();
-        self.make_room(&mut state, record.len() as u64)?;
-        let size = (self.most / SEGMENTS).max(1);
-        if state.segments.back().is_none_or(|last| last.bytes >= size) {
-            let number = state.segments.back().map_or(1, |last| last.number + 1);
-            state.segments.push_back(Segment { number, bytes: 0, points: 0 });
-            state.file = None;
+        let before = state.written;
+        let head = Head { bytes: body.len() as u64, crc: crc32fast::hash(body), before, points, kept };
+        let framed = record::framed(&head, 0, 0).map_err(failed("write", &self.directory))?;
+        self.make_room(&mut state, (framed.len() + body.len()) as u64 + ALIGN)?;
+        if let Err(error) = self.write(&mut state, &head, body) {
+            // A full disk has no room as long as what was delivered takes it.
+            if !self.free_delivered(&mut state, 0) {
+                return Err(error);
+            }
+            self.write(&mut state, &head, body)?;
         }
-        let (number, start) = state.segments.back().map_or((1, 0), |last| (last.number, last.bytes));
-        let path = segment_path(&self.directory, number);
+        state.written += points;
+        state.kept = head.kept;
+        drop(state);
+        self.news.notify_all();
+        Ok(())
+    }
+
+    /// Writes a record at the end of the last segment, or in a new one.
+    fn write(&self, state: &mut State, head: &Head, body: &[u8]) -> Result<(), SpoolError> {
+        let size = (self.most / SEGMENTS).max(1);
+        // What an earlier process wrote is left as it is.
+        if state.file.is_none() || state.segments.back().is_none_or(|last| last.bytes >= size) {
+            state.file = None;
+            if state.segments.back().is_none_or(|last| last.bytes > 0) {
+                state.newest += 1;
+                let (number, before) = (state.newest, state.written);
+                if state.segments.is_empty() {
+                    state.offset = 0;
+                }
+                state.segments.push_back(Segment { number, bytes: 0, before });
+            }
+        }
+        let Some(last) = state.segments.back_mut() else { return Ok(()) };
+        let path = segment_path(&self.directory, last.number);
         let file = match &mut state.file {
             Some(file) => file,
             empty => {
@@ -243,20 +245,25 @@ impl Spool {
                 empty.insert(file)
             }
         };
-        // At the end of what is known to be whole: what failed half-way before is written over.
-        let written = file.seek(SeekFrom::Start(start)).and_then(|_| file.write_all(&record));
-        if let Err(error) = written.and_then(|()| file.sync_data()) {
-            let _ = file.set_len(start);
-            return Err(failed("write", &path)(error));
+        // Behind what is known to be whole: what failed half-way before is written over.
+        let start = last.bytes.next_multiple_of(ALIGN);
+        let write = || {
+            let mut bytes = record::framed(head, last.number, start)?;
+            bytes.extend_from_slice(body);
+            file.write_all_at(&bytes, start)?;
+            file.sync_data()?;
+            Ok(start + bytes.len() as u64)
+        };
+        match write() {
+            Ok(end) => {
+                last.bytes = end;
+                Ok(())
+            }
+            Err(error) => {
+                let _ = file.set_len(last.bytes);
+                Err(failed("write", &path)(error))
+            }
         }
-        if let Some(last) = state.segments.back_mut() {
-            last.bytes += record.len() as u64;
-            last.points += points;
-        }
-        state.kept = head.kept;
-        drop(state);
-        self.news.notify_all();
-        Ok(())
     }
 
     /// Removes the oldest segments until `bytes` more fit.
@@ -265,28 +272,45 @@ impl Spool {
             let Some(oldest) = state.segments.pop_front() else { return Ok(()) };
             if state.segments.is_empty() {
                 state.file = None;
-                state.segments.push_back(Segment { number: oldest.number + 1, bytes: 0, points: 0 });
             }
             state.offset = 0;
-            state.dropped += oldest.points;
-            if oldest.points > 0 {
-                tracing::warn!(
-                    points = oldest.points,
-                    "the spool is full: its oldest points are dropped (`spool_mib`)"
-                );
+            let until = state.segments.front().map_or(state.written, |next| next.before);
+            let points = until.saturating_sub(state.passed);
+            state.passed += points;
+            state.dropped += points;
+            if points > 0 {
+                tracing::warn!(points, "the spool is full: its oldest points are dropped (`spool_mib`)");
             }
             remove(&segment_path(&self.directory, oldest.number))?;
-            if oldest.bytes == 0 {
-                return Ok(());
-            }
         }
         Ok(())
+    }
+
+    /// Removes segments that are delivered or passed over whole, but keeps `keep` of all; gives whether there were any.
+    fn free_delivered(&self, state: &mut State, keep: usize) -> bool {
+        let mut any = false;
+        while state.segments.len() > keep
+            && let Some(first) = state.segments.front()
+            && state.offset >= first.bytes
+        {
+            let path = segment_path(&self.directory, first.number);
+            state.segments.pop_front();
+            any = true;
+            state.offset = 0;
+            if state.segments.is_empty() {
+                state.file = None;
+            }
+            if let Err(error) = remove(&path) {
+                tracing::warn!(%error, "what was delivered is still there: it is removed at the next start");
+            }
+        }
+        any
     }
 
     /// Waits for the oldest record that is not delivered; `None` if none came in this time, or it is closed.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// It cannot be read at the moment.
     pub(crate) fn oldest(&self, wait: Duration) -> Result<Option<Record>, SpoolError> {
         let until = Instant::now() + wait;
         let mut state = self.state();
@@ -294,18 +318,8 @@ impl Spool {
             if state.closed {
                 return Ok(None);
             }
-            // Segments that are delivered are of no use, but the last one is still written to.
-            while state.segments.len() > 1 && state.offset >= state.segments[0].bytes {
-                if let Some(done) = state.segments.pop_front() {
-                    state.offset = 0;
-                    remove(&segment_path(&self.directory, done.number))?;
-                }
-            }
-            if let Some(first) = state.segments.front()
-                && state.offset < first.bytes
-            {
-                let (number, offset) = (first.number, state.offset);
-                return self.read(number, offset).map(Some);
+            if let Some(record) = self.look(&mut state)? {
+                return Ok(Some(record));
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -315,50 +329,66 @@ impl Spool {
         }
     }
 
-    fn read(&self, number: u64, offset: u64) -> Result<Record, SpoolError> {
-        let path = segment_path(&self.directory, number);
-        let read = || {
-            let mut file = BufReader::new(File::open(&path)?);
-            file.seek(SeekFrom::Start(offset))?;
-            let (head, body, length) = read_record(&mut file)?
-                .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a record is damaged"))?;
-            let Head { points, kept, .. } = head;
-            Ok(Record { body, points, kept, segment: number, end: offset + length })
-        };
-        read().map_err(failed("read", &path))
+    /// The oldest whole record that is not delivered. What is damaged before it is passed over, and counted.
+    fn look(&self, state: &mut State) -> Result<Option<Record>, SpoolError> {
+        loop {
+            self.free_delivered(state, 1);
+            let Some(first) = state.segments.front() else { break };
+            let (segment, bytes, from) = (first.number, first.bytes, state.offset);
+            if from >= bytes {
+                break;
+            }
+            let path = segment_path(&self.directory, segment);
+            let found = match File::open(&path) {
+                Ok(file) => record::next(&file, segment, from, bytes).map_err(failed("read", &path))?,
+                // Somebody removed it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Err(error) => return Err(failed("read", &path)(error)),
+            };
+            let at = found.as_ref().map_or(bytes, |found| found.at);
+            if at > from.next_multiple_of(ALIGN) || found.is_none() {
+                let (_, _, unreadable) = state.unreadable.get_or_insert((path, from, 0));
+                *unreadable += at - from;
+            }
+            state.offset = at;
+            if let Some(Found { head, body, end, .. }) = found {
+                state.count_damage(head.before);
+                let passed = head.before + head.points;
+                let Head { points, kept, .. } = head;
+                return Ok(Some(Record { body, points, kept, segment, end, passed }));
+            }
+            if state.segments.len() == 1 {
+                // What follows goes where nothing is damaged.
+                state.file = None;
+            }
+        }
+        state.count_damage(state.written);
+        Ok(None)
     }
 
     /// The record is done with. Gives whether it still was in the spool: it may have been dropped meanwhile.
     pub(crate) fn done(&self, record: &Record) -> Result<bool, SpoolError> {
         let mut state = self.state();
-        let Some(first) = state.segments.front_mut().filter(|first| first.number == record.segment) else {
+        if state.segments.front().is_none_or(|first| first.number != record.segment) {
             return Ok(false);
+        }
+        (state.offset, state.passed) = (record.end, record.passed);
+        let position = Position {
+            segment: record.segment,
+            offset: record.end,
+            passed: record.passed,
+            kept: record.kept.clone(),
         };
-        first.points = first.points.saturating_sub(record.points);
-        state.offset = record.end;
-        state.delivered = record.kept.clone();
-        let position =
-            Position { segment: record.segment, offset: record.end, kept: state.delivered.clone() };
         // With the state in hand, so that an older position never takes the place of a newer one.
         let path = self.directory.join("position");
-        let write = || own_file::replace(&path, &serde_json::to_vec(&position)?);
-        write().map_err(failed("write", &path))?;
+        let write = || own_file::replace(&path, &record::framed(&position, 0, 0)?);
+        let written = match write() {
+            // A full disk has no room as long as what was delivered takes it.
+            Err(_) if self.free_delivered(&mut state, 0) => write(),
+            written => written,
+        };
+        written.map_err(failed("write", &path))?;
         Ok(true)
-    }
-
-    /// Gives up the oldest segment, which cannot be read; what was in it counts as dropped.
-    pub(crate) fn give_up_oldest(&self) {
-        let mut state = self.state();
-        let Some(oldest) = state.segments.pop_front() else { return };
-        if state.segments.is_empty() {
-            state.file = None;
-            state.segments.push_back(Segment { number: oldest.number + 1, bytes: 0, points: 0 });
-        }
-        state.offset = 0;
-        state.dropped += oldest.points;
-        if let Err(error) = remove(&segment_path(&self.directory, oldest.number)) {
-            tracing::warn!(%error, "what was given up is still there");
-        }
     }
 
     /// Ends waiting in [`Spool::oldest`], for good.
@@ -379,6 +409,23 @@ impl Spool {
             state = self.news.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         true
+    }
+}
+
+impl State {
+    /// All that was passed over lies before a record that so many points were put in before.
+    fn count_damage(&mut self, before: u64) {
+        let points = before.saturating_sub(self.passed);
+        self.passed += points;
+        self.damaged += points;
+        if points > 0 {
+            let (path, at, bytes) = self.unreadable.take().unwrap_or_default();
+            tracing::error!(
+                points, bytes, at, path = %path.display(),
+                "a part of the spool is damaged: its points are lost, those behind it are delivered"
+            );
+        }
+        self.unreadable = None;
     }
 }
 
@@ -404,141 +451,95 @@ fn numbers(directory: &Path) -> Result<Vec<u64>, SpoolError> {
     Ok(numbers)
 }
 
-/// A record, and its bytes with its head; `None` where there is no whole one.
-fn read_record(file: &mut impl BufRead) -> io::Result<Option<(Head, Vec<u8>, u64)>> {
-    let mut line = Vec::new();
-    file.by_ref().take(HEAD).read_until(b'\n', &mut line)?;
-    let Ok(head) = serde_json::from_slice::<Head>(&line) else { return Ok(None) };
-    let mut body = Vec::new();
-    file.by_ref().take(head.bytes).read_to_end(&mut body)?;
-    if body.len() as u64 != head.bytes || crc32fast::hash(&body) != head.crc {
-        return Ok(None);
-    }
-    let length = line.len() as u64 + head.bytes;
-    Ok(Some((head, body, length)))
+/// Whether a file is of the version that began heads and positions with their JSON.
+fn is_earlier(file: &File) -> bool {
+    let mut first = [0];
+    file.read_exact_at(&mut first, 0).is_ok() && first == *b"{"
 }
 
-/// Bytes of whole records in a segment, points in those from `from` on, and what was kept with the last of them. What
-/// is behind them is cut off.
-fn look_through(path: &Path, from: u64) -> Result<(u64, u64, Option<Kept>), SpoolError> {
-    let look = || {
-        let mut file = BufReader::new(OpenOptions::new().read(true).write(true).open(path)?);
-        let (mut bytes, mut points, mut kept) = (0, 0, None);
-        while let Some((head, _, length)) = read_record(&mut file)? {
-            points += if bytes >= from { head.points } else { 0 };
-            bytes += length;
-            kept = Some(head.kept);
-        }
-        if file.get_ref().metadata()?.len() > bytes {
-            tracing::warn!(path = %path.display(), "the last record of the spool is not whole: it is cut off and read again");
-            file.get_ref().set_len(bytes)?;
-        }
-        Ok((bytes, points, kept))
+/// What `position` says, if there is one that can be read.
+fn position(directory: &Path) -> Result<Option<Position>, SpoolError> {
+    let path = directory.join("position");
+    let file = match own_file::open(&path, OpenOptions::new().read(true)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed("read", &path)(error)),
     };
-    look().map_err(failed("read", path))
+    if is_earlier(&file) {
+        return Err(SpoolError::Earlier { path: directory.to_owned() });
+    }
+    let read = || record::head(&file, 0, 0, file.metadata()?.len());
+    let position = read().map_err(failed("read", &path))?.map(|(position, _)| position);
+    if position.is_none() {
+        tracing::warn!(path = %path.display(), "the position of the spool is damaged: all that is in the spool is sent again");
+    }
+    Ok(position)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn kept(n: u32) -> Kept {
-        Kept { read: [n, 0, 0, 0], recent: Vec::new() }
-    }
-
-    fn oldest(spool: &Spool) -> Option<Record> {
-        spool.oldest(Duration::ZERO).unwrap()
-    }
-
-    #[test]
-    fn what_was_not_delivered_is_there_after_a_start() {
-        let folder = tempfile::tempdir().unwrap();
-        let open = || Spool::open(folder.path(), 1 << 20).unwrap();
-        let spool = open();
-        assert!(oldest(&spool).is_none());
-        for n in 1..=3 {
-            spool.append(&[b'0' + n as u8; 10], 2, kept(n)).unwrap();
+/// What is in a directory. Removes segments that are delivered, and cuts off what is behind the last whole record.
+fn found(directory: &Path) -> Result<State, SpoolError> {
+    let position = position(directory)?;
+    let is_known = position.is_some();
+    let position = position.unwrap_or_default();
+    let numbers = numbers(directory)?;
+    let mut state = State {
+        segments: VecDeque::new(),
+        newest: numbers.last().copied().unwrap_or(0).max(position.segment),
+        file: None,
+        offset: 0,
+        unreadable: None,
+        kept: position.kept,
+        written: position.passed,
+        passed: position.passed,
+        dropped: 0,
+        damaged: 0,
+        closed: false,
+    };
+    let mut has_last = false;
+    // The newest first: what is behind the last whole record was never read, as far as lists are concerned.
+    for &number in numbers.iter().rev() {
+        let path = segment_path(directory, number);
+        if number < position.segment {
+            remove(&path)?;
+            continue;
         }
-        let first = oldest(&spool).unwrap();
-        assert_eq!((first.body.as_slice(), first.points), (&[b'1'; 10][..], 2));
-        assert!(spool.done(&first).unwrap());
-        assert!(matches!(Spool::open(folder.path(), 1 << 20), Err(SpoolError::Locked { .. })));
-        drop(spool);
-        let spool = open();
-        assert_eq!((spool.points(), spool.kept()), (4, kept(3)));
-        for n in 2..=3 {
-            let record = oldest(&spool).unwrap();
-            assert_eq!(record.body, [b'0' + n; 10]);
-            spool.done(&record).unwrap();
+        let from = if number == position.segment { position.offset } else { 0 };
+        let file = own_file::open(&path, OpenOptions::new().read(true).write(true))
+            .map_err(failed("open", &path))?;
+        if is_earlier(&file) {
+            return Err(SpoolError::Earlier { path: directory.to_owned() });
         }
-        assert!(oldest(&spool).is_none());
-        spool.append(b"4", 1, kept(4)).unwrap();
-        drop(spool);
-        let spool = open();
-        assert_eq!((oldest(&spool).unwrap().body.as_slice(), spool.kept()), (&b"4"[..], kept(4)));
+        let mut look = || {
+            let mut bytes = file.metadata()?.len();
+            if !has_last {
+                let last = record::last(&file, number, from, bytes)?;
+                let end = last.as_ref().map_or(from.min(bytes), |last| last.end);
+                if let Some(Found { head, .. }) = last {
+                    has_last = true;
+                    state.written = head.before + head.points;
+                    state.kept = head.kept;
+                }
+                if bytes > end {
+                    tracing::warn!(
+                        path = %path.display(), bytes = bytes - end,
+                        "the end of the spool is not whole, as after a crash: it is cut off, and its events are read again"
+                    );
+                    file.set_len(end)?;
+                    bytes = end;
+                }
+            }
+            let first = record::next(&file, number, from, bytes)?;
+            let next = state.segments.front().map_or(state.written, |next| next.before);
+            let before = first.map_or(next, |first| first.head.before);
+            state.segments.push_front(Segment { number, bytes, before });
+            state.offset = from.min(bytes);
+            Ok(())
+        };
+        look().map_err(failed("read", &path))?;
     }
-
-    #[test]
-    fn what_was_half_written_is_cut_off_and_read_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let spool = Spool::open(folder.path(), 1 << 20).unwrap();
-        (1..=2).for_each(|n| spool.append(&[7; 100], 1, kept(n)).unwrap());
-        drop(spool);
-        let path = segment_path(folder.path(), 1);
-        let length = fs::metadata(&path).unwrap().len();
-        OpenOptions::new().write(true).open(&path).unwrap().set_len(length - 1).unwrap();
-        let spool = Spool::open(folder.path(), 1 << 20).unwrap();
-        assert_eq!((spool.points(), spool.kept()), (1, kept(1)));
-        spool.append(&[8; 100], 1, kept(2)).unwrap();
-        let record = oldest(&spool).unwrap();
-        spool.done(&record).unwrap();
-        assert_eq!(oldest(&spool).unwrap().body, [8; 100]);
+    if !is_known {
+        state.passed = state.segments.front().map_or(0, |first| first.before);
     }
-
-    #[test]
-    fn beyond_its_bound_the_oldest_is_dropped_and_counted() {
-        let folder = tempfile::tempdir().unwrap();
-        let spool = Spool::open(folder.path(), 16 << 10).unwrap();
-        for n in 1..=100 {
-            spool.append(&[n as u8; 1000], 1, kept(n)).unwrap();
-            let on_disk: u64 = fs::read_dir(folder.path())
-                .unwrap()
-                .map(|entry| entry.unwrap().metadata().unwrap().len())
-                .sum();
-            assert!(on_disk <= 16 << 10, "{on_disk}");
-        }
-        assert!(spool.dropped() > 80);
-        assert_eq!(spool.dropped() + spool.points(), 100);
-        let mut next = spool.dropped() + 1;
-        while let Some(record) = oldest(&spool) {
-            assert_eq!(record.body[0], next as u8);
-            next += 1;
-            spool.done(&record).unwrap();
-        }
-        assert_eq!((next, spool.points()), (101, 0));
-    }
-
-    #[test]
-    fn a_lock_that_is_no_regular_file_is_neither_waited_for_nor_followed() {
-        let folder = tempfile::tempdir().unwrap();
-        let lock = folder.path().join("lock");
-        let refused = || Spool::open(folder.path(), 1 << 20).unwrap_err().to_string();
-        std::os::unix::fs::symlink(folder.path().join("other"), &lock).unwrap();
-        assert!(refused().contains("regular file"), "{}", refused());
-        assert!(!folder.path().join("other").exists());
-        fs::remove_file(&lock).unwrap();
-        assert!(std::process::Command::new("mkfifo").arg(&lock).status().unwrap().success());
-        assert!(refused().contains("regular file"), "{}", refused());
-    }
-
-    #[test]
-    fn a_record_that_was_dropped_while_it_was_sent_moves_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let spool = Spool::open(folder.path(), 4 << 10).unwrap();
-        spool.append(&[1; 1000], 1, kept(1)).unwrap();
-        let sent = oldest(&spool).unwrap();
-        (2..=10).for_each(|n| spool.append(&[n as u8; 1000], 1, kept(n)).unwrap());
-        assert!(!spool.done(&sent).unwrap());
-        assert_eq!(spool.dropped() + spool.points(), 10);
-    }
+    state.written = state.written.max(state.passed);
+    Ok(state)
 }

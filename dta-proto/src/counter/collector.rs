@@ -115,6 +115,8 @@ table! {
             .kind(Kind::Now) .with(&[SINK]);
         EXPORT_DROPPED_SPOOL_FULL: "export.SINK.dropped.spool_full", Points, Beside,
             "points dropped because the spool was full: the oldest go first" .with(&[SINK]);
+        EXPORT_DROPPED_SPOOL_DAMAGED: "export.SINK.dropped.spool_damaged", Points, Beside,
+            "points lost because files of the spool were damaged on disk, or removed" .with(&[SINK]);
         EXPORT_DROPPED_REJECTED: "export.SINK.dropped.rejected", Points, Beside,
             "points that the database refuses for good: older than it keeps, or with a field of another type" .with(&[SINK]);
         EXPORT_RETRIED: "export.SINK.retried", Times, Beside, "requests to the database (or writes to the file) that failed and were made again"

@@ -1,0 +1,362 @@
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn kept(n: u32) -> Kept {
+    Kept { read: [n, 0, 0, 0], recent: Vec::new() }
+}
+
+fn oldest(spool: &Spool) -> Option<Record> {
+    spool.oldest(Duration::ZERO).unwrap()
+}
+
+#[test]
+fn what_was_not_delivered_is_there_after_a_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Spool::open(folder.path(), 1 << 20).unwrap();
+    let spool = open();
+    assert!(oldest(&spool).is_none());
+    for n in 1..=3 {
+        spool.append(&[b'0' + n as u8; 10], 2, kept(n)).unwrap();
+    }
+    let first = oldest(&spool).unwrap();
+    assert_eq!((first.body.as_slice(), first.points), (&[b'1'; 10][..], 2));
+    assert!(spool.done(&first).unwrap());
+    assert!(matches!(Spool::open(folder.path(), 1 << 20), Err(SpoolError::Locked { .. })));
+    drop(spool);
+    let spool = open();
+    assert_eq!((spool.points(), spool.kept()), (4, kept(3)));
+    for n in 2..=3 {
+        let record = oldest(&spool).unwrap();
+        assert_eq!(record.body, [b'0' + n; 10]);
+        spool.done(&record).unwrap();
+    }
+    assert!(oldest(&spool).is_none());
+    spool.append(b"4", 1, kept(4)).unwrap();
+    drop(spool);
+    let spool = open();
+    assert_eq!((oldest(&spool).unwrap().body.as_slice(), spool.kept()), (&b"4"[..], kept(4)));
+}
+
+#[test]
+fn what_was_half_written_is_cut_off_and_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(folder.path(), 1 << 20).unwrap();
+    (1..=2).for_each(|n| spool.append(&[7; 100], 1, kept(n)).unwrap());
+    drop(spool);
+    let path = segment_path(folder.path(), 1);
+    let length = fs::metadata(&path).unwrap().len();
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(length - 1).unwrap();
+    let spool = Spool::open(folder.path(), 1 << 20).unwrap();
+    assert_eq!((spool.points(), spool.kept()), (1, kept(1)));
+    spool.append(&[8; 100], 1, kept(2)).unwrap();
+    let record = oldest(&spool).unwrap();
+    spool.done(&record).unwrap();
+    assert_eq!(oldest(&spool).unwrap().body, [8; 100]);
+}
+
+#[test]
+fn beyond_its_bound_the_oldest_is_dropped_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(folder.path(), 16 << 10).unwrap();
+    for n in 1..=100 {
+        spool.append(&[n as u8; 1000], 1, kept(n)).unwrap();
+        let on_disk: u64 =
+            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
+        assert!(on_disk <= 16 << 10, "{on_disk}");
+    }
+    assert!(spool.dropped() > 80);
+    assert_eq!(spool.dropped() + spool.points(), 100);
+    let mut next = spool.dropped() + 1;
+    while let Some(record) = oldest(&spool) {
+        assert_eq!(record.body[0], next as u8);
+        next += 1;
+        spool.done(&record).unwrap();
+    }
+    assert_eq!((next, spool.points()), (101, 0));
+}
+
+#[test]
+fn a_lock_that_is_no_regular_file_is_neither_waited_for_nor_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let lock = folder.path().join("lock");
+    let refused = || Spool::open(folder.path(), 1 << 20).unwrap_err().to_string();
+    std::os::unix::fs::symlink(folder.path().join("other"), &lock).unwrap();
+    assert!(refused().contains("regular file"), "{}", refused());
+    assert!(!folder.path().join("other").exists());
+    fs::remove_file(&lock).unwrap();
+    assert!(Command::new("mkfifo").arg(&lock).status().unwrap().success());
+    assert!(refused().contains("regular file"), "{}", refused());
+}
+
+#[test]
+fn a_record_that_was_dropped_while_it_was_sent_moves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(folder.path(), 4 << 10).unwrap();
+    spool.append(&[1; 1000], 1, kept(1)).unwrap();
+    let sent = oldest(&spool).unwrap();
+    (2..=10).for_each(|n| spool.append(&[n as u8; 1000], 1, kept(n)).unwrap());
+    assert!(!spool.done(&sent).unwrap());
+    assert_eq!(spool.dropped() + spool.points(), 10);
+}
+
+/// Set for the test of a full disk, where its disk is.
+const FULL_DISK: &str = "DTA_SPOOL_ON_FULL_DISK";
+
+/// Points of the record `n`.
+fn points(n: u32) -> u64 {
+    u64::from(n % 3 + 1)
+}
+
+/// The body of the record `n`, of another length than its neighbours'.
+fn body(n: u32) -> Vec<u8> {
+    format!("record {n} ").repeat(10 + 37 * (n as usize % 7)).into_bytes()
+}
+
+fn append(spool: &Spool, n: u32) {
+    spool.append(&body(n), points(n), kept(n)).unwrap();
+}
+
+/// Reads and acknowledges all that there is: what was in it.
+fn deliver(spool: &Spool) -> Vec<u32> {
+    let mut all = Vec::new();
+    while let Some(record) = oldest(spool) {
+        let n = record.kept.read[0];
+        assert_eq!((record.body.as_slice(), record.points), (body(n).as_slice(), points(n)));
+        all.push(n);
+        // On a full disk the position has no place before a whole segment is delivered.
+        if let Err(error) = spool.done(&record) {
+            assert!(error.to_string().contains("No space left on device") && spool.points() > 0, "{error}");
+        }
+    }
+    all
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 0x10;
+    fs::write(path, bytes).unwrap();
+}
+
+/// Where `n` stands in a segment: the path, and where its body begins.
+fn find(folder: &Path, n: u32) -> (PathBuf, usize) {
+    let has = |number: &u64| {
+        let path = segment_path(folder, *number);
+        let bytes = fs::read(&path).unwrap();
+        let at = bytes.windows(body(n).len()).position(|bytes| bytes == body(n))?;
+        Some((path, at))
+    };
+    numbers(folder).unwrap().iter().find_map(has).unwrap()
+}
+
+#[test]
+fn a_damaged_record_in_the_middle_costs_itself_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Spool::open(folder.path(), 32 << 10).unwrap();
+    let spool = open();
+    (1..=20).for_each(|n| append(&spool, n));
+    drop(spool);
+    let (path, at) = find(folder.path(), 10);
+    assert!(find(folder.path(), 11).0 == path, "it is the last of its segment");
+    flip(&path, at);
+    let spool = open();
+    let total: u64 = (1..=20).map(points).sum();
+    assert_eq!((spool.points(), spool.kept()), (total, kept(20)));
+    let others: Vec<u32> = (1..=20).filter(|n| *n != 10).collect();
+    assert_eq!(deliver(&spool), others);
+    assert_eq!((spool.points(), spool.damaged(), spool.dropped()), (0, points(10), 0));
+}
+
+#[test]
+fn what_is_damaged_while_it_is_open_is_counted_and_writing_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(folder.path(), 1 << 20).unwrap();
+    (1..=3).for_each(|n| append(&spool, n));
+    let (path, at) = find(folder.path(), 3);
+    flip(&path, at);
+    assert_eq!(deliver(&spool), [1, 2]);
+    assert_eq!((spool.points(), spool.damaged()), (0, points(3)));
+    append(&spool, 4);
+    fs::remove_file(find(folder.path(), 4).0).unwrap();
+    assert!(deliver(&spool).is_empty());
+    append(&spool, 5);
+    assert_eq!(deliver(&spool), [5]);
+    assert_eq!((spool.points(), spool.damaged()), (0, points(3) + points(4)));
+}
+
+#[test]
+fn a_damaged_position_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Spool::open(folder.path(), 1 << 20).unwrap();
+    let spool = open();
+    (1..=3).for_each(|n| append(&spool, n));
+    let first = oldest(&spool).unwrap();
+    spool.done(&first).unwrap();
+    drop(spool);
+    let path = folder.path().join("position");
+    let good = fs::read(&path).unwrap();
+    for at in 0..good.len() {
+        fs::write(&path, &good).unwrap();
+        flip(&path, at);
+        let spool = open();
+        assert_eq!((spool.points(), spool.kept()), ((1..=3).map(points).sum(), kept(3)), "byte {at}");
+        assert_eq!(oldest(&spool).unwrap().body, body(1), "byte {at}");
+    }
+}
+
+#[test]
+fn a_spool_of_an_earlier_version_is_refused_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = "{\"bytes\":1,\"crc\":0,\"points\":1,\"read\":[1,0,0,0],\"recent\":[]}\nx";
+    fs::write(segment_path(folder.path(), 1), record).unwrap();
+    let refused = Spool::open(folder.path(), 1 << 20).unwrap_err();
+    assert!(matches!(refused, SpoolError::Earlier { .. }), "{refused}");
+    assert_eq!(fs::read_to_string(segment_path(folder.path(), 1)).unwrap(), record);
+}
+
+/// What happens to the bytes of a segment.
+#[derive(Clone, Debug)]
+enum Damage {
+    /// Each byte of a run becomes another.
+    Run { length: usize, mask: u8 },
+    /// All from there on is cut off.
+    Cut,
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    prop_oneof![
+        (Just(1), 1..=255u8).prop_map(|(length, mask)| Damage::Run { length, mask }),
+        (2..6_000usize, 1..=255u8).prop_map(|(length, mask)| Damage::Run { length, mask }),
+        Just(Damage::Cut),
+    ]
+}
+
+const RECORDS: u32 = 24;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn damage_costs_what_it_overlaps_and_is_counted(
+        damage in damage(),
+        place in any::<prop::sample::Index>(),
+        delivered in 0..6u32,
+        is_open in any::<bool>(),
+    ) {
+        // In memory, as the position is synced for each record.
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let open = || Spool::open(folder.path(), 64 << 10).unwrap();
+        let spool = open();
+        (1..=RECORDS).for_each(|n| append(&spool, n));
+        for _ in 0..delivered {
+            let record = oldest(&spool).unwrap();
+            spool.done(&record).unwrap();
+        }
+        let segments = numbers(folder.path()).unwrap();
+        prop_assert!(segments.len() > 3, "{segments:?}");
+        let mut spool = Some(spool).filter(|_| is_open);
+        // A byte of all bytes of all segments.
+        let length = |number: &u64| fs::metadata(segment_path(folder.path(), *number)).unwrap().len() as usize;
+        let mut at = place.index(segments.iter().map(length).sum());
+        let (number, at) = segments
+            .iter()
+            .find_map(|number| if at < length(number) { Some((*number, at)) } else { at -= length(number); None })
+            .unwrap();
+        let path = segment_path(folder.path(), number);
+        let before = fs::read(&path).unwrap();
+        let mut after = before.clone();
+        match damage {
+            Damage::Run { length, mask } => after.iter_mut().skip(at).take(length).for_each(|byte| *byte ^= mask),
+            Damage::Cut => after.truncate(at),
+        }
+        // Whole records are those whose bytes from head to end are as they were.
+        let is_hit = |n: u32| {
+            let there = before.windows(body(n).len()).position(|bytes| bytes == body(n));
+            there.is_some_and(|begin| {
+                let magic = before[..begin].windows(6).rposition(|bytes| bytes == b"DTASPL").unwrap();
+                after.get(magic..begin + body(n).len()) != before.get(magic..begin + body(n).len())
+            })
+        };
+        let hit: Vec<u32> = (1..=RECORDS).filter(|n| is_hit(*n)).collect();
+        fs::write(&path, &after).unwrap();
+        let spool = spool.take().unwrap_or_else(open);
+        let last = spool.kept().read[0];
+        // What is behind the last whole record is read again; it was damaged, and not delivered.
+        prop_assert!((last + 1..=RECORDS).all(|n| n > delivered && hit.contains(&n)));
+        prop_assert!(!is_open || last == RECORDS);
+        prop_assert_eq!(spool.points(), (delivered + 1..=last).map(points).sum::<u64>());
+        let lost: u64 = (delivered + 1..=last).filter(|n| hit.contains(n)).map(points).sum();
+        let whole: Vec<u32> = (delivered + 1..=RECORDS).filter(|n| !hit.contains(n)).collect();
+        prop_assert_eq!(deliver(&spool), whole);
+        prop_assert_eq!((spool.points(), spool.damaged(), spool.dropped()), (0, lost, 0));
+        // And it goes on, in this life and the next.
+        append(&spool, RECORDS + 1);
+        let mut spool = Some(spool);
+        if !is_open {
+            drop(spool.take());
+        }
+        let spool = spool.unwrap_or_else(open);
+        prop_assert_eq!(spool.points(), points(RECORDS + 1));
+        prop_assert_eq!(deliver(&spool), [RECORDS + 1]);
+        drop(spool);
+        prop_assert!(deliver(&open()).is_empty());
+    }
+}
+
+/// Runs a test of this module again in a mount namespace of its own, with a file system of 256 KiB.
+fn on_a_small_disk(test: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let mount = "mount -t tmpfs -o size=256k none \"$DTA_SPOOL_ON_FULL_DISK\" && exec \"$@\"";
+    let status = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", mount, "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("spool::tests::{test}"), "--include-ignored", "--nocapture"])
+        .env(FULL_DISK, folder.path())
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+#[test]
+#[ignore = "mounts a file system, which takes root"]
+fn what_was_delivered_makes_room_on_a_full_disk() {
+    let Some(folder) = std::env::var_os(FULL_DISK) else {
+        return on_a_small_disk("what_was_delivered_makes_room_on_a_full_disk");
+    };
+    // A bound that the disk does not have: all goes into one segment.
+    let open = || Spool::open(Path::new(&folder), 256 << 20).unwrap();
+    let spool = open();
+    let mut n = 1;
+    for _ in 0..3 {
+        let first = n;
+        let full = loop {
+            match spool.append(&body(n), points(n), kept(n)) {
+                Ok(()) => n += 1,
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(full.contains("No space left on device"), "{full}");
+        assert!(n > first + 50);
+        assert_eq!(deliver(&spool), (first..n).collect::<Vec<_>>());
+        append(&spool, n);
+        assert_eq!(deliver(&spool), [n]);
+        n += 1;
+    }
+    drop(spool);
+    // Its position is on disk.
+    let spool = open();
+    assert_eq!((deliver(&spool).len(), spool.kept()), (0, kept(n - 1)));
+    // Also where others filled the disk after all was delivered.
+    append(&spool, n);
+    deliver(&spool);
+    let others = File::create(Path::new(&folder).join("others")).unwrap();
+    let mut length = 0;
+    while others.write_at(&[1; 4096], length).is_ok() {
+        length += 4096;
+    }
+    append(&spool, n + 1);
+    assert_eq!(deliver(&spool), [n + 1]);
+}
