@@ -525,6 +525,43 @@ fn a_collector_tells_what_it_does_unless_asked_not_to() {
 }
 
 #[test]
+fn a_file_that_is_found_empty_is_named_in_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = dir.path().join("m");
+    let log = || {
+        let mut child = program()
+            .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory"])
+            .arg(&memory)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        child.kill().unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(ready.contains("listen"), "{}", told(&output));
+        told(&output)
+    };
+    let is_told = |log: &str, file: &Path| {
+        log.lines().any(|line| {
+            line.contains("WARN")
+                && line.contains("the file is empty")
+                && line.contains(file.to_str().unwrap())
+        })
+    };
+    assert!(!log().contains("is empty"), "what it makes itself is no surprise");
+    let cut = ["flows.region", "nic.counters"].map(|name| memory.join(name));
+    for file in &cut {
+        std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(0).unwrap();
+    }
+    let found = log();
+    assert!(cut.iter().all(|file| is_told(&found, file)), "{found}");
+    assert_eq!(found.matches("the file is empty").count(), 2, "{found}");
+    assert!(!log().contains("is empty"), "they are whole again");
+}
+
+#[test]
 fn a_ready_line_that_nobody_reads_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let (reader, writer) = std::io::pipe().unwrap();

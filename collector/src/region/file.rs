@@ -190,17 +190,37 @@ pub(super) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError>
     Ok(Region { backing, ..Region::of(mapping, len) })
 }
 
-/// Opens or creates a file, and locks it. One that is locked is tried again for [`LETTING_GO`].
+/// Opens or creates a file, and locks it. One that is locked is tried again for [`LETTING_GO`]. One that was there and is
+/// empty is logged: whoever creates one gives it its size while it is locked, or takes it away again.
 fn open_locked(path: &Path) -> Result<Lock, RegionError> {
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
     let until = Instant::now() + LETTING_GO;
+    let mut is_ours = false;
     loop {
         // Only its owner reads what a network reported.
-        let file =
-            own_file::open(path, OpenOptions::new().read(true).write(true).create(true).truncate(false))
-                .map_err(fail("open or create it"))?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        let file = match own_file::open(path, options.clone().create_new(true)) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                own_file::open(path, options.create(true).truncate(false))
+            }
+            created => {
+                is_ours |= created.is_ok();
+                created
+            }
+        };
+        let file = file.map_err(fail("open or create it"))?;
         match Lock::take(file).map_err(|e| fail("lock it")(e.into()))? {
-            Some(lock) => return Ok(lock),
+            Some(lock) => {
+                let has = lock.file().metadata().map_err(fail("read its size"))?.len();
+                if has == 0 && !is_ours {
+                    tracing::warn!(
+                        path = %path.display(),
+                        "the file is empty, as after a power loss or where somebody cut it: what was in it is gone, and it is begun anew"
+                    );
+                }
+                return Ok(lock);
+            }
             None if Instant::now() > until => return Err(RegionError::Locked { path: path.to_owned() }),
             None => std::thread::sleep(AGAIN),
         }

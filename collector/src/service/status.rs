@@ -5,7 +5,7 @@ use tonic::Status;
 
 use crate::answers::AskError;
 use crate::nic::NicError;
-use crate::session::{LeaseError, SessionError};
+use crate::session::{LeaseError, SessionError, StateError};
 use crate::store::StoreError;
 
 /// The status of a refused session call: `NOT_FOUND` = open it, `ABORTED` = another translator has
@@ -33,6 +33,8 @@ pub(super) fn session(error: SessionError) -> Status {
         SessionError::Nic(error) => nic(error),
         SessionError::NoAtomics { .. } => Status::failed_precondition(message),
         SessionError::HeldBack { .. } => Status::unavailable(message),
+        // A full disk, for one, has room again later.
+        SessionError::State(StateError::File { .. }) => Status::unavailable(message),
         SessionError::State(_) | SessionError::Memory(_) => Status::internal(message),
     }
 }

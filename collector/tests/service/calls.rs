@@ -385,6 +385,22 @@ async fn sessions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_cannot_be_written_down_is_to_be_asked_for_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Memory::Directory(dir.path().to_owned());
+    let (server, mut client) = start(&Config { memory, ..config() }).await;
+    // The write fails, as it does on a full disk.
+    let in_the_way = dir.path().join("sessions.bin.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let (code, message) = status(client.open_session(open_request("t", 50)).await);
+    assert_eq!(code, Code::Unavailable, "{message}");
+    assert!(message.contains("sessions.bin"), "{message}");
+    std::fs::remove_dir(&in_the_way).unwrap();
+    client.open_session(open_request("t", 50)).await.unwrap();
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_bad_open_is_told_what_is_wrong_with_it() {
     let (server, mut client) = start(&config()).await;
     type Change = fn(&mut control::OpenSessionRequest);
