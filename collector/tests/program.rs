@@ -30,6 +30,20 @@ fn program() -> Command {
 }
 
 /// A running `dta-collector serve` on free ports; killed when dropped.
+/// A collector that serves, with its ready line.
+fn serve(memory: &Path, stderr: Stdio) -> (Child, Value) {
+    let mut child = program()
+        .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory"])
+        .arg(memory)
+        .stdout(Stdio::piped())
+        .stderr(stderr)
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (child, serde_json::from_str(&line).expect("a ready line"))
+}
+
 struct Running {
     child: Child,
     address: String,
@@ -37,16 +51,7 @@ struct Running {
 
 impl Running {
     fn start(memory: &Path) -> Self {
-        let mut child = program()
-            .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory"])
-            .arg(memory)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let ready: Value = serde_json::from_str(&line).expect("a ready line");
+        let (child, ready) = serve(memory, Stdio::null());
         assert_eq!(ready["pid"], child.id());
         Running { child, address: ready["listen"].as_str().unwrap().to_owned() }
     }
@@ -291,15 +296,7 @@ fn a_signal_ends_a_start_that_is_under_way() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_guesses_is_named_in_the_log_once_and_no_key_is() {
-    let mut child = program()
-        .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory", "anonymous"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let ready: Value = serde_json::from_str(&line).expect("a ready line");
+    let (child, ready) = serve(Path::new("anonymous"), Stdio::piped());
     let roce: std::net::SocketAddrV4 = ready["roce"].as_str().unwrap().parse().unwrap();
     let mut client = Client::connect(&ClientOptions::plain(ready["listen"].as_str().unwrap())).await.unwrap();
     let open = control::OpenSessionRequest {
@@ -529,18 +526,10 @@ fn a_file_that_is_found_empty_is_named_in_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let memory = dir.path().join("m");
     let log = || {
-        let mut child = program()
-            .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory"])
-            .arg(&memory)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut ready = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        let (mut child, ready) = serve(&memory, Stdio::piped());
         child.kill().unwrap();
         let output = child.wait_with_output().unwrap();
-        assert!(ready.contains("listen"), "{}", told(&output));
+        assert!(ready["listen"].is_string(), "{}", told(&output));
         told(&output)
     };
     let is_told = |log: &str, file: &Path| {
@@ -749,16 +738,7 @@ fn silent_connections_do_not_stop_a_collector() {
 fn a_region_that_is_cut_short_under_a_collector_is_named_before_it_ends() {
     let dir = tempfile::tempdir().unwrap();
     let memory = dir.path().join("m");
-    let mut child = program()
-        .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory"])
-        .arg(&memory)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let ready: Value = serde_json::from_str(&line).expect("a ready line");
+    let (child, ready) = serve(&memory, Stdio::piped());
     let file = memory.join("flows.region");
     std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(4096).unwrap();
     let asked = program()

@@ -237,8 +237,10 @@ impl Sessions {
                 let mut shared = sharing::load(dir)?;
                 shared.open_are(|name| leases.get(name).is_some());
                 // As long as nobody shares anything, nothing of it is in a file.
-                for lease in leases.iter().filter(|lease| !shared.knows(&lease.name)).collect::<Vec<_>>() {
-                    shared.note(&lease.name, &lease.stores, None);
+                for lease in leases.iter() {
+                    if !shared.knows(&lease.name) {
+                        shared.note(&lease.name, &lease.stores, None);
+                    }
                 }
                 (leases, statistics, shared)
             }
