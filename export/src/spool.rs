@@ -120,6 +120,8 @@ struct State {
     unreadable: Option<(PathBuf, u64, u64)>,
     /// Of what was written last.
     kept: Kept,
+    /// Of what was delivered last.
+    delivered: Kept,
     /// Points that were put in since the spool was made.
     written: u64,
     /// Of these, those that are delivered or lost.
@@ -281,9 +283,27 @@ impl Spool {
             if points > 0 {
                 tracing::warn!(points, "the spool is full: its oldest points are dropped (`spool_mib`)");
             }
+            // Removed first: a full disk has no room for the position before.
             remove(&segment_path(&self.directory, oldest.number))?;
+            let segment = state.segments.front().map_or(oldest.number + 1, |next| next.number);
+            self.write_position(state, segment)?;
         }
         Ok(())
+    }
+
+    /// Keeps how far the spool is delivered or dropped, for the next start. With the state in hand, so that an older
+    /// position never takes the place of a newer one.
+    fn write_position(&self, state: &mut State, segment: u64) -> Result<(), SpoolError> {
+        let position =
+            Position { segment, offset: state.offset, passed: state.passed, kept: state.delivered.clone() };
+        let path = self.directory.join("position");
+        let write = || own_file::replace(&path, &record::framed(&position, 0, 0)?);
+        let written = match write() {
+            // A full disk has no room as long as what was delivered takes it.
+            Err(_) if self.free_delivered(state, 0) => write(),
+            written => written,
+        };
+        written.map_err(failed("write", &path))
     }
 
     /// Removes segments that are delivered or passed over whole, but keeps `keep` of all; gives whether there were any.
@@ -373,21 +393,8 @@ impl Spool {
             return Ok(false);
         }
         (state.offset, state.passed) = (record.end, record.passed);
-        let position = Position {
-            segment: record.segment,
-            offset: record.end,
-            passed: record.passed,
-            kept: record.kept.clone(),
-        };
-        // With the state in hand, so that an older position never takes the place of a newer one.
-        let path = self.directory.join("position");
-        let write = || own_file::replace(&path, &record::framed(&position, 0, 0)?);
-        let written = match write() {
-            // A full disk has no room as long as what was delivered takes it.
-            Err(_) if self.free_delivered(&mut state, 0) => write(),
-            written => written,
-        };
-        written.map_err(failed("write", &path))?;
+        state.delivered.clone_from(&record.kept);
+        self.write_position(&mut state, record.segment)?;
         Ok(true)
     }
 
@@ -488,7 +495,8 @@ fn found(directory: &Path) -> Result<State, SpoolError> {
         file: None,
         offset: 0,
         unreadable: None,
-        kept: position.kept,
+        kept: position.kept.clone(),
+        delivered: position.kept,
         written: position.passed,
         passed: position.passed,
         dropped: 0,
@@ -537,7 +545,8 @@ fn found(directory: &Path) -> Result<State, SpoolError> {
         };
         look().map_err(failed("read", &path))?;
     }
-    if !is_known {
+    // Without a position, nothing before the first segment was delivered or dropped, nor its first record, which may be damaged.
+    if !is_known && numbers.first().is_some_and(|first| *first > 1) {
         state.passed = state.segments.front().map_or(0, |first| first.before);
     }
     state.written = state.written.max(state.passed);
