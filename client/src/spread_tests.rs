@@ -214,9 +214,10 @@ async fn of_two_that_say_to_have_a_key_the_one_that_is_written_to_has_it() {
         assert!(told(both.sketch("", &keys[..1], 0)).await.contains("2 was asked"));
     }
     // One that does not say whether it is written to may be.
-    for other in [whole, spread_once] {
-        let both = spread(&[other, fake(1, None)]);
-        assert!(asked(&both, "flows", &keys).await.unwrap_err().contains("as both say"));
+    let unsaid = fake(1, None);
+    for others in [vec![whole.clone()], vec![spread_once.clone()], vec![spread_once, whole]] {
+        let all = spread(&[others, vec![unsaid.clone()]].concat());
+        assert!(asked(&all, "flows", &keys).await.unwrap_err().contains("as both say"));
     }
 }
 
