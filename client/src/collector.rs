@@ -1,5 +1,4 @@
-//! A client of a collector: `dta.v1.Collector`. What stores are asked is [`Ask`](crate::Ask), and queries of
-//! any number of keys are in `keys`; here are sessions.
+//! A client of a collector: `dta.v1.Collector`. What stores are asked is [`Ask`](crate::Ask); here are sessions.
 
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{EndSessionRequest, OpenSessionRequest, RenewSessionRequest, Session};

@@ -16,12 +16,11 @@ mod ask;
 mod channel;
 pub mod collector;
 mod error;
-mod keys;
 mod options;
 mod spread;
 pub mod translator;
 
-pub use ask::{Ask, Following};
+pub use ask::{Answers, Ask, AskKeys, Following, KeyAnswer, Moment, Question, QuestionError, QuestionKind};
 pub use dta_proto::control::Policy;
 pub use dta_proto::key::Key;
 pub use error::{ClientError, Server};

@@ -1,17 +1,18 @@
 //! Several collectors that share stores, asked as one.
 //!
-//! Each says of each store which buckets of keys and which lists it has ([`StoreInfo::buckets`],
-//! [`StoreInfo::lists`]). A key goes to the collector of its bucket, a list to the one that has it. A
-//! store that one collector alone has is asked there. One that does not answer is missed by what it has
-//! alone: what the others say that they have is asked of them.
+//! Each says of each store which buckets of keys and which lists it has ([`Ask::placement`]). A key goes to
+//! the collector of its bucket, a list to the one that has it. A store that one collector alone has is asked
+//! there. One that does not answer is missed by what it has alone: what the others say that they have is asked
+//! of them.
+//!
+//! What all said is kept for keys, until an answer has another version or a refusal may come of it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dta_proto::buckets::{self, Buckets};
 use dta_proto::control::{
-    self, ListSessionsResponse, NodeStatistics, QueryCounterRequest, QueryCounterResponse,
-    QueryKeyWriteRequest, QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest,
-    QuerySketchResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
+    self, ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest, ReadMemoryResponse,
+    StoreInfo, StorePlacement, TailRequest,
 };
 use dta_proto::key::Key;
 use dta_proto::layout::load;
@@ -19,9 +20,10 @@ use dta_proto::list_range::ListRange;
 use dta_proto::store::{self, StoreSpec};
 use dta_proto::telemetry;
 use dta_proto::wire::dta::Primitive;
+use futures_util::future::join_all;
 use tonic::{Code, Status};
 
-use crate::{Ask, ClientError, Following};
+use crate::{Answers, Ask, ClientError, Following, KeyAnswer, Question};
 
 /// One of several collectors.
 #[derive(Clone)]
@@ -32,20 +34,33 @@ pub struct Member {
     pub ask: Arc<dyn Ask>,
 }
 
-/// Several collectors, asked as one. With one of them, it is asked as it is.
+/// Several collectors, asked as one. With one of them, it is asked as it is. Clones share what they keep.
 #[derive(Clone)]
 pub struct Spread {
     members: Vec<Member>,
+    kept: Arc<Mutex<Option<Arc<Placement>>>>,
+}
+
+/// What several collectors said, by their place among all.
+type Told<T> = Vec<(usize, T)>;
+
+/// What the collectors that answer have.
+struct Placement {
+    parts: Vec<Part>,
+    /// Of each collector; 0 = it may change without notice, or did not answer.
+    versions: Vec<u64>,
+    /// Why one of the collectors did not answer.
+    away: Option<Status>,
 }
 
 /// What is known of a store.
-struct Parts {
+struct Parts<'a> {
     /// Its name.
-    name: String,
+    name: &'a str,
     /// What each collector that answers has of it; none is without any.
-    all: Vec<Part>,
+    all: Vec<&'a Part>,
     /// Why one of the collectors did not answer.
-    away: Option<Status>,
+    away: Option<&'a Status>,
 }
 
 /// A part of a store.
@@ -54,29 +69,30 @@ struct Part {
     spec: StoreSpec,
     /// Whether anything of the store is at this collector.
     is_here: bool,
-    /// Whether a session that is open writes there.
-    is_written: bool,
+    /// Whether a session that is open writes there, if that is known.
+    is_written: Option<bool>,
     buckets: Buckets,
     lists: Vec<ListRange>,
 }
 
-/// The only one of these parts or, of several, the only one that is written to. None is `Err(None)`, and of
+/// The only one of these parts or, of several, the one that alone is written to. None is `Err(None)`, and of
 /// several two.
 fn the_one<'a>(have: impl Iterator<Item = &'a Part>) -> Result<&'a Part, Option<[&'a Part; 2]>> {
-    let have: Vec<&Part> = have.collect();
-    let mut written = have.iter().filter(|part| part.is_written);
-    match (&have[..], written.next(), written.next()) {
-        ([], ..) => Err(None),
-        ([only], ..) | (_, Some(only), None) => Ok(only),
-        ([a, b, ..], None, _) => Err(Some([a, b])),
-        (_, Some(a), Some(b)) => Err(Some([a, b])),
+    let mut have: Vec<&Part> = have.collect();
+    // Those that are written to first, then those of which it is not known.
+    have.sort_by_key(|part| std::cmp::Reverse(part.is_written.map_or(1, |is| 2 * u8::from(is))));
+    match have[..] {
+        [] => Err(None),
+        [only] => Ok(only),
+        [a, b, ..] if (a.is_written, b.is_written) == (Some(true), Some(false)) => Ok(a),
+        [a, b, ..] => Err(Some([a, b])),
     }
 }
 
 impl Spread {
     /// Asks all of these. There must be one at least.
     pub fn new(members: Vec<Member>) -> Spread {
-        Spread { members }
+        Spread { members, kept: Arc::default() }
     }
 
     fn only(&self) -> Option<&Arc<dyn Ask>> {
@@ -86,13 +102,22 @@ impl Spread {
         }
     }
 
-    /// What each collector that answers has, and why one of the others did not answer.
-    async fn infos(&self) -> Result<(Vec<(usize, StoreInfo)>, Option<Status>), ClientError> {
+    /// What each collector that answers says to `ask`, and why one of the others did not answer. They are asked
+    /// side by side.
+    async fn each<T, F>(
+        &self,
+        ask: impl Fn(Arc<dyn Ask>) -> F,
+    ) -> Result<(Told<T>, Option<Status>), ClientError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        let answers = join_all(self.members.iter().map(|member| ask(member.ask.clone()))).await;
         let (mut all, mut away) = (Vec::new(), None);
-        for (member, Member { address, ask }) in self.members.iter().enumerate() {
-            match ask.stores().await {
-                Ok(infos) => all.extend(infos.into_iter().map(|info| (member, info))),
-                Err(error) if is_away(&error) => {
+        for (member, answer) in answers.into_iter().enumerate() {
+            match answer {
+                Ok(answer) => all.push((member, answer)),
+                Err(error) if is_away(&error) && self.members.len() > 1 => {
+                    let address = &self.members[member].address;
                     away = Some(Status::unavailable(format!(
                         "the collector at {address} does not answer: {error}"
                     )));
@@ -101,6 +126,35 @@ impl Spread {
             }
         }
         Ok((all, away))
+    }
+
+    /// The same of those that answer, of which there must be one.
+    async fn any<T, F>(&self, ask: impl Fn(Arc<dyn Ask>) -> F) -> Result<Told<T>, ClientError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        match self.each(ask).await? {
+            (all, Some(away)) if all.is_empty() => Err(away.into()),
+            (all, _) => Ok(all),
+        }
+    }
+
+    /// Asks who has what, and keeps it where all answer with a version.
+    async fn learn(&self) -> Result<Arc<Placement>, ClientError> {
+        let (told, away) = self.each(|ask| async move { ask.placement().await }).await?;
+        let mut placement = Placement { parts: Vec::new(), versions: vec![0; self.members.len()], away };
+        for (member, PlacementResponse { version, stores }) in told {
+            placement.versions[member] = version;
+            placement.parts.extend(stores.into_iter().filter_map(|store| part(member, store)));
+        }
+        let placement = Arc::new(placement);
+        let is_kept = !placement.versions.contains(&0);
+        *self.kept() = is_kept.then(|| placement.clone());
+        Ok(placement)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<Arc<Placement>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The collectors.
@@ -126,11 +180,10 @@ impl Spread {
 
     /// The nodes of all collectors that answer, and which of them told. A node that hands its counters to each of
     /// them is told once, by its last word.
-    async fn nodes(&self) -> Result<Vec<(usize, NodeStatistics)>, ClientError> {
-        let mut all: Vec<(usize, NodeStatistics)> = Vec::new();
-        let mut answers = Answers::default();
-        for (member, Member { ask, .. }) in self.members.iter().enumerate() {
-            for node in answers.next(ask.statistics().await)?.unwrap_or_default() {
+    async fn nodes(&self) -> Result<Told<NodeStatistics>, ClientError> {
+        let mut all: Told<NodeStatistics> = Vec::new();
+        for (member, nodes) in self.any(|ask| async move { ask.statistics().await }).await? {
+            for node in nodes {
                 let is_same = |(_, known): &&mut (usize, NodeStatistics)| {
                     let of = |n: &NodeStatistics| (n.node.clone(), n.session.clone(), n.life);
                     !node.session.is_empty() && of(known) == of(&node)
@@ -142,44 +195,48 @@ impl Spread {
                 }
             }
         }
-        answers.any()?;
         Ok(all)
     }
 
     /// The stores of those collectors that answer: one of each name.
     pub async fn stores_that_answer(&self) -> Result<Vec<StoreInfo>, ClientError> {
-        if let Some(only) = self.only() {
-            return only.stores().await;
-        }
-        match self.infos().await? {
-            (infos, Some(away)) if infos.is_empty() => Err(away.into()),
-            (infos, _) => Ok(summed(infos)),
-        }
+        Ok(self.summed(self.any(|ask| async move { ask.stores().await }).await?))
+    }
+
+    /// The stores of several collectors as one; those of one alone as they are.
+    fn summed(&self, told: Told<Vec<StoreInfo>>) -> Vec<StoreInfo> {
+        let infos = told.into_iter().flat_map(|(_, infos)| infos);
+        if self.only().is_some() { infos.collect() } else { summed(infos) }
     }
 
     /// The parts of a store at all collectors. An empty name stands for the only store of the primitive that
     /// is not one for INT.
-    async fn parts(&self, name: &str, primitive: Primitive) -> Result<Parts, ClientError> {
-        let (infos, away) = self.infos().await?;
-        let mut all: Vec<Part> = infos.into_iter().filter_map(|(member, info)| part(member, info)).collect();
-        let known = match name {
+    fn parts<'a>(
+        &self,
+        placement: &'a Placement,
+        name: &str,
+        primitive: Primitive,
+    ) -> Result<Parts<'a>, ClientError> {
+        let Placement { parts, away, .. } = placement;
+        let away = away.as_ref();
+        let name: &str = match (name, away) {
             // Whether it is the only one, those say that answer; and all have to.
-            "" => away.clone().map_or_else(|| only_name(&all, primitive), |away| Err(away.into())),
-            name => match store::named(all.iter(), |part| &part.spec, name) {
-                Some(part) => Ok(part.spec.name.clone()),
+            ("", Some(away)) => return Err(away.clone().into()),
+            ("", None) => only_name(parts, primitive)?,
+            (name, _) => match store::named(parts.iter(), |part| &part.spec, name) {
+                Some(part) => &part.spec.name,
                 None => {
-                    Err(away.clone().unwrap_or_else(|| Status::not_found(self.unknown(name, &all))).into())
+                    let unknown = || Status::not_found(self.unknown(name, parts));
+                    return Err(away.cloned().unwrap_or_else(unknown).into());
                 }
             },
         };
-        let name = known?;
-        all.retain(|part| part.spec.name == name);
+        let all: Vec<&Part> = parts.iter().filter(|part| part.spec.name == name).collect();
         if let Some(other) = all.iter().find(|part| part.spec.kind.primitive() != primitive) {
             let kind = other.spec.kind.primitive();
             return Err(refusal(format!("store {name:?} is a {kind} store, and {primitive} is asked for")));
         }
-        all.retain(|part| part.is_here);
-        Ok(Parts { name, all, away })
+        Ok(Parts { name, all: all.into_iter().filter(|part| part.is_here).collect(), away })
     }
 
     fn unknown(&self, name: &str, all: &[Part]) -> String {
@@ -202,24 +259,22 @@ impl Spread {
         ))
     }
 
-    /// The member that each key is asked at, and the name of the store.
-    fn members_of(&self, parts: &Parts, keys: &[Vec<u8>]) -> Result<Vec<usize>, ClientError> {
-        let whole = |key: &Vec<u8>| <[u8; 16]>::try_from(&key[..]).map(Key);
-        let member = |key: &Vec<u8>| {
-            let key = whole(key)
-                .map_err(|_| refusal(format!("a key has {} bytes, but must have 16", key.len())))?;
-            let bucket = buckets::of_key(&key);
-            match the_one(parts.all.iter().filter(|part| part.buckets.contains(bucket))) {
-                Ok(part) => Ok(part.member),
-                Err(Some(two)) => Err(self.at_both(&format!("bucket {bucket}"), two)),
-                Err(None) => Err(self.at_none(&format!("bucket {bucket}, that of {key},"), parts)),
-            }
-        };
-        keys.iter().map(member).collect()
+    /// The member that a key is asked at, or a sketch, which is at one collector, whole.
+    fn member_of(&self, parts: &Parts<'_>, primitive: Primitive, key: &Key) -> Result<usize, ClientError> {
+        let is_sketch = primitive == Primitive::SketchMerge;
+        let bucket = buckets::of_key(key);
+        let has = |part: &&&Part| is_sketch || part.buckets.contains(bucket);
+        match the_one(parts.all.iter().filter(has).copied()) {
+            Ok(part) => Ok(part.member),
+            Err(Some(two)) if is_sketch => Err(self.at_both("a sketch", two)),
+            Err(None) if is_sketch => Err(self.at_none("a sketch", parts)),
+            Err(Some(two)) => Err(self.at_both(&format!("bucket {bucket}"), two)),
+            Err(None) => Err(self.at_none(&format!("bucket {bucket}, that of {key},"), parts)),
+        }
     }
 
     /// Refuses what no collector has that answers.
-    fn at_none(&self, what: &str, Parts { name, away, .. }: &Parts) -> ClientError {
+    fn at_none(&self, what: &str, Parts { name, away, .. }: &Parts<'_>) -> ClientError {
         if let Some(away) = away {
             let message = format!(
                 "{what} of store {name:?} is at none of the collectors that answer; {}",
@@ -234,33 +289,39 @@ impl Spread {
         Status::failed_precondition(message).into()
     }
 
-    /// Asks each member for its keys with `ask` (name of the store, keys), and gives answers in the order of
-    /// all keys.
-    async fn by_key<A, F>(
+    /// Asks each member for its keys, side by side, and gives answers in the order of all keys; and whether a
+    /// member has changed what it has since `placement`.
+    async fn ask_by(
         &self,
-        (name, primitive): (&str, Primitive),
-        keys: &[Vec<u8>],
-        ask: impl Fn(Arc<dyn Ask>, String, Vec<Vec<u8>>) -> F,
-    ) -> Result<Vec<A>, ClientError>
-    where
-        F: Future<Output = Result<Vec<A>, ClientError>>,
-    {
-        let parts = self.parts(name, primitive).await?;
-        let members = self.members_of(&parts, keys)?;
-        let mut answers: Vec<Option<A>> = keys.iter().map(|_| None).collect();
-        for (member, asked) in self.members.iter().enumerate() {
-            let mine: Vec<usize> = (0..keys.len()).filter(|at| members[*at] == member).collect();
-            if mine.is_empty() {
-                continue;
-            }
-            let of_mine = mine.iter().map(|at| keys[*at].clone()).collect();
-            let told = ask(asked.ask.clone(), parts.name.clone(), of_mine).await?;
-            for (at, answer) in mine.into_iter().zip(told) {
-                answers[at] = Some(answer);
+        placement: &Placement,
+        question: &Question,
+    ) -> Result<(Answers, bool), ClientError> {
+        let Question { keys, kind, at, .. } = question;
+        let parts = self.parts(placement, &question.store, kind.primitive())?;
+        let mut places: Vec<(usize, Vec<usize>)> = (0..self.members.len()).map(|n| (n, Vec::new())).collect();
+        for (place, key) in keys.iter().enumerate() {
+            places[self.member_of(&parts, kind.primitive(), key)?].1.push(place);
+        }
+        places.retain(|(_, places)| !places.is_empty());
+        let answered = join_all(places.iter().map(|(member, places)| {
+            let keys = places.iter().map(|place| keys[*place]).collect();
+            let question = Question { store: parts.name.to_owned(), keys, kind: *kind, at: *at };
+            self.members[*member].ask.ask(question)
+        }));
+        let (mut of_keys, mut is_old): (Vec<Option<KeyAnswer>>, _) = (vec![None; keys.len()], false);
+        let mut generation = 0;
+        for ((member, mine), answers) in places.iter().zip(answered.await) {
+            let answers = answers?;
+            is_old |= answers.placement != placement.versions[*member];
+            generation = if places.len() == 1 { answers.generation } else { 0 };
+            for (place, answer) in mine.iter().zip(answers.of_keys) {
+                of_keys[*place] = Some(answer);
             }
         }
-        let all: Option<Vec<A>> = answers.into_iter().collect();
-        all.ok_or_else(|| Status::internal("a collector answered fewer keys than it was asked for").into())
+        let of_keys: Option<Vec<KeyAnswer>> = of_keys.into_iter().collect();
+        let of_keys = of_keys
+            .ok_or_else(|| Status::internal("a collector answered fewer keys than it was asked for"))?;
+        Ok((Answers { of_keys, generation, placement: 0 }, is_old))
     }
 }
 
@@ -268,22 +329,23 @@ fn refusal(message: String) -> ClientError {
     Status::invalid_argument(message).into()
 }
 
-fn part(member: usize, info: StoreInfo) -> Option<Part> {
-    let spec = StoreSpec::try_from(info.store.as_ref()?).ok()?;
+fn part(member: usize, store: StorePlacement) -> Option<Part> {
+    let spec = StoreSpec::try_from(store.store.as_ref()?).ok()?;
     // What it has of nothing it does not tell: then it is everything.
-    let buckets = control::buckets(&info.buckets).ok()?;
-    let lists = info.lists.into_iter().map(ListRange::from).collect();
-    Some(Part { member, spec, is_here: info.elsewhere.is_empty(), is_written: info.written, buckets, lists })
+    let buckets = control::buckets(&store.buckets).ok()?;
+    let lists = store.lists.into_iter().map(ListRange::from).collect();
+    let is_here = store.elsewhere.is_empty();
+    Some(Part { member, spec, is_here, is_written: store.written, buckets, lists })
 }
 
-fn only_name(all: &[Part], primitive: Primitive) -> Result<String, ClientError> {
+fn only_name(all: &[Part], primitive: Primitive) -> Result<&str, ClientError> {
     let of_kind =
         |part: &&Part| part.spec.kind.primitive() == primitive && !telemetry::is_store(&part.spec.name);
     let mut names: Vec<&str> = all.iter().filter(of_kind).map(|part| part.spec.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
     match names[..] {
-        [only] => Ok(only.to_owned()),
+        [only] => Ok(only),
         [] => Err(Status::not_found(format!("there is no {primitive} store")).into()),
         _ => Err(refusal(format!("there are several {primitive} stores: name one of {}", names.join(", ")))),
     }
@@ -291,10 +353,9 @@ fn only_name(all: &[Part], primitive: Primitive) -> Result<String, ClientError> 
 
 /// One store of each name: as the first collector that has it tells it, with what is used summed over all
 /// that have a part of it.
-fn summed(infos: Vec<(usize, StoreInfo)>) -> Vec<StoreInfo> {
+fn summed(infos: impl Iterator<Item = StoreInfo>) -> Vec<StoreInfo> {
     let name = |info: &StoreInfo| info.store.as_ref().map(|store| store.name.clone());
-    let (here, elsewhere): (Vec<_>, Vec<_>) =
-        infos.into_iter().map(|(_, info)| info).partition(|info| info.elsewhere.is_empty());
+    let (here, elsewhere): (Vec<_>, Vec<_>) = infos.partition(|info| info.elsewhere.is_empty());
     let mut all: Vec<StoreInfo> = Vec::new();
     for info in here {
         match all.iter_mut().find(|known| name(known) == name(&info)) {
@@ -314,6 +375,7 @@ fn summed(infos: Vec<(usize, StoreInfo)>) -> Vec<StoreInfo> {
                 if known.advised_redundancy.or(info.advised_redundancy).is_some() {
                     known.advised_redundancy = Some(load::advised_redundancy(known.load).into());
                 }
+                known.written = known.written.max(info.written);
                 known.buckets.extend(info.buckets);
                 known.lists.extend(info.lists);
             }
@@ -332,80 +394,62 @@ fn summed(infos: Vec<(usize, StoreInfo)>) -> Vec<StoreInfo> {
 impl Ask for Spread {
     /// One of each name, where several share it with what is used summed over all. All must answer.
     async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
-        match self.infos().await? {
+        match self.each(|ask| async move { ask.stores().await }).await? {
             (_, Some(away)) => Err(away.into()),
-            (infos, None) => Ok(summed(infos)),
+            (told, None) => Ok(self.summed(told)),
         }
     }
 
-    async fn query_key_write(
-        &self,
-        request: QueryKeyWriteRequest,
-    ) -> Result<QueryKeyWriteResponse, ClientError> {
+    /// The stores of those collectors that answer, one of each name: together they have all of it.
+    async fn placement(&self) -> Result<PlacementResponse, ClientError> {
         if let Some(only) = self.only() {
-            return only.query_key_write(request).await;
+            return only.placement().await;
         }
-        let QueryKeyWriteRequest { store, keys, policy, at_least } = request;
-        let ask = |ask: Arc<dyn Ask>, store, keys| async move {
-            Ok(ask.query_key_write(QueryKeyWriteRequest { store, keys, policy, at_least }).await?.answers)
-        };
-        let answers = self.by_key((&store, Primitive::KeyWrite), &keys, ask).await?;
-        Ok(QueryKeyWriteResponse { answers, generation: 0 })
-    }
-
-    async fn query_path(&self, request: QueryPathRequest) -> Result<QueryPathResponse, ClientError> {
-        if let Some(only) = self.only() {
-            return only.query_path(request).await;
-        }
-        let ask = |ask: Arc<dyn Ask>, store, keys| async move {
-            Ok(ask.query_path(QueryPathRequest { store, keys }).await?.answers)
-        };
-        let answers = self.by_key((&request.store, Primitive::Postcarding), &request.keys, ask).await?;
-        Ok(QueryPathResponse { answers, generation: 0 })
-    }
-
-    async fn query_counter(&self, request: QueryCounterRequest) -> Result<QueryCounterResponse, ClientError> {
-        if let Some(only) = self.only() {
-            return only.query_counter(request).await;
-        }
-        let ask = |ask: Arc<dyn Ask>, store, keys| async move {
-            Ok(ask.query_counter(QueryCounterRequest { store, keys }).await?.answers)
-        };
-        let answers = self.by_key((&request.store, Primitive::KeyIncrement), &request.keys, ask).await?;
-        Ok(QueryCounterResponse { answers, generation: 0 })
-    }
-
-    /// A sketch is at one collector, whole.
-    async fn query_sketch(&self, request: QuerySketchRequest) -> Result<QuerySketchResponse, ClientError> {
-        if let Some(only) = self.only() {
-            return only.query_sketch(request).await;
-        }
-        let parts = self.parts(&request.store, Primitive::SketchMerge).await?;
-        match the_one(parts.all.iter()) {
-            Ok(part) => {
-                let store = parts.name.clone();
-                self.members[part.member].ask.query_sketch(QuerySketchRequest { store, ..request }).await
+        let mut stores: Vec<StorePlacement> = Vec::new();
+        for (_, told) in self.any(|ask| async move { ask.placement().await }).await? {
+            for store in told.stores.into_iter().filter_map(|place| place.store) {
+                if !stores.iter().any(|known| known.store.as_ref().is_some_and(|it| it.name == store.name)) {
+                    stores.push(StorePlacement { store: Some(store), ..StorePlacement::default() });
+                }
             }
-            Err(Some(two)) => Err(self.at_both("a sketch", two)),
-            Err(None) => Err(self.at_none("a sketch", &parts)),
         }
+        Ok(PlacementResponse { version: 0, stores })
+    }
+
+    async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
+        if let Some(only) = self.only() {
+            return only.ask(question).await;
+        }
+        let kept = self.kept().clone();
+        if let Some(kept) = kept {
+            match self.ask_by(&kept, &question).await {
+                Ok((answers, false)) => return Ok(answers),
+                Err(error) if !may_be_old(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        let placement = self.learn().await?;
+        Ok(self.ask_by(&placement, &question).await?.0)
     }
 
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
         if let Some(only) = self.only() {
             return only.tail(request).await;
         }
-        let parts = self.parts(&request.store, Primitive::Append).await?;
-        let has = |part: &&Part| {
+        // What follows has no version by which what is kept could be known for old.
+        let placement = self.learn().await?;
+        let parts = self.parts(&placement, &request.store, Primitive::Append)?;
+        let has = |part: &&&Part| {
             part.lists.is_empty() || part.lists.iter().any(|range| range.contains(request.list))
         };
-        match the_one(parts.all.iter().filter(has)) {
+        let what = format!("list {}", request.list);
+        match the_one(parts.all.iter().filter(has).copied()) {
             Ok(part) => {
-                let store = parts.name.clone();
+                let store = parts.name.to_owned();
                 self.members[part.member].ask.tail(TailRequest { store, ..request }).await
             }
-            Err(Some(two)) => Err(self.at_both(&format!("list {}", request.list), two)),
-            Err(None) => Err(self.at_none(&format!("list {}", request.list), &parts)),
+            Err(Some(two)) => Err(self.at_both(&what, two)),
+            Err(None) => Err(self.at_none(&what, &parts)),
         }
     }
 
@@ -419,15 +463,12 @@ impl Ask for Spread {
     /// Those of all collectors that answer. The NIC told is that of the first of them.
     async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
         let mut all = ListSessionsResponse::default();
-        let mut answers = Answers::default();
-        for Member { ask, .. } in &self.members {
-            let Some(told) = answers.next(ask.sessions().await)? else { continue };
+        for (_, told) in self.any(|ask| async move { ask.sessions().await }).await? {
             if all.device.is_empty() {
                 (all.device, all.collector) = (told.device, told.collector);
             }
             all.sessions.extend(told.sessions);
         }
-        answers.any()?;
         Ok(all)
     }
 
@@ -437,40 +478,16 @@ impl Ask for Spread {
     }
 }
 
-/// Answers of several collectors, of which one at least has to be there.
-#[derive(Default)]
-struct Answers {
-    is_there: bool,
-    away: Option<ClientError>,
-}
-
-impl Answers {
-    /// The next one; nothing of a collector that is away.
-    fn next<A>(&mut self, answer: Result<A, ClientError>) -> Result<Option<A>, ClientError> {
-        match answer {
-            Ok(answer) => {
-                self.is_there = true;
-                Ok(Some(answer))
-            }
-            Err(error) if is_away(&error) => {
-                self.away = Some(error);
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    fn any(self) -> Result<(), ClientError> {
-        match self.away {
-            Some(error) if !self.is_there => Err(error),
-            _ => Ok(()),
-        }
-    }
-}
-
 /// Whether a collector did not answer at all.
 fn is_away(error: &ClientError) -> bool {
     error.status().is_some_and(|status| status.code() == Code::Unavailable)
+}
+
+/// Whether a question was refused in a way that may come of a placement that is old.
+fn may_be_old(error: &ClientError) -> bool {
+    use Code::{FailedPrecondition, InvalidArgument, NotFound, Unavailable};
+    let codes = [FailedPrecondition, InvalidArgument, NotFound, Unavailable];
+    error.status().is_some_and(|status| codes.contains(&status.code()))
 }
 
 #[cfg(test)]

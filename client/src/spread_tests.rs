@@ -1,24 +1,35 @@
 //! Several collectors that are not there, each of which says what it has.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
 use dta_proto::control::{CounterAnswer, KeyWriteAnswer, Policy, bucket_ranges};
 use dta_proto::store::{Merge, StoreKind};
+use tokio::sync::Barrier;
 
 use super::*;
+use crate::{AskKeys, QuestionKind};
 
-/// A collector that answers with its own number.
+/// A collector that answers with its own number. Clones are the same one.
 #[derive(Clone, Default)]
 struct Fake {
     number: u8,
     stores: Vec<StoreInfo>,
+    /// Of its placement.
+    version: u64,
     is_away: bool,
+    /// How often its stores and its placement were asked for.
+    asked: Arc<[AtomicU32; 2]>,
+    /// Where those wait for each other that are asked about keys.
+    together: Option<Arc<Barrier>>,
 }
 
 impl Fake {
-    fn answers<A>(&self, keys: Vec<Vec<u8>>, answer: impl Fn(Vec<u8>) -> A) -> Result<Vec<A>, ClientError> {
+    fn there<A>(&self, answer: A) -> Result<A, ClientError> {
         if self.is_away {
             return Err(Status::unavailable("nobody is there").into());
         }
-        Ok(keys.into_iter().map(answer).collect())
+        Ok(answer)
     }
 
     fn refuses<A>(&self) -> Result<A, ClientError> {
@@ -29,32 +40,44 @@ impl Fake {
 #[tonic::async_trait]
 impl Ask for Fake {
     async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
-        self.answers(vec![], |_| ()).map(|_| self.stores.clone())
+        self.asked[0].fetch_add(1, Ordering::Relaxed);
+        self.there(self.stores.clone())
     }
 
-    async fn query_key_write(
-        &self,
-        request: QueryKeyWriteRequest,
-    ) -> Result<QueryKeyWriteResponse, ClientError> {
-        let value = Some(vec![self.number]);
-        let answer = |key| KeyWriteAnswer { key, value: value.clone(), ..KeyWriteAnswer::default() };
-        Ok(QueryKeyWriteResponse { answers: self.answers(request.keys, answer)?, generation: 3 })
+    async fn placement(&self) -> Result<PlacementResponse, ClientError> {
+        self.asked[1].fetch_add(1, Ordering::Relaxed);
+        let place = |StoreInfo { store, buckets, lists, elsewhere, written, .. }: StoreInfo| StorePlacement {
+            store,
+            buckets,
+            lists,
+            elsewhere,
+            written,
+        };
+        let stores = self.stores.iter().cloned().map(place).collect();
+        self.there(PlacementResponse { version: self.version, stores })
     }
 
-    async fn query_path(&self, _: QueryPathRequest) -> Result<QueryPathResponse, ClientError> {
-        self.refuses()
-    }
-
-    async fn query_counter(&self, request: QueryCounterRequest) -> Result<QueryCounterResponse, ClientError> {
-        // One that forgets the last key.
-        let mut answers =
-            self.answers(request.keys, |key| CounterAnswer { key, ..CounterAnswer::default() })?;
-        answers.pop();
-        Ok(QueryCounterResponse { answers, generation: 3 })
-    }
-
-    async fn query_sketch(&self, _: QuerySketchRequest) -> Result<QuerySketchResponse, ClientError> {
-        self.refuses()
+    async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
+        if let Some(together) = &self.together {
+            together.wait().await;
+        }
+        let keys = question.keys.iter().map(|key| key.0.to_vec());
+        let mut of_keys: Vec<KeyAnswer> = match question.kind {
+            QuestionKind::KeyWrite { .. } => {
+                let value = Some(vec![self.number]);
+                let answer = |key| KeyWriteAnswer { key, value: value.clone(), ..KeyWriteAnswer::default() };
+                keys.map(|key| answer(key).into()).collect()
+            }
+            QuestionKind::KeyIncrement => {
+                keys.map(|key| CounterAnswer { key, ..CounterAnswer::default() }.into()).collect()
+            }
+            _ => return self.refuses(),
+        };
+        if question.kind == QuestionKind::KeyIncrement {
+            // One that forgets the last key.
+            of_keys.pop();
+        }
+        self.there(Answers { of_keys, generation: 3, placement: self.version })
     }
 
     async fn tail(&self, _: TailRequest) -> Result<Following, ClientError> {
@@ -77,8 +100,7 @@ impl Ask for Fake {
             life: 7,
             ..NodeStatistics::default()
         };
-        self.answers(vec![], |_| ())?;
-        Ok(vec![node("nic/test", ""), node("translator/leaf", "leaf")])
+        self.there(vec![node("nic/test", ""), node("translator/leaf", "leaf")])
     }
 }
 
@@ -102,7 +124,7 @@ fn fake(number: u8, buckets: &str, first: u32, sketch_at: &str) -> Fake {
         StoreInfo { buckets, ..store(3, "counts", StoreKind::KeyIncrement { slots: 64, redundancy: 2 }) },
         StoreInfo { elsewhere: sketch_at.into(), ..store(4, "sketch", sketch) },
     ];
-    Fake { number, stores, is_away: false }
+    Fake { number, stores, ..Fake::default() }
 }
 
 fn spread(fakes: &[Fake]) -> Spread {
@@ -116,7 +138,7 @@ fn keys() -> Vec<Key> {
 
 /// The collector that answered for each of the keys.
 async fn asked(spread: &Spread, store: &str, keys: &[Key]) -> Result<Vec<u8>, String> {
-    let answers = spread.clone().key_write(store, keys, Policy::First, 0).await.map_err(|e| e.to_string())?;
+    let answers = spread.key_write(store, keys, Policy::First, 0).await.map_err(|e| e.to_string())?;
     assert!(answers.iter().zip(keys).all(|(answer, key)| answer.key == key.0));
     Ok(answers.into_iter().map(|answer| answer.value.unwrap()[0]).collect())
 }
@@ -140,7 +162,7 @@ async fn each_key_list_and_sketch_is_asked_where_it_is() {
             let request = TailRequest { store: "events".into(), list, ..TailRequest::default() };
             assert!(told(both.tail(request)).await.contains(&format!("{number} was asked")));
         }
-        assert!(told(both.query_sketch(QuerySketchRequest::default())).await.contains("1 was asked"));
+        assert!(told(both.sketch("", &keys[..1], 0)).await.contains("1 was asked"));
         let stores = both.stores().await.unwrap();
         assert_eq!(stores.iter().map(|info| info.used).collect::<Vec<_>>(), [20, 20, 20, 10]);
         assert!(stores[3].elsewhere.is_empty());
@@ -165,28 +187,83 @@ fn a_store_that_is_shared_survives_as_its_parts_do() {
         advised_redundancy,
         ..StoreInfo::default()
     };
-    let whole = summed(vec![(0, info(300, Some(0.9), Some(3))), (1, info(100, Some(0.5), Some(4)))]);
+    let whole = summed([info(300, Some(0.9), Some(3)), info(100, Some(0.5), Some(4))].into_iter());
     assert_eq!((whole.len(), whole[0].used, whole[0].capacity, whole[0].load), (1, 400, 2000, 0.2));
     assert!((whole[0].survival.unwrap() - 0.8).abs() < 1e-9);
     let advised = dta_proto::layout::load::advised_redundancy(0.2);
     assert_eq!(whole[0].advised_redundancy, Some(advised.into()));
     // Lists have neither.
-    let lists = summed(vec![(0, info(3, None, None)), (1, info(0, None, None))]);
+    let lists = summed([info(3, None, None), info(0, None, None)].into_iter());
     assert_eq!((lists[0].used, lists[0].survival, lists[0].advised_redundancy), (3, None, None));
 }
 
 #[tokio::test]
 async fn of_two_that_say_to_have_a_key_the_one_that_is_written_to_has_it() {
     let keys = keys();
-    let (whole, mut spread_once) = (fake(1, "0-255", 0, ""), fake(2, "0-255", 0, ""));
-    spread_once.stores.iter_mut().for_each(|store| store.written = true);
-    for order in [[whole.clone(), spread_once.clone()], [spread_once.clone(), whole]] {
+    let fake = |number, written| {
+        let mut fake = fake(number, "0-255", 0, "");
+        fake.stores.iter_mut().for_each(|store| store.written = written);
+        fake
+    };
+    let (whole, spread_once) = (fake(1, Some(false)), fake(2, Some(true)));
+    for order in [[whole.clone(), spread_once.clone()], [spread_once.clone(), whole.clone()]] {
         let both = spread(&order);
         assert_eq!(asked(&both, "flows", &keys).await, Ok(vec![2; keys.len()]));
         let list = TailRequest { store: "events".into(), list: 1, ..TailRequest::default() };
         assert!(told(both.tail(list)).await.contains("2 was asked"));
-        assert!(told(both.query_sketch(QuerySketchRequest::default())).await.contains("2 was asked"));
+        assert!(told(both.sketch("", &keys[..1], 0)).await.contains("2 was asked"));
     }
+    // One that does not say whether it is written to may be.
+    let unsaid = fake(1, None);
+    for others in [vec![whole.clone()], vec![spread_once.clone()], vec![spread_once, whole]] {
+        let all = spread(&[others, vec![unsaid.clone()]].concat());
+        assert!(asked(&all, "flows", &keys).await.unwrap_err().contains("as both say"));
+    }
+}
+
+#[tokio::test]
+async fn who_has_what_is_asked_once_until_an_answer_says_that_it_is_old() {
+    let keys = keys();
+    let versioned = |number, buckets, version| Fake { version, ..fake(number, buckets, 0, "") };
+    let (mut a, mut b) = (versioned(1, "0-99", 5), versioned(2, "100-255", 7));
+    let counts = [a.asked.clone(), b.asked.clone()];
+    let asked_for = |of: usize| counts.each_ref().map(|counts| counts[of].load(Ordering::Relaxed));
+    let both = spread(&[a.clone(), b.clone()]);
+    let of_a = |limit: u8| keys.iter().map(|key| if buckets::of_key(key) < limit { 1 } else { 2 }).collect();
+    for _ in 0..5 {
+        assert_eq!(asked(&both.clone(), "flows", &keys).await, Ok(of_a(100)));
+    }
+    assert_eq!((asked_for(0), asked_for(1)), ([0, 0], [1, 1]));
+
+    // They change what they have: who kept what they had asks again, once.
+    (a, b) = (
+        Fake { asked: a.asked, ..versioned(1, "0-199", 6) },
+        Fake { asked: b.asked, ..versioned(2, "200-255", 8) },
+    );
+    let later = Spread { members: spread(&[a.clone(), b]).members, ..both };
+    for _ in 0..5 {
+        assert_eq!(asked(&later, "flows", &keys).await, Ok(of_a(200)));
+    }
+    assert_eq!((asked_for(0), asked_for(1)), ([0, 0], [2, 2]));
+
+    // What one has no more, as it is away, is asked of whoever has it now; and is not kept.
+    let whole = Fake { asked: counts[1].clone(), ..versioned(2, "0-255", 9) };
+    let later = Spread { members: spread(&[Fake { is_away: true, ..a }, whole]).members, ..later };
+    for _ in 0..2 {
+        assert_eq!(asked(&later, "flows", &keys).await, Ok(vec![2; keys.len()]));
+    }
+    assert_eq!((asked_for(0), asked_for(1)), ([0, 0], [4, 4]));
+}
+
+#[tokio::test]
+async fn collectors_are_asked_side_by_side() {
+    let together = Some(Arc::new(Barrier::new(2)));
+    let fakes = [fake(1, "0-99", 0, ""), fake(2, "100-255", 4, "")];
+    let both = spread(&fakes.map(|fake| Fake { together: together.clone(), ..fake }));
+    let keys = keys();
+    let asking = both.key_write("flows", &keys, Policy::First, 0);
+    let answered = tokio::time::timeout(Duration::from_secs(60), asking);
+    assert_eq!(answered.await.expect("one waits for the other").unwrap().len(), 64);
 }
 
 #[tokio::test]
@@ -198,7 +275,7 @@ async fn what_two_or_none_have_is_refused_in_words() {
     let list = |list| TailRequest { store: "events".into(), list, ..TailRequest::default() };
     assert!(told(both.tail(list(3))).await.contains("list 3 of store \"events\" is at 1:1 and at 2:1"));
     assert!(told(both.tail(list(6))).await.contains("list 6 of store \"events\" is at none of 1:1, 2:1"));
-    assert!(told(both.query_sketch(QuerySketchRequest::default())).await.contains("a sketch"));
+    assert!(told(both.sketch("", &keys[..1], 0)).await.contains("a sketch"));
     let holes = spread(&[fake(1, "0-99", 0, ""), fake(2, "128-255", 4, "1:1")]);
     let refused = asked(&holes, "flows", &keys).await.unwrap_err();
     assert!(refused.contains("at none of 1:1, 2:1") && refused.contains("--collector A,B"), "{refused}");
@@ -207,7 +284,7 @@ async fn what_two_or_none_have_is_refused_in_words() {
     assert!(asked(&both, "events", &keys).await.unwrap_err().contains("append"));
     // An answer that lacks a key is none.
     let whole = spread(&[fake(1, "0-99", 0, ""), fake(2, "100-255", 4, "1:1")]);
-    assert!(told(whole.clone().counter("counts", &keys[..1])).await.contains("fewer keys"));
+    assert!(told(whole.counter("counts", &keys[..1])).await.contains("fewer keys"));
 }
 
 #[tokio::test]

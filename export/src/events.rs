@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dta_client::{Ask, ClientError, Policy};
-use dta_proto::control::{MAX_KEYS, QueryKeyWriteRequest};
+use dta_client::{Ask, AskKeys, ClientError, Policy};
+use dta_proto::control::MAX_KEYS;
 use dta_proto::key::Key;
 use dta_proto::telemetry::{Entry, Metric, Path, Value, Via, Why, list, store};
 use lru::LruCache;
@@ -329,15 +329,9 @@ impl Lookup {
         if keys.is_empty() {
             return HashMap::new();
         }
-        let request = QueryKeyWriteRequest {
-            store: store.to_owned(),
-            keys: keys.iter().map(|key| key.0.to_vec()).collect(),
-            policy: Policy::First.into(),
-            at_least: 0,
-        };
-        match self.ask.query_key_write(request).await {
-            Ok(answer) => {
-                let found = keys.iter().zip(answer.answers);
+        match self.ask.key_write(store, &keys, Policy::First, 0).await {
+            Ok(answers) => {
+                let found = keys.iter().zip(answers);
                 found.filter_map(|(key, answer)| Some((*key, parse(&answer.value?)?))).collect()
             }
             Err(error) => {

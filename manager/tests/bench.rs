@@ -15,7 +15,8 @@ fn every_benchmark_runs_and_gives_its_row() {
     let rows: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let rows = rows.as_array().unwrap();
     let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
-    let first = ["translator", "nic", "chain", "workers", "query", "tail", "loopback", "ring", "no-ring"];
+    let first =
+        ["translator", "nic", "chain", "workers", "query", "tail", "ask", "loopback", "ring", "no-ring"];
     assert_eq!(names, [&first[..], &["reports", "reports-plain", "nic-file"]].concat());
     for row in rows {
         let [value, floor, ratio] = ["value", "floor", "ratio"].map(|name| row[name].as_f64().unwrap());

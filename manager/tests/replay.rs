@@ -11,7 +11,7 @@ use std::process::Command;
 use common::daemon::{Daemon, counter};
 use common::{MANAGER, captures, manager};
 use dta_client::collector::Client;
-use dta_client::{Ask, ClientOptions, translator};
+use dta_client::{Ask, AskKeys, ClientOptions, translator};
 use dta_proto::control::{Policy, TailRequest};
 use dta_proto::key::Key;
 

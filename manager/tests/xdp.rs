@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::daemon::{Daemon, counter};
 use dta_client::collector::Client;
-use dta_client::{Ask, ClientOptions, translator};
+use dta_client::{Ask, AskKeys, ClientOptions, translator};
 use dta_proto::control::{NodeStatistics, Policy};
 use dta_proto::key::Key;
 use dta_proto::wire::dta::{Body, Report, Version};

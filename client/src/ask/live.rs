@@ -2,16 +2,15 @@
 
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{
-    ListSessionsRequest, ListSessionsResponse, ListStoresRequest, NodeStatistics, QueryCounterRequest,
-    QueryCounterResponse, QueryKeyWriteRequest, QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse,
-    QuerySketchRequest, QuerySketchResponse, ReadMemoryRequest, ReadMemoryResponse, StatisticsRequest,
-    StoreInfo, TailRequest,
+    ListSessionsRequest, ListSessionsResponse, ListStoresRequest, NodeStatistics, PlacementRequest,
+    PlacementResponse, QueryCounterRequest, QueryKeyWriteRequest, QueryPathRequest, QuerySketchRequest,
+    ReadMemoryRequest, ReadMemoryResponse, StatisticsRequest, StoreInfo, StorePlacement, TailRequest,
 };
 use tokio_stream::StreamExt;
 use tonic::transport::Channel;
-use tonic::{Response, Status};
+use tonic::{Code, Response, Status};
 
-use super::{Ask, Following};
+use super::{Answers, Ask, Following, Question, QuestionKind};
 use crate::ClientError;
 use crate::collector::Client;
 
@@ -47,23 +46,45 @@ impl Ask for Client {
         Ok(self.read(ListStoresRequest {}, call).await?.stores)
     }
 
-    async fn query_key_write(
-        &self,
-        request: QueryKeyWriteRequest,
-    ) -> Result<QueryKeyWriteResponse, ClientError> {
-        self.read(request, |mut to, request| async move { to.query_key_write(request).await }).await
+    /// A collector of before this call says it with its stores, each of which it looks at.
+    async fn placement(&self) -> Result<PlacementResponse, ClientError> {
+        let call = |mut to: CollectorClient<_>, request| async move { to.placement(request).await };
+        match self.read(PlacementRequest {}, call).await {
+            Err(ClientError::Status(status)) if status.code() == Code::Unimplemented => {}
+            answer => return answer,
+        }
+        let placement = |StoreInfo { store, buckets, lists, elsewhere, written, .. }| StorePlacement {
+            store,
+            buckets,
+            lists,
+            elsewhere,
+            written,
+        };
+        let stores = self.stores().await?.into_iter().map(placement).collect();
+        Ok(PlacementResponse { version: 0, stores })
     }
 
-    async fn query_path(&self, request: QueryPathRequest) -> Result<QueryPathResponse, ClientError> {
-        self.read(request, |mut to, request| async move { to.query_path(request).await }).await
-    }
-
-    async fn query_counter(&self, request: QueryCounterRequest) -> Result<QueryCounterResponse, ClientError> {
-        self.read(request, |mut to, request| async move { to.query_counter(request).await }).await
-    }
-
-    async fn query_sketch(&self, request: QuerySketchRequest) -> Result<QuerySketchResponse, ClientError> {
-        self.read(request, |mut to, request| async move { to.query_sketch(request).await }).await
+    async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
+        let Question { store, keys, kind, at } = question;
+        let (keys, at) = (keys.iter().map(|key| key.0.to_vec()).collect(), at.into());
+        Ok(match kind {
+            QuestionKind::KeyWrite { policy, at_least } => {
+                let request = QueryKeyWriteRequest { store, keys, policy: policy.into(), at_least, at };
+                self.read(request, |mut to, it| async move { to.query_key_write(it).await }).await?.into()
+            }
+            QuestionKind::Postcarding => {
+                let request = QueryPathRequest { store, keys, at };
+                self.read(request, |mut to, it| async move { to.query_path(it).await }).await?.into()
+            }
+            QuestionKind::KeyIncrement => {
+                let request = QueryCounterRequest { store, keys, at };
+                self.read(request, |mut to, it| async move { to.query_counter(it).await }).await?.into()
+            }
+            QuestionKind::SketchMerge { epoch } => {
+                let request = QuerySketchRequest { store, keys, epoch, at };
+                self.read(request, |mut to, it| async move { to.query_sketch(it).await }).await?.into()
+            }
+        })
     }
 
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {

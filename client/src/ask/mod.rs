@@ -3,21 +3,24 @@
 //! [`Client`](crate::collector::Client) answers from a running collector, over gRPC; the collector's own
 //! crate has another side, which answers from memory. Both answer the same question with the same answer, and
 //! refuse it with the same words: who asks (the gRPC service, the dashboard, an exporter) need not know which
-//! one it has. Questions and answers are the messages of `dta.v1`, whose fields are explained in
-//! `dta-proto/proto/dta/v1/collector.proto`.
+//! one it has. What keys are asked is a [`Question`]; other questions, and all answers, are the messages of
+//! `dta.v1`, whose fields are explained in `dta-proto/proto/dta/v1/collector.proto`.
 
 mod following;
+mod keyed;
 mod live;
+mod question;
 
 use dta_proto::control::{
-    ListSessionsResponse, NodeStatistics, QueryCounterRequest, QueryCounterResponse, QueryKeyWriteRequest,
-    QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest, QuerySketchResponse,
-    ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
+    ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest, ReadMemoryResponse,
+    StoreInfo, TailRequest,
 };
 
 use crate::ClientError;
 
 pub use following::Following;
+pub use keyed::AskKeys;
+pub use question::{Answers, KeyAnswer, Moment, Question, QuestionError, QuestionKind};
 
 /// Somebody who can be asked: `Box<dyn Ask>` stands for any side.
 ///
@@ -33,22 +36,11 @@ pub trait Ask: Send + Sync {
     /// Stores in the order of the configuration, with their load. Looks at a sample of all memory.
     async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError>;
 
-    /// Values of at most [`MAX_KEYS`](dta_proto::control::MAX_KEYS) keys, in the order of the keys
-    /// (key-write).
-    async fn query_key_write(
-        &self,
-        request: QueryKeyWriteRequest,
-    ) -> Result<QueryKeyWriteResponse, ClientError>;
+    /// The same stores with what of each is here. Looks at no memory.
+    async fn placement(&self) -> Result<PlacementResponse, ClientError>;
 
-    /// Paths of keys, like [`Ask::query_key_write`] (postcarding).
-    async fn query_path(&self, request: QueryPathRequest) -> Result<QueryPathResponse, ClientError>;
-
-    /// Counters of keys, like [`Ask::query_key_write`] (key-increment).
-    async fn query_counter(&self, request: QueryCounterRequest) -> Result<QueryCounterResponse, ClientError>;
-
-    /// Estimates of keys in one epoch, like [`Ask::query_key_write`] (sketch-merge). Without an estimate: the
-    /// store does not hold that epoch, or not all of the key's columns of it.
-    async fn query_sketch(&self, request: QuerySketchRequest) -> Result<QuerySketchResponse, ClientError>;
+    /// What a store says of keys. For any number of keys there is [`AskKeys`].
+    async fn ask(&self, question: Question) -> Result<Answers, ClientError>;
 
     /// Follows a list of an append store. Once this has returned, nothing that is written is passed by.
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError>;

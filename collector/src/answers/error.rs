@@ -16,12 +16,9 @@ pub enum AskError {
     /// More keys than are answered at a time.
     #[error("{0} keys in one query, but at most {MAX_KEYS} are answered; ask in several")]
     TooManyKeys(usize),
-    /// A key of another length.
-    #[error("a key has {0} bytes, but must have 16")]
-    KeyLength(usize),
-    /// A policy of a later version.
-    #[error("policy {0} is unknown")]
-    Policy(i32),
+    /// Another moment than now, in milliseconds since 1970.
+    #[error("stores hold what there is now, and nothing of the moment {0}: ask without a moment")]
+    Moment(u64),
     /// More copies are to agree than there are, or none.
     #[error("`at_least` is {at_least}, but this store has {copies} copies: ask for 1 to {copies}")]
     AtLeast {
@@ -92,14 +89,12 @@ impl AskError {
             Self::Store(StoreError::Unknown { .. }) => Code::NotFound,
             Self::Store(StoreError::Kind { .. } | StoreError::Ambiguous { .. })
             | Self::TooManyKeys(_)
-            | Self::KeyLength(_)
-            | Self::Policy(_)
             | Self::AtLeast { .. }
             | Self::List { .. }
             | Self::TooManyBytes(_) => Code::InvalidArgument,
             Self::BeyondEnd { .. } => Code::OutOfRange,
             Self::Elsewhere { .. } => Code::FailedPrecondition,
-            Self::MemoryAlone(_) => Code::Unimplemented,
+            Self::Moment(_) | Self::MemoryAlone(_) => Code::Unimplemented,
             Self::Stopping => Code::Unavailable,
             Self::Memory(_) | Self::File(_) | Self::Layout | Self::Ended(_) => Code::Internal,
         }

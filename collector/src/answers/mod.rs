@@ -16,12 +16,13 @@ mod tests;
 
 use std::sync::Arc;
 
-use dta_client::{Ask, ClientError, Following};
+use dta_client::{Answers, Ask, ClientError, Following, Question};
 use dta_proto::control::{
-    ListSessionsResponse, NodeStatistics, QueryCounterRequest, QueryCounterResponse, QueryKeyWriteRequest,
-    QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest, QuerySketchResponse,
-    ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
+    ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest, ReadMemoryResponse,
+    StoreInfo, StorePlacement, TailRequest,
 };
+use dta_proto::store::StoreSpec;
+use dta_proto::wire::dta::Primitive;
 use tokio::sync::{Notify, watch};
 
 use crate::store::{Store, Stores};
@@ -74,7 +75,7 @@ impl Memory {
     }
 
     /// A store of the primitive; an empty name stands for the only one.
-    fn store(&self, name: &str, primitive: &'static str) -> Result<Arc<Store>, AskError> {
+    fn store(&self, name: &str, primitive: Primitive) -> Result<Arc<Store>, AskError> {
         Ok(self.current()?.of_primitive(name, primitive)?)
     }
 
@@ -95,23 +96,15 @@ impl Ask for Memory {
         self.blocking(Self::infos).await
     }
 
-    async fn query_key_write(
-        &self,
-        request: QueryKeyWriteRequest,
-    ) -> Result<QueryKeyWriteResponse, ClientError> {
-        self.blocking(move |memory| memory.key_write(request)).await
+    /// Memory alone knows of no other collector.
+    async fn placement(&self) -> Result<PlacementResponse, ClientError> {
+        let store =
+            |spec: &StoreSpec| StorePlacement { store: Some(spec.into()), ..StorePlacement::default() };
+        Ok(PlacementResponse { version: 0, stores: self.stores.specs().map(store).collect() })
     }
 
-    async fn query_path(&self, request: QueryPathRequest) -> Result<QueryPathResponse, ClientError> {
-        self.blocking(move |memory| memory.path(request)).await
-    }
-
-    async fn query_counter(&self, request: QueryCounterRequest) -> Result<QueryCounterResponse, ClientError> {
-        self.blocking(move |memory| memory.counter(request)).await
-    }
-
-    async fn query_sketch(&self, request: QuerySketchRequest) -> Result<QuerySketchResponse, ClientError> {
-        self.blocking(move |memory| memory.sketch(request)).await
+    async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
+        self.blocking(move |memory| memory.answer(&question)).await
     }
 
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {

@@ -1,90 +1,92 @@
-//! The four queries by key.
+//! Questions about keys.
 
-use dta_proto::control::{
-    self, CounterAnswer, KeyWriteAnswer, MAX_KEYS, PathAnswer, QueryCounterRequest, QueryCounterResponse,
-    QueryKeyWriteRequest, QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest,
-    QuerySketchResponse, SketchAnswer,
-};
+use dta_client::{Answers, KeyAnswer, Moment, Policy as Wanted, Question, QuestionKind};
+use dta_proto::control::{CounterAnswer, KeyWriteAnswer, MAX_KEYS, PathAnswer, SketchAnswer};
 use dta_proto::key::Key;
 use dta_proto::layout::key_write::Policy;
 use dta_proto::layout::postcarding::Path;
 
 use super::counters::Query;
 use super::{AskError, Memory};
-use crate::store::{key_increment, key_write, postcarding, sketch_merge};
+use crate::store::{Store, key_increment, key_write, postcarding, sketch_merge};
 
 impl Memory {
-    pub(super) fn key_write(&self, request: QueryKeyWriteRequest) -> Result<QueryKeyWriteResponse, AskError> {
-        let store = self.store(&request.store, "key-write")?;
-        let reader = key_write::Reader::new(&store).ok_or(AskError::Layout)?;
-        let policy = policy(&request, reader.copies())?;
-        let keys = keys(&request.keys)?;
+    pub(super) fn answer(&self, question: &Question) -> Result<Answers, AskError> {
+        let Question { store, keys, kind, at } = question;
+        if *at != Moment::Now {
+            return Err(AskError::Moment((*at).into()));
+        }
+        let store = &*self.store(store, kind.primitive())?;
+        if keys.len() > MAX_KEYS {
+            return Err(AskError::TooManyKeys(keys.len()));
+        }
+        let of_keys = match *kind {
+            QuestionKind::KeyWrite { policy, at_least } => self.values(store, keys, policy, at_least),
+            QuestionKind::Postcarding => self.paths(store, keys),
+            QuestionKind::KeyIncrement => self.counts(store, keys),
+            QuestionKind::SketchMerge { epoch } => self.estimates(store, keys, epoch),
+        };
+        Ok(Answers { of_keys: of_keys?, generation: store.generation, placement: 0 })
+    }
+
+    fn values(
+        &self,
+        store: &Store,
+        keys: &[Key],
+        policy: Wanted,
+        at_least: u32,
+    ) -> Result<Vec<KeyAnswer>, AskError> {
+        let reader = key_write::Reader::new(store).ok_or(AskError::Layout)?;
+        let policy = match (policy, u8::try_from(at_least)) {
+            (Wanted::First, _) => Policy::First,
+            (Wanted::Plurality, _) => Policy::Plurality,
+            (Wanted::AtLeast, Ok(least)) if (1..=reader.copies()).contains(&least) => Policy::AtLeast(least),
+            (Wanted::AtLeast, _) => return Err(AskError::AtLeast { at_least, copies: reader.copies() }),
+        };
         let mut answers = vec![key_write::Answer::default(); keys.len()];
         let mut values = vec![0u8; keys.len() * reader.value_len()];
-        reader.query(&keys, policy, &mut answers, &mut values).map_err(|error| store.outside(error))?;
+        reader.query(keys, policy, &mut answers, &mut values).map_err(|error| store.outside(error))?;
         self.counters.key_write.count(&answers, |answer| answer.found);
         let answers = keys.iter().zip(answers).zip(values.chunks_exact(reader.value_len()));
-        Ok(QueryKeyWriteResponse {
-            answers: answers
-                .map(|((key, answer), value)| KeyWriteAnswer {
-                    key: key.0.to_vec(),
-                    value: answer.found.then(|| value.to_vec()),
-                    agreeing: answer.agreeing.into(),
-                    differing: answer.differing.into(),
-                    copies: reader.copies().into(),
-                })
-                .collect(),
-            generation: store.generation,
-        })
+        let answer = |((key, answer), value): ((&Key, key_write::Answer), &[u8])| KeyWriteAnswer {
+            key: key.0.to_vec(),
+            value: answer.found.then(|| value.to_vec()),
+            agreeing: answer.agreeing.into(),
+            differing: answer.differing.into(),
+            copies: reader.copies().into(),
+        };
+        Ok(answers.map(|it| answer(it).into()).collect())
     }
 
-    pub(super) fn path(&self, request: QueryPathRequest) -> Result<QueryPathResponse, AskError> {
-        let store = self.store(&request.store, "postcarding")?;
-        let reader = postcarding::Reader::new(&store).ok_or(AskError::Layout)?;
-        let keys = keys(&request.keys)?;
+    fn paths(&self, store: &Store, keys: &[Key]) -> Result<Vec<KeyAnswer>, AskError> {
+        let reader = postcarding::Reader::new(store).ok_or(AskError::Layout)?;
         let mut answers = vec![postcarding::Answer::default(); keys.len()];
-        reader.query(&keys, &mut answers).map_err(|error| store.outside(error))?;
+        reader.query(keys, &mut answers).map_err(|error| store.outside(error))?;
         self.counters.path.count(&answers, |answer| answer.path.is_some());
-        let answers = keys.iter().zip(&answers);
-        Ok(QueryPathResponse {
-            answers: answers.map(|(key, answer)| path_answer(key, answer)).collect(),
-            generation: store.generation,
-        })
+        Ok(keys.iter().zip(&answers).map(|(key, answer)| path_answer(key, answer).into()).collect())
     }
 
-    pub(super) fn counter(&self, request: QueryCounterRequest) -> Result<QueryCounterResponse, AskError> {
-        let store = self.store(&request.store, "key-increment")?;
-        let reader = key_increment::Reader::new(&store).ok_or(AskError::Layout)?;
-        let keys = keys(&request.keys)?;
+    fn counts(&self, store: &Store, keys: &[Key]) -> Result<Vec<KeyAnswer>, AskError> {
+        let reader = key_increment::Reader::new(store).ok_or(AskError::Layout)?;
         let mut answers = vec![0; keys.len()];
-        reader.query(&keys, &mut answers).map_err(|error| store.outside(error))?;
+        reader.query(keys, &mut answers).map_err(|error| store.outside(error))?;
         self.counters.counter.count(&answers, |answer| *answer != 0);
         let answers = keys.iter().zip(answers);
-        Ok(QueryCounterResponse {
-            answers: answers.map(|(key, value)| CounterAnswer { key: key.0.to_vec(), value }).collect(),
-            generation: store.generation,
-        })
+        Ok(answers.map(|(key, value)| CounterAnswer { key: key.0.to_vec(), value }.into()).collect())
     }
 
-    pub(super) fn sketch(&self, request: QuerySketchRequest) -> Result<QuerySketchResponse, AskError> {
-        let store = self.store(&request.store, "sketch-merge")?;
-        let reader = sketch_merge::Reader::new(&store).ok_or(AskError::Layout)?;
-        let keys = keys(&request.keys)?;
+    fn estimates(&self, store: &Store, keys: &[Key], epoch: u32) -> Result<Vec<KeyAnswer>, AskError> {
+        let reader = sketch_merge::Reader::new(store).ok_or(AskError::Layout)?;
         let mut answers = vec![sketch_merge::Answer::default(); keys.len()];
-        reader.query(&keys, request.epoch, &mut answers).map_err(|error| store.outside(error))?;
+        reader.query(keys, epoch, &mut answers).map_err(|error| store.outside(error))?;
         self.counters.sketch.count(&answers, |answer| answer.estimate.is_some());
-        let answers = keys.iter().zip(answers);
-        Ok(QuerySketchResponse {
-            answers: answers
-                .map(|(key, answer)| SketchAnswer {
-                    key: key.0.to_vec(),
-                    estimate: answer.estimate.map(u64::from),
-                    merged: answer.merged.into(),
-                    expected: answer.expected.into(),
-                })
-                .collect(),
-            generation: store.generation,
-        })
+        let answer = |(key, answer): (&Key, sketch_merge::Answer)| SketchAnswer {
+            key: key.0.to_vec(),
+            estimate: answer.estimate.map(u64::from),
+            merged: answer.merged.into(),
+            expected: answer.expected.into(),
+        };
+        Ok(keys.iter().zip(answers).map(|it| answer(it).into()).collect())
     }
 }
 
@@ -92,27 +94,6 @@ impl Query {
     fn count<A>(&self, answers: &[A], found: impl Fn(&A) -> bool) {
         self.keys.add(answers.len() as u64);
         self.found.add(answers.iter().filter(|answer| found(answer)).count() as u64);
-    }
-}
-
-/// Keys of 16 bytes, at most [`MAX_KEYS`].
-fn keys(keys: &[Vec<u8>]) -> Result<Vec<Key>, AskError> {
-    if keys.len() > MAX_KEYS {
-        return Err(AskError::TooManyKeys(keys.len()));
-    }
-    let key = |key: &Vec<u8>| key.as_slice().try_into().map(Key).map_err(|_| AskError::KeyLength(key.len()));
-    keys.iter().map(key).collect()
-}
-
-fn policy(request: &QueryKeyWriteRequest, copies: u8) -> Result<Policy, AskError> {
-    match control::Policy::try_from(request.policy) {
-        Ok(control::Policy::First) => Ok(Policy::First),
-        Ok(control::Policy::Plurality) => Ok(Policy::Plurality),
-        Ok(control::Policy::AtLeast) => match u8::try_from(request.at_least) {
-            Ok(least) if (1..=copies).contains(&least) => Ok(Policy::AtLeast(least)),
-            _ => Err(AskError::AtLeast { at_least: request.at_least, copies }),
-        },
-        Err(_) => Err(AskError::Policy(request.policy)),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use dta_client::{ClientError, Following};
 use dta_proto::control::{TailRequest, TailResponse};
+use dta_proto::wire::dta::Primitive;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -67,7 +68,7 @@ impl Tail {
             (0, true) => Start::Oldest,
             (sequence, _) => Start::At(sequence),
         };
-        let store = memory.store(&request.store, "append")?;
+        let store = memory.store(&request.store, Primitive::Append)?;
         let follower = follower(&store, request.list, start, request.until_caught_up)?;
         Ok(Self { memory: memory.clone(), store, list: request.list, follower })
     }
@@ -91,7 +92,7 @@ impl Tail {
 
     /// The store, if it has other memory by now.
     fn replaced(&self) -> Result<Option<Arc<Store>>, AskError> {
-        let now = self.memory.store(&self.store.spec.name, "append")?;
+        let now = self.memory.store(&self.store.spec.name, Primitive::Append)?;
         Ok((now.generation != self.store.generation).then_some(now))
     }
 

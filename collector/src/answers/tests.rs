@@ -1,7 +1,6 @@
-use dta_client::Ask;
-use dta_proto::control::{
-    QueryCounterRequest, QueryKeyWriteRequest, QueryPathRequest, QuerySketchRequest, TailRequest,
-};
+use dta_client::{Ask, AskKeys, Policy};
+use dta_proto::control::TailRequest;
+use dta_proto::key::Key;
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 use tonic::Code;
 
@@ -28,19 +27,15 @@ fn short() -> Memory {
 #[tokio::test]
 async fn memory_that_is_too_short_is_told_with_its_store_and_what_to_do() {
     let memory = short();
-    let keys: Vec<Vec<u8>> = (0..100u8).map(|i| vec![i; 16]).collect();
-    let key_write = QueryKeyWriteRequest { keys: keys.clone(), ..Default::default() };
-    let path = QueryPathRequest { keys: keys.clone(), ..Default::default() };
+    let keys: Vec<Key> = (0..100u8).map(|i| Key([i; 16])).collect();
     let tail = |from_sequence| TailRequest { list: 2, from_sequence, ..Default::default() };
-    let counter = QueryCounterRequest { keys: keys.clone(), ..Default::default() };
-    let sketch = QuerySketchRequest { keys, epoch: 1, ..Default::default() };
     let refused = [
-        (0, memory.query_key_write(key_write).await.map(drop)),
-        (1, memory.query_path(path).await.map(drop)),
+        (0, memory.key_write("", &keys, Policy::First, 0).await.map(drop)),
+        (1, memory.path("", &keys).await.map(drop)),
         (2, memory.tail(tail(0)).await.map(drop)),
         (2, memory.tail(tail(7)).await.map(drop)),
-        (3, memory.query_counter(counter).await.map(drop)),
-        (4, memory.query_sketch(sketch).await.map(drop)),
+        (3, memory.counter("", &keys).await.map(drop)),
+        (4, memory.sketch("", &keys, 1).await.map(drop)),
         (0, memory.stores().await.map(drop)),
     ];
     for (store, refused) in refused {
@@ -71,15 +66,15 @@ async fn a_file_that_is_cut_short_under_a_reader_is_an_error() {
     let directory = crate::config::Memory::Directory(dir.path().to_owned());
     drop(Stores::open(&specs, &directory, options).unwrap());
     let memory = Memory::open(dir.path()).unwrap();
-    let question = QueryKeyWriteRequest { keys: vec![vec![1; 16]], ..Default::default() };
-    assert!(memory.query_key_write(question.clone()).await.is_ok());
+    let keys = [Key([1; 16])];
+    assert!(memory.key_write("", &keys, Policy::First, 0).await.is_ok());
     let mut following = memory.tail(TailRequest::default()).await.unwrap();
     for file in ["flows", "events"] {
         let path = dir.path().join(format!("{file}.region"));
         std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(4096).unwrap();
     }
     let refused = [
-        memory.query_key_write(question).await.map(drop),
+        memory.key_write("", &keys, Policy::First, 0).await.map(drop),
         memory.stores().await.map(drop),
         following.message().await.map(drop),
     ];

@@ -57,10 +57,11 @@ pub(super) async fn of(ask: &Spread, members: &[Client], name: &str) -> anyhow::
 
 async fn sketch(ask: &Spread, name: &str) -> anyhow::Result<StoreSpec> {
     let specs: Vec<StoreSpec> = ask
-        .stores_that_answer()
+        .placement()
         .await?
+        .stores
         .into_iter()
-        .filter_map(|info| StoreSpec::try_from(&info.store?).ok())
+        .filter_map(|place| StoreSpec::try_from(&place.store?).ok())
         .collect();
     let is_sketch = |spec: &&StoreSpec| spec.kind.primitive() == Primitive::SketchMerge;
     if !name.is_empty() {

@@ -9,7 +9,7 @@ use dta_cli::Status;
 use dta_cli::number::{grouped, hex};
 use dta_cli::table::Table;
 use dta_cli::terminal;
-use dta_client::{Ask, Spread};
+use dta_client::{Ask, AskKeys, Spread};
 use dta_proto::control::{CounterAnswer, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer};
 use dta_proto::key::Key;
 use dta_proto::store::StoreSpec;
@@ -142,7 +142,7 @@ struct Counter<'a> {
 /// The name of the key-increment store that `store` means (of none: the only one), and what its counts
 /// may lack.
 async fn lacks(client: &Spread, store: &str) -> anyhow::Result<(String, Lacks)> {
-    let all = client.stores_that_answer().await?.into_iter().filter_map(|info| info.store);
+    let all = client.placement().await?.stores.into_iter().filter_map(|place| place.store);
     let specs: Vec<StoreSpec> = all.filter_map(|store| StoreSpec::try_from(&store).ok()).collect();
     let spec = match store {
         "" => specs.iter().find(|spec| {
@@ -198,7 +198,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         Query::KeyIncrement { what } => {
             let keys = keys(&what.keys)?;
             let (answers, store, lacks) = super::block_on(async {
-                let mut client = what.client.ask().await?;
+                let client = what.client.ask().await?;
                 let answers = client.counter(&what.store, &keys).await?;
                 let (store, lacks) = lacks(&client, &what.store).await?;
                 Ok((answers, store, lacks))
@@ -228,7 +228,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         Query::SketchMerge { what, epoch: named, .. } => {
             let keys = keys(&what.keys)?;
             let (answers, epoch) = super::block_on(async {
-                let mut ask = what.client.ask().await?;
+                let ask = what.client.ask().await?;
                 let epoch = match named {
                     Some(epoch) => epoch,
                     None => {

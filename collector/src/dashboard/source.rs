@@ -7,12 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dta_client::collector::Client;
-use dta_client::{Ask, ClientError, Following};
+use dta_client::{Ask, AskKeys, ClientError, Following, Policy};
 use dta_export::names::Names;
-use dta_proto::control::{
-    KeyWriteAnswer, PathAnswer, QueryCounterRequest, QueryKeyWriteRequest, QueryPathRequest,
-    QuerySketchRequest, ReadMemoryRequest, SketchAnswer, TailRequest,
-};
+use dta_proto::control::{KeyWriteAnswer, PathAnswer, ReadMemoryRequest, SketchAnswer, TailRequest};
 use dta_proto::key::{Flow, Key};
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::trace::store as trace_store;
@@ -157,32 +154,25 @@ impl Source {
             let flow = Flow::from_str(&question.key).map_err(|error| error.to_string())?;
             return Ok(trace::draw::lines(&self.traced(flow).await?));
         }
-        let stores = patient(self.ask.stores()).await?;
-        let specs: Vec<_> = stores.iter().filter_map(|info| info.store.as_ref()).collect();
+        let stores = patient(self.ask.placement()).await?.stores;
+        let specs: Vec<_> = stores.iter().filter_map(|place| place.store.as_ref()).collect();
         let spec = specs.iter().find(|spec| spec.name == question.store).ok_or_else(|| {
             let have: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
             format!("there is no store {:?}; there are {}", question.store, have.join(", "))
         })?;
         let kind = StoreSpec::try_from(*spec).map_err(|e| e.to_string())?.kind;
-        let key = Key::from_str(&question.key).map_err(|e| e.to_string())?;
-        let (store, keys) = (question.store.clone(), vec![key.0.to_vec()]);
+        let keys = [Key::from_str(&question.key).map_err(|e| e.to_string())?];
+        let (ask, store) = (&self.ask, &question.store);
         match kind {
             StoreKind::KeyWrite { .. } => {
-                let request = QueryKeyWriteRequest { store, keys, ..QueryKeyWriteRequest::default() };
-                Ok(say_value(only(patient(self.ask.query_key_write(request)).await?.answers)?))
+                Ok(say_value(only(patient(ask.key_write(store, &keys, Policy::First, 0)).await?)?))
             }
-            StoreKind::Postcarding { .. } => {
-                let request = QueryPathRequest { store, keys };
-                Ok(say_path(&only(patient(self.ask.query_path(request)).await?.answers)?))
-            }
+            StoreKind::Postcarding { .. } => Ok(say_path(&only(patient(ask.path(store, &keys)).await?)?)),
             StoreKind::KeyIncrement { .. } => {
-                let request = QueryCounterRequest { store, keys };
-                let answer = only(patient(self.ask.query_counter(request)).await?.answers)?;
-                Ok(vec![answer.value.to_string()])
+                Ok(vec![only(patient(ask.counter(store, &keys)).await?)?.value.to_string()])
             }
             StoreKind::SketchMerge { .. } => {
-                let request = QuerySketchRequest { store, keys, epoch: question.epoch };
-                let answer = only(patient(self.ask.query_sketch(request)).await?.answers)?;
+                let answer = only(patient(ask.sketch(store, &keys, question.epoch)).await?)?;
                 Ok(say_sketch(&answer, question.epoch))
             }
             StoreKind::Append { .. } => Err("an append store has lists, not keys: see the Lists tab".into()),

@@ -2,13 +2,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dta_client::{Ask, ClientError, Following};
+use dta_client::{self as client, Answers, Ask, ClientError, Following};
 use dta_export::directory::Directory;
 use dta_export::names::Names;
 use dta_proto::control::{
-    self, Counter, ListSessionsResponse, NodeStatistics, QueryCounterRequest, QueryCounterResponse,
-    QueryKeyWriteRequest, QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest,
-    QuerySketchResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
+    self, Counter, ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest,
+    ReadMemoryResponse, StoreInfo, TailRequest,
 };
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::{append, key_write};
@@ -71,7 +70,7 @@ fn infos() -> Vec<StoreInfo> {
         buckets: Vec::new(),
         lists: Vec::new(),
         elsewhere: String::new(),
-        written: false,
+        written: None,
     };
     specs().iter().map(info).collect()
 }
@@ -733,19 +732,11 @@ impl Ask for Slow {
         }
     }
 
-    async fn query_key_write(&self, _: QueryKeyWriteRequest) -> Result<QueryKeyWriteResponse, ClientError> {
+    async fn placement(&self) -> Result<PlacementResponse, ClientError> {
         std::future::pending().await
     }
 
-    async fn query_path(&self, _: QueryPathRequest) -> Result<QueryPathResponse, ClientError> {
-        std::future::pending().await
-    }
-
-    async fn query_counter(&self, _: QueryCounterRequest) -> Result<QueryCounterResponse, ClientError> {
-        std::future::pending().await
-    }
-
-    async fn query_sketch(&self, _: QuerySketchRequest) -> Result<QuerySketchResponse, ClientError> {
+    async fn ask(&self, _: client::Question) -> Result<Answers, ClientError> {
         std::future::pending().await
     }
 

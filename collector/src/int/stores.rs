@@ -1,9 +1,7 @@
 //! Which stores a collector has, and questions of any number of keys to them.
 
-use dta_client::{Ask, ClientError};
-use dta_proto::control::{
-    MAX_KEYS, PathAnswer, QueryCounterRequest, QueryKeyWriteRequest, QueryPathRequest, StoreInfo,
-};
+use dta_client::{Ask, AskKeys, ClientError, Policy};
+use dta_proto::control::{PathAnswer, StoreInfo};
 use dta_proto::key::Key;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::telemetry;
@@ -78,38 +76,22 @@ impl Have {
     }
 }
 
-fn bytes(keys: &[Key]) -> Vec<Vec<u8>> {
-    keys.iter().map(|key| key.0.to_vec()).collect()
-}
-
 /// The value of each key of a key-write store.
 pub(crate) async fn values(
     ask: &dyn Ask,
     store: &str,
     keys: &[Key],
 ) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
-    let mut values = Vec::with_capacity(keys.len());
-    for keys in keys.chunks(MAX_KEYS) {
-        let (store, keys) = (store.to_owned(), bytes(keys));
-        let request = QueryKeyWriteRequest { store, keys, ..QueryKeyWriteRequest::default() };
-        values.extend(ask.query_key_write(request).await?.answers.into_iter().map(|answer| answer.value));
-    }
-    Ok(values)
+    let answers = ask.key_write(store, keys, Policy::First, 0).await?;
+    Ok(answers.into_iter().map(|answer| answer.value).collect())
 }
 
 /// The count of each key of a key-increment store.
 pub(crate) async fn counts(ask: &dyn Ask, store: &str, keys: &[Key]) -> Result<Vec<u64>, ClientError> {
-    let mut counts = Vec::with_capacity(keys.len());
-    for keys in keys.chunks(MAX_KEYS) {
-        let request = QueryCounterRequest { store: store.to_owned(), keys: bytes(keys) };
-        counts.extend(ask.query_counter(request).await?.answers.into_iter().map(|answer| answer.value));
-    }
-    Ok(counts)
+    Ok(ask.counter(store, keys).await?.into_iter().map(|answer| answer.value).collect())
 }
 
 /// The path of a key of a postcarding store.
 pub(super) async fn path(ask: &dyn Ask, store: &str, key: Key) -> Result<Option<PathAnswer>, ClientError> {
-    let request = QueryPathRequest { store: store.to_owned(), keys: bytes(&[key]) };
-    let answer = ask.query_path(request).await?.answers.into_iter().next();
-    Ok(answer.filter(|answer| answer.found))
+    Ok(ask.path(store, &[key]).await?.pop().filter(|answer| answer.found))
 }

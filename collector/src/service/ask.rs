@@ -1,11 +1,10 @@
 //! A running collector as one that can be asked, without a gRPC call: its memory knows the stores, and the
 //! service its sessions and counters.
 
-use dta_client::{Ask, ClientError, Following};
+use dta_client::{Answers, Ask, ClientError, Following, Question};
 use dta_proto::control::{
-    ListSessionsResponse, NodeStatistics, QueryCounterRequest, QueryCounterResponse, QueryKeyWriteRequest,
-    QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest, QuerySketchResponse,
-    ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
+    ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest, ReadMemoryResponse,
+    StoreInfo, TailRequest,
 };
 
 use super::Service;
@@ -13,30 +12,24 @@ use super::Service;
 #[tonic::async_trait]
 impl Ask for Service {
     async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
-        Ok(self.say_what_is_here(self.memory.stores().await?))
+        let mut infos = self.memory.stores().await?;
+        for (info, here) in infos.iter_mut().zip(self.here(&self.sessions.shared()).stores) {
+            (info.buckets, info.lists) = (here.buckets, here.lists);
+            (info.elsewhere, info.written) = (here.elsewhere, here.written);
+        }
+        Ok(infos)
     }
 
-    async fn query_key_write(
-        &self,
-        request: QueryKeyWriteRequest,
-    ) -> Result<QueryKeyWriteResponse, ClientError> {
-        self.check_keys(&request.store, "key-write", &request.keys)?;
-        self.memory.query_key_write(request).await
+    async fn placement(&self) -> Result<PlacementResponse, ClientError> {
+        Ok(self.here(&self.sessions.shared()))
     }
 
-    async fn query_path(&self, request: QueryPathRequest) -> Result<QueryPathResponse, ClientError> {
-        self.check_keys(&request.store, "postcarding", &request.keys)?;
-        self.memory.query_path(request).await
-    }
-
-    async fn query_counter(&self, request: QueryCounterRequest) -> Result<QueryCounterResponse, ClientError> {
-        self.check_keys(&request.store, "key-increment", &request.keys)?;
-        self.memory.query_counter(request).await
-    }
-
-    async fn query_sketch(&self, request: QuerySketchRequest) -> Result<QuerySketchResponse, ClientError> {
-        self.check_sketch(&request.store)?;
-        self.memory.query_sketch(request).await
+    async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
+        // Before the answer: what changes meanwhile shows with the next one.
+        let shared = self.sessions.shared();
+        let placement = self.version(&shared);
+        self.check(&shared, &question)?;
+        Ok(Answers { placement, ..self.memory.ask(question).await? })
     }
 
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {

@@ -1,11 +1,8 @@
 //! Where several collectors share stores: what is not here is refused with the address of the one that has it.
 
-use std::sync::Arc;
-
+use dta_client::Question;
 use dta_proto::buckets;
-use dta_proto::control::StoreInfo;
-use dta_proto::control::bucket_ranges;
-use dta_proto::key::Key;
+use dta_proto::control::{PlacementResponse, StorePlacement, bucket_ranges};
 use dta_proto::store::StoreSpec;
 use dta_proto::wire::dta::Primitive;
 
@@ -14,60 +11,57 @@ use crate::answers::AskError;
 use crate::session::sharing::{Shared, Whereabouts};
 
 impl Service {
-    /// Which keys and lists are here; nothing where all are.
-    fn shared(&self) -> Option<Arc<Shared>> {
-        Some(self.sessions.shared()).filter(|shared| !shared.is_empty())
-    }
-
-    /// Refuses keys of a store that another collector has. An empty name stands for the only store of the
-    /// primitive.
-    pub(super) fn check_keys(
-        &self,
-        store: &str,
-        primitive: &'static str,
-        keys: &[Vec<u8>],
-    ) -> Result<(), AskError> {
-        let Some(shared) = self.shared() else { return Ok(()) };
-        let store = &self.stores.of_primitive(store, primitive)?.spec.name;
-        for key in keys.iter().filter_map(|key| <[u8; 16]>::try_from(&key[..]).ok().map(Key)) {
-            let bucket = buckets::of_key(&key);
+    /// Refuses keys and sketches that another collector has.
+    pub(super) fn check(&self, shared: &Shared, question: &Question) -> Result<(), AskError> {
+        if shared.is_empty() {
+            return Ok(());
+        }
+        let primitive = question.kind.primitive();
+        let store = &self.stores.of_primitive(&question.store, primitive)?.spec.name;
+        if primitive == Primitive::SketchMerge {
+            return refuse(shared.sketch(store), || "the sketch".into(), store);
+        }
+        for key in &question.keys {
+            let bucket = buckets::of_key(key);
             refuse(shared.bucket(store, bucket), || format!("key {key} (bucket {bucket})"), store)?;
         }
         Ok(())
     }
 
-    /// Refuses a sketch that another collector has.
-    pub(super) fn check_sketch(&self, store: &str) -> Result<(), AskError> {
-        let Some(shared) = self.shared() else { return Ok(()) };
-        let store = &self.stores.of_primitive(store, "sketch-merge")?.spec.name;
-        refuse(shared.sketch(store), || "the sketch".into(), store)
-    }
-
     /// Refuses a list that another collector has.
     pub(super) fn check_list(&self, store: &str, list: u32) -> Result<(), AskError> {
-        let Some(shared) = self.shared() else { return Ok(()) };
-        let store = &self.stores.of_primitive(store, "append")?.spec.name;
+        let shared = self.sessions.shared();
+        if shared.is_empty() {
+            return Ok(());
+        }
+        let store = &self.stores.of_primitive(store, Primitive::Append)?.spec.name;
         refuse(shared.list(store, list), || format!("list {list}"), store)
     }
 
-    /// Adds what is here to what is told of each store.
-    pub(super) fn say_what_is_here(&self, mut infos: Vec<StoreInfo>) -> Vec<StoreInfo> {
-        let shared = self.sessions.shared();
-        for info in &mut infos {
-            let Some(Ok(spec)) = info.store.as_ref().map(StoreSpec::try_from) else { continue };
-            info.written = shared.is_written(&spec.name);
+    /// What of each store is here.
+    pub(super) fn here(&self, shared: &Shared) -> PlacementResponse {
+        let version = self.version(shared);
+        let place = |spec: &StoreSpec| {
+            let written = Some(shared.is_written(&spec.name));
+            let mut place = StorePlacement { store: Some(spec.into()), written, ..StorePlacement::default() };
             if shared.is_empty() {
-                continue;
+                return place;
             }
             let (buckets, lists) = shared.here(&spec.name);
             match spec.kind.primitive() {
-                Primitive::Append => info.lists = lists.into_iter().map(Into::into).collect(),
+                Primitive::Append => place.lists = lists.into_iter().map(Into::into).collect(),
                 Primitive::SketchMerge => {}
-                _ => info.buckets = bucket_ranges(buckets),
+                _ => place.buckets = bucket_ranges(buckets),
             }
-            info.elsewhere = shared.elsewhere(&spec.name).unwrap_or_default();
-        }
-        infos
+            place.elsewhere = shared.elsewhere(&spec.name).unwrap_or_default();
+            place
+        };
+        PlacementResponse { version, stores: self.stores.specs().map(place).collect() }
+    }
+
+    /// The version of [`Service::here`]: another one when a store has come, too, of which none goes.
+    pub(super) fn version(&self, shared: &Shared) -> u64 {
+        shared.version + self.stores.specs().count() as u64
     }
 }
 

@@ -19,10 +19,10 @@ use std::sync::{Arc, OnceLock};
 use dta_proto::control::collector_server::{Collector, CollectorServer};
 use dta_proto::control::{
     EndSessionRequest, EndSessionResponse, ListSessionsRequest, ListSessionsResponse, ListStoresRequest,
-    ListStoresResponse, OpenSessionRequest, QueryCounterRequest, QueryCounterResponse, QueryKeyWriteRequest,
-    QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest, QuerySketchResponse,
-    ReadMemoryRequest, ReadMemoryResponse, RenewSessionRequest, Session, StatisticsRequest,
-    StatisticsResponse, TailRequest,
+    ListStoresResponse, OpenSessionRequest, PlacementRequest, PlacementResponse, QueryCounterRequest,
+    QueryCounterResponse, QueryKeyWriteRequest, QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse,
+    QuerySketchRequest, QuerySketchResponse, ReadMemoryRequest, ReadMemoryResponse, RenewSessionRequest,
+    Session, StatisticsRequest, StatisticsResponse, TailRequest,
 };
 use tokio::sync::{Notify, Semaphore, watch};
 use tonic::{Request, Response, Status};
@@ -33,7 +33,7 @@ use crate::nic::Nic;
 use crate::session::Sessions;
 use crate::store::Stores;
 use caller::Rules;
-use dta_client::{Ask, ClientError};
+use dta_client::{Answers, Ask, ClientError, Question, QuestionError};
 use dta_export::counters::OfSinks;
 use dta_grpc::{Method, Name};
 
@@ -102,6 +102,16 @@ impl Service {
     /// The tower service to serve.
     pub fn into_server(self) -> CollectorServer<Self> {
         CollectorServer::new(self).max_decoding_message_size(dta_grpc::MAX_MESSAGE)
+    }
+
+    /// Answers what is asked about keys.
+    async fn answers<Q, A>(&self, request: Request<Q>) -> Result<Response<A>, Status>
+    where
+        Question: TryFrom<Q, Error = QuestionError>,
+        A: TryFrom<Answers, Error = ClientError>,
+    {
+        let question = Question::try_from(request.into_inner())?;
+        answer(Ask::ask(self, question).await.and_then(A::try_from))
     }
 
     /// Runs `work` on a thread that may wait for memory or files.
@@ -178,32 +188,36 @@ impl Collector for Service {
         answer(Ask::stores(self).await.map(|stores| ListStoresResponse { stores }))
     }
 
+    async fn placement(&self, _: Request<PlacementRequest>) -> Result<Response<PlacementResponse>, Status> {
+        answer(Ask::placement(self).await)
+    }
+
     async fn query_key_write(
         &self,
         request: Request<QueryKeyWriteRequest>,
     ) -> Result<Response<QueryKeyWriteResponse>, Status> {
-        answer(Ask::query_key_write(self, request.into_inner()).await)
+        self.answers(request).await
     }
 
     async fn query_path(
         &self,
         request: Request<QueryPathRequest>,
     ) -> Result<Response<QueryPathResponse>, Status> {
-        answer(Ask::query_path(self, request.into_inner()).await)
+        self.answers(request).await
     }
 
     async fn query_counter(
         &self,
         request: Request<QueryCounterRequest>,
     ) -> Result<Response<QueryCounterResponse>, Status> {
-        answer(Ask::query_counter(self, request.into_inner()).await)
+        self.answers(request).await
     }
 
     async fn query_sketch(
         &self,
         request: Request<QuerySketchRequest>,
     ) -> Result<Response<QuerySketchResponse>, Status> {
-        answer(Ask::query_sketch(self, request.into_inner()).await)
+        self.answers(request).await
     }
 
     async fn tail(&self, request: Request<TailRequest>) -> Result<Response<Self::TailStream>, Status> {

@@ -29,7 +29,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub use caller::Caller;
 pub use grant::{Ended, FormerRegion, Grant, GrantedQueuePair, GrantedRegion};
@@ -230,7 +230,7 @@ impl Sessions {
         directory: Option<PathBuf>,
         now: Instant,
     ) -> Result<Self, StateError> {
-        let (leases, statistics, shared) = match &directory {
+        let (leases, statistics, mut shared) = match &directory {
             Some(dir) => {
                 let leases = persisted::load_leases(dir, now)?;
                 let statistics = persisted::load_statistics(dir, &leases)?;
@@ -257,6 +257,8 @@ impl Sessions {
             left: BTreeSet::new(),
             counters: SessionCounters::default(),
         };
+        // So that no number is that of an earlier life.
+        shared.version = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_micros() as u64);
         let shared = Mutex::new(Arc::new(shared));
         Ok(Self { nic, stores, transport, directory, inner: Mutex::new(inner), shared })
     }
@@ -532,7 +534,9 @@ impl Sessions {
     fn change_shared(&self, change: impl FnOnce(&mut Shared) -> bool) -> Result<(), StateError> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let before = shared.is_empty();
-        let changed = change(Arc::make_mut(&mut shared));
+        let now = Arc::make_mut(&mut shared);
+        let changed = change(now);
+        now.version += u64::from(changed);
         match &self.directory {
             Some(dir) if changed && !(before && shared.is_empty()) => sharing::save(dir, &shared),
             _ => Ok(()),

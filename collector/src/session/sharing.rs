@@ -63,6 +63,8 @@ impl Share {
 pub struct Shared {
     /// Ended ones in the order of their ends.
     all: Vec<Told>,
+    /// Another number after each change, and after each start of the collector; never 0.
+    pub version: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -293,7 +295,7 @@ pub(super) fn load(dir: &Path) -> Result<Shared, StateError> {
         Told { session: stored.session, is_open: false, stores: stored.stores, sharing }
     };
     let all = state::load::<Vec<Stored>>(&dir.join(FILE))?.unwrap_or_default();
-    Ok(Shared { all: all.into_iter().map(told).collect() })
+    Ok(Shared { all: all.into_iter().map(told).collect(), version: 0 })
 }
 
 #[cfg(test)]

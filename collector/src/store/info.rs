@@ -25,6 +25,6 @@ pub fn info(store: &Store) -> Result<StoreInfo, MemoryError> {
         buckets: Vec::new(),
         lists: Vec::new(),
         elsewhere: String::new(),
-        written: false,
+        written: None,
     })
 }

@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use dta_proto::store::StoreSpec;
 use dta_proto::telemetry;
+use dta_proto::wire::dta::Primitive;
 
 use crate::config::Memory;
 use crate::region::{AccessError, Region, RegionError, RegionHeader, RegionOptions};
@@ -166,9 +167,9 @@ pub enum StoreError {
         /// The store.
         name: String,
         /// Its kind.
-        is: &'static str,
+        is: Primitive,
         /// The kind wanted.
-        wanted: &'static str,
+        wanted: Primitive,
         /// Names of stores of that kind.
         have: String,
     },
@@ -176,7 +177,7 @@ pub enum StoreError {
     #[error("name the {wanted} store to ask: this collector has {have}")]
     Ambiguous {
         /// The kind wanted.
-        wanted: &'static str,
+        wanted: Primitive,
         /// Names of stores of that kind.
         have: String,
     },
@@ -291,10 +292,10 @@ impl Stores {
         })
     }
 
-    /// The store of a name (or id) and primitive ([`StoreSpec::primitive`]); without one, the only one
+    /// The store of a name (or id) and primitive; without one, the only one
     /// of that primitive, where those for INT do not count ([`telemetry::is_store`]).
-    pub fn of_primitive(&self, name: &str, wanted: &'static str) -> Result<Arc<Store>, StoreError> {
-        let candidates = || self.places().filter(|s| s.spec.primitive() == wanted);
+    pub fn of_primitive(&self, name: &str, wanted: Primitive) -> Result<Arc<Store>, StoreError> {
+        let candidates = || self.places().filter(|s| s.spec.kind.primitive() == wanted);
         let have = || list(candidates().map(|s| s.spec.name.clone()));
         if name.is_empty() {
             let mut all = candidates().filter(|store| !telemetry::is_store(&store.spec.name));
@@ -304,7 +305,7 @@ impl Stores {
             };
         }
         let store = self.get(name)?;
-        let is = store.spec.primitive();
+        let is = store.spec.kind.primitive();
         if is == wanted {
             Ok(store)
         } else {

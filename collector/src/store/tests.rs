@@ -414,14 +414,18 @@ fn a_full_store_says_at_least() {
 fn stores_are_found_by_name_and_kind() {
     let stores =
         Stores::open(&crate::config::default_stores(), &Memory::Anonymous, RegionOptions::default()).unwrap();
-    assert_eq!(stores.of_primitive("", "key-write").unwrap().spec.name, "flows");
-    assert_eq!(stores.of_primitive("flows", "key-write").unwrap().spec.name, "flows");
-    assert_eq!(stores.of_primitive("1", "key-write").unwrap().spec.name, "flows");
-    assert!(stores.of_primitive("9", "key-write").is_err());
-    let told = stores.of_primitive("flows", "append").unwrap_err().to_string();
+    assert_eq!(stores.of_primitive("", Primitive::KeyWrite).unwrap().spec.name, "flows");
+    assert_eq!(stores.of_primitive("flows", Primitive::KeyWrite).unwrap().spec.name, "flows");
+    assert_eq!(stores.of_primitive("1", Primitive::KeyWrite).unwrap().spec.name, "flows");
+    assert!(stores.of_primitive("9", Primitive::KeyWrite).is_err());
+    let told = stores.of_primitive("flows", Primitive::Append).unwrap_err().to_string();
     assert!(told.contains("key-write") && told.contains("events"), "{told}");
-    assert!(stores.of_primitive("x", "append").unwrap_err().to_string().contains("paths (postcarding)"));
-    assert!(Stores::from_iter([]).of_primitive("", "append").unwrap_err().to_string().contains("none"));
+    assert!(
+        stores.of_primitive("x", Primitive::Append).unwrap_err().to_string().contains("paths (postcarding)")
+    );
+    assert!(
+        Stores::from_iter([]).of_primitive("", Primitive::Append).unwrap_err().to_string().contains("none")
+    );
 }
 
 #[test]
@@ -451,7 +455,7 @@ fn a_store_that_is_replaced_has_new_memory_and_who_has_the_old_one_keeps_it() {
         assert_eq!((before.region.len(), &before.spec), (after.region.len(), &after.spec));
         assert!(before.region.iova().abs_diff(after.region.iova()) >= after.region.len());
         assert!(found(&before) && !found(&after));
-        assert!(Arc::ptr_eq(&stores.of_primitive("flows", "key-write").unwrap(), &after));
+        assert!(Arc::ptr_eq(&stores.of_primitive("flows", Primitive::KeyWrite).unwrap(), &after));
         assert!(stores.iter().zip([&after, &others]).all(|(now, store)| Arc::ptr_eq(&now, store)));
         write(&after, &key(1), &[8; 12], |_| true);
         assert_eq!(stores.replace("flows").unwrap().generation, 3);

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use dta_cli::number::{counted, grouped};
-use dta_client::Ask;
-use dta_proto::control::QuerySketchRequest;
+use dta_client::{Ask, AskKeys};
 use dta_proto::key::{Flow, Key};
 use dta_proto::store::StoreKind;
 use dta_proto::trace::{self, ANY_REASON, EPOCH_SECONDS, HOPS, Latency, Named, list, store};
@@ -511,12 +510,10 @@ impl Of<'_> {
             return Ok(());
         };
         let present = moment::now() / 1_000_000_000 / u64::from(EPOCH_SECONDS);
-        let key = trace::size_key(self.flow).0.to_vec();
+        let keys = [trace::size_key(self.flow)];
         // The epoch of a host whose clock is ahead may be over already; that of one behind lasts longer.
         for epoch in (present.saturating_sub((*epochs).into())..=present).rev() {
-            let (store, keys) = (store::SIZES.to_owned(), vec![key.clone()]);
-            let request = QuerySketchRequest { store, keys, epoch: epoch as u32 };
-            let answers = self.ask.query_sketch(request).await?.answers;
+            let answers = self.ask.sketch(store::SIZES, &keys, epoch as u32).await?;
             let known = answers.first().and_then(|answer| Some((answer.estimate?, answer.merged)));
             if let Some((bytes, hosts)) = known.filter(|(bytes, _)| *bytes > 0) {
                 let (began, seconds) = (epoch * u64::from(EPOCH_SECONDS), EPOCH_SECONDS);

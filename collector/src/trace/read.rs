@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use dta_client::{Ask, ClientError};
-use dta_proto::control::{MAX_KEYS, QueryPathRequest, TailRequest};
+use dta_client::{Ask, AskKeys, ClientError};
+use dta_proto::control::TailRequest;
 use dta_proto::key::Key;
 use dta_proto::trace::{Books, Entry, HOPS, Named, Seen, list, path_key, store};
 
@@ -204,18 +204,15 @@ fn groups(packets: &[Told]) -> Vec<Vec<Told>> {
 type Row = [Option<u32>; HOPS as usize];
 
 async fn rows(ask: &dyn Ask, visits: &[(u64, u16)]) -> Result<HashMap<(u64, u16), Row>, ClientError> {
+    let keys: Vec<Key> = visits.iter().map(|(digest, host)| path_key(*digest, *host)).collect();
+    let answers = ask.path(store::PATHS, &keys).await?;
     let mut rows = HashMap::with_capacity(visits.len());
-    for chunk in visits.chunks(MAX_KEYS) {
-        let keys = chunk.iter().map(|(digest, host)| path_key(*digest, *host).0.to_vec()).collect();
-        let request = QueryPathRequest { store: store::PATHS.to_owned(), keys };
-        let answers = ask.query_path(request).await?.answers;
-        for (visit, answer) in chunk.iter().zip(answers).filter(|(_, answer)| answer.found) {
-            let mut row = [None; HOPS as usize];
-            for (place, (value, present)) in row.iter_mut().zip(answer.hops.iter().zip(&answer.present)) {
-                *place = present.then_some(*value);
-            }
-            rows.insert(*visit, row);
+    for (visit, answer) in visits.iter().zip(answers).filter(|(_, answer)| answer.found) {
+        let mut row = [None; HOPS as usize];
+        for (place, (value, present)) in row.iter_mut().zip(answer.hops.iter().zip(&answer.present)) {
+            *place = present.then_some(*value);
         }
+        rows.insert(*visit, row);
     }
     Ok(rows)
 }

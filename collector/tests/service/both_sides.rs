@@ -4,20 +4,21 @@
 use std::time::Duration;
 
 use crate::common::{config, key, start};
-use dta_client::{Ask, ClientError, Following};
+use dta_client::{Answers, Ask, AskKeys, ClientError, Following, Moment, Question, QuestionKind};
 use dta_collector::answers::Memory;
 use dta_collector::config::{Config, Memory as Place};
 use dta_collector::server::Server;
 use dta_proto::control::{
-    self, MAX_KEYS, MAX_READ, QueryCounterRequest, QueryKeyWriteRequest, QueryPathRequest,
-    QuerySketchRequest, ReadMemoryRequest, TailRequest, TailResponse,
+    MAX_KEYS, MAX_READ, Policy, ReadMemoryRequest, StoreInfo, StorePlacement, TailRequest, TailResponse,
 };
+use dta_proto::key::Key;
 use dta_proto::layout::{append, hash, key_increment, key_write, postcarding, sketch_merge};
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 use tonic::Code;
 
 const RING: u64 = 64;
 const EPOCH: u32 = 7;
+const KEY_WRITE: QuestionKind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
 
 fn stores() -> Vec<StoreSpec> {
     let kinds = [
@@ -146,55 +147,62 @@ fn fill(server: &Server) {
     (1..=RING as u32).for_each(|n| write(server, "events", append::offset(2, n, RING, 64), &[0xff; 64]));
 }
 
-fn keys(which: impl IntoIterator<Item = u32>) -> Vec<Vec<u8>> {
-    which.into_iter().map(|i| key(i).0.to_vec()).collect()
+fn keys(which: impl IntoIterator<Item = u32>) -> Vec<Key> {
+    which.into_iter().map(key).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_side_gives_the_same_answers() {
     let sides = Sides::start().await;
 
-    let stores = sides.ask(async |ask| ask.stores().await).await.unwrap();
+    // Files alone do not know which stores are written to, nor a version.
+    let stores = sides.ask(async |ask| {
+        let unsaid = |info| StoreInfo { written: None, ..info };
+        Ok(ask.stores().await?.into_iter().map(unsaid).collect::<Vec<_>>())
+    });
+    let stores = stores.await.unwrap();
+    let placed = sides.ask(async |ask| {
+        let unsaid = |place| StorePlacement { written: None, ..place };
+        Ok(ask.placement().await?.stores.into_iter().map(unsaid).collect::<Vec<_>>())
+    });
+    let placed: Vec<_> = placed.await.unwrap().into_iter().map(|place| place.store).collect();
+    assert_eq!(placed, stores.iter().map(|info| info.store.clone()).collect::<Vec<_>>());
     let names: Vec<_> = stores.iter().map(|info| info.store.as_ref().unwrap().name.as_str()).collect();
     assert_eq!(names, ["flows", "paths", "events", "bytes", "packets"]);
     assert!(stores.iter().all(|info| info.used > 0), "{stores:?}");
 
-    for (policy, at_least) in
-        [(control::Policy::First, 0), (control::Policy::Plurality, 0), (control::Policy::AtLeast, 2)]
-    {
-        let request = QueryKeyWriteRequest {
-            store: "flows".into(),
-            keys: keys(0..60),
-            policy: policy.into(),
-            at_least,
-        };
-        let answer = sides.ask(async |ask| ask.query_key_write(request.clone()).await).await.unwrap();
-        let found = answer.answers.iter().filter(|answer| answer.value.is_some()).count();
-        let whole = if policy == control::Policy::AtLeast { 30..=40 } else { 48..=50 };
+    let keys_0_to_59 = keys(0..60);
+    for (policy, at_least) in [(Policy::First, 0), (Policy::Plurality, 0), (Policy::AtLeast, 2)] {
+        let question = Question::now("flows", &*keys_0_to_59, QuestionKind::KeyWrite { policy, at_least });
+        // Only the running collector has a placement of a version.
+        let whole = async |ask: &dyn Ask| Ok(Answers { placement: 0, ..ask.ask(question.clone()).await? });
+        assert_eq!(sides.ask(whole).await.unwrap().generation, 1);
+        let answers = async |ask: &dyn Ask| ask.key_write("flows", &keys_0_to_59, policy, at_least).await;
+        let answers = sides.ask(answers).await.unwrap();
+        let found = answers.iter().filter(|answer| answer.value.is_some()).count();
+        let whole = if policy == Policy::AtLeast { 30..=40 } else { 48..=50 };
         assert!(whole.contains(&found), "{found} found, {policy:?}");
-        assert!(answer.answers[..50].iter().any(|answer| answer.differing == 1));
-        assert_eq!((answer.generation, answer.answers.len()), (1, 60));
+        assert!(answers[..50].iter().any(|answer| answer.differing == 1));
+        assert_eq!(answers.len(), 60);
     }
 
     // An empty name stands for the only one.
-    let request = QueryPathRequest { store: String::new(), keys: keys(0..5) };
-    let answer = sides.ask(async |ask| ask.query_path(request.clone()).await).await.unwrap().answers;
+    let answer = sides.ask(async |ask| ask.path("", &keys(0..5)).await).await.unwrap();
     assert_eq!(answer.iter().map(|path| path.found).collect::<Vec<_>>(), [false, true, true, true, false]);
     assert_eq!((&answer[1].hops[..], answer[1].complete), (&[100, 101, 102][..], true));
     assert_eq!((&answer[2].hops[..], answer[2].path_length), (&[100, 0, 102, 0, 0][..], 5));
     assert_eq!(answer[3].present, [false, true]);
 
-    let request = QueryCounterRequest { store: "bytes".into(), keys: keys(0..60) };
-    let answer = sides.ask(async |ask| ask.query_counter(request.clone()).await).await.unwrap().answers;
+    let answer = sides.ask(async |ask| ask.counter("bytes", &keys_0_to_59).await).await.unwrap();
     assert!((0..50).all(|i| answer[i].value >= 1000 + i as u64), "{answer:?}");
 
-    let request = |epoch| QuerySketchRequest { store: "packets".into(), keys: keys([0, 1, 99]), epoch };
-    let answer = sides.ask(async |ask| ask.query_sketch(request(EPOCH)).await).await.unwrap().answers;
+    let some = keys([0, 1, 99]);
+    let answer = sides.ask(async |ask| ask.sketch("packets", &some, EPOCH).await).await.unwrap();
     assert_eq!((answer[0].estimate, answer[0].merged, answer[0].expected), (Some(50), 1, 2));
     assert_eq!(answer[2].estimate, None);
     // Epochs that share its place in the ring, and one that does not.
     for not_held in [EPOCH - 2, EPOCH + 2, EPOCH + 1] {
-        let answer = sides.ask(async |ask| ask.query_sketch(request(not_held)).await).await.unwrap().answers;
+        let answer = sides.ask(async |ask| ask.sketch("packets", &some, not_held).await).await.unwrap();
         assert!(answer.iter().all(|answer| answer.estimate.is_none() && answer.merged == 0), "{answer:?}");
     }
 
@@ -208,8 +216,6 @@ async fn every_side_gives_the_same_answers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_side_refuses_in_the_same_words() {
     let sides = Sides::start().await;
-    let key_write =
-        |store: &str, keys| QueryKeyWriteRequest { store: store.into(), keys, ..Default::default() };
     let read = |store: &str, offset, length| ReadMemoryRequest { store: store.into(), offset, length };
     let tail = |store: &str, list| TailRequest { store: store.into(), list, ..Default::default() };
 
@@ -217,56 +223,39 @@ async fn every_side_refuses_in_the_same_words() {
         ("nowhere", Code::NotFound, "events (append)"),
         ("events", Code::InvalidArgument, "is for append; stores for key-write are here: flows"),
     ] {
-        let request = key_write(store, keys([1]));
-        let told = sides.refusal(async |ask| ask.query_key_write(request.clone()).await).await;
+        let values = async |ask: &dyn Ask| ask.key_write(store, &keys([1]), Policy::First, 0).await;
+        let told = sides.refusal(values).await;
         assert!(told.0 == code && told.1.contains(words), "{told:?}");
     }
-    // Each query has its own store.
-    let store = || "flows".to_owned();
+    // Each question has its own store.
+    let key_write = |policy, at_least| QuestionKind::KeyWrite { policy, at_least };
+    let ask = async |store: &str, count, kind| {
+        let question = Question::now(store, vec![key(1); count], kind);
+        sides.refusal(async |ask| ask.ask(question.clone()).await).await
+    };
     let told = [
-        sides
-            .refusal(async |ask| ask.query_path(QueryPathRequest { store: store(), keys: vec![] }).await)
-            .await,
-        sides
-            .refusal(async |ask| {
-                ask.query_counter(QueryCounterRequest { store: store(), keys: vec![] }).await
-            })
-            .await,
-        sides
-            .refusal(async |ask| {
-                let request = QuerySketchRequest { store: store(), ..Default::default() };
-                ask.query_sketch(request).await
-            })
-            .await,
+        ask("flows", 0, QuestionKind::Postcarding).await,
+        ask("flows", 0, QuestionKind::KeyIncrement).await,
+        ask("flows", 0, QuestionKind::SketchMerge { epoch: EPOCH }).await,
         sides.refusal(async |ask| followed(ask.tail(tail("flows", 0)).await).await).await,
     ];
     for ((code, words), kind) in told.iter().zip(["postcarding", "key-increment", "sketch-merge", "append"]) {
         assert!(*code == Code::InvalidArgument && words.contains(kind), "{code} {words}");
     }
 
-    for (keys, words) in [
-        (vec![vec![1, 2, 3]], "a key has 3 bytes, but must have 16"),
-        (vec![key(1).0.to_vec(), vec![0; 17]], "a key has 17 bytes"),
-        (vec![vec![0; 16]; MAX_KEYS + 1], "ask in several"),
+    for (count, kind, words) in [
+        (MAX_KEYS + 1, key_write(Policy::First, 0), "ask in several"),
+        (MAX_KEYS + 1, QuestionKind::SketchMerge { epoch: EPOCH }, "ask in several"),
+        (1, key_write(Policy::AtLeast, 3), "ask for 1 to 2"),
+        (1, key_write(Policy::AtLeast, 0), "ask for 1 to 2"),
     ] {
-        let told =
-            sides.refusal(async |ask| ask.query_key_write(key_write("flows", keys.clone())).await).await;
-        assert!(told.0 == Code::InvalidArgument && told.1.contains(words), "{told:?}");
-        let told = sides
-            .refusal(async |ask| {
-                let request = QuerySketchRequest { store: String::new(), keys: keys.clone(), epoch: EPOCH };
-                ask.query_sketch(request).await
-            })
-            .await;
-        assert!(told.1.contains(words), "{told:?}");
-    }
-    for (policy, at_least, words) in
-        [(77, 0, "policy 77"), (2, 3, "ask for 1 to 2"), (2, 0, "ask for 1 to 2")]
-    {
-        let request = QueryKeyWriteRequest { policy, at_least, ..key_write("flows", keys([1])) };
-        let told = sides.refusal(async |ask| ask.query_key_write(request.clone()).await).await;
+        let told = ask("", count, kind).await;
         assert!(told.0 == Code::InvalidArgument && told.1.contains(words), "{told:?}");
     }
+    let then = Moment::from(1_700_000_000_000);
+    let question = Question { at: then, ..Question::now("flows", keys([1]), key_write(Policy::First, 0)) };
+    let told = sides.refusal(async |ask| ask.ask(question.clone()).await).await;
+    assert!(told.0 == Code::Unimplemented && told.1.contains("1700000000000"), "{told:?}");
 
     for (request, code, words) in [
         (read("nowhere", 0, 1), Code::NotFound, "flows (key-write)"),
@@ -387,10 +376,12 @@ async fn every_side_goes_over_to_memory_that_took_the_place_of_other() {
             .collect();
         assert_eq!(*sum, TailResponse { entries: expected, sequence: 15, ..Default::default() }, "{side}");
     }
-    let request = QueryKeyWriteRequest { keys: keys(0..50), ..Default::default() };
-    let answer = sides.ask(async |ask| ask.query_key_write(request.clone()).await).await.unwrap();
-    assert_eq!(answer.generation, 2);
-    assert!(answer.answers.iter().all(|answer| answer.value.is_none()), "{answer:?}");
+    let question = Question::now("", keys(0..50), KEY_WRITE);
+    let whole = async |ask: &dyn Ask| Ok(Answers { placement: 0, ..ask.ask(question.clone()).await? });
+    assert_eq!(sides.ask(whole).await.unwrap().generation, 2);
+    let values = async |ask: &dyn Ask| ask.key_write("", &question.keys, Policy::First, 0).await;
+    let answers = sides.ask(values).await.unwrap();
+    assert!(answers.iter().all(|answer| answer.value.is_none()), "{answers:?}");
     sides.server.stop().await.unwrap();
 }
 
@@ -410,9 +401,8 @@ async fn read_to(streams: &mut [(&&str, Following, TailResponse)], sequence: u64
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_and_counters_are_known_to_a_running_collector_alone() {
     let sides = Sides::start().await;
-    let request = QueryCounterRequest { store: String::new(), keys: keys(0..3) };
     for (_, ask) in &sides.all[..2] {
-        ask.query_counter(request.clone()).await.unwrap();
+        ask.counter("", &keys(0..3)).await.unwrap();
         let nodes = ask.statistics().await.unwrap();
         assert!(nodes.iter().any(|node| node.node == "nic/soft"), "{nodes:?}");
         assert_eq!(ask.sessions().await.unwrap().device, "soft");
@@ -433,11 +423,11 @@ async fn sessions_and_counters_are_known_to_a_running_collector_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn files_of_a_collector_that_has_ended_answer() {
     let sides = Sides::start().await;
-    let request = QueryKeyWriteRequest { keys: keys([1]), ..Default::default() };
-    let before = sides.all[0].1.query_key_write(request.clone()).await.unwrap();
+    let keys = keys([1]);
+    let before = sides.all[0].1.key_write("", &keys, Policy::First, 0).await.unwrap();
     sides.server.stop().await.unwrap();
     let files = Memory::open(sides.directory.path()).unwrap();
-    assert_eq!(files.query_key_write(request).await.unwrap(), before);
+    assert_eq!(files.key_write("", &keys, Policy::First, 0).await.unwrap(), before);
     let empty = tempfile::tempdir().unwrap();
     let told = Memory::open(empty.path()).map(drop).unwrap_err().to_string();
     assert!(told.contains("no region file") && told.contains("`memory` directory"), "{told}");

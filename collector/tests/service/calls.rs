@@ -6,10 +6,11 @@ use crate::common::{config, key, open_request, start, status_of};
 use std::sync::Arc;
 
 use dta_client::collector::Client;
-use dta_client::{Ask, ClientError, ClientOptions, Following};
+use dta_client::{Ask, AskKeys, ClientError, ClientOptions, Following, Question, QuestionKind};
 use dta_collector::config::{Config, Memory, default_stores};
 use dta_collector::region::{Region, RegionHeader, RegionOptions};
 use dta_collector::server::{Server, ServerError};
+use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{self, Policy};
 use dta_proto::control::{MAX_KEYS, MAX_READ};
 use dta_proto::key::Key;
@@ -39,7 +40,7 @@ fn write_flow(server: &Server, key: &Key, value: &[u8; 12]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn key_write() {
-    let (server, mut client) = start(&config()).await;
+    let (server, client) = start(&config()).await;
     (0..100).for_each(|i| write_flow(&server, &key(i), &[i as u8; 12]));
     let keys: Vec<Key> = (0..200).map(key).collect();
     let answers = client.key_write("", &keys, Policy::First, 0).await.unwrap();
@@ -59,19 +60,23 @@ async fn key_write() {
     assert!(code == Code::InvalidArgument && told.contains("flows"), "{told}");
     let (code, told) = status(client.key_write("nowhere", &keys, Policy::First, 0).await);
     assert!(code == Code::NotFound && told.contains("flows (key-write)"), "{told}");
-    let ask = |keys, policy| control::QueryKeyWriteRequest { keys, policy, ..Default::default() };
-    let (code, told) = status(client.query_key_write(ask(vec![vec![1, 2, 3]], 0)).await);
-    assert!(code == Code::InvalidArgument && told.contains("3 bytes"), "{told}");
-    let (code, told) = status(client.query_key_write(ask(vec![vec![0; 16]; MAX_KEYS + 1], 0)).await);
+    let too_many = vec![key(1); MAX_KEYS + 1];
+    let question = Question::now("", too_many, QuestionKind::KeyIncrement);
+    let (code, told) = status(client.ask(question).await);
     assert!(code == Code::InvalidArgument && told.contains("ask in several"), "{told}");
-    let (code, told) = status(client.query_key_write(ask(vec![], 77)).await);
-    assert!(code == Code::InvalidArgument && told.contains("77"), "{told}");
+    // What no client of ours sends.
+    let mut raw = CollectorClient::connect(format!("http://{}", server.listen)).await.unwrap();
+    for (keys, policy, words) in [(vec![vec![1, 2, 3]], 0, "3 bytes"), (vec![], 77, "policy 77")] {
+        let request = control::QueryKeyWriteRequest { keys, policy, ..Default::default() };
+        let told = raw.query_key_write(request).await.unwrap_err();
+        assert!(told.code() == Code::InvalidArgument && told.message().contains(words), "{told}");
+    }
     server.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_queries_are_split_and_stay_below_the_limit_of_a_message() {
-    let (server, mut client) = start(&config()).await;
+    let (server, client) = start(&config()).await;
     let keys: Vec<Key> = (0..MAX_KEYS as u32 + 1).map(key).collect();
     // Every hop of the longest paths.
     let mut path = layout::postcarding::Path { length: 6, ..Default::default() };
@@ -95,7 +100,7 @@ async fn long_queries_are_split_and_stay_below_the_limit_of_a_message() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn partial_paths_are_told_as_partial() {
-    let (server, mut client) = start(&config()).await;
+    let (server, client) = start(&config()).await;
     let mut path = layout::postcarding::Path { length: 5, ..Default::default() };
     path.set(0, 10);
     path.set(2, 30);
@@ -117,7 +122,7 @@ async fn partial_paths_are_told_as_partial() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn counter_and_sketch() {
-    let (server, mut client) = start(&config()).await;
+    let (server, client) = start(&config()).await;
     for at in hash::slots(&key(1), 2, 1 << 20).iter() {
         region(&server, "bytes").fetch_add(layout::key_increment::offset(*at), 1 << 40).unwrap();
     }
@@ -274,7 +279,7 @@ async fn a_slow_tail_is_told_what_it_missed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_memory_and_statistics() {
-    let (server, mut client) = start(&config()).await;
+    let (server, client) = start(&config()).await;
     (0..50_000).for_each(|i| write_flow(&server, &key(i), &[7; 12]));
     let stores = client.stores().await.unwrap();
     assert_eq!(stores.len(), 15);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{config, key, open_request, start, status_of};
 use dta_client::collector::Client;
-use dta_client::{Ask, ClientOptions};
+use dta_client::{Ask, AskKeys, ClientOptions};
 use dta_collector::config::{Config, Limits};
 use dta_collector::server::Server;
 use dta_proto::codec::BoundedCodec;

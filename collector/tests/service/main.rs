@@ -5,6 +5,7 @@ mod calls;
 mod common;
 mod limits;
 mod notify;
+mod placement;
 mod reload;
 mod standard;
 mod tls;

@@ -37,7 +37,9 @@ async fn stores_that_were_added_are_served_and_granted() {
 
     let mut new = old.clone();
     new.stores.push(more());
+    let placed = client.placement().await.unwrap().version;
     assert_eq!(server.reload(&new).await.unwrap(), ["store more (new)"]);
+    assert_ne!(client.placement().await.unwrap().version, placed);
     assert_eq!(server.reload(&new).await.unwrap(), Vec::<String>::new());
     assert_eq!(stores(&client).await, 16);
     assert!(dir.path().join("m/more.region").exists());

@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dta_client::{Ask, ClientError, Following};
+use dta_client::{Answers, Ask, ClientError, Following, Question};
 use dta_export::source::LISTS;
 use dta_proto::control::{
-    KeyWriteAnswer, ListSessionsResponse, NodeStatistics, QueryCounterRequest, QueryCounterResponse,
-    QueryKeyWriteRequest, QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest,
-    QuerySketchResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest, TailResponse,
+    KeyWriteAnswer, ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest,
+    ReadMemoryResponse, StoreInfo, TailRequest, TailResponse,
 };
 use tokio::sync::{mpsc, watch};
 use tonic::Status;
@@ -98,23 +97,15 @@ impl Ask for Lists {
     async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
         refused()
     }
-    async fn query_key_write(
-        &self,
-        request: QueryKeyWriteRequest,
-    ) -> Result<QueryKeyWriteResponse, ClientError> {
+    async fn placement(&self) -> Result<PlacementResponse, ClientError> {
+        refused()
+    }
+    async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
         let values = self.0.values.lock().unwrap();
-        let answer = |key| KeyWriteAnswer { value: values.get(key).cloned(), ..KeyWriteAnswer::default() };
-        let answers = request.keys.iter().map(answer).collect();
-        Ok(QueryKeyWriteResponse { answers, ..QueryKeyWriteResponse::default() })
-    }
-    async fn query_path(&self, _: QueryPathRequest) -> Result<QueryPathResponse, ClientError> {
-        refused()
-    }
-    async fn query_counter(&self, _: QueryCounterRequest) -> Result<QueryCounterResponse, ClientError> {
-        refused()
-    }
-    async fn query_sketch(&self, _: QuerySketchRequest) -> Result<QuerySketchResponse, ClientError> {
-        refused()
+        let answer =
+            |key: &[u8]| KeyWriteAnswer { value: values.get(key).cloned(), ..KeyWriteAnswer::default() };
+        let of_keys = question.keys.iter().map(|key| answer(&key.0).into()).collect();
+        Ok(Answers { of_keys, ..Answers::default() })
     }
     async fn read_memory(&self, _: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
         refused()

@@ -4,6 +4,7 @@
 //! A machine that does other things too is slow at times, for both alike or for one. So work and
 //! floor take turns, and of each the fastest turn counts.
 
+mod ask;
 mod chain;
 mod harness;
 pub mod int;
@@ -45,7 +46,7 @@ pub struct Case {
 }
 
 /// All benchmarks, in the order of the report.
-pub const CASES: [Case; 12] = [
+pub const CASES: [Case; 13] = [
     Case {
         name: "translator",
         what: "software translator: key-write datagram to RoCEv2 frame, N = 1",
@@ -93,6 +94,14 @@ pub const CASES: [Case; 12] = [
         target: None,
         glance: true,
         run: tail::run,
+    },
+    Case {
+        name: "ask",
+        what: "one key of two collectors over gRPC, beside one key of one collector",
+        least_ratio: 0.8,
+        target: None,
+        glance: false,
+        run: ask::run,
     },
     Case {
         name: "loopback",

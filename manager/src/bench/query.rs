@@ -74,7 +74,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     Ok(rates)
 }
 
-fn key(number: u64) -> Key {
+pub(super) fn key(number: u64) -> Key {
     let mut random = SplitMix(number);
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&random.next().to_be_bytes());

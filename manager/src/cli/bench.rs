@@ -18,7 +18,7 @@ use crate::testbed::ground::NicKind;
 #[command(after_help = "\
 Each figure stands beside its floor, the same memory accesses and checksums with nothing else, measured in turns with it; of both the fastest turn counts. The ratio decides: other machines have other floors. Build with --release.
 
-Benchmarks: translator, nic, chain, workers, query, tail, loopback, ring, no-ring, reports, reports-plain, nic-file. `memory` runs only when it is named: a long run that watches the memory of the processes.
+Benchmarks: translator, nic, chain, workers, query, tail, ask, loopback, ring, no-ring, reports, reports-plain, nic-file. `memory` runs only when it is named: a long run that watches the memory of the processes.
 
 With --nic rxe, others instead: the software NIC beside the kernel's soft-RoCE, on the same frames off the same veth pair (uc-write-8, uc-write-64, rc-write-8, rc-write-64, rc-fetch-add). CPU time is the whole machine's, less that of sending the same frames to nobody; let nothing else run. With --nic soft, the software NIC in the same way with sender and NIC by AF_XDP (xdp) beside both by AF_PACKET (soft). Both need root, and the first a kernel with rdma_rxe and a build with libibverbs.
 

@@ -1,7 +1,7 @@
 //! Asking the collector about everything, over the same gRPC as anybody.
 
 use dta_client::collector::Client;
-use dta_client::{Ask, ClientError};
+use dta_client::{Ask, AskKeys, ClientError};
 use dta_proto::control::{MAX_READ, Policy, ReadMemoryRequest, TailRequest};
 use dta_proto::key::Key;
 use dta_proto::layout::append;

@@ -191,7 +191,7 @@ fn the_dashboard_ends_when_its_terminal_is_closed() {
 #[test]
 #[ignore = "is run by another test"]
 fn panics_in_a_terminal() {
-    use dta_client::{Ask, ClientError, Following, collector::Client};
+    use dta_client::{Answers, Ask, ClientError, Following, Question, collector::Client};
     use dta_proto::control as c;
     let Ok(address) = std::env::var("DTA_TEST_PANIC") else { return };
 
@@ -208,17 +208,11 @@ fn panics_in_a_terminal() {
             }
             self.0.stores().await
         }
-        async fn query_key_write(&self, r: c::QueryKeyWriteRequest) -> Answer<c::QueryKeyWriteResponse> {
-            self.0.query_key_write(r).await
+        async fn placement(&self) -> Answer<c::PlacementResponse> {
+            self.0.placement().await
         }
-        async fn query_path(&self, r: c::QueryPathRequest) -> Answer<c::QueryPathResponse> {
-            self.0.query_path(r).await
-        }
-        async fn query_counter(&self, r: c::QueryCounterRequest) -> Answer<c::QueryCounterResponse> {
-            self.0.query_counter(r).await
-        }
-        async fn query_sketch(&self, r: c::QuerySketchRequest) -> Answer<c::QuerySketchResponse> {
-            self.0.query_sketch(r).await
+        async fn ask(&self, question: Question) -> Answer<Answers> {
+            self.0.ask(question).await
         }
         async fn tail(&self, r: c::TailRequest) -> Answer<Following> {
             self.0.tail(r).await

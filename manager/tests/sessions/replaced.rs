@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dta_client::collector::Client;
-use dta_client::{Ask as _, ClientOptions};
+use dta_client::{Ask as _, AskKeys as _, ClientOptions};
 use dta_collector::config::{Config, Memory, Transport};
 use dta_collector::server::Server;
 use dta_collector::store::{Store, key_increment, key_write};

@@ -213,6 +213,9 @@ impl Collector for Fake {
     async fn list_stores(&self, _: Request<ListStoresRequest>) -> Answer<ListStoresResponse> {
         Err(Status::unimplemented(""))
     }
+    async fn placement(&self, _: Request<PlacementRequest>) -> Answer<PlacementResponse> {
+        Err(Status::unimplemented(""))
+    }
     async fn query_key_write(&self, _: Request<QueryKeyWriteRequest>) -> Answer<QueryKeyWriteResponse> {
         Err(Status::unimplemented(""))
     }

@@ -33,8 +33,8 @@ macro_rules! with {
 
 impl Place {
     /// All collectors, asked as one.
-    pub(super) fn ask(&mut self) -> &mut Spread {
-        with!(self, of => &mut of.all)
+    pub(super) fn ask(&self) -> &Spread {
+        with!(self, of => &of.all)
     }
 
     /// How many collectors there are.

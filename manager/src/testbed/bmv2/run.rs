@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use dta_client::Ask;
+use dta_client::{Ask, AskKeys};
 use dta_proto::control::{Policy, TailRequest};
 use dta_proto::counter::translator::PAIR_RETRANSMITTED;
 use dta_proto::counter::{Stage, Step};

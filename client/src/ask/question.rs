@@ -1,0 +1,213 @@
+//! One question about keys, whatever the kind of their store, and its answers.
+
+use std::num::NonZeroU64;
+
+use dta_proto::control::{
+    CounterAnswer, KeyWriteAnswer, PathAnswer, Policy, QueryCounterRequest, QueryCounterResponse,
+    QueryKeyWriteRequest, QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest,
+    QuerySketchResponse, SketchAnswer,
+};
+use dta_proto::key::Key;
+use dta_proto::wire::dta::Primitive;
+use tonic::Status;
+
+use crate::ClientError;
+
+/// What is asked about some keys of one store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The store, by name or id; empty = the only one of the primitive that is not one for INT.
+    pub store: String,
+    /// The keys, at most [`MAX_KEYS`](dta_proto::control::MAX_KEYS).
+    pub keys: Vec<Key>,
+    /// What is asked.
+    pub kind: QuestionKind,
+    /// The moment that is asked about.
+    pub at: Moment,
+}
+
+/// What is asked, which says the primitive of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuestionKind {
+    /// The last value.
+    KeyWrite {
+        /// How one answer is made of several copies.
+        policy: Policy,
+        /// Copies that must agree, for [`Policy::AtLeast`].
+        at_least: u32,
+    },
+    /// The path.
+    Postcarding,
+    /// The count.
+    KeyIncrement,
+    /// The estimate. Without one: the store does not hold that epoch, or not all of the key's columns of it.
+    SketchMerge {
+        /// Of which epoch.
+        epoch: u32,
+    },
+}
+
+impl QuestionKind {
+    /// The primitive of the stores that are asked this.
+    pub fn primitive(self) -> Primitive {
+        match self {
+            Self::KeyWrite { .. } => Primitive::KeyWrite,
+            Self::Postcarding => Primitive::Postcarding,
+            Self::KeyIncrement => Primitive::KeyIncrement,
+            Self::SketchMerge { .. } => Primitive::SketchMerge,
+        }
+    }
+}
+
+/// A moment that is asked about. Only now is answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Moment {
+    /// When the question is answered.
+    #[default]
+    Now,
+    /// Milliseconds since 1970.
+    UnixMillis(NonZeroU64),
+}
+
+impl From<u64> for Moment {
+    fn from(at: u64) -> Self {
+        NonZeroU64::new(at).map_or(Self::Now, Self::UnixMillis)
+    }
+}
+
+impl From<Moment> for u64 {
+    fn from(at: Moment) -> u64 {
+        match at {
+            Moment::Now => 0,
+            Moment::UnixMillis(at) => at.get(),
+        }
+    }
+}
+
+/// The answers to a [`Question`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answers {
+    /// One for each key, in the order of the keys, all of the question's kind.
+    pub of_keys: Vec<KeyAnswer>,
+    /// The generation of the store's memory; 0 where several collectors answered.
+    pub generation: u64,
+    /// The version of the collector's placement when it answered; 0 where there is none.
+    pub placement: u64,
+}
+
+/// Why the message of a question is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuestionError {
+    /// A key of another length.
+    #[error("a key has {0} bytes, but must have 16")]
+    KeyLength(usize),
+    /// A policy of a later version.
+    #[error("policy {0} is unknown")]
+    Policy(i32),
+}
+
+impl From<QuestionError> for Status {
+    fn from(error: QuestionError) -> Self {
+        Status::invalid_argument(error.to_string())
+    }
+}
+
+impl Question {
+    /// A question about now.
+    pub fn now(store: impl Into<String>, keys: impl Into<Vec<Key>>, kind: QuestionKind) -> Self {
+        Self { store: store.into(), keys: keys.into(), kind, at: Moment::Now }
+    }
+
+    fn read(store: String, keys: &[Vec<u8>], kind: QuestionKind, at: u64) -> Result<Self, QuestionError> {
+        let key =
+            |key: &Vec<u8>| key[..].try_into().map(Key).map_err(|_| QuestionError::KeyLength(key.len()));
+        let keys = keys.iter().map(key).collect::<Result<_, _>>()?;
+        Ok(Self { store, keys, kind, at: at.into() })
+    }
+}
+
+impl TryFrom<QueryKeyWriteRequest> for Question {
+    type Error = QuestionError;
+
+    fn try_from(request: QueryKeyWriteRequest) -> Result<Self, QuestionError> {
+        let QueryKeyWriteRequest { store, keys, policy, at_least, at } = request;
+        let policy = Policy::try_from(policy).map_err(|_| QuestionError::Policy(policy))?;
+        Self::read(store, &keys, QuestionKind::KeyWrite { policy, at_least }, at)
+    }
+}
+
+impl TryFrom<QueryPathRequest> for Question {
+    type Error = QuestionError;
+
+    fn try_from(QueryPathRequest { store, keys, at }: QueryPathRequest) -> Result<Self, QuestionError> {
+        Self::read(store, &keys, QuestionKind::Postcarding, at)
+    }
+}
+
+impl TryFrom<QueryCounterRequest> for Question {
+    type Error = QuestionError;
+
+    fn try_from(QueryCounterRequest { store, keys, at }: QueryCounterRequest) -> Result<Self, QuestionError> {
+        Self::read(store, &keys, QuestionKind::KeyIncrement, at)
+    }
+}
+
+impl TryFrom<QuerySketchRequest> for Question {
+    type Error = QuestionError;
+
+    fn try_from(request: QuerySketchRequest) -> Result<Self, QuestionError> {
+        let QuerySketchRequest { store, keys, epoch, at } = request;
+        Self::read(store, &keys, QuestionKind::SketchMerge { epoch }, at)
+    }
+}
+
+/// Answers of each kind, and the messages that carry them.
+macro_rules! kinds {
+    ($($kind:ident: $answer:ident in $response:ident;)*) => {
+        /// What a store of the kind says of one key.
+        #[derive(Clone, Debug, PartialEq)]
+        #[allow(missing_docs)]
+        pub enum KeyAnswer {
+            $($kind($answer),)*
+        }
+
+        $(impl From<$answer> for KeyAnswer {
+            fn from(answer: $answer) -> Self {
+                Self::$kind(answer)
+            }
+        }
+
+        impl TryFrom<KeyAnswer> for $answer {
+            type Error = ClientError;
+
+            fn try_from(answer: KeyAnswer) -> Result<Self, ClientError> {
+                match answer {
+                    KeyAnswer::$kind(answer) => Ok(answer),
+                    _ => Err(Status::internal("a collector answered another question than it was asked").into()),
+                }
+            }
+        }
+
+        impl From<$response> for Answers {
+            fn from($response { answers, generation, placement }: $response) -> Self {
+                Self { of_keys: answers.into_iter().map(KeyAnswer::from).collect(), generation, placement }
+            }
+        }
+
+        impl TryFrom<Answers> for $response {
+            type Error = ClientError;
+
+            fn try_from(Answers { of_keys, generation, placement }: Answers) -> Result<Self, ClientError> {
+                let answers = of_keys.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?;
+                Ok(Self { answers, generation, placement })
+            }
+        })*
+    };
+}
+
+kinds! {
+    KeyWrite: KeyWriteAnswer in QueryKeyWriteResponse;
+    Postcarding: PathAnswer in QueryPathResponse;
+    KeyIncrement: CounterAnswer in QueryCounterResponse;
+    SketchMerge: SketchAnswer in QuerySketchResponse;
+}

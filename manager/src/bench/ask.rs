@@ -1,0 +1,117 @@
+//! One key at a time of two collectors that share a store, asked as one, beside the same of one collector
+//! that is asked alone. The collectors are in this process, and are asked over loopback.
+
+use std::cell::Cell;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use dta_client::collector::Client;
+use dta_client::{Ask, AskKeys, ClientOptions, Member, Spread};
+use dta_collector::config::{Config, Memory};
+use dta_collector::server::Server;
+use dta_proto::buckets::{self, Buckets};
+use dta_proto::control::{
+    CollectorShare, Endpoint, OpenSessionRequest, Policy, Purpose, RequesterQueuePair, bucket_ranges,
+};
+use dta_proto::key::Key;
+use dta_proto::layout::{self, hash};
+use dta_proto::store::{StoreKind, StoreSpec};
+
+use super::harness::{Rates, Scale, measure};
+use super::query::key;
+
+const SLOTS: u64 = 1 << 16;
+/// Few enough that each is found.
+const KEYS: u64 = 256;
+/// Questions of a call: some milliseconds.
+const QUESTIONS: usize = 64;
+/// The first bucket of the second collector.
+const SECOND: u8 = 128;
+
+pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let (first, second) = runtime.block_on(async { anyhow::Ok((start().await?, start().await?)) })?;
+    runtime.block_on(share([&first, &second]))?;
+    let all: Vec<Key> = (0..KEYS).map(key).collect();
+    let is_of_first = |key: &Key| buckets::of_key(key) < SECOND;
+    for key in &all {
+        write(if is_of_first(key) { &first.0 } else { &second.0 }, key)?;
+    }
+    let member =
+        |(_, client, address): &Collector| Member { address: address.clone(), ask: Arc::new(client.clone()) };
+    let both = Spread::new(vec![member(&first), member(&second)]);
+    let of_first: Vec<Key> = all.iter().copied().filter(is_of_first).collect();
+    let (mut work, mut floor) = (all.iter().cycle(), of_first.iter().cycle());
+    let lacking = Cell::new(0);
+    let ask = |ask: &dyn Ask, key: &Key| {
+        let answers = runtime.block_on(ask.key_write("flows", &[*key], Policy::First, 0));
+        let is_there = answers.is_ok_and(|answers| answers.iter().all(|answer| answer.value.is_some()));
+        lacking.set(lacking.get() + u64::from(!is_there));
+    };
+    let rates = measure(
+        scale,
+        || {
+            work.by_ref().take(QUESTIONS).for_each(|key| ask(&both, key));
+            QUESTIONS as u64
+        },
+        || {
+            floor.by_ref().take(QUESTIONS).for_each(|key| ask(&first.1, key));
+            QUESTIONS as u64
+        },
+    );
+    ensure!(lacking.get() == 0, "{} questions were not answered with a value", lacking.get());
+    drop(both);
+    for (server, ..) in [first, second] {
+        runtime.block_on(server.stop())?;
+    }
+    Ok(rates)
+}
+
+/// A collector with its client and its address.
+type Collector = (Server, Client, String);
+
+async fn start() -> anyhow::Result<Collector> {
+    let kind = StoreKind::KeyWrite { slots: SLOTS, value_len: 12, redundancy: 2 };
+    let stores = vec![StoreSpec { id: 1, name: "flows".into(), kind }];
+    let listen = (Ipv4Addr::LOCALHOST, 0).into();
+    let mut config = Config { listen, memory: Memory::Anonymous, stores, ..Config::default() };
+    config.soft.port = 0;
+    let server = Server::start(&config).await?;
+    let address = server.listen.to_string();
+    Ok((server, Client::connect(&ClientOptions::plain(&address)).await?, address))
+}
+
+/// Says to both which keys each of them has, as a translator does.
+async fn share(both: [&Collector; 2]) -> anyhow::Result<()> {
+    let buckets = [Buckets::range(0, SECOND - 1), Buckets::range(SECOND, u8::MAX)];
+    let share = |((_, _, address), buckets): (&Collector, Buckets)| CollectorShare {
+        address: address.clone(),
+        buckets: bucket_ranges(buckets),
+        ..CollectorShare::default()
+    };
+    let shares: Vec<_> = both.into_iter().zip(buckets).map(share).collect();
+    for (own_share, (_, client, _)) in (0..).zip(both) {
+        let request = OpenSessionRequest {
+            name: "bench".into(),
+            translator: Some(Endpoint { ip: "127.0.0.2".into(), ..Endpoint::default() }),
+            queue_pairs: vec![RequesterQueuePair { purpose: Purpose::Write.into(), qpn: 16, start_psn: 0 }],
+            shares: shares.clone(),
+            own_share,
+            ..OpenSessionRequest::default()
+        };
+        client.clone().open_session(request).await?;
+    }
+    Ok(())
+}
+
+/// Writes a value to all copies of a key, as the NIC would.
+fn write(server: &Server, key: &Key) -> anyhow::Result<()> {
+    let mut slot = [0; 16];
+    layout::key_write::encode(&mut slot, key, &[7; 12]);
+    let store = server.stores().get("flows")?;
+    for at in hash::slots(key, 2, SLOTS).iter() {
+        store.region.write(layout::key_write::offset(*at, 12), &slot).context("inside the store")?;
+    }
+    Ok(())
+}
