@@ -96,7 +96,7 @@ privileged: ## tests marked ignored because they need root, namespaces or tshark
 	$(CARGO) test --workspace -- --ignored
 
 package: ## Debian packages, static programs and image, made of a debug build and used; as root
-	$(CARGO) build --workspace --bins
+	$(CARGO) build --workspace --bins --examples
 	packaging/build-deb $(TARGET)/debug $(TARGET)/package-test
 	packaging/test/packages $(TARGET)/package-test
 	packaging/build-static dev $(TARGET)/package-test

@@ -1,17 +1,24 @@
 //! Completion scripts: clap_complete's, in which names of stores and hosts are completed, too.
 //!
 //! clap_complete writes which flags there are. What their values may be is written into its scripts afterwards:
-//! for names of stores, `dta-collector stores` is asked where the flags' variables say, and a collector that does not
-//! answer within two seconds has none.
+//! for names of stores, `dta-collector stores` is asked with those of its flags ([`FLAGS`]) that stand on the line, or else
+//! in its variables. A collector that does not answer within two seconds has none.
 
 use std::collections::BTreeMap;
 
 use clap::Command;
 use clap_complete::Shell;
 
-/// Prints the names of the stores, one a line, in every shell. The names are told as `"name": "flows"`.
-const STORES: &str =
-    r#"timeout 2 dta-collector stores -o json 2>/dev/null | sed -n 's/^ *"name": "\(.*\)",\{0,1\}$/\1/p'"#;
+/// Flags that say where the collector is and how to reach it: all programs have them under these names.
+const FLAGS: [&str; 5] = ["--collector", "--ca", "--client-cert", "--client-key", "--tls-domain"];
+
+/// Prints the names of the stores, one a line, in every shell; `flags` is how it writes those that were found. The names are
+/// told as `"name": "flows"`.
+fn stores(flags: &str) -> String {
+    format!(
+        r#"timeout 2 dta-collector stores -o json {flags} 2>/dev/null | sed -n 's/^ *"name": "\(.*\)",\{{0,1\}}$/\1/p'"#
+    )
+}
 
 /// What is known of a value by the name that it has in help texts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,7 +42,7 @@ pub(crate) fn script(shell: Shell, command: &mut Command) -> String {
     note(command, &mut kinds);
     let function = name.replace('-', "_");
     match shell {
-        Shell::Bash => bash(&script, &kinds),
+        Shell::Bash => bash(&script, &kinds, &function),
         Shell::Zsh => zsh(&script, &function),
         Shell::Fish => fish(&script, &kinds, &function),
         _ => script,
@@ -56,17 +63,40 @@ fn note(command: &Command, kinds: &mut BTreeMap<String, Kind>) {
     command.get_subcommands().for_each(|command| note(command, kinds));
 }
 
-fn bash(script: &str, kinds: &BTreeMap<String, Kind>) -> String {
+/// bash takes words apart at colons, so the line is looked at instead of them.
+fn bash(script: &str, kinds: &BTreeMap<String, Kind>, function: &str) -> String {
     let files = "compgen -f \"${cur}\"";
     let mut flag = None;
-    let mut lines = String::with_capacity(script.len());
+    let (bare, with_value) = (FLAGS.join("|"), FLAGS.map(|flag| format!("{flag}=*")).join("|"));
+    let mut lines = format!(
+        r#"_{function}_stores() {{
+    local word take='' words=() flags=()
+    IFS=$' \t' read -ra words <<<"${{COMP_LINE:0:COMP_POINT}}"
+    for word in "${{words[@]}}"; do
+        if [[ $take ]]; then
+            flags+=("$take" "$word")
+            take=''
+        else
+            case $word in
+            {bare}) take=$word ;;
+            {with_value}) flags+=("$word") ;;
+            esac
+        fi
+    done
+    {}
+}}
+"#,
+        stores("\"${flags[@]}\"")
+    );
     for line in script.lines() {
         match line.trim().strip_suffix(')') {
             Some(shown) if shown.starts_with('-') && !shown.contains(' ') => flag = kinds.get(shown),
             _ => {}
         }
         let line = match flag {
-            Some(Kind::Store) => line.replace(files, &format!("compgen -W \"$({STORES})\" -- \"${{cur}}\"")),
+            Some(Kind::Store) => {
+                line.replace(files, &format!("compgen -W \"$(_{function}_stores)\" -- \"${{cur}}\""))
+            }
             Some(Kind::Host) => line.replace(files, "compgen -A hostname -- \"${cur}\""),
             None => line.to_owned(),
         };
@@ -78,8 +108,28 @@ fn bash(script: &str, kinds: &BTreeMap<String, Kind>) -> String {
 
 /// clap_complete 4.6 leaves the colon of `HOST:PORT` as it is, which zsh takes for the end of the name.
 fn zsh(script: &str, function: &str) -> String {
+    let (bare, with_value) = (FLAGS.join("|"), FLAGS.map(|flag| format!("{flag}=*")).join("|"));
     let stores = format!(
-        "_{function}_stores() {{\n    local -a names\n    names=(${{(f)\"$({STORES})\"}})\n    compadd -a names\n}}\n\n"
+        r#"_{function}_stores() {{
+    local word take=''
+    local -a names flags
+    for word in "${{(@Q)${{(z)LBUFFER}}}}"; do
+        if [[ -n $take ]]; then
+            flags+=("$take" "$word")
+            take=''
+        else
+            case $word in
+            ({bare}) take=$word ;;
+            ({with_value}) flags+=("$word") ;;
+            esac
+        fi
+    done
+    names=(${{(f)"$({})"}})
+    compadd -a names
+}}
+
+"#,
+        stores("\"${flags[@]}\"")
     );
     script
         .replace(":NAME|ID:_default", &format!(":NAME or ID:_{function}_stores"))
@@ -90,7 +140,29 @@ fn zsh(script: &str, function: &str) -> String {
 }
 
 fn fish(script: &str, kinds: &BTreeMap<String, Kind>, function: &str) -> String {
-    let mut lines = format!("function __fish_{function}_stores\n    {STORES}\nend\n");
+    let (bare, with_value) = (FLAGS.join(" "), FLAGS.map(|flag| format!("'{flag}=*'")).join(" "));
+    let mut lines = format!(
+        r#"function __fish_{function}_stores
+    set -l flags
+    set -l take
+    for word in (commandline -opc)
+        if set -q take[1]
+            set -a flags $take $word
+            set take
+        else
+            switch $word
+                case {bare}
+                    set take $word
+                case {with_value}
+                    set -a flags $word
+            end
+        end
+    end
+    {}
+end
+"#,
+        stores("$flags")
+    );
     for line in script.lines() {
         lines += line;
         let long = line.split_once(" -l ").and_then(|(_, rest)| rest.split(' ').next());
@@ -126,13 +198,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let collector = folder.path().join("dta-collector");
         let stores = "printf '[\\n {\\n  \"name\": \"flows\",\\n  \"id\": 1\\n },\\n {\\n  \"name\": \"events\"\\n }\\n]\\n'";
-        std::fs::write(&collector, format!("#!/bin/sh\n[ \"$*\" = 'stores -o json' ] && {stores}\n"))
-            .unwrap();
+        let other = "printf '[\\n {\\n  \"name\": \"others\"\\n }\\n]\\n'";
+        std::fs::write(
+            &collector,
+            format!(
+                "#!/bin/sh\ncase \"$*\" in\n'stores -o json') {stores} ;;\n\
+                 'stores -o json --collector 10.0.0.9:40051' | 'stores -o json --collector=10.0.0.9:40051 --ca my.crt') {other} ;;\n\
+                 *) exit 1 ;;\nesac\n"
+            ),
+        )
+        .unwrap();
         std::fs::set_permissions(&collector, PermissionsExt::from_mode(0o755)).unwrap();
         std::fs::write(folder.path().join("hosts"), "10.0.0.5 collector.example\n").unwrap();
         std::fs::write(folder.path().join("script"), script(Shell::Bash, &mut command())).unwrap();
         let ask = format!(
-            ". ./script; HOSTFILE=$PWD/hosts; COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n\
+            ". ./script; HOSTFILE=$PWD/hosts; COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}; COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n\
              _dta__test dta-test \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; printf '%s\\n' \"${{COMPREPLY[@]}}\""
         );
         let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
@@ -150,6 +230,8 @@ mod tests {
     fn bash_completes_stores_hosts_and_files() {
         assert_eq!(offered("dta-test query --store ''"), ["flows", "events"]);
         assert_eq!(offered("dta-test query -s fl"), ["flows"]);
+        assert_eq!(offered("dta-test query --collector 10.0.0.9:40051 --store oth"), ["others"]);
+        assert_eq!(offered("dta-test query --collector=10.0.0.9:40051 --ca my.crt -s oth"), ["others"]);
         assert_eq!(offered("dta-test query --collector coll"), ["collector.example"]);
         assert_eq!(offered("dta-test query --file scr"), ["script"]);
         assert!(offered("dta-test query --").contains(&"--store".to_owned()));
@@ -165,6 +247,9 @@ mod tests {
         assert!(zsh.contains(":HOST\\:PORT:_hosts'") && !zsh.contains("HOST:PORT"), "{zsh}");
         let fish = script(Shell::Fish, &mut command());
         assert!(fish.contains(" -l store -r -f -a '(__fish_dta_test_stores)'"), "{fish}");
+        for script in [&zsh, &fish] {
+            assert!(script.contains("--collector=*") && script.contains("stores -o json "), "{script}");
+        }
         assert!(fish.contains(" -l collector -r -f -a '(__fish_print_hostnames)'"), "{fish}");
     }
 }

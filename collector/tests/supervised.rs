@@ -162,6 +162,37 @@ fn sighup_is_a_reload_and_never_an_end() {
 }
 
 #[test]
+fn a_broken_file_of_names_costs_the_names_and_not_the_collector() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = folder.path().join("names.toml");
+    let config = format!("[collector]\nnames = {names:?}\n");
+    // It starts with a file that says nonsense, and with one that is not there.
+    for (text, says) in
+        [(Some("[switch.6]\nname = \"leaf\"\n[switch.spine]\n"), "line 3"), (None, "No such file")]
+    {
+        match text {
+            Some(text) => std::fs::write(&names, text).unwrap(),
+            None => std::fs::remove_file(&names).unwrap(),
+        }
+        let mut collector = Supervised::start(folder.path(), &config, None);
+        let line = collector.logs("names.toml");
+        assert!(line.contains("ERROR") && line.contains(says) && line.contains("without names"), "{line}");
+        collector.told_of("READY=1");
+        collector.signal(Signal::TERM);
+        assert!(collector.child.wait().unwrap().success());
+        std::fs::remove_file(folder.path().join("notify")).unwrap();
+        // Who asks before is told that it is wrong.
+        let checked = Command::new(env!("CARGO_BIN_EXE_dta-collector"))
+            .args(["check-config", "--config"])
+            .arg(folder.path().join("collector.toml"))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&checked.stderr).into_owned();
+        assert!(checked.status.code() == Some(2) && said.contains(says), "{:?}: {said}", checked.status);
+    }
+}
+
+#[test]
 fn cancelled_calls_keep_neither_sessions_nor_the_end_waiting() {
     use dta_client::{Ask, ClientOptions, collector::Client};
     let folder = tempfile::tempdir().unwrap();

@@ -17,6 +17,8 @@ use crate::config::{Influx, SECRET_VARIABLE};
 const CALL: Duration = Duration::from_secs(30);
 /// The longest time until there is a connection.
 const CONNECT: Duration = Duration::from_secs(5);
+/// Lines of a rejected part that are tried alone before the part is halved.
+const ALONE: usize = 32;
 /// Bytes of an answer that are read.
 const ANSWER: u64 = 16 << 10;
 
@@ -125,7 +127,8 @@ impl Server {
     }
 
     /// Writes lines, of which there are so many. A database that is not there is made (1.x). What is refused whole is halved, until
-    /// the lines at fault are alone: so no other is lost with them. Points that arrive twice are the same.
+    /// the lines at fault are alone: so no other is lost with them, unless nearly all are at fault. Points that arrive twice
+    /// are the same.
     pub(crate) fn write(&self, lines: &[u8], points: u64) -> Written {
         halving(lines, points, &mut |lines, points| self.write_whole(lines, points))
     }
@@ -182,13 +185,21 @@ impl Server {
     }
 }
 
-/// Writes lines by `write`; those that it rejects all together, in halves.
+/// Writes lines by `write`; those that it rejects all together, in halves. Where each of [`ALONE`] lines spread over a part is
+/// rejected alone, too, the part is given up: to find out that nothing is good would take two requests for each line.
 fn halving(lines: &[u8], points: u64, write: &mut impl FnMut(&[u8], u64) -> Written) -> Written {
     let (all, reason) = match write(lines, points) {
         Written::Rejected { points: all, reason } if all >= points => (all, reason),
         other => return other,
     };
     let Some((first, second)) = halves(lines) else { return Written::Rejected { points: all, reason } };
+    if points > 2 * ALONE as u64 {
+        match is_any_taken(lines, write) {
+            Ok(true) => {}
+            Ok(false) => return Written::Rejected { points: all, reason },
+            Err(later) => return later,
+        }
+    }
     let in_first = (first.iter().filter(|byte| **byte == b'\n').count() as u64).min(points);
     let mut rejected = 0;
     for (half, points) in [(first, in_first), (second, points - in_first)] {
@@ -199,6 +210,21 @@ fn halving(lines: &[u8], points: u64, write: &mut impl FnMut(&[u8], u64) -> Writ
         }
     }
     if rejected == 0 { Written::Done } else { Written::Rejected { points: rejected, reason } }
+}
+
+/// Whether one of [`ALONE`] lines, spread over all, is taken; or what else became of one.
+fn is_any_taken(lines: &[u8], write: &mut impl FnMut(&[u8], u64) -> Written) -> Result<bool, Written> {
+    for n in 0..ALONE {
+        let at = lines.len() * (2 * n + 1) / (2 * ALONE);
+        let begin = lines[..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let end = lines[at..].iter().position(|byte| *byte == b'\n').map_or(lines.len(), |end| at + end + 1);
+        match write(&lines[begin..end], 1) {
+            Written::Done => return Ok(true),
+            Written::Rejected { .. } => {}
+            later @ Written::Later(_) => return Err(later),
+        }
+    }
+    Ok(false)
 }
 
 /// Lines in two parts, between two of them; `None` of one line.
@@ -273,32 +299,44 @@ fn percent(text: &str) -> impl std::fmt::Display {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    /// What became of lines, which of them were taken, and how often it was written.
+    fn halved(text: &str, is_refused: impl Fn(&str) -> bool) -> (Written, BTreeSet<String>, usize) {
+        let (mut taken, mut calls) = (BTreeSet::new(), 0);
+        let written = halving(text.as_bytes(), text.lines().count() as u64, &mut |part, points| {
+            calls += 1;
+            let part = std::str::from_utf8(part).unwrap();
+            assert_eq!(part.lines().count() as u64, points);
+            if is_refused(part) {
+                return rejected(points);
+            }
+            taken.extend(part.lines().map(str::to_owned));
+            Written::Done
+        });
+        (written, taken, calls)
+    }
+
+    fn rejected(points: u64) -> Written {
+        Written::Rejected { points, reason: "no".into() }
+    }
+
+    fn lines(count: u64) -> String {
+        (0..count).map(|n| format!("m v={n}\n")).collect()
+    }
 
     #[test]
     fn what_is_refused_whole_is_halved_until_the_bad_lines_are_alone() {
-        let lines: Vec<String> = (0..100).map(|n| format!("m v={n}\n")).collect();
-        let text = lines.concat();
-        let rejected = |points| Written::Rejected { points, reason: "no".into() };
+        let text = lines(100);
         // Too large (413): all of it arrives, in parts.
-        let mut taken = Vec::new();
-        let written = halving(text.as_bytes(), 100, &mut |part, points| {
-            if part.len() > 200 {
-                return rejected(points);
-            }
-            taken.extend_from_slice(part);
-            Written::Done
-        });
-        assert_eq!((written, taken.as_slice()), (Written::Done, text.as_bytes()));
+        let (written, taken, _) = halved(&text, |part| part.len() > 200);
+        assert_eq!((written, taken.len()), (Written::Done, 100));
         // Lines that cannot be read (400): they alone are lost.
-        let (mut taken, mut calls) = (0, 0);
-        let written = halving(text.as_bytes(), 100, &mut |part, points| {
-            calls += 1;
-            let is_bad = ["v=7\n", "v=99\n"].iter().any(|bad| String::from_utf8_lossy(part).contains(bad));
-            taken += if is_bad { 0 } else { points };
-            if is_bad { rejected(points) } else { Written::Done }
-        });
-        assert_eq!((written, taken), (rejected(2), 98));
+        let is_bad = |part: &str| part.lines().any(|line| ["m v=7", "m v=99"].contains(&line));
+        let (written, taken, calls) = halved(&text, is_bad);
+        assert_eq!((written, taken.len()), (rejected(2), 98));
         assert!(calls < 40, "{calls}");
         // A number of dropped points is believed; and what is away is away.
         assert_eq!(halving(text.as_bytes(), 100, &mut |_, _| rejected(3)), rejected(3));
@@ -308,6 +346,22 @@ mod tests {
             if calls == 3 { Written::Later("away".into()) } else { rejected(points) }
         });
         assert_eq!((written, calls), (Written::Later("away".into()), 3));
+    }
+
+    #[test]
+    fn what_is_refused_point_by_point_is_not_tried_to_the_last() {
+        let text = lines(5000);
+        let (written, taken, calls) = halved(&text, |_| true);
+        assert_eq!((written, taken.len()), (rejected(5000), 0));
+        assert!(calls < 50, "{calls}");
+        // Half of it, in one piece: the other half arrives.
+        let number = |line: &str| line[4..].parse::<u64>().unwrap();
+        let (written, taken, calls) = halved(&text, |part| part.lines().any(|line| number(line) < 2500));
+        assert_eq!((written, taken.len()), (rejected(2500), 2500));
+        assert!(calls < 700, "{calls}");
+        // One line in ten is good.
+        let (written, taken, _) = halved(&text, |part| part.lines().any(|line| number(line) % 10 != 3));
+        assert_eq!((written, taken.len()), (rejected(4500), 500));
     }
 
     #[test]

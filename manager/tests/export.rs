@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use common::daemon::counter;
 use common::int_bed::{Counted, IntBed, PATIENCE, Setup, int_capture};
 use dta_client::Ask;
 use dta_proto::telemetry::{Entry, Metric, list};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A TCP port of loopback that is free at the moment.
 fn free_port() -> u16 {
@@ -91,6 +91,25 @@ impl Influx {
         series.iter().map(rows).collect()
     }
 
+    /// All points, each as its time and fields, by measurement.
+    fn all_points(&self) -> BTreeMap<String, Value> {
+        let answer = self.try_ask("SELECT * FROM /.*/").unwrap();
+        let series = answer["results"][0]["series"].as_array().cloned().unwrap_or_default();
+        let points = |series: &Value| {
+            let columns = series["columns"].as_array().unwrap();
+            let point = |row: &Value| {
+                let fields = columns.iter().zip(row.as_array().unwrap());
+                let there = fields.filter(|(_, value)| !value.is_null());
+                there
+                    .map(|(name, value)| (name.as_str().unwrap().to_owned(), value.clone()))
+                    .collect::<Value>()
+            };
+            let points: Vec<Value> = series["values"].as_array().unwrap().iter().map(point).collect();
+            (series["name"].as_str().unwrap().to_owned(), points.into())
+        };
+        series.iter().map(points).collect()
+    }
+
     fn measurements(&self) -> Vec<String> {
         let rows = self.ask("SHOW MEASUREMENTS").remove("measurements").unwrap_or_default();
         rows.iter().map(|row| row[0].as_str().unwrap().to_owned()).collect()
@@ -159,21 +178,43 @@ impl Bed {
 
 const ALL_LISTS: [u32; 3] = [list::CHANGES, list::DROPS, list::CONGESTION];
 
+/// How long INTCollector's own end-to-end test waits for the points of a report.
+const THEIR_WAIT_MS: u64 = 1000;
+
+/// Both of INTCollector's modes, at each time that the page on the way from it names.
 #[tokio::test]
 #[ignore = "starts Debian's influxd (scripts/install-deps test)"]
-async fn three_reports_give_the_points_of_intcollector() {
+async fn what_intcollectors_own_test_asserts_holds_at_every_flush_ms_that_is_named() {
     let Some(file) = int_capture("int-v1.0-three-reports.pcap") else { return };
-    // Both of its modes, at each time that the page on the way from it names.
     let page = include_str!("../../docs/migrate-from-intcollector.md");
     let times = page.lines().filter_map(|line| line.trim().strip_prefix("flush_ms = "));
     let times: Vec<&str> = times.chain(page.contains("up to 500").then_some("500")).collect();
     assert_eq!(times, ["200", "500"], "the page names others");
-    for (detect, flush_ms) in [("threshold=50", times[0]), ("width=64", times[1])] {
-        points_of_three_reports(&file, detect, flush_ms).await;
+    let reports = datagrams(&std::fs::read(file).unwrap());
+    assert_eq!(reports.len(), 3);
+    for detect in ["threshold=50", "width=64"] {
+        for flush_ms in &times {
+            points_of_three_reports(&reports, detect, flush_ms).await;
+        }
     }
 }
 
-async fn points_of_three_reports(file: &std::path::Path, detect: &str, flush_ms: &str) {
+/// What the UDP datagrams of a capture carry (classic pcap, little-endian; Ethernet, IPv4 without options).
+fn datagrams(pcap: &[u8]) -> Vec<Vec<u8>> {
+    let (mut rest, mut all) = (&pcap[24..], Vec::new());
+    while let Some((header, behind)) = rest.split_at_checked(16) {
+        let len = u32::from_le_bytes(header[8..12].try_into().unwrap()) as usize;
+        all.push(behind[42..len].to_vec());
+        rest = &behind[len..];
+    }
+    all
+}
+
+async fn points_of_three_reports(reports: &[Vec<u8>], detect: &str, flush_ms: &str) {
+    let run = format!("{detect}, flush_ms = {flush_ms}");
+    // Each point is held by the translator, and by the exporter, and both let it go in time.
+    let held = u64::from(dta_translator::config::FlushTimes::default().append_ms);
+    assert!(held + flush_ms.parse::<u64>().unwrap() < THEIR_WAIT_MS, "{run}");
     let influx = Influx::start();
     let rule =
         |metric| format!("[translator.int.metric.{metric}]\ndetect = \"{detect}\"\nkeep_alive_ms = 0\n");
@@ -181,41 +222,47 @@ async fn points_of_three_reports(file: &std::path::Path, detect: &str, flush_ms:
     let int = format!("[translator.int]\ntimestamps = \"raw\"\n{rules}");
     let flush = format!("flush_ms = {flush_ms}");
     let mut bed = Bed::new(&influx, "intcollector", &flush, &["intcollector"], &int).await;
-    bed.0.replay(file, 0, &[]);
-    bed.executed(3).await;
-    let events = bed.events(list::CHANGES).await.len() as u64;
-    bed.exported(events).await;
-    // What INTCollector's own end-to-end test expects of these three reports.
-    assert_eq!(influx.measurements().len(), 10, "{:?}", influx.measurements());
-    let flow = "10.0.0.1:5000->10.0.0.2:5000,proto=17";
-    let points = |fields: &str, name: &str| {
-        Value::from(influx.points(fields, name).into_iter().map(Value::from).collect::<Vec<_>>())
-    };
-    assert_eq!(
-        points("flow_latency, path", &format!("flow_stat,{flow}")),
-        serde_json::json!([[1524138290, 408, "6:5:4"], [1524138300, 12, "6:5:4"]])
-    );
-    for (switch, hop, queue, link) in [
-        (4, serde_json::json!([[1524234560, 400], [1524234570, 4]]), [600, 6], [1, 1000]),
-        (5, serde_json::json!([[1524234561, 4]]), [6, 0], [1, 0]),
-        (6, serde_json::json!([[1524234562, 4]]), [6, 0], [1, 0]),
-    ] {
-        let times: Vec<i64> =
-            hop.as_array().unwrap().iter().map(|point| point[0].as_i64().unwrap()).collect();
-        let of = |values: [i64; 2]| {
-            Value::from(
-                times
-                    .iter()
-                    .zip(values)
-                    .map(|(time, value)| serde_json::json!([time, value]))
-                    .collect::<Vec<_>>(),
-            )
-        };
-        assert_eq!(points("value", &format!("flow_hop_latency,{flow},sw_id={switch}")), hop);
-        assert_eq!(points("value", &format!("queue_occupancy,sw_id={switch},queue_id=5")), of(queue));
-        assert_eq!(points("value", &format!("port_tx_utilize,sw_id={switch},port_id=3")), of(link));
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = bed.0.translator.ready["int"][0].as_str().unwrap().to_owned();
+    // The second report changes nothing that counts, so what is there stays. The third moves switch 4 and the flow.
+    for (number, report) in (1..).zip(reports) {
+        socket.send_to(report, &to).unwrap();
+        bed.0.until_unasked(&run, |counted| counted.is_taken(number)).await;
+        let events = bed.events(list::CHANGES).await.len() as u64;
+        bed.exported(events).await;
+        let expected = points_after(number == 3);
+        let begun = Instant::now();
+        // A measurement is listed a moment before its points are.
+        while influx.all_points() != expected && begun.elapsed() < PATIENCE {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(influx.all_points(), expected, "{run}, report {number}");
     }
-    assert_eq!((bed.counted("unnamed").await, bed.counted("without_path").await), (0, 0));
+    assert_eq!((bed.counted("unnamed").await, bed.counted("without_path").await), (0, 0), "{run}");
+}
+
+/// Times and fields of all points that INTCollector's test looks for, by measurement, before and after the third report.
+fn points_after(third: bool) -> BTreeMap<String, Value> {
+    let flow = "10.0.0.1:5000->10.0.0.2:5000,proto=17";
+    let mut all = BTreeMap::new();
+    let mut put = |name: String, mut first: Vec<Value>, then: Option<Value>| {
+        first.extend(then.filter(|_| third));
+        assert!(all.insert(name, Value::from(first)).is_none());
+    };
+    let stat = |time: u64, latency: u64| json!({ "time": time, "flow_latency": latency, "path": "6:5:4" });
+    put(format!("flow_stat,{flow}"), vec![stat(1524138290, 408)], Some(stat(1524138300, 12)));
+    let point = |time: u64, value: u64| json!({ "time": time, "value": value });
+    for (switch, time, [latency, queue, link], then) in [
+        (4, 1524234560, [400, 600, 1], Some([4, 6, 1000])),
+        (5, 1524234561, [4, 6, 1], None),
+        (6, 1524234562, [4, 6, 1], None),
+    ] {
+        let then = |at: usize| then.map(|then: [u64; 3]| point(1524234570, then[at]));
+        put(format!("flow_hop_latency,{flow},sw_id={switch}"), vec![point(time, latency)], then(0));
+        put(format!("queue_occupancy,sw_id={switch},queue_id=5"), vec![point(time, queue)], then(1));
+        put(format!("port_tx_utilize,sw_id={switch},port_id=3"), vec![point(time, link)], then(2));
+    }
+    all
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@
 #[allow(dead_code, reason = "not all of it is needed here")]
 mod common;
 
-use std::io::{BufRead, BufReader};
-use std::net::UdpSocket;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpStream, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use common::Fake;
+use dta_grpc::tls::ServerFiles;
 use dta_proto::key::Key;
 use dta_proto::wire::dta::{Body, Report, Version};
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,6 +28,8 @@ struct Supervised {
     log: Receiver<String>,
     listen: String,
     control: String,
+    /// Empty without.
+    metrics: String,
 }
 
 impl Supervised {
@@ -59,7 +62,8 @@ impl Supervised {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let ready: serde_json::Value = serde_json::from_str(&line).expect("a ready line");
         let of = |key: &str| ready[key].as_str().unwrap().to_owned();
-        Supervised { child, manager, log, listen: of("listen"), control: of("control") }
+        let metrics = ready["metrics"].as_str().unwrap_or_default().to_owned();
+        Supervised { child, manager, log, listen: of("listen"), control: of("control"), metrics }
     }
 
     /// The next message with these words.
@@ -266,6 +270,69 @@ fn sighup_is_a_reload_and_never_an_end() {
     assert!(translator.child.try_wait().unwrap().is_none(), "it goes on");
     translator.signal(Signal::TERM);
     assert!(translator.child.wait().unwrap().success());
+}
+
+/// Writes a certificate of `t.example`, which an authority signed, that lasts until the year, and its key.
+fn certificate(folder: &Path, authority: &rcgen::Issuer<'_, rcgen::KeyPair>, name: &str, until: i32) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["t.example".to_owned()]).unwrap();
+    params.not_after = rcgen::date_time_ymd(until, 1, 1);
+    std::fs::write(folder.join(format!("{name}.crt")), params.signed_by(&key, authority).unwrap().pem())
+        .unwrap();
+    std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+}
+
+#[test]
+fn the_end_of_the_certificate_that_is_told_is_that_of_the_one_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    std::fs::write(folder.join("ca.crt"), params.self_signed(&key).unwrap().pem()).unwrap();
+    let authority = rcgen::Issuer::new(params, key);
+    certificate(folder, &authority, "collector", 2090);
+    certificate(folder, &authority, "mine", 2091);
+    let at = |name: &str| folder.join(name);
+    let files =
+        ServerFiles { cert: &at("collector.crt"), key: &at("collector.key"), client_ca: &at("ca.crt") };
+    let (fake, _nic) = Fake::start_with_tls(&files);
+    let config = |more: &str| {
+        format!(
+            "collector = '{0}'\nmetrics = '127.0.0.1:0'\n{more}\n\
+             [translator.tls]\nca = '{1}/ca.crt'\ncert = '{1}/mine.crt'\nkey = '{1}/mine.key'\ndomain = 't.example'\n",
+            fake.url(),
+            folder.display()
+        )
+    };
+    let translator = Supervised::start(folder, &config(""), "127.0.0.64");
+    let told = || -> u64 {
+        // A page is given for a second.
+        std::thread::sleep(Duration::from_millis(1100));
+        let mut stream = TcpStream::connect(&translator.metrics).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        let name = "\ndta_translator_certificate_end_timestamp_seconds ";
+        let (_, rest) = page.split_once(name).unwrap_or_else(|| panic!("{page}"));
+        rest.split_whitespace().next().unwrap().parse::<f64>().unwrap() as u64
+    };
+    let end = |year: i32| rcgen::date_time_ymd(year, 1, 1).unix_timestamp() as u64;
+    assert_eq!(told(), end(2091));
+    // Another certificate, and a configuration that is not taken: what was read before is in use.
+    certificate(folder, &authority, "mine", 2092);
+    write(folder, &config("version0 = { key-write = 'nobody' }"));
+    translator.signal(Signal::HUP);
+    assert!(translator.logs("the configuration was read anew").contains("is not taken"));
+    translator.told_of("RELOADING=1");
+    translator.told_of("READY=1");
+    assert_eq!(told(), end(2091));
+    write(folder, &config(""));
+    translator.signal(Signal::HUP);
+    assert!(translator.logs("the configuration was read anew").contains("the TLS files alone"));
+    translator.told_of("RELOADING=1");
+    translator.told_of("READY=1");
+    assert_eq!(told(), end(2092));
 }
 
 #[test]

@@ -117,7 +117,11 @@ impl Server {
         let began = Instant::now();
         // The cheap things that can be wrong come first.
         let tls = check::checked(config)?;
-        let names = check::names(config)?;
+        let names = check::names(config).unwrap_or_else(|error| {
+            let error = dta_cli::error_line(&error.into());
+            tracing::error!(error, "the names of switches, ports and drop reasons cannot be used: numbers stand without names until the next start");
+            Arc::default()
+        });
         let listener = TcpListener::bind(config.listen)
             .await
             .map_err(|source| ServerError::Listen { address: config.listen, source })?;

@@ -96,11 +96,22 @@ impl IntBed {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Waits until the counters are so, and gives them.
+    /// Waits until the counters are so, and gives them. What the translator holds leaves at once.
     pub async fn until(&mut self, what: &str, done: impl Fn(&Counted) -> bool) -> Counted {
+        self.wait(true, what, done).await
+    }
+
+    /// As [`IntBed::until`]; what the translator holds leaves when its time has come.
+    pub async fn until_unasked(&mut self, what: &str, done: impl Fn(&Counted) -> bool) -> Counted {
+        self.wait(false, what, done).await
+    }
+
+    async fn wait(&mut self, flush: bool, what: &str, done: impl Fn(&Counted) -> bool) -> Counted {
         let begun = Instant::now();
         loop {
-            self.control.flush().await.unwrap();
+            if flush {
+                self.control.flush().await.unwrap();
+            }
             let translator = self.control.statistics().await.unwrap();
             let counted = Counted { translator, collector: self.client.statistics().await.unwrap() };
             if done(&counted) {

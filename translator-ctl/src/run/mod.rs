@@ -207,9 +207,10 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
         match (next, prepared) {
             (Next::End(result), _) => break result,
             (Next::Reload, Some(new)) => {
-                let taken = reload::take(new, &mut config, &mut workers.lanes).await;
-                taken.unwrap_or_else(|error| reload::refused(&error));
-                sessions_told.set_certificate(&config);
+                match reload::take(new, &mut config, &mut workers.lanes).await {
+                    Ok(()) => sessions_told.set_certificate(&config),
+                    Err(error) => reload::refused(&error),
+                }
                 manager.reloaded();
             }
             (Next::Reload, None) => {}

@@ -3,8 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use dta_grpc::tls::{ServerFiles, ServerTls};
 use dta_proto::control::collector_server::{Collector, CollectorServer};
 use dta_proto::control::*;
 use dta_proto::store::{StoreKind, StoreSpec};
@@ -41,6 +42,7 @@ pub(crate) struct Fake {
     pub(crate) address: SocketAddr,
     nic_port: u16,
     beyond: u16,
+    has_tls: bool,
 }
 
 pub(crate) fn stores() -> Vec<StoreSpec> {
@@ -74,6 +76,16 @@ impl Fake {
 
     /// As [`Fake::start`], with store ids that are so much higher, and other names.
     pub(crate) fn start_beyond(beyond: u16) -> (Fake, Nic) {
+        Fake::start_as(beyond, None)
+    }
+
+    /// As [`Fake::start`], with TLS.
+    #[allow(dead_code, reason = "most tests are of plain connections")]
+    pub(crate) fn start_with_tls(files: &ServerFiles<'_>) -> (Fake, Nic) {
+        Fake::start_as(0, Some(dta_grpc::tls::server(files, SystemTime::now()).unwrap()))
+    }
+
+    fn start_as(beyond: u16, tls: Option<ServerTls>) -> (Fake, Nic) {
         let nic = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         nic.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -83,14 +95,17 @@ impl Fake {
             address: listener.local_addr().unwrap(),
             nic_port: nic.local_addr().unwrap().port(),
             beyond,
+            has_tls: tls.is_some(),
         };
         let served = fake.clone();
         std::thread::spawn(move || {
             tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                let tls = tls.map(|tls| tls.config);
+                let listen = dta_grpc::Listen { limits: dta_grpc::Limits::FEW, tls };
                 tonic::transport::Server::builder()
                     .add_service(CollectorServer::new(served))
-                    .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(listener))
+                    .serve_with_incoming(dta_grpc::accept(listener, listen, Arc::default()))
                     .await
                     .unwrap();
             });
@@ -105,7 +120,7 @@ impl Fake {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", if self.has_tls { "https" } else { "http" }, self.address)
     }
 
     fn session(&self, state: &State, resumed: bool) -> Session {
