@@ -49,12 +49,10 @@ async fn a_collector_under_attack() {
     )
     .await;
 
-    let read = |store: &str| ReadMemoryRequest { store: store.into(), offset: 0, length: MAX_READ };
+    let read = ReadMemoryRequest { store: "flows".into(), offset: 0, length: MAX_READ };
     let keys = vec![vec![7; 16]; MAX_KEYS];
     let what = vec![
-        call("/dta.v1.Collector/ReadMemory", &read("flows")),
-        call("/dta.v1.Collector/ReadMemory", &read("paths")),
-        call("/dta.v1.Collector/ReadMemory", &read("bytes")),
+        call("/dta.v1.Collector/ReadMemory", &read),
         call("/dta.v1.Collector/QueryPath", &QueryPathRequest { store: "paths".into(), keys }),
         call("/dta.v1.Collector/Statistics", &StatisticsRequest {}),
     ];
