@@ -19,7 +19,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::accept::Counters;
-use crate::call::{Answer, CALL, Held, Sending};
+use crate::call::{Answer, CALL, Held, Sending, encoded};
 use crate::peer::{Identity, Peer};
 use crate::request;
 use crate::share::{Places, Share};
@@ -207,7 +207,7 @@ where
                 Method::Tail => answer,
                 Method::Stream => answer.map(|body| Body::new(Long { body, _places: stream })),
                 Method::Ordinary | Method::Large | Method::First => {
-                    admission.send(method, peer, held, answer)
+                    admission.send(method, peer, held, encoded(answer).await)
                 }
             })
         })

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
+use http::Response;
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinError;
 use tonic::Status;
@@ -43,6 +45,19 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
         done
     };
     tokio::task::spawn_blocking(all).await
+}
+
+/// An answer as the bytes that it goes out as. Left to itself it becomes these when the client lets it go out, and until
+/// then takes several times as much.
+pub(crate) async fn encoded(answer: Response<Body>) -> Response<Body> {
+    if answer.body().is_end_stream() {
+        return answer;
+    }
+    let (head, body) = answer.into_parts();
+    match body.collect().await {
+        Ok(bytes) => Response::from_parts(head, Body::new(bytes)),
+        Err(status) => status.into_http(),
+    }
 }
 
 /// An answer on its way: dropped with its last byte.
@@ -99,5 +114,34 @@ impl http_body::Body for Answer {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+    use http_body_util::StreamBody;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_is_its_bytes_before_anybody_reads_it() {
+        let (message, mut gone) = oneshot::channel::<()>();
+        let trailers = HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]);
+        let frames = [Frame::data(Bytes::from_static(b"abc")), Frame::trailers(trailers.clone())];
+        // What is encoded as it is asked for.
+        let frames = frames.map(Ok::<_, Status>).into_iter().inspect(move |_| assert!(!message.is_closed()));
+        let answer = encoded(Response::new(Body::new(StreamBody::new(tokio_stream::iter(frames))))).await;
+        assert_eq!(gone.try_recv(), Err(oneshot::error::TryRecvError::Closed), "it is held until it is read");
+        let all = answer.into_body().collect().await.unwrap();
+        assert_eq!(all.trailers(), Some(&trailers));
+        assert_eq!(all.to_bytes(), "abc");
+    }
+
+    #[tokio::test]
+    async fn one_that_cannot_be_encoded_is_its_error() {
+        let frames = [Err::<Frame<Bytes>, _>(Status::internal("no bytes"))];
+        let answer = encoded(Response::new(Body::new(StreamBody::new(tokio_stream::iter(frames))))).await;
+        assert_eq!(Status::from_header_map(answer.headers()).unwrap().message(), "no bytes");
     }
 }

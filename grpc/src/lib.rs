@@ -79,9 +79,9 @@ impl Limits {
         connections_per_address: 64,
         handshake: Duration::from_secs(10),
         call: Duration::from_secs(30),
-        calls: 16,
+        calls: 12,
         threads: 4,
-        calls_per_caller: 16,
+        calls_per_caller: 4,
         streams_per_caller: 16,
     };
 

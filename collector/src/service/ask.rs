@@ -46,6 +46,6 @@ impl Ask for Service {
     }
 
     async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError> {
-        Ok(self.blocking(|service| Ok(Self::statistics(service))).await?.nodes)
+        Ok(self.all_counters().await?.nodes)
     }
 }

@@ -48,6 +48,8 @@ pub struct Service {
     rules: Arc<Rules>,
     connections: Arc<dta_grpc::Counters>,
     exporters: Arc<OnceLock<OfSinks>>,
+    /// Whose turn it is to read all counters.
+    counting: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Service {
@@ -69,6 +71,7 @@ impl Service {
             rules: Arc::new(Rules { operators: Vec::new(), sessions: limits.sessions_per_certificate }),
             connections: Arc::default(),
             exporters: Arc::default(),
+            counting: Arc::default(),
         }
     }
 
@@ -123,12 +126,23 @@ impl Service {
         let done = dta_grpc::blocking(move || work(&service)).await;
         done.map_err(|e| Status::internal(format!("the call ended early: {e}")))?
     }
+
+    /// What all nodes count. One caller at a time: it may be much, and sessions wait while it is read.
+    async fn all_counters(&self) -> Result<StatisticsResponse, Status> {
+        let turn = self.counting.clone().lock_owned().await;
+        let work = move |service: &Self| {
+            let counters = service.statistics();
+            drop(turn);
+            Ok(counters)
+        };
+        self.blocking(work).await
+    }
 }
 
 /// What a method of the service takes.
 pub(crate) fn method(path: &str) -> Method {
     match path.strip_prefix("/dta.v1.Collector/") {
-        Some("OpenSession" | "RenewSession" | "EndSession") => Method::First,
+        Some("OpenSession" | "PreviewSession" | "RenewSession" | "EndSession") => Method::First,
         // Counters of all nodes may be many.
         Some("Statistics") => Method::Large,
         Some("Tail") => Method::Tail,
@@ -228,7 +242,7 @@ impl Collector for Service {
         &self,
         _: Request<StatisticsRequest>,
     ) -> Result<Response<StatisticsResponse>, Status> {
-        self.blocking(|s| Ok(s.statistics())).await.map(Response::new)
+        self.all_counters().await.map(Response::new)
     }
 
     async fn read_memory(

@@ -1,7 +1,8 @@
 //! A daemon as a process, and what it counts.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use dta_proto::control::NodeStatistics;
 use serde_json::Value;
@@ -18,10 +19,16 @@ pub struct Daemon {
 impl Daemon {
     /// Starts the program with `arguments`, and waits until it is ready.
     pub fn start(arguments: &[&str]) -> Self {
+        Self::start_with(arguments, &[])
+    }
+
+    /// The same with more variables of the environment.
+    pub fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut child = Command::new(MANAGER)
             .args(arguments)
             .stdout(Stdio::piped())
             .envs(["DTA_COLLECTOR_LOG", "DTA_TRANSLATOR_LOG", "DTA_REPORTER_LOG"].map(|name| (name, "warn")))
+            .envs(variables.iter().copied())
             .spawn()
             .unwrap();
         let mut line = String::new();
@@ -34,6 +41,27 @@ impl Daemon {
     /// A text of the ready line.
     pub fn said(&self, field: &str) -> &str {
         self.ready[field].as_str().unwrap()
+    }
+
+    /// The most memory that it has had so far, in bytes.
+    pub fn most_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it runs");
+        most.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+    }
+
+    /// Sends it SIGTERM, and waits until it has ended, for `patience` at most: how it did, and how long that took.
+    pub fn terminate(mut self, patience: Duration) -> (ExitStatus, Duration) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let asked = Instant::now();
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return (status, asked.elapsed());
+            }
+            assert!(asked.elapsed() < patience, "it did not end at SIGTERM");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 

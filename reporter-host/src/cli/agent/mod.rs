@@ -196,7 +196,8 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
     let ended =
         Running { traced: &mut traced, server, runtime: &runtime, config, read: &read }.run(&commands);
     let told = traced.finish();
-    drop(traced);
+    // Who waits for an answer waits no longer.
+    drop((traced, commands));
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended.and(told).map(|()| Status::Done)
 }
@@ -247,43 +248,40 @@ impl Running<'_> {
         let mut certificate: Option<Instant> = None;
         loop {
             self.traced.turn()?;
-            while let Ok(command) = commands.try_recv() {
-                match command {
-                    // A call that was cancelled before its turn.
-                    Command::Status(answer) if answer.is_closed() => {}
-                    Command::Set(_, answer) if answer.is_closed() => {}
-                    Command::Status(answer) => {
-                        // Who asked may have gone.
-                        let _ = answer.send(self.traced.status()?);
-                    }
-                    Command::Set(trace, answer) => {
-                        let told = match self.wanted(trace.as_ref()) {
-                            Ok(wanted) => {
-                                self.traced.set(wanted, trace.is_none())?;
-                                Ok(self.traced.status()?)
-                            }
-                            Err(why) => Err(why),
-                        };
-                        let _ = answer.send(told);
-                        manager.status(&self.line());
-                    }
-                    Command::Reload => {
-                        manager.reloading();
-                        if let Err(error) = self.reload() {
-                            let error = dta_cli::error_line(&error);
-                            tracing::error!(
-                                error,
-                                "the configuration was read anew and is not taken: nothing has changed"
-                            );
-                        }
-                        manager.ready(&self.line());
-                    }
-                    Command::End => {
-                        tracing::info!("shutting down");
-                        manager.stopping();
-                        return Ok(());
-                    }
+            // One at a time: the kernel's ring is read between them, however many come.
+            match commands.try_recv() {
+                Ok(Command::Status(answer)) => {
+                    // Who asked may have gone.
+                    let _ = answer.send(self.traced.status()?);
                 }
+                Ok(Command::Set(trace, answer)) => {
+                    let told = match self.wanted(trace.as_ref()) {
+                        Ok(wanted) => {
+                            self.traced.set(wanted, trace.is_none())?;
+                            Ok(self.traced.status()?)
+                        }
+                        Err(why) => Err(why),
+                    };
+                    let _ = answer.send(told);
+                    manager.status(&self.line());
+                }
+                Ok(Command::Reload) => {
+                    manager.reloading();
+                    if let Err(error) = self.reload() {
+                        let error = dta_cli::error_line(&error);
+                        tracing::error!(
+                            error,
+                            "the configuration was read anew and is not taken: nothing has changed"
+                        );
+                    }
+                    manager.ready(&self.line());
+                }
+                Ok(Command::End) => {
+                    tracing::info!("shutting down");
+                    manager.stopping();
+                    return Ok(());
+                }
+                Err(_) => self.traced.tracer.wait(Duration::from_millis(10))?,
             }
             if manager.watchdog().is_some_and(|time| alive.elapsed() >= time) {
                 alive = Instant::now();
@@ -295,7 +293,6 @@ impl Running<'_> {
                     tracing::warn!("{warning}");
                 }
             }
-            self.traced.tracer.wait(Duration::from_millis(10))?;
         }
     }
 

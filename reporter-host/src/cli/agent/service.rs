@@ -35,27 +35,37 @@ struct Service {
     commands: mpsc::Sender<Command>,
 }
 
-fn ending<E>(_: E) -> Status {
-    Status::unavailable("the agent is ending")
+impl Service {
+    /// Gives the thread that traces a command, and waits for the answer. It does on a thread of its own, so that no more
+    /// commands wait than calls may be under way, however many are cancelled.
+    async fn ask<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command + Send + 'static,
+    ) -> Result<T, Status> {
+        let commands = self.commands.clone();
+        let asked = dta_grpc::blocking(move || {
+            let (sender, answer) = oneshot::channel();
+            commands.send(command(sender)).ok()?;
+            answer.blocking_recv().ok()
+        });
+        asked.await.ok().flatten().ok_or_else(|| Status::unavailable("the agent is ending"))
+    }
 }
 
 #[tonic::async_trait]
 impl Agent for Service {
     async fn status(&self, _: Request<AgentStatusRequest>) -> Result<Response<AgentStatus>, Status> {
-        let (sender, answer) = oneshot::channel();
-        self.commands.send(Command::Status(sender)).map_err(ending)?;
-        answer.await.map(Response::new).map_err(ending)
+        self.ask(Command::Status).await.map(Response::new)
     }
 
     async fn set_trace(&self, request: Request<SetTraceRequest>) -> Result<Response<AgentStatus>, Status> {
-        let (sender, answer) = oneshot::channel();
         let peer = request.extensions().get::<dta_grpc::Peer>().map(dta_grpc::Peer::address);
         let trace = request.into_inner().trace;
         // What it asks for may be long, and is logged when it has been read.
         let points = trace.as_ref().map(|trace| trace.at.len());
         tracing::info!(?peer, points, "asked to trace");
-        self.commands.send(Command::Set(trace, sender)).map_err(ending)?;
-        answer.await.map_err(ending)?.map(Response::new).map_err(Status::invalid_argument)
+        let told = self.ask(|answer| Command::Set(trace, answer)).await?;
+        told.map(Response::new).map_err(Status::invalid_argument)
     }
 }
 

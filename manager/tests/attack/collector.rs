@@ -1,0 +1,112 @@
+//! The collector.
+
+use dta_proto::control::collector_client::CollectorClient;
+use dta_proto::control::{
+    CollectorShare, Counter, ListSessionsRequest, ListStoresRequest, MAX_KEYS, MAX_READ, NodeStatistics,
+    OpenSessionRequest, QueryKeyWriteRequest, QueryPathRequest, ReadMemoryRequest, RenewSessionRequest,
+    StatisticsRequest,
+};
+
+use crate::attacker::{Attack, Call, How};
+use crate::common::daemon::counter;
+use crate::common::int_bed::{IntBed, Setup};
+use crate::{MOST_PARTS, RENEWALS, bed, call, endures, other};
+
+async fn collector_under(mut bed: IntBed, attack: Attack) {
+    let stores = dta_client::Ask::stores(&bed.client).await.unwrap();
+    let regions = stores.iter().map(|store| store.length).sum::<u64>();
+    let daemon = bed.collector.take().unwrap();
+    let at = daemon.said("listen").parse().unwrap();
+    let mut other = CollectorClient::new(other(at).await).max_decoding_message_size(64 << 20);
+    let mut renewed = None;
+    let how = attack.how;
+    let ask = async |n| {
+        match n % 2 {
+            0 => drop(other.list_stores(ListStoresRequest {}).await?),
+            _ => {
+                let keys = vec![vec![1; 16]; 100];
+                let query = QueryKeyWriteRequest { store: "flows".into(), keys, ..Default::default() };
+                other.query_key_write(query).await?;
+            }
+        }
+        let nodes = other.statistics(StatisticsRequest {}).await?.into_inner().nodes;
+        assert_eq!(counter(&nodes, "collector", "session.expired"), 0, "{how:?}");
+        let now = counter(&nodes, "collector", "session.renewed");
+        Ok(now >= *renewed.get_or_insert(now) + RENEWALS)
+    };
+    endures(daemon, "collector", regions, attack, ask).await;
+}
+
+const LIST_STORES: &str = "/dta.v1.Collector/ListStores";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_under_attack() {
+    let list = call(LIST_STORES, &ListStoresRequest {});
+    let what = vec![list.clone()];
+    collector_under(
+        bed().await,
+        Attack { how: How::Cancelled, addresses: 1, connections: 4, calls: 16, what },
+    )
+    .await;
+
+    let read = ReadMemoryRequest { store: "flows".into(), offset: 0, length: MAX_READ };
+    let keys = vec![vec![7; 16]; MAX_KEYS];
+    let what = vec![
+        call("/dta.v1.Collector/ReadMemory", &read),
+        call("/dta.v1.Collector/QueryPath", &QueryPathRequest { store: "paths".into(), keys }),
+        call("/dta.v1.Collector/Statistics", &StatisticsRequest {}),
+    ];
+    collector_under(
+        bed().await,
+        Attack { how: How::Unread, addresses: 1, connections: 40, calls: 144, what },
+    )
+    .await;
+
+    let renew = Call { path: "/dta.v1.Collector/RenewSession", message: Vec::new() };
+    let what = vec![list, renew];
+    collector_under(bed().await, Attack { how: How::Empty, addresses: 8, connections: 4, calls: 16, what })
+        .await;
+}
+
+/// A bed whose collector has been given as many counters as it keeps, with names as short as can be.
+async fn full_bed() -> IntBed {
+    let bed = IntBed::start(&Setup { dialects: &["auto"], ..Setup::default() }).await;
+    let mut client = CollectorClient::connect(format!("http://{}", bed.address())).await.unwrap();
+    let sessions = client.list_sessions(ListSessionsRequest {}).await.unwrap().into_inner().sessions;
+    let letters = || (b'a'..=b'z').map(char::from);
+    let names = letters().flat_map(|a| letters().map(move |b| format!("{a}{b}")));
+    let counters: Vec<Counter> = names.map(|name| Counter { name, value: 1 }).collect();
+    for turn in 0..60 {
+        let node = |n| NodeStatistics {
+            node: format!("reporter/x{}", turn * 120 + n),
+            counters: counters.clone(),
+            ..Default::default()
+        };
+        let renew = RenewSessionRequest {
+            name: sessions[0].name.clone(),
+            generation: sessions[0].generation,
+            statistics: (0..120).map(node).collect(),
+            ..Default::default()
+        };
+        client.renew_session(renew).await.unwrap();
+    }
+    bed
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: fills tables, and makes answers of hundreds of megabytes"]
+async fn a_collector_with_full_tables_under_attack() {
+    let attack = |what| Attack { how: How::Unread, addresses: 3, connections: 8, calls: 16, what };
+    let statistics = vec![call("/dta.v1.Collector/Statistics", &StatisticsRequest {})];
+    collector_under(full_bed().await, attack(statistics)).await;
+    let open =
+        OpenSessionRequest { shares: vec![CollectorShare::default(); MOST_PARTS], ..Default::default() };
+    let statistics = vec![NodeStatistics::default(); MOST_PARTS];
+    let renew = RenewSessionRequest { name: "nobody".into(), statistics, ..Default::default() };
+    let what = vec![
+        call(LIST_STORES, &ListStoresRequest {}),
+        call("/dta.v1.Collector/PreviewSession", &open),
+        call("/dta.v1.Collector/RenewSession", &renew),
+    ];
+    collector_under(full_bed().await, attack(what)).await;
+}

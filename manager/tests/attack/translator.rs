@@ -1,0 +1,42 @@
+//! The translator's own port.
+
+use dta_client::Ask as _;
+use dta_proto::control::translator_client::TranslatorClient;
+use dta_proto::control::{CompareProgramRequest, FlushRequest, ProgramEntry, TranslatorStatisticsRequest};
+
+use crate::attacker::{Attack, How};
+use crate::common::daemon::counter;
+use crate::{MOST_PARTS, RENEWALS, bed, call, endures, other};
+
+async fn translator_under(attack: Attack) {
+    let mut bed = bed().await;
+    let at = bed.translator.said("control").parse().unwrap();
+    let mut other = TranslatorClient::new(other(at).await);
+    let mut renewed = None;
+    let (how, client) = (attack.how, bed.client.clone());
+    let ask = async |_| {
+        other.flush(FlushRequest {}).await?;
+        other.statistics(TranslatorStatisticsRequest {}).await?;
+        let nodes = client.statistics().await.unwrap();
+        assert_eq!(counter(&nodes, "collector", "session.expired"), 0, "{how:?}");
+        let now = counter(&nodes, "collector", "session.renewed");
+        Ok(now >= *renewed.get_or_insert(now) + RENEWALS)
+    };
+    endures(bed.translator, "translator", 0, attack, ask).await;
+    drop(bed.collector.take());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_translator_under_attack() {
+    let flush = call("/dta.v1.Translator/Flush", &FlushRequest {});
+    let what = vec![flush.clone()];
+    translator_under(Attack { how: How::Cancelled, addresses: 1, connections: 4, calls: 16, what }).await;
+    let what = vec![call("/dta.v1.Translator/Statistics", &TranslatorStatisticsRequest {})];
+    translator_under(Attack { how: How::Unread, addresses: 1, connections: 20, calls: 32, what }).await;
+    let program = vec![ProgramEntry::default(); MOST_PARTS];
+    let what =
+        vec![flush.clone(), call("/dta.v1.Translator/CompareProgram", &CompareProgramRequest { program })];
+    translator_under(Attack { how: How::Whole, addresses: 4, connections: 2, calls: 8, what }).await;
+    let what = vec![flush];
+    translator_under(Attack { how: How::Empty, addresses: 4, connections: 2, calls: 16, what }).await;
+}
