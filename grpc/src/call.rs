@@ -7,10 +7,12 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinError;
 use tonic::Status;
 use tonic::body::Body;
+
+use crate::pool::Place;
 
 tokio::task_local! {
     /// The call that the running task answers.
@@ -19,7 +21,7 @@ tokio::task_local! {
 
 /// The places of a call; free again when the last of those is dropped that hold it.
 pub(crate) struct Held {
-    pub(crate) _places: [Option<OwnedSemaphorePermit>; 2],
+    pub(crate) place: Place,
     /// Threads that calls of its kind share; `None` if it waits for no other.
     pub(crate) threads: Option<Arc<Semaphore>>,
 }
