@@ -3,14 +3,14 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dta_proto::counter::collector as names;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -18,9 +18,9 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::Limits;
 use crate::gate::{Entered, Gate, Place};
-use crate::peer::{Identity, Peer};
+use crate::peer::{Identity, Peer, caller};
+use crate::pool::Pool;
 use crate::quiet::Quiet;
-use crate::share::Shares;
 use crate::stream::{Connection, Line, PREFACE, Transport};
 
 /// First and longest pause after an error of the listener, such as too many open files.
@@ -56,6 +56,8 @@ pub struct Counters {
     accept_errors: AtomicU64,
     pub(crate) unread: AtomicU64,
     pub(crate) calls_refused: AtomicU64,
+    pub(crate) calls_late: AtomicU64,
+    pub(crate) calls_displaced: AtomicU64,
 }
 
 impl Counters {
@@ -70,6 +72,8 @@ impl Counters {
             (&names::CONNECTIONS_ACCEPT_ERRORS, &self.accept_errors),
             (&names::CONNECTIONS_UNREAD, &self.unread),
             (&names::CALLS_REFUSED, &self.calls_refused),
+            (&names::CALLS_LATE, &self.calls_late),
+            (&names::CALLS_DISPLACED, &self.calls_displaced),
         ]
         .map(|(counter, value)| (counter.of(&[]), value.load(Ordering::Relaxed)))
         .into()
@@ -77,7 +81,7 @@ impl Counters {
 }
 
 /// Nothing else is read by way of these numbers.
-fn count(counter: &AtomicU64) {
+pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -96,9 +100,31 @@ pub fn accept_until(
 ) -> Incoming {
     let one = move || {
         let listener = listener.clone();
-        async move { listener.accept().await }
+        async move {
+            let (stream, address) = listener.accept().await?;
+            Ok((Socket::Tcp(stream), address.ip()))
+        }
     };
     accept_with(one, listen, counters, stopped)
+}
+
+/// As [`accept`], on a Unix socket: all its clients are one caller, at 127.0.0.1, and have no TLS.
+pub fn accept_unix(listener: UnixListener, limits: Limits, counters: Arc<Counters>) -> Incoming {
+    let listener = Arc::new(listener);
+    let one = move || {
+        let listener = listener.clone();
+        async move {
+            let (stream, _) = listener.accept().await?;
+            Ok((Socket::Unix(stream), IpAddr::V4(Ipv4Addr::LOCALHOST)))
+        }
+    };
+    accept_with(one, Listen { limits, tls: None }, counters, std::future::pending())
+}
+
+/// A connection before its handshake.
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
 }
 
 fn accept_with<A, F>(
@@ -109,7 +135,7 @@ fn accept_with<A, F>(
 ) -> Incoming
 where
     A: Fn() -> F + Send + 'static,
-    F: Future<Output = io::Result<(TcpStream, SocketAddr)>> + Send + 'static,
+    F: Future<Output = io::Result<(Socket, IpAddr)>> + Send + 'static,
 {
     let (sender, receiver) = mpsc::channel(QUEUE);
     tokio::spawn(async move {
@@ -125,7 +151,8 @@ where
 struct Shared {
     listen: Listen,
     gate: Arc<Gate>,
-    shares: Shares,
+    /// Of each caller.
+    streams: Arc<Pool>,
     counters: Arc<Counters>,
     quiet: Mutex<Quiet>,
     sender: mpsc::Sender<io::Result<Connection>>,
@@ -138,11 +165,11 @@ async fn run<A, F>(
     sender: mpsc::Sender<io::Result<Connection>>,
 ) where
     A: Fn() -> F,
-    F: Future<Output = io::Result<(TcpStream, SocketAddr)>>,
+    F: Future<Output = io::Result<(Socket, IpAddr)>>,
 {
     let shared = Arc::new(Shared {
         gate: Gate::new(&listen.limits),
-        shares: Shares::new(listen.limits),
+        streams: Pool::new(usize::MAX, listen.limits.streams_per_caller),
         listen,
         counters,
         quiet: Mutex::default(),
@@ -156,9 +183,9 @@ async fn run<A, F>(
             () = shared.sender.closed() => return,
         };
         match accepted {
-            Ok((stream, address)) => {
+            Ok((socket, address)) => {
                 pause = PAUSE.0;
-                let Entered::Place(place, displaced) = shared.gate.enter(address.ip()) else {
+                let Entered::Place(place, displaced) = shared.gate.enter(address) else {
                     count(&shared.counters.refused);
                     if let Some(times) = full.event(Instant::now()) {
                         tracing::warn!(%address, times, "no connection is free for this address: refused");
@@ -169,7 +196,7 @@ async fn run<A, F>(
                     count(&shared.counters.displaced);
                 }
                 let number = place.number();
-                let task = tokio::spawn(attend(shared.clone(), stream, address, place));
+                let task = tokio::spawn(attend(shared.clone(), socket, address, place));
                 shared.gate.attend(number, task.abort_handle());
             }
             // One client's, and over with it.
@@ -194,18 +221,18 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 }
 
 /// Looks after one connection until tonic has it.
-async fn attend(shared: Arc<Shared>, stream: TcpStream, address: SocketAddr, place: Place) {
-    let done = tokio::time::timeout(shared.listen.limits.handshake, handshake(&shared, stream)).await;
+async fn attend(shared: Arc<Shared>, socket: Socket, address: IpAddr, place: Place) {
+    let done = tokio::time::timeout(shared.listen.limits.handshake, handshake(&shared, socket)).await;
     let reason = match done {
         Ok(Ok((transport, identity))) => {
-            if !place.stay() {
+            let (line, cut) = Line::new();
+            let line = Arc::new(line);
+            if !place.stay(line.clone()) {
                 return;
             }
-            let caller = identity.name_list().unwrap_or_else(|| address.ip().to_canonical().to_string());
-            let share = shared.shares.of(caller);
-            let (line, cut) = Line::new();
-            let peer =
-                Peer { address: address.ip(), identity: Arc::new(identity), share, line: Arc::new(line) };
+            let caller = caller(&identity, address);
+            let (identity, streams) = (Arc::new(identity), shared.streams.clone());
+            let peer = Peer { address, identity, caller, streams, line };
             count(&shared.counters.accepted);
             // An error says that the server is ending.
             let _ = shared.sender.send(Ok(Connection::new(transport, peer, cut, place))).await;
@@ -241,14 +268,28 @@ impl From<io::Error> for Failed {
     }
 }
 
-async fn handshake(shared: &Shared, stream: TcpStream) -> Result<(Transport, Identity), Failed> {
+async fn handshake(shared: &Shared, socket: Socket) -> Result<(Transport, Identity), Failed> {
+    let (mut transport, identity) = match socket {
+        Socket::Tcp(stream) => secure(shared, stream).await?,
+        Socket::Unix(stream) => (Transport::Unix(stream), Identity::Anybody),
+    };
+    let mut preface = [0; PREFACE.len()];
+    match transport.read_exact(&mut preface).await {
+        Ok(_) if preface == *PREFACE => Ok((transport, identity)),
+        Ok(_) => Err(Failed::Said("it does not speak HTTP/2".into())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// TLS, if there is to be any.
+async fn secure(shared: &Shared, stream: TcpStream) -> Result<(Transport, Identity), Failed> {
     // Small answers must not wait for the client's delayed acknowledgement of the segment before.
     stream.set_nodelay(true)?;
     let mut first = [0];
     if stream.peek(&mut first).await.map_err(|_| Failed::Left)? == 0 {
         return Err(Failed::Left);
     }
-    let (mut transport, identity) = match &shared.listen.tls {
+    Ok(match &shared.listen.tls {
         None if first[0] == TLS_HANDSHAKE => {
             answer(stream, b"this port does not speak TLS\r\n").await?;
             return Err(Failed::Said("it speaks TLS, which this port does not".into()));
@@ -265,13 +306,7 @@ async fn handshake(shared: &Shared, stream: TcpStream) -> Result<(Transport, Ide
             let identity = certificate.map_or(Identity::Nameless("there is none"), Identity::of);
             (Transport::Tls(Box::new(stream)), identity)
         }
-    };
-    let mut preface = [0; PREFACE.len()];
-    match transport.read_exact(&mut preface).await {
-        Ok(_) if preface == *PREFACE => Ok((transport, identity)),
-        Ok(_) => Err(Failed::Said("it does not speak HTTP/2".into())),
-        Err(error) => Err(error.into()),
-    }
+    })
 }
 
 /// Tells a client of HTTP/2 without TLS what is missing, in its own protocol: empty SETTINGS, then
@@ -296,6 +331,7 @@ async fn answer(mut stream: TcpStream, words: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
     use std::sync::atomic::AtomicUsize;
 
     use tokio_stream::StreamExt;

@@ -7,26 +7,24 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use http::{Request, Response};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 use tonic::Status;
 use tonic::body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::accept::Counters;
+use crate::accept::{Counters, count};
 use crate::call::{Answer, CALL, Held, Sending, encoded};
 use crate::peer::{Identity, Peer};
-use crate::request;
-use crate::share::{Places, Share};
+use crate::pool::{Place, Pool};
+use crate::request::{Room, receive};
+use crate::share::Shares;
+use crate::stream::Line;
 use crate::{LONGEST_ANSWER, Limits};
 
-/// How long the message of a call may take to come.
-const BODY: Duration = Duration::from_secs(10);
 /// Long answers of the standard services at a time.
 const STREAMS: usize = 256;
 
@@ -64,7 +62,9 @@ pub struct Admission(Arc<Inner>);
 struct Inner {
     limits: Limits,
     method: fn(&str) -> Method,
-    all: Share,
+    ordinary: Shares,
+    first: Shares,
+    streams: Arc<Pool>,
     /// Threads for the work of calls that are not [`Method::First`].
     threads: Arc<Semaphore>,
     counters: Arc<Counters>,
@@ -73,81 +73,76 @@ struct Inner {
 impl Admission {
     /// As `limits` say. `method` tells what a path of the server's own service is.
     pub fn new(limits: Limits, method: fn(&str) -> Method, counters: Arc<Counters>) -> Self {
-        let (all, threads) = (Share::of_all(&limits, STREAMS), Arc::new(Semaphore::new(limits.threads)));
-        Self(Arc::new(Inner { limits, method, all, threads, counters }))
+        Self(Arc::new(Inner {
+            limits,
+            method,
+            ordinary: Shares::ordinary(&limits),
+            first: Shares::first(),
+            streams: Pool::new(STREAMS, limits.streams_per_caller),
+            threads: Arc::new(Semaphore::new(limits.threads)),
+            counters,
+        }))
     }
 }
 
 impl Inner {
-    /// Takes in a request, and waits for its places.
+    /// Takes in a request, and waits for its place.
     async fn admit(
         &self,
         method: Method,
-        peer: Option<&Peer>,
+        peer: &Peer,
         request: Request<Body>,
     ) -> Result<(Request<Body>, Held), Status> {
-        let of = |share: &'_ Share| {
-            if method == Method::First { share.first.clone() } else { share.ordinary.clone() }
-        };
-        let own = peer.map(|peer| of(&peer.share));
-        let all = of(&self.all);
-        let both = [own.as_ref(), Some(&all)];
-        let mut waiting = Vec::new();
-        for places in both.into_iter().flatten() {
-            waiting.push(places.waiting.clone().try_acquire_owned().map_err(|_| {
-                self.counters.calls_refused.fetch_add(1, Ordering::Relaxed);
-                Status::resource_exhausted("too many calls wait already; call again later")
-            })?);
-        }
-        // Its messages come while it is answered.
-        let request = if request.uri().path().starts_with("/grpc.reflection.") {
-            request
-        } else {
+        let shares = if method == Method::First { &self.first } else { &self.ordinary };
+        let (caller, counters) = (&peer.caller, &*self.counters);
+        let _waiting = shares.waiting.at_once(caller).ok_or_else(|| {
+            count(&counters.calls_refused);
+            Status::resource_exhausted("too many calls wait already; call again later")
+        })?;
+        let (line, displaced) = Line::new();
+        let room = Room { pool: &shares.bodies, caller, line: Arc::new(line), counters };
+        let place = shares.calls.take(caller, self.weight(method), &counters.unread);
+        let admitted = async {
+            // Its messages come while it is answered.
+            if request.uri().path().starts_with("/grpc.reflection.") {
+                return Ok::<_, Status>((request, place.await));
+            }
             let (parts, body) = request.into_parts();
-            let received = tokio::time::timeout(BODY, request::receive(body, both)).await;
-            let late =
-                |_| Status::deadline_exceeded(format!("its message did not come in {} s", BODY.as_secs()));
-            Request::from_parts(parts, Body::new(received.map_err(late)??))
+            let received = receive(body, room).await?;
+            let place = place.await;
+            received.begin();
+            Ok((Request::from_parts(parts, Body::new(received)), place))
         };
-        let weight = self.weight(method);
-        let place = |places: Places| async move { places.calls.acquire_many_owned(weight).await.ok() };
-        // Semaphores are closed by nobody: an error cannot be, and would only lift the limit.
-        let own = match own {
-            Some(own) => place(own).await,
-            None => None,
+        let (request, place) = tokio::select! {
+            admitted = admitted => admitted?,
+            Ok(()) = displaced => return Err(Status::resource_exhausted(
+                "its message took long, and others waited for the room that it has; call again later",
+            )),
         };
-        let all = place(all).await;
         let threads = (method != Method::First).then(|| self.threads.clone());
-        Ok((request, Held { _places: [own, all], threads }))
+        Ok((request, Held { place, threads }))
     }
 
     /// Of how many calls it takes the places.
-    fn weight(&self, method: Method) -> u32 {
-        if method == Method::Large { self.limits.calls_per_caller.min(self.limits.calls) as u32 } else { 1 }
+    fn weight(&self, method: Method) -> usize {
+        if method == Method::Large { self.limits.calls_per_caller.min(self.limits.calls) } else { 1 }
     }
 
     /// Lets an answer go out, which holds the call's places until it has.
-    fn send(
-        &self,
-        method: Method,
-        peer: Option<Peer>,
-        held: Arc<Held>,
-        answer: Response<Body>,
-    ) -> Response<Body> {
+    fn send(&self, method: Method, peer: &Peer, held: Arc<Held>, answer: Response<Body>) -> Response<Body> {
         if http_body::Body::is_end_stream(answer.body()) {
             return answer;
         }
+        let (line, limit, counters) = (peer.line.clone(), self.limits.call, self.counters.clone());
+        held.place.idle(line.clone());
         let (sender, sent) = oneshot::channel();
         let sending = Arc::new(Sending { _held: held, _sent: sender });
-        let left = self.weight(method) as usize * LONGEST_ANSWER;
-        if let Some(peer) = peer {
-            let (limit, counters) = (self.limits.call, self.counters.clone());
-            tokio::spawn(async move {
-                if tokio::time::timeout(limit, sent).await.is_err() && peer.line.cut() {
-                    counters.unread.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-        }
+        tokio::spawn(async move {
+            if tokio::time::timeout(limit, sent).await.is_err() && line.cut() {
+                count(&counters.unread);
+            }
+        });
+        let left = self.weight(method) * LONGEST_ANSWER;
         answer.map(|body| Body::new(Answer { body, sending, left }))
     }
 }
@@ -187,17 +182,19 @@ where
         let mut ready = std::mem::replace(&mut self.inner, next);
         let Admission(admission) = self.admission.clone();
         Box::pin(async move {
-            let peer = request.extensions().get::<Peer>().cloned();
-            if let Some(Identity::Nameless(why)) = peer.as_ref().map(Peer::identity) {
+            let Some(peer) = request.extensions().get::<Peer>().cloned() else {
+                return Ok(Status::internal("a connection of another kind than accept() gives").into_http());
+            };
+            if let Identity::Nameless(why) = peer.identity() {
                 return Ok(nameless(why).into_http());
             }
             let path = request.uri().path();
             let method = Method::standard(path).unwrap_or_else(|| (admission.method)(path));
-            let stream = match stream(&admission, method, peer.as_ref()) {
+            let stream = match stream(&admission, method, &peer) {
                 Ok(places) => places,
                 Err(refused) => return Ok(refused.into_http()),
             };
-            let (request, held) = match admission.admit(method, peer.as_ref(), request).await {
+            let (request, held) = match admission.admit(method, &peer, request).await {
                 Ok(admitted) => admitted,
                 Err(refused) => return Ok(refused.into_http()),
             };
@@ -207,35 +204,28 @@ where
                 Method::Tail => answer,
                 Method::Stream => answer.map(|body| Body::new(Long { body, _places: stream })),
                 Method::Ordinary | Method::Large | Method::First => {
-                    admission.send(method, peer, held, encoded(answer).await)
+                    admission.send(method, &peer, held, encoded(answer).await)
                 }
             })
         })
     }
 }
 
-/// The places of a stream.
-fn stream(
-    admission: &Inner,
-    method: Method,
-    peer: Option<&Peer>,
-) -> Result<Vec<OwnedSemaphorePermit>, Status> {
+/// The places of a stream: of all, and its caller's.
+fn stream(admission: &Inner, method: Method, peer: &Peer) -> Result<Option<(Place, Place)>, Status> {
     if method != Method::Stream {
-        return Ok(Vec::new());
+        return Ok(None);
     }
-    let all = admission.all.streams.clone().try_acquire_owned().ok();
-    let own = peer.map(Peer::stream);
-    match (all, own) {
-        (Some(all), None) => Ok(vec![all]),
-        (Some(all), Some(Some(own))) => Ok(vec![all, own]),
-        _ => Err(Status::resource_exhausted("there are as many long answers as may be at a time")),
-    }
+    let places = admission.streams.at_once(&peer.caller).zip(peer.stream());
+    places
+        .map(Some)
+        .ok_or_else(|| Status::resource_exhausted("there are as many long answers as may be at a time"))
 }
 
 /// A long answer, which keeps its places until it ends.
 struct Long {
     body: Body,
-    _places: Vec<OwnedSemaphorePermit>,
+    _places: Option<(Place, Place)>,
 }
 
 impl http_body::Body for Long {
@@ -268,17 +258,18 @@ fn nameless(why: &str) -> Status {
 mod tests {
     use std::convert::Infallible;
     use std::net::SocketAddr;
-    use std::sync::Mutex;
-    use std::sync::atomic::AtomicUsize;
-    use std::sync::mpsc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Mutex, mpsc};
+    use std::time::{Duration, Instant};
 
     use bytes::Bytes;
     use http_body_util::{BodyExt, Full};
-    use tokio::net::{TcpListener, TcpStream};
+    use tokio::io::{AsyncRead, AsyncWrite};
+    use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
     use tonic::server::NamedService;
 
     use super::*;
-    use crate::{Listen, accept, blocking};
+    use crate::{Listen, MAX_MESSAGE, accept, accept_unix, blocking};
 
     /// What the service has done.
     #[derive(Default)]
@@ -325,7 +316,7 @@ mod tests {
                         done.begun.fetch_add(1, Ordering::SeqCst);
                         request.into_body().collect().await.map_or(0, |_| 1)
                     }
-                    "/t.T/Big" => 1 << 20,
+                    "/t.T/Big" | "/t.T/FirstBig" => 1 << 20,
                     "/t.T/Long" => LONGEST_ANSWER + 1,
                     _ => 1,
                 };
@@ -337,7 +328,7 @@ mod tests {
 
     fn method(path: &str) -> Method {
         match path {
-            "/t.T/First" => Method::First,
+            "/t.T/First" | "/t.T/FirstBig" => Method::First,
             "/t.T/Tail" => Method::Tail,
             _ => Method::Ordinary,
         }
@@ -355,7 +346,20 @@ mod tests {
 
     /// A connection whose streams may be sent `window` bytes each.
     async fn connect(at: SocketAddr, window: u32) -> h2::client::SendRequest<Bytes> {
-        let stream = TcpStream::connect(at).await.unwrap();
+        connect_from(1, at, window).await
+    }
+
+    /// The same from the address 127.0.0.`last`.
+    async fn connect_from(last: u8, at: SocketAddr, window: u32) -> h2::client::SendRequest<Bytes> {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, last], 0).into()).unwrap();
+        speak(socket.connect(at).await.unwrap(), window).await
+    }
+
+    async fn speak(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        window: u32,
+    ) -> h2::client::SendRequest<Bytes> {
         let mut client = h2::client::Builder::new();
         let (sender, connection) = client.initial_window_size(window).handshake(stream).await.unwrap();
         tokio::spawn(connection);
@@ -456,6 +460,100 @@ mod tests {
         assert!(begin_fails(&mut client).await);
         // Its places are free.
         assert_eq!(ask(&mut reads, "/t.T/Big").await.unwrap(), 1 << 20);
+    }
+
+    /// Callers that together hold all places by answers that they do not read, and a newcomer.
+    async fn newcomer_beside_unread(path: &str, callers: u8, calls: usize) {
+        let done = Arc::<Done>::default();
+        // Longer than the test waits.
+        let limits = Limits { call: Duration::from_secs(600), ..crate::testing::limits() };
+        let (at, counters) = serving(limits, &done).await;
+        let mut unread = Vec::new();
+        for last in 0..callers {
+            let mut client = connect_from(2 + last, at, 0).await;
+            for _ in 0..limits.calls_per_caller {
+                unread.push((begin(&mut client, path, true).await, client.clone()));
+            }
+        }
+        until("all places are taken", || done.answered.load(Ordering::SeqCst) == calls).await;
+        let mut newcomer = connect(at, 1 << 16).await;
+        let asked = tokio::time::timeout(Duration::from_secs(60), ask(&mut newcomer, path)).await;
+        assert_eq!(asked.expect("a place in a minute").unwrap(), 1 << 20);
+        assert!(counters.unread.load(Ordering::Relaxed) >= 1);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn many_callers_that_read_nothing_keep_no_newcomer_out() {
+        newcomer_beside_unread("/t.T/Big", 2, 16).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn nor_out_of_the_places_of_sessions() {
+        newcomer_beside_unread("/t.T/FirstBig", 8, 32).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn answers_that_nobody_reads_end_a_unix_connection_too() {
+        let done = Arc::<Done>::default();
+        let limits = Limits { call: Duration::from_secs(3), ..crate::testing::limits() };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let counters = Arc::new(Counters::default());
+        let incoming = accept_unix(UnixListener::bind(&path).unwrap(), limits, counters.clone());
+        let server = crate::server(limits, method, counters.clone()).add_service(Test(done.clone()));
+        tokio::spawn(server.serve_with_incoming(incoming));
+        let mut client = speak(UnixStream::connect(&path).await.unwrap(), 1 << 16).await;
+        assert_eq!(ask(&mut client, "/t.T/Big").await.unwrap(), 1 << 20);
+        let mut client = speak(UnixStream::connect(&path).await.unwrap(), 0).await;
+        let _unread = begin(&mut client, "/t.T/Big", true).await;
+        until("the connection is closed", || counters.unread.load(Ordering::Relaxed) == 1).await;
+        assert!(begin_fails(&mut client).await);
+    }
+
+    /// Begins a call with the beginning of a message of so many bytes.
+    async fn announce(
+        client: &mut h2::client::SendRequest<Bytes>,
+        bytes: usize,
+    ) -> (h2::client::ResponseFuture, h2::SendStream<Bytes>) {
+        let (answer, mut body) = begin(client, "/t.T/Work", false).await;
+        let prefix = [&[0][..], &(bytes as u32).to_be_bytes()].concat();
+        body.send_data(prefix.into(), false).unwrap();
+        (answer, body)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn messages_that_are_not_sent_keep_no_newcomer_out() {
+        let done = Arc::<Done>::default();
+        let (at, counters) = serving(crate::testing::limits(), &done).await;
+        let displaced = || counters.calls_displaced.load(Ordering::Relaxed);
+        let mut newcomer = connect(at, 1 << 16).await;
+        let end = Instant::now() + Duration::from_secs(60);
+        let mut held = Vec::new();
+        while displaced() == 0 {
+            assert!(Instant::now() < end, "a newcomer never needed room");
+            // All room, by four callers.
+            held.clear();
+            for last in 2..6 {
+                let mut client = connect_from(last, at, 1 << 16).await;
+                for _ in 0..4 {
+                    held.push((announce(&mut client, MAX_MESSAGE).await, client.clone()));
+                }
+            }
+            assert_eq!(ask(&mut newcomer, "/t.T/Work").await.unwrap(), 1, "a short message needs none");
+            let (answer, mut body) = announce(&mut newcomer, 8 << 10).await;
+            body.send_data(Bytes::from_static(&[7; 8 << 10]), true).unwrap();
+            assert_eq!(answer.await.unwrap().headers().get("grpc-status"), None);
+        }
+        // It is one call that had to go, and its connection stays.
+        let mut refused = 0;
+        for ((answer, _), client) in &mut held {
+            if let Ok(Ok(answer)) = tokio::time::timeout(Duration::from_millis(1), answer).await {
+                assert_eq!(answer.headers()["grpc-status"], "8");
+                assert_eq!(ask(client, "/t.T/First").await.unwrap(), 1);
+                refused += 1;
+            }
+        }
+        assert_eq!(refused, displaced());
     }
 
     async fn begin_fails(client: &mut h2::client::SendRequest<Bytes>) -> bool {

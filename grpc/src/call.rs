@@ -9,10 +9,12 @@ use bytes::Bytes;
 use http::Response;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinError;
 use tonic::Status;
 use tonic::body::Body;
+
+use crate::pool::Place;
 
 tokio::task_local! {
     /// The call that the running task answers.
@@ -21,7 +23,7 @@ tokio::task_local! {
 
 /// The places of a call; free again when the last of those is dropped that hold it.
 pub(crate) struct Held {
-    pub(crate) _places: [Option<OwnedSemaphorePermit>; 2],
+    pub(crate) place: Place,
     /// Threads that calls of its kind share; `None` if it waits for no other.
     pub(crate) threads: Option<Arc<Semaphore>>,
 }

@@ -3,15 +3,17 @@
 //!
 //! A connection waits until it has shown that it speaks TLS (where that is wanted) and HTTP/2.
 //! Where the places are full, the oldest that waits leaves for the new one, so silent connections
-//! keep nobody out. Connections that are past that stay.
+//! keep nobody out. If none waits, the newest of the origin that has most leaves, where that has more than
+//! the new one would: so a few origins keep nobody out either.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::AbortHandle;
 
 use crate::Limits;
+use crate::stream::Line;
 
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -39,8 +41,8 @@ enum Waits {
     Unattended,
     /// Ending this task closes the connection.
     Until(AbortHandle),
-    /// Past the handshake.
-    No,
+    /// Past the handshake; cutting this closes the connection.
+    No(Arc<Line>),
 }
 
 /// One connection's place; free again when this is dropped.
@@ -53,7 +55,7 @@ pub(crate) struct Place {
 /// What entering gave.
 #[derive(Debug)]
 pub(crate) enum Entered {
-    /// A place, and whether one that waited had to leave for it.
+    /// A place, and whether another one had to leave for it.
     Place(Place, bool),
     /// All places that this address may have are taken by connections past their handshake.
     Full,
@@ -81,13 +83,20 @@ impl Gate {
                     inner.places.iter().filter(|(_, taken)| matches!(taken.waits, Waits::Until(_)));
                 waiting.find(|(_, taken)| of_all || taken.origin == origin).map(|(number, _)| *number)
             };
-            let room =
-                oldest(false).or_else(|| if of_origin < self.per_address { oldest(true) } else { None });
-            let Some(number) = room else { return Entered::Full };
-            if let Some(Taken { waits: Waits::Until(task), .. }) = inner.places.remove(&number) {
-                task.abort();
-                left = true;
+            let others = || {
+                if of_origin < self.per_address {
+                    oldest(true).or_else(|| inner.of_most(of_origin))
+                } else {
+                    None
+                }
+            };
+            let Some(number) = oldest(false).or_else(others) else { return Entered::Full };
+            match inner.places.remove(&number).map(|taken| taken.waits) {
+                Some(Waits::Until(task)) => task.abort(),
+                Some(Waits::No(line)) => drop(line.cut()),
+                Some(Waits::Unattended) | None => {}
             }
+            left = true;
         }
         inner.last += 1;
         let number = inner.last;
@@ -110,17 +119,34 @@ impl Gate {
     }
 }
 
+impl Inner {
+    /// The newest connection past its handshake of the origin with most of them, which are at least two more
+    /// than `own`.
+    fn of_most(&self, own: usize) -> Option<u64> {
+        let mut origins = HashMap::new();
+        for (number, taken) in &self.places {
+            if matches!(taken.waits, Waits::No(_)) {
+                let (count, newest) = origins.entry(taken.origin).or_insert((0, 0));
+                (*count, *newest) = (*count + 1, *number);
+            }
+        }
+        let most = origins.into_values().max()?;
+        (most.0 > own + 1).then_some(most.1)
+    }
+}
+
 impl Place {
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
     /// The handshake is done: the connection may stay, unless it had to leave before this (`false`).
+    /// `line` closes it.
     #[must_use]
-    pub(crate) fn stay(&self) -> bool {
+    pub(crate) fn stay(&self, line: Arc<Line>) -> bool {
         let mut inner = self.gate.lock();
         let taken = inner.places.get_mut(&self.number);
-        taken.map(|taken| taken.waits = Waits::No).is_some()
+        taken.map(|taken| taken.waits = Waits::No(line)).is_some()
     }
 }
 
@@ -131,7 +157,7 @@ impl Drop for Place {
 }
 
 /// Whoever has one IPv6 address has the 64 bits below it.
-fn origin(address: IpAddr) -> IpAddr {
+pub(crate) fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6((u128::from(v6) >> 64 << 64).into()),
         v4 => v4,
@@ -141,6 +167,8 @@ fn origin(address: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use tokio::sync::oneshot;
 
     use super::*;
 
@@ -160,9 +188,14 @@ mod tests {
         (place, task)
     }
 
+    fn line() -> (Arc<Line>, oneshot::Receiver<()>) {
+        let (line, cut) = Line::new();
+        (Arc::new(line), cut)
+    }
+
     fn staying(gate: &Arc<Gate>, last: u8) -> Place {
         let (place, task) = waiting(gate, last);
-        assert!(place.stay());
+        assert!(place.stay(line().0));
         drop(task);
         place
     }
@@ -170,9 +203,10 @@ mod tests {
     #[tokio::test]
     async fn places_are_counted_for_all_and_for_each_address() {
         let gate = gate(3, 2);
-        let one = [staying(&gate, 1), staying(&gate, 1)];
+        let mut one = vec![staying(&gate, 1), staying(&gate, 1)];
         assert!(matches!(gate.enter(address(1)), Entered::Full));
-        let _two = staying(&gate, 2);
+        one.pop();
+        let _others = [staying(&gate, 2), staying(&gate, 4)];
         assert!(matches!(gate.enter(address(3)), Entered::Full));
         drop(one);
         assert!(matches!(gate.enter(address(3)), Entered::Place(_, false)));
@@ -188,11 +222,37 @@ mod tests {
         assert!(first_task.await.unwrap_err().is_cancelled());
         // What left frees no second place when it is dropped.
         drop(first);
-        assert!(third.stay());
+        assert!(third.stay(line().0));
         let _other = staying(&gate, 2);
         // All are taken: the one that waits is another address's, and leaves too.
         assert!(matches!(gate.enter(address(3)), Entered::Place(_, true)));
         tokio::time::timeout(Duration::from_secs(60), second_task).await.unwrap().unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn those_of_most_leave_for_one_who_has_fewer() {
+        let gate = gate(6, 4);
+        let enter = |last| {
+            let Entered::Place(place, left) = gate.enter(address(last)) else { panic!("full") };
+            let (line, cut) = line();
+            assert!(place.stay(line));
+            (place, cut, left)
+        };
+        let mut one = [enter(1), enter(1), enter(1), enter(1)];
+        let mut two = [enter(2), enter(2)];
+        // The newest of the first address.
+        let (_three, mut cut, true) = enter(3) else { panic!("nobody left") };
+        assert!(one[3].1.try_recv().is_ok() && one[2].1.try_recv().is_err());
+        // What left frees no second place when it is dropped.
+        let [first, second, third, last] = one;
+        drop(last);
+        let (_four, _, true) = enter(4) else { panic!("nobody left") };
+        assert_eq!(gate.lock().places.len(), 6);
+        // Two of each of the first ones: one who has one would have as many.
+        assert!(matches!(gate.enter(address(3)), Entered::Full));
+        assert!(two.iter_mut().all(|two| two.1.try_recv().is_err()) && cut.try_recv().is_err());
+        drop((first, second, third));
+        assert_eq!(gate.lock().places.len(), 4);
     }
 
     #[test]

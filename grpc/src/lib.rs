@@ -19,6 +19,7 @@ pub mod dial;
 mod files;
 mod gate;
 mod peer;
+mod pool;
 mod quiet;
 mod reason;
 mod request;
@@ -31,11 +32,12 @@ mod testing;
 pub mod tls;
 mod unix;
 
-pub use accept::{Counters, Incoming, Listen, accept, accept_until};
+pub use accept::{Counters, Incoming, Listen, accept, accept_unix, accept_until};
 pub use admit::{Admission, Method};
 pub use call::blocking;
 pub use files::{file_limit, raise_file_limit};
 pub use peer::{Identity, Name, Peer};
+pub use pool::Place;
 pub use reason::{is_farewell, known, reason, status_reason};
 pub use server::server;
 pub use stream::Connection;
@@ -66,7 +68,7 @@ pub struct Limits {
     /// Threads that work on them.
     pub threads: usize,
     /// Calls of one caller that are worked on, or whose answers are not read yet, at a time. A caller is a certificate's identity or,
-    /// without TLS, an address.
+    /// without TLS, an IPv4 address or an IPv6 network of 64 bits.
     pub calls_per_caller: usize,
     /// Long answers (streams) of one caller at a time.
     pub streams_per_caller: usize,

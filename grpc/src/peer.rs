@@ -6,10 +6,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use rustls_pki_types::CertificateDer;
-use tokio::sync::OwnedSemaphorePermit;
 use webpki::EndEntityCert;
 
-use crate::share::Share;
+use crate::gate;
+use crate::pool::{Place, Pool};
 use crate::stream::Line;
 
 /// The other end of a connection; an extension of each request on it.
@@ -17,14 +17,22 @@ use crate::stream::Line;
 pub struct Peer {
     pub(crate) address: IpAddr,
     pub(crate) identity: Arc<Identity>,
-    pub(crate) share: Arc<Share>,
+    /// Whose share of the server its calls take.
+    pub(crate) caller: Arc<str>,
+    pub(crate) streams: Arc<Pool>,
     pub(crate) line: Arc<Line>,
 }
 
 impl Peer {
-    /// Where it calls from.
+    /// Where it calls from; of a Unix socket, 127.0.0.1.
     pub fn address(&self) -> IpAddr {
         self.address
+    }
+
+    /// What stands for everybody who may have this address: an IPv4 address, or an IPv6 network of 64 bits with
+    /// zeros behind it.
+    pub fn origin(&self) -> IpAddr {
+        gate::origin(self.address)
     }
 
     /// Who it is, as far as TLS tells.
@@ -33,9 +41,14 @@ impl Peer {
     }
 
     /// One of this caller's places for long answers, until it is dropped; `None` if all are taken.
-    pub fn stream(&self) -> Option<OwnedSemaphorePermit> {
-        self.share.streams.clone().try_acquire_owned().ok()
+    pub fn stream(&self) -> Option<Place> {
+        self.streams.at_once(&self.caller)
     }
+}
+
+/// Whose share of a server somebody has: a certificate's or, without TLS, that of an origin.
+pub(crate) fn caller(identity: &Identity, address: IpAddr) -> Arc<str> {
+    identity.name_list().unwrap_or_else(|| gate::origin(address).to_string()).into()
 }
 
 /// Who somebody is, as far as TLS tells.
@@ -183,6 +196,14 @@ mod tests {
         }
         // One name that reads as two would be another's identity.
         assert!(name_list(&[], &["a:b, URI:c:d"]).is_none());
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_caller() {
+        let of = |text: &str| caller(&Identity::Anybody, text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
     }
 
     #[test]

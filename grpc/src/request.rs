@@ -1,21 +1,51 @@
 //! Taking in the whole of a request before it is given a place: who does not send what he began holds nothing
-//! but room for it.
+//! but room for it, and that only as long as others do not need it.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::Frame;
 use http_body_util::BodyExt;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, timeout, timeout_at};
 use tonic::Status;
 use tonic::body::Body;
 
 use crate::MAX_MESSAGE;
-use crate::share::Places;
+use crate::accept::{Counters, count};
+use crate::pool::{Place, Pool};
+use crate::stream::Line;
 
+/// How long a message may take to come, without the time for which it waits for room; and how long it may wait
+/// for that.
+const BODY: Duration = Duration::from_secs(10);
 /// Bytes before a message: whether it is compressed, and its length (big-endian).
 const PREFIX: usize = 5;
+/// Bytes of a message that waits for no room: so many calls as may wait can have them.
+const SMALL: usize = 4 << 10;
+
+/// Where a request gets its room.
+pub(crate) struct Room<'a> {
+    pub(crate) pool: &'a Arc<Pool>,
+    pub(crate) caller: &'a Arc<str>,
+    /// By what it is taken back.
+    pub(crate) line: Arc<Line>,
+    pub(crate) counters: &'a Counters,
+}
+
+impl Room<'_> {
+    async fn take(&self, bytes: usize) -> Result<Place, Status> {
+        let taken = self.pool.take(self.caller, bytes, &self.counters.calls_displaced);
+        let place = timeout(BODY, taken).await.map_err(|_| {
+            count(&self.counters.calls_refused);
+            Status::resource_exhausted("too many long messages wait already; call again later")
+        })?;
+        place.idle(self.line.clone());
+        Ok(place)
+    }
+}
 
 /// A request's body that is here.
 pub(crate) struct Received {
@@ -23,15 +53,30 @@ pub(crate) struct Received {
     message: Option<Bytes>,
     /// What is not taken in: that of one which is refused by its length.
     rest: Option<Body>,
-    _room: Vec<OwnedSemaphorePermit>,
+    room: Option<Place>,
+}
+
+impl Received {
+    /// It is worked on from now on, and keeps its room.
+    pub(crate) fn begin(&self) {
+        if let Some(room) = &self.room {
+            room.busy();
+        }
+    }
 }
 
 /// Takes in a body of one message; what follows the message is left out. Room is taken for all of it once its
 /// length is known, so that requests do not wait for each other in a circle.
-pub(crate) async fn receive(mut body: Body, places: [Option<&Places>; 2]) -> Result<Received, Status> {
+pub(crate) async fn receive(mut body: Body, room: Room<'_>) -> Result<Received, Status> {
     let mut message = BytesMut::new();
-    let (mut whole, mut room) = (None, Vec::new());
-    while let Some(frame) = body.frame().await {
+    let (mut whole, mut place) = (None, None);
+    let mut until = Instant::now() + BODY;
+    loop {
+        let frame = timeout_at(until, body.frame()).await.map_err(|_| {
+            count(&room.counters.calls_late);
+            Status::deadline_exceeded(format!("its message did not come in {} s", BODY.as_secs()))
+        })?;
+        let Some(frame) = frame else { break };
         // Trailers of a request say nothing.
         let Ok(data) = frame?.into_data() else { continue };
         message.extend_from_slice(&data);
@@ -40,13 +85,13 @@ pub(crate) async fn receive(mut body: Body, places: [Option<&Places>; 2]) -> Res
         {
             let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
             if length > MAX_MESSAGE {
-                return Ok(Received { message: Some(message.freeze()), rest: Some(body), _room: room });
+                return Ok(Received { message: Some(message.freeze()), rest: Some(body), room: place });
             }
             whole = Some(PREFIX + length);
-            for places in places.into_iter().flatten() {
-                let bytes = (PREFIX + length) as u32;
-                // Closed by nobody.
-                room.extend(places.bodies.clone().acquire_many_owned(bytes).await.ok());
+            if PREFIX + length > SMALL {
+                let asked = Instant::now();
+                place = Some(room.take(PREFIX + length).await?);
+                until += asked.elapsed();
             }
             message.reserve((PREFIX + length).saturating_sub(message.len()));
         }
@@ -56,7 +101,7 @@ pub(crate) async fn receive(mut body: Body, places: [Option<&Places>; 2]) -> Res
         }
     }
     let message = Some(message.freeze()).filter(|message| !message.is_empty());
-    Ok(Received { message, rest: None, _room: room })
+    Ok(Received { message, rest: None, room: place })
 }
 
 impl http_body::Body for Received {
@@ -104,7 +149,10 @@ mod tests {
 
     /// The frames of a request that was taken in.
     async fn taken(body: Body) -> Vec<Vec<u8>> {
-        let mut received = receive(body, [None, None]).await.unwrap();
+        let (line, _) = Line::new();
+        let (pool, caller, counters) = (Pool::new(MAX_MESSAGE, MAX_MESSAGE), "".into(), Counters::default());
+        let room = Room { pool: &pool, caller: &caller, line: Arc::new(line), counters: &counters };
+        let mut received = receive(body, room).await.unwrap();
         let mut all = Vec::new();
         while let Some(frame) = received.frame().await {
             all.push(frame.unwrap().into_data().unwrap().to_vec());

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
@@ -50,6 +50,7 @@ pub struct Connection {
 pub(crate) enum Transport {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+    Unix(UnixStream),
 }
 
 impl Connection {
@@ -64,7 +65,10 @@ impl Connection {
             return Ok(());
         }
         self.is_cut = true;
-        Err(io::Error::new(io::ErrorKind::TimedOut, "an answer was not read in time"))
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "others waited for what it had and did not use, or an answer was not read in time",
+        ))
     }
 }
 
@@ -81,6 +85,7 @@ macro_rules! of_transport {
         match $self {
             Transport::Plain(stream) => Pin::new(stream).$call($($argument),*),
             Transport::Tls(stream) => Pin::new(stream.as_mut()).$call($($argument),*),
+            Transport::Unix(stream) => Pin::new(stream).$call($($argument),*),
         }
     };
 }
@@ -127,6 +132,7 @@ impl AsyncWrite for Connection {
         match &self.transport {
             Transport::Plain(stream) => stream.is_write_vectored(),
             Transport::Tls(stream) => stream.is_write_vectored(),
+            Transport::Unix(stream) => stream.is_write_vectored(),
         }
     }
 

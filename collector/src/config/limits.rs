@@ -10,7 +10,7 @@ use super::ConfigError;
 const THREADS: usize = 8;
 
 /// Table `[limits]`. A caller is a client certificate's identity (its DNS and URI names) or,
-/// without TLS, an address.
+/// without TLS, an IPv4 address or an IPv6 network of 64 bits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {

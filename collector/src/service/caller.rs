@@ -18,7 +18,7 @@ impl Rules {
     /// Who made a request.
     pub(super) fn caller<T>(&self, request: &Request<T>) -> Caller {
         let peer = request.extensions().get::<Peer>();
-        let (identity, address) = (peer.map(Peer::identity), peer.map(|peer| peer.address().to_canonical()));
+        let (identity, address) = (peer.map(Peer::identity), peer.map(Peer::origin));
         match identity.and_then(|identity| Some((identity, identity.name_list()?))) {
             Some((identity, names)) => Caller {
                 identity: Some(names),

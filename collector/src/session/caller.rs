@@ -9,7 +9,7 @@ use super::lease::{Lease, LeaseError};
 pub struct Caller {
     /// The names of its certificate; `None` without TLS, where nobody is told from anybody.
     pub identity: Option<String>,
-    /// Where it calls from; looked at where there is no identity.
+    /// Where it calls from, an IPv6 network of 64 bits as its lowest address; looked at where there is no identity.
     pub address: Option<IpAddr>,
     /// Whether it may end sessions of others.
     pub operator: bool,

@@ -64,15 +64,19 @@ table! {
         CONNECTIONS_SILENT: "connections.silent", Connections, Beside,
             "gRPC connections cut off because TLS and the first bytes of HTTP/2 took longer than `handshake_seconds`";
         CONNECTIONS_DISPLACED: "connections.displaced", Connections, Beside,
-            "silent gRPC connections cut off before `handshake_seconds`, because places were full and a new one came";
+            "gRPC connections cut off because places were full and a new one came: silent ones before `handshake_seconds`, then those of the address that had most";
         CONNECTIONS_HANDSHAKE_FAILED: "connections.handshake_failed", Connections, Beside,
             "gRPC connections cut off because TLS failed, or because they spoke something else";
         CONNECTIONS_ACCEPT_ERRORS: "connections.accept_errors", Times, Beside,
             "errors of the gRPC listener, such as too many open files";
         CONNECTIONS_UNREAD: "connections.unread", Connections, Beside,
-            "gRPC connections cut off because an answer on them was not read within `call_seconds`";
+            "gRPC connections cut off because an answer on them was not read within `call_seconds`, or within 2 s while others with fewer calls waited";
         CALLS_REFUSED: "calls.refused", Times, Beside,
-            "gRPC calls refused at once, because as many of their caller (128), or of all (4,096), waited already";
+            "gRPC calls refused because as many of their caller (128), or of all (4,096), waited already, or because their message found no room in 10 s";
+        CALLS_LATE: "calls.late", Times, Beside,
+            "gRPC calls refused because their message did not come within 10 s";
+        CALLS_DISPLACED: "calls.displaced", Times, Beside,
+            "gRPC calls refused because their message was long and not worked on within 2 s, and others with less waited for its room";
     }
 }
 

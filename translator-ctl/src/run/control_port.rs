@@ -9,7 +9,6 @@ use dta_grpc::{Counters, Limits, Listen, MAX_MESSAGE, Method, UnixPath};
 use dta_proto::control::translator_server::TranslatorServer;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::UnixListenerStream;
 
 use super::service::Service;
 use crate::control_address::ControlAddress;
@@ -65,7 +64,8 @@ impl Port {
             }
             Listener::Unix(listener, file) => tokio::spawn(async move {
                 let _file = file;
-                server.serve_with_incoming_shutdown(UnixListenerStream::new(listener), stopped).await
+                let incoming = dta_grpc::accept_unix(listener, Limits::FEW, counters);
+                server.serve_with_incoming_shutdown(incoming, stopped).await
             }),
         })
     }
