@@ -6,10 +6,12 @@
 
 #[path = "../../testbed/captures.rs"]
 mod beside;
+#[path = "common/simple_switch.rs"]
+mod simple_switch;
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use dta_link::packet::{PacketConfig, PacketLink};
@@ -26,6 +28,7 @@ use dta_translator::target::p4::p4runtime::P4Runtime;
 use dta_translator::target::p4::tables::Tables;
 use dta_translator::target::p4::translator::{Command as Told, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW};
 use dta_translator::target::{After, Target as _};
+use simple_switch::SimpleSwitch;
 
 /// Set in the namespace.
 const INSIDE: &str = "DTA_P4_NAMESPACE";
@@ -41,18 +44,12 @@ const REPORTER_MAC: [u8; 6] = [2, 0, 0, 9, 3, 1];
 /// Counters of which only the sum is the same.
 const EITHER: [&str; 2] = ["dropped.checksum", "dropped.length"];
 
-fn on_path(name: &str) -> bool {
-    std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(name).is_file()))
-}
-
 /// Runs a test in a namespace; gives whether this is there.
 fn inside(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
     }
-    if !on_path("simple_switch_grpc") {
-        println!("SKIPPED: {test}: simple_switch_grpc is not on PATH");
+    if !simple_switch::is_there(test) {
         return false;
     }
     let namespace = format!("dta-p4-{}-{}", std::process::id(), test.len());
@@ -71,20 +68,12 @@ fn inside(test: &str) -> bool {
 
 /// A switch with port 1 to the reporters, ports 2 and 3 to the collectors.
 struct Bed {
-    switch: Child,
-    folder: tempfile::TempDir,
+    switch: SimpleSwitch,
     reporters: PacketLink,
     collectors: Vec<PacketLink>,
     /// Whole Ethernet frames, as they came from the switch.
     captured: Vec<Vec<u8>>,
     made: Outcome,
-}
-
-impl Drop for Bed {
-    fn drop(&mut self) {
-        let _ = self.switch.kill();
-        let _ = self.switch.wait();
-    }
 }
 
 fn ip(arguments: &str) {
@@ -112,34 +101,17 @@ impl Bed {
                 }
             }
         }
-        let folder = tempfile::tempdir().expect("a temporary directory");
-        let log = std::fs::File::create(folder.path().join("switch.log")).expect("a log");
-        let switch = Command::new("simple_switch_grpc")
-            .args(["--no-p4", "-i", "1@switch1", "-i", "2@switch2", "-i", "3@switch3"])
-            // Its socket would be one of the whole machine.
-            .arg("--notifications-addr")
-            .arg(format!("ipc://{}", folder.path().join("notifications").display()))
-            .args(["--", "--grpc-server-addr", "127.0.0.1:9559", "--cpu-port", "255"])
-            .stdout(log.try_clone().expect("a log"))
-            .stderr(log)
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("simple_switch_grpc starts");
+        let switch = SimpleSwitch::start(&["1@switch1", "2@switch2", "3@switch3"], "127.0.0.1:9559");
         let link = |port: u8, ports: Vec<u16>| {
             PacketLink::open(&PacketConfig::new(format!("host{port}"), ports)).expect("a packet link")
         };
         Bed {
             switch,
-            folder,
             reporters: link(1, generate::reporter_ports()),
             collectors: vec![link(2, vec![4791]), link(3, vec![4791])],
             captured: Vec::new(),
             made: Outcome::default(),
         }
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("switch.log")).unwrap_or_default()
     }
 
     /// The switch with this program.
@@ -151,7 +123,7 @@ impl Bed {
              collector_ports = [2, 3]\ncollector_macs = ['{4}', '{5}']\n",
             generate::SERVICE,
             mac(generate::TRANSLATOR_MAC),
-            self.folder.path().join("kept.json").display(),
+            self.switch.folder.path().join("kept.json").display(),
             generate::POSTCARD_ROWS,
             mac(collector_mac(0)),
             mac(collector_mac(1)),
@@ -161,14 +133,8 @@ impl Bed {
         let translator = config.translator_of("b1").expect("its translator");
         let Switch::Bmv2(p4) = config.switch("b1").expect("the switch") else { panic!("it is bmv2") };
         let mut target = setup::bmv2("b1", p4, &translator).expect("a target");
-        let until = Instant::now() + PATIENCE;
-        loop {
-            match target.apply(program, After::Open).await {
-                Ok(_) => break,
-                Err(error) if Instant::now() > until => panic!("{error}\n{}", self.log()),
-                // It may still be starting.
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-            }
+        if let Err(error) = target.apply(program, After::Open).await {
+            panic!("{error}\n{}", self.switch.log());
         }
         target
     }
@@ -198,11 +164,12 @@ impl Bed {
         let until = Instant::now() + PATIENCE;
         while self.captured.len() < wanted {
             if self.take() == 0 {
+                self.switch.is_at_work();
                 assert!(
                     Instant::now() < until,
                     "{} packets of {wanted} came: {why}\n{}",
                     self.captured.len(),
-                    self.log()
+                    self.switch.log()
                 );
                 std::thread::sleep(Duration::from_micros(200));
             }

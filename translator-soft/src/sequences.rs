@@ -166,6 +166,21 @@ impl Sequences {
         self.nacks = other.nacks;
     }
 
+    /// The newest of its sequences, and which of the 64 up to it were seen ([`Window::last_seen`]).
+    pub(crate) fn last_seen(&self) -> (u32, u64) {
+        (self.window.newest(), self.window.last_seen())
+    }
+
+    /// Has what the same socket sent before taken as seen.
+    pub(crate) fn remember(&mut self, (newest, seen): (u32, u64)) {
+        self.window.remember(newest, seen);
+    }
+
+    /// Its socket.
+    pub(crate) fn source(&self) -> Source {
+        self.source
+    }
+
     /// Follows another socket's count as the reporter's: `anew` says that the reporter began anew.
     pub(crate) fn follow(&mut self, other: &mut Sequences, anew: bool) {
         if anew {
@@ -650,6 +665,39 @@ mod tests {
     }
 
     const APPLY: Admission = Admission::Apply(None);
+
+    #[test]
+    fn a_repeat_is_known_while_a_reporters_ports_rotate() {
+        let port = |n: u32| 1 + (n % 5) as u16;
+        for (repeated_after, start) in [(1, 0), (3, 0), (7, u32::MAX - 20)] {
+            let mut r = Heard(None);
+            for n in 0..60 {
+                let sequence = |n: u32| start.wrapping_add(n);
+                assert_eq!(r.send(sequence(n), false, false, port(n)), APPLY, "{n}");
+                if let Some(before) = n.checked_sub(repeated_after) {
+                    let again = r.send(sequence(before), false, false, port(before));
+                    assert_eq!(again, Admission::Duplicate, "{before} after {n}");
+                }
+            }
+            let c = r.counters();
+            assert_eq!(
+                (c.received, c.duplicates),
+                (120 - u64::from(repeated_after), 60 - u64::from(repeated_after))
+            );
+        }
+    }
+
+    #[test]
+    fn what_one_socket_sent_does_not_judge_another_whose_ports_rotate() {
+        let mut r = Heard(None);
+        for (n, port) in (0..8).zip(1..) {
+            assert_eq!(r.send(n, false, false, port), APPLY);
+        }
+        // The same numbers, each from a port that has not sent it.
+        for (n, port) in (0..8).zip(11..) {
+            assert_eq!(r.send(n, false, false, port), APPLY);
+        }
+    }
 
     #[test]
     fn a_gap_is_asked_for_if_its_report_can_be_sent_again() {

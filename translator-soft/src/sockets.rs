@@ -17,6 +17,10 @@ const TWO: u32 = 2;
 /// be late.
 const BACK: u32 = 8;
 
+/// Sockets that are remembered after a third one has taken their place. A reporter whose ports rotate, as behind
+/// an address translator, comes back to them.
+const LEFT: usize = 8;
+
 /// One version-1 reporter.
 #[derive(Clone, Debug)]
 pub(crate) struct Sockets {
@@ -25,6 +29,8 @@ pub(crate) struct Sockets {
     rival: Option<Rival>,
     /// What was counted of those that were heard before.
     let_go: ReporterCounters,
+    /// Of the last of those: their sequences, as [`Sequences::last_seen`] gives them.
+    left: Vec<(Source, (u32, u64))>,
 }
 
 #[derive(Clone, Debug)]
@@ -62,7 +68,7 @@ impl Sockets {
     /// Of a reporter that is heard for the first time: this report is to be taken.
     pub(crate) fn new(now: u64, first: &Arrival, earlier: Option<u32>) -> Self {
         let current = Sequences::new(now, first, earlier);
-        Sockets { current, rival: None, let_go: ReporterCounters::default() }
+        Sockets { current, rival: None, let_go: ReporterCounters::default(), left: Vec::new() }
     }
 
     /// What is counted for the reporter.
@@ -126,8 +132,7 @@ impl Sockets {
         }
         let received = self.current.counters.received;
         let Some(rival) = self.rival.as_mut().filter(|rival| rival.sequences.is_from(arrival.source)) else {
-            self.meet(now, arrival);
-            return Admission::Apply(None);
+            return self.meet(now, arrival);
         };
         let newest = rival.sequences.newest();
         let admission = rival.sequences.admit(now, arrival);
@@ -145,9 +150,18 @@ impl Sockets {
         admission
     }
 
-    /// The first report of a socket, which is to be taken.
-    fn meet(&mut self, now: u64, arrival: &Arrival) {
+    /// The first report of a socket, which is to be taken, unless the socket was here before and had sent it then.
+    fn meet(&mut self, now: u64, arrival: &Arrival) -> Admission {
         let mut sequences = Sequences::new(now, arrival, None);
+        if let Some((_, before)) = self.left.iter().find(|(source, _)| *source == arrival.source) {
+            let behind = before.0.wrapping_sub(arrival.sequence);
+            if behind < 64 && before.1 >> behind & 1 == 1 {
+                self.let_go.received += 1;
+                self.let_go.duplicates += 1;
+                return Admission::Duplicate;
+            }
+            sequences.remember(*before);
+        }
         let ahead = arrival.sequence.wrapping_sub(self.current.newest());
         let goes_on = !arrival.restarted && self.current.confirmed && (1..=STRANGE_JUMP).contains(&ahead);
         if goes_on {
@@ -158,11 +172,20 @@ impl Sockets {
         }
         let mark = self.current.counters.received;
         self.rival = Some(Rival { sequences, kind: Kind::New { goes_on }, run: 1, mark });
+        Admission::Apply(None)
     }
 
     fn let_rival_go(&mut self) -> Option<Sequences> {
         let rival = self.rival.take()?;
         self.let_go.add(&rival.counters());
+        let (source, seen) = (rival.sequences.source(), rival.sequences.last_seen());
+        self.left.retain(|(other, _)| *other != source);
+        if self.left.len() == LEFT {
+            self.left.remove(0);
+        } else if self.left.is_empty() {
+            self.left.reserve_exact(LEFT);
+        }
+        self.left.push((source, seen));
         Some(rival.sequences)
     }
 

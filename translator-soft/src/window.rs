@@ -82,6 +82,25 @@ impl Window {
         sequence.wrapping_sub(self.newest) <= reach || self.newest.wrapping_sub(sequence) < WINDOW
     }
 
+    /// Which of the newest 64 were seen: bit d is the sequence d before the newest.
+    pub fn last_seen(&self) -> u64 {
+        (0..64).filter(|d| self.is_marked(self.newest.wrapping_sub(*d))).fold(0, |seen, d| seen | 1 << d)
+    }
+
+    /// Has sequences seen of which [`Window::last_seen`] and [`Window::newest`] told, as far as they are near.
+    pub fn remember(&mut self, newest: u32, seen: u64) {
+        let mine = self.newest;
+        if (1..WINDOW).contains(&newest.wrapping_sub(mine)) {
+            *self = Window::new(newest);
+            self.mark(mine);
+        }
+        for sequence in (0..64).filter(|d| seen >> d & 1 == 1).map(|d| newest.wrapping_sub(d)) {
+            if self.newest.wrapping_sub(sequence) < WINDOW {
+                self.mark(sequence);
+            }
+        }
+    }
+
     fn mark(&mut self, sequence: u32) {
         let bit = sequence % WINDOW;
         self.seen[(bit / 64) as usize] |= 1 << (bit % 64);

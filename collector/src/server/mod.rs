@@ -119,7 +119,10 @@ impl Server {
         let tls = check::checked(config)?;
         let names = check::names(config).unwrap_or_else(|error| {
             let error = dta_cli::error_line(&error.into());
-            tracing::error!(error, "the names of switches, ports and drop reasons cannot be used: numbers stand without names until the next start");
+            tracing::error!(
+                error,
+                "the file of names cannot be used: switches and ports stay without names until the next start"
+            );
             Arc::default()
         });
         let listener = TcpListener::bind(config.listen)

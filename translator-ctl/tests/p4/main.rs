@@ -7,6 +7,8 @@ mod common;
 mod profiles;
 mod reporter;
 mod shared;
+#[path = "../common/simple_switch.rs"]
+mod simple_switch;
 mod switch;
 mod tofino;
 
@@ -28,6 +30,7 @@ use dta_translator::target::p4::translator::{SET_LIST, SET_PSN, USED};
 use dta_translator::target::p4::{BATCH, Wire};
 use dta_translator::target::{After, ApplyError, Target};
 use p4runtime_proto::read_p4info;
+use simple_switch::SimpleSwitch;
 use switch::{FakeSwitch, number};
 
 thread_local! {
@@ -571,68 +574,18 @@ fn a_tofino_whose_program_has_other_tables_is_refused() {
     assert!(error.ends_with("has no registers next_psn"), "{error}");
 }
 
-/// A switch process with its folder, ended with the test.
-struct Process(
-    std::process::Child,
-    /// It is there as long as the process.
-    tempfile::TempDir,
-);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Process {
-    /// A `simple_switch_grpc` without ports, and the address of its control; `None` where there is none on PATH, which
-    /// is told for a test.
-    fn simple_switch(test: &str) -> Option<(String, Process)> {
-        use std::process::{Command, Stdio};
-        let is_there = Command::new("simple_switch_grpc")
-            .arg("--version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        if !is_there.is_ok_and(|status| status.success()) {
-            println!("SKIPPED: {test}: simple_switch_grpc is not on PATH");
-            return None;
-        }
-        let dir = tempfile::tempdir().unwrap();
-        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let (control, thrift) = (free(), free());
-        let notifications = format!("ipc://{}/notifications.ipc", dir.path().display());
-        let switch = Command::new("simple_switch_grpc")
-            .args([
-                "--no-p4",
-                "--thrift-port",
-                &thrift.port().to_string(),
-                "--notifications-addr",
-                &notifications,
-            ])
-            .args(["--", "--grpc-server-addr", &control.to_string(), "--cpu-port", "255"])
-            .current_dir(dir.path())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        Some((control.to_string(), Process(switch, dir)))
-    }
-}
-
 #[test]
 fn a_real_switch_holds_what_the_one_of_tests_does() {
     let test = "a_real_switch_holds_what_the_one_of_tests_does";
-    let Some((control, _switch)) = Process::simple_switch(test) else { return };
+    if !simple_switch::is_there(test) {
+        return;
+    }
+    let control = simple_switch::free_address().to_string();
+    let _switch = SimpleSwitch::start(&[], &control);
     let bed = Bed::start();
     let text = toml_of(&bed.config("")).replace(&bed.switch.address.to_string(), &control);
     let (config, _) = Config::parse(&text, Path::new("t.toml")).unwrap();
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
-    while let Err(error) = block_on(setup::setup(&config, "b1")) {
-        assert!(error.to_string().contains("does it run") && std::time::Instant::now() < until, "{error}");
-        std::thread::sleep(std::time::Duration::from_millis(200));
-    }
+    block_on(setup::setup(&config, "b1")).unwrap();
     is_golden(&bed.text(&config));
     assert_eq!(block_on(setup::setup(&config, "b1")).unwrap(), []);
     block_on(setup::empty(&config, "b1")).unwrap();

@@ -14,9 +14,10 @@ use dta_translator::target::p4::tables::{Holds, Item, Tables, Update};
 use dta_translator::target::{ApplyError, TargetError};
 use p4runtime_proto::read_p4info;
 
+use super::simple_switch::{self, SimpleSwitch};
 use super::switch::{self, FakeSwitch, State};
 use super::tofino::{self, FakeTofino};
-use super::{Process, block_on, is_as_in, text_of};
+use super::{block_on, is_as_in, text_of};
 
 const FILE: &str = include_str!("reporter.toml");
 
@@ -70,6 +71,16 @@ fn setup_makes_the_golden_state_of_a_reporter_and_a_second_one_writes_nothing() 
     });
 }
 
+/// It ends with this.
+struct Watch(std::process::Child);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn a_watched_reporter_gets_its_entries_again_after_a_restart_and_its_counters_are_told() {
     let switch = FakeSwitch::start();
@@ -84,7 +95,7 @@ fn a_watched_reporter_gets_its_entries_again_after_a_restart_and_its_counters_ar
         .stderr(log)
         .spawn()
         .unwrap();
-    let mut watch = Process(watch, folder);
+    let mut watch = Watch(watch);
     let config = config(&switch.address.to_string());
     let wanted = block_on(async { reporter(&config).wanted() });
     let is_whole = || block_on(async { reporter(&config).held().await.unwrap() == wanted });
@@ -122,7 +133,7 @@ fn a_watched_reporter_gets_its_entries_again_after_a_restart_and_its_counters_ar
     )
     .unwrap();
     let status = watch.0.wait().unwrap();
-    let log = std::fs::read_to_string(watch.1.path().join("log")).unwrap();
+    let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
     assert!(status.success(), "{status}: {log}");
     assert!(log.contains("received.1 7"), "{log}");
     assert_eq!(log.matches("the switch is programmed").count(), 3, "{log}");
@@ -642,17 +653,13 @@ fn commands_of_a_reporter_do_what_they_say_or_refuse() {
 
 #[test]
 fn a_real_switch_holds_what_the_reporter_of_tests_does() {
-    let Some((control, _switch)) =
-        Process::simple_switch("a_real_switch_holds_what_the_reporter_of_tests_does")
-    else {
+    if !simple_switch::is_there("a_real_switch_holds_what_the_reporter_of_tests_does") {
         return;
-    };
-    let config = config(&control);
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
-    while let Err(error) = block_on(setup(&config)) {
-        assert!(error.to_string().contains("does it run") && std::time::Instant::now() < until, "{error}");
-        std::thread::sleep(std::time::Duration::from_millis(200));
     }
+    let control = simple_switch::free_address().to_string();
+    let _switch = SimpleSwitch::start(&[], &control);
+    let config = config(&control);
+    block_on(setup(&config)).unwrap();
     block_on(async {
         is_as_in("reporter-bmv2.txt", &text_of(&reporter(&config).held().await.unwrap()));
         assert_eq!(setup(&config).await.unwrap(), []);

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use dta_translator::target::p4::simple_switch::{help, options_of_build};
 
 use crate::testbed::processes::last_lines;
 
@@ -21,36 +22,6 @@ pub(super) fn is_there() -> anyhow::Result<()> {
         );
     }
     Ok(())
-}
-
-/// Options that a switch has only where it was built with Thrift, and with nanomsg: it refuses them otherwise.
-/// Where it has them, two switches of one machine need values of their own.
-fn options_of_build(help: &str, thrift: u16, notifications: &Path) -> Vec<String> {
-    let values = [
-        ("--thrift-port", thrift.to_string()),
-        ("--notifications-addr", format!("ipc://{}", notifications.display())),
-    ];
-    let has = |option: &str| help.split_whitespace().any(|word| word == option);
-    values
-        .into_iter()
-        .filter(|(option, _)| has(option))
-        .flat_map(|(o, value)| [o.to_owned(), value])
-        .collect()
-}
-
-/// What the program says of its options.
-async fn help() -> anyhow::Result<String> {
-    let ran = tokio::process::Command::new("simple_switch_grpc").arg("--help").output().await;
-    let ran = ran.context("cannot run simple_switch_grpc")?;
-    let text = String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned();
-    if !text.contains("--no-p4") {
-        let told = text.lines().last().unwrap_or("nothing");
-        bail!(
-            "`simple_switch_grpc --help` ({}) does not list the option --no-p4; it says last: {told}",
-            ran.status
-        );
-    }
-    Ok(text)
 }
 
 /// A switch; it ends when this is dropped, and with this program.
@@ -83,7 +54,8 @@ impl SimpleSwitch {
         let log = std::fs::File::create(&path)?;
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "simple_switch_grpc", "--no-p4"]);
-        command.args(options_of_build(&help().await?, thrift, &folder.join(format!("{name}-notifications"))));
+        let help = tokio::task::spawn_blocking(help).await?.map_err(anyhow::Error::msg)?;
+        command.args(options_of_build(&help, thrift, &folder.join(format!("{name}-notifications"))));
         for interface in interfaces {
             command.args(["-i", interface]);
         }
@@ -111,25 +83,5 @@ impl SimpleSwitch {
                 bail!("simple_switch_grpc ended ({status}); the end of its log:\n{}", last_lines(&self.log))
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_switch_is_given_the_options_that_it_has() {
-        let options = |help: &str| options_of_build(help, 9091, Path::new("/t/n")).join(" ");
-        let help =
-            "Options:\n  --no-p4   Enable the switch to start without it\n  --device-id arg  Device ID\n";
-        let thrift = "  --thrift-port arg      TCP port on which to run the Thrift server\n";
-        let nanomsg = "  --notifications-addr arg   Specify the nanomsg address\n";
-        assert_eq!(options(help), "");
-        assert_eq!(options(&[help, thrift].concat()), "--thrift-port 9091");
-        assert_eq!(
-            options(&[help, thrift, nanomsg].concat()),
-            "--thrift-port 9091 --notifications-addr ipc:///t/n"
-        );
     }
 }

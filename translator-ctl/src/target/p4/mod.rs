@@ -20,6 +20,7 @@ pub mod pipeline;
 pub mod places;
 pub mod reporter;
 pub mod schema;
+pub mod simple_switch;
 pub mod tables;
 pub mod tofino;
 pub mod translator;

@@ -1,0 +1,58 @@
+//! What bmv2's `simple_switch_grpc` is started with, which depends on how it was built.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Options that a switch has only where it was built with Thrift, and with nanomsg: it refuses them otherwise.
+/// Where it has them, two switches of one machine need values of their own: a TCP port, and the path of a socket.
+/// `help` is what [`help`] gives.
+pub fn options_of_build(help: &str, thrift: u16, notifications: &Path) -> Vec<String> {
+    let values = [
+        ("--thrift-port", thrift.to_string()),
+        ("--notifications-addr", format!("ipc://{}", notifications.display())),
+    ];
+    let has = |option: &str| help.split_whitespace().any(|word| word == option);
+    values
+        .into_iter()
+        .filter(|(option, _)| has(option))
+        .flat_map(|(o, value)| [o.to_owned(), value])
+        .collect()
+}
+
+/// What the program on PATH says of its options. Waits until it has ended.
+///
+/// # Errors
+/// A sentence: it cannot be run, or is none that can be started without a P4 program.
+pub fn help() -> Result<String, String> {
+    let ran = Command::new("simple_switch_grpc").arg("--help").output();
+    let ran = ran.map_err(|error| format!("cannot run simple_switch_grpc: {error}"))?;
+    let text = String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned();
+    if text.contains("--no-p4") {
+        return Ok(text);
+    }
+    let said = text.lines().last().unwrap_or("nothing");
+    Err(format!(
+        "`simple_switch_grpc --help` ({}) does not list the option --no-p4; it says last: {said}",
+        ran.status
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_switch_is_given_the_options_that_it_has() {
+        let options = |help: &str| options_of_build(help, 9091, Path::new("/t/n")).join(" ");
+        let help =
+            "Options:\n  --no-p4   Enable the switch to start without it\n  --device-id arg  Device ID\n";
+        let thrift = "  --thrift-port arg      TCP port on which to run the Thrift server\n";
+        let nanomsg = "  --notifications-addr arg   Specify the nanomsg address\n";
+        assert_eq!(options(help), "");
+        assert_eq!(options(&[help, thrift].concat()), "--thrift-port 9091");
+        assert_eq!(
+            options(&[help, thrift, nanomsg].concat()),
+            "--thrift-port 9091 --notifications-addr ipc:///t/n"
+        );
+    }
+}
