@@ -216,6 +216,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         Some(path) => tracing::info!(config = %path.display(), "the configuration was read"),
         None => tracing::info!("no configuration file: the defaults are served"),
     }
+    dta_grpc::give_memory_back();
     dta_grpc::raise_file_limit();
     dta_cli::enough_threads(WORKERS + BLOCKING + config.soft.threads + OTHERS)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -74,7 +74,7 @@ async fn agent_under(namespace: &Namespace, attack: Attack) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "attaches programs to the kernel in a network namespace: needs root"]
-async fn an_agent_under_attack() {
+async fn an_agent_answers_others_and_goes_on_to_trace() {
     let namespace = Namespace::make();
     let at = format!("netns:{}/iface:lo", namespace.0);
     let set = |at: &[String], filter: String| {
@@ -87,8 +87,8 @@ async fn an_agent_under_attack() {
     let terms = || (0..800).fold("udp".to_owned(), |all, _| all + " or udp");
     let few = set(std::slice::from_ref(&at), terms());
     // All of these are attached and detached again, while long messages are read.
-    let dummies = (1..7).map(|n| format!("netns:{}/iface:d{n}", namespace.0));
-    let many: Vec<String> = std::iter::once(at).chain(dummies).collect();
+    let pairs = (1..7).map(|n| format!("netns:{}/iface:d{n}", namespace.0));
+    let many: Vec<String> = std::iter::once(at).chain(pairs).collect();
     let sets = vec![few.clone(), set(&many, terms()), set(&[], " ".repeat(4_000_000))];
     let attack =
         |how, addresses, connections, calls, what| Attack { how, addresses, connections, calls, what };

@@ -40,15 +40,14 @@ async fn collector_under(mut bed: IntBed, attack: Attack) {
 const LIST_STORES: &str = "/dta.v1.Collector/ListStores";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_under_attack() {
-    let list = call(LIST_STORES, &ListStoresRequest {});
-    let what = vec![list.clone()];
-    collector_under(
-        bed().await,
-        Attack { how: How::Cancelled, addresses: 1, connections: 4, calls: 16, what },
-    )
-    .await;
+async fn cancelled_calls_keep_a_collector_from_nobody() {
+    let what = vec![call(LIST_STORES, &ListStoresRequest {})];
+    let attack = Attack { how: How::Cancelled, addresses: 1, connections: 4, calls: 16, what };
+    collector_under(bed().await, attack).await;
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_nobody_reads_do_not_fill_a_collector() {
     let read = ReadMemoryRequest { store: "flows".into(), offset: 0, length: MAX_READ };
     let keys = vec![vec![7; 16]; MAX_KEYS];
     let what = vec![
@@ -56,16 +55,16 @@ async fn a_collector_under_attack() {
         call("/dta.v1.Collector/QueryPath", &QueryPathRequest { store: "paths".into(), keys }),
         call("/dta.v1.Collector/Statistics", &StatisticsRequest {}),
     ];
-    collector_under(
-        bed().await,
-        Attack { how: How::Unread, addresses: 1, connections: 40, calls: 144, what },
-    )
-    .await;
+    let attack = Attack { how: How::Unread, addresses: 1, connections: 40, calls: 144, what };
+    collector_under(bed().await, attack).await;
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_without_messages_end_no_session() {
     let renew = Call { path: "/dta.v1.Collector/RenewSession", message: Vec::new() };
-    let what = vec![list, renew];
-    collector_under(bed().await, Attack { how: How::Empty, addresses: 8, connections: 4, calls: 16, what })
-        .await;
+    let what = vec![call(LIST_STORES, &ListStoresRequest {}), renew];
+    let attack = Attack { how: How::Empty, addresses: 8, connections: 4, calls: 16, what };
+    collector_under(bed().await, attack).await;
 }
 
 /// A bed whose collector has been given as many counters as it keeps, with names as short as can be.
@@ -95,7 +94,7 @@ async fn full_bed() -> IntBed {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "long: fills tables, and makes answers of hundreds of megabytes"]
-async fn a_collector_with_full_tables_under_attack() {
+async fn a_collector_with_full_tables_stays_below_its_figure() {
     let attack = |what| Attack { how: How::Unread, addresses: 3, connections: 8, calls: 16, what };
     let statistics = vec![call("/dta.v1.Collector/Statistics", &StatisticsRequest {})];
     collector_under(full_bed().await, attack(statistics)).await;

@@ -8,6 +8,8 @@ use crate::attacker::{Attack, How};
 use crate::common::daemon::counter;
 use crate::{MOST_PARTS, RENEWALS, bed, call, endures, other};
 
+const FLUSH: &str = "/dta.v1.Translator/Flush";
+
 async fn translator_under(attack: Attack) {
     let mut bed = bed().await;
     let at = bed.translator.said("control").parse().unwrap();
@@ -27,16 +29,27 @@ async fn translator_under(attack: Attack) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_translator_under_attack() {
-    let flush = call("/dta.v1.Translator/Flush", &FlushRequest {});
-    let what = vec![flush.clone()];
+async fn cancelled_calls_keep_a_translator_from_nobody() {
+    let what = vec![call(FLUSH, &FlushRequest {})];
     translator_under(Attack { how: How::Cancelled, addresses: 1, connections: 4, calls: 16, what }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_nobody_reads_do_not_fill_a_translator() {
     let what = vec![call("/dta.v1.Translator/Statistics", &TranslatorStatisticsRequest {})];
     translator_under(Attack { how: How::Unread, addresses: 1, connections: 20, calls: 32, what }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_messages_do_not_fill_a_translator() {
     let program = vec![ProgramEntry::default(); MOST_PARTS];
-    let what =
-        vec![flush.clone(), call("/dta.v1.Translator/CompareProgram", &CompareProgramRequest { program })];
+    let compare = call("/dta.v1.Translator/CompareProgram", &CompareProgramRequest { program });
+    let what = vec![call(FLUSH, &FlushRequest {}), compare];
     translator_under(Attack { how: How::Whole, addresses: 4, connections: 2, calls: 8, what }).await;
-    let what = vec![flush];
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_without_messages_keep_a_translator_from_nobody() {
+    let what = vec![call(FLUSH, &FlushRequest {})];
     translator_under(Attack { how: How::Empty, addresses: 4, connections: 2, calls: 16, what }).await;
 }

@@ -74,6 +74,7 @@ impl Options {
 /// # Errors
 /// An address in use, a collector that refuses, or a link that stops working.
 pub fn run(config: &Translator, options: &Options, read: &Read<'_>) -> anyhow::Result<()> {
+    dta_grpc::give_memory_back();
     dta_cli::enough_threads(config.workers + OTHERS)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(OTHERS)

@@ -129,6 +129,7 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
         Some(path) => tracing::info!(config = %path.display(), "the configuration was read"),
         None => tracing::info!("no configuration file: nothing is traced until somebody asks for it"),
     }
+    dta_grpc::give_memory_back();
     let agent = &config.agent;
     let missing = rights::missing(agent.namespaces).context("capabilities cannot be read")?;
     if !missing.is_empty() {
