@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tonic::Status;
 use tonic::body::Body;
 use tower_layer::Layer;
@@ -45,6 +45,16 @@ pub enum Method {
 }
 
 impl Method {
+    /// Of how many calls it takes the places.
+    fn weight(self, limits: &Limits) -> usize {
+        if self == Self::Large { limits.calls_per_caller.min(limits.calls) } else { 1 }
+    }
+
+    /// The longest answer that it may have, in bytes; streams have no such bound.
+    pub fn longest_answer(self, limits: &Limits) -> usize {
+        self.weight(limits) * LONGEST_ANSWER
+    }
+
     /// Of the standard services; `None` if it is not one of theirs.
     fn standard(path: &str) -> Option<Self> {
         match path {
@@ -66,7 +76,7 @@ struct Inner {
     first: Shares,
     streams: Arc<Pool>,
     /// Threads for the work of calls that are not [`Method::First`].
-    threads: Arc<Semaphore>,
+    threads: Arc<Pool>,
     counters: Arc<Counters>,
 }
 
@@ -79,7 +89,7 @@ impl Admission {
             ordinary: Shares::ordinary(&limits),
             first: Shares::first(),
             streams: Pool::new(STREAMS, limits.streams_per_caller),
-            threads: Arc::new(Semaphore::new(limits.threads)),
+            threads: Pool::new(limits.threads, limits.threads),
             counters,
         }))
     }
@@ -101,7 +111,7 @@ impl Inner {
         })?;
         let (line, displaced) = Line::new();
         let room = Room { pool: &shares.bodies, caller, line: Arc::new(line), counters };
-        let place = shares.calls.take(caller, self.weight(method), &counters.unread);
+        let place = shares.calls.take(caller, method.weight(&self.limits), &counters.unread);
         let admitted = async {
             // Its messages come while it is answered.
             if request.uri().path().starts_with("/grpc.reflection.") {
@@ -123,11 +133,6 @@ impl Inner {
         Ok((request, Held { place, threads }))
     }
 
-    /// Of how many calls it takes the places.
-    fn weight(&self, method: Method) -> usize {
-        if method == Method::Large { self.limits.calls_per_caller.min(self.limits.calls) } else { 1 }
-    }
-
     /// Lets an answer go out, which holds the call's places until it has.
     fn send(&self, method: Method, peer: &Peer, held: Arc<Held>, answer: Response<Body>) -> Response<Body> {
         if http_body::Body::is_end_stream(answer.body()) {
@@ -142,7 +147,7 @@ impl Inner {
                 count(&counters.unread);
             }
         });
-        let left = self.weight(method) * LONGEST_ANSWER;
+        let left = method.longest_answer(&self.limits);
         answer.map(|body| Body::new(Answer { body, sending, left }))
     }
 }
@@ -312,6 +317,10 @@ mod tests {
                         blocking(work).await.unwrap();
                         1
                     }
+                    "/t.T/Brief" => {
+                        blocking(|| ()).await.unwrap();
+                        1
+                    }
                     "/t.T/Tail" => {
                         done.begun.fetch_add(1, Ordering::SeqCst);
                         request.into_body().collect().await.map_or(0, |_| 1)
@@ -433,6 +442,29 @@ mod tests {
         drop(release);
         assert_eq!(ask(&mut client, "/t.T/Work").await.unwrap(), 1);
         assert!(done.begun.load(Ordering::SeqCst) <= 2 + limits.calls_per_caller);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_thread_works_for_who_has_fewest() {
+        let (release, released) = mpsc::channel();
+        let done = Arc::new(Done { release: Mutex::new(Some(released)), ..Done::default() });
+        let limits = Limits { threads: 2, ..crate::testing::limits() };
+        let (at, _) = serving(limits, &done).await;
+        let (mut busy, mut newcomer) = (connect_from(2, at, 1 << 16).await, connect(at, 1 << 16).await);
+        let mut calls = Vec::new();
+        for _ in 0..4 {
+            calls.push(begin(&mut busy, "/t.T/Work", true).await);
+        }
+        until("work begins", || done.begun.load(Ordering::SeqCst) == 2).await;
+        let mut asked = std::pin::pin!(ask(&mut newcomer, "/t.T/Brief"));
+        // All of them wait for a thread by then.
+        let early = tokio::time::timeout(Duration::from_secs(1), &mut asked).await;
+        release.send(()).unwrap();
+        let answered = tokio::time::timeout(Duration::from_secs(60), asked).await;
+        // The runtime waits for what works.
+        drop(release);
+        assert!(early.is_err(), "{early:?}");
+        assert_eq!(answered.expect("the next thread").unwrap(), 1);
     }
 
     #[tokio::test(flavor = "multi_thread")]

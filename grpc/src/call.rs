@@ -9,12 +9,12 @@ use bytes::Bytes;
 use http::Response;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinError;
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::pool::Place;
+use crate::pool::{Place, Pool};
 
 tokio::task_local! {
     /// The call that the running task answers.
@@ -25,7 +25,7 @@ tokio::task_local! {
 pub(crate) struct Held {
     pub(crate) place: Place,
     /// Threads that calls of its kind share; `None` if it waits for no other.
-    pub(crate) threads: Option<Arc<Semaphore>>,
+    pub(crate) threads: Option<Arc<Pool>>,
 }
 
 /// Runs `work` on a thread that may wait for memory, files or devices. Within a call, work that has not begun
@@ -36,10 +36,9 @@ pub(crate) struct Held {
 /// The work panicked.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
     let held = CALL.try_with(Arc::clone).ok();
-    let thread = match held.as_ref().and_then(|held| held.threads.clone()) {
-        // Closed by nobody.
-        Some(threads) => threads.acquire_owned().await.ok(),
-        None => None,
+    let thread = match held.as_deref() {
+        Some(Held { place, threads: Some(threads) }) => Some(threads.turn(place.caller(), 1).await),
+        _ => None,
     };
     let all = move || {
         let done = work();

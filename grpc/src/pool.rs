@@ -92,24 +92,29 @@ impl Pool {
     /// Waits for `weight` places, of as many as one caller may have at most. Counts in `cuts` whom it displaces.
     pub(crate) async fn take(self: &Arc<Self>, caller: &Arc<str>, weight: usize, cuts: &AtomicU64) -> Place {
         let weight = weight.min(self.per_caller).min(self.places);
-        let (sender, mut place) = oneshot::channel();
+        let mut turn = std::pin::pin!(self.turn(caller, weight));
+        let mut patience = PATIENCE;
+        loop {
+            if let Ok(place) = tokio::time::timeout(patience, &mut turn).await {
+                return place;
+            }
+            cuts.fetch_add(self.displace(caller, weight), Ordering::Relaxed);
+            patience = AGAIN;
+        }
+    }
+
+    /// Waits for `weight` places, which may be had, and displaces nobody.
+    pub(crate) async fn turn(self: &Arc<Self>, caller: &Arc<str>, weight: usize) -> Place {
+        let (sender, place) = oneshot::channel();
         let number = self.change(|inner| {
             inner.last += 1;
             let waiting = Waiting { weight, place: sender };
             inner.callers.entry(caller.clone()).or_default().waiting.insert(inner.last, waiting);
             inner.last
         });
-        let leave = Leave { pool: self, caller, number };
-        let mut patience = PATIENCE;
-        loop {
-            match tokio::time::timeout(patience, &mut place).await {
-                Ok(Ok(place)) => return place,
-                // Its sender is dropped by `leave` alone.
-                Ok(Err(_)) => unreachable!("waiting ended without a place"),
-                Err(_) => cuts.fetch_add(self.displace(leave.caller, weight), Ordering::Relaxed),
-            };
-            patience = AGAIN;
-        }
+        let _leave = Leave { pool: self, caller, number };
+        // Its sender is dropped by `_leave` alone.
+        place.await.expect("who waits is given a place")
     }
 
     /// A place, if there is one now, or the caller has few.
@@ -199,6 +204,11 @@ impl Inner {
 }
 
 impl Place {
+    /// Who has it.
+    pub(crate) fn caller(&self) -> &Arc<str> {
+        &self.caller
+    }
+
     /// It is idle from now on, and may be taken back by cutting `line`.
     pub(crate) fn idle(&self, line: Arc<Line>) {
         let idle = Idle { since: Instant::now(), weight: self.weight, line, is_cut: false };

@@ -23,13 +23,16 @@ use dta_proto::control::{
 };
 use dta_proto::store::StoreSpec;
 use dta_proto::wire::dta::Primitive;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::store::{Store, Stores};
 use counters::Counters;
 
 pub use error::AskError;
 pub use files::FilesError;
+
+/// Threads that look at whole rings for lists that are followed; others wait for them.
+const LOOKS: usize = 4;
 
 /// Stores that answer from memory. Cheap to clone: clones share stores and counters.
 ///
@@ -40,6 +43,7 @@ pub struct Memory {
     stores: Arc<Stores>,
     counters: Arc<Counters>,
     wake: Arc<Notify>,
+    looks: Arc<Semaphore>,
     stop: Option<watch::Receiver<bool>>,
     /// Whether another process may replace region files.
     beside: bool,
@@ -48,7 +52,8 @@ pub struct Memory {
 impl Memory {
     /// Answers from these stores.
     pub fn new(stores: Arc<Stores>) -> Self {
-        Self { stores, counters: Arc::default(), wake: Arc::default(), stop: None, beside: false }
+        let looks = Arc::new(Semaphore::new(LOOKS));
+        Self { stores, counters: Arc::default(), wake: Arc::default(), looks, stop: None, beside: false }
     }
 
     /// Ends what is followed when `stop` becomes true, or its sender is gone.

@@ -157,7 +157,13 @@ async fn follow(mut tail: Tail, sender: mpsc::Sender<Result<TailResponse, AskErr
         match tail.may_leave() {
             Ok(false) => {}
             Ok(true) => {
-                let look = tokio::task::spawn_blocking(move || (tail.idle(), tail));
+                // Closed by nobody.
+                let thread = tail.memory.looks.clone().acquire_owned().await.ok();
+                let look = tokio::task::spawn_blocking(move || {
+                    let idle = tail.idle();
+                    drop(thread);
+                    (idle, tail)
+                });
                 match look.await {
                     Ok((Ok(Idle::Wait), same)) => tail = same,
                     Ok((Ok(Idle::Again), moved)) => {

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use dta_client::{Ask, AskKeys, Policy};
 use dta_proto::control::TailRequest;
 use dta_proto::key::Key;
@@ -82,4 +84,22 @@ async fn a_file_that_is_cut_short_under_a_reader_is_an_error() {
         let told = refused.expect_err("the memory is gone").to_string();
         assert!(told.contains(".region: is cut off: 4096 bytes, but it should have"), "{told}");
     }
+}
+
+#[tokio::test]
+async fn what_followed_lists_look_at_waits_for_few_threads() {
+    let kind = StoreKind::Append { lists: 1, ring: 1024, batch_len: 64, entry_len: 4, notify: false };
+    let specs = [StoreSpec { id: 1, name: "events".into(), kind }];
+    let options = RegionOptions { huge_pages: false };
+    let memory =
+        Memory::new(Arc::new(Stores::open(&specs, &crate::config::Memory::Anonymous, options).unwrap()));
+    let all = memory.looks.clone().acquire_many_owned(LOOKS as u32).await.unwrap();
+    // Nothing is there: it ends once the ring was looked at.
+    let request = TailRequest { until_caught_up: true, ..Default::default() };
+    let mut following = memory.tail(request).await.unwrap();
+    let looked = tokio::time::timeout(Duration::from_secs(2), following.message()).await;
+    assert!(looked.is_err(), "{looked:?}");
+    drop(all);
+    let ended = tokio::time::timeout(Duration::from_secs(60), following.message()).await.unwrap();
+    assert!(matches!(ended, Ok(None)), "{ended:?}");
 }

@@ -27,7 +27,7 @@ pub mod statistics;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -44,7 +44,7 @@ use crate::store::{MemoryError, Stores};
 use grant::{Anew, Terms};
 use lease::Leases;
 use rebuilds::Rebuilds;
-use sharing::{Shared, Sharing};
+use sharing::Shared;
 use statistics::{LeftOut, Statistics};
 
 /// Why a session call was refused. Nothing has changed, but that the lease may have been extended
@@ -148,7 +148,26 @@ pub struct Sessions {
     directory: Option<PathBuf>,
     inner: Mutex<Inner>,
     /// For itself: who asks a store does not wait for a session that is being opened.
-    shared: Mutex<Arc<Shared>>,
+    shared: Mutex<Known>,
+    files: Files,
+}
+
+/// What is known of other collectors.
+struct Known {
+    shared: Arc<Shared>,
+    /// Whether the file lacks something of it.
+    dirty: bool,
+}
+
+/// Whoever writes a file has its lock, so that nothing older takes the place of anything newer. A disk may take
+/// long: only what has to be on it before a session may be used is written with the lock of the sessions held.
+#[derive(Default)]
+struct Files {
+    /// Which change of the leases is in the file. Nobody takes the lock of the sessions who has this.
+    leases: Mutex<u64>,
+    /// Taken before the lock of the sessions, never with it.
+    statistics: Mutex<()>,
+    sharing: Mutex<()>,
 }
 
 struct Inner {
@@ -158,6 +177,10 @@ struct Inner {
     rebuilds: BTreeMap<String, Rebuilds>,
     statistics: Statistics,
     statistics_dirty: bool,
+    /// How often leases were made ready for their file.
+    leases_change: u64,
+    /// Whether the file of leases has some that ended.
+    leases_dirty: bool,
     /// By session, when the log said last that statistics of it are left out.
     told_left_out: BTreeMap<String, Instant>,
     /// By session, how its frames travel, in its translator's words.
@@ -183,6 +206,12 @@ impl Inner {
             );
             self.told_left_out.insert(session.to_owned(), now);
         }
+    }
+
+    /// The leases as their file has them, and the number of this change of it.
+    fn encode_leases(&mut self, dir: &Path) -> Result<(u64, Vec<u8>), StateError> {
+        (self.leases_change, self.leases_dirty) = (self.leases_change + 1, false);
+        Ok((self.leases_change, persisted::encode_leases(dir, &self.leases)?))
     }
 
     /// Whether queue pairs of a session may be made anew now.
@@ -219,6 +248,17 @@ impl Inner {
     }
 }
 
+impl Files {
+    fn write_leases(&self, dir: &Path, change: u64, bytes: &[u8]) -> Result<(), StateError> {
+        let mut written = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        if *written < change {
+            persisted::write_leases(dir, bytes)?;
+            *written = change;
+        }
+        Ok(())
+    }
+}
+
 impl Sessions {
     /// Sessions over a NIC and stores. With a directory, those that an earlier collector kept there
     /// go on: their leases run anew from `now`, and their translators get new queue pairs when they
@@ -252,6 +292,8 @@ impl Sessions {
             rebuilds: BTreeMap::new(),
             statistics,
             statistics_dirty: false,
+            leases_change: 0,
+            leases_dirty: false,
             told_left_out: BTreeMap::new(),
             frames_by: BTreeMap::new(),
             left: BTreeSet::new(),
@@ -259,8 +301,9 @@ impl Sessions {
         };
         // So that no number is that of an earlier life.
         shared.version = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_micros() as u64);
-        let shared = Mutex::new(Arc::new(shared));
-        Ok(Self { nic, stores, transport, directory, inner: Mutex::new(inner), shared })
+        let shared = Mutex::new(Known { shared: Arc::new(shared), dirty: false });
+        let files = Files::default();
+        Ok(Self { nic, stores, transport, directory, inner: Mutex::new(inner), shared, files })
     }
 
     /// Opens a session, or resumes the one of its name. If the translator is the same, it keeps the
@@ -363,7 +406,8 @@ impl Sessions {
             grant::release(&*self.nic, &made.grant, before.1.as_ref());
             return Err(e.into());
         }
-        self.note_sharing(&lease, request.sharing.as_ref())?;
+        self.change_shared(|shared| shared.note(&lease.name, &lease.stores, request.sharing.as_ref()));
+        self.write_sharing()?;
         inner.counters.queue_pairs_rebuilt += u64::from(anew.made);
         let grant = made.finish(&*self.nic, before.1.as_ref());
         inner.grants.insert(lease.name.clone(), grant.clone());
@@ -505,47 +549,68 @@ impl Sessions {
             inner.hand_in(name, statistics, now);
         }
         self.remove(&mut inner, name);
-        self.end_shared(&[name.to_owned()]);
         inner.counters.ended += 1;
-        self.save_leases(&inner)?;
-        self.save_statistics(&mut inner)?;
-        Ok(())
+        drop(inner);
+        self.write_sharing_or_warn();
+        self.write_leases()?;
+        Ok(self.write_statistics()?)
     }
 
-    /// Ends sessions that have run out, looks after the NIC, and writes statistics that came in
-    /// since the last call. To be called about once a second.
+    /// Ends sessions that have run out, looks after the NIC, and writes which sessions have ended and
+    /// which statistics came in since the last call. To be called about once a second.
     pub fn tick(&self, now: Instant) -> Result<(), StateError> {
         // Nobody tells of a queue pair that broke, or of a device that is gone: both are seen by
         // asking, and logged and counted there.
         if let Err(error) = self.nic.queue_pairs() {
             tracing::debug!(%error, "the NIC does not answer");
         }
-        let mut inner = self.lock();
-        self.expire(&mut inner, now);
-        self.save_statistics(&mut inner)
+        self.expire(&mut self.lock(), now);
+        self.write_sharing_or_warn();
+        if let Err(error) = self.write_leases() {
+            // They are only found again by a collector that restarts now, and then run out again.
+            tracing::warn!(%error, "expired sessions could not be removed from the state file");
+        }
+        self.write_statistics()
     }
 
-    /// Notes which keys and lists are here and which at other collectors.
-    fn note_sharing(&self, lease: &Lease, sharing: Option<&Sharing>) -> Result<(), StateError> {
-        self.change_shared(|shared| shared.note(&lease.name, &lease.stores, sharing))
-    }
-
-    /// Changes what is known of other collectors, and writes it down where `change` says that it is anything new.
-    fn change_shared(&self, change: impl FnOnce(&mut Shared) -> bool) -> Result<(), StateError> {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = shared.is_empty();
-        let now = Arc::make_mut(&mut shared);
+    /// Changes what is known of other collectors; `change` says whether that is anything new.
+    fn change_shared(&self, change: impl FnOnce(&mut Shared) -> bool) {
+        let mut known = self.known();
+        let before = known.shared.is_empty();
+        let now = Arc::make_mut(&mut known.shared);
         let changed = change(now);
         now.version += u64::from(changed);
-        match &self.directory {
-            Some(dir) if changed && !(before && shared.is_empty()) => sharing::save(dir, &shared),
-            _ => Ok(()),
+        // As long as nobody shares anything, there is no file.
+        known.dirty |= changed && !(before && known.shared.is_empty());
+    }
+
+    fn write_sharing(&self) -> Result<(), StateError> {
+        let Some(dir) = &self.directory else { return Ok(()) };
+        let _file = self.files.sharing.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = {
+            let mut known = self.known();
+            if !std::mem::take(&mut known.dirty) {
+                return Ok(());
+            }
+            known.shared.clone()
+        };
+        sharing::save(dir, &shared).inspect_err(|_| self.known().dirty = true)
+    }
+
+    fn write_sharing_or_warn(&self) {
+        if let Err(error) = self.write_sharing() {
+            // A collector that restarts takes those for ended by itself that have no lease.
+            tracing::warn!(%error, "what other collectors have could not be written");
         }
     }
 
     /// Which keys and lists are here and which at other collectors.
     pub fn shared(&self) -> Arc<Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.known().shared.clone()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All sessions, by name, with their queue pairs as they stand.
@@ -587,20 +652,12 @@ impl Sessions {
         self.lock().statistics.sums(SystemTime::now())
     }
 
+    /// Ends what has run out. The files hear of it within a second ([`Sessions::tick`]).
     fn expire(&self, inner: &mut Inner, now: Instant) {
-        let names = inner.leases.expired(now);
-        if names.is_empty() {
-            return;
-        }
-        for name in &names {
+        for name in inner.leases.expired(now) {
             tracing::warn!(session = %name, "the session was not renewed in time and has ended");
-            self.remove(inner, name);
+            self.remove(inner, &name);
             inner.counters.expired += 1;
-        }
-        self.end_shared(&names);
-        if let Err(error) = self.save_leases(inner) {
-            // They are only found again by a collector that restarts now, and then run out again.
-            tracing::warn!(%error, "expired sessions could not be removed from the state file");
         }
     }
 
@@ -611,33 +668,45 @@ impl Sessions {
         inner.frames_by.remove(name);
         inner.left.remove(name);
         inner.statistics.end(name);
-        inner.statistics_dirty = true;
+        (inner.statistics_dirty, inner.leases_dirty) = (true, true);
+        self.change_shared(|shared| shared.end(name));
         if let Some(grant) = inner.grants.remove(name) {
             grant::release(&*self.nic, &grant, None);
         }
     }
 
-    /// Notes that sessions have ended, of all of them with one write.
-    fn end_shared(&self, names: &[String]) {
-        let end = |shared: &mut Shared| names.iter().filter(|name| shared.end(name)).count() != 0;
-        if let Err(error) = self.change_shared(end) {
-            // A collector that restarts takes them for ended by itself, as they have no lease.
-            tracing::warn!(%error, "what other collectors have could not be written");
-        }
+    /// Writes leases of which one begins, or gets other keys: nobody may use what a collector that restarts would
+    /// not know, so nobody else changes any meanwhile.
+    fn save_leases(&self, inner: &mut Inner) -> Result<(), StateError> {
+        let Some(dir) = &self.directory else { return Ok(()) };
+        let (change, bytes) = inner.encode_leases(dir)?;
+        self.files.write_leases(dir, change, &bytes).inspect_err(|_| inner.leases_dirty = true)
     }
 
-    fn save_leases(&self, inner: &Inner) -> Result<(), StateError> {
-        self.directory.as_ref().map_or(Ok(()), |dir| persisted::save_leases(dir, &inner.leases))
+    /// Writes which leases have ended, if any have.
+    fn write_leases(&self) -> Result<(), StateError> {
+        let Some(dir) = &self.directory else { return Ok(()) };
+        let (change, bytes) = {
+            let mut inner = self.lock();
+            if !inner.leases_dirty {
+                return Ok(());
+            }
+            inner.encode_leases(dir)?
+        };
+        self.files.write_leases(dir, change, &bytes).inspect_err(|_| self.lock().leases_dirty = true)
     }
 
-    fn save_statistics(&self, inner: &mut Inner) -> Result<(), StateError> {
-        if let Some(dir) = &self.directory
-            && inner.statistics_dirty
-        {
-            persisted::save_statistics(dir, &inner.statistics)?;
-        }
-        inner.statistics_dirty = false;
-        Ok(())
+    fn write_statistics(&self) -> Result<(), StateError> {
+        let Some(dir) = &self.directory else { return Ok(()) };
+        let _file = self.files.statistics.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = {
+            let mut inner = self.lock();
+            if !std::mem::take(&mut inner.statistics_dirty) {
+                return Ok(());
+            }
+            persisted::encode_statistics(dir, &inner.statistics)?
+        };
+        persisted::write_statistics(dir, &bytes).inspect_err(|_| self.lock().statistics_dirty = true)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

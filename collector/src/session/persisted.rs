@@ -46,7 +46,7 @@ fn statistics_path(dir: &Path) -> PathBuf {
     dir.join("statistics.bin")
 }
 
-pub(super) fn save_leases(dir: &Path, leases: &Leases) -> Result<(), StateError> {
+pub(super) fn encode_leases(dir: &Path, leases: &Leases) -> Result<Vec<u8>, StateError> {
     let stored = |lease: &Lease| Stored {
         name: lease.name.clone(),
         generation: lease.generation,
@@ -66,7 +66,7 @@ pub(super) fn save_leases(dir: &Path, leases: &Leases) -> Result<(), StateError>
         owner: lease.owner.clone(),
     };
     let book = Book { generation: leases.generation(), leases: leases.iter().map(stored).collect() };
-    state::save(&leases_path(dir), &book)
+    state::encode(&leases_path(dir), &book)
 }
 
 pub(super) fn load_leases(dir: &Path, now: Instant) -> Result<Leases, StateError> {
@@ -118,8 +118,18 @@ fn with_kinds(owner: String) -> String {
     names.join(", ")
 }
 
-pub(super) fn save_statistics(dir: &Path, statistics: &Statistics) -> Result<(), StateError> {
-    state::save(&statistics_path(dir), statistics.nodes())
+/// Writes what [`encode_leases`] gave.
+pub(super) fn write_leases(dir: &Path, bytes: &[u8]) -> Result<(), StateError> {
+    state::write(&leases_path(dir), bytes)
+}
+
+pub(super) fn encode_statistics(dir: &Path, statistics: &Statistics) -> Result<Vec<u8>, StateError> {
+    state::encode(&statistics_path(dir), statistics.nodes())
+}
+
+/// Writes what [`encode_statistics`] gave.
+pub(super) fn write_statistics(dir: &Path, bytes: &[u8]) -> Result<(), StateError> {
+    state::write(&statistics_path(dir), bytes)
 }
 
 /// `leases` are those that go on: of the others, the statistics are those of sessions that have ended.

@@ -45,6 +45,11 @@ pub enum StateError {
 
 /// Replaces the file by `value`: whoever opens it sees the old or the new one whole.
 pub(crate) fn save(path: &Path, value: &impl Encode) -> Result<(), StateError> {
+    write(path, &encode(path, value)?)
+}
+
+/// What [`write`] makes the file of `value` of.
+pub(crate) fn encode(path: &Path, value: &impl Encode) -> Result<Vec<u8>, StateError> {
     let body = bincode::encode_to_vec(value, bincode::config::standard()).map_err(|e| {
         StateError::Damaged { path: path.to_owned(), reason: format!("cannot be encoded: {e}") }
     })?;
@@ -53,7 +58,12 @@ pub(crate) fn save(path: &Path, value: &impl Encode) -> Result<(), StateError> {
     bytes.extend(VERSION.to_le_bytes());
     bytes.extend(crc::crc32(&body).to_le_bytes());
     bytes.extend(body);
-    own_file::replace(path, &bytes).map_err(|source| StateError::File {
+    Ok(bytes)
+}
+
+/// Replaces the file by what [`encode`] gave. It is on disk when this returns, so it may take long.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
+    own_file::replace(path, bytes).map_err(|source| StateError::File {
         path: path.to_owned(),
         action: "replace it",
         source,

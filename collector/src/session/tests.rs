@@ -1,4 +1,5 @@
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -1152,4 +1153,90 @@ fn a_refusal_before_the_counters_are_read_is_counted() {
     b.sessions.open(&request("t", 50), b.t0).unwrap();
     b.sessions.may_renew("t", &Caller::ANYBODY).unwrap();
     assert_eq!(b.sessions.counters().refused, 1);
+}
+
+/// Where a test of this module finds a disk that it may freeze.
+const DISK: &str = "DTA_SESSIONS_ON_A_DISK";
+
+/// Runs a test of this module again in a mount namespace of its own, with a disk of its own. Whatever becomes of
+/// the test, the disk thaws after a while.
+fn on_a_disk(test: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let mount = "set -e; cd \"$DTA_SESSIONS_ON_A_DISK\"; truncate -s 8M disk; mkfs.ext4 -q disk; mkdir at
+        mount -o loop disk at
+        (n=0; while [ $n -lt 120 ] && kill -0 $$; do sleep 1; n=$((n + 1)); done; fsfreeze -u at) </dev/null >/dev/null 2>&1 &
+        exec \"$@\"";
+    let status = std::process::Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", mount, "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("session::tests::{test}"), "--include-ignored", "--nocapture"])
+        .env(DISK, folder.path())
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+/// A file system that takes no writes until this is dropped.
+struct Frozen(std::path::PathBuf);
+
+impl Frozen {
+    fn freeze(folder: &Path) -> Self {
+        let status = std::process::Command::new("fsfreeze").arg("-f").arg(folder).status().unwrap();
+        assert!(status.success());
+        Self(folder.to_owned())
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("fsfreeze").arg("-u").arg(&self.0).status();
+    }
+}
+
+#[test]
+#[ignore = "mounts a file system and freezes it, which takes root"]
+fn sessions_do_not_wait_for_a_disk_that_statistics_and_ended_ones_are_written_to() {
+    let Some(folder) = std::env::var_os(DISK) else {
+        return on_a_disk("sessions_do_not_wait_for_a_disk_that_statistics_and_ended_ones_are_written_to");
+    };
+    let folder = Path::new(&folder).join("at");
+    let t0 = Instant::now();
+    let open = || {
+        let stores = stores(&Memory::Anonymous);
+        Sessions::open_state(Books::new(), stores, Transport::Uc, Some(folder.clone()), t0).unwrap()
+    };
+    let sessions = Arc::new(open());
+    let generation = sessions.open(&wanting("t", &["flows"]), t0).unwrap().lease.generation;
+    sessions
+        .open(&OpenRequest { lease: Some(Duration::from_secs(5)), ..wanting("short", &["flows"]) }, t0)
+        .unwrap();
+    let renew = move |sessions: &Sessions, value| {
+        let now = t0 + Duration::from_secs(6);
+        sessions.renew("t", &Caller::ANYBODY, generation, &reporters(0..2, value), now).unwrap();
+    };
+    let frozen = Frozen::freeze(&folder);
+    let (ticking, renewing) = (sessions.clone(), sessions.clone());
+    // The short one has run out.
+    let ticks = std::thread::spawn(move || ticking.tick(t0 + Duration::from_secs(6)).unwrap());
+    let (sender, renewed) = std::sync::mpsc::channel();
+    let renews = std::thread::spawn(move || {
+        for value in 1..=20 {
+            renew(&renewing, value);
+            renewing.list(t0).unwrap();
+            sender.send(value).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let last = (0..20).map_while(|_| renewed.recv_timeout(Duration::from_secs(30)).ok()).last();
+    let waits = !ticks.is_finished();
+    drop(frozen);
+    ticks.join().unwrap();
+    renews.join().unwrap();
+    assert_eq!((last, waits), (Some(20), true));
+    // And all of it is on the disk after the next second.
+    sessions.tick(t0).unwrap();
+    drop(sessions);
+    let sessions = open();
+    assert_eq!(received(&sessions), 40);
+    assert_eq!(sessions.list(t0).unwrap().len(), 1);
 }

@@ -52,7 +52,7 @@ impl Port {
         stopped: impl Future<Output = ()> + Send + 'static,
     ) -> Result<JoinHandle<Result<(), tonic::transport::Error>>, String> {
         let counters = Arc::new(Counters::default());
-        let server = dta_grpc::server(Limits::FEW, |_| Method::Ordinary, counters.clone())
+        let server = dta_grpc::server(Limits::FEW, method, counters.clone())
             .add_service(TranslatorServer::new(service).max_decoding_message_size(MAX_MESSAGE))
             .add_service(health.service())
             .add_service(standard::reflection(dta_proto::control::DESCRIPTORS)?);
@@ -68,5 +68,64 @@ impl Port {
                 server.serve_with_incoming_shutdown(incoming, stopped).await
             }),
         })
+    }
+}
+
+/// What a method of the service takes.
+fn method(path: &str) -> Method {
+    match path {
+        // Counters of all reporters may be many.
+        "/dta.v1.Translator/Statistics" => Method::Large,
+        _ => Method::Ordinary,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use dta_dataplane::{Reporter, ReporterCounters};
+    use dta_proto::control::TranslatorStatisticsResponse;
+    use prost::Message;
+
+    use super::*;
+    use crate::packets::Snapshot;
+
+    #[test]
+    fn counters_of_a_full_table_of_reporters_fit_one_answer() {
+        let most = u64::MAX;
+        let counters = ReporterCounters {
+            received: most,
+            gaps: most,
+            gaps_filled: most,
+            duplicates: most,
+            out_of_window: most,
+            restarts: most,
+            nacks: most,
+        };
+        // As many as `reporters` in [translator.limits] may be.
+        let reporters = (0..u16::MAX).map(|id| Reporter { id, counters, newest: u32::MAX, since: most });
+        let snapshot = Snapshot {
+            at: SystemTime::now(),
+            counters: Default::default(),
+            reporters: reporters.collect(),
+            evicted: counters,
+            evictions: (most, most),
+            queue_pairs: Vec::new(),
+            answers_ignored: 0,
+            former_regions: 0,
+            int: Vec::new(),
+            int_link: None,
+            reports_link: Default::default(),
+            roce_link: Default::default(),
+            ring: Default::default(),
+            roce_faults: Default::default(),
+            nack_faults: Default::default(),
+            answer_faults: Default::default(),
+        };
+        let nodes = crate::packets::nodes("translator", u64::MAX, &snapshot);
+        let bytes = TranslatorStatisticsResponse { nodes }.encoded_len();
+        let longest = method("/dta.v1.Translator/Statistics").longest_answer(&Limits::FEW);
+        assert!((dta_grpc::LONGEST_ANSWER..longest).contains(&bytes), "{bytes} of {longest} bytes");
     }
 }

@@ -167,12 +167,10 @@ fn a_full_ring_is_waited_for_and_then_each_frame_is_counted_once() {
         assert!(start.elapsed() < Duration::from_secs(30));
     }
     // It stayed full: nothing is waited for any more.
-    let again = Instant::now();
     for _ in 0..20 {
         pair.requester.send(&mut pair.batch(0..64)).unwrap();
         sent += 64;
     }
-    assert!(again.elapsed() < Duration::from_secs(2));
     let counters = pair.requester.counters();
     assert_eq!(counters.sent + counters.unsent_queue_full, u64::from(sent));
     assert_eq!(pair.requester.ring_counters().full, 1);
@@ -247,9 +245,7 @@ fn a_stranger_to_the_door_is_refused_with_the_reason_and_others_are_served() {
     half.write_all(&MAGIC).unwrap();
     drop(half);
     let mute = UnixStream::connect_addr(&at).unwrap();
-    let start = Instant::now();
     pair.join();
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     drop((mute, nonsense));
     assert!(!is_trusted(1000, 1001) && is_trusted(0, 1001) && is_trusted(1001, 1001));
     assert!(!is_trusted(1000, 0), "root gives its memory to nobody else");
