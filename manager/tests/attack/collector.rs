@@ -52,7 +52,7 @@ async fn answers_that_nobody_reads_do_not_fill_a_collector() {
     let keys = vec![vec![7; 16]; MAX_KEYS];
     let what = vec![
         call("/dta.v1.Collector/ReadMemory", &read),
-        call("/dta.v1.Collector/QueryPath", &QueryPathRequest { store: "paths".into(), keys }),
+        call("/dta.v1.Collector/QueryPath", &QueryPathRequest { store: "paths".into(), keys, at: 0 }),
         call("/dta.v1.Collector/Statistics", &StatisticsRequest {}),
     ];
     let attack = Attack { how: How::Unread, addresses: 1, connections: 40, calls: 144, what };
