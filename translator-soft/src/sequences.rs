@@ -7,7 +7,7 @@
 
 use super::budget::{Budget, Rate};
 use super::reporters::{Admission, Missing, ReporterCounters, Source};
-use super::window::{HALF, NEAR, Verdict, WINDOW, Window};
+use super::window::{HALF, LastSeen, NEAR, Verdict, WINDOW, Window};
 
 /// Reports behind the window in a row, without any inside, after which the window is placed anew:
 /// the reporter counts from elsewhere, on the socket that it had, and none of its reports that said
@@ -166,14 +166,14 @@ impl Sequences {
         self.nacks = other.nacks;
     }
 
-    /// The newest of its sequences, and which of the 64 up to it were seen ([`Window::last_seen`]).
-    pub(crate) fn last_seen(&self) -> (u32, u64) {
-        (self.window.newest(), self.window.last_seen())
+    /// Which of its newest sequences were seen.
+    pub(crate) fn last_seen(&self) -> LastSeen {
+        self.window.last_seen()
     }
 
     /// Has what the same socket sent before taken as seen.
-    pub(crate) fn remember(&mut self, (newest, seen): (u32, u64)) {
-        self.window.remember(newest, seen);
+    pub(crate) fn remember(&mut self, last: LastSeen) {
+        self.window.remember(last);
     }
 
     /// Its socket.

@@ -7,6 +7,7 @@
 
 use super::reporters::{Admission, ReporterCounters, Source};
 use super::sequences::{Arrival, Sequences};
+use super::window::LastSeen;
 
 /// A socket that was not heard before goes on in the same count if it begins no further ahead than
 /// this; otherwise the reporter has begun anew.
@@ -29,8 +30,8 @@ pub(crate) struct Sockets {
     rival: Option<Rival>,
     /// What was counted of those that were heard before.
     let_go: ReporterCounters,
-    /// Of the last of those: their sequences, as [`Sequences::last_seen`] gives them.
-    left: Vec<(Source, (u32, u64))>,
+    /// The last of those.
+    left: Vec<(Source, LastSeen)>,
 }
 
 #[derive(Clone, Debug)]
@@ -154,8 +155,7 @@ impl Sockets {
     fn meet(&mut self, now: u64, arrival: &Arrival) -> Admission {
         let mut sequences = Sequences::new(now, arrival, None);
         if let Some((_, before)) = self.left.iter().find(|(source, _)| *source == arrival.source) {
-            let behind = before.0.wrapping_sub(arrival.sequence);
-            if behind < 64 && before.1 >> behind & 1 == 1 {
+            if before.has(arrival.sequence) {
                 self.let_go.received += 1;
                 self.let_go.duplicates += 1;
                 return Admission::Duplicate;

@@ -9,7 +9,25 @@ pub const NEAR: u32 = 256;
 /// Sequences less than this ahead are later ones; the others are earlier ones.
 pub const HALF: u32 = 1 << 31;
 
+/// Sequences of a [`LastSeen`].
+const LAST: u32 = u64::BITS;
 const WORDS: usize = WINDOW as usize / 64;
+
+/// Which of the newest sequences of a window were seen.
+#[derive(Clone, Copy, Debug)]
+pub struct LastSeen {
+    newest: u32,
+    /// Bit d is the sequence d before the newest.
+    seen: u64,
+}
+
+impl LastSeen {
+    /// Whether a sequence is one of these.
+    pub fn has(&self, sequence: u32) -> bool {
+        let behind = self.newest.wrapping_sub(sequence);
+        behind < LAST && self.seen >> behind & 1 == 1
+    }
+}
 
 /// What the window says about a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,19 +100,21 @@ impl Window {
         sequence.wrapping_sub(self.newest) <= reach || self.newest.wrapping_sub(sequence) < WINDOW
     }
 
-    /// Which of the newest 64 were seen: bit d is the sequence d before the newest.
-    pub fn last_seen(&self) -> u64 {
-        (0..64).filter(|d| self.is_marked(self.newest.wrapping_sub(*d))).fold(0, |seen, d| seen | 1 << d)
+    /// Which of the newest sequences were seen.
+    pub fn last_seen(&self) -> LastSeen {
+        let newest = self.newest;
+        let marked = (0..LAST).filter(|d| self.is_marked(newest.wrapping_sub(*d)));
+        LastSeen { newest, seen: marked.fold(0, |seen, d| seen | 1 << d) }
     }
 
-    /// Has sequences seen of which [`Window::last_seen`] and [`Window::newest`] told, as far as they are near.
-    pub fn remember(&mut self, newest: u32, seen: u64) {
+    /// Has sequences of another window taken as seen, as far as they are near.
+    pub fn remember(&mut self, last: LastSeen) {
         let mine = self.newest;
-        if (1..WINDOW).contains(&newest.wrapping_sub(mine)) {
-            *self = Window::new(newest);
+        if (1..WINDOW).contains(&last.newest.wrapping_sub(mine)) {
+            *self = Window::new(last.newest);
             self.mark(mine);
         }
-        for sequence in (0..64).filter(|d| seen >> d & 1 == 1).map(|d| newest.wrapping_sub(d)) {
+        for sequence in (0..LAST).map(|d| last.newest.wrapping_sub(d)).filter(|it| last.has(*it)) {
             if self.newest.wrapping_sub(sequence) < WINDOW {
                 self.mark(sequence);
             }
