@@ -56,13 +56,7 @@ pub(super) async fn of(ask: &Spread, members: &[Client], name: &str) -> anyhow::
 }
 
 async fn sketch(ask: &Spread, name: &str) -> anyhow::Result<StoreSpec> {
-    let specs: Vec<StoreSpec> = ask
-        .placement()
-        .await?
-        .stores
-        .into_iter()
-        .filter_map(|place| StoreSpec::try_from(&place.store?).ok())
-        .collect();
+    let specs = super::specs(ask).await?;
     let is_sketch = |spec: &&StoreSpec| spec.kind.primitive() == Primitive::SketchMerge;
     if !name.is_empty() {
         let spec = store::named(specs.iter(), |spec| spec, name);

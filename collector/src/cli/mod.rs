@@ -27,6 +27,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use dta_cli::program::Common;
+use dta_client::{Ask, ClientError};
+use dta_proto::store::StoreSpec;
 
 use crate::int::IntError;
 
@@ -132,6 +134,12 @@ async fn is_time_again(watch: Option<u64>) -> bool {
 /// Runs a client command: a few messages to and fro need no more than this thread.
 fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+/// The stores that collectors have, one of each name.
+async fn specs(ask: &dyn Ask) -> Result<Vec<StoreSpec>, ClientError> {
+    let stores = ask.placement().await?.stores;
+    Ok(stores.into_iter().filter_map(|place| StoreSpec::try_from(&place.store?).ok()).collect())
 }
 
 #[cfg(test)]

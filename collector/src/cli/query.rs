@@ -12,7 +12,6 @@ use dta_cli::terminal;
 use dta_client::{Ask, AskKeys, Spread};
 use dta_proto::control::{CounterAnswer, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer};
 use dta_proto::key::Key;
-use dta_proto::store::StoreSpec;
 use dta_proto::telemetry;
 use dta_proto::wire::dta::Primitive;
 use serde::Serialize;
@@ -142,8 +141,7 @@ struct Counter<'a> {
 /// The name of the key-increment store that `store` means (of none: the only one), and what its counts
 /// may lack.
 async fn lacks(client: &Spread, store: &str) -> anyhow::Result<(String, Lacks)> {
-    let all = client.placement().await?.stores.into_iter().filter_map(|place| place.store);
-    let specs: Vec<StoreSpec> = all.filter_map(|store| StoreSpec::try_from(&store).ok()).collect();
+    let specs = super::specs(client).await?;
     let spec = match store {
         "" => specs.iter().find(|spec| {
             spec.kind.primitive() == Primitive::KeyIncrement && !telemetry::is_store(&spec.name)
