@@ -14,7 +14,6 @@ pub mod config;
 pub mod dashboard;
 pub mod int;
 pub mod lacks;
-mod lock;
 pub mod nic;
 pub mod region;
 pub mod server;

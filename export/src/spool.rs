@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use dta_cli::lock::Lock;
 use dta_cli::own_file;
 
 use self::record::{ALIGN, Found, Head};
@@ -139,7 +140,7 @@ pub struct Spool {
     state: Mutex<State>,
     news: Condvar,
     /// Locked as long as this is used.
-    _lock: File,
+    _lock: Lock,
 }
 
 fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> SpoolError + 'a {
@@ -156,13 +157,9 @@ impl Spool {
         let lock_path = directory.join("lock");
         let lock = own_file::open(&lock_path, OpenOptions::new().write(true).create(true))
             .map_err(failed("open", &lock_path))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => {
-                return Err(SpoolError::Locked { path: directory.to_owned() });
-            }
-            Err(fs::TryLockError::Error(source)) => return Err(failed("lock", &lock_path)(source)),
-        }
+        let lock = Lock::take(lock)
+            .map_err(failed("lock", &lock_path))?
+            .ok_or_else(|| SpoolError::Locked { path: directory.to_owned() })?;
         let state = found(directory)?;
         Ok(Self {
             directory: directory.to_owned(),

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::header::{self, Found, HEADER_LEN, Mismatch, RegionHeader};
 use super::mapping::{HUGE, Mapping};
 use super::{Backing, Region, RegionError, RegionOptions};
-use crate::lock::Lock;
+use dta_cli::lock::Lock;
 use dta_cli::own_file;
 
 /// `statfs` type of hugetlbfs.
@@ -210,7 +210,7 @@ fn open_locked(path: &Path) -> Result<Lock, RegionError> {
             }
         };
         let file = file.map_err(fail("open or create it"))?;
-        match Lock::take(file).map_err(|e| fail("lock it")(e.into()))? {
+        match Lock::take(file).map_err(fail("lock it"))? {
             Some(lock) => {
                 let has = lock.file().metadata().map_err(fail("read its size"))?.len();
                 if has == 0 && !is_ours {

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 
 use super::ServerError;
-use crate::lock::Lock;
+use dta_cli::lock::Lock;
 use dta_cli::own_file;
 
 /// Makes the memory directory, readable to its owner alone, and locks it: two collectors in one
@@ -21,9 +21,7 @@ pub(super) fn lock(dir: &Path) -> Result<Lock, ServerError> {
     let options = &mut OpenOptions::new();
     let file = own_file::open(&dir.join("lock"), options.write(true).create(true).truncate(false))
         .map_err(fail("make the file `lock` in"))?;
-    Lock::take(file)
-        .map_err(|e| fail("lock")(e.into()))?
-        .ok_or_else(|| ServerError::Locked { path: dir.to_owned() })
+    Lock::take(file).map_err(fail("lock"))?.ok_or_else(|| ServerError::Locked { path: dir.to_owned() })
 }
 
 fn check(dir: &Path) -> Result<(), Error> {

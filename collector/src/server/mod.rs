@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use dta_cli::lock::Lock;
 use dta_cli::number::counted;
 use dta_client::Ask;
 use dta_export::names::Names;
@@ -32,7 +33,6 @@ pub use error::ServerError;
 pub use reload::ReloadError;
 
 use crate::config::{Config, Memory};
-use crate::lock::Lock;
 use crate::nic::{self, Device, Nic, NicError};
 use crate::region::RegionOptions;
 use crate::service::Service;

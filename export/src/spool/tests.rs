@@ -89,7 +89,6 @@ fn a_lock_that_is_no_regular_file_is_neither_waited_for_nor_followed() {
     assert!(refused().contains("regular file"), "{}", refused());
     assert!(!folder.path().join("other").exists());
     fs::remove_file(&lock).unwrap();
-    // No process is started beside the other tests: before it runs its program it has their locks.
     rustix::fs::mknodat(rustix::fs::CWD, &lock, FileType::Fifo, Mode::RWXU, 0).unwrap();
     assert!(refused().contains("regular file"), "{}", refused());
 }

@@ -1,6 +1,7 @@
 //! A file that one process has for itself.
 
 use std::fs::File;
+use std::io;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -12,20 +13,23 @@ use rustix::io::Errno;
 /// from its making until it executes another program. Closing our descriptor alone would leave the
 /// file locked for that long.
 #[derive(Debug)]
-pub(crate) struct Lock(File);
+pub struct Lock(File);
 
 impl Lock {
     /// Locks a file; gives `None` if somebody else has it locked.
-    pub(crate) fn take(file: File) -> Result<Option<Lock>, Errno> {
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn take(file: File) -> io::Result<Option<Lock>> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Lock(file))),
             Err(Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error),
+            Err(error) => Err(error.into()),
         }
     }
 
     /// The file.
-    pub(crate) fn file(&self) -> &File {
+    pub fn file(&self) -> &File {
         &self.0
     }
 }
