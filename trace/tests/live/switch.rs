@@ -1,6 +1,7 @@
 //! Open vSwitch for a test, stopped at its end.
 
 use std::process::Command;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -12,6 +13,7 @@ pub(crate) struct Switch(TempDir);
 impl Switch {
     /// Starts it in a namespace, with a bridge between these devices of it; `datapath` is `netdev` (user space) or `system` (the kernel's).
     pub(crate) fn start(namespace: &str, datapath: &str, devices: [&str; 2]) -> Self {
+        until_it_can_count();
         let switch = Self(tempfile::tempdir().unwrap());
         let folder = switch.0.path().display().to_string();
         let run = |line: &str| {
@@ -33,6 +35,19 @@ impl Switch {
              -- add-port br0 {a} -- add-port br0 {b}"
         ));
         switch
+    }
+}
+
+/// Waits until the machine has been up for longer than 10 s. In that time Open vSwitch 3.1 finds 0 processors, as it counts them
+/// when 10 s of the monotonic clock have passed since the last count, and that begins at 0: it then has no thread for packets
+/// that the kernel hands up, and none passes, even later.
+fn until_it_can_count() {
+    let up = || -> f64 {
+        let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+        uptime.split(' ').next().unwrap().parse().unwrap()
+    };
+    while up() < 11.0 {
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 
