@@ -64,7 +64,7 @@ pub struct Case {
 const fn case(name: &'static str, what: &'static str, kind: Kind, hops: usize, flows: usize) -> Case {
     let least_ratio = match kind {
         Kind::Unchanged => 0.4,
-        Kind::Changed => 0.8,
+        Kind::Changed => 0.6,
         Kind::Loopback => 0.3,
         Kind::Always => 0.0,
     };
