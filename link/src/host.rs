@@ -372,6 +372,11 @@ impl Link for HostLink {
             return self.udp.send(batch);
         }
         let sent = self.send_by_rings(batch);
+        // As a rule: then nothing is to be looked at again.
+        if self.done.iter().all(|done| *done) {
+            batch.clear();
+            return Ok(sent);
+        }
         let mut done = self.done.iter();
         batch.retain(|_, _| !done.next().copied().unwrap_or(false));
         if batch.is_empty() {

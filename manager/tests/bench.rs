@@ -24,3 +24,16 @@ fn every_benchmark_runs_and_gives_its_row() {
         assert_eq!(row["unit"], "ops/s");
     }
 }
+
+#[test]
+fn reports_of_int_over_loopback_give_their_row() {
+    let output = manager(&["bench", "--int", "--quick", "--output", "json", "loopback"]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code().is_some_and(|code| [0, 4].contains(&code)), "{told}");
+    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let [row] = rows.as_array().unwrap().as_slice() else { panic!("{rows}") };
+    assert_eq!((&row["name"], &row["unit"]), (&"int-loopback-3-few".into(), &"ns/report".into()));
+    let [value, floor, ratio] = ["value", "floor", "ratio"].map(|name| row[name].as_f64().unwrap());
+    assert!(value > 0.0 && floor > 0.0 && (ratio - floor / value).abs() < 0.01, "{row}");
+    assert_eq!(row["least_ratio"], 0.3);
+}

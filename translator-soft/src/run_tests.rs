@@ -78,6 +78,27 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn what_nobody_numbered_becomes_together_what_it_becomes_one_by_one(
+        reports in prop::collection::vec((0u8..40, 0u32..400, prop_oneof![8 => Just(0u8), 1 => 1u8..4]).prop_map(report), 1..200),
+    ) {
+        for program in programs() {
+            let [mut together, mut alone] = [(); 2].map(|()| Bench::new(&program, Limits::default()));
+            let unnumbered = reports.iter().map(|(store, body, _)| (*store, *body));
+            together.engine.execute_unnumbered(0, unnumbered, &mut together.out);
+            let admitted = reports.iter().map(|(store, body, _)| Admitted {
+                body, store: *store, reporter: 0, sequence: 0, numbered: false, immediate: false,
+            });
+            alone.engine.execute(0, admitted, &mut alone.out);
+            prop_assert_eq!(&together.out.meta, &alone.out.meta);
+            prop_assert_eq!(&together.out.lost, &alone.out.lost);
+            prop_assert_eq!(together.engine.counters().named(), alone.engine.counters().named());
+            prop_assert_eq!(together.frames(), alone.frames());
+        }
+    }
+}
+
 #[test]
 fn what_a_run_has_no_place_for_is_shown_by_its_packet() {
     let mut program = program(Transport::Uc, false);

@@ -315,33 +315,50 @@ pub(super) struct Took {
 #[inline]
 fn write(data: &[AtomicU64], at: usize, bytes: &[u8]) {
     let (before, after) = data.split_at(at);
-    let put = |(word, chunk): (&AtomicU64, &[u8])| {
-        let mut whole = [0; 8];
-        match chunk.first_chunk() {
-            Some(eight) => whole = *eight,
-            None => whole[..chunk.len()].copy_from_slice(chunk),
-        }
-        word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
-    };
     let (here, around) = bytes.split_at(bytes.len().min(after.len() * 8));
-    after.iter().zip(here.chunks(8)).for_each(put);
-    before.iter().zip(around.chunks(8)).for_each(put);
+    put(after, here);
+    put(before, around);
+}
+
+/// Copies bytes into the first words.
+#[inline(always)] // on the path of every frame
+fn put(words: &[AtomicU64], bytes: &[u8]) {
+    let (eights, rest) = bytes.as_chunks();
+    for (word, eight) in words.iter().zip(eights) {
+        word.store(u64::from_ne_bytes(*eight), Ordering::Relaxed);
+    }
+    let Some(word) = words.get(eights.len()).filter(|_| !rest.is_empty()) else { return };
+    let mut last = [0; 8];
+    match <[u8; 4]>::try_from(rest) {
+        // A RoCEv2 packet is a number of four bytes: copied without a call.
+        Ok([a, b, c, d]) => last = [a, b, c, d, 0, 0, 0, 0],
+        Err(_) => last[..rest.len()].copy_from_slice(rest),
+    }
+    word.store(u64::from_ne_bytes(last), Ordering::Relaxed);
 }
 
 /// Copies bytes out of words from `at` on, around the end.
 #[inline]
 fn read(data: &[AtomicU64], at: usize, bytes: &mut [u8]) {
     let (before, after) = data.split_at(at);
-    let get = |(word, chunk): (&AtomicU64, &mut [u8])| {
-        let whole = word.load(Ordering::Relaxed).to_ne_bytes();
-        match chunk.first_chunk_mut() {
-            Some(eight) => *eight = whole,
-            None => chunk.copy_from_slice(&whole[..chunk.len()]),
-        }
-    };
     let (here, around) = bytes.split_at_mut(bytes.len().min(after.len() * 8));
-    after.iter().zip(here.chunks_mut(8)).for_each(get);
-    before.iter().zip(around.chunks_mut(8)).for_each(get);
+    get(after, here);
+    get(before, around);
+}
+
+/// Copies bytes out of the first words.
+#[inline(always)] // on the path of every frame
+fn get(words: &[AtomicU64], bytes: &mut [u8]) {
+    let (eights, rest) = bytes.as_chunks_mut();
+    for (word, eight) in words.iter().zip(&mut *eights) {
+        *eight = word.load(Ordering::Relaxed).to_ne_bytes();
+    }
+    let Some(word) = words.get(eights.len()).filter(|_| !rest.is_empty()) else { return };
+    let last = word.load(Ordering::Relaxed).to_ne_bytes();
+    match <&mut [u8; 4]>::try_from(&mut *rest) {
+        Ok(four) => *four = [last[0], last[1], last[2], last[3]],
+        Err(_) => rest.copy_from_slice(&last[..rest.len()]),
+    }
 }
 
 #[cfg(test)]

@@ -28,9 +28,9 @@ const VALUE: usize = 12;
 const REPORT: u16 = 12 + 16 + VALUE as u16;
 /// Datagrams on their way at most, as runs and one by one: what a socket holds under the kernel's
 /// usual limit.
-const WINDOW: [u64; 2] = [4096, 256];
+pub(super) const WINDOW: [u64; 2] = [4096, 256];
 /// How long a receiver waits before it looks whether it is to end.
-const WAIT: Duration = Duration::from_millis(20);
+pub(super) const WAIT: Duration = Duration::from_millis(20);
 
 /// With runs of datagrams.
 pub(super) fn in_runs(scale: &Scale) -> anyhow::Result<Rates> {
@@ -56,7 +56,7 @@ fn run(scale: &Scale, runs: bool) -> anyhow::Result<Rates> {
 }
 
 /// A sender, and a thread that receives.
-struct Way {
+pub(super) struct Way {
     send: Box<dyn FnMut() -> anyhow::Result<u64>>,
     arrived: Arc<AtomicU64>,
     sent: u64,
@@ -65,28 +65,34 @@ struct Way {
 }
 
 impl Way {
-    /// `receive` gives how many datagrams came in one call; `end` is called after the last one, with how many
-    /// came in all.
-    fn new(
+    /// `receive` gives how many datagrams came in one call to `receiver`; `end` is called after the last one, with how
+    /// many came in all.
+    pub(super) fn new<R: Send + 'static>(
         send: impl FnMut() -> anyhow::Result<u64> + 'static,
-        mut receive: impl FnMut() -> anyhow::Result<u64> + Send + 'static,
-        end: impl FnOnce(u64) -> anyhow::Result<()> + Send + 'static,
+        mut receiver: R,
+        mut receive: impl FnMut(&mut R) -> anyhow::Result<u64> + Send + 'static,
+        end: impl FnOnce(R, u64) -> anyhow::Result<()> + Send + 'static,
     ) -> Way {
         let (arrived, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (count, told) = (Arc::clone(&arrived), Arc::clone(&stop));
         let receiver = std::thread::spawn(move || {
             let mut all = 0;
             while !told.load(Ordering::Relaxed) {
-                all += receive()?;
+                all += receive(&mut receiver)?;
                 count.store(all, Ordering::Release);
             }
-            end(all)
+            end(receiver, all)
         });
         Way { send: Box::new(send), arrived, sent: 0, stop, receiver }
     }
 
+    /// To a receiver that forgets what comes.
+    pub(super) fn bare(send: impl FnMut() -> anyhow::Result<u64> + 'static, receiver: BareReceiver) -> Way {
+        Way::new(send, receiver, |receiver| Ok(receiver.recv(WAIT)? as u64), |_, _| Ok(()))
+    }
+
     /// Sends for `length`, and gives the best rate of arrivals over a tenth of it.
-    fn turn(&mut self, length: Duration, window: u64) -> anyhow::Result<f64> {
+    pub(super) fn turn(&mut self, length: Duration, window: u64) -> anyhow::Result<f64> {
         let (start, mut best) = (Instant::now(), 0f64);
         let mut stretch = (Instant::now(), self.sent);
         while start.elapsed() < length {
@@ -123,7 +129,7 @@ impl Way {
         }
     }
 
-    fn end(self) -> anyhow::Result<()> {
+    pub(super) fn end(self) -> anyhow::Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         self.receiver.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))?
     }
@@ -148,19 +154,15 @@ fn work(runs: bool) -> anyhow::Result<Way> {
         Ok(RUN_MAX as u64)
     };
     let mut batch = Batch::with_packet_capacity(128, 2032);
-    let (engine, mut out) =
-        (Arc::new(std::sync::Mutex::new(Engine::new(Limits::default()))), Output::default());
-    let ended = Arc::clone(&engine);
+    let (engine, mut out) = (Engine::new(Limits::default()), Output::default());
     let start = Instant::now();
-    let receive = move || {
+    let receive = move |engine: &mut Engine| {
         let received = link.recv(&mut batch, Some(WAIT))? as u64;
-        let mut engine = engine.lock().expect("one thread has it");
         engine.ingest(start.elapsed().as_nanos() as u64, batch.iter(), &mut out);
         out.clear();
         Ok(received)
     };
-    let end = move |all| {
-        let engine = ended.lock().expect("one thread has it");
+    let end = |engine: Engine, all| {
         let counters = engine.counters();
         let dropped = counters.dropped(Reason::UnknownStore);
         anyhow::ensure!(
@@ -170,14 +172,13 @@ fn work(runs: bool) -> anyhow::Result<Way> {
         );
         Ok(())
     };
-    Ok(Way::new(send, receive, end))
+    Ok(Way::new(send, engine, receive, end))
 }
 
 fn floor(runs: bool) -> anyhow::Result<Way> {
-    let mut receiver = BareReceiver::open(runs)?;
+    let receiver = BareReceiver::open(runs)?;
     let (run, messages) = if runs { (RUN_MAX, 1) } else { (1, RUN_MAX) };
     let mut sender = BareSender::open(receiver.local_addr(), REPORT, run, messages)?;
     let send = move || Ok(sender.send().context("the floor")? as u64);
-    let receive = move || Ok(receiver.recv(WAIT)? as u64);
-    Ok(Way::new(send, receive, |_| Ok(())))
+    Ok(Way::bare(send, receiver))
 }

@@ -70,12 +70,12 @@ impl IntSide {
     }
 
     /// What the thread waits on.
-    pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.listeners.iter().map(|(link, _)| link.as_fd())
     }
 
     /// Finds the stores in a program that was changed.
-    pub(super) fn follow(&mut self, program: &Program) {
+    pub fn follow(&mut self, program: &Program) {
         let ids = find(program, &self.stores);
         if self.ids == Some(ids) {
             return;
@@ -95,12 +95,10 @@ impl IntSide {
     }
 
     /// Takes a batch from each listener; how many datagrams.
-    pub(super) fn take(
-        &mut self,
-        now: u64,
-        engine: &mut Engine,
-        out: &mut Output,
-    ) -> Result<usize, LinkError> {
+    ///
+    /// # Errors
+    /// As [`Link::recv`].
+    pub fn take(&mut self, now: u64, engine: &mut Engine, out: &mut Output) -> Result<usize, LinkError> {
         let mut received = 0;
         for (link, settings) in &mut self.listeners {
             let count = link.recv(&mut self.batch, Some(Duration::ZERO))?;
@@ -127,13 +125,13 @@ impl IntSide {
     }
 
     /// Writes the counts that wait.
-    pub(super) fn flush(&mut self, now: u64, engine: &mut Engine, out: &mut Output) {
+    pub fn flush(&mut self, now: u64, engine: &mut Engine, out: &mut Output) {
         self.int.flush(&mut self.made);
         execute(&mut self.made, now, engine, out);
     }
 
     /// Every counter under its dotted name.
-    pub(super) fn named(&self) -> Vec<(String, u64)> {
+    pub fn named(&self) -> Vec<(String, u64)> {
         use dta_proto::counter::translator as names;
         let mut named = self.int.named();
         let mut lacking: Vec<_> =

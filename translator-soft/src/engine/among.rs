@@ -145,7 +145,7 @@ impl Engine {
         let store = match self.judge(report, source, destination, out) {
             Ok(store) => store,
             Err(reason) => {
-                self.count_received(report);
+                self.count_received(report.body.primitive());
                 return Err(reason);
             }
         };
@@ -157,7 +157,7 @@ impl Engine {
             );
             return Ok(None);
         }
-        self.count_received(report);
+        self.count_received(report.body.primitive());
         Ok(Some((store, restarts)))
     }
 
@@ -169,7 +169,7 @@ impl Engine {
             && let Ok(report) = Report::parse(message.report)
             && self.gather(&report, Shown::Reporter(report.reporter), run, out)
         {
-            self.count_received(&report);
+            self.count_received(report.body.primitive());
             return;
         }
         self.send_run(run, out);
@@ -191,7 +191,7 @@ impl Engine {
                 })
             }
             Stage::Execute => {
-                self.count_received(report);
+                self.count_received(report.body.primitive());
                 let store = match report.version {
                     Version::V1 => Ok(report.store),
                     Version::V0 => self.store_of_version0(report),
@@ -199,7 +199,7 @@ impl Engine {
                 store.and_then(|store| self.execute_one(admitted(report, store), message.restarts, out))
             }
             Stage::ExecuteUnnumbered => {
-                self.count_received(report);
+                self.count_received(report.body.primitive());
                 let unnumbered = Admitted { numbered: false, ..admitted(report, report.store) };
                 self.execute_one(unnumbered, message.restarts, out)
             }
@@ -208,12 +208,5 @@ impl Engine {
             self.egress.counters.drop_one(reason);
             self.offenders.note_admitted(reason, report.reporter, report.store);
         }
-    }
-
-    #[inline]
-    fn count_received(&mut self, report: &Report<'_>) {
-        let counters = &mut self.egress.counters;
-        counters.received += 1;
-        counters.of(report.body.primitive()).received += 1;
     }
 }

@@ -1,5 +1,6 @@
 //! A report that was admitted, wherever it came from, becomes operations on its store.
 
+use dta_proto::program::Primitive;
 use dta_proto::wire::dta::Body;
 
 use super::Engine;
@@ -9,6 +10,7 @@ use crate::counters::Reason;
 use crate::frame::Output;
 use crate::losses::Origin;
 use crate::postcarding;
+use crate::run::{Run, Shown};
 
 /// A report that was admitted: what it says, for which store, and who said it.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +48,8 @@ impl Engine {
         self.end_batch(out);
     }
 
-    /// As [`Engine::execute`], of reports that nobody numbered, each with the id of its store.
+    /// As [`Engine::execute`], of reports that nobody numbered, each with the id of its store. Key-writes for one store
+    /// that come in a row become frames together.
     pub fn execute_unnumbered<'a>(
         &mut self,
         now: u64,
@@ -54,17 +57,34 @@ impl Engine {
         out: &mut Output,
     ) {
         self.clock = self.clock.max(now);
+        let mut run = Run::new();
         for (store, body) in reports {
+            if let Body::KeyWrite { redundancy, key, value } = body
+                && let Ok(value) = value.try_into()
+                && let of = (store, redundancy)
+                && (run.goes_on(of) || self.begin_run(of, &mut run, out))
+            {
+                run.push(key, value, Shown::Reporter(0));
+                self.count_received(Primitive::KeyWrite);
+                continue;
+            }
+            self.send_run(&mut run, out);
             let report =
                 Admitted { body: &body, store, reporter: 0, sequence: 0, numbered: false, immediate: false };
             self.execute_counted(report, out);
         }
+        self.send_run(&mut run, out);
         self.end_batch(out);
     }
 
-    fn execute_counted(&mut self, report: Admitted<'_>, out: &mut Output) {
+    #[inline]
+    pub(super) fn count_received(&mut self, primitive: Primitive) {
         self.egress.counters.received += 1;
-        self.egress.counters.of(report.body.primitive()).received += 1;
+        self.egress.counters.of(primitive).received += 1;
+    }
+
+    fn execute_counted(&mut self, report: Admitted<'_>, out: &mut Output) {
+        self.count_received(report.body.primitive());
         let restarts = self.reporters.restarts();
         if let Err(reason) = self.execute_one(report, restarts, out) {
             self.egress.counters.drop_one(reason);

@@ -38,7 +38,7 @@ impl Engine {
     /// Sends what is in a run, and begins one of key-writes for a store that ask for so many copies; `false` where such
     /// reports have to go one by one: nothing has changed then.
     #[inline(never)]
-    fn begin_run(&mut self, of: (u16, u8), run: &mut Run<'_>, out: &mut Output) -> bool {
+    pub(super) fn begin_run(&mut self, of: (u16, u8), run: &mut Run<'_>, out: &mut Output) -> bool {
         let (store, redundancy) = of;
         let fits =
             |shape: &KeyWriteShape| usize::from(shape.value_len) == VALUE_LEN && redundancy <= shape.copies;

@@ -1,12 +1,20 @@
 //! The primitives that a batch of reports made, until they are executed.
 
 use dta_proto::key::Key;
-use dta_proto::telemetry::ENTRY_LEN;
+use dta_proto::telemetry::{ENTRY_LEN, VALUE_LEN};
 use dta_proto::wire::dta::Body;
 
 use super::seen::mix;
 
-/// One primitive, and where its value is.
+/// A key-write of a value of usual length.
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    key: Key,
+    value: [u8; VALUE_LEN],
+    store: u16,
+}
+
+/// Any other primitive, and where its value is.
 #[derive(Clone, Copy, Debug)]
 struct Primitive {
     kind: Kind,
@@ -26,23 +34,32 @@ enum Kind {
 /// Places in which key-writes are looked for by their keys: more than most batches make.
 const PLACES: usize = 1 << 13;
 
-/// Primitives, in the order in which they were made. The room is used again and again.
+/// Primitives: first key-writes of [`VALUE_LEN`] bytes, so that they become frames together, then all others. Of both, in the
+/// order in which they were made. The room is used again and again.
 ///
 /// A key-write of a key that is here already takes the place of the one before: readers would see the later
 /// value alone, and the links and queues of a switch are in the reports of many flows.
 #[derive(Debug)]
 pub struct Made {
-    primitives: Vec<Primitive>,
-    /// The values of all of them, one after the other.
+    writes: Vec<Write>,
+    others: Vec<Primitive>,
+    /// The values of the others, one after the other.
     values: Vec<u8>,
-    /// Where the last key-write was put whose key has this place. It may be of an earlier batch.
+    /// Where the last key-write was put whose key has this place: twice the place among `writes`, or among `others` and one more. It
+    /// may be of an earlier batch.
     places: Box<[u32; PLACES]>,
     superseded: usize,
 }
 
 impl Default for Made {
     fn default() -> Made {
-        Made { primitives: Vec::new(), values: Vec::new(), places: Box::new([0; PLACES]), superseded: 0 }
+        Made {
+            writes: Vec::new(),
+            others: Vec::new(),
+            values: Vec::new(),
+            places: Box::new([0; PLACES]),
+            superseded: 0,
+        }
     }
 }
 
@@ -56,12 +73,12 @@ fn place_of(key: &Key) -> usize {
 impl Made {
     /// How many.
     pub fn len(&self) -> usize {
-        self.primitives.len()
+        self.writes.len() + self.others.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.primitives.is_empty()
+        self.writes.is_empty() && self.others.is_empty()
     }
 
     /// Key-writes whose place another one took.
@@ -71,14 +88,19 @@ impl Made {
 
     /// Forgets all of them.
     pub fn clear(&mut self) {
-        self.primitives.clear();
+        self.writes.clear();
+        self.others.clear();
         self.values.clear();
         self.superseded = 0;
     }
 
     /// All of them, each with the id of its store.
     pub fn iter(&self) -> impl Iterator<Item = (u16, Body<'_>)> {
-        self.primitives.iter().map(|made| {
+        let writes = self
+            .writes
+            .iter()
+            .map(|Write { key, value, store }| (*store, Body::KeyWrite { redundancy: 0, key: *key, value }));
+        writes.chain(self.others.iter().map(|made| {
             let value = &self.values[made.value as usize..][..usize::from(made.len)];
             let body = match made.kind {
                 Kind::KeyWrite(key) => Body::KeyWrite { redundancy: 0, key, value },
@@ -89,7 +111,7 @@ impl Made {
                 }
             };
             (made.store, body)
-        })
+        }))
     }
 
     // Of lengths that the compiler knows: these are copied without a call.
@@ -97,15 +119,33 @@ impl Made {
     fn push<const LEN: usize>(&mut self, store: u16, kind: Kind, bytes: &[u8; LEN]) {
         let (value, len) = (self.values.len() as u32, LEN as u8);
         self.values.extend_from_slice(bytes);
-        self.primitives.push(Primitive { kind, value, len, store });
+        self.others.push(Primitive { kind, value, len, store });
     }
 
-    /// Values have at most 60 bytes. Nothing is made without a store.
+    /// Nothing is made without a store.
     #[inline]
-    pub(super) fn key_write<const LEN: usize>(&mut self, store: Option<u16>, key: Key, value: &[u8; LEN]) {
+    pub(super) fn key_write(&mut self, store: Option<u16>, key: Key, value: &[u8; VALUE_LEN]) {
         let Some(store) = store else { return };
         let place = &mut self.places[place_of(&key)];
-        if let Some(before) = self.primitives.get(*place as usize)
+        if *place & 1 == 0
+            && let Some(before) = self.writes.get_mut(*place as usize / 2)
+            && (before.store, before.key) == (store, key)
+        {
+            before.value = *value;
+            self.superseded += 1;
+            return;
+        }
+        *place = 2 * self.writes.len() as u32;
+        self.writes.push(Write { key, value: *value, store });
+    }
+
+    /// The same of a value of another length, at most 60 bytes.
+    #[inline]
+    pub(super) fn key_write_of<const LEN: usize>(&mut self, store: Option<u16>, key: Key, value: &[u8; LEN]) {
+        let Some(store) = store else { return };
+        let place = &mut self.places[place_of(&key)];
+        if *place & 1 == 1
+            && let Some(before) = self.others.get(*place as usize / 2)
             && matches!(before.kind, Kind::KeyWrite(other) if other == key)
             && (before.store, usize::from(before.len)) == (store, LEN)
         {
@@ -113,7 +153,7 @@ impl Made {
             self.superseded += 1;
             return;
         }
-        *place = self.primitives.len() as u32;
+        *place = 2 * self.others.len() as u32 + 1;
         self.push(store, Kind::KeyWrite(key), value);
     }
 
@@ -172,7 +212,7 @@ mod tests {
                     key.0[..2].copy_from_slice(&number.to_be_bytes());
                     let len = if long { 60 } else { 12 };
                     match long {
-                        true => made.key_write(Some(store), key, &[value; 60]),
+                        true => made.key_write_of(Some(store), key, &[value; 60]),
                         false => made.key_write(Some(store), key, &[value; 12]),
                     }
                     // Of one key and another store or length, the newer alone is known.
@@ -182,9 +222,22 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(made.len() + made.superseded(), count);
+                left.sort_by_key(|(_, _, value)| value.len());
                 prop_assert_eq!(writes(&made), left);
             }
         }
+    }
+
+    #[test]
+    fn values_come_first_and_in_a_row() {
+        let (key, mut made) = (|number: u8| Key([number; 16]), Made::default());
+        for number in 0..3 {
+            made.append(Some(1), 0, &[number; ENTRY_LEN]);
+            made.key_write_of(Some(2), key(number), &[number; 60]);
+            made.key_write(Some(3), key(10 + number), &[number; VALUE_LEN]);
+        }
+        let stores: Vec<_> = made.iter().map(|(store, _)| store).collect();
+        assert_eq!((stores, made.len()), (vec![3, 3, 3, 1, 2, 1, 2, 1, 2], 9));
     }
 
     #[test]

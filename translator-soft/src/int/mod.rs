@@ -607,7 +607,7 @@ impl Int {
         made: &mut Made,
     ) {
         let path = Path::of(switches);
-        made.key_write(self.stores.paths, whose.key, &path.bytes());
+        made.key_write_of(self.stores.paths, whose.key, &path.bytes());
         let (why, old) = match verdict {
             Verdict::Same => return,
             Verdict::New => (Why::New, 0),

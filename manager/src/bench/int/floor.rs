@@ -19,7 +19,8 @@ const TOLD: usize = 32;
 pub(super) struct Floor {
     /// As long as the translator's table; empty where values are written.
     table: Vec<[u64; TOLD / 8]>,
-    writes: Vec<(u8, Key, [u8; VALUE_LEN])>,
+    /// Those of values, and those of events; behind one another, as those of one kind become frames together.
+    writes: [Vec<(Key, [u8; VALUE_LEN])>; 2],
     /// Whether each value is an event, too.
     events: bool,
 }
@@ -27,18 +28,23 @@ pub(super) struct Floor {
 impl Floor {
     /// For reports of which nothing is made.
     pub(super) fn of_loads(keys: usize) -> Floor {
-        Floor { table: vec![[1; TOLD / 8]; keys.next_power_of_two()], writes: Vec::new(), events: false }
+        Floor {
+            table: vec![[1; TOLD / 8]; keys.next_power_of_two()],
+            writes: Default::default(),
+            events: false,
+        }
     }
 
     /// For reports of which each value is written; where each is an event, too, its entry is a second key-write, of
     /// one copy, as an entry has.
     pub(super) fn of_writes(events: bool) -> Floor {
-        Floor { table: Vec::new(), writes: Vec::new(), events }
+        Floor { table: Vec::new(), writes: Default::default(), events }
     }
 
     /// Reads a batch of reports, every field of every hop, and loads or writes once for each value.
     pub(super) fn take(&mut self, batch: &Batch, settings: &Settings, world: &mut World) {
         let Floor { table, writes, events } = self;
+        let [of_values, of_events] = writes;
         let mask = table.len().wrapping_sub(1);
         let mut sum = 0u64;
         for index in 0..batch.len() {
@@ -52,10 +58,10 @@ impl Floor {
                         key.0[..8].copy_from_slice(&name.to_be_bytes());
                         let mut bytes = [0; VALUE_LEN];
                         bytes[..8].copy_from_slice(&value.to_be_bytes());
-                        writes.push((0, key, bytes));
+                        of_values.push((key, bytes));
                         if *events {
                             key.0[15] = 1;
-                            writes.push((1, key, bytes));
+                            of_events.push((key, bytes));
                         }
                     });
                 } else {
@@ -70,10 +76,14 @@ impl Floor {
         }
         black_box(sum);
         if table.is_empty() {
-            world.write(writes.iter().map(|(copies, key, value)| {
-                (VALUES, Body::KeyWrite { redundancy: *copies, key: *key, value })
-            }));
-            writes.clear();
+            for (redundancy, writes) in [(0, of_values), (1, of_events)] {
+                world.write(
+                    writes
+                        .iter()
+                        .map(|(key, value)| (VALUES, Body::KeyWrite { redundancy, key: *key, value })),
+                );
+                writes.clear();
+            }
         }
     }
 }

@@ -31,6 +31,7 @@ pub(super) struct Traffic {
     hops: usize,
     /// Whether each value is another in each report, and each path too.
     moving: bool,
+    ends: [SocketAddrV4; 2],
     made: u64,
     ready: Vec<Batch>,
 }
@@ -42,6 +43,7 @@ impl Traffic {
             reports: (0..flows).map(|flow| report(flow, hops)).collect(),
             hops,
             moving,
+            ends: [50_000, 32_766].map(|port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)),
             made: 0,
             ready: vec![Batch::with_packet_capacity(BATCH, 512); READY],
         }
@@ -55,9 +57,14 @@ impl Traffic {
     /// Reports that [`Traffic::make_ready`] makes at a time.
     pub(super) const READY: u64 = (BATCH * READY) as u64;
 
+    /// The same, on their way between these.
+    pub(super) fn between(self, source: SocketAddrV4, destination: SocketAddrV4) -> Traffic {
+        Traffic { ends: [source, destination], ..self }
+    }
+
     /// The next reports, each flow in its turn, in batches.
     pub(super) fn make_ready(&mut self) -> &[Batch] {
-        let ends = [50_000, 32_766].map(|port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port));
+        let ends = self.ends;
         let flows = self.reports.len() as u64;
         for batch in &mut self.ready {
             batch.clear();
@@ -75,6 +82,11 @@ impl Traffic {
             }
         }
         &self.ready
+    }
+
+    /// The batches that were made last, to be sent, which empties them.
+    pub(super) fn ready(&mut self) -> &mut [Batch] {
+        &mut self.ready
     }
 }
 

@@ -1,14 +1,15 @@
 //! Rules, engine and software NIC in one thread, and the stores that the rules write.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::cell::RefCell;
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use dta_collector::config::Memory;
 use dta_collector::nic::soft::{Responder, ResponderConfig};
-use dta_collector::nic::{Access, QueuePairRequest, ROCE_PORT};
-use dta_collector::region::RegionOptions;
+use dta_collector::nic::{Access, NicError, QueuePairInfo, QueuePairRequest, ROCE_PORT, Registration};
+use dta_collector::region::{Region, RegionOptions};
 use dta_collector::store::Store;
 use dta_dataplane::int::{Arrival, Int, Made, Rules, StoreIds};
 use dta_dataplane::{Engine, Limits, Output};
@@ -16,7 +17,7 @@ use dta_link::Batch;
 use dta_proto::buckets::Buckets;
 use dta_proto::program::{self, Endpoint, Entry, Lists, Program, Purpose, QueuePair, Rkey, Transport, diff};
 use dta_proto::store::{StoreKind, StoreSpec};
-use dta_proto::telemetry::{ENTRY_LEN, PATH_LEN, VALUE_LEN, list};
+use dta_proto::telemetry::{ENTRY_LEN, PATH_LEN, VALUE_LEN, list, store};
 use dta_proto::wire::dta::Body;
 use dta_proto::wire::int::Settings;
 
@@ -42,22 +43,22 @@ pub(super) struct World {
 }
 
 /// The collector's default stores, with slots for so many values.
-fn specs(flows: usize, values: usize) -> Vec<StoreSpec> {
+pub(super) fn specs(flows: usize, values: usize) -> Vec<StoreSpec> {
     let slots = |of: usize, least: u64| ((4 * of) as u64).next_power_of_two().max(least);
     let kinds = [
         (
             16,
-            "paths",
+            store::PATHS,
             StoreKind::KeyWrite { slots: slots(flows, 1 << 16), value_len: PATH_LEN as u8, redundancy: 4 },
         ),
         (
             VALUES,
-            "values",
+            store::VALUES,
             StoreKind::KeyWrite { slots: slots(values, 1 << 18), value_len: VALUE_LEN as u8, redundancy: 4 },
         ),
         (
             18,
-            "events",
+            store::EVENTS,
             StoreKind::Append {
                 lists: list::COUNT,
                 ring: 1 << 12,
@@ -66,57 +67,78 @@ fn specs(flows: usize, values: usize) -> Vec<StoreSpec> {
                 notify: false,
             },
         ),
-        (19, "counters", StoreKind::KeyIncrement { slots: slots(flows, 1 << 18), redundancy: 2 }),
+        (19, store::COUNTERS, StoreKind::KeyIncrement { slots: slots(flows, 1 << 18), redundancy: 2 }),
     ];
     kinds.map(|(id, name, kind)| StoreSpec { id, name: name.into(), kind }).into()
 }
 
+/// The stores, and the program by which a translator writes them: from the first of `ends` to the NIC at the second.
+pub(super) fn programmed(
+    specs: Vec<StoreSpec>,
+    ends: [SocketAddrV4; 2],
+    register: impl Fn(Arc<Region>, Access) -> Result<Registration, NicError>,
+    connect: impl Fn(&QueuePairRequest) -> Result<QueuePairInfo, NicError>,
+) -> anyhow::Result<(Vec<Store>, Program)> {
+    let mut program = Program::default();
+    for (purpose, transport, access) in
+        [(Purpose::Write, Transport::Uc, Access::WRITE), (Purpose::Atomic, Transport::Rc, Access::ATOMIC)]
+    {
+        program.set(Entry::QueuePair(queue_pair(&connect, ends, purpose, transport, access)?));
+    }
+    let stores = specs
+        .iter()
+        .map(|spec| Store::open(spec, &Memory::Anonymous, RegionOptions::default()))
+        .collect::<Result<Vec<_>, _>>()?;
+    for store in &stores {
+        let access = Access::for_store(&store.spec.kind);
+        let registration = register(Arc::clone(&store.region), access)?;
+        program.set(Entry::Store(program::Store {
+            collector: 0,
+            spec: store.spec.clone(),
+            buckets: Buckets::ALL,
+            address: registration.iova,
+            length: registration.len,
+            rkey: Rkey(registration.rkey),
+            generation: 1,
+            queue_pair: store.spec.kind.primitive().purpose(),
+        }));
+        if let StoreKind::Append { lists, .. } = store.spec.kind {
+            program.set(Entry::Lists(Lists {
+                store: store.spec.id,
+                collector: 0,
+                first: 0,
+                count: lists,
+                positions: Vec::new(),
+            }));
+        }
+    }
+    Ok((stores, program))
+}
+
+/// A data plane that has this program.
+pub(super) fn engine_of(program: &Program) -> anyhow::Result<Engine> {
+    let mut engine = Engine::new(Limits::default());
+    let applied = engine.apply(0, &diff(&Program::default(), program), &mut Output::default());
+    anyhow::ensure!(applied.is_ok(), "the engine does not take the benchmark's program");
+    Ok(engine)
+}
+
 impl World {
     pub(super) fn new(rules: Rules, flows: usize, values: usize) -> anyhow::Result<World> {
-        let mut responder = Responder::new(ResponderConfig {
+        let responder = RefCell::new(Responder::new(ResponderConfig {
             device: "bench".into(),
             ip: COLLECTOR,
             port: ROCE_PORT,
             mtu: 1024,
             max_dest_rd_atomic: 16,
-        });
-        let mut program = Program::default();
-        for (purpose, transport, access) in
-            [(Purpose::Write, Transport::Uc, Access::WRITE), (Purpose::Atomic, Transport::Rc, Access::ATOMIC)]
-        {
-            program.set(Entry::QueuePair(queue_pair(&mut responder, purpose, transport, access)?));
-        }
-        let stores = specs(flows, values)
-            .iter()
-            .map(|spec| Store::open(spec, &Memory::Anonymous, RegionOptions::default()))
-            .collect::<Result<Vec<_>, _>>()?;
-        for store in &stores {
-            let access = Access::for_store(&store.spec.kind);
-            let registration = responder.register(Arc::clone(&store.region), access)?;
-            program.set(Entry::Store(program::Store {
-                collector: 0,
-                spec: store.spec.clone(),
-                buckets: Buckets::ALL,
-                address: registration.iova,
-                length: registration.len,
-                rkey: Rkey(registration.rkey),
-                generation: 1,
-                queue_pair: store.spec.kind.primitive().purpose(),
-            }));
-            if let StoreKind::Append { lists, .. } = store.spec.kind {
-                program.set(Entry::Lists(Lists {
-                    store: store.spec.id,
-                    collector: 0,
-                    first: 0,
-                    count: lists,
-                    positions: Vec::new(),
-                }));
-            }
-        }
-        let mut engine = Engine::new(Limits::default());
-        let mut out = Output::default();
-        let applied = engine.apply(0, &diff(&Program::default(), &program), &mut out);
-        anyhow::ensure!(applied.is_ok(), "the engine does not take the benchmark's program");
+        }));
+        let (stores, program) = programmed(
+            specs(flows, values),
+            [TRANSLATOR, COLLECTOR].map(|ip| SocketAddrV4::new(ip, ROCE_PORT)),
+            |region, access| responder.borrow_mut().register(region, access),
+            |request| responder.borrow_mut().create_queue_pair(request),
+        )?;
+        let (responder, engine) = (responder.into_inner(), engine_of(&program)?);
         let mut int = Int::new(rules);
         int.set_stores(STORES);
         let answers = responder.answer_batch(ANSWERS);
@@ -126,7 +148,7 @@ impl World {
             stores,
             responder,
             made: Made::default(),
-            out,
+            out: Output::default(),
             answers,
             start: Instant::now(),
         })
@@ -206,30 +228,31 @@ impl World {
 }
 
 fn queue_pair(
-    responder: &mut Responder,
+    connect: impl Fn(&QueuePairRequest) -> Result<QueuePairInfo, NicError>,
+    [requester, nic]: [SocketAddrV4; 2],
     purpose: Purpose,
     transport: Transport,
     access: Access,
 ) -> anyhow::Result<QueuePair> {
     let local_qpn = 0x11 + purpose as u32;
-    let info = responder.create_queue_pair(&QueuePairRequest {
+    let endpoint = |at: SocketAddrV4| Endpoint { port: at.port(), ..Endpoint::new((*at.ip()).into()) };
+    let info = connect(&QueuePairRequest {
         purpose,
         transport,
-        peer: dta_collector::nic::Endpoint::new(TRANSLATOR.into()),
+        peer: endpoint(requester),
         peer_qpn: local_qpn,
         start_psn: 0,
         access,
         receives: 0,
     })?;
-    let endpoint = |ip: Ipv4Addr| Endpoint::new(ip.into());
     Ok(QueuePair {
         collector: 0,
         purpose,
         transport,
         remote_qpn: info.qpn,
         local_qpn,
-        source: endpoint(TRANSLATOR),
-        destination: endpoint(COLLECTOR),
+        source: endpoint(requester),
+        destination: endpoint(nic),
         tos: 0,
         max_dest_rd_atomic: info.max_dest_rd_atomic.into(),
         generation: 1,
