@@ -12,7 +12,8 @@ use crate::common::daemon::counter;
 use crate::common::int_bed::{IntBed, Setup};
 use crate::{MOST_PARTS, RENEWALS, bed, call, endures, other};
 
-async fn collector_under(mut bed: IntBed, attack: Attack) {
+/// With `until_cut`, until it has closed a connection for an answer that was not read.
+async fn collector_under(mut bed: IntBed, attack: Attack, until_cut: bool) {
     let stores = dta_client::Ask::stores(&bed.client).await.unwrap();
     let regions = stores.iter().map(|store| store.length).sum::<u64>();
     let daemon = bed.collector.take().unwrap();
@@ -32,7 +33,8 @@ async fn collector_under(mut bed: IntBed, attack: Attack) {
         let nodes = other.statistics(StatisticsRequest {}).await?.into_inner().nodes;
         assert_eq!(counter(&nodes, "collector", "session.expired"), 0, "{how:?}");
         let now = counter(&nodes, "collector", "session.renewed");
-        Ok(now >= *renewed.get_or_insert(now) + RENEWALS)
+        let cut = !until_cut || counter(&nodes, "collector", "connections.unread") > 0;
+        Ok(cut && now >= *renewed.get_or_insert(now) + RENEWALS)
     };
     endures(daemon, "collector", regions, attack, ask).await;
 }
@@ -43,7 +45,7 @@ const LIST_STORES: &str = "/dta.v1.Collector/ListStores";
 async fn cancelled_calls_keep_a_collector_from_nobody() {
     let what = vec![call(LIST_STORES, &ListStoresRequest {})];
     let attack = Attack { how: How::Cancelled, addresses: 1, connections: 4, calls: 16, what };
-    collector_under(bed().await, attack).await;
+    collector_under(bed().await, attack, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,10 +55,15 @@ async fn answers_that_nobody_reads_do_not_fill_a_collector() {
     let what = vec![
         call("/dta.v1.Collector/ReadMemory", &read),
         call("/dta.v1.Collector/QueryPath", &QueryPathRequest { store: "paths".into(), keys, at: 0 }),
-        call("/dta.v1.Collector/Statistics", &StatisticsRequest {}),
     ];
     let attack = Attack { how: How::Unread, addresses: 1, connections: 40, calls: 144, what };
-    collector_under(bed().await, attack).await;
+    let setup = Setup {
+        dialects: &["auto"],
+        collector: "[limits]\ncall_seconds = 10",
+        translator: "lease_seconds = 6",
+        ..Setup::default()
+    };
+    collector_under(IntBed::start(&setup).await, attack, true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,7 +71,7 @@ async fn calls_without_messages_end_no_session() {
     let renew = Call { path: "/dta.v1.Collector/RenewSession", message: Vec::new() };
     let what = vec![call(LIST_STORES, &ListStoresRequest {}), renew];
     let attack = Attack { how: How::Empty, addresses: 8, connections: 4, calls: 16, what };
-    collector_under(bed().await, attack).await;
+    collector_under(bed().await, attack, false).await;
 }
 
 /// A bed whose collector has been given as many counters as it keeps, with names as short as can be.
@@ -97,7 +104,7 @@ async fn full_bed() -> IntBed {
 async fn a_collector_with_full_tables_stays_below_its_figure() {
     let attack = |what| Attack { how: How::Unread, addresses: 3, connections: 8, calls: 16, what };
     let statistics = vec![call("/dta.v1.Collector/Statistics", &StatisticsRequest {})];
-    collector_under(full_bed().await, attack(statistics)).await;
+    collector_under(full_bed().await, attack(statistics), false).await;
     let open =
         OpenSessionRequest { shares: vec![CollectorShare::default(); MOST_PARTS], ..Default::default() };
     let statistics = vec![NodeStatistics::default(); MOST_PARTS];
@@ -107,5 +114,5 @@ async fn a_collector_with_full_tables_stays_below_its_figure() {
         call("/dta.v1.Collector/PreviewSession", &open),
         call("/dta.v1.Collector/RenewSession", &renew),
     ];
-    collector_under(full_bed().await, attack(what)).await;
+    collector_under(full_bed().await, attack(what), false).await;
 }

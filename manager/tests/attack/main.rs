@@ -14,7 +14,7 @@ mod translator;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use attacker::{Attack, Call};
+use attacker::{Attack, Call, How};
 use common::daemon::Daemon;
 use common::int_bed::{IntBed, PATIENCE, Setup};
 use prost::Message;
@@ -24,8 +24,10 @@ const OPERATING: &str = include_str!("../../../docs/operating.md");
 
 /// A request may have so many parts, and a few more.
 const MOST_PARTS: usize = (1 << 18) - 8;
-/// How often others are answered while an attack lasts, at least.
-const ANSWERS: u32 = 8;
+/// How often others are answered while an attack lasts, at least. They do not wait for calls that have no message.
+fn answers(how: How) -> u32 {
+    if how == How::Empty { 40 } else { 8 }
+}
 /// How often the lease is renewed meanwhile, at least.
 const RENEWALS: u64 = 5;
 /// How long the end may take, as the documentation says.
@@ -77,7 +79,7 @@ async fn endures(
         answered += 1;
         slowest = slowest.max(asked.elapsed());
         if done
-            && answered >= ANSWERS
+            && answered >= answers(how)
             && under_way.begun() >= calls
             && began.elapsed() >= long().unwrap_or_default()
         {
