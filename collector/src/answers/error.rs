@@ -72,6 +72,9 @@ pub enum AskError {
     /// A region file that took the place of another cannot be read.
     #[error(transparent)]
     File(#[from] RegionError),
+    /// The list that was followed lies in former memory.
+    #[error("the memory of store {0:?} was replaced; follow the list again, from its start")]
+    Replaced(String),
     /// What only a running collector knows.
     #[error("memory alone knows no {0}: ask the running collector, at its address")]
     MemoryAlone(&'static str),
@@ -95,6 +98,7 @@ impl AskError {
             Self::BeyondEnd { .. } => Code::OutOfRange,
             Self::Elsewhere { .. } => Code::FailedPrecondition,
             Self::Moment(_) | Self::MemoryAlone(_) => Code::Unimplemented,
+            Self::Replaced(_) => Code::Aborted,
             Self::Stopping => Code::Unavailable,
             Self::Memory(_) | Self::File(_) | Self::Layout | Self::Ended(_) => Code::Internal,
         }

@@ -7,7 +7,7 @@ use crate::store;
 
 impl Memory {
     pub(super) fn infos(&self) -> Result<Vec<StoreInfo>, AskError> {
-        Ok(self.current()?.iter().map(|store| store::info(&store)).collect::<Result<_, _>>()?)
+        Ok(self.current()?.all().iter().map(|store| store::info(store)).collect::<Result<_, _>>()?)
     }
 
     pub(super) fn bytes(&self, request: &ReadMemoryRequest) -> Result<ReadMemoryResponse, AskError> {

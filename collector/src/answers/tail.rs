@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::{AskError, Memory};
 use crate::store::Store;
 use crate::store::append::{ListError, Lists, Progress, Start};
-use crate::store::follow::{Follower, Moves, News};
+use crate::store::follow::{Follower, News};
 
 /// Messages on their way to a slow client; then its reader waits, and may be overtaken by the writer, which
 /// it will tell.
@@ -43,22 +43,11 @@ impl Memory {
     }
 }
 
-/// A list that is followed, in the memory that its store had when it was last looked up.
+/// A list that is followed, in the memory that its store had at the start.
 struct Tail {
     memory: Memory,
     store: Arc<Store>,
-    list: u32,
     follower: Follower,
-}
-
-/// What to do when nothing came.
-enum Idle {
-    /// Sleep, and read again.
-    Wait,
-    /// Read at once: the list goes on in other memory.
-    Again,
-    /// All that is there was read, and no more is wanted; this is still to be said.
-    End(News),
 }
 
 impl Tail {
@@ -70,12 +59,15 @@ impl Tail {
         };
         let store = memory.store(&request.store, Primitive::Append)?;
         let follower = follower(&store, request.list, start, request.until_caught_up)?;
-        Ok(Self { memory: memory.clone(), store, list: request.list, follower })
+        Ok(Self { memory: memory.clone(), store, follower })
     }
 
     fn read(&mut self) -> Result<News, AskError> {
-        // Beside a collector, whether the file is still whole.
-        self.memory.current()?;
+        // Beside a collector, whether the file is still whole and in its place.
+        let now = self.memory.store(&self.store.spec.name, Primitive::Append)?;
+        if !Arc::ptr_eq(&now.region, &self.store.region) {
+            return Err(AskError::Replaced(self.store.spec.name.clone()));
+        }
         let news = self.follower.read(lists(&self.store)?, Instant::now());
         let news = news.map_err(|error| self.store.outside(error))?;
         self.count(&news.progress);
@@ -90,38 +82,12 @@ impl Tail {
         counters.tail_damaged.add(progress.damaged);
     }
 
-    /// The store, if it has other memory by now.
-    fn replaced(&self) -> Result<Option<Arc<Store>>, AskError> {
-        let now = self.memory.store(&self.store.spec.name, Primitive::Append)?;
-        Ok((now.generation != self.store.generation).then_some(now))
-    }
-
-    /// Whether [`Tail::idle`] has more to do than to wait.
-    fn may_leave(&self) -> Result<bool, AskError> {
-        Ok(self.follower.may_end() || self.replaced()?.is_some())
-    }
-
-    /// To be asked when nothing came. May look at whole rings.
-    fn idle(&mut self) -> Result<Idle, AskError> {
-        if let Some(now) = self.replaced()? {
-            let moves = self.follower.moves_to(lists(&now)?, Instant::now());
-            match moves.map_err(|error| now.outside(error))? {
-                Moves::No => {}
-                Moves::Soon => return Ok(Idle::Wait),
-                Moves::To(start) => {
-                    self.follower = follower(&now, self.list, start, self.follower.may_end())?;
-                    self.store = now;
-                    return Ok(Idle::Again);
-                }
-            }
-        }
-        if !self.follower.may_end() {
-            return Ok(Idle::Wait);
-        }
+    /// What is still to be said if all that is there was read and no more is wanted. Looks at the whole ring.
+    fn end(&mut self) -> Result<Option<News>, AskError> {
         let end = self.follower.end(lists(&self.store)?).map_err(|error| self.store.outside(error))?;
-        Ok(end.map_or(Idle::Wait, |progress| {
+        Ok(end.map(|progress| {
             self.count(&progress);
-            Idle::End(News { progress, ..News::default() })
+            News { progress, ..News::default() }
         }))
     }
 }
@@ -154,33 +120,25 @@ async fn follow(mut tail: Tail, sender: mpsc::Sender<Result<TailResponse, AskErr
         if !is_idle {
             continue;
         }
-        match tail.may_leave() {
-            Ok(false) => {}
-            Ok(true) => {
-                // Closed by nobody.
-                let thread = tail.memory.looks.clone().acquire_owned().await.ok();
-                let look = tokio::task::spawn_blocking(move || {
-                    let idle = tail.idle();
-                    drop(thread);
-                    (idle, tail)
-                });
-                match look.await {
-                    Ok((Ok(Idle::Wait), same)) => tail = same,
-                    Ok((Ok(Idle::Again), moved)) => {
-                        tail = moved;
-                        continue;
+        if tail.follower.may_end() {
+            // Closed by nobody.
+            let thread = tail.memory.looks.clone().acquire_owned().await.ok();
+            let look = tokio::task::spawn_blocking(move || {
+                let end = tail.end();
+                drop(thread);
+                (end, tail)
+            });
+            match look.await {
+                Ok((Ok(None), same)) => tail = same,
+                Ok((Ok(Some(news)), _)) => {
+                    if !news.is_empty() {
+                        let _ = sender.send(Ok(message(news))).await;
                     }
-                    Ok((Ok(Idle::End(news)), _)) => {
-                        if !news.is_empty() {
-                            let _ = sender.send(Ok(message(news))).await;
-                        }
-                        return;
-                    }
-                    Ok((Err(error), _)) => break error,
-                    Err(error) => break AskError::Ended(error.to_string()),
+                    return;
                 }
+                Ok((Err(error), _)) => break error,
+                Err(error) => break AskError::Ended(error.to_string()),
             }
-            Err(error) => break error,
         }
         tokio::select! {
             () = tokio::time::sleep(tail.follower.pause()) => tail.follower.slept(),

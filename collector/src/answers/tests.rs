@@ -103,3 +103,25 @@ async fn what_followed_lists_look_at_waits_for_few_threads() {
     let ended = tokio::time::timeout(Duration::from_secs(60), following.message()).await.unwrap();
     assert!(matches!(ended, Ok(None)), "{ended:?}");
 }
+
+#[tokio::test]
+async fn a_list_whose_memory_is_replaced_is_to_be_followed_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let kind = StoreKind::Append { lists: 1, ring: 1024, batch_len: 64, entry_len: 4, notify: false };
+    let specs = [StoreSpec { id: 1, name: "events".into(), kind }];
+    let directory = crate::config::Memory::Directory(dir.path().to_owned());
+    let stores = Stores::open(&specs, &directory, RegionOptions { huge_pages: false }).unwrap();
+    for memory in [Memory::open(dir.path()).unwrap(), Memory::new(Arc::new(stores))] {
+        let mut following = memory.tail(TailRequest::default()).await.unwrap();
+        // Beside the collector it is another one's stores that are replaced, and only their file is seen.
+        if memory.beside {
+            std::fs::remove_file(dir.path().join("events.region")).unwrap();
+            drop(Stores::open(&specs, &directory, RegionOptions { huge_pages: false }).unwrap());
+        } else {
+            memory.stores.replace("events").unwrap();
+        }
+        let told = following.message().await.map(drop).expect_err("the memory is another").to_string();
+        assert!(told.contains("\"events\" was replaced; follow the list again"), "{told}");
+        assert!(memory.tail(TailRequest::default()).await.is_ok());
+    }
+}

@@ -20,7 +20,8 @@ const COUNT: Duration = Duration::from_secs(1);
 pub(super) async fn keep(stores: Arc<Stores>, stopped: watch::Receiver<bool>) {
     let mut told = HashSet::new();
     loop {
-        let todo: Vec<Arc<Store>> = stores.iter().filter(|store| store.region.wants_collapse()).collect();
+        let todo: Vec<Arc<Store>> =
+            stores.all().iter().filter(|store| store.region.wants_collapse()).cloned().collect();
         if !todo.is_empty() {
             let stop = stopped.clone();
             let (all, tell) = (Arc::clone(&stores), std::mem::take(&mut told));
@@ -74,8 +75,7 @@ fn collapse(
         tracing::debug!(store = %store.spec.name, seconds = began.elapsed().as_secs_f64(), "pages joined");
     }
     // Together, or each would take the time of all.
-    let stores: Vec<Arc<Store>> = all.iter().collect();
-    Region::look_up_pages_again(stores.iter().map(|store| &*store.region));
+    Region::look_up_pages_again(all.all().iter().map(|store| &*store.region));
     for store in todo {
         // `stores` tells it, too.
         tracing::debug!(store = %store.spec.name, memory = %store.region.pages(), "pages of the store");

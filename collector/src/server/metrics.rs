@@ -67,8 +67,8 @@ impl Metrics {
     /// Begins to tell telemetry as well, if it is wanted, there is a store for it and it is not told yet.
     pub(super) fn follow(&self, config: &Configured, names: &Arc<Names>, stores: &Stores) {
         let Telemetry::As(schema) = config.telemetry else { return };
-        let entries = stores.specs().find(|spec| spec.name == config.store).map(|spec| &spec.kind);
-        match entries {
+        let all = stores.all();
+        match all.iter().find(|store| store.spec.name == config.store).map(|store| &store.spec.kind) {
             Some(StoreKind::Append { entry_len, .. }) if usize::from(*entry_len) == ENTRY_LEN => {
                 self.source.telemetry.get_or_init(|| self.source.start(schema, config, names));
             }

@@ -144,7 +144,7 @@ impl Server {
         let open = move || Stores::open(&specs, &memory, RegionOptions::default());
         let opened = tokio::task::spawn_blocking(open).await;
         let stores = Arc::new(opened.map_err(|e| ServerError::Ended(e.to_string()))??);
-        for store in stores.iter() {
+        for store in stores.all().iter() {
             tracing::info!(
                 store = %store.spec.name,
                 kind = store.spec.primitive(),
@@ -273,7 +273,7 @@ impl Server {
 
     /// What it does now, in one line for people; `None` while its sessions are being changed.
     pub fn status(&self) -> Option<String> {
-        let (stores, sessions) = (self.stores.specs().count(), self.sessions.count()?);
+        let (stores, sessions) = (self.stores.all().len(), self.sessions.count()?);
         Some(format!(
             "{}, {}, gRPC on {}",
             counted(stores as u64, "store", "stores"),

@@ -15,7 +15,7 @@ const WAIT: Duration = Duration::from_millis(200);
 
 /// Whether any store's batches come with immediate.
 pub(super) fn is_wanted(stores: &Stores) -> bool {
-    stores.specs().any(|spec| matches!(spec.kind, StoreKind::Append { notify: true, .. }))
+    stores.all().iter().any(|store| matches!(store.spec.kind, StoreKind::Append { notify: true, .. }))
 }
 
 /// Takes immediates and wakes all tails at each; those whose list it was not go back to sleep.

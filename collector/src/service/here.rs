@@ -56,12 +56,15 @@ impl Service {
             place.elsewhere = shared.elsewhere(&spec.name).unwrap_or_default();
             place
         };
-        PlacementResponse { version, stores: self.stores.specs().map(place).collect() }
+        PlacementResponse {
+            version,
+            stores: self.stores.all().iter().map(|store| place(&store.spec)).collect(),
+        }
     }
 
     /// The version of [`Service::here`]: another one when a store has come, too, of which none goes.
     pub(super) fn version(&self, shared: &Shared) -> u64 {
-        shared.version + self.stores.specs().count() as u64
+        shared.version + self.stores.all().len() as u64
     }
 }
 

@@ -158,7 +158,7 @@ impl Service {
             mtu: device.mtu,
             translator: Some((&session.lease.translator).into()),
             ring: None,
-            stores_offered: u32::try_from(self.stores.specs().count()).unwrap_or(u32::MAX),
+            stores_offered: u32::try_from(self.stores.all().len()).unwrap_or(u32::MAX),
         })
     }
 }

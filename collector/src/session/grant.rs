@@ -260,7 +260,7 @@ fn fill(
 
 /// The stores of a lease.
 fn wanted(stores: &Stores, lease: &Lease) -> Vec<Arc<Store>> {
-    stores.iter().filter(|s| lease.stores.contains(&s.spec.name)).collect()
+    stores.all().iter().filter(|s| lease.stores.contains(&s.spec.name)).cloned().collect()
 }
 
 fn fill_regions(

@@ -336,7 +336,8 @@ impl Sessions {
     pub fn preview(&self, request: &OpenRequest, now: Instant) -> Result<Session, SessionError> {
         let mut inner = self.lock();
         self.expire(&mut inner, now);
-        let specs: Vec<_> = self.stores.specs().collect();
+        let stores = self.stores.all();
+        let specs: Vec<_> = stores.iter().map(|store| &store.spec).collect();
         let wanted = inner.leases.prepare(request, &specs, now)?;
         let (lease, resumed) = match inner.leases.get(&request.name) {
             Some(held) => (Lease { stores: wanted.stores, lists: wanted.lists, ..held.clone() }, true),
@@ -356,7 +357,8 @@ impl Sessions {
         now: Instant,
     ) -> Result<Session, SessionError> {
         self.expire(inner, now);
-        let specs: Vec<_> = self.stores.specs().collect();
+        let stores = self.stores.all();
+        let specs: Vec<_> = stores.iter().map(|store| &store.spec).collect();
         let mut lease = inner.leases.prepare(request, &specs, now)?;
         let earlier = inner.leases.get(&request.name);
         // Another translator, or another life of it, gets nothing that the one before knows.

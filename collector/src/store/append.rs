@@ -185,17 +185,6 @@ impl<'a> Lists<'a> {
         Ok(newest)
     }
 
-    /// Whether a list's ring holds the batch of this sequence.
-    ///
-    /// # Errors
-    /// Its place lies outside the region.
-    pub(super) fn holds(&self, list: u32, sequence: u32) -> Result<bool, AccessError> {
-        let mut batch = [0u8; MAX_BATCH];
-        let batch = &mut batch[..usize::from(self.batch_len)];
-        self.within(list)?;
-        Ok(self.look(list, place(sequence, self.ring), batch) == Found::Valid(sequence))
-    }
-
     /// The reader of a list. Reads the whole ring, or its trailers if it begins at a sequence.
     ///
     /// # Errors

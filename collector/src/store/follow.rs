@@ -7,8 +7,6 @@
 
 use std::time::{Duration, Instant};
 
-use dta_proto::layout::append::is_after;
-
 use super::append::{ListError, Lists, Place, Progress, Start};
 use crate::region::AccessError;
 
@@ -18,22 +16,6 @@ const BATCHES: u64 = 256;
 /// How long to sleep when there is nothing new: twice as long each time, up to the longest.
 const SHORTEST: Duration = Duration::from_micros(500);
 const LONGEST: Duration = Duration::from_millis(50);
-
-/// How long batches may still come to the memory of before, after the writer was seen in the new one.
-const STRAGGLERS: Duration = Duration::from_millis(50);
-/// How often a whole ring is looked through for that.
-const SCAN: Duration = Duration::from_secs(1);
-
-/// Whether to go on in memory that has taken the place of the one that is followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moves {
-    /// The writer is not there yet.
-    No,
-    /// It is, but something may still come to the memory of before.
-    Soon,
-    /// Go on there.
-    To(Start),
-}
 
 /// What one reading gave.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,18 +40,12 @@ impl News {
     }
 }
 
-/// Somebody who follows a list in one memory of a store. All calls but [`Follower::moves_to`] are to be given
-/// its lists.
+/// Follows a list in one memory of a store. All calls take the lists of that memory.
 #[derive(Clone, Debug)]
 pub struct Follower {
     at: Place,
-    list: u32,
     until_caught_up: bool,
     pause: Duration,
-    /// When the writer was first seen in the memory that took the place of this one's.
-    moving: Option<Instant>,
-    /// When that ring was last looked through.
-    scanned: Option<Instant>,
 }
 
 impl Follower {
@@ -80,7 +56,7 @@ impl Follower {
     /// There is no such list, or it lies outside the region.
     pub fn new(lists: Lists<'_>, list: u32, start: Start, until_caught_up: bool) -> Result<Self, ListError> {
         let at = lists.reader(list, start)?.place();
-        Ok(Self { at, list, until_caught_up, pause: SHORTEST, moving: None, scanned: None })
+        Ok(Self { at, until_caught_up, pause: SHORTEST })
     }
 
     /// Reads what is there, some at a time. `now` never goes back.
@@ -117,38 +93,6 @@ impl Follower {
         self.at = reader.place();
         let damaged = if caught_up { reader.torn_behind()? } else { 0 };
         Ok(caught_up.then_some(Progress { damaged, ..Progress::default() }))
-    }
-
-    /// Whether to go on in `lists`, the memory that took the place of this one's. To be asked when nothing
-    /// came. A writer goes over in the order of its batches, and begins there behind the last one that it
-    /// wrote here. May look at the whole ring.
-    ///
-    /// # Errors
-    /// The list lies outside that memory.
-    pub fn moves_to(&mut self, lists: Lists<'_>, now: Instant) -> Result<Moves, AccessError> {
-        let next = self.at.sequence();
-        let since = match self.moving {
-            Some(since) => since,
-            None => {
-                if !lists.holds(self.list, next)? {
-                    if self.scanned.is_some_and(|at| now.saturating_duration_since(at) < SCAN) {
-                        return Ok(Moves::No);
-                    }
-                    self.scanned = Some(now);
-                    if lists.newest(self.list)? == 0 {
-                        return Ok(Moves::No);
-                    }
-                }
-                *self.moving.insert(now)
-            }
-        };
-        if now.saturating_duration_since(since) < STRAGGLERS {
-            return Ok(Moves::Soon);
-        }
-        let newest = lists.newest(self.list)?;
-        // A writer that knew nothing of the memory of before begins with 1 again.
-        let goes_on = newest == next || is_after(newest, next);
-        Ok(Moves::To(if goes_on { Start::At(next) } else { Start::Oldest }))
     }
 
     /// How long to sleep before the next reading, after one that [is idle](News::is_idle).
@@ -203,35 +147,6 @@ mod tests {
         let nothing = follower.read(lists, now).unwrap();
         assert!(nothing.is_idle() && nothing.is_empty());
         assert_eq!(follower.end(lists), Ok(Some(Progress::default())));
-    }
-
-    #[test]
-    fn it_goes_over_to_new_memory_when_the_writer_has() {
-        let (before, after) = (lists(), lists());
-        (1..=3).for_each(|sequence| put(&before, 1, sequence));
-        let there = Lists::new(&after).unwrap();
-        let here = Lists::new(&before).unwrap();
-        let mut follower = Follower::new(here, 1, Start::Oldest, false).unwrap();
-        let t0 = Instant::now();
-        let at = |ms| t0 + Duration::from_millis(ms);
-        assert_eq!(follower.read(here, t0).unwrap().progress.batches, 3);
-        assert_eq!(follower.moves_to(there, t0), Ok(Moves::No));
-        // The writer goes on there; a batch of before is still on its way.
-        put(&after, 1, 5);
-        assert_eq!(follower.moves_to(there, at(500)), Ok(Moves::No), "looked through not long ago");
-        assert_eq!(follower.moves_to(there, at(1000)), Ok(Moves::Soon));
-        put(&before, 1, 4);
-        assert_eq!(follower.read(here, at(1010)).unwrap().sequence, 4);
-        assert_eq!(follower.moves_to(there, at(1049)), Ok(Moves::Soon));
-        assert_eq!(follower.moves_to(there, at(1050)), Ok(Moves::To(Start::At(5))));
-        // The very next one is seen at once.
-        let mut second = Follower::new(here, 1, Start::At(5), false).unwrap();
-        assert_eq!(second.moves_to(there, t0), Ok(Moves::Soon));
-        // One that began anew is read from its beginning.
-        let anew = lists();
-        put(&anew, 1, 1);
-        let anew = Lists::new(&anew).unwrap();
-        assert_eq!(follower.moves_to(anew, at(1100)), Ok(Moves::To(Start::Oldest)));
     }
 
     #[test]

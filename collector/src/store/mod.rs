@@ -5,9 +5,9 @@
 //! module per kind of store: [`key_write`], [`postcarding`], [`append`], [`key_increment`],
 //! [`sketch_merge`]; [`follow`] goes on reading a list; [`load`] tells how full a store is.
 //!
-//! A store's memory can be replaced while it is in use ([`Stores::replace`]). Who asks [`Stores`]
-//! gets the memory of now, and may go on with it for as long as it wants: memory goes when nobody
-//! has it any more, a NIC among them.
+//! A store's memory can be replaced while it is in use ([`Stores::replace`]). [`Stores`] hands out
+//! the current memory, which its holder may use for as long as it wants: memory is freed when
+//! nobody, the NIC included, holds it any more.
 
 pub mod append;
 pub mod follow;
@@ -23,7 +23,7 @@ pub use info::info;
 mod tests;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use dta_proto::store::StoreSpec;
 use dta_proto::telemetry;
@@ -96,47 +96,16 @@ pub fn region_path(directory: &std::path::Path, store: &str) -> PathBuf {
     directory.join(format!("{store}.region"))
 }
 
-/// All stores of a collector, in the order of its configuration; those that came later are last.
+/// All stores of a collector, in the order of its configuration; those that were added later are last.
 #[derive(Debug)]
 pub struct Stores {
-    stores: Batch,
+    /// Each with its current memory. Locked for as long as it takes to copy or replace the pointer.
+    now: RwLock<Arc<[Arc<Store>]>>,
     /// Where memory is made.
     memory: Memory,
     options: RegionOptions,
-    /// Held while memory is made for a store: one after another.
-    replacing: Mutex<()>,
-}
-
-/// Stores that came together, and those that came after them: once there, none goes or moves.
-#[derive(Debug, Default)]
-struct Batch {
-    places: Vec<Place>,
-    later: OnceLock<Box<Batch>>,
-}
-
-/// The place of one store.
-#[derive(Debug)]
-struct Place {
-    /// Its description, which stays.
-    spec: StoreSpec,
-    /// With the memory of now. Held for as long as it takes to copy a pointer.
-    now: RwLock<Arc<Store>>,
-}
-
-impl Place {
-    fn get(&self) -> Arc<Store> {
-        Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn set(&self, store: Arc<Store>) {
-        *self.now.write().unwrap_or_else(PoisonError::into_inner) = store;
-    }
-}
-
-impl From<Store> for Place {
-    fn from(store: Store) -> Place {
-        Place { spec: store.spec.clone(), now: RwLock::new(Arc::new(store)) }
-    }
+    /// Held while memory is made, so that one change follows another.
+    changing: Mutex<()>,
 }
 
 /// Why a store's memory was not replaced. It has the one that it had.
@@ -193,20 +162,20 @@ impl Stores {
         Ok(Self { memory: memory.clone(), options, ..stores.into_iter().collect() })
     }
 
-    /// In the order of the configuration.
-    pub fn iter(&self) -> impl Iterator<Item = Arc<Store>> {
-        self.places().map(Place::get)
+    /// All of them with their current memory, in the order of the configuration.
+    pub fn all(&self) -> Arc<[Arc<Store>]> {
+        Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Their descriptions, in the same order.
-    pub fn specs(&self) -> impl Iterator<Item = &StoreSpec> {
-        self.places().map(|place| &place.spec)
+    /// The caller holds `changing`.
+    fn set(&self, stores: impl Iterator<Item = Arc<Store>>) {
+        *self.now.write().unwrap_or_else(PoisonError::into_inner) = stores.collect();
     }
 
-    fn places(&self) -> impl Iterator<Item = &Place> + Clone {
-        let batches =
-            std::iter::successors(Some(&self.stores), |batch| batch.later.get().map(|later| &**later));
-        batches.flat_map(|batch| &batch.places)
+    /// Puts `store` in the place of the one with its id. The caller holds `changing`.
+    fn put(&self, store: &Arc<Store>) {
+        let same = |old: &Arc<Store>| old.spec.id == store.spec.id;
+        self.set(self.all().iter().map(|old| Arc::clone(if same(old) { store } else { old })));
     }
 
     /// Opens further stores, or makes them. All of them are there from now on, or none.
@@ -214,7 +183,7 @@ impl Stores {
     /// # Errors
     /// No memory for one of them. What was made for others is taken back.
     pub fn add(&self, specs: &[StoreSpec]) -> Result<(), RegionError> {
-        let _one = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stores: Vec<Store> = Vec::new();
         for spec in specs {
             match Store::open(spec, &self.memory, self.options) {
@@ -226,13 +195,7 @@ impl Stores {
             }
         }
         Region::look_up_pages(stores.iter().map(|store| &*store.region));
-        let places = stores.into_iter().map(Place::from).collect();
-        let mut last = &self.stores;
-        while let Some(later) = last.later.get() {
-            last = later;
-        }
-        // Nobody else adds: the lock is held.
-        let _ = last.later.set(Box::new(Batch { places, later: OnceLock::new() }));
+        self.set(self.all().iter().cloned().chain(stores.into_iter().map(Arc::new)));
         Ok(())
     }
 
@@ -246,35 +209,34 @@ impl Stores {
         }
     }
 
-    /// Gives a store new memory: of the same layout, all zero, at another address on the wire. Who
-    /// asks from here on gets that one. Translators go on writing to the memory of before until
-    /// they have renewed their sessions; it stays for as long as one of them has a key to it. Takes
-    /// as long as making the memory does.
+    /// Gives a store new memory: of the same layout, all zero, at another address on the wire. Whoever asks from now on
+    /// gets that memory. Translators go on writing to the former one until they renew their sessions; it stays for as
+    /// long as one of them has a key to it. Takes as long as making the memory does.
     ///
     /// # Errors
     /// There is no such store, or no memory for it.
     pub fn replace(&self, name: &str) -> Result<Arc<Store>, ReplaceError> {
-        let _one = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = self.place(name)?;
-        let store = Arc::new(place.get().successor(&self.memory, self.options)?);
-        place.set(Arc::clone(&store));
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = Arc::new(self.get(name)?.successor(&self.memory, self.options)?);
+        self.put(&store);
         tracing::info!(store = %name, generation = store.generation, "the store has new memory");
         Ok(store)
     }
 
-    /// Looks whether another file has taken the place of a region file, and goes on with that one.
-    /// For readers beside a collector.
+    /// Looks whether another file has taken the place of a region file, and goes on with that one. For readers beside
+    /// a collector.
     ///
     /// # Errors
     /// The file cannot be read.
     pub fn follow_files(&self) -> Result<(), RegionError> {
-        for place in self.places() {
-            if let Some(region) = place.get().region.reopened()?
+        for store in self.all().iter() {
+            if let Some(region) = store.region.reopened()?
                 && let Some(header) = region.header()
-                && header.spec == place.spec
+                && header.spec == store.spec
             {
                 let (spec, generation) = (header.spec.clone(), header.generation);
-                place.set(Arc::new(Store { spec, region: Arc::new(region), generation }));
+                let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+                self.put(&Arc::new(Store { spec, region: Arc::new(region), generation }));
             }
         }
         Ok(())
@@ -282,25 +244,24 @@ impl Stores {
 
     /// The store of a name or id ([`dta_proto::store::named`]).
     pub fn get(&self, name: &str) -> Result<Arc<Store>, StoreError> {
-        self.place(name).map(Place::get)
-    }
-
-    fn place(&self, name: &str) -> Result<&Place, StoreError> {
-        dta_proto::store::named(self.places(), |place| &place.spec, name).ok_or_else(|| StoreError::Unknown {
+        let all = self.all();
+        let found = dta_proto::store::named(all.iter(), |store| &store.spec, name);
+        found.cloned().ok_or_else(|| StoreError::Unknown {
             name: name.to_owned(),
-            have: list(self.specs().map(|spec| format!("{} ({})", spec.name, spec.primitive()))),
+            have: list(all.iter().map(|store| format!("{} ({})", store.spec.name, store.spec.primitive()))),
         })
     }
 
     /// The store of a name (or id) and primitive; without one, the only one
     /// of that primitive, where those for INT do not count ([`telemetry::is_store`]).
     pub fn of_primitive(&self, name: &str, wanted: Primitive) -> Result<Arc<Store>, StoreError> {
-        let candidates = || self.places().filter(|s| s.spec.kind.primitive() == wanted);
+        let stores = self.all();
+        let candidates = || stores.iter().filter(|s| s.spec.kind.primitive() == wanted);
         let have = || list(candidates().map(|s| s.spec.name.clone()));
         if name.is_empty() {
             let mut all = candidates().filter(|store| !telemetry::is_store(&store.spec.name));
             return match (all.next(), all.next()) {
-                (Some(place), None) => Ok(place.get()),
+                (Some(store), None) => Ok(Arc::clone(store)),
                 _ => Err(StoreError::Ambiguous { wanted, have: have() }),
             };
         }
@@ -322,9 +283,11 @@ fn list(names: impl Iterator<Item = String>) -> String {
 /// What [`Stores::replace`] makes for them is anonymous.
 impl FromIterator<Store> for Stores {
     fn from_iter<T: IntoIterator<Item = Store>>(stores: T) -> Self {
-        let (memory, options) = (Memory::Anonymous, RegionOptions::default());
-        let places = stores.into_iter().map(Place::from).collect();
-        let stores = Batch { places, later: OnceLock::new() };
-        Self { stores, memory, options, replacing: Mutex::new(()) }
+        Self {
+            now: RwLock::new(stores.into_iter().map(Arc::new).collect()),
+            memory: Memory::Anonymous,
+            options: RegionOptions::default(),
+            changing: Mutex::new(()),
+        }
     }
 }

@@ -456,7 +456,7 @@ fn a_store_that_is_replaced_has_new_memory_and_who_has_the_old_one_keeps_it() {
         assert!(before.region.iova().abs_diff(after.region.iova()) >= after.region.len());
         assert!(found(&before) && !found(&after));
         assert!(Arc::ptr_eq(&stores.of_primitive("flows", Primitive::KeyWrite).unwrap(), &after));
-        assert!(stores.iter().zip([&after, &others]).all(|(now, store)| Arc::ptr_eq(&now, store)));
+        assert!(stores.all().iter().zip([&after, &others]).all(|(now, store)| Arc::ptr_eq(now, store)));
         write(&after, &key(1), &[8; 12], |_| true);
         assert_eq!(stores.replace("flows").unwrap().generation, 3);
         assert!(stores.replace("x").unwrap_err().to_string().contains("others (key-write)"));
@@ -539,7 +539,7 @@ fn open_many(count: u16) -> std::time::Duration {
     let clock = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let begin = clock();
     let stores = Stores::open(&specs, &Memory::Anonymous, RegionOptions::default()).unwrap();
-    for store in stores.iter() {
+    for store in stores.all().iter() {
         // As a start does, for its log.
         assert!(!store.region.pages().to_string().is_empty());
     }
