@@ -22,15 +22,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dta_proto::batch::{Addresses, Batch};
 use dta_proto::wire::ipv4;
 
 pub use group::Instruction;
 pub use receiver::UdpReceiver;
 use runs::Runs;
 
-use crate::batch::Addresses;
 use crate::sys::{self, Messages, Outgoing};
-use crate::{Batch, Counters, Link, LinkError, Result, Scope};
+use crate::{Counters, Link, LinkError, Result, Scope};
 use dta_proto::wire::datagram::{self, Datagram};
 
 /// Datagrams a system call at most: the kernel's own bound is 1,024.

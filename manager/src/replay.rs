@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use dta_link::batch::PushError;
-use dta_link::{Batch, Link, LinkError, PacketConfig, PacketLink, UdpConfig, UdpLink, netstat};
+use dta_link::{Link, LinkError, PacketConfig, PacketLink, UdpConfig, UdpLink, netstat};
+use dta_proto::batch::Batch;
+use dta_proto::batch::PushError;
 use dta_proto::counter::LinkLoss;
 
 use crate::capture::{self, CaptureError, Cut, LinkType};

@@ -18,8 +18,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use dta_proto::batch::Batch;
+
 use super::memory::Memory;
-use crate::Batch;
 
 /// Words before the frames of a ring.
 pub(super) const CONTROL: usize = 64;

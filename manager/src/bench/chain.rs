@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use dta_collector::store::{Store, key_write};
 use dta_dataplane::Frames;
-use dta_link::Batch;
+use dta_proto::batch::Batch;
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
 use dta_proto::layout::key_write::{CHECKSUM_LEN, Policy};

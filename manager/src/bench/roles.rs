@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use dta_collector::nic::soft::CounterFile;
-use dta_link::{Batch, Link, UdpConfig, UdpLink};
+use dta_link::{Link, UdpConfig, UdpLink};
+use dta_proto::batch::Batch;
 use dta_proto::counter::nic;
 
 /// Datagrams received at once, as the daemons do.

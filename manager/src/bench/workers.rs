@@ -11,7 +11,7 @@ use anyhow::{Context as _, ensure};
 use dta_collector::region::{Region, RegionOptions};
 use dta_dataplane::Frames;
 use dta_dataplane::workers::{Crew, crew};
-use dta_link::Batch;
+use dta_proto::batch::Batch;
 
 use super::harness::{Rates, Scale, Share, measure_shares, pin_to};
 use super::key_write_bench::KeyWriteBench;

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dta_link::Batch;
+use dta_proto::batch::Batch;
 use dta_proto::wire::frame::Route;
 use dta_proto::wire::roce::{Bth, ICRC_LEN, Opcode, Psn, Repr, Reth, icrc, icrc_ok};
 

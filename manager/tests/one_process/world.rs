@@ -12,8 +12,9 @@ use dta_collector::region::RegionOptions;
 use dta_collector::store::Store;
 use dta_dataplane::losses::FrameMeta;
 use dta_dataplane::{Engine, Limits, Output};
+use dta_link::Scope;
 use dta_link::fault::{Fate, FaultInjector, Faults};
-use dta_link::{Batch, Scope};
+use dta_proto::batch::Batch;
 use dta_proto::buckets::Buckets;
 use dta_proto::program::{
     Endpoint, Entry, Flush, Lists, Mode, Primitive, Program, Purpose, QueuePair, Rkey, Transport, diff,

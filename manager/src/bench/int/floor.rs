@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::net::IpAddr;
 
-use dta_link::Batch;
+use dta_proto::batch::Batch;
 use dta_proto::key::Key;
 use dta_proto::telemetry::VALUE_LEN;
 use dta_proto::wire::dta::Body;

@@ -186,14 +186,15 @@ impl Case {
         }
         let before = world.int.counters().clone();
         let world = RefCell::new(world);
-        let timed =
-            |traffic: &RefCell<Traffic>, run: &mut dyn FnMut(&mut World, &dta_link::Batch)| -> Share {
-                let (mut traffic, world) = (traffic.borrow_mut(), &mut *world.borrow_mut());
-                let batches = traffic.make_ready();
-                let start = cpu_time();
-                batches.iter().for_each(|batch| run(world, batch));
-                (Traffic::READY, cpu_time().saturating_sub(start).max(Duration::from_nanos(1)))
-            };
+        let timed = |traffic: &RefCell<Traffic>,
+                     run: &mut dyn FnMut(&mut World, &dta_proto::batch::Batch)|
+         -> Share {
+            let (mut traffic, world) = (traffic.borrow_mut(), &mut *world.borrow_mut());
+            let batches = traffic.make_ready();
+            let start = cpu_time();
+            batches.iter().for_each(|batch| run(world, batch));
+            (Traffic::READY, cpu_time().saturating_sub(start).max(Duration::from_nanos(1)))
+        };
         let rates = measure_shares(
             scale,
             || timed(&traffic, &mut |world, batch| world.take(batch, &settings)),

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use dta_link::Batch;
+use dta_proto::batch::Batch;
 use dta_proto::key::Flow;
 use dta_proto::wire::int::emit::{Datagram, Hop, Local, Packet, Report, Stack};
 use dta_proto::wire::int::{Fill, Flags, IntVersion, ReportVersion};

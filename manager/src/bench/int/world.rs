@@ -13,7 +13,7 @@ use dta_collector::region::{Region, RegionOptions};
 use dta_collector::store::Store;
 use dta_dataplane::int::{Arrival, Int, Made, Rules, StoreIds};
 use dta_dataplane::{Engine, Limits, Output};
-use dta_link::Batch;
+use dta_proto::batch::Batch;
 use dta_proto::buckets::Buckets;
 use dta_proto::program::{self, Endpoint, Entry, Lists, Program, Purpose, QueuePair, Rkey, Transport, diff};
 use dta_proto::store::{StoreKind, StoreSpec};

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use anyhow::Context;
 use dta_collector::nic::{Access, Purpose, QueuePairInfo, Registration, Transport};
 use dta_collector::region::Region;
-use dta_link::Batch;
+use dta_proto::batch::Batch;
 use dta_proto::wire::ethernet::Mac;
 use dta_proto::wire::frame::{FetchAddTemplate, Route, WriteTemplate};
 use dta_proto::wire::roce::{self, Psn};

@@ -9,7 +9,8 @@ use dta_collector::nic::soft::{SoftNic, SoftNicConfig};
 use dta_collector::nic::verbs::{self, GidWish, VerbsOptions};
 use dta_collector::nic::{Endpoint, Nic, QueuePairInfo, QueuePairRequest, Registration};
 use dta_collector::region::{Region, RegionOptions};
-use dta_link::{Batch, Link, PacketConfig, Way, Wire, WireLink};
+use dta_link::{Link, PacketConfig, Way, Wire, WireLink};
+use dta_proto::batch::Batch;
 use dta_proto::wire::ethernet::Mac;
 use dta_proto::wire::roce;
 

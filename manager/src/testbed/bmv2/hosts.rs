@@ -1,8 +1,9 @@
 //! The hosts whose traffic a reporter forwards: interfaces of this machine.
 
 use anyhow::{Context, bail, ensure};
+use dta_link::Link;
 use dta_link::packet::{PacketConfig, PacketLink};
-use dta_link::{Batch, Link};
+use dta_proto::batch::Batch;
 
 /// Interfaces that send frames, and count what comes in.
 pub struct Hosts {

@@ -1,15 +1,15 @@
-//! A batch of packets in one preallocated arena.
+//! A batch of packets in one preallocated arena: what links carry, and what data plane and NIC read and write.
 
 use std::net::SocketAddrV4;
 
-use dta_proto::wire::datagram::{self, Datagram};
-use dta_proto::wire::ethernet;
+use crate::wire::datagram::{self, Datagram};
+use crate::wire::ethernet;
 
 /// Bytes of an Ethernet header (no VLAN tag).
 pub const ETHERNET_LEN: usize = ethernet::HEADER_LEN;
 
 /// Bytes in front of each packet: the Ethernet header, and 2 more so that the IPv4 header is aligned.
-pub(crate) const HEADROOM: usize = 16;
+pub const HEADROOM: usize = 16;
 
 /// Bytes of a slot by default, headroom included: a full Ethernet frame and room to spare.
 pub const SLOT_BYTES: usize = 2048;
@@ -59,7 +59,7 @@ struct Meta {
 ///
 /// A packet is its bytes from the IPv4 header on. An Ethernet header, where there is one, lies in the 14
 /// bytes in front of it ([`Batch::frame`]). Each packet carries a cookie, a number of the caller's that
-/// [`crate::fault`] hands back with the packet's fate; links do not send it, and received packets have 0.
+/// `dta_link::fault` hands back with the packet's fate; links do not send it, and received packets have 0.
 ///
 /// Who writes a datagram knows where it goes. [`Batch::add_datagram`], [`Batch::commit_datagram`] and
 /// [`Batch::push_udp`] keep that beside the packet, and a link that sends it does not take the headers
@@ -301,24 +301,30 @@ impl Batch {
         (0..self.used).map(|index| self.packet(index))
     }
 
-    pub(crate) fn set_verbatim(&mut self, index: usize) {
+    /// Says that packet `index` must leave bit by bit as it stands.
+    #[inline]
+    pub fn set_verbatim(&mut self, index: usize) {
         self.live(index);
         self.meta[index].verbatim = true;
     }
 
-    pub(crate) fn set_checksum_pending(&mut self, index: usize) {
+    /// Says that packet `index` came with its UDP checksum not filled in yet.
+    #[inline]
+    pub fn set_checksum_pending(&mut self, index: usize) {
         self.live(index);
         self.meta[index].checksum_pending = true;
     }
 
     /// All slots, free ones too, from byte `offset` on ([`HEADROOM`] is where packets begin): where
     /// the kernel receives to.
-    pub(crate) fn buffers(&mut self, offset: usize) -> impl Iterator<Item = &mut [u8]> {
+    #[inline]
+    pub fn buffers(&mut self, offset: usize) -> impl Iterator<Item = &mut [u8]> {
         self.bytes.chunks_exact_mut(self.stride).map(move |slot| &mut slot[offset..])
     }
 
-    /// The contents of slot `index`, from byte `offset` on, free or not.
-    pub(crate) fn slot(&self, index: usize, offset: usize) -> &[u8] {
+    /// The contents of slot `index`, from byte `offset` on, whether a packet is in it or not.
+    #[inline]
+    pub fn slot(&self, index: usize, offset: usize) -> &[u8] {
         &self.bytes[index * self.stride + offset..(index + 1) * self.stride]
     }
 
@@ -326,7 +332,8 @@ impl Batch {
     ///
     /// # Panics
     /// When the batch is full or the packet too long.
-    pub(crate) fn copy_from(&mut self, other: &Batch, index: usize) {
+    #[inline]
+    pub fn copy_from(&mut self, other: &Batch, index: usize) {
         self.commit(0, 0);
         self.overwrite(self.used - 1, other, index);
     }
@@ -335,7 +342,8 @@ impl Batch {
     ///
     /// # Panics
     /// When the packet is too long.
-    pub(crate) fn overwrite(&mut self, to: usize, other: &Batch, index: usize) {
+    #[inline]
+    pub fn overwrite(&mut self, to: usize, other: &Batch, index: usize) {
         self.live(to);
         let len = HEADROOM + other.live(index).len as usize;
         self.bytes[to * self.stride..][..self.stride][..len].copy_from_slice(&other.slot(index, 0)[..len]);
@@ -344,7 +352,11 @@ impl Batch {
 
     /// Adds the packet of `len` bytes that the kernel left in slot `index`, at or after the next free one,
     /// moving it there if others before it were left out.
-    pub(crate) fn adopt(&mut self, index: usize, len: usize) {
+    ///
+    /// # Panics
+    /// When `index` is no slot, or `len` is more than [`Batch::packet_capacity`].
+    #[inline]
+    pub fn adopt(&mut self, index: usize, len: usize) {
         if index != self.used {
             let at = index * self.stride;
             self.bytes.copy_within(at..at + HEADROOM + len, self.used * self.stride);
@@ -354,7 +366,7 @@ impl Batch {
 
     /// Keeps the packets for which `keep` (given the frame, where there is an Ethernet header, and
     /// the packet) says so, in their order.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(Option<&[u8]>, &[u8]) -> bool) {
+    pub fn retain(&mut self, mut keep: impl FnMut(Option<&[u8]>, &[u8]) -> bool) {
         let mut kept = 0;
         for index in 0..self.used {
             if !keep(self.frame(index), self.packet(index)) {
