@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use dta_cli::config_file::{self, Places};
+use dta_files::config_file::{self, Places};
 use dta_proto::wire::int::drop_reason::Table;
 use serde::Deserialize;
 
@@ -117,7 +117,7 @@ impl Names {
     /// # Errors
     /// A sentence that names the file, the line and the key.
     pub fn load(path: &Path) -> Result<Self, NamesError> {
-        let text = dta_cli::file::read_text(path)
+        let text = dta_files::file::read_text(path)
             .map_err(|source| NamesError::Read { path: path.to_owned(), source })?;
         Self::parse(&text, path)
     }

@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use dta_cli::lock::Lock;
-use dta_cli::own_file;
+use dta_files::lock::Lock;
+use dta_files::own_file;
 
 use self::record::{ALIGN, Found, Head};
 use crate::events::Positions;

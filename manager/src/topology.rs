@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use dta_cli::config_file::{self, Places, plain};
+use dta_files::config_file::{self, Places, plain};
 pub use dta_proto::queue_pair::Transport;
 use dta_proto::store::{SpecError, StoreKind, StoreSpec};
 pub use dta_proto::wire::dta::Primitive;
@@ -187,7 +187,7 @@ impl Topology {
         match path {
             None => Self::parse(EMBEDDED, "embedded topology"),
             Some(path) => {
-                let text = dta_cli::file::read_text(path)
+                let text = dta_files::file::read_text(path)
                     .map_err(|source| TopologyError::Read { path: path.to_owned(), source })?;
                 let mut topology = Self::parse(&text, &path.display().to_string())?;
                 machines::resolve(&mut topology.ssh, path);

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use dta_cli::config_file::{self, Places, Wrong, plain};
+use dta_files::config_file::{self, Places, Wrong, plain};
 use serde::{Deserialize, Serialize};
 
 use crate::collectors::{BucketsMisfit, Collectors};
@@ -55,7 +55,7 @@ pub struct Translator {
     /// Name of the session in the collector.
     pub name: String,
     /// UDP address and port on which reports are taken.
-    #[serde(deserialize_with = "dta_cli::host::serde::socket")]
+    #[serde(deserialize_with = "dta_files::host::serde::socket")]
     pub listen: SocketAddr,
     /// Threads that take reports and send frames, each with a session, queue pairs and stores' state of its
     /// own: `docs/decisions/workers.md`.
@@ -69,7 +69,7 @@ pub struct Translator {
     /// Where metrics are scraped, over HTTP: `auto` is 127.0.0.1:40053 if that port is free.
     pub metrics: dta_metrics::Address,
     /// Address that RoCEv2 frames come from and answers go to.
-    #[serde(deserialize_with = "dta_cli::host::serde::ip")]
+    #[serde(deserialize_with = "dta_files::host::serde::ip")]
     pub source: IpAddr,
     /// UDP port on which answers are taken.
     pub source_port: u16,
@@ -152,7 +152,7 @@ pub struct ListedReporter {
     pub id: u16,
     /// Address that its reports come from. Version-0 reports, which have no id, are taken from all
     /// addresses listed.
-    #[serde(deserialize_with = "dta_cli::host::serde::ipv4")]
+    #[serde(deserialize_with = "dta_files::host::serde::ipv4")]
     pub address: Ipv4Addr,
 }
 
@@ -455,7 +455,7 @@ impl Config {
     /// Reads a file, and gives where its keys stand. Values are checked by [`Config::check`], because flags
     /// may still change them.
     pub fn load(path: &Path) -> Result<(Config, Places), ConfigError> {
-        let text = dta_cli::file::read_text(path)
+        let text = dta_files::file::read_text(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         Config::parse(&text, path)
     }

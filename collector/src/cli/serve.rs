@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Context;
-use dta_cli::{LogFormat, Status, config_file, host};
+use dta_cli::{LogFormat, Status};
+use dta_files::{config_file, host};
 use serde::Serialize;
 
 use super::names_flag::NamesFlag;

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use dta_cli::config_file::Places;
+use dta_files::config_file::Places;
 use dta_proto::store::SpecError;
 
 /// Why a configuration cannot be used, in words that say what to change.

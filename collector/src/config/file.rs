@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use dta_cli::config_file::{self, Places};
-use dta_cli::host;
+use dta_files::config_file::{self, Places};
+use dta_files::host;
 use dta_link::fault::Faults;
 use dta_proto::store::StoreSpec;
 use serde::Deserialize;
@@ -55,7 +55,7 @@ impl Config {
     /// Reads and checks a file. Whether the gRPC address is safe is left to [`Config::check`],
     /// because flags may still change it. Gives also where its keys stand.
     pub fn load(path: &Path) -> Result<(Self, Places), ConfigError> {
-        let text = dta_cli::file::read_text(path)
+        let text = dta_files::file::read_text(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         Self::parse(&text, path)
     }

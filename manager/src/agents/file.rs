@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use dta_cli::config_file;
 use dta_client::{ClientOptions, ClientTls, Server};
+use dta_files::config_file;
 use dta_proto::trace::HOPS;
 use dta_trace::point::At;
 use serde::Deserialize;
@@ -54,7 +54,7 @@ impl File {
     /// # Errors
     /// What is wrong, with its line.
     pub fn load(path: &Path) -> Result<Self> {
-        let text = dta_cli::file::read_text(path)
+        let text = dta_files::file::read_text(path)
             .with_context(|| format!("cannot read the agents {}", path.display()))?;
         Self::parse(&text, path)
     }

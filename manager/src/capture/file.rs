@@ -124,7 +124,7 @@ pub enum CaptureError {
 pub fn read(path: &Path, each: impl FnMut(Packet<'_>)) -> Result<Summary, CaptureError> {
     // A pipe may bring a capture that something unpacks; a device has no end.
     let takes = |about: &std::fs::Metadata| about.is_file() || about.file_type().is_fifo();
-    let file = dta_cli::file::open(path, takes)
+    let file = dta_files::file::open(path, takes)
         .map_err(|source| CaptureError::Open { path: path.to_owned(), source })?;
     read_from(file, &path.display().to_string(), each)
 }

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-use dta_cli::config_file::Places;
+use dta_files::config_file::Places;
 use dta_proto::program::Mac;
 use serde::Deserialize;
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use dta_cli::config_file;
-use dta_cli::host;
+use dta_files::config_file;
+use dta_files::host;
 use dta_proto::trace::HOPS;
 use dta_proto::wire::dta::PORT;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -102,7 +102,7 @@ impl Config {
     /// The file that was asked for, or the one in the usual place, or the defaults; and which file it was.
     pub(super) fn load(asked: Option<&Path>) -> Result<(Self, Option<PathBuf>)> {
         let Some(path) = config_file::place(asked, "agent.toml") else { return Ok((Self::default(), None)) };
-        let text = dta_cli::file::read_text(&path)
+        let text = dta_files::file::read_text(&path)
             .with_context(|| format!("cannot read the configuration {}", path.display()))?;
         let config = Self::parse(&text, &path)?;
         Ok((config, Some(path)))
