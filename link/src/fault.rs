@@ -27,11 +27,11 @@ use std::time::{Duration, Instant};
 
 use dta_proto::batch::Batch;
 use dta_proto::counter::Fault;
+use dta_proto::wire::datagram::{self, Datagram};
 use dta_proto::wire::ipv4;
 use serde::{Deserialize, Serialize};
 
 use crate::Scope;
-use dta_proto::wire::datagram::{self, Datagram};
 
 /// A reordered frame is overtaken by at most this many others.
 pub const REORDER_MAX: u8 = 16;

@@ -25,13 +25,13 @@ use std::time::{Duration, Instant};
 use dta_proto::batch::{Addresses, Batch};
 use dta_proto::wire::ipv4;
 
+use dta_proto::wire::datagram::{self, Datagram};
 pub use group::Instruction;
 pub use receiver::UdpReceiver;
 use runs::Runs;
 
 use crate::sys::{self, Messages, Outgoing};
 use crate::{Counters, Link, LinkError, Result, Scope};
-use dta_proto::wire::datagram::{self, Datagram};
 
 /// Datagrams a system call at most: the kernel's own bound is 1,024.
 const CALL_MAX: usize = 256;

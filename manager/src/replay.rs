@@ -9,8 +9,7 @@ use dta_link::{Link, LinkError, PacketConfig, PacketLink, UdpConfig, UdpLink, ne
 use dta_proto::batch::Batch;
 use dta_proto::batch::PushError;
 use dta_proto::counter::LinkLoss;
-
-use crate::capture::{self, CaptureError, Cut, LinkType};
+use dta_testbed::capture::{self, CaptureError, Cut, LinkType};
 
 /// What a capture holds to be sent.
 #[derive(Clone, Debug, Default)]
