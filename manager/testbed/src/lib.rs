@@ -4,7 +4,7 @@
 //! [`workload`] says what switches report, [`maker`] how much of it, [`switches`] sends it,
 //! [`journal`] and [`ledger`] know what became of it on the way; [`collect`] asks the collector,
 //! [`check`] compares, [`accounting`] adds up. [`run`] does it all in order. [`far`] has what runs on
-//! other machines.
+//! other machines. [`programmed`] is a testbed of one process: stores, and the program that writes them.
 
 pub mod accounting;
 pub mod ask;
@@ -24,6 +24,7 @@ pub mod ledger;
 pub mod maker;
 pub mod outcome;
 pub mod processes;
+pub mod programmed;
 pub mod reporters;
 pub mod run;
 pub mod show;

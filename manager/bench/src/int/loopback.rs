@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use dta_collector::nic::soft::{SoftNic, SoftNicConfig};
 use dta_collector::nic::{Endpoint, Nic as _};
+use dta_collector::region::RegionOptions;
 use dta_collector::store::Store;
 use dta_dataplane::{Engine, Output};
 use dta_link::bare::BareReceiver;
@@ -18,6 +19,7 @@ use dta_link::{Link, UdpConfig, UdpLink};
 use dta_proto::batch::Batch;
 use dta_proto::counter::translator as names;
 use dta_proto::wire::int::Settings;
+use dta_testbed::programmed::programmed;
 use dta_translator::config::{IntListener, IntStores};
 use dta_translator::packets::{IntSide, RoceLink};
 
@@ -25,7 +27,7 @@ use super::super::harness::{Rates, Scale};
 use super::super::reports::{WAIT, WINDOW, Way};
 use super::Case;
 use super::traffic::Traffic;
-use super::world::{engine_of, programmed, specs};
+use super::world::{engine_of, pairs, specs};
 
 /// How long the last frames are waited for.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -92,8 +94,9 @@ impl Translator {
         let nic = SoftNic::udp(SoftNicConfig { ring: true, ..SoftNicConfig::new(HERE) })?;
         let at = SocketAddrV4::new(*HERE.ip(), nic.device().endpoint.port);
         let (stores, program) = programmed(
-            specs(case.flows, case.flows * (1 + case.hops)),
-            [requester, at],
+            &specs(case.flows, case.flows * (1 + case.hops)),
+            RegionOptions::default(),
+            &pairs([requester, at]),
             |region, access| nic.register(region, access),
             |request| nic.create_queue_pair(request),
         )?;

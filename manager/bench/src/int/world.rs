@@ -2,24 +2,22 @@
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use dta_collector::config::Memory;
+use dta_collector::nic::ROCE_PORT;
 use dta_collector::nic::soft::{Responder, ResponderConfig};
-use dta_collector::nic::{Access, NicError, QueuePairInfo, QueuePairRequest, ROCE_PORT, Registration};
-use dta_collector::region::{Region, RegionOptions};
+use dta_collector::region::RegionOptions;
 use dta_collector::store::Store;
 use dta_dataplane::int::{Arrival, Int, Made, Rules, StoreIds};
 use dta_dataplane::{Engine, Limits, Output};
 use dta_proto::batch::Batch;
-use dta_proto::buckets::Buckets;
-use dta_proto::program::{self, Endpoint, Entry, Lists, Program, Purpose, QueuePair, Rkey, Transport, diff};
+use dta_proto::program::{Program, Transport, diff};
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::telemetry::{ENTRY_LEN, PATH_LEN, VALUE_LEN, list, store};
 use dta_proto::wire::dta::Body;
 use dta_proto::wire::int::Settings;
+use dta_testbed::programmed::{Pairs, programmed};
 
 const COLLECTOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -72,47 +70,9 @@ pub(super) fn specs(flows: usize, values: usize) -> Vec<StoreSpec> {
     kinds.map(|(id, name, kind)| StoreSpec { id, name: name.into(), kind }).into()
 }
 
-/// The stores, and the program by which a translator writes them: from the first of `ends` to the NIC at the second.
-pub(super) fn programmed(
-    specs: Vec<StoreSpec>,
-    ends: [SocketAddrV4; 2],
-    register: impl Fn(Arc<Region>, Access) -> Result<Registration, NicError>,
-    connect: impl Fn(&QueuePairRequest) -> Result<QueuePairInfo, NicError>,
-) -> anyhow::Result<(Vec<Store>, Program)> {
-    let mut program = Program::default();
-    for (purpose, transport, access) in
-        [(Purpose::Write, Transport::Uc, Access::WRITE), (Purpose::Atomic, Transport::Rc, Access::ATOMIC)]
-    {
-        program.set(Entry::QueuePair(queue_pair(&connect, ends, purpose, transport, access)?));
-    }
-    let stores = specs
-        .iter()
-        .map(|spec| Store::open(spec, &Memory::Anonymous, RegionOptions::default()))
-        .collect::<Result<Vec<_>, _>>()?;
-    for store in &stores {
-        let access = Access::for_store(&store.spec.kind);
-        let registration = register(Arc::clone(&store.region), access)?;
-        program.set(Entry::Store(program::Store {
-            collector: 0,
-            spec: store.spec.clone(),
-            buckets: Buckets::ALL,
-            address: registration.iova,
-            length: registration.len,
-            rkey: Rkey(registration.rkey),
-            generation: 1,
-            queue_pair: store.spec.kind.primitive().purpose(),
-        }));
-        if let StoreKind::Append { lists, .. } = store.spec.kind {
-            program.set(Entry::Lists(Lists {
-                store: store.spec.id,
-                collector: 0,
-                first: 0,
-                count: lists,
-                positions: Vec::new(),
-            }));
-        }
-    }
-    Ok((stores, program))
+/// Queue pairs from the first of two ends to the NIC at the second.
+pub(super) fn pairs([translator, nic]: [SocketAddrV4; 2]) -> Pairs {
+    Pairs { translator, nic, writes: Transport::Uc, start_psn: 0, receives: 0 }
 }
 
 /// A data plane that has this program.
@@ -133,8 +93,9 @@ impl World {
             max_dest_rd_atomic: 16,
         }));
         let (stores, program) = programmed(
-            specs(flows, values),
-            [TRANSLATOR, COLLECTOR].map(|ip| SocketAddrV4::new(ip, ROCE_PORT)),
+            &specs(flows, values),
+            RegionOptions::default(),
+            &pairs([TRANSLATOR, COLLECTOR].map(|ip| SocketAddrV4::new(ip, ROCE_PORT))),
             |region, access| responder.borrow_mut().register(region, access),
             |request| responder.borrow_mut().create_queue_pair(request),
         )?;
@@ -225,38 +186,4 @@ impl World {
     pub(super) fn store(&self, id: u16) -> anyhow::Result<&Store> {
         self.stores.iter().find(|store| store.spec.id == id).context("a store of the benchmark")
     }
-}
-
-fn queue_pair(
-    connect: impl Fn(&QueuePairRequest) -> Result<QueuePairInfo, NicError>,
-    [requester, nic]: [SocketAddrV4; 2],
-    purpose: Purpose,
-    transport: Transport,
-    access: Access,
-) -> anyhow::Result<QueuePair> {
-    let local_qpn = 0x11 + purpose as u32;
-    let endpoint = |at: SocketAddrV4| Endpoint { port: at.port(), ..Endpoint::new((*at.ip()).into()) };
-    let info = connect(&QueuePairRequest {
-        purpose,
-        transport,
-        peer: endpoint(requester),
-        peer_qpn: local_qpn,
-        start_psn: 0,
-        access,
-        receives: 0,
-    })?;
-    Ok(QueuePair {
-        collector: 0,
-        purpose,
-        transport,
-        remote_qpn: info.qpn,
-        local_qpn,
-        source: endpoint(requester),
-        destination: endpoint(nic),
-        tos: 0,
-        max_dest_rd_atomic: info.max_dest_rd_atomic.into(),
-        generation: 1,
-        start_psn: info.expected_psn,
-        replaced: None,
-    })
 }

@@ -1,13 +1,12 @@
 //! The engine and the software NIC, with a faulty wire between them and a clock that the test moves.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
-use std::sync::Arc;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-use dta_collector::config::Memory;
+use dta_collector::nic::ROCE_PORT;
 use dta_collector::nic::soft::{Responder, ResponderConfig};
-use dta_collector::nic::{Access, QueuePairRequest, ROCE_PORT};
 use dta_collector::region::RegionOptions;
 use dta_collector::store::Store;
 use dta_dataplane::losses::FrameMeta;
@@ -15,13 +14,10 @@ use dta_dataplane::{Engine, Limits, Output};
 use dta_link::Scope;
 use dta_link::fault::{Fate, FaultInjector, Faults};
 use dta_proto::batch::Batch;
-use dta_proto::buckets::Buckets;
-use dta_proto::program::{
-    Endpoint, Entry, Flush, Lists, Mode, Primitive, Program, Purpose, QueuePair, Rkey, Transport, diff,
-};
-use dta_proto::store::StoreKind;
+use dta_proto::program::{Entry, Flush, Mode, Primitive, Program, Transport, diff};
+use dta_testbed::programmed::{Pairs, programmed};
 
-use crate::reports::{LISTS, stores};
+use crate::reports::stores;
 use crate::truth::Arrivals;
 
 const COLLECTOR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
@@ -61,51 +57,28 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(writes: Transport, frames: Faults, answers: Faults, seed: u64) -> World {
-        let mut responder = Responder::new(ResponderConfig {
+        let responder = RefCell::new(Responder::new(ResponderConfig {
             device: "soft".into(),
             ip: COLLECTOR,
             port: ROCE_PORT,
             mtu: 1024,
             max_dest_rd_atomic: 16,
-        });
-        let mut program = Program::default();
+        }));
+        let [translator, nic] = [TRANSLATOR, COLLECTOR].map(|ip| SocketAddrV4::new(ip, ROCE_PORT));
+        // PSNs turn over on the way; and nobody takes the receives before the end, so there are more than batches.
+        let pairs = Pairs { translator, nic, writes, start_psn: 0xff_ff00, receives: 1 << 16 };
+        let (stores, mut program) = programmed(
+            &stores(),
+            RegionOptions { huge_pages: false },
+            &pairs,
+            |region, access| responder.borrow_mut().register(region, access),
+            |request| responder.borrow_mut().create_queue_pair(request),
+        )
+        .expect("memory for small stores, and room for their queue pairs");
+        let responder = responder.into_inner();
         program.set(Entry::Mode(Mode { reference: false }));
         for primitive in Primitive::ALL {
             program.set(Entry::Flush(Flush { primitive, after_ms: FLUSH_MS }));
-        }
-        for (purpose, transport, access) in
-            [(Purpose::Write, writes, Access::WRITE), (Purpose::Atomic, Transport::Rc, Access::ATOMIC)]
-        {
-            program.set(Entry::QueuePair(queue_pair(&mut responder, purpose, transport, access)));
-        }
-        let options = RegionOptions { huge_pages: false };
-        let stores: Vec<Store> = stores()
-            .iter()
-            .map(|spec| Store::open(spec, &Memory::Anonymous, options).expect("memory for a small store"))
-            .collect();
-        for store in &stores {
-            let access = Access::for_store(&store.spec.kind);
-            let registration = responder.register(Arc::clone(&store.region), access).expect("room for it");
-            program.set(Entry::Store(dta_proto::program::Store {
-                collector: 0,
-                spec: store.spec.clone(),
-                buckets: Buckets::ALL,
-                address: registration.iova,
-                length: registration.len,
-                rkey: Rkey(registration.rkey),
-                generation: 1,
-                queue_pair: store.spec.kind.primitive().purpose(),
-            }));
-            if let StoreKind::Append { .. } = store.spec.kind {
-                let lists = Lists {
-                    store: store.spec.id,
-                    collector: 0,
-                    first: 0,
-                    count: LISTS,
-                    positions: Vec::new(),
-                };
-                program.set(Entry::Lists(lists));
-            }
         }
         let mut engine = Engine::new(Limits { name_reports: true, ..Limits::default() });
         let mut out = Output::default();
@@ -202,42 +175,5 @@ impl World {
             woken.extend(responder.immediates().drain(..).map(|immediate| immediate.value));
         }
         assert_eq!(metas.next(), None, "each frame has its own");
-    }
-}
-
-fn queue_pair(
-    responder: &mut Responder,
-    purpose: Purpose,
-    transport: Transport,
-    access: Access,
-) -> QueuePair {
-    let local_qpn = 0x111 + purpose as u32;
-    let info = responder
-        .create_queue_pair(&QueuePairRequest {
-            purpose,
-            transport,
-            peer: Endpoint::new(TRANSLATOR.into()),
-            peer_qpn: local_qpn,
-            // PSNs turn over on the way.
-            start_psn: 0xff_ff00,
-            access,
-            // More than there are batches: nobody takes them before the end.
-            receives: 1 << 16,
-        })
-        .expect("room for a queue pair");
-    let endpoint = |ip: Ipv4Addr| Endpoint::new(ip.into());
-    QueuePair {
-        collector: 0,
-        purpose,
-        transport,
-        remote_qpn: info.qpn,
-        local_qpn,
-        source: endpoint(TRANSLATOR),
-        destination: endpoint(COLLECTOR),
-        tos: 0,
-        max_dest_rd_atomic: info.max_dest_rd_atomic.into(),
-        generation: 1,
-        start_psn: info.expected_psn,
-        replaced: None,
     }
 }

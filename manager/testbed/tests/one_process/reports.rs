@@ -8,6 +8,7 @@ use dta_proto::layout::hash;
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 use dta_proto::wire::datagram;
 use dta_proto::wire::dta::{Body, Report, Version};
+use dta_testbed::traffic::SplitMix;
 
 pub(crate) const VALUES: u16 = 1;
 pub(crate) const EVENTS: u16 = 2;
@@ -107,7 +108,7 @@ pub(crate) struct Reports {
 
 impl Reports {
     pub(crate) fn generate(seed: u64) -> Reports {
-        let mut random = Random(seed);
+        let mut random = Random(SplitMix(seed));
         let value_keys = keys(&mut random, 160, VALUE_COPIES, VALUE_SLOTS);
         let counter_keys = keys(&mut random, 110, COUNTER_COPIES, COUNTER_SLOTS);
         let path_keys = keys(&mut random, 130, PATH_COPIES, PATH_SLOTS);
@@ -146,7 +147,7 @@ impl Reports {
             for hop in 0..length {
                 // Of every fourth path some hops never tell.
                 if !cut || hop == 0 || random.below(2) == 0 {
-                    let value = random.next() as u32;
+                    let value = random.0.next() as u32;
                     all.push((1 + u16::from(hop), Said::Hop { key: *key, hop, length, value }));
                 }
             }
@@ -255,23 +256,15 @@ fn keys(random: &mut Random, count: usize, copies: u8, slots: u64) -> Vec<Key> {
     keys
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
+struct Random(SplitMix);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.0.next() % bound
     }
 
     fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next() as u8).collect()
+        (0..len).map(|_| self.0.next() as u8).collect()
     }
 
     fn shuffle<T>(&mut self, all: &mut [T]) {
