@@ -90,6 +90,13 @@ fn doctor(address: &str, more: &[&str], sent: Option<(&mut UdpLink, &[u8])>) -> 
     (ran.status.code(), serde_json::from_slice(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {error}")))
 }
 
+#[test]
+fn of_the_machine_there_is_much_to_say() {
+    let ran = manager(&["doctor", "--output", "json"]);
+    let findings: Vec<Value> = serde_json::from_slice(&ran.stdout).unwrap();
+    assert!(findings.len() >= 10, "{findings:#?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn causes_are_named_on_the_software_nic() {
     let (server, mut client) = collector().await;
