@@ -4,14 +4,16 @@
 //! an array has its number behind the name (`store[1].redundancy`); [`plain`] leaves the numbers out.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
+
+use crate::file;
 
 /// In the place of a file's name: no file is read, not even one in a default place.
 pub const NONE: &str = "none";
@@ -68,6 +70,11 @@ impl Places {
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// An error with the file, and with the line of its key.
+    pub fn at<E: std::error::Error + 'static>(&self, key: &str, error: E) -> At<E> {
+        At { path: self.path.clone(), line: self.line(key), source: Box::new(error) }
     }
 
     /// Whether a key stands in the file itself.
@@ -136,6 +143,41 @@ impl fmt::Display for Wrong {
 
 impl std::error::Error for Wrong {}
 
+/// Why a file is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be read.
+    #[error("cannot read {what} {}: {source}", path.display())]
+    Read {
+        /// What it should hold, as in "the configuration".
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Its text is no TOML, or has a key that is unknown, missing or of another type.
+    #[error("{}, {wrong}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        wrong: Wrong,
+    },
+}
+
+/// What is wrong with a value of a file, and where it stands.
+#[derive(Debug, thiserror::Error)]
+#[error("{}{}: {source}", path.display(), line.map(|line| format!(", line {line}")).unwrap_or_default())]
+pub struct At<E: std::error::Error + 'static> {
+    /// The file.
+    pub path: PathBuf,
+    /// The line, from 1; none if it is no single line's.
+    pub line: Option<usize>,
+    /// What is wrong.
+    pub source: Box<E>,
+}
+
 /// A key without the numbers of tables.
 pub fn plain(key: &str) -> String {
     let mut plain = String::new();
@@ -151,11 +193,23 @@ pub fn plain(key: &str) -> String {
     plain
 }
 
+/// The text of a file that should hold `what` ("the configuration").
+///
+/// # Errors
+/// [`FileError::Read`].
+pub fn read(path: &Path, what: &'static str) -> Result<String, FileError> {
+    file::read_text(path).map_err(|source| FileError::Read { what, path: path.to_owned(), source })
+}
+
 /// Reads a text, which came from `path`. Gives what it says, and where.
 ///
 /// # Errors
-/// It is no TOML, or holds a key that is unknown, missing or of another type.
-pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<(T, Places), Wrong> {
+/// [`FileError::Parse`].
+pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<(T, Places), FileError> {
+    parse_text(text, path).map_err(|wrong| FileError::Parse { path: path.to_owned(), wrong })
+}
+
+fn parse_text<T: DeserializeOwned>(text: &str, path: &Path) -> Result<(T, Places), Wrong> {
     let lines = Lines::of(text);
     let document = DeTable::parse(text).map_err(|error| Wrong {
         line: error.span().map(|span| lines.line(span.start)).or_else(|| lines.first(text, error.message())),
@@ -383,7 +437,7 @@ mod tests {
     }
 
     fn told(text: &str) -> String {
-        parse::<File>(text, Path::new("x")).unwrap_err().to_string()
+        parse_text::<File>(text, Path::new("x")).unwrap_err().to_string()
     }
 
     #[test]
@@ -446,7 +500,7 @@ mod tests {
         let time = |keys: usize| {
             let text: String = (0..keys).map(|n| format!("key{n} = {n}\n")).collect();
             let begun = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-            let (read, places) = parse::<Table>(&text, Path::new("x")).unwrap();
+            let (read, places) = parse_text::<Table>(&text, Path::new("x")).unwrap();
             let ended = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
             assert_eq!((read.len(), places.line(&format!("key{}", keys - 1))), (keys, Some(keys)));
             (ended.tv_sec - begun.tv_sec) as f64 + (ended.tv_nsec - begun.tv_nsec) as f64 / 1e9
@@ -460,7 +514,7 @@ mod tests {
     #[test]
     fn places_are_known_and_forgotten() {
         let text = "[main]\nport = 1\n[[store]]\nid = 1\nkind = 'heap'\nslots = 1\ncopies = 2\n";
-        let (_, mut places) = parse::<File>(text, Path::new("x.toml")).unwrap();
+        let (_, mut places) = parse_text::<File>(text, Path::new("x.toml")).unwrap();
         assert_eq!(places.line("main.port"), Some(2));
         assert_eq!(places.line("main.other.deeper"), Some(1));
         assert_eq!(places.line("store[0].copies"), Some(7));

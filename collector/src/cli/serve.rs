@@ -181,7 +181,7 @@ impl Settings {
         over(&mut config.insecure, &self.insecure);
         config.check().map_err(|error| {
             let key = error.key().to_owned();
-            if places.has(&key) { error.at(&key, &places) } else { error }
+            if places.has(&key) { places.at(&key, error).into() } else { error }
         })?;
         Ok((config, path))
     }

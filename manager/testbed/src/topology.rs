@@ -1,8 +1,8 @@
 //! The topology file: network, traffic, stores and settings of one testbed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use dta_files::config_file::{self, Places, plain};
+use dta_files::config_file::{self, FileError, Places, plain};
 pub use dta_proto::queue_pair::Transport;
 use dta_proto::store::{SpecError, StoreKind, StoreSpec};
 pub use dta_proto::wire::dta::Primitive;
@@ -123,22 +123,9 @@ impl Default for Translator {
 /// Why a topology cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TopologyError {
-    /// The file cannot be read.
-    #[error("cannot read the topology {}: {source}", path.display())]
-    Read {
-        /// Which file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// Not TOML, or a key is unknown, missing or of another type.
-    #[error("{name}, {message}")]
-    Parse {
-        /// Which file.
-        name: String,
-        /// Line, key, and the reason as the parser words it.
-        message: String,
-    },
+    /// The file is no topology.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A value outside its range.
     #[error("{name}{}: {} is {value}, but must be {must}", at(*line), plain(key))]
     Value {
@@ -187,8 +174,7 @@ impl Topology {
         match path {
             None => Self::parse(EMBEDDED, "embedded topology"),
             Some(path) => {
-                let text = dta_files::file::read_text(path)
-                    .map_err(|source| TopologyError::Read { path: path.to_owned(), source })?;
+                let text = config_file::read(path, "the topology")?;
                 let mut topology = Self::parse(&text, &path.display().to_string())?;
                 machines::resolve(&mut topology.ssh, path);
                 Ok(topology)
@@ -198,8 +184,7 @@ impl Topology {
 
     /// Parses and checks; `name` stands in messages.
     pub fn parse(text: &str, name: &str) -> Result<Self, TopologyError> {
-        let (topology, places): (Self, _) = config_file::parse(text, Path::new(name))
-            .map_err(|wrong| TopologyError::Parse { name: name.into(), message: wrong.to_string() })?;
+        let (topology, places): (Self, _) = config_file::parse(text, Path::new(name))?;
         topology.check(&places)?;
         Ok(topology)
     }
