@@ -54,7 +54,7 @@ release: install-build-deps install-package-deps ## what is published of the tag
 	packaging/release $(TARGET)/dist $(RELEASE_TARGETS)
 
 demo: ## one command from report to answer; no root needed
-	$(CARGO) run --release -p dta-manager -- run-testbed --bench
+	$(CARGO) run --profile demo -p dta-manager -- run-testbed --bench
 
 ebpf: ## the kernel's programs, trace/ebpf/trace.bpf.o and link/ebpf/take.bpf.o, with the pinned compiler
 	scripts/install-deps ebpf

@@ -4,22 +4,15 @@
 //! - [`status`]: exit statuses and their meaning.
 //! - [`output`]: the flag `-o`; [`table`], [`terminal`], [`number`]: what people see.
 //! - [`counters`]: the shape of counters in JSON.
-//! - [`host`]: addresses and names of hosts; [`file`]: files that people name; [`own_file`]: files that a daemon keeps,
-//!   and [`lock`] those that it locks; [`config_file`]: what is wrong in a configuration, and where.
 //! - [`service_manager`]: what a daemon tells whoever started it.
 //! - [`enough_threads`]: whether a daemon can have its threads.
 //! - [`help`]: a rule for help texts.
 
 mod completions;
-pub mod config_file;
 pub mod counters;
-pub mod file;
 pub mod help;
-pub mod host;
-pub mod lock;
 pub mod number;
 pub mod output;
-pub mod own_file;
 pub mod program;
 pub mod service_manager;
 mod static_names;

@@ -18,7 +18,8 @@ use dta_collector::nic::{
     Registration,
 };
 use dta_collector::region::Region;
-use dta_link::{Batch, Link, PacketConfig, PacketLink};
+use dta_link::{Link, PacketConfig, PacketLink};
+use dta_proto::batch::Batch;
 use dta_proto::wire::frame::{Received, Route};
 use dta_proto::wire::roce::{self, Place, Psn, Repr};
 

@@ -11,7 +11,7 @@ use conformance::{Answer, Backend, Case, Handles, State, cases, run};
 use dta_collector::nic::soft::{Counter, Counts, Responder, ResponderConfig};
 use dta_collector::nic::{Access, NicError, QueuePairInfo, QueuePairRequest, QueuePairState, Registration};
 use dta_collector::region::Region;
-use dta_link::Batch;
+use dta_proto::batch::Batch;
 
 /// The responder without its threads and links.
 struct Soft {

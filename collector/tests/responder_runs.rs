@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dta_collector::nic::soft::{Counter, Responder, ResponderConfig};
 use dta_collector::nic::{Access, Endpoint, Purpose, QueuePairRequest, Transport};
 use dta_collector::region::{Region, RegionOptions};
-use dta_link::Batch;
+use dta_proto::batch::Batch;
 use dta_proto::wire::frame::Route;
 use dta_proto::wire::roce::{Bth, Opcode, Psn, Repr, Reth};
 use proptest::prelude::*;

@@ -11,7 +11,8 @@ use dta_collector::nic::{
 };
 use dta_collector::region::{Region, RegionOptions};
 use dta_collector::server::Server;
-use dta_link::{Batch, EthernetLink, Link, PacketConfig, UdpConfig, UdpLink, ring};
+use dta_link::{EthernetLink, Link, PacketConfig, UdpConfig, UdpLink, ring};
+use dta_proto::batch::Batch;
 use dta_proto::wire::frame::Route;
 use dta_proto::wire::roce::{AtomicEth, Bth, ImmDt, Opcode, Packet, Psn, Repr, Reth, Syndrome, icrc_ok};
 

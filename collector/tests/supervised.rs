@@ -1,107 +1,33 @@
 //! The program `dta-collector` under a service manager: what it tells through NOTIFY_SOCKET.
 
-use std::io::{BufRead, BufReader};
-use std::os::unix::net::UnixDatagram;
+#[path = "../../testbed/supervised.rs"]
+#[allow(dead_code, reason = "not all of it is needed here")]
+mod supervised;
+
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
+use supervised::{PATIENCE, Supervised};
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A collector on free ports, with a service manager that is this test.
-struct Supervised {
-    child: Child,
-    manager: UnixDatagram,
-    log: Receiver<String>,
-    address: String,
-}
-
-impl Supervised {
-    /// `config` is the text of its configuration, and `folder` holds its files.
-    fn start(folder: &Path, config: &str, watchdog: Option<Duration>) -> Self {
-        std::fs::write(folder.join("collector.toml"), config).unwrap();
-        let socket = folder.join("notify");
-        let manager = UnixDatagram::bind(&socket).unwrap();
-        manager.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_dta-collector"));
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DTA_")) {
-            command.env_remove(name);
-        }
-        if let Some(watchdog) = watchdog {
-            command.env("WATCHDOG_USEC", watchdog.as_micros().to_string());
-        }
-        let mut child = command
-            .env("NOTIFY_SOCKET", &socket)
-            .env_remove("WATCHDOG_PID")
-            .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--config"])
-            .arg(folder.join("collector.toml"))
-            .arg("--memory")
-            .arg(folder.join("memory"))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (sender, log) = channel();
-        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let ready: serde_json::Value = serde_json::from_str(&line).expect("a ready line");
-        let address = ready["listen"].as_str().unwrap().to_owned();
-        Supervised { child, manager, log, address }
-    }
-
-    /// The next message, whatever it is.
-    fn told(&self) -> String {
-        let mut bytes = [0; 1024];
-        let len = self.manager.recv(&mut bytes).expect("a message");
-        String::from_utf8(bytes[..len].to_vec()).unwrap()
-    }
-
-    /// The next message with these words.
-    fn told_of(&self, words: &str) -> String {
-        let until = Instant::now() + PATIENCE;
-        while Instant::now() < until {
-            let told = self.told();
-            if told.contains(words) {
-                return told;
-            }
-        }
-        panic!("nothing about {words:?}");
-    }
-
-    /// The next line of the log with these words.
-    fn logs(&self, words: &str) -> String {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let line = self.log.recv_timeout(until.saturating_duration_since(Instant::now()));
-            let line = line.unwrap_or_else(|_| panic!("no log about {words:?}"));
-            if line.contains(words) {
-                return line;
-            }
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-}
-
-impl Drop for Supervised {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// A collector on free ports. `config` is the text of its configuration, and `folder` holds its files.
+fn start(folder: &Path, config: &str, watchdog: Option<Duration>) -> Supervised {
+    std::fs::write(folder.join("collector.toml"), config).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dta-collector"));
+    command
+        .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--config"])
+        .arg(folder.join("collector.toml"))
+        .arg("--memory")
+        .arg(folder.join("memory"));
+    Supervised::start(command, folder, watchdog)
 }
 
 #[test]
 fn the_service_manager_is_told_of_start_life_and_end() {
     let folder = tempfile::tempdir().unwrap();
-    let mut collector = Supervised::start(folder.path(), "", Some(Duration::from_secs(2)));
-    assert!(collector.logs(" ready").contains(&collector.address));
+    let mut collector = start(folder.path(), "", Some(Duration::from_secs(2)));
+    assert!(collector.logs(" ready").contains(collector.said("listen")));
     let ready = collector.told_of("READY=1");
     assert!(ready.contains("STATUS=15 stores, 0 sessions, gRPC on 127.0.0.1:"), "{ready}");
     collector.told_of("WATCHDOG=1");
@@ -124,7 +50,7 @@ fn the_service_manager_is_told_of_start_life_and_end() {
 #[test]
 fn without_a_watchdog_none_is_told() {
     let folder = tempfile::tempdir().unwrap();
-    let collector = Supervised::start(folder.path(), "", None);
+    let collector = start(folder.path(), "", None);
     collector.told_of("READY=1");
     collector.manager.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     let mut bytes = [0; 1024];
@@ -136,7 +62,7 @@ fn without_a_watchdog_none_is_told() {
 #[test]
 fn sighup_is_a_reload_and_never_an_end() {
     let folder = tempfile::tempdir().unwrap();
-    let mut collector = Supervised::start(folder.path(), "", None);
+    let mut collector = start(folder.path(), "", None);
     collector.told_of("READY=1");
     assert!(collector.logs("the configuration was read").contains("collector.toml"));
     let write = |text: &str| std::fs::write(folder.path().join("collector.toml"), text).unwrap();
@@ -174,7 +100,7 @@ fn a_broken_file_of_names_costs_the_names_and_not_the_collector() {
             Some(text) => std::fs::write(&names, text).unwrap(),
             None => std::fs::remove_file(&names).unwrap(),
         }
-        let mut collector = Supervised::start(folder.path(), &config, None);
+        let mut collector = start(folder.path(), &config, None);
         let line = collector.logs("names.toml");
         assert!(line.contains("ERROR") && line.contains(says) && line.contains("without names"), "{line}");
         collector.told_of("READY=1");
@@ -196,10 +122,10 @@ fn a_broken_file_of_names_costs_the_names_and_not_the_collector() {
 fn cancelled_calls_keep_neither_sessions_nor_the_end_waiting() {
     use dta_client::{Ask, ClientOptions, collector::Client};
     let folder = tempfile::tempdir().unwrap();
-    let mut collector = Supervised::start(folder.path(), "", None);
+    let mut collector = start(folder.path(), "", None);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
-        let client = Client::connect(&ClientOptions::plain(&collector.address)).await.unwrap();
+        let client = Client::connect(&ClientOptions::plain(collector.said("listen"))).await.unwrap();
         // Each reads the memory of all stores.
         for _ in 0..100 {
             let begin = |_| {

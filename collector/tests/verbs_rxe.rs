@@ -17,7 +17,8 @@ use dta_collector::nic::{
 use dta_collector::region::{Region, RegionOptions};
 use dta_collector::session::{Caller, OpenRequest, RequesterQueuePair, Sessions};
 use dta_collector::store::Stores;
-use dta_link::{Batch, Link, PacketConfig, PacketLink};
+use dta_link::{Link, PacketConfig, PacketLink};
+use dta_proto::batch::Batch;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::wire::ethernet::Mac;
 use dta_proto::wire::frame::{Received, Route};

@@ -3,6 +3,7 @@
 //! Everything that two programs must agree on, and nothing else: no sockets, files, threads or clocks.
 //!
 //! - [`wire`]: what travels in packets (DTA reports and NACKs, Ethernet to UDP, RoCEv2).
+//! - [`batch`]: packets in memory, as links, the data plane and the software NIC hand them on.
 //! - [`layout`]: what lies in memory (slots, checksums, element layouts of the five stores).
 //! - [`store`]: how a store is described, in configuration, sessions and region headers alike.
 //! - [`fit`]: whether a report can land in a store.
@@ -21,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod batch;
 pub mod buckets;
 #[cfg(feature = "control")]
 pub mod codec;

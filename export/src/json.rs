@@ -178,7 +178,7 @@ impl Output {
                 }
                 file.write_all(lines.as_bytes())?;
                 file.sync_data()?;
-                dta_cli::own_file::replace(&position(path), &serde_json::to_vec(&read)?)
+                dta_files::own_file::replace(&position(path), &serde_json::to_vec(&read)?)
             }
         }
     }

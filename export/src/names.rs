@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use dta_cli::config_file::{self, Places};
+use dta_files::config_file::{self, FileError, Places};
 use dta_proto::wire::int::drop_reason::Table;
 use serde::Deserialize;
 
@@ -48,22 +48,9 @@ struct Switch {
 /// Why a file of names cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NamesError {
-    /// It cannot be read.
-    #[error("cannot read the names in {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: std::io::Error,
-    },
-    /// It is no TOML, or a key is unknown or of another type.
-    #[error("{}, {message}", path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// Line, key, and the reason as the parser words it.
-        message: String,
-    },
+    /// It holds no names.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A number or a name cannot be used.
     #[error("{}, line {line}, key `{key}`: {what}", path.display())]
     Line {
@@ -117,9 +104,7 @@ impl Names {
     /// # Errors
     /// A sentence that names the file, the line and the key.
     pub fn load(path: &Path) -> Result<Self, NamesError> {
-        let text = dta_cli::file::read_text(path)
-            .map_err(|source| NamesError::Read { path: path.to_owned(), source })?;
-        Self::parse(&text, path)
+        Self::parse(&config_file::read(path, "the names in")?, path)
     }
 
     /// Like [`Names::load`], of a text; `path` is only for messages.
@@ -127,8 +112,7 @@ impl Names {
     /// # Errors
     /// As [`Names::load`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, NamesError> {
-        let (file, places) = config_file::parse::<File>(text, path)
-            .map_err(|wrong| NamesError::Parse { path: path.to_owned(), message: wrong.to_string() })?;
+        let (file, places) = config_file::parse::<File>(text, path)?;
         let mut names = Self::default();
         let table = |text: Option<String>, key: &str| {
             let table = text.map(|text| text.parse::<Table>()).transpose();

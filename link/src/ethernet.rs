@@ -8,13 +8,14 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use dta_proto::batch::Batch;
 use dta_proto::wire::arp::TYPE_ARP;
 use dta_proto::wire::ethernet::{self, Mac};
 use dta_proto::wire::ipv4;
 
 use crate::neighbours::{ARP_FRAME, Neighbours};
 use crate::packet::Interface;
-use crate::{Batch, Counters, Link, PacketConfig, Result, Scope, Way, WireLink};
+use crate::{Counters, Link, PacketConfig, Result, Scope, Way, WireLink};
 
 /// ARP messages of one batch; the others are asked or answered in the next.
 const ARP_BATCH: usize = 8;
@@ -139,7 +140,7 @@ impl Link for EthernetLink {
     }
 
     fn send(&mut self, batch: &mut Batch) -> Result<usize> {
-        let mut last: Option<(Ipv4Addr, [u8; crate::batch::ETHERNET_LEN])> = None;
+        let mut last: Option<(Ipv4Addr, [u8; dta_proto::batch::ETHERNET_LEN])> = None;
         for index in 0..batch.len() {
             // One that brings a header goes where that says.
             if batch.frame(index).is_some() {

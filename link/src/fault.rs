@@ -2,7 +2,8 @@
 //!
 //! ```
 //! use std::time::Instant;
-//! use dta_link::{Batch, Scope, fault::{Fate, FaultInjector, Faults}};
+//! use dta_link::{Scope, fault::{Fate, FaultInjector, Faults}};
+//! use dta_proto::batch::Batch;
 //!
 //! let faults: Faults = "drop=0.5".parse()?;
 //! let mut injector = FaultInjector::new(faults, 7, Scope::Packet);
@@ -24,12 +25,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use dta_proto::batch::Batch;
 use dta_proto::counter::Fault;
+use dta_proto::wire::datagram::{self, Datagram};
 use dta_proto::wire::ipv4;
 use serde::{Deserialize, Serialize};
 
-use crate::{Batch, Scope};
-use dta_proto::wire::datagram::{self, Datagram};
+use crate::Scope;
 
 /// A reordered frame is overtaken by at most this many others.
 pub const REORDER_MAX: u8 = 16;

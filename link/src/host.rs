@@ -14,11 +14,12 @@ use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use dta_proto::batch::Batch;
 use dta_proto::wire::datagram::Datagram;
 
 use crate::shared_ring::{Arrivals, Door, End, Over, Sent, admit};
 use crate::sys;
-use crate::{Batch, Counters, Link, LinkError, Result, RingCounters, Scope, UdpLink};
+use crate::{Counters, Link, LinkError, Result, RingCounters, Scope, UdpLink};
 
 /// Rings that one link serves at most.
 const RINGS_MAX: usize = 32;

@@ -1,6 +1,6 @@
 //! Batched datagram I/O of Direct Telemetry Access (DTA), with fault injection.
 //!
-//! Code above a link sees IPv4 packets (IPv4 header onwards) in a [`Batch`], whatever carries them:
+//! Code above a link sees IPv4 packets (IPv4 header onwards) in a [`dta_proto::batch::Batch`], whatever carries them:
 //!
 //! - [`udp`]: UDP sockets, unprivileged. The 28 bytes of IPv4 and UDP header are put in front of each
 //!   payload on receive and stripped on send.
@@ -21,7 +21,6 @@
 //! Nothing here allocates per datagram, and no system call is made per datagram: all goes by batches.
 
 pub mod bare;
-pub mod batch;
 mod counters;
 mod error;
 pub mod ethernet;
@@ -38,7 +37,6 @@ pub mod udp;
 pub mod wire;
 pub mod xdp;
 
-pub use batch::{Addresses, Batch};
 pub use counters::Counters;
 pub use error::{LinkError, Result};
 pub use ethernet::EthernetLink;

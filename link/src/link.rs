@@ -3,7 +3,9 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use crate::{Batch, Counters, LinkError, Result, RingCounters, sys};
+use dta_proto::batch::Batch;
+
+use crate::{Counters, LinkError, Result, RingCounters, sys};
 
 /// Which bits of a packet a corrupting fault may flip on a link, so that the flip really reaches
 /// the receiver.

@@ -3,10 +3,9 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use dta_proto::batch::ETHERNET_LEN;
 use dta_proto::wire::arp::{self, Operation, TYPE_ARP};
 use dta_proto::wire::ethernet::{self, Mac, TYPE_IPV4};
-
-use crate::batch::ETHERNET_LEN;
 
 /// Time between two questions for the same address.
 const ASK_AGAIN: Duration = Duration::from_millis(100);

@@ -10,15 +10,15 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use dta_proto::batch::{Batch, ETHERNET_LEN};
 use dta_proto::wire::arp::TYPE_ARP;
 use dta_proto::wire::ethernet::{self, TYPE_IPV4};
 use dta_proto::wire::ipv4;
 use libc::sock_filter;
 
-use crate::batch::ETHERNET_LEN;
 use crate::sys::{self, Frame, FrameRing, Messages, Outgoing};
 use crate::udp::{SEND_RETRIES, send_all};
-use crate::{Batch, Counters, Link, LinkError, Result, Scope};
+use crate::{Counters, Link, LinkError, Result, Scope};
 
 /// UDP ports that one link listens to at most.
 pub const PORTS_MAX: usize = 64;

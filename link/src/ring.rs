@@ -7,7 +7,9 @@ use std::mem::swap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use crate::{Batch, Counters, Link, LinkError, Result, Scope};
+use dta_proto::batch::Batch;
+
+use crate::{Counters, Link, LinkError, Result, Scope};
 
 /// How long a full ring is waited for before the packets are counted as not sent.
 const SEND_PATIENCE: Duration = Duration::from_millis(100);

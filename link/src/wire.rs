@@ -6,10 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::str::FromStr;
 use std::time::Duration;
 
+use dta_proto::batch::Batch;
 use serde::{Deserialize, Serialize};
 
 use crate::packet::Interface;
-use crate::{Batch, Counters, Link, LinkError, PacketConfig, PacketLink, Result, Scope, XdpConfig, XdpLink};
+use crate::{Counters, Link, LinkError, PacketConfig, PacketLink, Result, Scope, XdpConfig, XdpLink};
 
 /// By which sockets the frames of an interface come and go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
+use dta_link::Scope;
 use dta_link::fault::{Fate, FaultCounts, FaultInjector, Faults, HOLD, REORDER_MAX};
-use dta_link::{Batch, Scope};
+use dta_proto::batch::Batch;
 use dta_proto::wire::datagram;
 use proptest::prelude::*;
 

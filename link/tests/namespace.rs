@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use dta_link::fault::FaultInjector;
 use dta_link::netstat::{UdpStats, socket_drops};
 use dta_link::packet::Interface;
-use dta_link::{Batch, EthernetLink, Link, LinkError, PacketConfig, PacketLink, Scope, UdpConfig, UdpLink};
+use dta_link::{EthernetLink, Link, LinkError, PacketConfig, PacketLink, Scope, UdpConfig, UdpLink};
+use dta_proto::batch::Batch;
 use dta_proto::wire::datagram;
 
 mod common;

@@ -4,7 +4,8 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
 use dta_link::udp::RUN_MAX;
-use dta_link::{Addresses, Batch, Link, LinkError, RunUse, UdpConfig, UdpLink};
+use dta_link::{Link, LinkError, RunUse, UdpConfig, UdpLink};
+use dta_proto::batch::{Addresses, Batch};
 use dta_proto::wire::datagram::{self, Datagram};
 
 const SOON: Option<Duration> = Some(Duration::from_secs(60));

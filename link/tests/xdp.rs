@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use dta_link::fault::FaultInjector;
 use dta_link::xdp::Mode;
 use dta_link::{
-    Batch, EthernetLink, Link, LinkError, PacketConfig, PacketLink, UdpConfig, UdpLink, Way, WireLink,
-    XdpConfig, XdpLink,
+    EthernetLink, Link, LinkError, PacketConfig, PacketLink, UdpConfig, UdpLink, Way, WireLink, XdpConfig,
+    XdpLink,
 };
+use dta_proto::batch::Batch;
 use dta_proto::wire::datagram;
 
 mod common;

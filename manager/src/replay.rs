@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use dta_link::batch::PushError;
-use dta_link::{Batch, Link, LinkError, PacketConfig, PacketLink, UdpConfig, UdpLink, netstat};
+use dta_link::{Link, LinkError, PacketConfig, PacketLink, UdpConfig, UdpLink, netstat};
+use dta_proto::batch::Batch;
+use dta_proto::batch::PushError;
 use dta_proto::counter::LinkLoss;
-
-use crate::capture::{self, CaptureError, Cut, LinkType};
+use dta_testbed::capture::{self, CaptureError, Cut, LinkType};
 
 /// What a capture holds to be sent.
 #[derive(Clone, Debug, Default)]

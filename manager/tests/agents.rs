@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use common::daemon::Daemon;
 use common::int_bed::{IntBed, PATIENCE, Setup};
 use common::manager;
+use common::tracing::Tracing;
 use dta_trace::kernel::{Options, Tracer};
 use dta_trace::record::Record;
 use serde_json::{Value, json};
@@ -462,24 +463,6 @@ async fn a_clock_that_is_ahead_and_gains_is_taken_out() {
     }
 }
 
-/// `dta-reporter trace` until it says that its points are attached.
-fn tracing(at: &[&str], more: &[&str]) -> std::process::Child {
-    let mut child = Command::new(common::MANAGER)
-        .args(["__reporter", "trace"])
-        .args(at.iter().flat_map(|at| ["--at", at]))
-        .args(more)
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = String::new();
-    let mut lines = std::io::BufReader::new(child.stderr.as_mut().unwrap());
-    while !said.ends_with("are attached\n") {
-        assert!(std::io::BufRead::read_line(&mut lines, &mut said).unwrap() > 0, "it ended: {said}");
-    }
-    child
-}
-
 #[test]
 #[ignore = "attaches programs to the kernel in network namespaces: needs root"]
 fn trace_gives_up_what_it_does_not_need() {
@@ -487,10 +470,9 @@ fn trace_gives_up_what_it_does_not_need() {
     let hosts = Hosts::make();
     let elsewhere = format!("netns:{}/iface:va", hosts.0[0]);
     for (at, may_have) in [("iface:lo", MAY_NOT_ENTER), (elsewhere.as_str(), MAY)] {
-        let mut child = tracing(&["tp:kfree_skb", at], &["--print"]);
-        let threads = capabilities_left(&child.id().to_string(), may_have);
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let tracing = Tracing::start(&["tp:kfree_skb", at], &["--print"]);
+        let threads = capabilities_left(&tracing.id().to_string(), may_have);
+        drop(tracing);
         assert!(threads.len() > 1 && threads.iter().all(|(_, may)| may & !may_have == 0), "{threads:x?}");
         // What it works with, it has.
         let main = threads.iter().map(|(_, may)| may).fold(0, |all, may| all | may);
@@ -545,7 +527,7 @@ async fn every_packet_of_an_overlay_is_told_with_its_twelve_points() {
     let at = points.each_ref().map(String::as_str);
     let translator = bed.translator.said("listen");
     let more = ["--translator", translator, "--collector", bed.address(), "--filter", "udp dst port 7072"];
-    let mut child = tracing(&at, &more);
+    let tracing = Tracing::start(&at, &more);
     let ends = Hosts(["pod1", "pod2"].map(|pod| format!("{}{pod}", overlay.0)));
     let sender = ends.socket(0, "10.7.0.1:7071");
     let receiver = ends.socket(1, "10.7.0.2:7072");
@@ -564,8 +546,7 @@ async fn every_packet_of_an_overlay_is_told_with_its_twelve_points() {
         told["ways"][0]["packets"] == SENT
     });
     assert_eq!((&told["sampled"], told["ways"].as_array().unwrap().len()), (&SENT.into(), 1), "{told:#}");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    drop(tracing);
     let all: Vec<usize> = (0..way.len()).collect();
     assert_eq!(told["ways"][0]["hops"], json!(all), "{told:#}");
     for (point, name) in told["points"].as_array().unwrap().iter().zip(&points) {

@@ -571,8 +571,8 @@ impl Drop for Kept {
 
 #[test]
 fn the_top_flows_of_a_demo_are_those_of_its_traffic() {
-    use dta_manager::topology::Topology;
-    use dta_manager::traffic::{Shape, Synthetic};
+    use dta_testbed::topology::Topology;
+    use dta_testbed::traffic::{Shape, Synthetic};
     let folder = tempfile::tempdir().unwrap();
     let outcome = folder.path().join("outcome.json");
     let demo = Kept::new(&["--reports", "20000", "--seed", "5", "--json", outcome.to_str().unwrap()]);

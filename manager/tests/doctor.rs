@@ -12,7 +12,8 @@ use dta_client::ClientOptions;
 use dta_client::collector::Client;
 use dta_collector::config::{Config, Memory};
 use dta_collector::server::Server;
-use dta_link::{Batch, Link, UdpConfig, UdpLink};
+use dta_link::{Link, UdpConfig, UdpLink};
+use dta_proto::batch::Batch;
 use dta_proto::control::{self, Purpose};
 use dta_proto::wire::frame::Route;
 use dta_proto::wire::roce::{Place, Psn, Repr, Transport};
@@ -87,6 +88,13 @@ fn doctor(address: &str, more: &[&str], sent: Option<(&mut UdpLink, &[u8])>) -> 
     });
     let error = String::from_utf8_lossy(&ran.stderr).into_owned();
     (ran.status.code(), serde_json::from_slice(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {error}")))
+}
+
+#[test]
+fn of_the_machine_there_is_much_to_say() {
+    let ran = manager(&["doctor", "--output", "json"]);
+    let findings: Vec<Value> = serde_json::from_slice(&ran.stdout).unwrap();
+    assert!(findings.len() >= 10, "{findings:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,20 +4,16 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::daemon::counter;
+use common::free_port;
 use common::int_bed::{Counted, IntBed, PATIENCE, Setup, int_capture};
 use dta_client::Ask;
 use dta_proto::telemetry::{Entry, Metric, list};
 use serde_json::{Value, json};
-
-/// A TCP port of loopback that is free at the moment.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// A server that keeps its files while it is stopped.
 struct Influx {

@@ -4,11 +4,10 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::path::PathBuf;
 
 use common::int_bed::{Counted, IntBed, Setup, int_capture};
-use common::manager;
+use common::{free_port, manager};
 use dta_client::AskKeys;
 use dta_proto::control::Policy;
 use dta_proto::key::{Flow, Key};
@@ -176,7 +175,6 @@ async fn paths_of_a_thousand_flows() {
 #[tokio::test]
 async fn a_collector_that_is_killed_has_every_event_when_it_is_back() {
     let Some(file) = int_capture("int-v0.5-1000-flows-paths.pcap") else { return };
-    let free_port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let setup = Setup { dialects: &["intcollector"], ports: [free_port(), free_port()], ..Setup::default() };
     let mut bed = IntBed::start(&setup).await;
     let to = bed.translator.ready["int"][0].as_str().unwrap().to_owned();

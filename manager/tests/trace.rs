@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use common::int_bed::{IntBed, PATIENCE, Setup as BedSetup};
 use common::manager;
+use common::tracing::Tracing;
 use dta_proto::key::Flow;
 use dta_reporter::trace::{Setup, Stores, Tracer, number};
 use dta_reporter::{Config, Options, Reporter};
@@ -322,48 +323,12 @@ fn ip(arguments: &[&str]) {
     assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The program `dta-reporter trace`, which ends with the test.
-struct Tracing(std::process::Child);
-
-impl Tracing {
-    /// Starts it as host 3; it traces UDP on port 5001 when this returns.
-    fn start(bed: &IntBed, points: &[String], more: &[&str]) -> Tracing {
-        let mut child = std::process::Command::new(common::MANAGER)
-            .args(["__reporter", "trace", "--filter", "udp port 5001"])
-            .args(points.iter().flat_map(|point| ["--at", point]))
-            .args(["--translator", bed.translator.said("listen"), "--collector", bed.address()])
-            .args(["--reporter-id", "3", "--name", "node3"])
-            .args(more)
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = String::new();
-        while !said.ends_with("are attached\n") {
-            let mut byte = [0];
-            let read = std::io::Read::read(child.stderr.as_mut().unwrap(), &mut byte).unwrap();
-            assert!(read == 1, "it ended: {said}");
-            said.push(char::from(byte[0]));
-        }
-        Tracing(child)
-    }
-
-    /// Asks it to end, and gives what it said.
-    fn end(mut self) -> String {
-        let id = rustix::process::Pid::from_child(&self.0);
-        rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
-        let mut said = String::new();
-        std::io::Read::read_to_string(self.0.stderr.as_mut().unwrap(), &mut said).unwrap();
-        assert!(self.0.wait().unwrap().success(), "{said}");
-        said
-    }
-}
-
-impl Drop for Tracing {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// `dta-reporter trace` as host 3, of UDP on port 5001.
+fn tracing(bed: &IntBed, points: &[String], more: &[&str]) -> Tracing {
+    let points: Vec<&str> = points.iter().map(String::as_str).collect();
+    let of_bed = ["--translator", bed.translator.said("listen"), "--collector", bed.address()];
+    let host = ["--filter", "udp port 5001", "--reporter-id", "3", "--name", "node3"];
+    Tracing::start(&points, &[&of_bed[..], &host, more].concat())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -374,7 +339,7 @@ async fn packets_that_the_kernel_saw_are_told() {
     let namespaces = Namespaces::make();
     let points =
         [("va", 0), ("vb", 1)].map(|(device, end)| format!("netns:{}/iface:{device}", namespaces.0[end]));
-    let tracing = Tracing::start(&bed, &points, &[]);
+    let tracing = tracing(&bed, &points, &[]);
     let receiver = namespaces.inside(1, || std::net::UdpSocket::bind("10.99.0.2:5001").unwrap());
     let sender = namespaces.inside(0, || std::net::UdpSocket::bind("10.99.0.1:6000").unwrap());
     receiver.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -427,7 +392,7 @@ async fn of_a_million_packets_each_is_in_the_answer_or_counted() {
     let namespaces = Namespaces::make();
     let points = [("va/egress", 0), ("vb/ingress", 1)]
         .map(|(device, end)| format!("netns:{}/iface:{device}", namespaces.0[end]));
-    let tracing = Tracing::start(&bed, &points, &["--sample", "1/256"]);
+    let tracing = tracing(&bed, &points, &["--sample", "1/256"]);
     let _receiver = namespaces.inside(1, || std::net::UdpSocket::bind("10.99.0.2:5001").unwrap());
     let sender = namespaces.inside(0, || std::net::UdpSocket::bind("10.99.0.1:6000").unwrap());
     for number in 0..SENT {

@@ -64,7 +64,7 @@ impl Config {
             options: Options::default(),
             backup: 4096,
             resends_per_second: 20_000,
-            batch: dta_link::batch::SLOTS,
+            batch: dta_proto::batch::SLOTS,
             runs: true,
             gather: false,
             nack_port_v0: NACK_PORT_V0,

@@ -1,6 +1,6 @@
 //! Reports of one length put behind each other before they leave.
 
-use dta_link::Batch;
+use dta_proto::batch::Batch;
 use dta_proto::wire::datagram;
 use dta_proto::wire::dta::Version;
 

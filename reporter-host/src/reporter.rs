@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dta_link::fault::{Fate, FaultInjector};
-use dta_link::{Addresses, Batch, Link, LinkError, RunUse, UdpConfig, UdpLink};
+use dta_link::{Link, LinkError, RunUse, UdpConfig, UdpLink};
+use dta_proto::batch::{Addresses, Batch};
 use dta_proto::wire;
 use dta_proto::wire::datagram;
 use dta_proto::wire::dta::{Body, Fields, MAX_REPORT_LEN, Nack, Report, Version};

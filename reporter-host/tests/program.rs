@@ -169,16 +169,3 @@ fn tells_what_is_wrong() {
         assert!(!errors.contains("panicked"), "{errors}");
     }
 }
-
-#[test]
-fn help_teaches_and_completions_complete() {
-    let output = program(&["send", "--help"], "");
-    let help = String::from_utf8(output.stdout).unwrap();
-    for expect in
-        ["Examples:", "key-write --store flows", "--unchecked", "--retransmittable", "DTA_REPORTER_TO"]
-    {
-        assert!(help.contains(expect), "no {expect} in {help}");
-    }
-    let output = program(&["completions", "bash"], "");
-    assert!(String::from_utf8(output.stdout).unwrap().contains("dta-reporter"));
-}

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use dta_cli::config_file::{self, Places, Wrong, plain};
+use dta_files::config_file::{self, At, FileError, Places, plain};
 use serde::{Deserialize, Serialize};
 
 use crate::collectors::{BucketsMisfit, Collectors};
@@ -55,7 +55,7 @@ pub struct Translator {
     /// Name of the session in the collector.
     pub name: String,
     /// UDP address and port on which reports are taken.
-    #[serde(deserialize_with = "dta_cli::host::serde::socket")]
+    #[serde(deserialize_with = "dta_files::host::serde::socket")]
     pub listen: SocketAddr,
     /// Threads that take reports and send frames, each with a session, queue pairs and stores' state of its
     /// own: `docs/decisions/workers.md`.
@@ -69,7 +69,7 @@ pub struct Translator {
     /// Where metrics are scraped, over HTTP: `auto` is 127.0.0.1:40053 if that port is free.
     pub metrics: dta_metrics::Address,
     /// Address that RoCEv2 frames come from and answers go to.
-    #[serde(deserialize_with = "dta_cli::host::serde::ip")]
+    #[serde(deserialize_with = "dta_files::host::serde::ip")]
     pub source: IpAddr,
     /// UDP port on which answers are taken.
     pub source_port: u16,
@@ -152,7 +152,7 @@ pub struct ListedReporter {
     pub id: u16,
     /// Address that its reports come from. Version-0 reports, which have no id, are taken from all
     /// addresses listed.
-    #[serde(deserialize_with = "dta_cli::host::serde::ipv4")]
+    #[serde(deserialize_with = "dta_files::host::serde::ipv4")]
     pub address: Ipv4Addr,
 }
 
@@ -267,32 +267,12 @@ impl Default for Rc {
 /// What is wrong with a configuration, in words that say what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read the configuration {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: std::io::Error,
-    },
-    /// The text is not TOML, or has an unknown key or a value of another type.
-    #[error("{}, {message}", path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// Line, key, and what the parser says.
-        message: String,
-    },
+    /// The file is no configuration.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// Something in a line of the file that parses but cannot be used.
-    #[error("{}, line {line}: {source}", path.display())]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// What is wrong there.
-        source: Box<ConfigError>,
-    },
+    #[error(transparent)]
+    At(#[from] At<ConfigError>),
     /// A value outside its range.
     #[error("{} is {value}, but must be {must}", plain(key))]
     Value {
@@ -435,18 +415,16 @@ impl ConfigError {
             Self::SessionTwice { both, .. } => of(&both[1], "session"),
             Self::QueuePairTwice { both, .. } => of(&both[1], "queue_pairs"),
             Self::ControlTwice { both, .. } => of(&both[1], "control"),
-            Self::Read { .. } | Self::Parse { .. } | Self::Line { .. } | Self::NoSwitch { .. } => {
-                String::new()
-            }
+            Self::File(_) | Self::At(_) | Self::NoSwitch { .. } => String::new(),
         }
     }
 
     /// This error with the file and the line of its key, if that, or the table that it would stand
     /// in, is in the file.
     pub fn at(self, places: &Places) -> ConfigError {
-        match places.line(&self.key()) {
-            Some(line) => Self::Line { path: places.path().to_owned(), line, source: Box::new(self) },
-            None => self,
+        match self.key() {
+            key if places.line(&key).is_some() => places.at(&key, self).into(),
+            _ => self,
         }
     }
 }
@@ -455,16 +433,13 @@ impl Config {
     /// Reads a file, and gives where its keys stand. Values are checked by [`Config::check`], because flags
     /// may still change them.
     pub fn load(path: &Path) -> Result<(Config, Places), ConfigError> {
-        let text = dta_cli::file::read_text(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Config::parse(&text, path)
+        Config::parse(&config_file::read(path, "the configuration")?, path)
     }
 
     /// As [`Config::load`], from text; `path` is for messages.
     pub fn parse(text: &str, path: &Path) -> Result<(Config, Places), ConfigError> {
-        let error = |wrong: Wrong| ConfigError::Parse { path: path.to_owned(), message: wrong.to_string() };
         // First of all, because a type that is not known has fields that are not known either.
-        let (table, places) = config_file::parse::<toml::Table>(text, path).map_err(error)?;
+        let (table, places) = config_file::parse::<toml::Table>(text, path)?;
         for (name, switch) in table.get("switch").and_then(toml::Value::as_table).into_iter().flatten() {
             if let Some(kind) = switch.get("type").and_then(toml::Value::as_str)
                 && !SWITCH_TYPES.contains(&kind)
@@ -473,7 +448,7 @@ impl Config {
                 return Err(error.at(&places));
             }
         }
-        config_file::parse(text, path).map_err(error)
+        Ok(config_file::parse(text, path)?)
     }
 
     /// Checks every value; the error names the first one at fault.

@@ -47,7 +47,7 @@ impl FromStr for ControlAddress {
         match text.strip_prefix(dta_grpc::dial::UNIX) {
             Some("") => Err(format!("{text:?} must be HOST:PORT or unix:PATH")),
             Some(path) => Ok(Self::Unix(path.into())),
-            None => dta_cli::host::socket(text).map(Self::Tcp),
+            None => dta_files::host::socket(text).map(Self::Tcp),
         }
     }
 }

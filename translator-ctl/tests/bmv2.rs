@@ -14,10 +14,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use dta_link::Link;
 use dta_link::packet::{PacketConfig, PacketLink};
-use dta_link::{Batch, Link};
 use dta_p4_suite::generate::{self, collector_mac};
 use dta_p4_suite::{Outcome, Software, capture, captured, software};
+use dta_proto::batch::Batch;
 use dta_proto::program::{Entry, Program};
 use dta_proto::store::StoreKind;
 use dta_translator::config::{Config, Switch};

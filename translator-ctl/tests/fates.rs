@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use dta_dataplane::{Engine, Limits};
 use dta_link::fault::{FaultInjector, Faults};
 use dta_link::udp::RUN_MAX;
-use dta_link::{Batch, Link, RunUse, UdpConfig, UdpLink};
+use dta_link::{Link, RunUse, UdpConfig, UdpLink};
+use dta_proto::batch::Batch;
 use dta_proto::key::Key;
 use dta_proto::layout::{hash, postcarding};
 use dta_proto::program::{

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use dta_dataplane::{Engine, Limits};
 use dta_link::fault::{FaultInjector, Faults};
-use dta_link::{Batch, Link, PacketConfig, PacketLink, UdpConfig, UdpLink};
+use dta_link::{Link, PacketConfig, PacketLink, UdpConfig, UdpLink};
+use dta_proto::batch::Batch;
 use dta_proto::key::Key;
 use dta_proto::program::{Change, Entry, EntryKey, Program, Purpose, QueuePair, diff};
 use dta_proto::wire::dta::{Body, Report, Version};

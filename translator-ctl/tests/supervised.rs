@@ -3,108 +3,33 @@
 
 #[allow(dead_code, reason = "not all of it is needed here")]
 mod common;
+#[path = "../../testbed/supervised.rs"]
+mod supervised;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
-use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::Fake;
 use dta_grpc::tls::ServerFiles;
 use dta_proto::key::Key;
 use dta_proto::wire::dta::{Body, Report, Version};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
+use supervised::{PATIENCE, Supervised};
 use tonic_health::pb::health_check_response::ServingStatus;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A translator on free ports, with a service manager that is this test.
-struct Supervised {
-    child: Child,
-    manager: UnixDatagram,
-    log: Receiver<String>,
-    listen: String,
-    control: String,
-    /// Empty without.
-    metrics: String,
-}
-
-impl Supervised {
-    /// `config` is the text of its configuration, without `[translator]`. It is ready when this returns.
-    fn start(folder: &Path, config: &str, source: &str) -> Self {
-        write(folder, config);
-        let socket = folder.join("notify");
-        let manager = UnixDatagram::bind(&socket).unwrap();
-        manager.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_dta-translator"));
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DTA_")) {
-            command.env_remove(name);
-        }
-        let mut child = command
-            .env("NOTIFY_SOCKET", &socket)
-            .env("WATCHDOG_USEC", "2000000")
-            .env_remove("WATCHDOG_PID")
-            .arg("--config")
-            .arg(folder.join("translator.toml"))
-            .args(["run", "--ready", "--listen", "127.0.0.1:0", "--control", "127.0.0.1:0"])
-            .args(["--source", source, "--source-port", "0"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (sender, log) = channel();
-        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let ready: serde_json::Value = serde_json::from_str(&line).expect("a ready line");
-        let of = |key: &str| ready[key].as_str().unwrap().to_owned();
-        let metrics = ready["metrics"].as_str().unwrap_or_default().to_owned();
-        Supervised { child, manager, log, listen: of("listen"), control: of("control"), metrics }
-    }
-
-    /// The next message with these words.
-    fn told_of(&self, words: &str) -> String {
-        let until = Instant::now() + PATIENCE;
-        while Instant::now() < until {
-            let mut bytes = [0; 1024];
-            let len = self.manager.recv(&mut bytes).expect("a message");
-            let told = String::from_utf8(bytes[..len].to_vec()).unwrap();
-            if told.contains(words) {
-                return told;
-            }
-        }
-        panic!("nothing about {words:?}");
-    }
-
-    /// The next line of the log with these words.
-    fn logs(&self, words: &str) -> String {
-        self.logs_within(words, PATIENCE).unwrap_or_else(|| panic!("no log about {words:?}"))
-    }
-
-    fn logs_within(&self, words: &str, time: Duration) -> Option<String> {
-        let until = Instant::now() + time;
-        loop {
-            let line = self.log.recv_timeout(until.saturating_duration_since(Instant::now())).ok()?;
-            if line.contains(words) {
-                return Some(line);
-            }
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-}
-
-impl Drop for Supervised {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// A translator on free ports. `config` is the text of its configuration, without `[translator]`.
+fn start(folder: &Path, config: &str, source: &str) -> Supervised {
+    write(folder, config);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dta-translator"));
+    command
+        .arg("--config")
+        .arg(folder.join("translator.toml"))
+        .args(["run", "--ready", "--listen", "127.0.0.1:0", "--control", "127.0.0.1:0"])
+        .args(["--source", source, "--source-port", "0"]);
+    Supervised::start(command, folder, Some(Duration::from_secs(2)))
 }
 
 fn write(folder: &Path, config: &str) {
@@ -132,7 +57,7 @@ fn the_service_manager_is_told_of_start_life_and_end() {
     let folder = tempfile::tempdir().unwrap();
     let (fake, _nic) = Fake::start();
     let config = format!("collector = '{}'", fake.url());
-    let mut translator = Supervised::start(folder.path(), &config, "127.0.0.60");
+    let mut translator = start(folder.path(), &config, "127.0.0.60");
     let ready = translator.told_of("READY=1");
     assert!(ready.ends_with("STATUS=1 of 1 session open"), "{ready}");
     translator.told_of("WATCHDOG=1");
@@ -147,10 +72,10 @@ fn health_is_that_of_its_sessions() {
     let folder = tempfile::tempdir().unwrap();
     let (fake, _nic) = Fake::start();
     let config = format!("collector = '{}'", fake.url());
-    let translator = Supervised::start(folder.path(), &config, "127.0.0.65");
+    let translator = start(folder.path(), &config, "127.0.0.65");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let address = format!("http://{}", translator.control);
+        let address = format!("http://{}", translator.said("control"));
         let channel = tonic::transport::Channel::from_shared(address).unwrap().connect().await.unwrap();
         let mut client = tonic_health::pb::health_client::HealthClient::new(channel);
         let until = Instant::now() + PATIENCE;
@@ -182,13 +107,13 @@ fn a_flood_of_bad_reports_is_one_line_for_each_reason() {
     let folder = tempfile::tempdir().unwrap();
     let (fake, _nic) = Fake::start();
     let config = format!("collector = '{}'", fake.url());
-    let translator = Supervised::start(folder.path(), &config, "127.0.0.61");
+    let translator = start(folder.path(), &config, "127.0.0.61");
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let from = socket.local_addr().unwrap().to_string();
     for sequence in 0..300 {
         // Store 99 is nobody's, store 1 takes values of 12 bytes.
         let (store, len) = if sequence % 2 == 0 { (99, 12) } else { (1, 16) };
-        socket.send_to(&report(sequence, store, &vec![0; len]), &translator.listen).unwrap();
+        socket.send_to(&report(sequence, store, &vec![0; len]), translator.said("listen")).unwrap();
         std::thread::sleep(Duration::from_millis(2));
     }
     let (mut unknown, mut length) = (Vec::new(), Vec::new());
@@ -220,7 +145,7 @@ fn sighup_is_a_reload_and_never_an_end() {
     let folder = tempfile::tempdir().unwrap();
     let (fake, nic) = Fake::start();
     let config = |more: &str| format!("collector = '{}'\n{more}", fake.url());
-    let mut translator = Supervised::start(folder.path(), &config(""), "127.0.0.62");
+    let mut translator = start(folder.path(), &config(""), "127.0.0.62");
     translator.told_of("READY=1");
     let reload = || {
         translator.signal(Signal::HUP);
@@ -249,7 +174,7 @@ fn sighup_is_a_reload_and_never_an_end() {
     assert_eq!((last.stores, last.fresh), (vec!["flows".to_owned(), "events".to_owned()], false));
     // Reporter 7 is not listed any more, and that took no restart.
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.send_to(&report(1, 1, &[0; 12]), &translator.listen).unwrap();
+    socket.send_to(&report(1, 1, &[0; 12]), translator.said("listen")).unwrap();
     assert!(translator.logs("reports are dropped").contains("reporter_not_listed"));
     assert!(nic.recv().is_none());
 
@@ -305,11 +230,11 @@ fn the_end_of_the_certificate_that_is_told_is_that_of_the_one_in_use() {
             folder.display()
         )
     };
-    let translator = Supervised::start(folder, &config(""), "127.0.0.64");
+    let translator = start(folder, &config(""), "127.0.0.64");
     let told = || -> u64 {
         // A page is given for a second.
         std::thread::sleep(Duration::from_millis(1100));
-        let mut stream = TcpStream::connect(&translator.metrics).unwrap();
+        let mut stream = TcpStream::connect(translator.said("metrics")).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
         let mut page = String::new();
         stream.read_to_string(&mut page).unwrap();
@@ -341,7 +266,7 @@ fn stores_that_a_collector_gets_are_asked_for_without_a_restart() {
     let (fake, _nic) = Fake::start();
     fake.state.lock().unwrap().offered = 2;
     let config = format!("collector = '{}'", fake.url());
-    let translator = Supervised::start(folder.path(), &config, "127.0.0.63");
+    let translator = start(folder.path(), &config, "127.0.0.63");
     fake.state.lock().unwrap().offered = 3;
     translator.logs("the collector has more stores: asking for them");
     let until = Instant::now() + PATIENCE;

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use dta_link::{Addresses, Batch};
+use dta_proto::batch::{Addresses, Batch};
 use dta_proto::wire::frame::{FetchAddTemplate, Route, WriteImmTemplate, WriteTemplate};
 use dta_proto::wire::roce::{self, Psn};
 

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use dta_link::Addresses;
+use dta_proto::batch::Addresses;
 use dta_proto::key::Key;
 use dta_proto::layout::{append, hash, key_increment, key_write, postcarding, sketch_merge};
 use dta_proto::wire::datagram::{self, Datagram};

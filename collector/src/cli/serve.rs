@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Context;
-use dta_cli::{LogFormat, Status, config_file, host};
+use dta_cli::{LogFormat, Status};
+use dta_files::{config_file, host};
 use serde::Serialize;
 
 use super::names_flag::NamesFlag;
@@ -180,7 +181,7 @@ impl Settings {
         over(&mut config.insecure, &self.insecure);
         config.check().map_err(|error| {
             let key = error.key().to_owned();
-            if places.has(&key) { error.at(&key, &places) } else { error }
+            if places.has(&key) { places.at(&key, error).into() } else { error }
         })?;
         Ok((config, path))
     }

@@ -84,7 +84,7 @@ fn flows(path: &std::path::Path) -> anyhow::Result<Vec<Flow>> {
     if path == std::path::Path::new("-") {
         return super::query::written(&["-".to_owned()], "flows");
     }
-    let text = dta_cli::file::read_text(path)
+    let text = dta_files::file::read_text(path)
         .with_context(|| format!("cannot read the flows in {}", path.display()))
         .map_err(dta_cli::misuse)?;
     let mut flows = Vec::new();

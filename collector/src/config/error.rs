@@ -2,48 +2,19 @@
 
 use std::fmt::Display;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
-use dta_cli::config_file::Places;
+use dta_files::config_file::{At, FileError};
 use dta_proto::store::SpecError;
 
 /// Why a configuration cannot be used, in words that say what to change.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read the configuration {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: std::io::Error,
-    },
-    /// The text is not TOML, or a key is unknown, missing or of another type.
-    #[error("{}, {message}", path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// Line, key, and the reason as the parser words it.
-        message: String,
-    },
-    /// Something in a line of the file that parses but cannot be used.
-    #[error("{}, line {line}: {source}", path.display())]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// What is wrong there.
-        source: Box<ConfigError>,
-    },
-    /// Something in a file that parses but cannot be used, and that is no single line's.
-    #[error("{}: {source}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        source: Box<ConfigError>,
-    },
+    /// The file is no configuration.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Something in a file that parses but cannot be used.
+    #[error(transparent)]
+    At(#[from] At<ConfigError>),
     /// A value outside its range.
     #[error("{key} is {value:?}, but must be {must}")]
     Value {
@@ -111,7 +82,7 @@ impl ConfigError {
             Self::Store(_) | Self::NoStore | Self::DoubleStoreId { .. } | Self::DoubleStoreName { .. } => {
                 "store"
             }
-            Self::Read { .. } | Self::Parse { .. } | Self::Line { .. } | Self::File { .. } => "",
+            Self::File(_) | Self::At(_) => "",
         }
     }
 
@@ -121,15 +92,6 @@ impl ConfigError {
             Self::Store(error) => error.field,
             Self::DoubleStoreName { .. } => "name",
             _ => "id",
-        }
-    }
-
-    /// This error with the file and the line of a key, if it stands there.
-    pub(crate) fn at(self, key: &str, places: &Places) -> Self {
-        let (path, source) = (places.path().to_owned(), Box::new(self));
-        match places.line(key) {
-            Some(line) => Self::Line { path, line, source },
-            None => Self::File { path, source },
         }
     }
 

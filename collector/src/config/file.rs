@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use dta_cli::config_file::{self, Places};
-use dta_cli::host;
+use dta_files::config_file::{self, Places};
+use dta_files::host;
 use dta_link::fault::Faults;
 use dta_proto::store::StoreSpec;
 use serde::Deserialize;
@@ -55,18 +55,15 @@ impl Config {
     /// Reads and checks a file. Whether the gRPC address is safe is left to [`Config::check`],
     /// because flags may still change it. Gives also where its keys stand.
     pub fn load(path: &Path) -> Result<(Self, Places), ConfigError> {
-        let text = dta_cli::file::read_text(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Self::parse(&text, path)
+        Self::parse(&config_file::read(path, "the configuration")?, path)
     }
 
     /// Like [`Config::load`], of a text; `path` is only for messages.
     pub fn parse(text: &str, path: &Path) -> Result<(Self, Places), ConfigError> {
-        let (file, places) = config_file::parse::<File>(text, path)
-            .map_err(|wrong| ConfigError::Parse { path: path.to_owned(), message: wrong.to_string() })?;
+        let (file, places) = config_file::parse::<File>(text, path)?;
         match of_file(file) {
             Ok(config) => Ok((config, places)),
-            Err((key, error)) => Err(error.at(&key, &places)),
+            Err((key, error)) => Err(places.at(&key, error).into()),
         }
     }
 }

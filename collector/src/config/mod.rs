@@ -160,7 +160,7 @@ pub struct Verbs {
     pub port: Option<u8>,
     /// Address that translators send to: the GID is the one that belongs to it. Unset, the NIC's
     /// choice (it is logged).
-    #[serde(deserialize_with = "dta_cli::host::serde::some_ip")]
+    #[serde(deserialize_with = "dta_files::host::serde::some_ip")]
     pub address: Option<IpAddr>,
     /// Index of the GID and no other.
     pub gid_index: Option<u32>,

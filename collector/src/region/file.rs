@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use super::header::{self, Found, HEADER_LEN, Mismatch, RegionHeader};
 use super::mapping::{HUGE, Mapping};
 use super::{Backing, Region, RegionError, RegionOptions};
-use dta_cli::lock::Lock;
-use dta_cli::own_file;
+use dta_files::lock::Lock;
+use dta_files::own_file;
 
 /// `statfs` type of hugetlbfs.
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;

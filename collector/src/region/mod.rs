@@ -33,7 +33,7 @@ pub use access::AccessError;
 pub use header::RegionHeader;
 pub use last_word::name_lost_files;
 
-use dta_cli::lock::Lock;
+use dta_files::lock::Lock;
 use mapping::{HUGE, Mapping};
 
 /// The memory of one store (or any other registered memory). `Send + Sync`: it is meant to be held

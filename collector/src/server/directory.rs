@@ -8,8 +8,8 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 
 use super::ServerError;
-use dta_cli::lock::Lock;
-use dta_cli::own_file;
+use dta_files::lock::Lock;
+use dta_files::own_file;
 
 /// Makes the memory directory, readable to its owner alone, and locks it: two collectors in one
 /// would take each other's state for their own. One that is there has to be as this makes it: its

@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use dta_cli::lock::Lock;
 use dta_cli::number::counted;
 use dta_client::Ask;
 use dta_export::names::Names;
 use dta_export::run::{Exporters, Run};
+use dta_files::lock::Lock;
 use dta_grpc::Listen;
 use dta_grpc::standard::{self, Health};
 use dta_grpc::tls::ServerTls;

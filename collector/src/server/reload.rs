@@ -1,6 +1,6 @@
 //! Another configuration for a running collector: all that can change, or nothing.
 
-use dta_cli::config_file::changes;
+use dta_files::config_file::changes;
 use dta_proto::store::{StoreKind, StoreSpec};
 
 use super::{Grpc, Server, ServerError, check, notify, operators, serve};

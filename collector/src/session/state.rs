@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use bincode::{Decode, Encode};
 use dta_proto::crc;
 
-use dta_cli::own_file;
+use dta_files::own_file;
 
 const MAGIC: [u8; 8] = *b"DTASTAT\0";
 const VERSION: u32 = 2;

@@ -6,13 +6,14 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dta_proto::batch::Batch;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::direction::{Broken, Consumer, FRAME_MAX, Place, Producer};
 use super::memory::Memory;
 use super::{RingCounters, Sizes};
-use crate::{Batch, sys};
+use crate::sys;
 
 /// How long a full ring is waited for before a frame is counted as not sent, as for a full socket.
 const PATIENCE: Duration = Duration::from_millis(100);

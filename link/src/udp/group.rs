@@ -111,8 +111,10 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddrV4};
     use std::time::Duration;
 
+    use dta_proto::batch::Batch;
+
     use super::*;
-    use crate::{Batch, Link};
+    use crate::Link;
 
     /// The first byte of the payload, modulo 3.
     const BY_FIRST_BYTE: [Instruction; 3] =

@@ -6,12 +6,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dta_proto::batch::{Batch, HEADROOM};
 use dta_proto::wire::datagram;
 
 use super::CALL_MAX;
-use crate::batch::HEADROOM;
 use crate::sys::{self, Messages};
-use crate::{Batch, Counters, LinkError, Result};
+use crate::{Counters, LinkError, Result};
 
 /// Messages of a call where each may be a run.
 const RUNS: usize = 64;

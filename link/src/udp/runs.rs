@@ -5,10 +5,11 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
+use dta_proto::wire::datagram;
+
 use super::{RUN_MAX, send_all, wait_for_room};
 use crate::Counters;
 use crate::sys::{Messages, Outgoing};
-use dta_proto::wire::datagram;
 
 /// Bytes of a message at most: UDP's own bound.
 const BYTES_MAX: usize = datagram::PACKET_MAX - datagram::HEADER_LEN;

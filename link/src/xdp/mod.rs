@@ -23,13 +23,13 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use dta_proto::batch::{Batch, ETHERNET_LEN};
 use rustix::event::epoll;
 
-use crate::batch::ETHERNET_LEN;
 use crate::packet::{self, Interface, PORTS_MAX, PacketConfig, PacketLink};
 use crate::sys::{self, Frame, HEADROOM, Sent, Shape, Step, XdpSocket};
 use crate::udp::SEND_RETRIES;
-use crate::{Batch, Counters, Link, LinkError, Result, Scope};
+use crate::{Counters, Link, LinkError, Result, Scope};
 
 /// Frames that wait to be sent at most.
 const SEND: u32 = 1024;

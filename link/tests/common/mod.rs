@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::Command;
 use std::time::Duration;
 
-use dta_link::{Batch, Link};
+use dta_link::Link;
+use dta_proto::batch::Batch;
 use rustix::thread::UnshareFlags;
 
 /// Longer than anything here takes.

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
-use dta_cli::config_file;
+use anyhow::{Context as _, Result, ensure};
 use dta_client::{ClientOptions, ClientTls, Server};
+use dta_files::config_file;
 use dta_proto::trace::HOPS;
 use dta_trace::point::At;
 use serde::Deserialize;
@@ -54,14 +54,11 @@ impl File {
     /// # Errors
     /// What is wrong, with its line.
     pub fn load(path: &Path) -> Result<Self> {
-        let text = dta_cli::file::read_text(path)
-            .with_context(|| format!("cannot read the agents {}", path.display()))?;
-        Self::parse(&text, path)
+        Self::parse(&config_file::read(path, "the agents")?, path)
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self> {
-        let (file, places) =
-            config_file::parse::<Self>(text, path).map_err(|wrong| anyhow!("{}, {wrong}", path.display()))?;
+        let (file, places) = config_file::parse::<Self>(text, path)?;
         let line = |key: &str| places.line(key).unwrap_or(1);
         for (n, agent) in file.agent.iter().enumerate() {
             let at = |key: &str| format!("{}, line {}", path.display(), line(&format!("agent[{n}].{key}")));

@@ -3,16 +3,15 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use dta_bench::int;
+use dta_bench::veth::{self, Length};
+use dta_bench::{CASES, Scale};
 use dta_cli::number::grouped;
 use dta_cli::output::OutputFlag;
 use dta_cli::table::Look;
 use dta_cli::{Status, output};
+use dta_testbed::ground::NicKind;
 use serde::Serialize;
-
-use crate::bench::int;
-use crate::bench::veth::{self, Length};
-use crate::bench::{self, CASES, Scale};
-use crate::testbed::ground::NicKind;
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -73,15 +72,15 @@ impl Bench {
         }
         if self.trace {
             // The kernel runs the programs: how this one is built changes nothing.
-            let mut rows = bench::trace::rows(self.quick)?;
+            let mut rows = dta_bench::trace::rows(self.quick)?;
             rows.retain(|row| self.wants(row.name));
             anyhow::ensure!(
                 !rows.is_empty(),
                 "there is no benchmark {} with --trace",
                 self.filter.join(" or ")
             );
-            self.tell(&rows, |rows| bench::trace::table(rows, Look::stdout()))?;
-            return Ok(Status::of(!rows.iter().any(bench::trace::Row::is_above)));
+            self.tell(&rows, |rows| dta_bench::trace::table(rows, Look::stdout()))?;
+            return Ok(Status::of(!rows.iter().any(dta_bench::trace::Row::is_above)));
         }
         if let Some(nic) = self.nic {
             return self.veth(nic);
@@ -97,8 +96,8 @@ impl Bench {
             );
         }
         warn_of_debug();
-        let figures = bench::figures(cases, &scale, |case| eprintln!("{} …", case.what))?;
-        self.tell(&figures, |figures| bench::table(figures, Look::stdout()))?;
+        let figures = dta_bench::figures(cases, &scale, |case| eprintln!("{} …", case.what))?;
+        self.tell(&figures, |figures| dta_bench::table(figures, Look::stdout()))?;
         let below = figures.iter().any(|figure| figure.ratio < figure.least_ratio);
         Ok(Status::of(!below))
     }
@@ -143,7 +142,7 @@ impl Bench {
     fn memory(&self) -> anyhow::Result<Status> {
         let bar = super::replay::progress(self.reports);
         bar.set_message("reports");
-        let figure = bench::memory(self.reports, |made| bar.set_position(made))?;
+        let figure = dta_bench::memory(self.reports, |made| bar.set_position(made))?;
         bar.finish_and_clear();
         self.tell(&figure, memory_table)?;
         Ok(Status::of(figure.is_flat()))
@@ -160,7 +159,7 @@ impl Bench {
 }
 
 /// The memory run for people.
-fn memory_table(figure: &bench::MemoryFigure) -> String {
+fn memory_table(figure: &dta_bench::MemoryFigure) -> String {
     let mut lines = vec![
         format!(
             "{} reports in {:.0} s, {} accepted, {} operations executed",

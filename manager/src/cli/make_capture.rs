@@ -9,9 +9,9 @@ use anyhow::Context;
 use clap::Args;
 use dta_cli::Status;
 
-use crate::capture;
-use crate::traffic::{Shape, Synthetic};
 use dta_cli::number::counted;
+use dta_testbed::capture;
+use dta_testbed::traffic::{Shape, Synthetic};
 
 #[derive(Args)]
 #[command(after_help = "\

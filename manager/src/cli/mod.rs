@@ -11,9 +11,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use dta_cli::program::Common;
-
-use crate::testbed::far::{agent, protocol};
-use crate::testbed::{folder, processes};
+use dta_testbed::far::{agent, protocol};
+use dta_testbed::{folder, processes};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -70,7 +69,7 @@ pub fn main() -> ExitCode {
     if let Some(role) = role.as_deref().filter(|role| role.starts_with("__")) {
         processes::die_with_parent();
         let text: Vec<_> = arguments[1..].iter().map(|a| a.to_string_lossy().into_owned()).collect();
-        if let Some(status) = crate::bench::role(&text) {
+        if let Some(status) = dta_bench::role(&text) {
             return status;
         }
         arguments.remove(1);

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use dta_cli::Status;
 use dta_cli::number::{counted, grouped, short};
 use dta_cli::output::OutputFlag;
-use dta_cli::{Status, host};
+use dta_files::host;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use serde::Serialize;
 

@@ -6,22 +6,21 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
+use dta_bench::{CASES, Scale};
 use dta_cli::output::OutputFlag;
 use dta_cli::table::Look;
 use dta_cli::{Status, output};
 use dta_link::fault::Faults;
 use dta_link::shared_ring::RingUse;
+use dta_testbed::bmv2;
+use dta_testbed::chaos::{self, Chaos};
+use dta_testbed::daemons::ANY_PORT;
+use dta_testbed::ground::NicKind;
+use dta_testbed::processes::unless_ended;
+use dta_testbed::run::{self, Options, Testbed};
+use dta_testbed::show;
+use dta_testbed::topology::{RXE, Topology, Transport};
 use indicatif::ProgressBar;
-
-use crate::bench::{self, CASES, Scale};
-use crate::testbed::bmv2;
-use crate::testbed::chaos::{self, Chaos};
-use crate::testbed::daemons::ANY_PORT;
-use crate::testbed::ground::NicKind;
-use crate::testbed::processes::unless_ended;
-use crate::testbed::run::{self, Options, Testbed};
-use crate::testbed::show;
-use crate::topology::{RXE, Topology, Transport};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -166,8 +165,8 @@ enum SwitchType {
 /// A second of the benchmarks of one process.
 fn glance() -> anyhow::Result<()> {
     super::bench::warn_of_debug();
-    let figures = bench::figures(CASES.iter().filter(|case| case.glance), &Scale::GLANCE, |_| {})?;
-    let table = bench::table(&figures, Look::stdout());
+    let figures = dta_bench::figures(CASES.iter().filter(|case| case.glance), &Scale::GLANCE, |_| {})?;
+    let table = dta_bench::table(&figures, Look::stdout());
     dta_cli::print(format_args!(
         "\nOne core, without sockets and processes between (dta-manager bench measures this with care):\n{table}"
     ))?;

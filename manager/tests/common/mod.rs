@@ -7,7 +7,9 @@ mod beside;
 pub mod daemon;
 pub mod int_bed;
 pub mod outcome_document;
+pub mod tracing;
 
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -29,6 +31,11 @@ pub fn has_bmv2(test: &str) -> bool {
         println!("SKIPPED: {test}: simple_switch_grpc is not on PATH");
     }
     has
+}
+
+/// A TCP port of loopback that nobody has at the moment.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Runs the program with `arguments`.

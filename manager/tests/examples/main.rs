@@ -29,7 +29,9 @@ fn examples(room: &Room) -> BTreeMap<String, Vec<String>> {
         found::in_help(room).into_iter().chain(found::in_documents())
     {
         if output.is_none() {
-            all.entry(command.replace("target/release/", "")).or_default().push(place);
+            all.entry(command.replace("target/release/", "").replace("target/demo/", ""))
+                .or_default()
+                .push(place);
         }
     }
     all

@@ -76,12 +76,6 @@ impl Room {
         script(&release.join("dta-manager"), &format!("exec {MANAGER} \"$@\""));
         // Debian's, which has numpy.
         script(&release.join("python3"), "exec /usr/bin/python3 \"$@\"");
-        // `cargo run --release -p PROGRAM -- ARGUMENTS` is PROGRAM ARGUMENTS.
-        script(
-            &release.join("cargo"),
-            "[ \"$1 $2 $3 $5\" = 'run --release -p --' ] || { echo \"not known here: cargo $*\" >&2; exit 9; }\n\
-             program=$4; shift 5; exec \"$program\" \"$@\"",
-        );
         Self { folder }
     }
 

@@ -762,23 +762,23 @@ fn own() -> Vec<Known> {
     with(
         "dta-manager make-capture capture.pcap",
         alone(
-            "cargo run --release -p dta-manager -- run-testbed --pcap capture.pcap",
-            Instead("cargo run --release -p dta-manager -- run-testbed --pcap capture.pcap --reports 20000", GOOD, FEWER),
+            "dta-manager run-testbed --pcap capture.pcap",
+            Instead("dta-manager run-testbed --pcap capture.pcap --reports 20000", GOOD, FEWER),
         ),
     ),
     alone(
-        "cargo run --release -p dta-manager -- run-testbed --faults drop=0.01,dup=0.01,reorder=0.01",
+        "dta-manager run-testbed --faults drop=0.01,dup=0.01,reorder=0.01",
         Instead(
-            "cargo run --release -p dta-manager -- run-testbed --faults drop=0.01,dup=0.01,reorder=0.01 --reports 20000",
+            "dta-manager run-testbed --faults drop=0.01,dup=0.01,reorder=0.01 --reports 20000",
             GOOD,
             FEWER,
         ),
     ),
     alone(
-        "cargo run --release -p dta-manager -- run-testbed --keep",
+        "dta-manager run-testbed --keep",
         Instead(
             // Its own file: in that of the other example an answer may stand before this one has begun.
-            "cargo run --release -p dta-manager -- run-testbed --keep --reports 20000 > from-source & \
+            "dta-manager run-testbed --keep --reports 20000 > from-source & \
              until grep -q 'Files are in' from-source; do sleep 1; done; \
              $(grep -o 'dta-collector stats --collector .*' from-source); kill $!",
             &["accepted"],

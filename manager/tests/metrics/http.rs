@@ -28,8 +28,3 @@ pub(crate) fn encoded(text: &str) -> String {
     }
     encoded
 }
-
-/// A port of loopback that nobody has at the moment.
-pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}

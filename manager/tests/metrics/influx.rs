@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::http::{encoded, free_port, get};
+use crate::common::free_port;
+use crate::http::{encoded, get};
 
 /// The database that is exported to.
 pub(crate) const DATABASE: &str = "dta";

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::bed::Bed;
-use crate::http::{encoded, free_port, get};
+use crate::common::free_port;
+use crate::http::{encoded, get};
 
 /// How long it may take to start, and to scrape.
 const PATIENCE: Duration = Duration::from_secs(60);

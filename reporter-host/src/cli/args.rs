@@ -4,8 +4,8 @@ use std::net::SocketAddrV4;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use dta_cli::host;
 use dta_cli::output::Output;
+use dta_files::host;
 use dta_link::fault::Faults;
 use dta_proto::key::Key;
 use dta_proto::wire::dta::{PORT, Version};

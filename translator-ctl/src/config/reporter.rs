@@ -287,7 +287,7 @@ pub struct Destination {
     /// Its name here.
     pub name: String,
     /// Its address.
-    #[serde(deserialize_with = "dta_cli::host::serde::ipv4")]
+    #[serde(deserialize_with = "dta_files::host::serde::ipv4")]
     pub collector_ip: Ipv4Addr,
     /// Its UDP port.
     #[serde(default = "reports_port")]

@@ -186,7 +186,7 @@ fn netcfg_of(p4: &P4, switch: &str) -> Result<Netcfg, ConfigError> {
         message,
     };
     let text =
-        dta_cli::file::read_text(path).map_err(|error| wrong(path, format!("cannot be read: {error}")))?;
+        dta_files::file::read_text(path).map_err(|error| wrong(path, format!("cannot be read: {error}")))?;
     netcfg::read(&text, switch, p4.netcfg_device.as_deref()).map_err(|fault| wrong(path, fault))
 }
 

@@ -244,10 +244,13 @@ pub struct Own {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// UDP address and port on which it takes reports.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "dta_cli::host::serde::some_socket")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "dta_files::host::serde::some_socket"
+    )]
     pub listen: Option<SocketAddr>,
     /// Address that its RoCEv2 frames come from and answers go to.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "dta_cli::host::serde::some_ip")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "dta_files::host::serde::some_ip")]
     pub source: Option<IpAddr>,
     /// UDP port on which it takes answers.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dta_dataplane::int::{Arrival, Int, Made, Rules, StoreIds};
 use dta_dataplane::{Engine, Output};
-use dta_link::{Batch, Link, LinkError, UdpConfig, UdpLink};
+use dta_link::{Link, LinkError, UdpConfig, UdpLink};
+use dta_proto::batch::Batch;
 use dta_proto::program::{Entry, Primitive, Program};
 use dta_proto::store::StoreKind;
 use dta_proto::telemetry::{self, ENTRY_LEN, PATH_LEN, VALUE_LEN};

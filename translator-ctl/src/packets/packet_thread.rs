@@ -10,7 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use dta_link::fault::{self, FaultCounts, FaultInjector};
 use dta_link::shared_ring::End;
-use dta_link::{Batch, Link, LinkError, RingCounters, UdpLink};
+use dta_link::{Link, LinkError, RingCounters, UdpLink};
+use dta_proto::batch::Batch;
 use tokio::sync::oneshot;
 use tracing::warn;
 

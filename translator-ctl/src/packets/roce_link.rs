@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use dta_link::shared_ring::End;
 use dta_link::{
-    Batch, Counters, EthernetLink, HostLink, Link, LinkError, PacketConfig, Result, RingCounters, Scope,
-    UdpConfig, UdpLink,
+    Counters, EthernetLink, HostLink, Link, LinkError, PacketConfig, Result, RingCounters, Scope, UdpConfig,
+    UdpLink,
 };
+use dta_proto::batch::Batch;
 
 use tracing::{info, warn};
 

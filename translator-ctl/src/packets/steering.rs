@@ -31,7 +31,8 @@ mod tests {
     use std::time::Duration;
 
     use dta_dataplane::workers::{judge_of_id, judge_of_source};
-    use dta_link::{Batch, Link, UdpConfig, UdpLink};
+    use dta_link::{Link, UdpConfig, UdpLink};
+    use dta_proto::batch::Batch;
 
     use super::*;
 

@@ -64,7 +64,7 @@ pub(super) async fn prepare(
     read: &Read<'_>,
 ) -> anyhow::Result<Option<Prepared>> {
     let config = read()?;
-    let mut changed = dta_cli::config_file::changes(old, &config);
+    let mut changed = dta_files::config_file::changes(old, &config);
     // Which collectors there are cannot change, what is wanted of them can.
     if let Some(at) = changed.iter().position(|key| key == "collector") {
         let what = old.collector.changes(&config.collector);

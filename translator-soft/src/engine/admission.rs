@@ -2,7 +2,7 @@
 
 use std::net::SocketAddrV4;
 
-use dta_link::Addresses;
+use dta_proto::batch::Addresses;
 use dta_proto::wire::datagram;
 use dta_proto::wire::dta::{self, NACK_PORT_V0, Nack, Report};
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddrV4;
 
-use dta_link::{Addresses, Batch};
+use dta_proto::batch::{Addresses, Batch};
 use dta_proto::wire::datagram;
 use dta_proto::wire::roce::{AETH_LEN, Aeth, BTH_LEN, Bth, ICRC_LEN, Opcode, Psn, Syndrome, icrc};
 

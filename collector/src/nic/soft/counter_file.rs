@@ -20,7 +20,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::region::{Region, RegionError, RegionOptions};
-use dta_cli::own_file;
+use dta_files::own_file;
 
 /// Version of the file that this program reads and writes.
 pub const VERSION: u32 = 1;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddrV4;
 
-use dta_link::Batch;
+use dta_proto::batch::Batch;
 use dta_proto::wire::roce::{self, Aeth, NakCode, Opcode, Psn, Syndrome};
 
 use super::answer::{self, Way};

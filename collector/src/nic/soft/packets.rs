@@ -1,6 +1,6 @@
 //! Where a responder reads packets from.
 
-use dta_link::Batch;
+use dta_proto::batch::Batch;
 
 /// Packets in a row.
 pub trait Packets {

@@ -11,7 +11,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use dta_link::Batch;
+use dta_proto::batch::Batch;
 use dta_proto::queue_pair::has_24_bits;
 use dta_proto::wire::roce::{self, Opcode, Psn};
 

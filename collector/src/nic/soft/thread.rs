@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use dta_link::Link;
 use dta_link::fault::{FaultInjector, Faults};
-use dta_link::{Batch, Link};
+use dta_proto::batch::Batch;
 use dta_proto::counter::nic as names;
 
 use super::counter::{Counter, Counts};

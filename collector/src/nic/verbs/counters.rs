@@ -8,7 +8,7 @@ use std::{fs, io};
 use dta_proto::counter::nic as names;
 use serde::{Deserialize, Serialize};
 
-use dta_cli::own_file;
+use dta_files::own_file;
 
 /// For so long, and some margin, the kernel may answer with values that it read before
 /// (`RDMA_HW_STATS_DEFAULT_LIFESPAN`, 10 ms, in jiffies).

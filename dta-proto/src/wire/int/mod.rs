@@ -12,10 +12,11 @@
 //! | `packet.rs` | the packet in a report: flow, tunnel |
 //! | `dialect.rs` | who sends, and what differs |
 //! | `metadata.rs`, `stack.rs` | what a node said of itself; the stack of a packet |
-//! | `emit.rs` | all of it written: for tests, benchmarks and testbeds |
+//! | `emit.rs` | all of it written: for tests, benchmarks and testbeds (feature `emit`) |
 
 mod dialect;
 pub mod drop_reason;
+#[cfg(feature = "emit")]
 pub mod emit;
 mod int_v05;
 mod int_v10;

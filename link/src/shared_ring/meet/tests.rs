@@ -1,7 +1,9 @@
 use std::net::Ipv4Addr;
 
+use dta_proto::batch::Batch;
+
 use super::*;
-use crate::{Batch, HostLink, Link, UdpConfig, UdpLink};
+use crate::{HostLink, Link, UdpConfig, UdpLink};
 
 const LOOPBACK: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
 

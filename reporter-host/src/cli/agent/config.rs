@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
-use dta_cli::config_file;
-use dta_cli::host;
+use anyhow::{Result, anyhow};
+use dta_files::config_file;
+use dta_files::host;
 use dta_proto::trace::HOPS;
 use dta_proto::wire::dta::PORT;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -102,15 +102,12 @@ impl Config {
     /// The file that was asked for, or the one in the usual place, or the defaults; and which file it was.
     pub(super) fn load(asked: Option<&Path>) -> Result<(Self, Option<PathBuf>)> {
         let Some(path) = config_file::place(asked, "agent.toml") else { return Ok((Self::default(), None)) };
-        let text = dta_cli::file::read_text(&path)
-            .with_context(|| format!("cannot read the configuration {}", path.display()))?;
-        let config = Self::parse(&text, &path)?;
+        let config = Self::parse(&config_file::read(&path, "the configuration")?, &path)?;
         Ok((config, Some(path)))
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self> {
-        let (config, places) =
-            config_file::parse::<Self>(text, path).map_err(|wrong| anyhow!("{}, {wrong}", path.display()))?;
+        let (config, places) = config_file::parse::<Self>(text, path)?;
         config.check().map_err(|(key, why)| match places.line(key) {
             Some(line) => anyhow!("{}, line {line}: {key}: {why}", path.display()),
             None => anyhow!("{}: {key}: {why}", path.display()),

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use dta_cli::host;
 use dta_cli::number::grouped;
+use dta_files::host;
 use dta_trace::counts::{FlowAt, FlowCount};
 use dta_trace::kernel;
 use dta_trace::point::At;

@@ -8,7 +8,8 @@
 
 use std::net::Ipv4Addr;
 
-use dta_link::{Batch, Link as _, PacketConfig, PacketLink};
+use dta_link::{Link as _, PacketConfig, PacketLink};
+use dta_proto::batch::Batch;
 use dta_proto::key::KEY_LEN;
 use dta_proto::layout::{append, sketch_merge};
 use dta_proto::program::{Mac, Primitive};

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use dta_cli::own_file;
+use dta_files::own_file;
 use dta_proto::program::Program;
 use serde::{Deserialize, Serialize};
 

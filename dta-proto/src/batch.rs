@@ -1,0 +1,397 @@
+//! A batch of packets in one preallocated arena: what links carry, and what data plane and NIC read and write.
+
+use std::net::SocketAddrV4;
+
+use crate::wire::datagram::{self, Datagram};
+use crate::wire::ethernet;
+
+/// Bytes of an Ethernet header (no VLAN tag).
+pub const ETHERNET_LEN: usize = ethernet::HEADER_LEN;
+
+/// Bytes in front of each packet: the Ethernet header, and 2 more so that the IPv4 header is aligned.
+pub const HEADROOM: usize = 16;
+
+/// Bytes of a slot by default, headroom included: a full Ethernet frame and room to spare.
+pub const SLOT_BYTES: usize = 2048;
+
+/// Datagrams that a batch holds by default.
+pub const SLOTS: usize = 64;
+
+/// Why a packet did not go into a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PushError {
+    /// All slots are in use: send or clear the batch first.
+    #[error("the batch is full")]
+    Full,
+    /// The packet is longer than a slot.
+    #[error("a packet of {len} bytes does not fit a slot of {capacity} bytes")]
+    TooLong {
+        /// Bytes of the packet.
+        len: usize,
+        /// Bytes of packet that a slot holds.
+        capacity: usize,
+    },
+}
+
+/// Where a datagram comes from and where it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addresses {
+    /// Source address and port.
+    pub source: SocketAddrV4,
+    /// Destination address and port.
+    pub destination: SocketAddrV4,
+}
+
+/// What a slot says about its packet beside the bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Meta {
+    len: u32,
+    ethernet: bool,
+    verbatim: bool,
+    checksum_pending: bool,
+    /// What the headers of the packet say, where its writer told it.
+    addresses: Option<Addresses>,
+    cookie: u64,
+}
+
+/// Up to a fixed number of packets, each in a slot of its own, in one allocation that is used again
+/// and again.
+///
+/// A packet is its bytes from the IPv4 header on. An Ethernet header, where there is one, lies in the 14
+/// bytes in front of it ([`Batch::frame`]). Each packet carries a cookie, a number of the caller's that
+/// `dta_link::fault` hands back with the packet's fate; links do not send it, and received packets have 0.
+///
+/// Who writes a datagram knows where it goes. [`Batch::add_datagram`], [`Batch::commit_datagram`] and
+/// [`Batch::push_udp`] keep that beside the packet, and a link that sends it does not take the headers
+/// apart for it.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    bytes: Box<[u8]>,
+    meta: Box<[Meta]>,
+    stride: usize,
+    used: usize,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self::new(SLOTS)
+    }
+}
+
+impl Batch {
+    /// A batch of `slots` packets of at least 2,032 bytes each.
+    pub fn new(slots: usize) -> Self {
+        Self::with_packet_capacity(slots, SLOT_BYTES - HEADROOM)
+    }
+
+    /// A batch of `slots` packets of at least `packet_bytes` each, for instance 9,000 for jumbo frames.
+    ///
+    /// # Panics
+    /// With more than 65,535 slots, or packets longer than IPv4's 65,535 bytes.
+    pub fn with_packet_capacity(slots: usize, packet_bytes: usize) -> Self {
+        assert!(slots <= usize::from(u16::MAX), "a batch of {slots} slots, more than 65,535");
+        assert!(packet_bytes <= datagram::PACKET_MAX, "packets of {packet_bytes} bytes, more than 65,535");
+        // An odd number of cache lines: packets are short and slots are long, so with 2,048 bytes from one
+        // to the next, for one, the beginnings of all would fall into two of the 64 sets of a cache.
+        let lines = (HEADROOM + packet_bytes).div_ceil(64) | 1;
+        let stride = lines * 64;
+        Self {
+            bytes: vec![0; slots * stride].into_boxed_slice(),
+            meta: vec![Meta::default(); slots].into_boxed_slice(),
+            stride,
+            used: 0,
+        }
+    }
+
+    /// Packets that the batch can hold.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.meta.len()
+    }
+
+    /// Bytes that one packet may have, without Ethernet header.
+    #[inline]
+    pub fn packet_capacity(&self) -> usize {
+        (self.stride - HEADROOM).min(datagram::PACKET_MAX)
+    }
+
+    /// Packets that the batch holds.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.used
+    }
+
+    /// Whether the batch holds no packet.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Whether no slot is free.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.used == self.capacity()
+    }
+
+    /// Forgets all packets; keeps the memory.
+    pub fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    /// Adds a copy of an IPv4 packet.
+    pub fn push(&mut self, packet: &[u8], cookie: u64) -> Result<(), PushError> {
+        let slot = self.slot_of(packet.len())?;
+        slot[..packet.len()].copy_from_slice(packet);
+        self.commit(packet.len(), cookie);
+        Ok(())
+    }
+
+    /// Adds a copy of an Ethernet frame (destination, source, EtherType, packet). A frame
+    /// shorter than its 14-byte header is taken as a header padded with zeros and an empty packet.
+    pub fn push_frame(&mut self, frame: &[u8], cookie: u64) -> Result<(), PushError> {
+        let split = frame.len().min(ETHERNET_LEN);
+        let (ethernet, packet) = frame.split_at(split);
+        self.push(packet, cookie)?;
+        let mut header = [0; ETHERNET_LEN];
+        header[..split].copy_from_slice(ethernet);
+        self.set_ethernet(self.used - 1, &header);
+        Ok(())
+    }
+
+    /// Adds a UDP datagram: the 28-byte header that [`datagram::header`] makes, then `payload`.
+    pub fn push_udp(
+        &mut self,
+        source: SocketAddrV4,
+        destination: SocketAddrV4,
+        payload: &[u8],
+        cookie: u64,
+    ) -> Result<(), PushError> {
+        let len = datagram::HEADER_LEN + payload.len();
+        let slot = self.slot_of(len)?;
+        slot[..datagram::HEADER_LEN].copy_from_slice(&datagram::header(source, destination, payload.len()));
+        slot[datagram::HEADER_LEN..len].copy_from_slice(payload);
+        self.commit_datagram(len, Addresses { source, destination }, cookie);
+        Ok(())
+    }
+
+    /// Adds a UDP datagram of `len` bytes, its 28 bytes of header included, and gives it to be filled in:
+    /// all of it, for its contents are left over from earlier use. Its headers have to say `addresses`,
+    /// and the datagram has to fill it.
+    ///
+    /// # Panics
+    /// When the batch is full, or `len` is more than [`Batch::packet_capacity`] or less than the headers.
+    #[inline]
+    pub fn add_datagram(&mut self, len: usize, addresses: Addresses, cookie: u64) -> &mut [u8] {
+        let at = self.used * self.stride + HEADROOM;
+        self.commit_datagram(len, addresses, cookie);
+        &mut self.bytes[at..at + len]
+    }
+
+    /// The bytes of the next free slot, to write a packet into; [`Batch::commit`] or
+    /// [`Batch::commit_datagram`] then adds it. Their contents are left over from earlier use. `None` when
+    /// the batch is full.
+    #[inline]
+    pub fn next_slot(&mut self) -> Option<&mut [u8]> {
+        if self.is_full() {
+            return None;
+        }
+        let at = self.used * self.stride;
+        Some(&mut self.bytes[at + HEADROOM..at + self.stride])
+    }
+
+    /// Adds the packet that was written into the first `len` bytes of [`Batch::next_slot`].
+    ///
+    /// # Panics
+    /// When the batch is full or `len` is more than [`Batch::packet_capacity`].
+    #[inline]
+    pub fn commit(&mut self, len: usize, cookie: u64) {
+        self.commit_with(len, None, cookie);
+    }
+
+    /// Adds the UDP datagram that was written into the first `len` bytes of [`Batch::next_slot`]. Its
+    /// headers say `addresses`, and the datagram fills it.
+    ///
+    /// # Panics
+    /// As [`Batch::commit`], and when `len` is less than the 28 bytes of header.
+    #[inline]
+    pub fn commit_datagram(&mut self, len: usize, addresses: Addresses, cookie: u64) {
+        assert!(len >= datagram::HEADER_LEN, "a datagram of {len} bytes, shorter than its headers");
+        self.commit_with(len, Some(addresses), cookie);
+    }
+
+    #[inline]
+    fn commit_with(&mut self, len: usize, addresses: Option<Addresses>, cookie: u64) {
+        // Not by `is_full`: the compiler takes this for the check of the index below, too.
+        assert!(self.used < self.meta.len(), "commit to a full batch");
+        assert!(
+            len <= self.packet_capacity(),
+            "commit of {len} bytes to a slot of {}",
+            self.packet_capacity()
+        );
+        self.meta[self.used] = Meta { len: len as u32, addresses, cookie, ..Meta::default() };
+        self.used += 1;
+    }
+
+    /// Packet `index`, from its IPv4 header on.
+    #[inline]
+    pub fn packet(&self, index: usize) -> &[u8] {
+        let len = self.live(index).len as usize;
+        let at = index * self.stride + HEADROOM;
+        &self.bytes[at..at + len]
+    }
+
+    /// Packet `index`, to change in place. Where it goes is read from its headers from here on.
+    pub fn packet_mut(&mut self, index: usize) -> &mut [u8] {
+        let len = self.live(index).len as usize;
+        self.meta[index].addresses = None;
+        let at = index * self.stride + HEADROOM;
+        &mut self.bytes[at..at + len]
+    }
+
+    /// Packet `index` with the Ethernet header in front, when it has one.
+    #[inline]
+    pub fn frame(&self, index: usize) -> Option<&[u8]> {
+        let meta = self.live(index);
+        let at = index * self.stride + HEADROOM;
+        meta.ethernet.then(|| &self.bytes[at - ETHERNET_LEN..at + meta.len as usize])
+    }
+
+    /// Puts an Ethernet header (destination, source, EtherType; network order) in front of packet `index`.
+    pub fn set_ethernet(&mut self, index: usize, header: &[u8; ETHERNET_LEN]) {
+        self.live(index);
+        let at = index * self.stride + HEADROOM;
+        self.bytes[at - ETHERNET_LEN..at].copy_from_slice(header);
+        self.meta[index].ethernet = true;
+    }
+
+    /// The UDP payload of packet `index` and its source and destination; `None` when the packet is not IPv4
+    /// without options carrying a whole UDP datagram.
+    #[inline]
+    pub fn udp(&self, index: usize) -> Option<Datagram<'_>> {
+        Datagram::parse_exact(self.packet(index)).ok()
+    }
+
+    /// Where packet `index`, a UDP datagram that fills it, comes from and goes, as its writer told;
+    /// `None` where it did not. [`Batch::udp`] reads it from the headers.
+    #[inline]
+    pub fn addresses(&self, index: usize) -> Option<Addresses> {
+        self.live(index).addresses
+    }
+
+    /// The caller's number for packet `index`.
+    #[inline]
+    pub fn cookie(&self, index: usize) -> u64 {
+        self.live(index).cookie
+    }
+
+    /// Whether packet `index` came with its UDP checksum not filled in yet, because the sender left that to
+    /// a device on the way that never was (a veth pair, a bridge). Its checksum field then proves nothing.
+    #[inline]
+    pub fn checksum_pending(&self, index: usize) -> bool {
+        self.live(index).checksum_pending
+    }
+
+    /// Whether packet `index` must leave bit by bit as it stands, UDP checksum included.
+    pub fn is_verbatim(&self, index: usize) -> bool {
+        self.live(index).verbatim
+    }
+
+    /// All packets in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        (0..self.used).map(|index| self.packet(index))
+    }
+
+    /// Says that packet `index` must leave bit by bit as it stands.
+    #[inline]
+    pub fn set_verbatim(&mut self, index: usize) {
+        self.live(index);
+        self.meta[index].verbatim = true;
+    }
+
+    /// Says that packet `index` came with its UDP checksum not filled in yet.
+    #[inline]
+    pub fn set_checksum_pending(&mut self, index: usize) {
+        self.live(index);
+        self.meta[index].checksum_pending = true;
+    }
+
+    /// All slots, free ones too, from byte `offset` on ([`HEADROOM`] is where packets begin): where
+    /// the kernel receives to.
+    #[inline]
+    pub fn buffers(&mut self, offset: usize) -> impl Iterator<Item = &mut [u8]> {
+        self.bytes.chunks_exact_mut(self.stride).map(move |slot| &mut slot[offset..])
+    }
+
+    /// The contents of slot `index`, from byte `offset` on, whether a packet is in it or not.
+    #[inline]
+    pub fn slot(&self, index: usize, offset: usize) -> &[u8] {
+        &self.bytes[index * self.stride + offset..(index + 1) * self.stride]
+    }
+
+    /// Adds a copy of packet `index` of `other` with all that belongs to it.
+    ///
+    /// # Panics
+    /// When the batch is full or the packet too long.
+    #[inline]
+    pub fn copy_from(&mut self, other: &Batch, index: usize) {
+        self.commit(0, 0);
+        self.overwrite(self.used - 1, other, index);
+    }
+
+    /// Puts a copy of packet `index` of `other`, with all that belongs to it, in the place of packet `to`.
+    ///
+    /// # Panics
+    /// When the packet is too long.
+    #[inline]
+    pub fn overwrite(&mut self, to: usize, other: &Batch, index: usize) {
+        self.live(to);
+        let len = HEADROOM + other.live(index).len as usize;
+        self.bytes[to * self.stride..][..self.stride][..len].copy_from_slice(&other.slot(index, 0)[..len]);
+        self.meta[to] = other.meta[index];
+    }
+
+    /// Adds the packet of `len` bytes that the kernel left in slot `index`, at or after the next free one,
+    /// moving it there if others before it were left out.
+    ///
+    /// # Panics
+    /// When `index` is no slot, or `len` is more than [`Batch::packet_capacity`].
+    #[inline]
+    pub fn adopt(&mut self, index: usize, len: usize) {
+        if index != self.used {
+            let at = index * self.stride;
+            self.bytes.copy_within(at..at + HEADROOM + len, self.used * self.stride);
+        }
+        self.commit(len, 0);
+    }
+
+    /// Keeps the packets for which `keep` (given the frame, where there is an Ethernet header, and
+    /// the packet) says so, in their order.
+    pub fn retain(&mut self, mut keep: impl FnMut(Option<&[u8]>, &[u8]) -> bool) {
+        let mut kept = 0;
+        for index in 0..self.used {
+            if !keep(self.frame(index), self.packet(index)) {
+                continue;
+            }
+            if index != kept {
+                let (from, len) = (index * self.stride, HEADROOM + self.meta[index].len as usize);
+                self.bytes.copy_within(from..from + len, kept * self.stride);
+                self.meta[kept] = self.meta[index];
+            }
+            kept += 1;
+        }
+        self.used = kept;
+    }
+
+    fn slot_of(&mut self, len: usize) -> Result<&mut [u8], PushError> {
+        let capacity = self.packet_capacity();
+        if len > capacity {
+            return Err(PushError::TooLong { len, capacity });
+        }
+        self.next_slot().ok_or(PushError::Full)
+    }
+
+    #[inline]
+    fn live(&self, index: usize) -> &Meta {
+        &self.meta[..self.used][index]
+    }
+}

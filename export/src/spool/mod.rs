@@ -1,0 +1,551 @@
+//! A bounded queue on disk between what is read and a database. Everything goes through it, so that a database that is
+//! away is nothing special, and what a killed process had taken is there after its next start.
+//!
+//! A directory holds segments (`N.spool`, from 1), each a row of [records](record), and `position`: what has been delivered.
+//! A record is written to disk (`fdatasync`) before [`Spool::append`] returns. When the bound is reached, the oldest segment
+//! goes, and what was in it is counted as dropped.
+//!
+//! Records know how far the lists were read ([`Kept`]): what is in the spool was read, what is not was not. So each event
+//! is in one record, and a record is sent again, byte for byte, until the database has taken it.
+//!
+//! They also know how many points were put in before them. A damaged record with a whole one behind it is passed over, and
+//! what was in it is counted. What is damaged behind the last whole one, as after a crash, is cut off at the next start: its
+//! events are read again.
+
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use dta_files::lock::Lock;
+use dta_files::own_file;
+
+use self::record::{ALIGN, Found, Head};
+use crate::events::Positions;
+use crate::unique::Last;
+
+/// Segments that the bound is divided into: so much goes at a time when it is reached.
+const SEGMENTS: u64 = 16;
+
+/// Why a spool cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SpoolError {
+    /// A file or the directory.
+    #[error("cannot {action} {} ({source}); name a directory for the spool that this program may write (`spool`)", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// Which file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Somebody else has it.
+    #[error("another exporter uses the spool {}; stop it, or give this one another (`spool`)", path.display())]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It is of a version that wrote records differently.
+    #[error("the spool {} was written by an earlier version of this program; let that one deliver what is in it, then remove the directory", path.display())]
+    Earlier {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+/// What is to be known at the next start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    /// How far each list was read.
+    pub(crate) read: Positions,
+    /// The last times of series.
+    pub(crate) recent: Vec<Last>,
+}
+
+/// What `position` says.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Position {
+    segment: u64,
+    /// Bytes of the segment that are delivered.
+    offset: u64,
+    /// Points that were put in up to there.
+    passed: u64,
+    #[serde(flatten)]
+    kept: Kept,
+}
+
+/// The oldest record that is not delivered.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Record {
+    /// Its bytes.
+    pub(crate) body: Vec<u8>,
+    /// Points in it.
+    pub(crate) points: u64,
+    kept: Kept,
+    segment: u64,
+    /// Where it ends in its segment.
+    end: u64,
+    /// Points that were put in up to its end.
+    passed: u64,
+}
+
+#[derive(Debug)]
+struct Segment {
+    number: u64,
+    bytes: u64,
+    /// Points that were put in before its first whole record.
+    before: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Oldest first; the last one is written to.
+    segments: VecDeque<Segment>,
+    /// The highest number that a segment has had.
+    newest: u64,
+    /// The last segment, once this process has written to it.
+    file: Option<File>,
+    /// How far the first segment is delivered, or passed over.
+    offset: u64,
+    /// Bytes that were passed over as damaged since the last whole record, and where they begin.
+    unreadable: Option<(PathBuf, u64, u64)>,
+    /// Of what was written last.
+    kept: Kept,
+    /// Of what was delivered last.
+    delivered: Kept,
+    /// Points that were put in since the spool was made.
+    written: u64,
+    /// Of these, those that are delivered or lost.
+    passed: u64,
+    dropped: u64,
+    damaged: u64,
+    closed: bool,
+}
+
+/// A spool. Shared between who writes and who delivers.
+#[derive(Debug)]
+pub struct Spool {
+    directory: PathBuf,
+    most: u64,
+    state: Mutex<State>,
+    news: Condvar,
+    /// Locked as long as this is used.
+    _lock: Lock,
+}
+
+fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> SpoolError + 'a {
+    move |source| SpoolError::File { action, path: path.to_owned(), source }
+}
+
+impl Spool {
+    /// Opens the spool in a directory, which is made if it is not there; `most` bytes are kept at most.
+    ///
+    /// # Errors
+    /// The directory cannot be used, or somebody else does.
+    pub fn open(directory: &Path, most: u64) -> Result<Self, SpoolError> {
+        fs::create_dir_all(directory).map_err(failed("make", directory))?;
+        let lock_path = directory.join("lock");
+        let lock = own_file::open(&lock_path, OpenOptions::new().write(true).create(true))
+            .map_err(failed("open", &lock_path))?;
+        let lock = Lock::take(lock)
+            .map_err(failed("lock", &lock_path))?
+            .ok_or_else(|| SpoolError::Locked { path: directory.to_owned() })?;
+        let state = found(directory)?;
+        Ok(Self {
+            directory: directory.to_owned(),
+            most,
+            state: Mutex::new(state),
+            news: Condvar::new(),
+            _lock: lock,
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each change is made at once, so what a panicking thread left is whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was kept with the last record.
+    pub(crate) fn kept(&self) -> Kept {
+        self.state().kept.clone()
+    }
+
+    /// Points in it that are not delivered, as far as is known not lost.
+    pub fn points(&self) -> u64 {
+        let state = self.state();
+        state.written.saturating_sub(state.passed)
+    }
+
+    /// Points that it had no place for.
+    pub fn dropped(&self) -> u64 {
+        self.state().dropped
+    }
+
+    /// Points that were lost because the files of the spool were damaged.
+    pub fn damaged(&self) -> u64 {
+        self.state().damaged
+    }
+
+    /// Adds a record; it is on disk when this returns.
+    pub(crate) fn append(&self, body: &[u8], points: u64, kept: Kept) -> Result<(), SpoolError> {
+        let mut state = self.state();
+        let before = state.written;
+        let head = Head { bytes: body.len() as u64, crc: crc32fast::hash(body), before, points, kept };
+        let framed = record::framed(&head, 0, 0).map_err(failed("write", &self.directory))?;
+        self.make_room(&mut state, (framed.len() + body.len()) as u64 + ALIGN)?;
+        if let Err(error) = self.write(&mut state, &head, body) {
+            // A full disk has no room as long as what was delivered takes it.
+            if !self.free_delivered(&mut state, 0) {
+                return Err(error);
+            }
+            self.write(&mut state, &head, body)?;
+        }
+        state.written += points;
+        state.kept = head.kept;
+        drop(state);
+        self.news.notify_all();
+        Ok(())
+    }
+
+    /// Writes a record at the end of the last segment, or in a new one.
+    fn write(&self, state: &mut State, head: &Head, body: &[u8]) -> Result<(), SpoolError> {
+        let size = (self.most / SEGMENTS).max(1);
+        // What an earlier process wrote is left as it is.
+        if state.file.is_none() || state.segments.back().is_none_or(|last| last.bytes >= size) {
+            state.file = None;
+            if state.segments.back().is_none_or(|last| last.bytes > 0) {
+                state.newest += 1;
+                let (number, before) = (state.newest, state.written);
+                if state.segments.is_empty() {
+                    state.offset = 0;
+                }
+                state.segments.push_back(Segment { number, bytes: 0, before });
+            }
+        }
+        let Some(last) = state.segments.back_mut() else { return Ok(()) };
+        let path = segment_path(&self.directory, last.number);
+        let file = match &mut state.file {
+            Some(file) => file,
+            empty => {
+                let options = &mut OpenOptions::new();
+                let file = own_file::open(&path, options.write(true).create(true))
+                    .and_then(|file| own_file::sync_directory(&path).map(|()| file))
+                    .map_err(failed("open", &path))?;
+                empty.insert(file)
+            }
+        };
+        // Behind what is known to be whole: what failed half-way before is written over.
+        let start = last.bytes.next_multiple_of(ALIGN);
+        let write = || {
+            let mut bytes = record::framed(head, last.number, start)?;
+            bytes.extend_from_slice(body);
+            file.write_all_at(&bytes, start)?;
+            file.sync_data()?;
+            Ok(start + bytes.len() as u64)
+        };
+        match write() {
+            Ok(end) => {
+                last.bytes = end;
+                Ok(())
+            }
+            Err(error) => {
+                let _ = file.set_len(last.bytes);
+                Err(failed("write", &path)(error))
+            }
+        }
+    }
+
+    /// Removes the oldest segments until `bytes` more fit.
+    fn make_room(&self, state: &mut State, bytes: u64) -> Result<(), SpoolError> {
+        while state.segments.iter().map(|segment| segment.bytes).sum::<u64>() + bytes > self.most {
+            let Some(oldest) = state.segments.pop_front() else { return Ok(()) };
+            if state.segments.is_empty() {
+                state.file = None;
+            }
+            state.offset = 0;
+            let until = state.segments.front().map_or(state.written, |next| next.before);
+            let points = until.saturating_sub(state.passed);
+            state.passed += points;
+            state.dropped += points;
+            if points > 0 {
+                tracing::warn!(points, "the spool is full: its oldest points are dropped (`spool_mib`)");
+            }
+            // Removed first: a full disk has no room for the position before.
+            remove(&segment_path(&self.directory, oldest.number))?;
+            let segment = state.segments.front().map_or(oldest.number + 1, |next| next.number);
+            self.write_position(state, segment)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps how far the spool is delivered or dropped, for the next start. With the state in hand, so that an older
+    /// position never takes the place of a newer one.
+    fn write_position(&self, state: &mut State, segment: u64) -> Result<(), SpoolError> {
+        let position =
+            Position { segment, offset: state.offset, passed: state.passed, kept: state.delivered.clone() };
+        let path = self.directory.join("position");
+        let write = || own_file::replace(&path, &record::framed(&position, 0, 0)?);
+        let written = match write() {
+            // A full disk has no room as long as what was delivered takes it.
+            Err(_) if self.free_delivered(state, 0) => write(),
+            written => written,
+        };
+        written.map_err(failed("write", &path))
+    }
+
+    /// Removes segments that are delivered or passed over whole, but keeps `keep` of all; gives whether there were any.
+    fn free_delivered(&self, state: &mut State, keep: usize) -> bool {
+        let mut any = false;
+        while state.segments.len() > keep
+            && let Some(first) = state.segments.front()
+            && state.offset >= first.bytes
+        {
+            let path = segment_path(&self.directory, first.number);
+            state.segments.pop_front();
+            any = true;
+            state.offset = 0;
+            if state.segments.is_empty() {
+                state.file = None;
+            }
+            if let Err(error) = remove(&path) {
+                tracing::warn!(%error, "what was delivered is still there: it is removed at the next start");
+            }
+        }
+        any
+    }
+
+    /// Waits for the oldest record that is not delivered; `None` if none came in this time, or it is closed.
+    ///
+    /// # Errors
+    /// It cannot be read at the moment.
+    pub(crate) fn oldest(&self, wait: Duration) -> Result<Option<Record>, SpoolError> {
+        let until = Instant::now() + wait;
+        let mut state = self.state();
+        loop {
+            if state.closed {
+                return Ok(None);
+            }
+            if let Some(record) = self.look(&mut state)? {
+                return Ok(Some(record));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            state = self.news.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The oldest whole record that is not delivered. What is damaged before it is passed over, and counted.
+    fn look(&self, state: &mut State) -> Result<Option<Record>, SpoolError> {
+        loop {
+            self.free_delivered(state, 1);
+            let Some(first) = state.segments.front() else { break };
+            let (segment, bytes, from) = (first.number, first.bytes, state.offset);
+            if from >= bytes {
+                break;
+            }
+            let path = segment_path(&self.directory, segment);
+            let found = match File::open(&path) {
+                Ok(file) => record::next(&file, segment, from, bytes).map_err(failed("read", &path))?,
+                // Somebody removed it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Err(error) => return Err(failed("read", &path)(error)),
+            };
+            let at = found.as_ref().map_or(bytes, |found| found.at);
+            if at > from.next_multiple_of(ALIGN) || found.is_none() {
+                let (_, _, unreadable) = state.unreadable.get_or_insert((path, from, 0));
+                *unreadable += at - from;
+            }
+            state.offset = at;
+            if let Some(Found { head, body, end, .. }) = found {
+                state.count_damage(head.before);
+                let passed = head.before + head.points;
+                let Head { points, kept, .. } = head;
+                return Ok(Some(Record { body, points, kept, segment, end, passed }));
+            }
+            if state.segments.len() == 1 {
+                // What follows goes where nothing is damaged.
+                state.file = None;
+            }
+        }
+        state.count_damage(state.written);
+        Ok(None)
+    }
+
+    /// The record is done with. Gives whether it still was in the spool: it may have been dropped meanwhile.
+    pub(crate) fn done(&self, record: &Record) -> Result<bool, SpoolError> {
+        let mut state = self.state();
+        if state.segments.front().is_none_or(|first| first.number != record.segment) {
+            return Ok(false);
+        }
+        (state.offset, state.passed) = (record.end, record.passed);
+        state.delivered.clone_from(&record.kept);
+        self.write_position(&mut state, record.segment)?;
+        Ok(true)
+    }
+
+    /// Ends waiting in [`Spool::oldest`], for good.
+    pub fn close(&self) {
+        self.state().closed = true;
+        self.news.notify_all();
+    }
+
+    /// Waits for so long, or until it is closed; gives whether it is.
+    pub(crate) fn sleep(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        let mut state = self.state();
+        while !state.closed {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = self.news.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+}
+
+impl State {
+    /// All that was passed over lies before a record that so many points were put in before.
+    fn count_damage(&mut self, before: u64) {
+        let points = before.saturating_sub(self.passed);
+        self.passed += points;
+        self.damaged += points;
+        if points > 0 {
+            let (path, at, bytes) = self.unreadable.take().unwrap_or_default();
+            tracing::error!(
+                points, bytes, at, path = %path.display(),
+                "a part of the spool is damaged: its points are lost, those behind it are delivered"
+            );
+        }
+        self.unreadable = None;
+    }
+}
+
+fn segment_path(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("{number}.spool"))
+}
+
+fn remove(path: &Path) -> Result<(), SpoolError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// The segments that there are, in order.
+fn numbers(directory: &Path) -> Result<Vec<u64>, SpoolError> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed("read", directory))? {
+        let name = entry.map_err(failed("read", directory))?.file_name();
+        numbers.extend(name.to_str().and_then(|name| name.strip_suffix(".spool")?.parse::<u64>().ok()));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Whether a file is of the version that began heads and positions with their JSON.
+fn is_earlier(file: &File) -> bool {
+    let mut first = [0];
+    file.read_exact_at(&mut first, 0).is_ok() && first == *b"{"
+}
+
+/// What `position` says, if there is one that can be read.
+fn position(directory: &Path) -> Result<Option<Position>, SpoolError> {
+    let path = directory.join("position");
+    let file = match own_file::open(&path, OpenOptions::new().read(true)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed("read", &path)(error)),
+    };
+    if is_earlier(&file) {
+        return Err(SpoolError::Earlier { path: directory.to_owned() });
+    }
+    let read = || record::head(&file, 0, 0, file.metadata()?.len());
+    let position = read().map_err(failed("read", &path))?.map(|(position, _)| position);
+    if position.is_none() {
+        tracing::warn!(path = %path.display(), "the position of the spool is damaged: all that is in the spool is sent again");
+    }
+    Ok(position)
+}
+
+/// What is in a directory. Removes segments that are delivered, and cuts off what is behind the last whole record.
+fn found(directory: &Path) -> Result<State, SpoolError> {
+    let position = position(directory)?;
+    let is_known = position.is_some();
+    let position = position.unwrap_or_default();
+    let numbers = numbers(directory)?;
+    let mut state = State {
+        segments: VecDeque::new(),
+        newest: numbers.last().copied().unwrap_or(0).max(position.segment),
+        file: None,
+        offset: 0,
+        unreadable: None,
+        kept: position.kept.clone(),
+        delivered: position.kept,
+        written: position.passed,
+        passed: position.passed,
+        dropped: 0,
+        damaged: 0,
+        closed: false,
+    };
+    let mut has_last = false;
+    // The newest first: what is behind the last whole record was never read, as far as lists are concerned.
+    for &number in numbers.iter().rev() {
+        let path = segment_path(directory, number);
+        if number < position.segment {
+            remove(&path)?;
+            continue;
+        }
+        let from = if number == position.segment { position.offset } else { 0 };
+        let file = own_file::open(&path, OpenOptions::new().read(true).write(true))
+            .map_err(failed("open", &path))?;
+        if is_earlier(&file) {
+            return Err(SpoolError::Earlier { path: directory.to_owned() });
+        }
+        let mut look = || {
+            let mut bytes = file.metadata()?.len();
+            if !has_last {
+                let last = record::last(&file, number, from, bytes)?;
+                let end = last.as_ref().map_or(from.min(bytes), |last| last.end);
+                if let Some(Found { head, .. }) = last {
+                    has_last = true;
+                    state.written = head.before + head.points;
+                    state.kept = head.kept;
+                }
+                if bytes > end {
+                    tracing::warn!(
+                        path = %path.display(), bytes = bytes - end,
+                        "the end of the spool is not whole, as after a crash: it is cut off, and its events are read again"
+                    );
+                    file.set_len(end)?;
+                    bytes = end;
+                }
+            }
+            let first = record::next(&file, number, from, bytes)?;
+            let next = state.segments.front().map_or(state.written, |next| next.before);
+            let before = first.map_or(next, |first| first.head.before);
+            state.segments.push_front(Segment { number, bytes, before });
+            state.offset = from.min(bytes);
+            Ok(())
+        };
+        look().map_err(failed("read", &path))?;
+    }
+    // Without a position, nothing before the first segment was delivered or dropped, nor its first record, which may be damaged.
+    if !is_known && numbers.first().is_some_and(|first| *first > 1) {
+        state.passed = state.segments.front().map_or(0, |first| first.before);
+    }
+    state.written = state.written.max(state.passed);
+    Ok(state)
+}

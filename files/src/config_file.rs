@@ -1,0 +1,555 @@
+//! Configuration files: TOML, with the line and the key of whatever is wrong in one.
+//!
+//! A key is written as it stands in messages (`store.redundancy`), but that one of several tables of
+//! an array has its number behind the name (`store[1].redundancy`); [`plain`] leaves the numbers out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use toml::de::{DeTable, DeValue};
+use toml::{Spanned, Table, Value};
+
+use crate::file;
+
+/// In the place of a file's name: no file is read, not even one in a default place.
+pub const NONE: &str = "none";
+
+/// The file to read: the one that was `asked` for, or else the first one that there is of
+/// `$XDG_CONFIG_HOME/dta/NAME` (`~/.config/dta/NAME`) and `/etc/dta/NAME`. `None` = the defaults.
+pub fn place(asked: Option<&Path>, name: &str) -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let user = variable("XDG_CONFIG_HOME").or_else(|| Some(variable("HOME")?.join(".config")));
+    choose(asked, name, &[user.as_deref(), Some(Path::new("/etc"))])
+}
+
+fn choose(asked: Option<&Path>, name: &str, folders: &[Option<&Path>]) -> Option<PathBuf> {
+    match asked {
+        Some(path) => (path != Path::new(NONE)).then(|| path.to_owned()),
+        None => folders
+            .iter()
+            .flatten()
+            .map(|folder| folder.join("dta").join(name))
+            // One that cannot be looked at is there: reading it says what is wrong.
+            .find(|path| path.try_exists().unwrap_or(true)),
+    }
+}
+
+/// Where the keys of a file stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    path: PathBuf,
+    lines: BTreeMap<String, usize>,
+    forgotten: Vec<String>,
+}
+
+/// Whether a key is this one, or stands under it.
+fn is_of(key: &str, this: &str) -> bool {
+    key.strip_prefix(this).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+impl Places {
+    /// The line, from 1, of a key; of the table that it would stand in, where it does not stand in
+    /// the file. `None` if neither does, or the key was forgotten.
+    pub fn line(&self, key: &str) -> Option<usize> {
+        if self.forgotten.iter().any(|forgotten| is_of(key, forgotten)) {
+            return None;
+        }
+        let mut key = key;
+        loop {
+            if let Some(line) = self.lines.get(key) {
+                return Some(*line);
+            }
+            key = &key[..key.rfind(['.', '['])?];
+        }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// An error with the file, and with the line of its key.
+    pub fn at<E: std::error::Error + 'static>(&self, key: &str, error: E) -> At<E> {
+        At { path: self.path.clone(), line: self.line(key), source: Box::new(error) }
+    }
+
+    /// Whether a key stands in the file itself.
+    pub fn has(&self, key: &str) -> bool {
+        self.lines.contains_key(key)
+    }
+
+    /// Forgets a key: something else, such as a flag, has taken the place of its value.
+    pub fn forget(&mut self, key: &str) {
+        self.lines.retain(|other, _| !is_of(other, key));
+        self.forgotten.push(key.to_owned());
+    }
+}
+
+/// The keys whose values differ between two configurations.
+pub fn changes(old: &impl Serialize, new: &impl Serialize) -> Vec<String> {
+    let table = |config: &dyn Fn() -> Result<Value, toml::ser::Error>| match config() {
+        Ok(Value::Table(table)) => table,
+        // What cannot be written in TOML has no keys.
+        _ => Table::new(),
+    };
+    let (old, new) = (table(&|| Value::try_from(old)), table(&|| Value::try_from(new)));
+    let mut keys = Vec::new();
+    compare(&old, &new, "", &mut keys);
+    keys
+}
+
+fn compare(old: &Table, new: &Table, under: &str, keys: &mut Vec<String>) {
+    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    for name in names {
+        let path = if under.is_empty() { name.clone() } else { format!("{under}.{name}") };
+        match (old.get(name), new.get(name)) {
+            (Some(Value::Table(old)), Some(Value::Table(new))) => compare(old, new, &path, keys),
+            (old, new) if old != new => keys.push(path),
+            _ => {}
+        }
+    }
+}
+
+/// So many keys of a table are tried, one after another, for the one at fault. No table of a daemon has more.
+const MOST_ASKED: usize = 128;
+
+/// What is wrong with a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// The line, from 1, if it is known.
+    pub line: Option<usize>,
+    /// The key, if it is known.
+    pub key: Option<String>,
+    /// What is wrong, as the parser words it.
+    pub message: String,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}, ")?;
+        }
+        if let Some(key) = &self.key {
+            write!(f, "key `{}`: ", plain(key))?;
+        }
+        // Some messages of the parser have several lines.
+        f.write_str(&self.message.trim().replace('\n', ", "))
+    }
+}
+
+impl std::error::Error for Wrong {}
+
+/// Why a file is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be read.
+    #[error("cannot read {what} {}: {source}", path.display())]
+    Read {
+        /// What it should hold, as in "the configuration".
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Its text is no TOML, or has a key that is unknown, missing or of another type.
+    #[error("{}, {wrong}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        wrong: Wrong,
+    },
+}
+
+/// What is wrong with a value of a file, and where it stands.
+#[derive(Debug, thiserror::Error)]
+#[error("{}{}: {source}", path.display(), line.map(|line| format!(", line {line}")).unwrap_or_default())]
+pub struct At<E: std::error::Error + 'static> {
+    /// The file.
+    pub path: PathBuf,
+    /// The line, from 1; none if it is no single line's.
+    pub line: Option<usize>,
+    /// What is wrong.
+    pub source: Box<E>,
+}
+
+/// A key without the numbers of tables.
+pub fn plain(key: &str) -> String {
+    let mut plain = String::new();
+    let mut numbers = false;
+    for c in key.chars() {
+        match c {
+            '[' => numbers = true,
+            ']' => numbers = false,
+            _ if !numbers => plain.push(c),
+            _ => {}
+        }
+    }
+    plain
+}
+
+/// The text of a file that should hold `what` ("the configuration").
+///
+/// # Errors
+/// [`FileError::Read`].
+pub fn read(path: &Path, what: &'static str) -> Result<String, FileError> {
+    file::read_text(path).map_err(|source| FileError::Read { what, path: path.to_owned(), source })
+}
+
+/// Reads a text, which came from `path`. Gives what it says, and where.
+///
+/// # Errors
+/// [`FileError::Parse`].
+pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<(T, Places), FileError> {
+    parse_text(text, path).map_err(|wrong| FileError::Parse { path: path.to_owned(), wrong })
+}
+
+fn parse_text<T: DeserializeOwned>(text: &str, path: &Path) -> Result<(T, Places), Wrong> {
+    let lines = Lines::of(text);
+    let document = DeTable::parse(text).map_err(|error| Wrong {
+        line: error.span().map(|span| lines.line(span.start)).or_else(|| lines.first(text, error.message())),
+        key: None,
+        message: error.message().to_owned(),
+    })?;
+    let mut spots = Vec::new();
+    walk(&lines, document.get_ref(), "", &mut spots);
+    match toml::from_str::<T>(text) {
+        Ok(read) => {
+            let lines = spots.into_iter().map(|spot| (spot.path, spot.line)).collect();
+            Ok((read, Places { path: path.to_owned(), lines, forgotten: Vec::new() }))
+        }
+        Err(error) => Err(wrong::<T>(text, &lines, &spots, &error)),
+    }
+}
+
+/// Where the lines of a text end.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn of(text: &str) -> Self {
+        Self(text.match_indices('\n').map(|(at, _)| at).collect())
+    }
+
+    /// The line, from 1, of a byte.
+    fn line(&self, at: usize) -> usize {
+        self.0.partition_point(|end| *end < at) + 1
+    }
+
+    /// The first line, from 1, up to which the text makes the parser say `message`: of some errors it gives no place.
+    fn first(&self, text: &str, message: &str) -> Option<usize> {
+        let says = |count: usize| {
+            let until = self.0.get(count - 1).map_or(text.len(), |end| end + 1);
+            DeTable::parse_recoverable(&text[..until]).1.iter().any(|error| error.message() == message)
+        };
+        let (mut without, mut with) = (0, self.0.len() + 1);
+        if !says(with) {
+            return None;
+        }
+        while without + 1 < with {
+            let middle = without.midpoint(with);
+            *(if says(middle) { &mut with } else { &mut without }) = middle;
+        }
+        Some(with)
+    }
+}
+
+/// A key of the text.
+struct Spot {
+    path: String,
+    line: usize,
+    /// Of its name; empty for an element of an array.
+    key: Range<usize>,
+    value: Range<usize>,
+    is_table: bool,
+}
+
+fn walk(lines: &Lines, table: &DeTable<'_>, under: &str, spots: &mut Vec<Spot>) {
+    for (key, value) in table {
+        let path =
+            if under.is_empty() { key.get_ref().to_string() } else { format!("{under}.{}", key.get_ref()) };
+        spot(lines, path, key.span(), value, spots);
+    }
+}
+
+fn spot(lines: &Lines, path: String, key: Range<usize>, value: &Spanned<DeValue<'_>>, spots: &mut Vec<Spot>) {
+    let start = if key.is_empty() { value.span().start } else { key.start };
+    let is_table = matches!(value.get_ref(), DeValue::Table(_));
+    spots.push(Spot { path: path.clone(), line: lines.line(start), key, value: value.span(), is_table });
+    match value.get_ref() {
+        DeValue::Table(table) => walk(lines, table, &path, spots),
+        DeValue::Array(array) => {
+            for (index, element) in array.iter().enumerate() {
+                spot(lines, format!("{path}[{index}]"), 0..0, element, spots);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn wrong<T: DeserializeOwned>(text: &str, lines: &Lines, spots: &[Spot], error: &toml::de::Error) -> Wrong {
+    let message = error.message().to_owned();
+    let Some(span) = error.span() else {
+        return Wrong { line: None, key: None, message };
+    };
+    let at_line = lines.line(span.start);
+    // The name of a key that is not known, or stands twice.
+    if let Some(spot) = spots.iter().find(|spot| !spot.key.is_empty() && spot.key == span) {
+        return Wrong { line: Some(spot.line), key: Some(spot.path.clone()), message };
+    }
+    let holds = |spot: &&Spot| spot.value.start <= span.start && span.end <= spot.value.end;
+    // The innermost one; of equal ones, the one deeper in the tree, which comes later.
+    let inner =
+        spots.iter().filter(holds).min_by_key(|spot| (spot.value.len(), std::cmp::Reverse(spot.path.len())));
+    let Some(inner) = inner else {
+        return Wrong { line: Some(at_line), key: None, message };
+    };
+    let culprit = inner.is_table.then(|| culprit::<T>(text, &inner.path, &message)).flatten();
+    let key = culprit.unwrap_or_else(|| inner.path.clone());
+    let line = spots.iter().find(|spot| spot.path == key).map_or(at_line, |spot| spot.line);
+    Wrong { line: Some(line), key: Some(key), message }
+}
+
+/// Which key of a table makes the parser say `message`. The parser itself tells only the table where
+/// it has to read the whole of it before it knows what it is (a store, by its `kind`; a switch, by
+/// its `type`). So it is asked again, with one value after another changed or left out.
+fn culprit<T: DeserializeOwned>(text: &str, table: &str, message: &str) -> Option<String> {
+    let whole: Table = toml::from_str(text).ok()?;
+    let keys: Vec<String> = at(&mut whole.clone(), table)?.keys().cloned().collect();
+    let of = |key: &String| format!("{table}.{key}");
+    if let Some(name) = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next()) {
+        return keys.iter().find(|key| *key == name).map(of);
+    }
+    // Each key takes another look at the whole text.
+    if message.starts_with("missing field") || keys.len() > MOST_ASKED {
+        return None;
+    }
+    let with = |change: &dyn Fn(&mut Table)| -> Option<Option<String>> {
+        let mut changed = whole.clone();
+        change(at(&mut changed, table)?);
+        let text = toml::to_string(&changed).ok()?;
+        Some(toml::from_str::<T>(&text).err().map(|error| error.message().to_owned()))
+    };
+    // Another value of the same type: the message goes away, or tells that value in the place of this one.
+    let speaks_of_it = |key: &&String| {
+        let Some(value) = at(&mut whole.clone(), table).and_then(|table| table.get(*key).cloned()) else {
+            return false;
+        };
+        let Some((old, new, other)) = another(&value) else { return false };
+        let said = with(&|table| {
+            table.insert((*key).clone(), other.clone());
+        });
+        match said {
+            Some(None) => true,
+            Some(Some(now)) => now != message && message.replace(&old, &new) == now,
+            None => false,
+        }
+    };
+    // Left out: the message goes away, or is about something else that is there.
+    let matters = |key: &&String| {
+        let said = with(&|table| drop(table.remove(*key)));
+        match said {
+            Some(None) => true,
+            Some(Some(now)) => now != message && !now.starts_with("missing field"),
+            None => false,
+        }
+    };
+    keys.iter().find(speaks_of_it).or_else(|| keys.iter().find(matters)).map(of)
+}
+
+/// A value as messages have it, another one of its type as they would, and that one.
+fn another(value: &Value) -> Option<(String, String, Value)> {
+    let new = match value {
+        Value::String(text) => Value::String(format!("{text}?")),
+        Value::Integer(n) => Value::Integer(n.wrapping_add(1)),
+        Value::Float(n) => Value::Float(n + 1.0),
+        Value::Boolean(yes) => Value::Boolean(!yes),
+        _ => return None,
+    };
+    let told = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    Some((told(value), told(&new), new))
+}
+
+/// The table of a path.
+fn at<'t>(whole: &'t mut Table, path: &str) -> Option<&'t mut Table> {
+    let mut now: Option<&mut Value> = None;
+    let mut top = Some(whole);
+    for step in path.split('.') {
+        let (name, numbers) = step.split_once('[').unwrap_or((step, ""));
+        let table = match now.take() {
+            Some(value) => value.as_table_mut()?,
+            None => top.take()?,
+        };
+        let mut value = table.get_mut(name)?;
+        for number in numbers.split('[').filter(|number| !number.is_empty()) {
+            value = value.as_array_mut()?.get_mut(number.trim_end_matches(']').parse::<usize>().ok()?)?;
+        }
+        now = Some(value);
+    }
+    now?.as_table_mut()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct File {
+        #[serde(default)]
+        #[allow(dead_code, reason = "it is read to be refused")]
+        main: Main,
+        #[serde(default)]
+        #[allow(dead_code, reason = "it is read to be refused")]
+        store: Vec<Store>,
+    }
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    struct Main {
+        #[allow(dead_code, reason = "it is read to be refused")]
+        port: u16,
+    }
+
+    #[derive(Debug, Deserialize)]
+    struct Store {
+        #[allow(dead_code, reason = "it is read to be refused")]
+        id: u16,
+        #[serde(flatten)]
+        #[allow(dead_code, reason = "it is read to be refused")]
+        kind: Kind,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+    #[allow(dead_code, reason = "it is read to be refused")]
+    enum Kind {
+        Heap { slots: u64, copies: u8, address: Option<std::net::Ipv4Addr> },
+    }
+
+    fn told(text: &str) -> String {
+        parse_text::<File>(text, Path::new("x")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn line_and_key_are_told_wherever_the_parser_tells_them_or_not() {
+        let store = "\n[[store]]\nid = 1\nkind = 'heap'\nslots = 1\ncopies = 2\n";
+        let of = |change: &str, to: &str| told(&format!("{store}{}", store.replace(change, to)));
+        for (told, is) in [
+            (told("[main]\nport = 'x'"), "line 2, key `main.port`: invalid type: string \"x\", expected u16"),
+            (told("[main]\nprt = 1"), "line 2, key `main.prt`: unknown field `prt`, expected `port`"),
+            (told("\n[man]\n"), "line 2, key `man`: unknown field `man`, expected `main` or `store`"),
+            (
+                told("[main]\nport = 70000"),
+                "line 2, key `main.port`: invalid value: integer `70000`, expected u16",
+            ),
+            (
+                of("copies = 2", "copies = 'two'"),
+                "line 12, key `store.copies`: invalid type: string \"two\", expected u8",
+            ),
+            (
+                of("copies = 2", "copies = 300"),
+                "line 12, key `store.copies`: invalid value: integer `300`, expected u8",
+            ),
+            (
+                of("slots = 1", "slots = -1"),
+                "line 11, key `store.slots`: invalid value: integer `-1`, expected u64",
+            ),
+            (of("'heap'", "'heep'"), "line 10, key `store.kind`: unknown variant `heep`, expected `heap`"),
+            (of("id = 1", "id = 'a'"), "line 9, key `store.id`: invalid type: string \"a\", expected u16"),
+            (of("slots = 1", "slot = 1"), "line 11, key `store.slot`: unknown field `slot`"),
+            (of("slots = 1\n", ""), "line 8, key `store`: missing field `slots`"),
+            (
+                of("slots = 1", "slots = 1\naddress = 'x'"),
+                "line 12, key `store.address`: invalid IPv4 address syntax",
+            ),
+        ] {
+            assert!(told.starts_with(is), "{told}\n{is}");
+        }
+        assert!(told("a = 1\n[main\n").starts_with("line 2, "), "{}", told("a = 1\n[main\n"));
+        assert!(
+            told("[main]\nport = 1\nport = 2").contains("line 3, "),
+            "{}",
+            told("[main]\nport = 1\nport = 2")
+        );
+    }
+
+    #[test]
+    fn what_is_nested_too_deeply_is_told_with_its_line() {
+        let deep = "x.".repeat(200);
+        let before = (0..3).map(|n| format!("a{n} = [\n1]\n\n")).collect::<String>();
+        for deep in [format!("{deep}y = 1"), format!("[{deep}y]"), format!("y = {}", "[".repeat(200))] {
+            for after in ["", "\n", "\nz = 1\n[t]\nb = 2\n"] {
+                let told = told(&format!("{before}{deep}{after}"));
+                assert!(told.starts_with("line 10, "), "{told}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_work_grows_as_the_text() {
+        let time = |keys: usize| {
+            let text: String = (0..keys).map(|n| format!("key{n} = {n}\n")).collect();
+            let begun = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            let (read, places) = parse_text::<Table>(&text, Path::new("x")).unwrap();
+            let ended = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            assert_eq!((read.len(), places.line(&format!("key{}", keys - 1))), (keys, Some(keys)));
+            (ended.tv_sec - begun.tv_sec) as f64 + (ended.tv_nsec - begun.tv_nsec) as f64 / 1e9
+        };
+        // Of this thread's processor, whatever else runs; the quickest of three.
+        let best = |keys| (0..3).map(|_| time(keys)).fold(f64::MAX, f64::min);
+        let (few, many) = (best(20_000), best(80_000));
+        assert!(many < 9.0 * few, "{few} s for a quarter of the keys, {many} s for all");
+    }
+
+    #[test]
+    fn places_are_known_and_forgotten() {
+        let text = "[main]\nport = 1\n[[store]]\nid = 1\nkind = 'heap'\nslots = 1\ncopies = 2\n";
+        let (_, mut places) = parse_text::<File>(text, Path::new("x.toml")).unwrap();
+        assert_eq!(places.line("main.port"), Some(2));
+        assert_eq!(places.line("main.other.deeper"), Some(1));
+        assert_eq!(places.line("store[0].copies"), Some(7));
+        assert_eq!((places.path(), places.line("store[0]")), (Path::new("x.toml"), Some(3)));
+        assert_eq!(places.line("nothing.of.this"), None);
+        assert!(places.has("main.port"));
+        // The table stays, but is not to blame for a key of which something else gives the value.
+        places.forget("main.port");
+        assert_eq!((places.line("main.port"), places.line("main.other")), (None, Some(1)));
+        places.forget("main");
+        assert_eq!(places.line("main.other"), None);
+        assert_eq!(plain("store[12].copies"), "store.copies");
+    }
+
+    #[test]
+    fn the_users_file_goes_before_that_of_the_system() {
+        let folder = tempfile::tempdir().unwrap();
+        let (user, system) = (folder.path().join("user"), folder.path().join("etc"));
+        let folders = [Some(&*user), None, Some(&*system)];
+        assert_eq!(choose(None, "x.toml", &folders), None);
+        for folder in [&system, &user] {
+            std::fs::create_dir_all(folder.join("dta")).unwrap();
+            std::fs::write(folder.join("dta/x.toml"), "").unwrap();
+            assert_eq!(choose(None, "x.toml", &folders), Some(folder.join("dta/x.toml")));
+        }
+        assert_eq!(choose(Some(Path::new("y")), "x.toml", &folders), Some("y".into()));
+        assert_eq!(choose(Some(Path::new("none")), "x.toml", &folders), None);
+    }
+
+    #[test]
+    fn changes_are_named_by_their_keys() {
+        let of = |text: &str| toml::from_str::<Table>(text).unwrap();
+        let old = of("a = 1\nb = [1]\n[t]\nx = 1\ny = 2\n[gone]\nz = 1");
+        let new = of("a = 1\nb = [2]\n[t]\nx = 1\ny = 3\n[new]\nz = 1");
+        assert_eq!(changes(&old, &new), ["b", "gone", "new", "t.y"]);
+        assert_eq!(changes(&old, &old), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,11 @@
+//! What programs read from files, and what they keep in them. No command line.
+//!
+//! - [`config_file`]: what is wrong in a configuration, and where; [`host`]: addresses and names of hosts in it.
+//! - [`file`]: files that people name.
+//! - [`own_file`]: files that a daemon keeps; [`lock`]: those that it locks.
+
+pub mod config_file;
+pub mod file;
+pub mod host;
+pub mod lock;
+pub mod own_file;

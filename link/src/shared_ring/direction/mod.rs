@@ -1,0 +1,366 @@
+//! One ring: frames from one producer to one consumer, in words of shared memory.
+//!
+//! ```text
+//! word  written by
+//!  0    producer   words written since the beginning (`tail`)
+//!  8    consumer   words taken since the beginning (`head`)
+//!  9    consumer   frames taken
+//! 16    both       1 = the consumer sleeps: wake it when there are frames
+//! 24    both       1 = the producer waits for room: wake it when half of the ring is free
+//! 64..             frames: a word with the length in bytes, then the bytes, padded to whole words
+//! ```
+//!
+//! The other side may write anything anywhere at any time. So each end keeps its own index in memory
+//! of its own, takes the other's in once per call and checks it against that, and reads the length of
+//! a frame once before it believes it. What cannot be is [`Broken`]: the ring is then given up. A
+//! producer that lies can so spoil its own frames, and a consumer that lies loses its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use dta_proto::batch::Batch;
+
+use super::memory::Memory;
+
+/// Words before the frames of a ring.
+pub(super) const CONTROL: usize = 64;
+/// Bytes of a frame at most: what a jumbo frame carries.
+pub const FRAME_MAX: usize = 9216;
+
+const TAIL: usize = 0;
+const HEAD: usize = 8;
+const TAKEN: usize = 9;
+const SLEEPS: usize = 16;
+const WAITS: usize = 24;
+
+/// What the other end wrote cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Broken {
+    /// Its index is outside the ring, or went back.
+    #[error("the index of the other end is impossible")]
+    Index,
+    /// A frame has no bytes, or more than there are.
+    #[error("a frame has an impossible length")]
+    Length,
+}
+
+/// Where a ring lies in shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Its first word.
+    pub(super) at: usize,
+    /// Words for frames: a power of two.
+    pub(super) capacity: usize,
+}
+
+impl Place {
+    /// Words in all.
+    pub(super) fn len(self) -> usize {
+        CONTROL + self.capacity
+    }
+}
+
+/// What both ends of a ring have.
+#[derive(Debug)]
+struct Side {
+    memory: Arc<Memory>,
+    place: Place,
+}
+
+impl Side {
+    #[inline]
+    fn control(&self, word: usize) -> &AtomicU64 {
+        &self.memory.words()[self.place.at + word]
+    }
+
+    #[inline]
+    fn data(&self) -> &[AtomicU64] {
+        &self.memory.words()[self.place.at + CONTROL..][..self.place.capacity]
+    }
+
+    /// Says that this end is going to wait on `flag`.
+    fn announce(&self, flag: usize) {
+        self.control(flag).store(1, Ordering::Relaxed);
+        // Before the last look at the other's index: see `claimed`.
+        fence(Ordering::SeqCst);
+    }
+
+    fn withdraw(&self, flag: usize) {
+        self.control(flag).store(0, Ordering::Relaxed);
+    }
+
+    /// Whether the other end waits on `flag`, and nobody has taken note of it yet.
+    #[inline]
+    fn claimed(&self, flag: usize) -> bool {
+        // After the store of this end's index. Of two ends that each store and then load, one sees
+        // the other's store: either the flag is seen here, or the index there.
+        fence(Ordering::SeqCst);
+        let flag = self.control(flag);
+        flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::Relaxed) != 0
+    }
+}
+
+/// The end that writes frames.
+#[derive(Debug)]
+pub(super) struct Producer {
+    side: Side,
+    tail: u64,
+    /// As it was last seen and found possible.
+    head: u64,
+    published: u64,
+    frames: u64,
+}
+
+impl Producer {
+    pub(super) fn new(memory: Arc<Memory>, place: Place) -> Self {
+        assert!(place.capacity.is_power_of_two(), "a ring of {} words", place.capacity);
+        Self { side: Side { memory, place }, tail: 0, head: 0, published: 0, frames: 0 }
+    }
+
+    /// Writes a frame of 1 to [`FRAME_MAX`] bytes; [`Self::publish`] lets the consumer see it. `false`
+    /// = there is no room.
+    ///
+    /// # Errors
+    /// The consumer's index cannot be.
+    #[inline]
+    pub(super) fn push(&mut self, frame: &[u8]) -> Result<bool, Broken> {
+        let words = 1 + frame.len().div_ceil(8);
+        if frame.is_empty() || frame.len() > FRAME_MAX || words > self.side.place.capacity {
+            return Err(Broken::Length);
+        }
+        if self.free() < words && self.look()? < words {
+            return Ok(false);
+        }
+        let (data, mask) = (self.side.data(), self.side.place.capacity - 1);
+        let at = self.tail as usize & mask;
+        data[at].store(frame.len() as u64, Ordering::Relaxed);
+        write(data, (at + 1) & mask, frame);
+        self.tail += words as u64;
+        self.frames += 1;
+        Ok(true)
+    }
+
+    /// Words free, as far as is known.
+    #[inline]
+    fn free(&self) -> usize {
+        self.side.place.capacity - (self.tail - self.head) as usize
+    }
+
+    /// Looks how far the consumer is; gives the words free.
+    fn look(&mut self) -> Result<usize, Broken> {
+        let head = self.side.control(HEAD).load(Ordering::Acquire);
+        if !(self.head..=self.tail).contains(&head) {
+            return Err(Broken::Index);
+        }
+        self.head = head;
+        Ok(self.free())
+    }
+
+    /// Lets the consumer see all frames written. Gives whether it sleeps, and has to be woken.
+    #[inline]
+    pub(super) fn publish(&mut self) -> bool {
+        if self.published == self.tail {
+            return false;
+        }
+        self.published = self.tail;
+        self.side.control(TAIL).store(self.tail, Ordering::Release);
+        self.side.claimed(SLEEPS)
+    }
+
+    /// Asks the consumer to wake this end when half of the ring is free. Gives whether there is room
+    /// for any frame already.
+    pub(super) fn wait_for_room(&mut self) -> Result<bool, Broken> {
+        self.side.announce(WAITS);
+        let room = self.has_room()?;
+        if room {
+            self.side.withdraw(WAITS);
+        }
+        Ok(room)
+    }
+
+    /// Whether there is room for any frame, or all of the ring is free.
+    pub(super) fn has_room(&mut self) -> Result<bool, Broken> {
+        let least = (1 + FRAME_MAX / 8).min(self.side.place.capacity);
+        Ok(self.look()? >= least)
+    }
+
+    #[cfg(test)]
+    pub(super) fn lie(&mut self) {
+        self.side.control(TAIL).store(u64::MAX, Ordering::Release);
+    }
+
+    /// Frames written that the consumer did not take, as far as it tells. Never more than were written.
+    pub(super) fn left(&self) -> u64 {
+        self.frames.saturating_sub(self.side.control(TAKEN).load(Ordering::Acquire))
+    }
+}
+
+/// The end that reads frames.
+#[derive(Debug)]
+pub(super) struct Consumer {
+    side: Side,
+    head: u64,
+    taken: u64,
+    /// Where the ring ends, once nothing more is awaited.
+    end: Option<u64>,
+}
+
+impl Consumer {
+    pub(super) fn new(memory: Arc<Memory>, place: Place) -> Self {
+        assert!(place.capacity.is_power_of_two(), "a ring of {} words", place.capacity);
+        Self { side: Side { memory, place }, head: 0, taken: 0, end: None }
+    }
+
+    /// Whether there is something to take; what is broken shows when it is taken.
+    pub(super) fn has_frames(&self) -> bool {
+        self.available().is_ok_and(|words| words > 0)
+    }
+
+    /// The words that are there to be taken, checked once.
+    #[inline]
+    fn available(&self) -> Result<u64, Broken> {
+        let tail = match self.end {
+            Some(end) => end,
+            None => self.side.control(TAIL).load(Ordering::Acquire),
+        };
+        match tail.checked_sub(self.head) {
+            Some(words) if words <= self.side.place.capacity as u64 => Ok(words),
+            _ => Err(Broken::Index),
+        }
+    }
+
+    /// Adds frames to `batch` until it is full or there are no more. Gives how many were longer than
+    /// its slots and are lost, and whether the producer waits for room and has to be woken.
+    ///
+    /// # Errors
+    /// The producer's index or the length of a frame cannot be. The frames before it are in the batch.
+    #[inline]
+    pub(super) fn take(&mut self, batch: &mut Batch) -> Result<Took, Broken> {
+        let mut left = self.available()?;
+        if left == 0 {
+            return Ok(Took { too_long: 0, wake: false });
+        }
+        let (mut too_long, mut result) = (0, Ok(()));
+        while left > 0 && !batch.is_full() {
+            let (data, mask) = (self.side.data(), self.side.place.capacity - 1);
+            let at = self.head as usize & mask;
+            // Read once: the producer may change it behind our back.
+            let len = data[at].load(Ordering::Relaxed);
+            let words = 1 + len.div_ceil(8);
+            if len == 0 || len > FRAME_MAX as u64 || words > left {
+                result = Err(Broken::Length);
+                break;
+            }
+            let len = len as usize;
+            match batch.next_slot() {
+                Some(slot) if len <= slot.len() => {
+                    read(data, (at + 1) & mask, &mut slot[..len]);
+                    batch.commit(len, 0);
+                }
+                _ => too_long += 1,
+            }
+            self.head += words;
+            self.taken += 1;
+            left -= words;
+        }
+        self.side.control(TAKEN).store(self.taken, Ordering::Relaxed);
+        self.side.control(HEAD).store(self.head, Ordering::Release);
+        result?;
+        let half = left as usize <= self.side.place.capacity / 2;
+        Ok(Took { too_long, wake: half && self.side.claimed(WAITS) })
+    }
+
+    /// Takes one frame, whatever its length, as bytes.
+    pub(super) fn take_one(&mut self) -> Result<Option<Vec<u8>>, Broken> {
+        let mut batch = Batch::with_packet_capacity(1, FRAME_MAX);
+        self.take(&mut batch)?;
+        Ok(batch.iter().next().map(<[u8]>::to_vec))
+    }
+
+    /// Nothing that is written from now on is awaited.
+    pub(super) fn end_here(&mut self) -> Result<(), Broken> {
+        let end = self.head + self.available()?;
+        self.end = Some(end);
+        Ok(())
+    }
+
+    /// Whether all that is awaited was taken.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.end == Some(self.head)
+    }
+
+    /// Asks the producer to wake this end when there are frames. Gives whether there are some already.
+    pub(super) fn sleep(&self) -> Result<bool, Broken> {
+        self.side.announce(SLEEPS);
+        let here = self.available()? != 0;
+        if here {
+            self.side.withdraw(SLEEPS);
+        }
+        Ok(here)
+    }
+
+    /// Needs no waking any more.
+    pub(super) fn wake(&self) {
+        self.side.withdraw(SLEEPS);
+    }
+}
+
+/// What [`Consumer::take`] did beside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Took {
+    pub(super) too_long: u64,
+    pub(super) wake: bool,
+}
+
+/// Copies bytes into words from `at` on, around the end. They have room in `data`.
+#[inline]
+fn write(data: &[AtomicU64], at: usize, bytes: &[u8]) {
+    let (before, after) = data.split_at(at);
+    let (here, around) = bytes.split_at(bytes.len().min(after.len() * 8));
+    put(after, here);
+    put(before, around);
+}
+
+/// Copies bytes into the first words.
+#[inline(always)] // on the path of every frame
+fn put(words: &[AtomicU64], bytes: &[u8]) {
+    let (eights, rest) = bytes.as_chunks();
+    for (word, eight) in words.iter().zip(eights) {
+        word.store(u64::from_ne_bytes(*eight), Ordering::Relaxed);
+    }
+    let Some(word) = words.get(eights.len()).filter(|_| !rest.is_empty()) else { return };
+    let mut last = [0; 8];
+    match <[u8; 4]>::try_from(rest) {
+        // A RoCEv2 packet is a number of four bytes: copied without a call.
+        Ok([a, b, c, d]) => last = [a, b, c, d, 0, 0, 0, 0],
+        Err(_) => last[..rest.len()].copy_from_slice(rest),
+    }
+    word.store(u64::from_ne_bytes(last), Ordering::Relaxed);
+}
+
+/// Copies bytes out of words from `at` on, around the end.
+#[inline]
+fn read(data: &[AtomicU64], at: usize, bytes: &mut [u8]) {
+    let (before, after) = data.split_at(at);
+    let (here, around) = bytes.split_at_mut(bytes.len().min(after.len() * 8));
+    get(after, here);
+    get(before, around);
+}
+
+/// Copies bytes out of the first words.
+#[inline(always)] // on the path of every frame
+fn get(words: &[AtomicU64], bytes: &mut [u8]) {
+    let (eights, rest) = bytes.as_chunks_mut();
+    for (word, eight) in words.iter().zip(&mut *eights) {
+        *eight = word.load(Ordering::Relaxed).to_ne_bytes();
+    }
+    let Some(word) = words.get(eights.len()).filter(|_| !rest.is_empty()) else { return };
+    let last = word.load(Ordering::Relaxed).to_ne_bytes();
+    match <&mut [u8; 4]>::try_from(&mut *rest) {
+        Ok(four) => *four = [last[0], last[1], last[2], last[3]],
+        Err(_) => rest.copy_from_slice(&last[..rest.len()]),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,582 @@
+//! UDP sockets that look like packet I/O.
+//!
+//! On receive, each payload gets the 28 bytes of IPv4 and UDP header in front that
+//! [`datagram::header`] makes from the two socket addresses. On send, these 28 bytes are stripped;
+//! source and destination are what the packet's writer told the batch, or else read from them.
+//! Where the kernel can, datagrams of one length that go to one place leave as a run, in one message
+//! that the kernel cuts (UDP_SEGMENT), and runs are received whole and cut here (UDP_GRO). To callers
+//! datagrams stay datagrams.
+//!
+//! Sockets are never connected and always set DF, because only then does the kernel send IP id 0,
+//! which the iCRC of RoCEv2 covers.
+
+mod group;
+mod receiver;
+mod runs;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dta_proto::batch::{Addresses, Batch};
+use dta_proto::wire::ipv4;
+
+use dta_proto::wire::datagram::{self, Datagram};
+pub use group::Instruction;
+pub use receiver::UdpReceiver;
+use runs::Runs;
+
+use crate::sys::{self, Messages, Outgoing};
+use crate::{Counters, Link, LinkError, Result, Scope};
+
+/// Datagrams a system call at most: the kernel's own bound is 1,024.
+const CALL_MAX: usize = 256;
+
+/// Datagrams of a run at most, sent or received (the kernel's UDP_MAX_SEGMENTS, where it is least).
+pub const RUN_MAX: usize = 64;
+
+/// Times that a full queue is waited for (1 ms each) before a datagram is counted as not sent.
+pub(crate) const SEND_RETRIES: u32 = 100;
+
+/// How a UDP link is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UdpConfig {
+    /// Address and port to receive on; the unspecified address receives on all, port 0 lets the
+    /// kernel choose.
+    pub bind: SocketAddr,
+    /// Whether datagrams leave with a UDP checksum. RoCEv2 has none (it has the iCRC).
+    pub checksum: bool,
+    /// Whether corrupted datagrams are to be sent ([`Scope::Datagram`]): opens a raw socket, which needs
+    /// CAP_NET_RAW. Only looked at with `checksum`.
+    pub corrupt: bool,
+    /// Bytes of receive queue to ask the kernel for. It may give less: [`UdpLink::receive_buffer`].
+    pub receive_buffer: usize,
+    /// What to do with runs of datagrams, where the kernel can: see [`UdpLink::runs`]. Runs are sent
+    /// with `checksum` alone.
+    pub runs: RunUse,
+}
+
+/// What is done with runs: datagrams of one length that follow each other from one place to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunUse {
+    /// Sent as one message that the kernel cuts (UDP_SEGMENT).
+    pub send: bool,
+    /// Received as one message and cut here (UDP_GRO). The kernel then counts a run that it drops at
+    /// the receive queue as one. Takes a buffer of 64 KiB for each of 64 messages, of which only what
+    /// is really received takes memory.
+    pub receive: bool,
+}
+
+impl RunUse {
+    /// Each datagram is a message.
+    pub const NONE: Self = Self { send: false, receive: false };
+    /// Both.
+    pub const BOTH: Self = Self { send: true, receive: true };
+}
+
+impl fmt::Display for RunUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match (self.send, self.receive) {
+            (true, true) => "sent and received whole",
+            (true, false) => "sent whole, received one by one",
+            (false, true) => "sent one by one, received whole",
+            (false, false) => "sent and received one by one",
+        })
+    }
+}
+
+impl UdpConfig {
+    /// A link for RoCEv2: no UDP checksum, and no runs, whose datagrams the kernel would number (IP id).
+    pub fn roce(bind: SocketAddr) -> Self {
+        Self { bind, checksum: false, corrupt: false, receive_buffer: 8 << 20, runs: RunUse::NONE }
+    }
+
+    /// A link for DTA reports and NACKs: with UDP checksum. `corrupt` says whether a fault injector may
+    /// corrupt what is sent.
+    pub fn reports(bind: SocketAddr, corrupt: bool) -> Self {
+        Self { bind, checksum: true, corrupt, receive_buffer: 8 << 20, runs: RunUse::BOTH }
+    }
+}
+
+/// A bound UDP socket, and the sockets that send from other source ports.
+pub struct UdpLink {
+    receiver: UdpReceiver,
+    sender: UdpSender,
+}
+
+impl UdpLink {
+    /// Binds the socket.
+    ///
+    /// # Errors
+    /// The port is in use, the address is not of this host or IPv6, or a privilege is missing.
+    pub fn open(config: &UdpConfig) -> Result<Self> {
+        let (socket, local) = bind(config.bind, config.checksum)?;
+        Self::of(socket, local, config)
+    }
+
+    /// A link of a socket that is bound.
+    fn of(socket: OwnedFd, local: SocketAddrV4, config: &UdpConfig) -> Result<Self> {
+        let raw = match config.corrupt && config.checksum {
+            true => Some(open_raw()?),
+            false => None,
+        };
+        let receive_buffer = set_receive_buffer(socket.as_fd(), config.receive_buffer)?;
+        let any = local.ip().is_unspecified();
+        if any {
+            sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_PKTINFO, 1)
+                .map_err(LinkError::io("cannot ask for IP_PKTINFO"))?;
+        }
+        // Kernels before 5.0 and 4.18 refuse these.
+        let can = |option, value| sys::set_option(socket.as_fd(), libc::SOL_UDP, option, value).is_ok();
+        let receives_runs = config.runs.receive && can(sys::UDP_GRO, 1);
+        let sends_runs = config.runs.send && config.checksum && can(sys::UDP_SEGMENT, 0);
+        let socket = Arc::new(socket);
+        Ok(Self {
+            receiver: UdpReceiver::new(Arc::clone(&socket), local, receive_buffer, receives_runs),
+            sender: UdpSender {
+                checksum: config.checksum,
+                retries: SEND_RETRIES,
+                any: any.then_some(local.port()),
+                by_source: if any { HashMap::new() } else { HashMap::from([(local, 0)]) },
+                sockets: vec![socket],
+                last: None,
+                unbound: HashMap::new(),
+                raw,
+                messages: Messages::new(CALL_MAX),
+                routes: Vec::new(),
+                used: Vec::new(),
+                queue: Vec::new(),
+                runs: sends_runs.then(Box::default),
+                counters: Counters::default(),
+            },
+        })
+    }
+
+    /// The address and port that it receives on, the port being the one that the kernel chose if 0 was asked.
+    pub fn local_addr(&self) -> SocketAddrV4 {
+        self.receiver.local()
+    }
+
+    /// What is done with runs of datagrams: what was asked for, as far as the kernel can, and has not
+    /// refused it since.
+    pub fn runs(&self) -> RunUse {
+        let send = self.sender.runs.as_ref().is_some_and(|runs| runs.work());
+        RunUse { send, receive: self.receiver.takes_runs() }
+    }
+
+    /// Bytes of receive queue that the kernel granted (half of what it counts, as SO_RCVBUF is written).
+    pub fn receive_buffer(&self) -> usize {
+        self.receiver.receive_buffer()
+    }
+
+    /// Opens the socket for a source address and port now, so that a port in use shows at start.
+    ///
+    /// # Errors
+    /// As [`UdpLink::open`].
+    pub fn open_source(&mut self, source: SocketAddrV4) -> Result<()> {
+        self.sender.open_source(source)
+    }
+
+    /// The same link, but sending never waits: datagrams that find a full queue are counted as not
+    /// sent at once.
+    pub fn without_waiting(mut self) -> Self {
+        self.sender.retries = 0;
+        self
+    }
+
+    /// The two directions, for two threads.
+    pub fn split(self) -> (UdpReceiver, UdpSender) {
+        (self.receiver, self.sender)
+    }
+}
+
+impl AsFd for UdpLink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.receiver.as_fd()
+    }
+}
+
+impl Link for UdpLink {
+    fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
+        self.receiver.recv(batch, timeout)
+    }
+
+    fn send(&mut self, batch: &mut Batch) -> Result<usize> {
+        self.sender.send(batch)
+    }
+
+    fn counters(&self) -> Counters {
+        let Counters { received, received_bytes, dropped_too_long, dropped_by_kernel, .. } =
+            self.receiver.counters();
+        Counters { received, received_bytes, dropped_too_long, dropped_by_kernel, ..self.sender.counters() }
+    }
+
+    fn scope(&self) -> Scope {
+        self.sender.scope()
+    }
+}
+
+/// Sockets that a link keeps open to send from. Sources come and go with queue pairs; with more,
+/// all are closed, and those still used are opened again.
+const SOURCES_MAX: usize = 64;
+
+/// How long a source that could not be bound is left alone.
+const REBIND: Duration = Duration::from_secs(1);
+
+/// The sending half of a UDP link: one unconnected socket per source address and port, opened when
+/// first used.
+pub struct UdpSender {
+    checksum: bool,
+    /// Times that a full queue is waited for.
+    retries: u32,
+    /// The port of the receiving socket when that is bound to all addresses.
+    any: Option<u16>,
+    /// The receiving socket first.
+    sockets: Vec<Arc<OwnedFd>>,
+    by_source: HashMap<SocketAddrV4, u16>,
+    /// The source that was looked for last, which the next datagram most likely has, too.
+    last: Option<(SocketAddrV4, u16)>,
+    /// Sources that could not be bound, and when that was tried.
+    unbound: HashMap<SocketAddrV4, Instant>,
+    raw: Option<OwnedFd>,
+    messages: Messages,
+    routes: Vec<Option<Route>>,
+    used: Vec<Way>,
+    queue: Vec<u16>,
+    /// Where runs are sent as such.
+    runs: Option<Box<Runs>>,
+    counters: Counters,
+}
+
+/// What a datagram leaves through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Socket(u16),
+    Raw,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Route {
+    way: Way,
+    to: SocketAddrV4,
+    /// The source address to ask for, where the socket is bound to none.
+    from: Option<Ipv4Addr>,
+    /// Bytes of the packet that are not handed to the socket, in front and in all.
+    skip: usize,
+    end: usize,
+}
+
+impl UdpSender {
+    /// As [`UdpLink::open_source`].
+    pub fn open_source(&mut self, source: SocketAddrV4) -> Result<()> {
+        self.socket_of(source).map(drop)
+    }
+
+    /// As [`Link::send`]. Datagrams from one source keep their order; those of different sources may overtake
+    /// each other, as on different sockets they may anyway.
+    ///
+    /// A source that cannot be bound (another program has its port) is tried again after a second;
+    /// until then its datagrams are counted as `unsent_no_source`.
+    ///
+    /// # Errors
+    /// A corrupted datagram is sent on a link opened without `corrupt`. The other datagrams have left.
+    pub fn send(&mut self, batch: &mut Batch) -> Result<usize> {
+        let before = self.counters.sent;
+        if self.sockets.len() > SOURCES_MAX {
+            self.sockets.truncate(1);
+            self.by_source.retain(|_, index| *index == 0);
+            self.last = None;
+        }
+        let mut result = Ok(());
+        self.routes.clear();
+        self.used.clear();
+        for index in 0..batch.len() {
+            let route = match self.route(batch, index) {
+                Ok(Some(route)) => Some(route),
+                Ok(None) => None,
+                Err(error) => {
+                    result = Err(error);
+                    None
+                }
+            };
+            if let Some(Route { way, .. }) = route
+                && !self.used.contains(&way)
+            {
+                self.used.push(way);
+            }
+            self.routes.push(route);
+        }
+        for position in 0..self.used.len() {
+            self.send_through(self.used[position], batch);
+        }
+        batch.clear();
+        result.map(|()| (self.counters.sent - before) as usize)
+    }
+
+    /// What was sent, and what not, by reason.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Which bits a corrupting fault may flip on this link.
+    pub fn scope(&self) -> Scope {
+        if self.checksum { Scope::Datagram } else { Scope::Payload }
+    }
+
+    /// How packet `index` leaves; `None` when it does not, which is counted.
+    fn route(&mut self, batch: &Batch, index: usize) -> Result<Option<Route>> {
+        let packet = batch.packet(index);
+        if batch.is_verbatim(index) {
+            if self.raw.is_none() {
+                return Err(LinkError::NeedsNetRaw(CORRUPT));
+            }
+            // The raw socket takes the packet as it is, and wants to be told the destination beside.
+            let Ok(ip) = ipv4::Packet::new_checked(packet) else {
+                self.counters.unsent_malformed += 1;
+                return Ok(None);
+            };
+            let to = SocketAddrV4::new(ip.dst(), 0);
+            return Ok(Some(Route { way: Way::Raw, to, from: None, skip: 0, end: packet.len() }));
+        }
+        let (Addresses { source, destination: to }, end) = match batch.addresses(index) {
+            Some(told) => {
+                debug_assert_eq!(
+                    batch.udp(index).map(|datagram| (datagram.source(), datagram.destination())),
+                    Some((told.source, told.destination))
+                );
+                (told, packet.len())
+            }
+            None => {
+                let Ok(sent) = Datagram::parse_exact(packet) else {
+                    self.counters.unsent_malformed += 1;
+                    return Ok(None);
+                };
+                let read = Addresses { source: sent.source(), destination: sent.destination() };
+                (read, datagram::HEADER_LEN + sent.payload().len())
+            }
+        };
+        let (socket, from) = match self.any == Some(source.port()) {
+            true => (0, Some(*source.ip())),
+            false => match self.socket_to_send(source) {
+                Some(socket) => (socket, None),
+                None => {
+                    self.counters.unsent_no_source += 1;
+                    return Ok(None);
+                }
+            },
+        };
+        Ok(Some(Route { way: Way::Socket(socket), to, from, skip: datagram::HEADER_LEN, end }))
+    }
+
+    /// As [`Self::socket_of`], but a source that cannot be bound is not tried each time.
+    fn socket_to_send(&mut self, source: SocketAddrV4) -> Option<u16> {
+        if !self.unbound.is_empty() && self.unbound.get(&source).is_some_and(|tried| tried.elapsed() < REBIND)
+        {
+            return None;
+        }
+        match self.socket_of(source) {
+            Ok(index) => {
+                if !self.unbound.is_empty() {
+                    self.unbound.remove(&source);
+                }
+                Some(index)
+            }
+            Err(_) => {
+                if self.unbound.len() >= SOURCES_MAX {
+                    self.unbound.clear();
+                }
+                self.unbound.insert(source, Instant::now());
+                None
+            }
+        }
+    }
+
+    fn socket_of(&mut self, source: SocketAddrV4) -> Result<u16> {
+        if let Some((_, index)) = self.last.filter(|(last, _)| *last == source) {
+            return Ok(index);
+        }
+        if let Some(index) = self.by_source.get(&source) {
+            self.last = Some((source, *index));
+            return Ok(*index);
+        }
+        let (socket, _) = bind(source.into(), self.checksum)?;
+        // Nothing is received here: a queue of the smallest size, so that strangers cannot fill memory.
+        sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, 0)
+            .map_err(LinkError::io("cannot set SO_RCVBUF"))?;
+        let index = self.sockets.len() as u16;
+        self.sockets.push(Arc::new(socket));
+        self.by_source.insert(source, index);
+        Ok(index)
+    }
+
+    fn send_through(&mut self, way: Way, batch: &Batch) {
+        let Self { sockets, raw, messages, routes, queue, runs, counters, retries, .. } = self;
+        let socket = match (way, raw.as_ref()) {
+            (Way::Socket(index), _) => sockets[usize::from(index)].as_fd(),
+            (Way::Raw, Some(raw)) => raw.as_fd(),
+            (Way::Raw, None) => return,
+        };
+        let route = |index: usize| routes[index].filter(|route| route.way == way);
+        queue.clear();
+        queue.extend((0..batch.len()).filter(|index| route(*index).is_some()).map(|index| index as u16));
+        let datagram = |index: usize| {
+            let packet = batch.packet(index);
+            let outgoing = route(index).map(|route| Outgoing {
+                bytes: &packet[route.skip..route.end],
+                segment: None,
+                to: Some(route.to),
+                from: route.from,
+            });
+            (outgoing.unwrap_or_default(), packet.len())
+        };
+        match runs.as_mut().filter(|runs| runs.work() && way != Way::Raw) {
+            Some(runs) => runs.send(socket, messages, counters, queue, *retries, datagram),
+            None => send_all(socket, messages, counters, queue, *retries, datagram),
+        }
+    }
+}
+
+const CORRUPT: &str = "corrupt faults on a UDP link with checksum (DTA reports and NACKs)";
+
+/// Sends the datagrams of `queue` in order, waiting up to `patience` times for room; counts each,
+/// sent or not. `datagram` gives what to send for an index, and the bytes to count.
+pub(crate) fn send_all<'a>(
+    socket: BorrowedFd<'_>,
+    messages: &mut Messages,
+    counters: &mut Counters,
+    queue: &[u16],
+    patience: u32,
+    datagram: impl Fn(usize) -> (Outgoing<'a>, usize),
+) {
+    let mut rest = queue;
+    let mut retries = 0;
+    while !rest.is_empty() {
+        let error = match messages.send(socket, rest.iter().map(|index| datagram(usize::from(*index)).0)) {
+            Ok(sent) => {
+                for index in &rest[..sent] {
+                    counters.count_sent(datagram(usize::from(*index)).1);
+                }
+                rest = &rest[sent..];
+                retries = 0;
+                continue;
+            }
+            Err(error) => error,
+        };
+        if wait_for_room(socket, &error, patience, &mut retries) {
+            continue;
+        }
+        counters.count_unsent(&error);
+        rest = &rest[1..];
+        retries = 0;
+    }
+}
+
+/// Whether a message that the kernel refused with `error` is to be tried again; waits a moment where
+/// that helps. `patience` is how often a full queue is waited for, and `retries` counts.
+fn wait_for_room(socket: BorrowedFd<'_>, error: &io::Error, patience: u32, retries: &mut u32) -> bool {
+    let most = match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::ENOBUFS) => patience,
+        // A late word about an earlier datagram, or a signal: this one has not been tried.
+        Some(libc::ECONNREFUSED | libc::EINTR) => SEND_RETRIES,
+        _ => 0,
+    };
+    if *retries >= most {
+        return false;
+    }
+    *retries += 1;
+    match error.raw_os_error() {
+        // The device's queue is full, which poll does not tell.
+        Some(libc::ENOBUFS) => std::thread::sleep(Duration::from_micros(100)),
+        // An error of poll shows again at the next send.
+        Some(libc::EAGAIN) => drop(sys::wait(&[socket], sys::WRITABLE, Some(Duration::from_millis(1)))),
+        _ => {}
+    }
+    true
+}
+
+/// A raw socket that sends whole IPv4 packets and receives none.
+fn open_raw() -> Result<OwnedFd> {
+    sys::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => LinkError::NeedsNetRaw(CORRUPT),
+        _ => LinkError::io("cannot open a raw socket")(error),
+    })
+}
+
+/// Binds an unconnected socket that sets DF, and says where.
+fn bind(address: SocketAddr, checksum: bool) -> Result<(OwnedFd, SocketAddrV4)> {
+    let IpAddr::V4(_) = address.ip() else { return Err(LinkError::Ipv6(address)) };
+    let socket = UdpSocket::bind(address).map_err(|error| LinkError::bind(address, error))?;
+    let SocketAddr::V4(local) =
+        socket.local_addr().map_err(LinkError::io("cannot read a socket's address"))?
+    else {
+        return Err(LinkError::Ipv6(address));
+    };
+    let socket = OwnedFd::from(socket);
+    prepare(&socket, checksum)?;
+    Ok((socket, local))
+}
+
+/// Sets what all sockets of links have in common.
+fn prepare(socket: &OwnedFd, checksum: bool) -> Result<()> {
+    sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
+        .map_err(LinkError::io("cannot set DF (IP_MTU_DISCOVER)"))?;
+    if !checksum {
+        sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)
+            .map_err(LinkError::io("cannot leave out the UDP checksum (SO_NO_CHECK)"))?;
+    }
+    Ok(())
+}
+
+/// Asks for a receive queue, beyond the system's limit where that is allowed, and gives what was granted.
+pub(crate) fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) -> Result<usize> {
+    // The kernel doubles what it is told, to make up for its own overhead.
+    let wanted = i32::try_from(bytes).unwrap_or(i32::MAX).min(i32::MAX / 2);
+    sys::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, wanted)
+        .or_else(|_| sys::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, wanted))
+        .map_err(LinkError::io("cannot set SO_RCVBUF"))?;
+    let mut granted = [0];
+    sys::get_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &mut granted)
+        .map_err(LinkError::io("cannot read SO_RCVBUF"))?;
+    Ok(granted[0] as usize / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_the_kernel_refuses_leave_one_by_one_and_soon_no_more_are_made() {
+        let open = || UdpLink::open(&UdpConfig::reports((Ipv4Addr::LOCALHOST, 0).into(), false)).unwrap();
+        let (mut link, mut peer) = (open(), open());
+        let (from, to) = (link.local_addr(), peer.local_addr());
+        let (mut batch, mut received) = (Batch::default(), Batch::default());
+        let mut round = |link: &mut UdpLink| {
+            while !batch.is_full() {
+                batch.push_udp(from, to, &[batch.len() as u8; 40], 0).unwrap();
+            }
+            assert_eq!(link.send(&mut batch).unwrap(), 64);
+            let mut got = Vec::new();
+            while got.len() < 64 && peer.recv(&mut received, Some(Duration::from_secs(5))).unwrap() > 0 {
+                got.extend(received.iter().map(|packet| packet[datagram::HEADER_LEN]));
+            }
+            assert_eq!(got, (0..64).collect::<Vec<u8>>());
+        };
+        round(&mut link);
+        assert!(link.runs().send);
+        // Without UDP checksums the kernel cuts no runs (EINVAL).
+        sys::set_option(link.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+        for _ in 0..3 {
+            round(&mut link);
+        }
+        assert!(link.runs().send, "some may be refused");
+        for _ in 0..3 {
+            round(&mut link);
+        }
+        assert_eq!(link.runs(), RunUse { send: false, receive: true });
+        assert_eq!((link.counters().sent, link.counters().unsent()), (7 * 64, 0));
+    }
+}

@@ -1,0 +1,126 @@
+//! The least that reports can cost: to be read, and a load for each value, or as many key-writes as they make
+//! primitives.
+
+use std::hint::black_box;
+use std::net::IpAddr;
+
+use dta_proto::batch::Batch;
+use dta_proto::key::Key;
+use dta_proto::telemetry::VALUE_LEN;
+use dta_proto::wire::dta::Body;
+use dta_proto::wire::int::{Report, Settings, Time, reports};
+
+use super::world::{VALUES, World};
+
+/// Bytes that the translator remembers of a key.
+const TOLD: usize = 32;
+
+/// What the floor works on.
+pub(super) struct Floor {
+    /// As long as the translator's table; empty where values are written.
+    table: Vec<[u64; TOLD / 8]>,
+    /// Those of values, and those of events; behind one another, as those of one kind become frames together.
+    writes: [Vec<(Key, [u8; VALUE_LEN])>; 2],
+    /// Whether each value is an event, too.
+    events: bool,
+}
+
+impl Floor {
+    /// For reports of which nothing is made.
+    pub(super) fn of_loads(keys: usize) -> Floor {
+        Floor {
+            table: vec![[1; TOLD / 8]; keys.next_power_of_two()],
+            writes: Default::default(),
+            events: false,
+        }
+    }
+
+    /// For reports of which each value is written; where each is an event, too, its entry is a second key-write, of
+    /// one copy, as an entry has.
+    pub(super) fn of_writes(events: bool) -> Floor {
+        Floor { table: Vec::new(), writes: Default::default(), events }
+    }
+
+    /// Reads a batch of reports, every field of every hop, and loads or writes once for each value.
+    pub(super) fn take(&mut self, batch: &Batch, settings: &Settings, world: &mut World) {
+        let Floor { table, writes, events } = self;
+        let [of_values, of_events] = writes;
+        let mask = table.len().wrapping_sub(1);
+        let mut sum = 0u64;
+        for index in 0..batch.len() {
+            let Some(datagram) = batch.udp(index) else { continue };
+            let Ok(reports) = reports(datagram.payload(), settings) else { continue };
+            sum += u64::from(reports.source().sequence);
+            for report in reports.flatten() {
+                if table.is_empty() {
+                    sum += read(&report, |name, value| {
+                        let mut key = Key([0; 16]);
+                        key.0[..8].copy_from_slice(&name.to_be_bytes());
+                        let mut bytes = [0; VALUE_LEN];
+                        bytes[..8].copy_from_slice(&value.to_be_bytes());
+                        of_values.push((key, bytes));
+                        if *events {
+                            key.0[15] = 1;
+                            of_events.push((key, bytes));
+                        }
+                    });
+                } else {
+                    let mut loaded = 0u64;
+                    sum += read(&report, |name, value| {
+                        let place = (name >> 20) as usize & mask;
+                        loaded = loaded.wrapping_add(table[place][0] ^ value);
+                    });
+                    sum = sum.wrapping_add(loaded);
+                }
+            }
+        }
+        black_box(sum);
+        if table.is_empty() {
+            for (redundancy, writes) in [(0, of_values), (1, of_events)] {
+                world.write(
+                    writes
+                        .iter()
+                        .map(|(key, value)| (VALUES, Body::KeyWrite { redundancy, key: *key, value })),
+                );
+                writes.clear();
+            }
+        }
+    }
+}
+
+/// All that a report says. `value` is called for each value with 64 bits that name its key, mixed.
+#[inline]
+fn read(report: &Report<'_>, mut value: impl FnMut(u64, u64)) -> u64 {
+    let Ok(packet) = &report.packet else { return 0 };
+    let flow = packet.inner_flow();
+    let address = |address: IpAddr| match address {
+        IpAddr::V4(address) => u64::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits() as u64,
+    };
+    let ports = u64::from(flow.sport) << 24 | u64::from(flow.dport) << 8 | u64::from(flow.proto);
+    let flow = mix(address(flow.src) << 32 ^ address(flow.dst) ^ ports << 20);
+    let time = |time: Option<Time>| time.map_or(0, Time::raw);
+    let (mut path, mut latencies, mut rest) = (0u64, 0u64, 0u64);
+    for (switch, hop) in report.hops() {
+        let switch = u64::from(switch.unwrap_or(u32::MAX));
+        let latency = hop.latency().unwrap_or(0);
+        let (queue, port) = (hop.queue(), hop.egress_port().map_or(0, u64::from));
+        path = path << 8 ^ switch;
+        latencies += latency;
+        rest ^= time(hop.ingress_time()) ^ time(hop.egress_time()) ^ hop.ingress_port().map_or(0, u64::from);
+        value(mix(flow ^ switch), latency);
+        let of_port = switch << 40 | port << 8;
+        value(mix(of_port ^ queue.id.map_or(0, u64::from) ^ 1 << 63), queue.value.map_or(0, u64::from));
+        value(mix(of_port), hop.utilization().map_or(0, u64::from));
+    }
+    value(flow, path);
+    value(mix(flow), latencies);
+    rest
+}
+
+/// Bits of a name spread over all 64.
+#[inline]
+fn mix(name: u64) -> u64 {
+    let mixed = name.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ mixed >> 32
+}

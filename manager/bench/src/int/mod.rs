@@ -1,0 +1,270 @@
+//! Telemetry Reports of INT, from frame to memory on one core: what a report costs where nothing changes, where
+//! everything changes, and where each report is written (`write = "always"`).
+//!
+//! The floor of the first is reading the same reports, and one load per value out of memory as large as the table of
+//! what was told, at a place that belongs to the value. That of the other two is reading the same reports, and as many
+//! key-writes through the same engine and NIC as the reports make primitives: with the store's copies for a value or a
+//! path, and with one copy for an event, whose entry is written once. That entries and paths are longer than values is
+//! not in it.
+//!
+//! `loopback`: the same reports as datagrams through the translator's sockets, beside a bare receiver.
+
+mod floor;
+mod loopback;
+mod show;
+mod traffic;
+mod world;
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use dta_collector::store::key_write;
+use dta_dataplane::int::{Detect, Rules};
+use dta_proto::key::Key;
+use dta_proto::layout::key_write::Policy;
+use dta_proto::telemetry::{self, VALUE_LEN, Value};
+use dta_proto::wire::int::{Settings, reports};
+use serde::Serialize;
+
+use super::harness::{Rates, Scale, Share, cpu_time, measure_shares, on_a_thread, pin};
+use floor::Floor;
+pub use show::table;
+use traffic::Traffic;
+use world::{VALUES, World};
+
+/// What reports bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Nothing new.
+    Unchanged,
+    /// Another value in each field, and the switches of the path in another order.
+    Changed,
+    /// Nothing new, and each value is written all the same.
+    Always,
+    /// As [`Kind::Changed`], from a socket to the memory of a NIC in another thread.
+    Loopback,
+}
+
+/// One benchmark.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Name, for filters and reports.
+    pub name: &'static str,
+    /// What is measured, in a line.
+    pub what: &'static str,
+    /// The least ratio of floor to work that the project asks for; 0 where it asks for none.
+    pub least_ratio: f64,
+    kind: Kind,
+    hops: usize,
+    flows: usize,
+    /// What INTCollector's XDP program was measured at on the same reports, nanoseconds.
+    intcollector: Option<f64>,
+}
+
+const fn case(name: &'static str, what: &'static str, kind: Kind, hops: usize, flows: usize) -> Case {
+    let least_ratio = match kind {
+        Kind::Unchanged => 0.4,
+        Kind::Changed => 0.6,
+        Kind::Loopback => 0.3,
+        Kind::Always => 0.0,
+    };
+    let intcollector = match (kind, flows, hops) {
+        (Kind::Unchanged, 100, 3) => Some(255.0),
+        (Kind::Unchanged, 100, 6) => Some(458.0),
+        _ => None,
+    };
+    Case { name, what, least_ratio, kind, hops, flows, intcollector }
+}
+
+/// All of them, in the order of the report: few flows are 100, many are 100,000.
+pub const CASES: [Case; 13] = [
+    case("int-unchanged-3-few", "nothing changes, 3 hops, 100 flows", Kind::Unchanged, 3, 100),
+    case("int-unchanged-6-few", "nothing changes, 6 hops, 100 flows", Kind::Unchanged, 6, 100),
+    case("int-unchanged-3-many", "nothing changes, 3 hops, 100,000 flows", Kind::Unchanged, 3, 100_000),
+    case("int-unchanged-6-many", "nothing changes, 6 hops, 100,000 flows", Kind::Unchanged, 6, 100_000),
+    case("int-changed-3-few", "everything changes, 3 hops, 100 flows", Kind::Changed, 3, 100),
+    case("int-changed-6-few", "everything changes, 6 hops, 100 flows", Kind::Changed, 6, 100),
+    case("int-changed-3-many", "everything changes, 3 hops, 100,000 flows", Kind::Changed, 3, 100_000),
+    case("int-changed-6-many", "everything changes, 6 hops, 100,000 flows", Kind::Changed, 6, 100_000),
+    case("int-always-3-few", "write = \"always\", 3 hops, 100 flows", Kind::Always, 3, 100),
+    case("int-always-6-few", "write = \"always\", 6 hops, 100 flows", Kind::Always, 6, 100),
+    case("int-always-3-many", "write = \"always\", 3 hops, 100,000 flows", Kind::Always, 3, 100_000),
+    case("int-always-6-many", "write = \"always\", 6 hops, 100,000 flows", Kind::Always, 6, 100_000),
+    case("int-loopback-3-few", "everything changes, sockets, 100 flows", Kind::Loopback, 3, 100),
+];
+
+/// One figure, as JSON gives it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Which benchmark.
+    pub name: &'static str,
+    /// `ns/report`.
+    pub unit: &'static str,
+    /// Nanoseconds of a report.
+    pub value: f64,
+    /// Of the floor.
+    pub floor: f64,
+    /// `floor / value`: the rate beside the floor's.
+    pub ratio: f64,
+    /// The least ratio asked for; 0 where none is.
+    pub least_ratio: f64,
+    /// Nanoseconds that INTCollector's XDP program was measured at, on another machine.
+    pub intcollector: Option<f64>,
+    /// In words.
+    pub what: &'static str,
+}
+
+impl Row {
+    /// Whether it is below the least ratio.
+    pub fn is_below(&self) -> bool {
+        self.ratio < self.least_ratio
+    }
+}
+
+/// Runs these, each on a thread of its own, as a benchmark pins its thread. `about` is told before each.
+pub fn figures<'a>(
+    cases: impl IntoIterator<Item = &'a Case>,
+    scale: &Scale,
+    about: impl Fn(&Case),
+) -> anyhow::Result<Vec<Row>> {
+    let one = |case: &'a Case| {
+        about(case);
+        on_a_thread(case.name, || case.run(scale))
+    };
+    cases.into_iter().map(one).collect()
+}
+
+impl Case {
+    fn rules(&self) -> Rules {
+        let mut rules = Rules::default();
+        // Path, flow latency and hop latencies of each flow, and the queues and links of all switches; room for four
+        // times as many, so that few buckets are full.
+        rules.keys = (4 * self.flows * (2 + self.hops) + 10_000).max(rules.keys);
+        for metric in &mut rules.metrics {
+            metric.always = self.kind == Kind::Always;
+            if matches!(self.kind, Kind::Changed | Kind::Loopback) {
+                metric.detect = Detect::Any;
+            }
+        }
+        rules
+    }
+
+    fn run(&self, scale: &Scale) -> anyhow::Result<Row> {
+        let rates = match self.kind {
+            Kind::Loopback => loopback::run(self, scale)?,
+            _ => self.run_on_one_core(scale)?,
+        };
+        let [value, floor] = [rates.work, rates.floor].map(|rate| 1e9 / rate);
+        Ok(Row {
+            name: self.name,
+            unit: "ns/report",
+            value,
+            floor,
+            ratio: floor / value,
+            least_ratio: self.least_ratio,
+            intcollector: self.intcollector,
+            what: self.what,
+        })
+    }
+
+    fn run_on_one_core(&self, scale: &Scale) -> anyhow::Result<Rates> {
+        pin();
+        let rules = self.rules();
+        // Of its own for each: with one, what moved between two reports of a flow would depend on who had those between.
+        let [traffic, same] =
+            [(); 2].map(|()| RefCell::new(Traffic::new(self.flows, self.hops, self.kind == Kind::Changed)));
+        let values = traffic.borrow().values();
+        let floor = RefCell::new(match self.kind {
+            Kind::Unchanged => Floor::of_loads(rules.keys),
+            Kind::Changed | Kind::Always | Kind::Loopback => Floor::of_writes(self.kind == Kind::Changed),
+        });
+        let mut world = World::new(rules, self.flows, self.flows * (1 + self.hops))?;
+        let settings = Settings::default();
+        // What is new is told before the clock starts.
+        for _ in 0..=2 * self.flows as u64 / Traffic::READY {
+            traffic.borrow_mut().make_ready().iter().for_each(|batch| world.take(batch, &settings));
+        }
+        let before = world.int.counters().clone();
+        let world = RefCell::new(world);
+        let timed = |traffic: &RefCell<Traffic>,
+                     run: &mut dyn FnMut(&mut World, &dta_proto::batch::Batch)|
+         -> Share {
+            let (mut traffic, world) = (traffic.borrow_mut(), &mut *world.borrow_mut());
+            let batches = traffic.make_ready();
+            let start = cpu_time();
+            batches.iter().for_each(|batch| run(world, batch));
+            (Traffic::READY, cpu_time().saturating_sub(start).max(Duration::from_nanos(1)))
+        };
+        let rates = measure_shares(
+            scale,
+            || timed(&traffic, &mut |world, batch| world.take(batch, &settings)),
+            |_| timed(&same, &mut |world, batch| floor.borrow_mut().take(batch, &settings, world)),
+        );
+        let mut world = world.into_inner();
+        let counters = world.int.counters();
+        let taken = counters.reports - before.reports;
+        let [unchanged, changed] = [counters.unchanged - before.unchanged, counters.changed - before.changed];
+        let suppressed: u64 = counters.suppressed.iter().sum::<u64>() - before.suppressed.iter().sum::<u64>();
+        // A key that lost its place is told once more, which is to be seldom.
+        let most = taken - taken / 100;
+        let as_meant = match self.kind {
+            Kind::Unchanged => unchanged >= most && suppressed >= most * values,
+            Kind::Changed | Kind::Loopback => changed == taken && suppressed == 0,
+            Kind::Always => changed == taken && suppressed >= most * values,
+        };
+        anyhow::ensure!(
+            as_meant,
+            "of {taken} reports with {values} values each, {unchanged} were unchanged, {changed} changed, and {suppressed} values were not told"
+        );
+        self.check(&mut traffic.borrow_mut(), &mut world, &settings)?;
+        Ok(rates)
+    }
+
+    /// Takes more reports, and asks for the latencies in the last of them: a reader has them.
+    fn check(&self, traffic: &mut Traffic, world: &mut World, settings: &Settings) -> anyhow::Result<()> {
+        let batches = traffic.make_ready();
+        batches.iter().for_each(|batch| world.take(batch, settings));
+        world.finish()?;
+        let Some(last) = batches.last() else { anyhow::bail!("no reports were made") };
+        let (mut keys, mut wanted) = (Vec::<Key>::new(), Vec::new());
+        // One of each flow: what a flow said before that is not in memory any more.
+        let count = last.len().min(self.flows);
+        for index in last.len() - count..last.len() {
+            let Some(datagram) = last.udp(index) else { anyhow::bail!("a report is no datagram") };
+            for report in reports(datagram.payload(), settings)? {
+                let report = report?;
+                let flow = report.packet.map(|packet| *packet.inner_flow())?;
+                for (switch, hop) in report.hops() {
+                    let (Some(switch), Some(latency)) = (switch, hop.latency()) else { continue };
+                    keys.push(telemetry::hop_latency_key(&flow, switch));
+                    wanted.push(latency as u32);
+                }
+            }
+        }
+        anyhow::ensure!(keys.len() == self.hops * count, "{} hops in the last reports", keys.len());
+        let Some(reader) = key_write::Reader::new(world.store(VALUES)?) else {
+            anyhow::bail!("not a key-write store")
+        };
+        let mut answers = vec![key_write::Answer::default(); keys.len()];
+        let mut values = vec![0; keys.len() * VALUE_LEN];
+        reader.query(&keys, Policy::First, &mut answers, &mut values)?;
+        let read = values.chunks_exact(VALUE_LEN).map(|value| Value::parse(value).map(|value| value.value));
+        let mut found = 0;
+        for ((answer, read), wanted) in answers.iter().zip(read).zip(wanted) {
+            if answer.found {
+                anyhow::ensure!(read == Some(wanted), "{read:?} is in memory for {wanted}");
+                found += 1;
+            }
+        }
+        // Where nothing changes, the values are old, and of a few all four copies are overwritten by now.
+        anyhow::ensure!(
+            found * 10 >= keys.len() * 9,
+            "only {found} of {} latencies are in memory",
+            keys.len()
+        );
+        let (counters, primitives) = (world.engine.counters(), world.int.counters().primitives);
+        let dropped = counters.received - counters.primitives.iter().map(|of| of.accepted).sum::<u64>();
+        anyhow::ensure!(dropped == 0 && primitives != 0, "{dropped} primitives were dropped");
+        Ok(())
+    }
+}

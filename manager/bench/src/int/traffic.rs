@@ -1,0 +1,184 @@
+//! Telemetry Reports of many flows, each in a frame, made before the clock starts.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use dta_proto::batch::Batch;
+use dta_proto::key::Flow;
+use dta_proto::wire::int::emit::{Datagram, Hop, Local, Packet, Report, Stack};
+use dta_proto::wire::int::{Fill, Flags, IntVersion, ReportVersion};
+
+/// Datagrams of a batch, as many as the translator takes at once.
+const BATCH: usize = 128;
+/// Batches that are made ready: few enough to stay in the cache, as packets from a link do.
+const READY: usize = 8;
+/// All fields of INT v1.0: switch, ports, latency, queue, both times, level-2 ports, utilisation.
+const ALL_FIELDS: u16 = 0xff00;
+/// Where the stack begins in a report: behind its header, Ethernet, IPv4, UDP, shim and INT's header.
+const STACK: usize = 16 + 14 + 20 + 8 + 4 + 8;
+/// Bytes of a hop, and where in it the fields are that move.
+const HOP: usize = 36;
+const LATENCY: usize = 8;
+const OCCUPANCY: usize = 12;
+const UTILIZATION: usize = 32;
+/// Bytes of the IPv4 and the UDP header.
+const BEFORE: usize = 28;
+const STEP: usize = 61_803;
+
+/// Reports of INT v1.0 in Telemetry Reports v1.0.
+pub(super) struct Traffic {
+    /// One report for each flow.
+    reports: Vec<Vec<u8>>,
+    hops: usize,
+    /// Whether each value is another in each report, and each path too.
+    moving: bool,
+    ends: [SocketAddrV4; 2],
+    made: u64,
+    ready: Vec<Batch>,
+}
+
+impl Traffic {
+    /// `flows` has no divisor in common with 61803, so that each turn has each flow once.
+    pub(super) fn new(flows: usize, hops: usize, moving: bool) -> Traffic {
+        Traffic {
+            reports: (0..flows).map(|flow| report(flow, hops)).collect(),
+            hops,
+            moving,
+            ends: [50_000, 32_766].map(|port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)),
+            made: 0,
+            ready: vec![Batch::with_packet_capacity(BATCH, 512); READY],
+        }
+    }
+
+    /// Values of a report: path, flow latency, and of each hop latency, occupancy and utilisation.
+    pub(super) fn values(&self) -> u64 {
+        2 + 3 * self.hops as u64
+    }
+
+    /// Reports that [`Traffic::make_ready`] makes at a time.
+    pub(super) const READY: u64 = (BATCH * READY) as u64;
+
+    /// The same, on their way between these.
+    pub(super) fn between(self, source: SocketAddrV4, destination: SocketAddrV4) -> Traffic {
+        Traffic { ends: [source, destination], ..self }
+    }
+
+    /// The next reports, each flow in its turn, in batches.
+    pub(super) fn make_ready(&mut self) -> &[Batch] {
+        let ends = self.ends;
+        let flows = self.reports.len() as u64;
+        for batch in &mut self.ready {
+            batch.clear();
+            for index in 0..BATCH {
+                let (turn, place) = (self.made / flows, (self.made % flows) as usize);
+                let report = &self.reports[place * STEP % self.reports.len()];
+                let pushed = batch.push_udp(ends[0], ends[1], report, 0);
+                debug_assert!(pushed.is_ok(), "room for a report");
+                let payload = &mut batch.packet_mut(index)[BEFORE..];
+                payload[8..12].copy_from_slice(&(self.made as u32).to_be_bytes());
+                if self.moving {
+                    moved(&mut payload[STACK..], &report[STACK..], turn as usize, self.made as u32);
+                }
+                self.made += 1;
+            }
+        }
+        &self.ready
+    }
+
+    /// The batches that were made last, to be sent, which empties them.
+    pub(super) fn ready(&mut self) -> &mut [Batch] {
+        &mut self.ready
+    }
+}
+
+/// Puts the hops into another order in each turn, and another value into each field.
+fn moved(stack: &mut [u8], as_made: &[u8], turn: usize, number: u32) {
+    let hops = stack.len() / HOP;
+    for (place, hop) in stack.chunks_exact_mut(HOP).enumerate() {
+        let from = (place + turn) % hops * HOP;
+        hop.copy_from_slice(&as_made[from..from + HOP]);
+        for field in [LATENCY, UTILIZATION] {
+            hop[field..field + 4].copy_from_slice(&(number & 0x00ff_ffff).to_be_bytes());
+        }
+        hop[OCCUPANCY + 1..OCCUPANCY + 4].copy_from_slice(&number.to_be_bytes()[1..]);
+    }
+}
+
+fn report(flow: usize, hops: usize) -> Vec<u8> {
+    let hop = |place: usize| Hop {
+        switch: Some((1 + 10 * place + flow % 10) as u32),
+        ports: [Some((flow / 10 % 32) as u16), Some((flow % 32) as u16)],
+        latency: Some(400 + (flow % 1000) as u32),
+        queue: Fill { id: Some((flow % 8) as u32), value: Some(100) },
+        ingress_time: Some(1_000_000),
+        egress_time: Some(1_000_400),
+        level2: [Some(1), Some(2)],
+        utilization: Some(50),
+        ..Hop::default()
+    };
+    let [.., a, b] = (flow as u32).to_be_bytes();
+    let of = Flow {
+        src: Ipv4Addr::new(10, 0, (flow >> 16) as u8, a).into(),
+        dst: Ipv4Addr::new(10, 1, b, 1).into(),
+        sport: 5000,
+        dport: 80,
+        proto: 17,
+    };
+    let packet = Packet::new(of).with(Stack::new(IntVersion::V10, ALL_FIELDS, (0..hops).map(hop).collect()));
+    let flags = Flags { tracked: true, ..Flags::default() };
+    let local = Local::Nothing;
+    let report = Report { flags, local, hop: Hop::default(), halved_queue: false, packet, ethernet: true };
+    Datagram {
+        version: ReportVersion::V10,
+        version_nibble: 0,
+        switch: 9,
+        hardware: 1,
+        sequence: 0,
+        reports: vec![report],
+    }
+    .bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use dta_proto::wire::int::{Settings, reports};
+
+    use super::*;
+
+    /// Flows, paths and latencies of the reports made ready.
+    fn read(traffic: &mut Traffic) -> Vec<(Flow, Vec<u32>, u64)> {
+        let batches = traffic.make_ready();
+        let all = batches.iter().flat_map(|batch| (0..batch.len()).map(|index| batch.udp(index).unwrap()));
+        all.map(|datagram| {
+            let mut all = reports(datagram.payload(), &Settings::default()).unwrap();
+            let report = all.next().unwrap().unwrap();
+            assert!(all.next().is_none());
+            let hops: Vec<_> = report.hops().collect();
+            for (_, hop) in &hops {
+                assert!(hop.utilization().is_some() && hop.queue().value.is_some());
+                assert!(hop.egress_port().is_some() && hop.egress_time().is_some());
+            }
+            let path = hops.iter().map(|(switch, _)| switch.unwrap()).collect();
+            let latency = hops.iter().map(|(_, hop)| hop.latency().unwrap()).sum();
+            (report.packet.unwrap().flow, path, latency)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn each_turn_has_each_flow_once_and_moves_what_is_to_move() {
+        for hops in [3, 6] {
+            let mut still = Traffic::new(1000, hops, false);
+            let made = read(&mut still);
+            let flows: HashSet<_> = made[..1000].iter().map(|(flow, ..)| *flow).collect();
+            assert_eq!(flows.len(), 1000);
+            assert_eq!(made[0], made[1000]);
+            assert_eq!(made[0].1.len(), hops);
+            let mut moving = Traffic::new(1000, hops, true);
+            let made = read(&mut moving);
+            assert_eq!(made[0].0, made[1000].0);
+            assert!(made[0].1 != made[1000].1 && made[0].2 != made[1000].2, "{:?}", made[0]);
+        }
+    }
+}

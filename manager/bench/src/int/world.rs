@@ -1,0 +1,189 @@
+//! Rules, engine and software NIC in one thread, and the stores that the rules write.
+
+use std::cell::RefCell;
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use dta_collector::nic::ROCE_PORT;
+use dta_collector::nic::soft::{Responder, ResponderConfig};
+use dta_collector::region::RegionOptions;
+use dta_collector::store::Store;
+use dta_dataplane::int::{Arrival, Int, Made, Rules, StoreIds};
+use dta_dataplane::{Engine, Limits, Output};
+use dta_proto::batch::Batch;
+use dta_proto::program::{Program, Transport, diff};
+use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::telemetry::{ENTRY_LEN, PATH_LEN, VALUE_LEN, list, store};
+use dta_proto::wire::dta::Body;
+use dta_proto::wire::int::Settings;
+use dta_testbed::programmed::{Pairs, programmed};
+
+const COLLECTOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
+const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+/// The store of values: see [`StoreIds`].
+pub(super) const VALUES: u16 = 17;
+const STORES: StoreIds =
+    StoreIds { paths: Some(16), values: Some(VALUES), events: Some(18), counters: Some(19), postcards: None };
+/// Answers of one batch: each count may be two FETCH_ADDs.
+const ANSWERS: usize = 4096;
+
+/// Everything between a frame and memory.
+pub(super) struct World {
+    pub(super) int: Int,
+    pub(super) engine: Engine,
+    pub(super) stores: Vec<Store>,
+    responder: Responder,
+    made: Made,
+    out: Output,
+    answers: Batch,
+    start: Instant,
+}
+
+/// The collector's default stores, with slots for so many values.
+pub(super) fn specs(flows: usize, values: usize) -> Vec<StoreSpec> {
+    let slots = |of: usize, least: u64| ((4 * of) as u64).next_power_of_two().max(least);
+    let kinds = [
+        (
+            16,
+            store::PATHS,
+            StoreKind::KeyWrite { slots: slots(flows, 1 << 16), value_len: PATH_LEN as u8, redundancy: 4 },
+        ),
+        (
+            VALUES,
+            store::VALUES,
+            StoreKind::KeyWrite { slots: slots(values, 1 << 18), value_len: VALUE_LEN as u8, redundancy: 4 },
+        ),
+        (
+            18,
+            store::EVENTS,
+            StoreKind::Append {
+                lists: list::COUNT,
+                ring: 1 << 12,
+                batch_len: 128,
+                entry_len: ENTRY_LEN as u8,
+                notify: false,
+            },
+        ),
+        (19, store::COUNTERS, StoreKind::KeyIncrement { slots: slots(flows, 1 << 18), redundancy: 2 }),
+    ];
+    kinds.map(|(id, name, kind)| StoreSpec { id, name: name.into(), kind }).into()
+}
+
+/// Queue pairs from the first of two ends to the NIC at the second.
+pub(super) fn pairs([translator, nic]: [SocketAddrV4; 2]) -> Pairs {
+    Pairs { translator, nic, writes: Transport::Uc, start_psn: 0, receives: 0 }
+}
+
+/// A data plane that has this program.
+pub(super) fn engine_of(program: &Program) -> anyhow::Result<Engine> {
+    let mut engine = Engine::new(Limits::default());
+    let applied = engine.apply(0, &diff(&Program::default(), program), &mut Output::default());
+    anyhow::ensure!(applied.is_ok(), "the engine does not take the benchmark's program");
+    Ok(engine)
+}
+
+impl World {
+    pub(super) fn new(rules: Rules, flows: usize, values: usize) -> anyhow::Result<World> {
+        let responder = RefCell::new(Responder::new(ResponderConfig {
+            device: "bench".into(),
+            ip: COLLECTOR,
+            port: ROCE_PORT,
+            mtu: 1024,
+            max_dest_rd_atomic: 16,
+        }));
+        let (stores, program) = programmed(
+            &specs(flows, values),
+            RegionOptions::default(),
+            &pairs([TRANSLATOR, COLLECTOR].map(|ip| SocketAddrV4::new(ip, ROCE_PORT))),
+            |region, access| responder.borrow_mut().register(region, access),
+            |request| responder.borrow_mut().create_queue_pair(request),
+        )?;
+        let (responder, engine) = (responder.into_inner(), engine_of(&program)?);
+        let mut int = Int::new(rules);
+        int.set_stores(STORES);
+        let answers = responder.answer_batch(ANSWERS);
+        Ok(World {
+            int,
+            engine,
+            stores,
+            responder,
+            made: Made::default(),
+            out: Output::default(),
+            answers,
+            start: Instant::now(),
+        })
+    }
+
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// From frames to memory.
+    pub(super) fn take(&mut self, batch: &Batch, settings: &Settings) {
+        let now = self.now();
+        let at = Arrival { now, wall: 1_700_000_000_000_000_000 + now };
+        let datagrams = (0..batch.len()).filter_map(|index| {
+            let datagram = batch.udp(index)?;
+            Some((IpAddr::V4(*datagram.source().ip()), datagram.payload()))
+        });
+        self.int.ingest_all(at, datagrams, settings, &mut self.made);
+        self.int.tick(now, &mut self.made);
+        self.engine.execute_unnumbered(now, self.made.iter(), &mut self.out);
+        self.made.clear();
+        self.engine.tick(now, &mut self.out);
+        self.carry();
+    }
+
+    /// Key-writes alone, through engine and NIC.
+    pub(super) fn write<'a>(&mut self, writes: impl IntoIterator<Item = (u16, Body<'a>)>) {
+        let now = self.now();
+        self.engine.execute_unnumbered(now, writes, &mut self.out);
+        self.carry();
+    }
+
+    /// Sends what is held, and waits until all of it is in memory.
+    pub(super) fn finish(&mut self) -> anyhow::Result<()> {
+        let limit = Instant::now() + Duration::from_secs(10);
+        self.int.flush(&mut self.made);
+        self.engine.execute_unnumbered(self.now(), self.made.iter(), &mut self.out);
+        self.made.clear();
+        self.engine.flush(self.now(), &mut self.out);
+        loop {
+            self.carry();
+            if self.engine.queue_pairs().iter().all(|pair| pair.outstanding == 0 && pair.waiting == 0) {
+                return Ok(());
+            }
+            anyhow::ensure!(Instant::now() < limit, "the queue pairs of the benchmark come to no end");
+            self.engine.tick(self.now(), &mut self.out);
+        }
+    }
+
+    /// Frames to the NIC and answers back, until there are none.
+    fn carry(&mut self) {
+        let mut answers_lost = false;
+        loop {
+            for batch in self.out.frames.batches() {
+                self.responder.process(batch, &mut self.answers, &mut |full| {
+                    answers_lost = true;
+                    full.clear();
+                });
+            }
+            self.out.clear();
+            if self.answers.is_empty() {
+                break;
+            }
+            self.engine.answers(self.now(), self.answers.iter(), &mut self.out);
+            self.answers.clear();
+            if self.out.frames.is_empty() {
+                break;
+            }
+        }
+        debug_assert!(!answers_lost);
+    }
+
+    /// The store of this id.
+    pub(super) fn store(&self, id: u16) -> anyhow::Result<&Store> {
+        self.stores.iter().find(|store| store.spec.id == id).context("a store of the benchmark")
+    }
+}

@@ -1,0 +1,235 @@
+//! Three processes on one host: reporter, translator, collector. With all of it over UDP loopback, the
+//! floor is three processes that pass the same datagrams on and do nothing with them. With reports
+//! in runs, and frames through a ring in shared memory or by UDP, the floor is both stages chained in
+//! one process (`chain`).
+//!
+//! In both, the sender keeps no more datagrams on the way than the sockets hold: it reads how many
+//! have arrived from the counter file of the last process, so that none is dropped and none is
+//! worked on in vain.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use dta_collector::nic::soft::{CounterFile, Watch};
+use dta_link::shared_ring::RingUse;
+use dta_link::{Link, UdpConfig, UdpLink};
+use dta_proto::batch::Batch;
+use dta_proto::counter::{Stage, nic, ring};
+use dta_proto::key::Key;
+use dta_proto::store::StoreKind;
+use dta_proto::wire::dta::Body;
+use dta_reporter::{Config, Reporter};
+use dta_testbed::daemons::{Daemons, Plan};
+use dta_testbed::folder::Folder;
+use dta_testbed::processes::Daemon;
+use dta_testbed::topology::Topology;
+use dta_testbed::traffic::SplitMix;
+
+use super::harness::{Rates, Scale};
+
+/// Datagrams per batch.
+const BATCH: usize = 64;
+/// Datagrams on their way at most: what a socket takes under the kernel's usual limit.
+const WINDOW: u64 = 256;
+/// The same with reports in runs, of which a socket holds more, and frames through a ring.
+const WINDOW_OF_RUNS: u64 = 4096;
+/// Bytes of a version-1 key-write of 12 bytes, and of the RoCEv2 payload that it becomes.
+const REPORT: usize = 12 + 16 + 12;
+const FRAME: usize = 12 + 16 + 16 + 4;
+
+pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let folder = Folder::new()?;
+    let topology = topology(scale)?;
+    let plan = Plan { ring: RingUse::Off, ..Plan::plain(&topology, folder.path()) };
+    let daemons = runtime.block_on(Daemons::start(&plan))?;
+    let mut work = Work::new(daemons.reports, counter_file(&daemons)?)?;
+    let mut floor = runtime.block_on(Floor::start(folder.path()))?;
+    let mut best = Rates { work: 0.0, floor: 0.0 };
+    for _ in 0..scale.turns {
+        best.floor = best.floor.max(turn(scale.turn, WINDOW, &mut floor.sender, &floor.arrived)?);
+        best.work = best.work.max(turn(scale.turn, WINDOW, &mut work.sender, &work.arrived)?);
+    }
+    Ok(best)
+}
+
+/// Frames through a ring.
+pub(super) fn ring(scale: &Scale) -> anyhow::Result<Rates> {
+    beside_chain(scale, RingUse::Auto, WINDOW_OF_RUNS)
+}
+
+/// Frames by UDP, of which the collector's socket holds few.
+pub(super) fn no_ring(scale: &Scale) -> anyhow::Result<Rates> {
+    beside_chain(scale, RingUse::Off, WINDOW)
+}
+
+/// Three processes, in turns with both stages in one process.
+fn beside_chain(scale: &Scale, ring: RingUse, window: u64) -> anyhow::Result<Rates> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let folder = Folder::new()?;
+    let topology = topology(scale)?;
+    let plan = Plan { ring, ..Plan::plain(&topology, folder.path()) };
+    let mut daemons = runtime.block_on(Daemons::start(&plan))?;
+    let mut work = Work::in_runs(daemons.reports, counter_file(&daemons)?)?;
+    let mut best = Rates { work: 0.0, floor: 0.0 };
+    // A few turns each time, so that both see the machine as it is.
+    let turns = Scale { turns: scale.turns.div_ceil(2), ..*scale };
+    for _ in 0..2 {
+        // On a thread of its own, as it pins its thread.
+        let chained = std::thread::scope(|scope| scope.spawn(|| super::chain::run(&turns)).join());
+        best.floor = best.floor.max(chained.map_err(|_| anyhow!("the chain panicked"))??.work);
+        for _ in 0..turns.turns {
+            best.work = best.work.max(turn(scale.turn, window, &mut work.sender, &work.arrived)?);
+        }
+    }
+    // A figure of the other way would be no figure of this one.
+    let statistics = runtime.block_on(daemons.statistics())?;
+    let through = statistics.node(Stage::Nic).get(&ring::RECEIVED);
+    anyhow::ensure!((through > 0) == (ring == RingUse::Auto), "{through} frames came through a ring");
+    Ok(best)
+}
+
+fn topology(scale: &Scale) -> anyhow::Result<Topology> {
+    let mut topology = Topology::load(None)?;
+    for store in &mut topology.stores {
+        if let StoreKind::KeyWrite { slots, redundancy, .. } = &mut store.kind {
+            (*slots, *redundancy) = (scale.memory / 64, 1);
+        }
+    }
+    Ok(topology)
+}
+
+/// The file in which the collector's NIC counts.
+pub(super) fn counter_file(daemons: &Daemons) -> anyhow::Result<PathBuf> {
+    let memory = daemons.folder().join("memory");
+    let entries = std::fs::read_dir(&memory).with_context(|| format!("cannot read {}", memory.display()))?;
+    let found = entries.flatten().map(|entry| entry.path()).find(|path| CounterFile::read(path).is_ok());
+    found.ok_or_else(|| anyhow!("the collector keeps no counters in {}", memory.display()))
+}
+
+/// How many datagrams came to the end of the chain: read from a counter file.
+pub(super) struct Arrived(Watch);
+
+impl Arrived {
+    pub(super) fn new(path: &Path) -> anyhow::Result<Self> {
+        let watch = CounterFile::watch(path, nic::RECEIVED.name)?;
+        watch.map(Self).ok_or_else(|| anyhow!("{} counts nothing received", path.display()))
+    }
+
+    pub(super) fn count(&self) -> anyhow::Result<u64> {
+        Ok(self.0.load()?)
+    }
+}
+
+/// Something that sends a batch of datagrams.
+type Sender = Box<dyn FnMut() -> anyhow::Result<u64>>;
+
+/// Sends for `length`, window by window, and gives the best rate of arrivals over a tenth of it.
+fn turn(length: Duration, window: u64, send: &mut Sender, arrived: &Arrived) -> anyhow::Result<f64> {
+    let before = arrived.count()?;
+    let (start, mut sent, mut best) = (Instant::now(), 0, 0f64);
+    let mut stretch = (Instant::now(), 0);
+    while start.elapsed() < length {
+        // A quarter of the window at a time: looking costs something, too.
+        let here = wait(sent, before, window - window / 4, arrived)?;
+        while sent < here + window {
+            sent += send()?;
+        }
+        if stretch.0.elapsed() > length / 10 {
+            best = best.max((here - stretch.1) as f64 / stretch.0.elapsed().as_secs_f64());
+            stretch = (Instant::now(), here);
+        }
+    }
+    let here = wait(sent, before, 0, arrived)?;
+    anyhow::ensure!(here == sent, "{sent} datagrams were sent, {here} arrived");
+    Ok(best.max(here as f64 / start.elapsed().as_secs_f64()))
+}
+
+/// Waits until at most `left` of `sent` are on their way; gives how many have arrived.
+pub(super) fn wait(sent: u64, before: u64, left: u64, arrived: &Arrived) -> anyhow::Result<u64> {
+    let start = Instant::now();
+    loop {
+        let here = arrived.count()? - before;
+        if sent <= here + left {
+            return Ok(here);
+        }
+        anyhow::ensure!(
+            start.elapsed() < Duration::from_secs(5),
+            "{} datagrams of {sent} did not arrive",
+            sent - here
+        );
+        std::thread::yield_now();
+    }
+}
+
+struct Work {
+    sender: Sender,
+    arrived: Arrived,
+}
+
+impl Work {
+    fn new(translator: SocketAddrV4, counters: PathBuf) -> anyhow::Result<Self> {
+        let config = Config::new(translator).bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+        let mut reporter = Reporter::open(Config { reporter: 1, batch: BATCH, backup: 0, ..config })?;
+        let mut random = SplitMix(3);
+        let sender = move || {
+            for _ in 0..BATCH {
+                let mut key = Key([0; 16]);
+                key.0[..8].copy_from_slice(&random.next().to_be_bytes());
+                let value = [7; 12];
+                reporter.report(1, Body::KeyWrite { redundancy: 0, key, value: &value })?;
+            }
+            reporter.flush()?;
+            Ok(BATCH as u64)
+        };
+        Ok(Self { sender: Box::new(sender), arrived: Arrived::new(&counters)? })
+    }
+
+    /// The same with reports in runs.
+    fn in_runs(translator: SocketAddrV4, counters: PathBuf) -> anyhow::Result<Self> {
+        let config = Config::new(translator).bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+        let mut reporter = Reporter::open(Config { reporter: 1, batch: BATCH, backup: 0, ..config })?;
+        let mut random = SplitMix(3);
+        let like = Body::KeyWrite { redundancy: 0, key: Key([0; 16]), value: &[7; 12] };
+        let sender = move || {
+            reporter.report_many(1, like, BATCH, |_, fields| {
+                fields.key[..8].copy_from_slice(&random.next().to_be_bytes());
+            })?;
+            reporter.flush()?;
+            Ok(BATCH as u64)
+        };
+        Ok(Self { sender: Box::new(sender), arrived: Arrived::new(&counters)? })
+    }
+}
+
+struct Floor {
+    sender: Sender,
+    arrived: Arrived,
+    _processes: [Daemon; 2],
+}
+
+impl Floor {
+    async fn start(folder: &Path) -> anyhow::Result<Self> {
+        let (counters, log) = (folder.join("sink"), folder.join("floor.log"));
+        let sink = Daemon::start("sink", "__sink", &[counters.display().to_string()], &log).await?;
+        let listen = |daemon: &Daemon| daemon.ready()["listen"].as_str().unwrap_or_default().to_owned();
+        let forward =
+            Daemon::start("forwarder", "__forward", &[listen(&sink), FRAME.to_string()], &log).await?;
+        let to: SocketAddrV4 = listen(&forward).parse().context("the forwarder's address")?;
+        let mut link =
+            UdpLink::open(&UdpConfig::reports(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0).into(), false))?;
+        let from = link.local_addr();
+        let mut batch = Batch::with_packet_capacity(BATCH, 512);
+        let payload = [0x5a; REPORT];
+        let sender = move || {
+            for _ in 0..BATCH {
+                batch.push_udp(from, to, &payload, 0)?;
+            }
+            link.send(&mut batch)?;
+            Ok(BATCH as u64)
+        };
+        Ok(Self { sender: Box::new(sender), arrived: Arrived::new(&counters)?, _processes: [forward, sink] })
+    }
+}

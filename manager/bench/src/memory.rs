@@ -1,0 +1,191 @@
+//! Whether memory stays flat: a long run of all primitives, the processes' resident memory beside
+//! their stores.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Instant;
+
+use anyhow::Context;
+use dta_proto::counter::{Stage, Step, translator};
+use dta_proto::key::Key;
+use dta_proto::store::StoreKind;
+use dta_proto::wire::dta::Body;
+use dta_reporter::{Config, Options, Reporter};
+use dta_testbed::daemons::{Daemons, Plan};
+use dta_testbed::folder::Folder;
+use dta_testbed::topology::{Primitive, Topology};
+use dta_testbed::traffic::SplitMix;
+use serde::Serialize;
+
+use super::loopback::counter_file;
+
+/// Reports between two looks at the counters: what the translator's socket holds.
+const BURST: u64 = 192;
+/// Samples of memory over the run.
+const SAMPLES: u64 = 50;
+
+/// What a run found.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemoryFigure {
+    /// Reports made.
+    pub reports: u64,
+    /// Reports that the translator accepted.
+    pub accepted: u64,
+    /// Operations that the NIC executed.
+    pub executed: u64,
+    /// Seconds.
+    pub seconds: f64,
+    /// Kilobytes of the collector without its stores: after a tenth of the run, and at most after that.
+    pub collector: [u64; 2],
+    /// The same of the translator.
+    pub translator: [u64; 2],
+    /// The same of the reporter, this process.
+    pub reporter: [u64; 2],
+}
+
+impl MemoryFigure {
+    /// Whether no process grew by more than a twentieth and 1 MiB.
+    pub fn is_flat(&self) -> bool {
+        [self.collector, self.translator, self.reporter]
+            .iter()
+            .all(|[early, most]| *most <= early + early / 20 + 1024)
+    }
+}
+
+/// Runs `reports` reports of all primitives through three processes. `progress` is told how many were made.
+pub fn run(reports: u64, mut progress: impl FnMut(u64)) -> anyhow::Result<MemoryFigure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let folder = Folder::new()?;
+    let topology = Topology::load(None)?;
+    let plan = Plan::plain(&topology, folder.path());
+    let mut daemons = runtime.block_on(Daemons::start(&plan))?;
+    let arrived = super::loopback::Arrived::new(&counter_file(&daemons)?)?;
+    let config = Config::new(daemons.reports).bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+    let mut reporter = Reporter::open(Config { reporter: 1, ..config })?;
+    let mut mix = Mix::new(&topology);
+    let (start, mut made, mut early) = (Instant::now(), 0, [0; 3]);
+    let mut most = [0; 3];
+    while made < reports {
+        for _ in 0..BURST {
+            mix.report(&mut reporter)?;
+        }
+        reporter.flush()?;
+        made += BURST;
+        // Nothing tells this process what the translator has taken but what comes out of it: about
+        // half a frame per report.
+        if made % (BURST * 8) == 0 {
+            runtime.block_on(quiet(&mut daemons, made))?;
+        } else {
+            pause(&arrived)?;
+        }
+        if (made / BURST).is_multiple_of((reports / BURST / SAMPLES).max(1)) {
+            let now = resident(&daemons)?;
+            if made * 10 < reports {
+                early = now;
+            }
+            most = std::array::from_fn(|n| if made * 10 < reports { 0 } else { most[n].max(now[n]) });
+        }
+        progress(made.min(reports));
+    }
+    let statistics = runtime.block_on(daemons.statistics())?;
+    let pair = |n: usize| [early[n], most[n]];
+    Ok(MemoryFigure {
+        reports: made,
+        accepted: statistics.node(Stage::Translator).get(&translator::ACCEPTED),
+        executed: statistics.node(Stage::Nic).sum(Step::Executed),
+        seconds: start.elapsed().as_secs_f64(),
+        collector: pair(0),
+        translator: pair(1),
+        reporter: pair(2),
+    })
+}
+
+/// Waits until the translator has received all but a burst of `made` reports.
+async fn quiet(daemons: &mut Daemons, made: u64) -> anyhow::Result<()> {
+    let start = Instant::now();
+    loop {
+        let received = daemons.statistics().await?.node(Stage::Translator).get(&translator::RECEIVED);
+        // A report that the kernel dropped will not come; this is no test of that.
+        if received + BURST >= made || start.elapsed().as_millis() > 20 {
+            return Ok(());
+        }
+    }
+}
+
+/// Waits until frames come in again, or none do any more.
+fn pause(arrived: &super::loopback::Arrived) -> anyhow::Result<()> {
+    let before = arrived.count()?;
+    for _ in 0..50 {
+        if arrived.count()? > before + BURST / 4 {
+            return Ok(());
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+/// Kilobytes of collector, translator and this process that are resident, without shared memory:
+/// stores are that.
+fn resident(daemons: &Daemons) -> anyhow::Result<[u64; 3]> {
+    let [collector, translator] = daemons.pids();
+    let of = |pid: Option<u32>| {
+        let pid = pid.context("a daemon is gone")?;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split_whitespace().next()?.parse::<u64>().ok()
+        };
+        anyhow::Ok(field("RssAnon:").unwrap_or(0) + field("RssFile:").unwrap_or(0))
+    };
+    Ok([of(collector)?, of(translator)?, of(Some(std::process::id()))?])
+}
+
+/// Reports of all primitives, as a busy switch makes them.
+struct Mix {
+    random: SplitMix,
+    count: u64,
+    stores: [u16; 5],
+    columns: u32,
+    rows: usize,
+}
+
+impl Mix {
+    fn new(topology: &Topology) -> Self {
+        let (columns, rows) = match topology.store(Primitive::SketchMerge).kind {
+            StoreKind::SketchMerge { columns, rows, .. } => (columns, rows.into()),
+            _ => unreachable!("looked up by its kind"),
+        };
+        Self {
+            random: SplitMix(9),
+            count: 0,
+            stores: Primitive::ALL.map(|p| topology.store(p).id),
+            columns,
+            rows,
+        }
+    }
+
+    fn report(&mut self, reporter: &mut Reporter) -> anyhow::Result<()> {
+        let draw = self.random.next();
+        let mut key = Key([0; 16]);
+        key.0[..4].copy_from_slice(&(draw as u32).to_be_bytes());
+        let which = (self.count % 5) as usize;
+        let column = (self.count / 5) as u32;
+        let value = [draw as u8; 16];
+        let body = match Primitive::ALL[which] {
+            Primitive::KeyWrite => Body::KeyWrite { redundancy: 0, key, value: &value[..12] },
+            Primitive::Postcarding => {
+                Body::Postcard { key, hop: (draw >> 40) as u8 % 5, path_length: 5, value: draw as u32 }
+            }
+            Primitive::Append => Body::Append { list: draw as u32 & 1, value: &value },
+            Primitive::KeyIncrement => Body::KeyIncrement { redundancy: 0, key, delta: 1 },
+            Primitive::SketchMerge => Body::SketchMerge {
+                epoch: 1 + column / self.columns,
+                column: column % self.columns,
+                cells: &value[..4 * self.rows],
+            },
+        };
+        self.count += 1;
+        let options = Options { retransmittable: draw & 1 == 1, immediate: false };
+        reporter.report_with(self.stores[which], body, options)?;
+        Ok(())
+    }
+}

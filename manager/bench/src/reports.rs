@@ -1,0 +1,185 @@
+//! Reporter to translator over UDP loopback: the reporter's library on one side, the translator's link
+//! and engine on the other, which has no store for them: it counts and drops each report. The floor is
+//! datagrams of the same length, by the same system calls, that are received and forgotten.
+//!
+//! In both, no more datagrams are on the way than the socket holds, so that none is worked on in vain.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use dta_dataplane::{Engine, Limits, Output};
+use dta_link::bare::{BareReceiver, BareSender};
+use dta_link::udp::RUN_MAX;
+use dta_link::{Link, RunUse, UdpConfig, UdpLink};
+use dta_proto::batch::Batch;
+use dta_proto::counter::Reason;
+use dta_proto::key::Key;
+use dta_proto::wire::dta::Body;
+use dta_reporter::{Config, Reporter};
+use dta_testbed::traffic::SplitMix;
+
+use super::harness::{Rates, Scale};
+
+/// Bytes of value of a report, and of the whole report.
+const VALUE: usize = 12;
+const REPORT: u16 = 12 + 16 + VALUE as u16;
+/// Datagrams on their way at most, as runs and one by one: what a socket holds under the kernel's
+/// usual limit.
+pub(super) const WINDOW: [u64; 2] = [4096, 256];
+/// How long a receiver waits before it looks whether it is to end.
+pub(super) const WAIT: Duration = Duration::from_millis(20);
+
+/// With runs of datagrams.
+pub(super) fn in_runs(scale: &Scale) -> anyhow::Result<Rates> {
+    run(scale, true)
+}
+
+/// With a message for each datagram.
+pub(super) fn plain(scale: &Scale) -> anyhow::Result<Rates> {
+    run(scale, false)
+}
+
+fn run(scale: &Scale, runs: bool) -> anyhow::Result<Rates> {
+    let (mut work, mut floor) = (work(runs)?, floor(runs)?);
+    let window = if runs { WINDOW[0] } else { WINDOW[1] };
+    let mut best = Rates { work: 0.0, floor: 0.0 };
+    for _ in 0..scale.turns {
+        best.floor = best.floor.max(floor.turn(scale.turn, window)?);
+        best.work = best.work.max(work.turn(scale.turn, window)?);
+    }
+    floor.end()?;
+    work.end()?;
+    Ok(best)
+}
+
+/// A sender, and a thread that receives.
+pub(super) struct Way {
+    send: Box<dyn FnMut() -> anyhow::Result<u64>>,
+    arrived: Arc<AtomicU64>,
+    sent: u64,
+    stop: Arc<AtomicBool>,
+    receiver: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Way {
+    /// `receive` gives how many datagrams came in one call to `receiver`; `end` is called after the last one, with how
+    /// many came in all.
+    pub(super) fn new<R: Send + 'static>(
+        send: impl FnMut() -> anyhow::Result<u64> + 'static,
+        mut receiver: R,
+        mut receive: impl FnMut(&mut R) -> anyhow::Result<u64> + Send + 'static,
+        end: impl FnOnce(R, u64) -> anyhow::Result<()> + Send + 'static,
+    ) -> Way {
+        let (arrived, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (count, told) = (Arc::clone(&arrived), Arc::clone(&stop));
+        let receiver = std::thread::spawn(move || {
+            let mut all = 0;
+            while !told.load(Ordering::Relaxed) {
+                all += receive(&mut receiver)?;
+                count.store(all, Ordering::Release);
+            }
+            end(receiver, all)
+        });
+        Way { send: Box::new(send), arrived, sent: 0, stop, receiver }
+    }
+
+    /// To a receiver that forgets what comes.
+    pub(super) fn bare(send: impl FnMut() -> anyhow::Result<u64> + 'static, receiver: BareReceiver) -> Way {
+        Way::new(send, receiver, |receiver| Ok(receiver.recv(WAIT)? as u64), |_, _| Ok(()))
+    }
+
+    /// Sends for `length`, and gives the best rate of arrivals over a tenth of it.
+    pub(super) fn turn(&mut self, length: Duration, window: u64) -> anyhow::Result<f64> {
+        let (start, mut best) = (Instant::now(), 0f64);
+        let mut stretch = (Instant::now(), self.sent);
+        while start.elapsed() < length {
+            let here = self.wait(window - RUN_MAX as u64)?;
+            while self.sent < here + window {
+                self.sent += (self.send)()?;
+            }
+            let took = stretch.0.elapsed();
+            if took > length / 10 {
+                best = best.max((here - stretch.1.min(here)) as f64 / took.as_secs_f64());
+                stretch = (Instant::now(), here);
+            }
+        }
+        self.wait(0)?;
+        Ok(best)
+    }
+
+    /// Waits until at most `left` datagrams are on their way; gives how many have arrived.
+    fn wait(&self, left: u64) -> anyhow::Result<u64> {
+        let start = Instant::now();
+        loop {
+            let here = self.arrived.load(Ordering::Acquire);
+            if self.sent <= here + left {
+                return Ok(here);
+            }
+            anyhow::ensure!(!self.receiver.is_finished(), "the receiver has ended");
+            anyhow::ensure!(
+                start.elapsed() < Duration::from_secs(5),
+                "{} datagrams of {} did not arrive",
+                self.sent - here,
+                self.sent
+            );
+            std::thread::yield_now();
+        }
+    }
+
+    pub(super) fn end(self) -> anyhow::Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.receiver.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))?
+    }
+}
+
+fn work(runs: bool) -> anyhow::Result<Way> {
+    let here = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
+    let asked = if runs { RunUse::BOTH } else { RunUse::NONE };
+    let mut link = UdpLink::open(&UdpConfig { runs: asked, ..UdpConfig::reports(here.into(), false) })?;
+    anyhow::ensure!(link.runs() == asked, "this kernel cannot: runs of datagrams are {}", link.runs());
+    let config = Config { reporter: 1, batch: RUN_MAX, backup: 0, runs, ..Config::new(link.local_addr()) };
+    let mut reporter = Reporter::open(config.bind(here))?;
+    let mut random = SplitMix(3);
+    let like = Body::KeyWrite { redundancy: 0, key: Key([0; 16]), value: &[7; VALUE] };
+    let send = move || {
+        reporter.report_many(1, like, RUN_MAX, |_, fields| {
+            fields.key[..8].copy_from_slice(&random.next().to_be_bytes());
+        })?;
+        reporter.flush()?;
+        let unsent = reporter.counters().link.unsent();
+        anyhow::ensure!(unsent == 0, "{unsent} reports did not leave");
+        Ok(RUN_MAX as u64)
+    };
+    let mut batch = Batch::with_packet_capacity(128, 2032);
+    let (engine, mut out) = (Engine::new(Limits::default()), Output::default());
+    let start = Instant::now();
+    let receive = move |engine: &mut Engine| {
+        let received = link.recv(&mut batch, Some(WAIT))? as u64;
+        engine.ingest(start.elapsed().as_nanos() as u64, batch.iter(), &mut out);
+        out.clear();
+        Ok(received)
+    };
+    let end = |engine: Engine, all| {
+        let counters = engine.counters();
+        let dropped = counters.dropped(Reason::UnknownStore);
+        anyhow::ensure!(
+            (counters.received, dropped) == (all, all),
+            "{all} reports came, the translator counts {} and dropped {dropped}",
+            counters.received
+        );
+        Ok(())
+    };
+    Ok(Way::new(send, engine, receive, end))
+}
+
+fn floor(runs: bool) -> anyhow::Result<Way> {
+    let receiver = BareReceiver::open(runs)?;
+    let (run, messages) = if runs { (RUN_MAX, 1) } else { (1, RUN_MAX) };
+    let mut sender = BareSender::open(receiver.local_addr(), REPORT, run, messages)?;
+    let send = move || Ok(sender.send().context("the floor")? as u64);
+    Ok(Way::bare(send, receiver))
+}

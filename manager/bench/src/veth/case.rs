@@ -1,0 +1,228 @@
+//! What is measured, and the frames for it.
+
+use std::net::Ipv4Addr;
+
+use anyhow::Context;
+use dta_collector::nic::{Access, Purpose, QueuePairInfo, Registration, Transport};
+use dta_collector::region::Region;
+use dta_proto::batch::Batch;
+use dta_proto::wire::ethernet::Mac;
+use dta_proto::wire::frame::{FetchAddTemplate, Route, WriteTemplate};
+use dta_proto::wire::roce::{self, Psn};
+
+/// An operation on a transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// Name, for filters and reports.
+    pub name: &'static str,
+    /// In words.
+    pub what: &'static str,
+    pub(super) transport: Transport,
+    pub(super) operation: Operation,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    /// Of so many bytes, a multiple of 8.
+    Write(usize),
+    FetchAdd,
+}
+
+/// All cases, in the order of the report.
+pub const CASES: [Case; 5] = [
+    Case {
+        name: "uc-write-8",
+        what: "UC WRITE of 8 bytes",
+        transport: Transport::Uc,
+        operation: Operation::Write(8),
+    },
+    Case {
+        name: "uc-write-64",
+        what: "UC WRITE of 64 bytes",
+        transport: Transport::Uc,
+        operation: Operation::Write(64),
+    },
+    Case {
+        name: "rc-write-8",
+        what: "RC WRITE of 8 bytes",
+        transport: Transport::Rc,
+        operation: Operation::Write(8),
+    },
+    Case {
+        name: "rc-write-64",
+        what: "RC WRITE of 64 bytes",
+        transport: Transport::Rc,
+        operation: Operation::Write(64),
+    },
+    Case {
+        name: "rc-fetch-add",
+        what: "RC FETCH_ADD",
+        transport: Transport::Rc,
+        operation: Operation::FetchAdd,
+    },
+];
+
+/// Frames of one burst: a batch of the translator's.
+pub(super) const BURST: u64 = 64;
+/// On RC, a write whose PSN is this modulo 64 asks for an acknowledgement, as the translator's do.
+const ACK_EVERY: u64 = 64;
+
+impl Case {
+    pub(super) fn purpose(&self) -> Purpose {
+        match self.operation {
+            Operation::Write(_) => Purpose::Write,
+            Operation::FetchAdd => Purpose::Atomic,
+        }
+    }
+
+    /// The least rights that it needs.
+    pub(super) fn access(&self) -> Access {
+        match self.operation {
+            Operation::Write(_) => Access::WRITE,
+            Operation::FetchAdd => Access::ATOMIC,
+        }
+    }
+
+    /// Bytes of one slot.
+    pub(super) fn slot_len(&self) -> u64 {
+        match self.operation {
+            Operation::Write(len) => len as u64,
+            Operation::FetchAdd => 8,
+        }
+    }
+
+    /// Where frame `number` of `frames`, a power of two, has its slot: all over the region, as reports have.
+    pub(super) fn offset(&self, number: u64, frames: u64) -> u64 {
+        // Multiplying by an odd number permutes the numbers below a power of two.
+        (number.wrapping_mul(0x9e37_79b1) & (frames - 1)) * self.slot_len()
+    }
+
+    /// Whether frame `number` of `frames` has landed in `region`, whole.
+    pub(super) fn landed(&self, region: &Region, number: u64, frames: u64) -> bool {
+        let at = self.offset(number, frames);
+        (0..self.slot_len() / 8).all(|word| region.load_u64(at + 8 * word).is_ok_and(|v| v == value(number)))
+    }
+
+    /// Makes frames 0 to `frames` - 1 for a queue pair that expects PSN 0, in bursts.
+    pub(super) fn frames(&self, frames: u64, to: &Destination) -> anyhow::Result<Vec<Batch>> {
+        let route =
+            Route { ethernet: Some((to.mac, to.from_mac)), ..Route::new(to.from, to.ip, to.queue_pair.qpn) };
+        let qpn = to.queue_pair.qpn;
+        let Registration { iova, rkey, .. } = to.region;
+        let emit: Box<Emit> = match self.operation {
+            Operation::Write(len) => {
+                let (transport, acked) = match self.transport {
+                    Transport::Uc => (roce::Transport::Uc, false),
+                    Transport::Rc => (roce::Transport::Rc, true),
+                };
+                let template = WriteTemplate::new(&route, transport, qpn, len)?;
+                let case = *self;
+                Box::new(move |number, buffer| {
+                    let ack = acked && number % ACK_EVERY == ACK_EVERY - 1;
+                    let payload = value(number).to_ne_bytes().repeat(len / 8);
+                    let va = iova + case.offset(number, frames);
+                    template.emit(Psn::new(number as u32), ack, va, rkey, &payload, buffer)
+                })
+            }
+            Operation::FetchAdd => {
+                let template = FetchAddTemplate::new(&route, qpn)?;
+                let case = *self;
+                Box::new(move |number, buffer| {
+                    let ack = number % ACK_EVERY == ACK_EVERY - 1;
+                    let va = iova + case.offset(number, frames);
+                    template.emit(Psn::new(number as u32), ack, va, rkey, value(number), buffer)
+                })
+            }
+        };
+        let mut buffer = [0; 256];
+        (0..frames.div_ceil(BURST))
+            .map(|burst| {
+                let mut batch = Batch::with_packet_capacity(BURST as usize, 144);
+                for number in burst * BURST..frames.min((burst + 1) * BURST) {
+                    let len = emit(number, &mut buffer).context("a frame")?;
+                    batch.push_frame(&buffer[..len], 0).context("a frame")?;
+                }
+                Ok(batch)
+            })
+            .collect()
+    }
+}
+
+/// Writes the frame of a number into a buffer and gives its length.
+type Emit = dyn Fn(u64, &mut [u8]) -> dta_proto::wire::Result<usize>;
+
+/// What frame `number` leaves in its slot: nothing that was there before.
+fn value(number: u64) -> u64 {
+    number + 1
+}
+
+/// Where frames go, and where from.
+pub(super) struct Destination {
+    pub(super) mac: Mac,
+    pub(super) from_mac: Mac,
+    pub(super) ip: Ipv4Addr,
+    pub(super) from: Ipv4Addr,
+    pub(super) queue_pair: QueuePairInfo,
+    pub(super) region: Registration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dta_collector::nic::soft::{Responder, ResponderConfig};
+    use dta_collector::nic::{Endpoint, QueuePairRequest};
+    use dta_collector::region::RegionOptions;
+    use std::sync::Arc;
+
+    #[test]
+    fn every_frame_lands_in_a_slot_of_its_own_and_a_missing_one_is_seen() {
+        const FRAMES: u64 = 256;
+        let (near, far) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        for case in CASES {
+            let len = (FRAMES * case.slot_len()).next_multiple_of(4096);
+            let region = Region::anonymous(len, 1 << 40, RegionOptions { huge_pages: false }).unwrap();
+            let region = Arc::new(region);
+            let mut responder = Responder::new(ResponderConfig {
+                device: "test".into(),
+                ip: near,
+                port: roce::PORT,
+                mtu: 1024,
+                max_dest_rd_atomic: 16,
+            });
+            let registration = responder.register(Arc::clone(&region), case.access()).unwrap();
+            let queue_pair = responder
+                .create_queue_pair(&QueuePairRequest {
+                    purpose: case.purpose(),
+                    transport: case.transport,
+                    peer: Endpoint::new(far.into()),
+                    peer_qpn: 1,
+                    start_psn: 0,
+                    access: case.access(),
+                    receives: 0,
+                })
+                .unwrap();
+            let to = Destination {
+                mac: Mac([2, 0, 0, 0, 0, 1]),
+                from_mac: Mac([2, 0, 0, 0, 0, 2]),
+                ip: near,
+                from: far,
+                queue_pair,
+                region: registration,
+            };
+            let batches = case.frames(FRAMES, &to).unwrap();
+            let mut answers = responder.answer_batch(256);
+            let landed = || (0..FRAMES).filter(|&n| case.landed(&region, n, FRAMES)).count();
+            for (nth, batch) in batches.iter().enumerate() {
+                assert_eq!(landed(), nth * BURST as usize, "{}", case.name);
+                responder.process(batch, &mut answers, &mut |full| full.clear());
+            }
+            assert_eq!(landed() as u64, FRAMES, "{}: {:?}", case.name, responder.counts().named());
+            let expected = match (case.transport, case.operation) {
+                (Transport::Uc, _) => 0,
+                (Transport::Rc, Operation::Write(_)) => FRAMES / 64,
+                (Transport::Rc, Operation::FetchAdd) => FRAMES,
+            };
+            assert_eq!(answers.len() as u64, expected, "{}: answers", case.name);
+        }
+    }
+}

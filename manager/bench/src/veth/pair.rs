@@ -1,0 +1,83 @@
+//! The veth pair between sender and NIC.
+
+use std::net::Ipv4Addr;
+
+use anyhow::Context;
+use dta_proto::wire::ethernet::Mac;
+use dta_testbed::ground::step;
+
+/// The NIC's end of the pair.
+pub(super) const NEAR: &str = "dta-bench-near";
+/// The sender's.
+pub(super) const FAR: &str = "dta-bench-far";
+/// The RDMA device on the NIC's end, while there is one.
+pub(super) const DEVICE: &str = "dta-bench";
+
+/// Of the interface on the NIC's end, which soft-RoCE has too.
+pub(super) const NEAR_MAC: Mac = Mac([2, 0, 0, 0, 0xb, 1]);
+/// The software NIC's own.
+pub(super) const SOFT_MAC: Mac = Mac([2, 0, 0, 0, 0xb, 2]);
+/// Of the interface on the sender's end.
+const FAR_MAC: Mac = Mac([2, 0, 0, 0, 0xb, 3]);
+/// What frames come from, and answers go to: not that interface's, so that its kernel drops answers
+/// at once, which on a real wire would be gone.
+pub(super) const SENDER_MAC: Mac = Mac([2, 0, 0, 0, 0xb, 4]);
+/// Nobody's: what is sent there, the receiving end drops at once.
+pub(super) const NOBODY: Mac = Mac([2, 0, 0, 0, 0xb, 9]);
+
+/// Of the addresses for testing devices (RFC 2544): no host has them.
+pub(super) const NEAR_IP: Ipv4Addr = Ipv4Addr::new(198, 18, 10, 1);
+pub(super) const FAR_IP: Ipv4Addr = Ipv4Addr::new(198, 18, 10, 2);
+
+/// A veth pair without addresses. It is gone when this is dropped.
+pub(super) struct Pair(());
+
+impl Pair {
+    pub(super) fn set_up() -> anyhow::Result<Pair> {
+        // What an earlier run that was killed may have left.
+        take_down();
+        let pair = Pair(());
+        let make = format!("link add {NEAR} address {NEAR_MAC} type veth peer name {FAR} address {FAR_MAC}");
+        for arguments in [&*make, &format!("link set {NEAR} up"), &format!("link set {FAR} up")] {
+            step("ip", arguments).context("cannot make a veth pair, which needs root")?;
+        }
+        Ok(pair)
+    }
+
+    /// Puts soft-RoCE on the NIC's end, under the address that frames go to; it is gone when the
+    /// value is dropped.
+    pub(super) fn rxe(&self) -> anyhow::Result<Rxe> {
+        let rxe = Rxe(());
+        for (program, arguments) in [
+            ("ip", format!("address add {NEAR_IP}/24 dev {NEAR}")),
+            ("ip", format!("neighbour replace {FAR_IP} lladdr {SENDER_MAC} nud permanent dev {NEAR}")),
+            ("rdma", format!("link add {DEVICE} type rxe netdev {NEAR}")),
+        ] {
+            step(program, &arguments).context("cannot make a soft-RoCE device, which needs root")?;
+        }
+        Ok(rxe)
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        take_down();
+    }
+}
+
+/// Removes the pair; what is not there is no error.
+fn take_down() {
+    let _ = step("rdma", &format!("link delete {DEVICE}"));
+    let _ = step("ip", &format!("link delete {NEAR}"));
+}
+
+/// Soft-RoCE on the NIC's end.
+pub(super) struct Rxe(());
+
+impl Drop for Rxe {
+    fn drop(&mut self) {
+        // What stays would be seen at once: the next device of that name cannot be made.
+        let _ = step("rdma", &format!("link delete {DEVICE}"));
+        let _ = step("ip", &format!("address flush dev {NEAR}"));
+    }
+}

@@ -1,0 +1,180 @@
+//! One turn: frames made, sent, counted, and what it took.
+
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use dta_collector::nic::soft::{SoftNic, SoftNicConfig};
+use dta_collector::nic::verbs::{self, GidWish, VerbsOptions};
+use dta_collector::nic::{Endpoint, Nic, QueuePairInfo, QueuePairRequest, Registration};
+use dta_collector::region::{Region, RegionOptions};
+use dta_link::{Link, PacketConfig, Way, Wire, WireLink};
+use dta_proto::batch::Batch;
+use dta_proto::wire::ethernet::Mac;
+use dta_proto::wire::roce;
+
+use super::case::{BURST, Case, Destination};
+use super::cpu::Moment;
+use super::pair::{DEVICE, FAR, FAR_IP, NEAR, NEAR_IP, NEAR_MAC, NOBODY, Pair, SENDER_MAC, SOFT_MAC};
+
+/// Bursts on their way at most. 256 frames and their answers are less than the 1,000 that the
+/// kernel's receive queue of a CPU holds (`net.core.netdev_max_backlog`), and than a socket under
+/// the kernel's usual limit does.
+const AHEAD: usize = 4;
+/// Bursts of one stretch: the fastest of a turn counts, for whatever else the machine does spoils
+/// some of them. At its end every frame has landed, so that none counts for the next.
+const STRETCH: usize = 16;
+/// After so long, a frame that has not landed is lost.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Where the region is on the wire.
+const IOVA: u64 = 1 << 40;
+
+/// What a frame took, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measured {
+    /// By the clock.
+    pub(super) took: f64,
+    /// CPU time of the whole machine.
+    pub(super) busy: f64,
+}
+
+impl Measured {
+    pub(super) const MAX: Measured = Measured { took: f64::MAX, busy: f64::MAX };
+
+    /// The lesser time of each kind.
+    pub(super) fn best(self, other: Measured) -> Measured {
+        Measured { took: self.took.min(other.took), busy: self.busy.min(other.busy) }
+    }
+}
+
+/// A sender, and what it sends to.
+pub(super) struct Turn<'a> {
+    pair: &'a Pair,
+    frames: u64,
+}
+
+impl Turn<'_> {
+    pub(super) fn new(pair: &Pair, frames: u64) -> anyhow::Result<Turn<'_>> {
+        ensure!(
+            frames.is_power_of_two() && frames >= BURST,
+            "{frames} frames are no power of two from {BURST}"
+        );
+        Ok(Turn { pair, frames })
+    }
+
+    /// Sends the frames by `way` to an Ethernet address that nobody has.
+    pub(super) fn nobody(&mut self, case: &Case, way: Way) -> anyhow::Result<Measured> {
+        let queue_pair = QueuePairInfo { qpn: 0x11, expected_psn: 0, max_dest_rd_atomic: 0 };
+        let region = Registration { iova: IOVA, len: self.frames * case.slot_len(), rkey: 1 };
+        let mut bursts = case.frames(self.frames, &destination(NOBODY, queue_pair, region))?;
+        send(&mut sender(way)?, &mut bursts, |_| true)
+    }
+
+    /// Sends the frames to the software NIC on raw frames, which both go by `way`.
+    pub(super) fn soft(&mut self, case: &Case, way: Way) -> anyhow::Result<Measured> {
+        let mut config = SoftNicConfig::new(SocketAddrV4::new(NEAR_IP, roce::PORT));
+        config.mac = Some(SOFT_MAC);
+        let nic = SoftNic::wire(config, &Wire { way, interface: NEAR.into() })?;
+        self.send_to(case, &nic, SOFT_MAC, way).context("the software NIC")
+    }
+
+    /// Sends the frames to soft-RoCE, through the collector's verbs back end.
+    pub(super) fn rxe(&mut self, case: &Case) -> anyhow::Result<Measured> {
+        let _device = self.pair.rxe()?;
+        let options = VerbsOptions {
+            device: DEVICE.to_owned(),
+            gid: GidWish { address: Some(NEAR_IP.into()), index: None },
+            ..VerbsOptions::default()
+        };
+        // Declared after the device, so gone before it.
+        let nic = verbs::open(&options)?;
+        self.send_to(case, &*nic, NEAR_MAC, Way::Packet).context("soft-RoCE")
+    }
+
+    fn send_to(&mut self, case: &Case, nic: &dyn Nic, mac: Mac, way: Way) -> anyhow::Result<Measured> {
+        let frames = self.frames;
+        let len = (frames * case.slot_len()).next_multiple_of(4096);
+        let region =
+            Region::anonymous(len, IOVA, RegionOptions::default()).context("memory for the region")?;
+        let region = Arc::new(region);
+        // Every page is there before anything is measured.
+        for page in 0..len / 4096 {
+            region.store_u64(page * 4096, 0).context("inside the region")?;
+        }
+        let registration = nic.register(Arc::clone(&region), case.access())?;
+        let mut peer = Endpoint::new(FAR_IP.into());
+        peer.mac = SENDER_MAC;
+        let queue_pair = nic.create_queue_pair(&QueuePairRequest {
+            purpose: case.purpose(),
+            transport: case.transport,
+            peer,
+            peer_qpn: 0x11,
+            start_psn: 0,
+            access: case.access(),
+            receives: 0,
+        })?;
+        let mut bursts = case.frames(frames, &destination(mac, queue_pair, registration))?;
+        let last_of = |burst: usize| (burst as u64 + 1) * BURST - 1;
+        let sent = send(&mut sender(way)?, &mut bursts, |burst| case.landed(&region, last_of(burst), frames));
+        let landed = (0..frames).filter(|&number| case.landed(&region, number, frames)).count() as u64;
+        ensure!(
+            landed == frames,
+            "{} of {frames} frames did not land, so its figures would say nothing; counters: {:?}",
+            frames - landed,
+            nic.counters().iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>()
+        );
+        sent
+    }
+}
+
+/// Sends from the far end. Without ports it receives nothing: answers end in the kernel, for nobody there has
+/// their address.
+fn sender(way: Way) -> anyhow::Result<WireLink> {
+    Ok(WireLink::open(way, &PacketConfig::new(FAR, []), None)?)
+}
+
+fn destination(mac: Mac, queue_pair: QueuePairInfo, region: Registration) -> Destination {
+    Destination { mac, from_mac: SENDER_MAC, ip: NEAR_IP, from: FAR_IP, queue_pair, region }
+}
+
+/// Sends all bursts, `AHEAD` of them on their way at most: `landed` says whether all frames up to
+/// the end of a burst have landed.
+fn send(
+    link: &mut WireLink,
+    bursts: &mut [Batch],
+    landed: impl Fn(usize) -> bool,
+) -> anyhow::Result<Measured> {
+    let wait = |burst: usize| {
+        let since = Instant::now();
+        while !landed(burst) {
+            ensure!(since.elapsed() < PATIENCE, "burst {burst} did not land");
+            // The NIC's thread is pinned to the same CPU, so this lets it run, and the CPU is never
+            // idle for want of the sender.
+            std::thread::yield_now();
+        }
+        Ok(())
+    };
+    let start = Moment::now()?;
+    let mut best = f64::MAX;
+    let mut number = 0;
+    for stretch in bursts.chunks_mut(STRETCH) {
+        let (begun, first) = (Instant::now(), number);
+        let mut frames = 0;
+        for burst in stretch {
+            if number >= first + AHEAD {
+                wait(number - AHEAD)?;
+            }
+            let count = burst.len();
+            let sent = link.send(burst)?;
+            ensure!(sent == count, "{} frames did not leave: {:?}", count - sent, link.counters());
+            frames += count;
+            number += 1;
+        }
+        wait(number - 1)?;
+        best = best.min(begun.elapsed().as_nanos() as f64 / frames as f64);
+    }
+    // Idle time is known in hundredths of a second: for the turn, not for a stretch of it.
+    let (took, busy) = start.until(&Moment::now()?);
+    Ok(Measured { took: best, busy: best * busy.as_secs_f64() / took.as_secs_f64() })
+}

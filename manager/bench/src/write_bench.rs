@@ -1,0 +1,229 @@
+//! The responder of the software NIC in memory, and its floor, for the benchmarks `nic` and `chain`.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dta_collector::nic::soft::{Counter, Responder, ResponderConfig};
+use dta_collector::region::{Region, RegionError, RegionOptions};
+use dta_proto::batch::Batch;
+use dta_proto::wire::frame::Route;
+use dta_proto::wire::roce::{Bth, ICRC_LEN, Opcode, Psn, Repr, Reth, icrc, icrc_ok};
+
+use super::harness::cpu_time;
+use dta_collector::nic::{
+    Access, Endpoint, NicError, Purpose, QueuePairInfo, QueuePairRequest, Registration, Transport,
+};
+
+/// Bytes of a key-write element with a 12-byte value: what one WRITE of [`WriteBench`] carries.
+pub(super) const ELEMENT: usize = 16;
+
+const COLLECTOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
+const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const IOVA: u64 = 1 << 40;
+/// Where the RETH's address begins in a packet.
+const VA: usize = 40;
+/// Packets whose memory is asked for at once, as the NIC does.
+const ASKED_TOGETHER: usize = 16;
+/// Batches that are made ready before the clock starts: small enough to stay in the cache, as
+/// packets from a link do.
+const READY: usize = 32;
+
+/// Why a benchmark could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BenchError {
+    /// No memory.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// The responder refused.
+    #[error(transparent)]
+    Nic(#[from] NicError),
+}
+
+/// A responder with one region and one UC queue pair whose peer is 127.0.0.2; it is itself
+/// 127.0.0.1, port 4791.
+pub(super) struct Target {
+    /// The responder.
+    pub(super) responder: Responder,
+    /// The region; a power of two of bytes, in huge pages where there are some.
+    pub(super) region: Arc<Region>,
+    /// Its address and key.
+    pub(super) registration: Registration,
+    /// The queue pair.
+    pub(super) queue_pair: QueuePairInfo,
+}
+
+impl Target {
+    /// A target of `len` bytes, a power of two.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub(super) fn new(len: u64) -> Result<Target, BenchError> {
+        Target::over(Region::anonymous(len, IOVA.next_multiple_of(len), RegionOptions::default())?)
+    }
+
+    /// A target of this memory.
+    fn over(region: Region) -> Result<Target, BenchError> {
+        Target::share(Arc::new(region))
+    }
+
+    /// A target of memory that others write, too.
+    pub(super) fn share(region: Arc<Region>) -> Result<Target, BenchError> {
+        let mut responder = Responder::new(ResponderConfig {
+            device: "bench".into(),
+            ip: COLLECTOR,
+            port: dta_collector::nic::ROCE_PORT,
+            mtu: 1024,
+            max_dest_rd_atomic: 16,
+        });
+        let registration = responder.register(Arc::clone(&region), Access::WRITE)?;
+        let queue_pair = responder.create_queue_pair(&QueuePairRequest {
+            purpose: Purpose::Write,
+            transport: Transport::Uc,
+            peer: Endpoint::new(TRANSLATOR.into()),
+            peer_qpn: 0x11,
+            start_psn: 0,
+            access: Access::WRITE,
+            receives: 0,
+        })?;
+        Ok(Target { responder, region, registration, queue_pair })
+    }
+
+    /// WRITEs executed so far.
+    pub(super) fn executed(&self) -> u64 {
+        self.responder.counts().get(Counter::ExecutedWrite)
+    }
+}
+
+/// UC WRITE ONLY packets of [`ELEMENT`] bytes to random elements of a region, in batches.
+pub(super) struct WriteBench {
+    /// What the packets go to.
+    pub(super) target: Target,
+    output: Batch,
+    batches: Vec<Batch>,
+    random: u64,
+    psn: u32,
+}
+
+impl WriteBench {
+    /// A region of `len` bytes (a power of two, at least 4096), and `batch` packets at a time.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub(super) fn new(len: u64, batch: usize) -> Result<WriteBench, BenchError> {
+        WriteBench::of(Target::new(len)?, batch)
+    }
+
+    /// As [`WriteBench::new`], over memory of the caller's.
+    pub(super) fn over(region: Region, batch: usize) -> Result<WriteBench, BenchError> {
+        WriteBench::of(Target::over(region)?, batch)
+    }
+
+    fn of(target: Target, batch: usize) -> Result<WriteBench, BenchError> {
+        let output = target.responder.answer_batch(8);
+        let batches = vec![Batch::with_packet_capacity(batch, 112); READY];
+        Ok(WriteBench { target, output, batches, random: 1, psn: 0 })
+    }
+
+    /// WRITEs executed so far; those of the floor are none.
+    pub(super) fn executed(&self) -> u64 {
+        self.target.executed()
+    }
+
+    /// Runs at least `writes` WRITEs through the responder. Gives how many, and the CPU time that
+    /// it took, without making the packets.
+    pub(super) fn run(&mut self, writes: u64) -> (u64, Duration) {
+        self.timed(writes, |target, batch, output| {
+            target.responder.process(batch, output, &mut |full| full.clear());
+        })
+    }
+
+    /// The floor of [`WriteBench::run`]: the iCRC of each packet, and the store of its payload at
+    /// its address, as batched and prefetched, and nothing else. In each second turn memory is asked
+    /// for by many packets at once: that is faster where the memory is slow, and slower where it is not.
+    pub(super) fn floor(&mut self, writes: u64, turn: u32) -> (u64, Duration) {
+        let together = if turn.is_multiple_of(2) { 1 } else { ASKED_TOGETHER };
+        self.timed(writes, |target, batch, _| {
+            let base = target.registration.iova;
+            let offset =
+                |packet: &[u8]| packet[VA..].first_chunk().map_or(0, |va| u64::from_be_bytes(*va) - base);
+            let mut good = 0;
+            let mut ahead = batch.iter();
+            for (at, packet) in batch.iter().enumerate() {
+                if at % together == 0 {
+                    ahead.by_ref().take(together).for_each(|packet| target.region.prefetch(offset(packet)));
+                }
+                good += usize::from(icrc_ok(packet));
+            }
+            assert_eq!(good, batch.len(), "packets of this module's own");
+            for packet in batch.iter() {
+                let payload = &packet[packet.len() - ELEMENT - ICRC_LEN..packet.len() - ICRC_LEN];
+                let written = target.region.write(offset(packet), payload);
+                debug_assert!(written.is_ok());
+            }
+        })
+    }
+
+    fn timed(
+        &mut self,
+        writes: u64,
+        mut run: impl FnMut(&mut Target, &Batch, &mut Batch),
+    ) -> (u64, Duration) {
+        let (mut done, mut took) = (0, Duration::ZERO);
+        while done < writes {
+            self.make_ready();
+            let start = cpu_time();
+            for batch in &self.batches {
+                run(&mut self.target, batch, &mut self.output);
+            }
+            took += cpu_time().saturating_sub(start);
+            done += self.batches.iter().map(|b| b.len() as u64).sum::<u64>();
+        }
+        (done, took)
+    }
+
+    /// New packets in all batches.
+    fn make_ready(&mut self) {
+        let Self { target, batches, random, psn, .. } = self;
+        let route = Route::new(TRANSLATOR, COLLECTOR, target.queue_pair.qpn);
+        for batch in batches {
+            batch.clear();
+            while let Some(slot) = batch.next_slot() {
+                // A counter scattered by a multiplication (Knuth 6.4), which touches every element
+                // once in a turn.
+                *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                let element = (*random).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 16;
+                let va = target.registration.iova + element * ELEMENT as u64 % target.registration.len;
+                let repr = Repr {
+                    bth: Bth::new(Opcode::UcWriteOnly, target.queue_pair.qpn, Psn::new(*psn), false),
+                    reth: Some(Reth { va, rkey: target.registration.rkey, length: ELEMENT as u32 }),
+                    atomic: None,
+                    aeth: None,
+                    atomic_ack: None,
+                    imm: None,
+                    payload: &random.to_be_bytes().repeat(2)[..ELEMENT],
+                };
+                *psn += 1;
+                let len = route.emit(&repr, slot).unwrap_or_default();
+                debug_assert_eq!(icrc(&slot[..len - ICRC_LEN]).to_le_bytes(), slot[len - ICRC_LEN..len]);
+                batch.commit(len, 0);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_packet_is_executed_and_none_by_the_floor() {
+        let mut bench = WriteBench::new(1 << 16, 64).unwrap();
+        let (done, _) = bench.run(1);
+        assert_eq!((done, bench.executed()), (64 * READY as u64, done));
+        for turn in 0..2 {
+            bench.floor(1, turn);
+            assert_eq!(bench.executed(), done);
+        }
+    }
+}

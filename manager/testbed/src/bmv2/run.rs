@@ -1,0 +1,512 @@
+//! One run: a capture is replayed, and the collector is asked for everything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use dta_client::{Ask, AskKeys};
+use dta_proto::control::{Policy, TailRequest};
+use dta_proto::counter::translator::PAIR_RETRANSMITTED;
+use dta_proto::counter::{Stage, Step};
+use dta_proto::key::Key;
+use dta_proto::program::Primitive;
+use dta_translator::target::p4::counters::Counts;
+
+use super::files::{COPIES, SLOTS};
+use super::ground::COLLECTORS;
+use super::here::Here;
+use super::outcome::Outcome;
+use super::place::Place;
+use super::reporter::{self, DROP_SESSION, FLOW_SESSION, Filter, OF_DROP, OF_FLOW};
+use super::there::{OptionsThere, There};
+use super::truth::{Fate, SWITCH, Traffic, Truth, Watched};
+use crate::accounting::LinkAccount;
+use crate::capture::{self, LinkType};
+use crate::far::start::Far;
+use crate::folder::Folder;
+use crate::ground::NicKind;
+use crate::outcome::RunFacts;
+use crate::statistics::Statistics;
+
+/// Flow keys in one batch of a list.
+const ENTRIES: u64 = 3;
+/// Frames of one packet that is forwarded, or dropped, but for those of lists.
+const FRAMES_OF_FLOW: u64 = 4 * COPIES as u64;
+const FRAMES_OF_DROP: u64 = 2 * COPIES as u64;
+/// Packets on their way at once: each becomes up to 11 frames in one of bmv2's queues, which hold 64 packets and drop
+/// in silence what finds them full.
+const IN_FLIGHT: usize = 4;
+/// After this time without what is to come, it will not come.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often the capture is replayed with default filters.
+const ROUNDS: u64 = 2;
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The capture.
+    pub capture: PathBuf,
+    /// Collectors that share the keys, 1 or 2.
+    pub collectors: u8,
+    /// Their NIC. There is one collector on soft-RoCE.
+    pub nic: NicKind,
+}
+
+/// What runs, and what has to have come out of it.
+struct Bed {
+    place: Place,
+    /// What was sent and has to have come out so far.
+    sent: u64,
+    out: u64,
+    flow_reports: u64,
+    drop_reports: u64,
+    /// Entries that wait in the translator for their batch, by list; full batches that left; and batches flushed.
+    waiting: [u64; 2],
+    batches: u64,
+}
+
+/// Runs it, in the namespace that [`super::enter`] made. `progress` is told the packets sent, of how many.
+pub async fn run(options: &Options, progress: impl FnMut(u64, u64)) -> anyhow::Result<Outcome> {
+    let folder = Folder::new().context("cannot make a folder for the testbed")?;
+    let traffic = traffic(&options.capture)?;
+    let links = &COLLECTORS[..usize::from(options.collectors).clamp(1, COLLECTORS.len())];
+    let here = Here::start(folder.path(), links, options.nic).await?;
+    play(Place::Here(Box::new(here)), "bmv2", &options.capture, &traffic, progress).await
+}
+
+/// Runs it on the machines of a topology.
+pub async fn run_there(options: &OptionsThere, progress: impl FnMut(u64, u64)) -> anyhow::Result<Outcome> {
+    let traffic = traffic(&options.capture)?;
+    let folder = Folder::new().context("cannot make a folder for the testbed")?;
+    let logs = options.logs.as_deref().unwrap_or(folder.path());
+    std::fs::create_dir_all(logs).with_context(|| format!("cannot make {}", logs.display()))?;
+    let topology = &options.topology;
+    let far = Far::connect(topology, folder.path(), logs).await?;
+    let run = async {
+        let there = There::start(topology, &far, folder.path()).await?;
+        play(Place::There(Box::new(there)), &topology.name, &options.capture, &traffic, progress).await
+    };
+    match run.await {
+        Ok(outcome) => Ok(outcome),
+        Err(error) => Err(far.explain(error).await),
+    }
+}
+
+/// The frames of a capture, some of which switches can report.
+fn traffic(path: &Path) -> anyhow::Result<Traffic> {
+    let mut frames = Vec::new();
+    capture::read(path, |packet| {
+        if packet.link == LinkType::Ethernet && packet.data.len() >= 14 {
+            frames.push(packet.data.to_vec());
+        }
+    })?;
+    ensure!(!frames.is_empty(), "{} holds no Ethernet frame", path.display());
+    let traffic = Traffic::of(frames);
+    ensure!(
+        traffic.has_flows(),
+        "switches report flows of IPv4 alone, and never those of DTA and RoCEv2: none of the {} frames of {} would be \
+         reported. Without --switch, run-testbed takes IPv6 too; docs/switches.md says what switches would need for it",
+        traffic.frames.len(),
+        path.display()
+    );
+    Ok(traffic)
+}
+
+/// Replays it, asks, and compares: each packet reported, and then with default filters.
+async fn play(
+    place: Place,
+    topology: &str,
+    path: &Path,
+    traffic: &Traffic,
+    mut progress: impl FnMut(u64, u64),
+) -> anyhow::Result<Outcome> {
+    let total = traffic.frames.len() as u64 * (1 + ROUNDS);
+    let mut bed =
+        Bed { place, sent: 0, out: 0, flow_reports: 0, drop_reports: 0, waiting: [0; 2], batches: 0 };
+    bed.place.program(traffic, Filter::None).await?;
+    let mut outcome = Outcome::default();
+    let began = Instant::now();
+
+    let mut truth = Truth::default();
+    for some in traffic.frames.chunks(IN_FLIGHT) {
+        let fates: Vec<Fate> =
+            some.iter().map(|frame| truth.add(&traffic.stations, Watched::All, frame)).collect();
+        bed.replay(some, &fates).await?;
+        progress(bed.sent, total);
+    }
+    bed.flush().await?;
+    bed.settle().await?;
+    outcome.line(format!(
+        "{}: {} packets, {} longer than 1,514 bytes, {} of no IPv4 flow; {} flows",
+        path.display(),
+        traffic.frames.len(),
+        traffic.frames.iter().filter(|(_, frame)| frame.len() > 1514).count(),
+        truth.no_flow,
+        truth.last_length.len()
+    ));
+    let seconds = began.elapsed().as_secs_f64();
+    let (nic, transport) = bed.place.names();
+    outcome.run = RunFacts {
+        topology: topology.into(),
+        capture: Some(path.display().to_string()),
+        skipped: BTreeMap::from([("no-flow".to_owned(), truth.no_flow)]),
+        nic: nic.into(),
+        transport: transport.into(),
+        faults: "none".into(),
+        report_faults: "none".into(),
+        packets: traffic.frames.len() as u64,
+        flows: truth.last_length.len() as u64,
+        seconds,
+        reports_per_second: bed.reports() as f64 / seconds.max(1e-9),
+        ..RunFacts::default()
+    };
+    bed.account(&truth, &mut outcome).await?;
+    bed.compare(&truth, &mut outcome).await?;
+    bed.filtered(traffic, &mut outcome, |sent| progress(sent, total)).await?;
+    Ok(outcome)
+}
+
+impl Bed {
+    /// Sends frames, and waits until all that they become has come out.
+    async fn replay(&mut self, frames: &[(u8, Vec<u8>)], fates: &[Fate]) -> anyhow::Result<()> {
+        self.send(frames, fates.iter().map(|fate| fate.out).sum()).await?;
+        self.reported(
+            fates.iter().map(|fate| fate.flow_reports).sum(),
+            fates.iter().map(|fate| fate.drop_reports).sum(),
+        );
+        self.settle().await
+    }
+
+    async fn send(&mut self, frames: &[(u8, Vec<u8>)], out: u64) -> anyhow::Result<()> {
+        self.place.send(frames).await?;
+        self.sent += frames.len() as u64;
+        self.out += out;
+        Ok(())
+    }
+
+    /// Adds what the reporter reports.
+    fn reported(&mut self, flows: u64, drops: u64) {
+        self.flow_reports += flows;
+        self.drop_reports += drops;
+        for (waiting, more) in self.waiting.iter_mut().zip([flows, drops]) {
+            *waiting += more;
+            self.batches += *waiting / ENTRIES;
+            *waiting %= ENTRIES;
+        }
+    }
+
+    fn reports(&self) -> u64 {
+        self.flow_reports * OF_FLOW + self.drop_reports * OF_DROP
+    }
+
+    fn frames(&self) -> u64 {
+        self.flow_reports * FRAMES_OF_FLOW + self.drop_reports * FRAMES_OF_DROP + self.batches
+    }
+
+    /// Waits until as many packets have come out at the hosts, the translator and the collector as have to.
+    async fn settle(&mut self) -> anyhow::Result<()> {
+        let wanted = [self.out, self.reports(), self.frames()];
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let came = self.place.came().await?;
+            if came.iter().zip(wanted).all(|(came, wanted)| *came >= wanted) {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                bail!(
+                    "packets, reports and frames that have to have come out after {} packets: {wanted:?}; those that came: {came:?}",
+                    self.sent
+                );
+            }
+            tokio::time::sleep(Duration::from_micros(300)).await;
+        }
+    }
+
+    /// Lets the translator send what it holds.
+    async fn flush(&mut self) -> anyhow::Result<()> {
+        self.place.flush().await?;
+        for waiting in &mut self.waiting {
+            self.batches += u64::from(*waiting > 0);
+            *waiting = 0;
+        }
+        Ok(())
+    }
+
+    /// Waits until the reporter has forwarded or dropped all that was sent.
+    async fn handled(&mut self) -> anyhow::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let counts = self.place.reporter().await?;
+            let handled = ["dropped", "egress_dropped", "forwarded"].map(|name| sum(&counts, name));
+            let handled: u64 = handled.iter().sum();
+            if handled >= self.sent {
+                return Ok(());
+            }
+            ensure!(Instant::now() < until, "of {} packets the reporter handled {handled}", self.sent);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Compares the counters of every hop with the truth.
+    async fn account(&mut self, truth: &Truth, outcome: &mut Outcome) -> anyhow::Result<()> {
+        self.place.rest().await?;
+        let counts = self.place.reporter().await?;
+        let counted = |name: &str| sum(&counts, name);
+        let (sent, forwarded) = (counted("received"), counted("forwarded"));
+        outcome.same("packets that the reporter received", self.sent, sent);
+        outcome.same("packets that it forwarded", self.out, forwarded);
+        let dropped = counts.of("dropped").iter().zip(counts.of("egress_dropped")).map(|(a, b)| a + b);
+        let dropped: Vec<u64> = dropped.collect();
+        for (reason, packets) in dropped.iter().enumerate() {
+            let wanted = truth.dropped.get(&(reason as u8)).copied().unwrap_or(0);
+            outcome.same(&format!("packets dropped for reason {reason}"), wanted, *packets);
+        }
+        outcome.same("packets without a flow", truth.no_flow, counted("no_flow"));
+        for (host, (packets, bytes)) in self.place.at_hosts().await?.into_iter().enumerate() {
+            let (number, wanted) = (host + 1, truth.out[host]);
+            outcome.same(&format!("packets at host {number}"), wanted.0, packets);
+            outcome.same(&format!("bytes at host {number}"), wanted.1, bytes);
+        }
+        let (flows, drops) = cloned(&counts);
+        outcome.same("packets reported as flows", truth.flow_reports, flows);
+        outcome.same("packets reported as dropped", truth.drop_reports, drops);
+        let reports = counted("sent");
+        outcome.same("reports that the reporter sent", self.reports(), reports);
+        let [_, came, came_to_collectors] = self.place.came().await?;
+        outcome.same("reports that came to the translator", self.reports(), came);
+        outcome.same("frames that came to the collectors", self.frames(), came_to_collectors);
+        let (mut taken, mut executed, mut answered) = (0, 0, 0);
+        let several = self.place.collectors() > 1;
+        let collectors = self.place.collectors();
+        for (number, (address, mut nodes)) in self.place.of_collectors().await?.into_iter().enumerate() {
+            let mut of_one = Statistics::default();
+            of_one.add(nodes.clone());
+            let nic = of_one.node(Stage::Nic);
+            let here = nic.named("executed.write") + nic.named("executed.fetch_add");
+            if several {
+                outcome.line(format!("NIC at {address}: {here} frames executed"));
+                let wanted = u64::from(truth.reaches(number, collectors));
+                let what = format!("NIC at {address} that executed some of the frames");
+                outcome.same(&what, wanted, u64::from(here > 0));
+            }
+            taken += nic.named("received");
+            executed += here;
+            answered += nic.sum(Step::Answered);
+            nodes.retain(|node| matches!(Stage::of(&node.node), Stage::Nic | Stage::Collector));
+            if several {
+                for node in &mut nodes {
+                    node.node = format!("{}@{address}", node.node);
+                }
+            }
+            outcome.nodes.add(nodes);
+        }
+        let [nacks, answers] = self.place.came_back(self.sent).await?;
+        let of_translator = self.place.translator().await?;
+        let translator = of_translator.node(Stage::Translator);
+        // What a translator of software does not see answered in time, it sends again.
+        let repeated: u64 = translator.each(&PAIR_RETRANSMITTED).map(|(_, frames)| frames).sum();
+        outcome.same("frames that the NICs received", self.frames() + repeated, taken);
+        if self.place.tells_executed() {
+            outcome.same("frames that the NICs executed", self.frames(), executed);
+        }
+        outcome.nodes.add(vec![self.place.reporter_node().await?]);
+        outcome.same("reports that the translator received", self.reports(), translator.named("received"));
+        for name in ["dropped", "lost.queue_pair_down", "nacks"] {
+            outcome.same(&format!("the translator's {name}"), 0, translator.named(name));
+        }
+        let frames = translator.named("frames");
+        outcome.same("frames that it sent", self.frames() + repeated, frames);
+        let link = |name, sent, received| LinkAccount { name, sent, received, ..LinkAccount::default() };
+        outcome.links = vec![
+            link("reporter-translator", reports, came),
+            link("translator-reporter", translator.named("nacks"), nacks),
+            link("translator-nic", frames, taken),
+            link("nic-translator", answered, answers),
+        ];
+        for primitive in Primitive::ALL {
+            let name = primitive.name();
+            outcome.operations.insert(primitive, translator.named(&format!("{name}.operations")));
+        }
+        let (flows, drops) = (truth.flow_reports, truth.drop_reports);
+        outcome.sent = BTreeMap::from([
+            (Primitive::KeyWrite, flows),
+            (Primitive::Postcarding, flows),
+            (Primitive::Append, flows + drops),
+            (Primitive::KeyIncrement, 2 * flows + 2 * drops),
+        ]);
+        let by_nic = match self.place.tells_executed() {
+            true => format!("NIC: {executed} executed"),
+            false => format!("NIC: {taken} received"),
+        };
+        outcome.line(format!(
+            "reporter: {sent} packets received, {forwarded} forwarded, {} dropped; {} reports\n\
+             translator: {} reports received, {frames} frames; {by_nic}",
+            dropped.iter().sum::<u64>(),
+            self.reports(),
+            translator.named("received"),
+        ));
+        outcome.nodes.replace(of_translator);
+        Ok(())
+    }
+
+    /// Asks the collector for everything, and compares it with the truth.
+    async fn compare(&mut self, truth: &Truth, outcome: &mut Outcome) -> anyhow::Result<()> {
+        let collectors = self.place.collectors();
+        let may_be_overwritten = truth.may_be_overwritten(COPIES, SLOTS, collectors);
+        let flows: Vec<Key> = truth.last_length.keys().copied().collect();
+        let answers = self.place.ask().key_write("lengths", &flows, Policy::First, 0).await?;
+        for (key, answer) in flows.iter().zip(answers) {
+            let wanted = truth.last_length[key].to_be_bytes().to_vec();
+            let is_right = answer.value.as_ref() == Some(&wanted);
+            let what = || format!("length of the last packet of {key}: {:?}, not {wanted:?}", answer.value);
+            outcome.judge(Primitive::KeyWrite, is_right, may_be_overwritten.contains(key), what);
+        }
+        let answers = self.place.ask().path("paths", &flows).await?;
+        for (key, answer) in flows.iter().zip(answers) {
+            let is_right = answer.found && answer.path_length == 1 && answer.hops.first() == Some(&SWITCH);
+            let what = || format!("path of {key}: {answer:?}");
+            outcome.judge(Primitive::Postcarding, is_right, may_be_overwritten.contains(key), what);
+        }
+        let counters = truth.answers(COPIES, SLOTS, collectors);
+        let keys: Vec<Key> = counters.keys().copied().collect();
+        let answers = self.place.ask().counter("counters", &keys).await?;
+        for (key, answer) in keys.iter().zip(answers) {
+            let what = || format!("counter of {key}: {}, not {}", answer.value, counters[key]);
+            outcome.judge(Primitive::KeyIncrement, answer.value == counters[key], false, what);
+        }
+        for (list, wanted) in truth.listed.iter().enumerate() {
+            let found = self.list(list as u32).await?;
+            for key in wanted.keys().chain(found.keys()).collect::<BTreeSet<_>>() {
+                let (wanted, found) = (wanted.get(key), found.get(key));
+                let what = || format!("list {list}, {key}: {wanted:?} times by the truth, {found:?} listed");
+                outcome.judge(Primitive::Append, wanted == found, false, what);
+            }
+        }
+        Ok(())
+    }
+
+    /// How often each key is in a list.
+    async fn list(&mut self, list: u32) -> anyhow::Result<BTreeMap<Key, u64>> {
+        let request = TailRequest {
+            store: "flows".into(),
+            list,
+            until_caught_up: true,
+            from_sequence: 1,
+            ..TailRequest::default()
+        };
+        let mut stream = self.place.ask().tail(request).await?;
+        let mut found = BTreeMap::new();
+        while let Some(message) = stream.message().await? {
+            let trouble = message.overwritten_batches + message.missing_batches + message.damaged_batches;
+            ensure!(trouble == 0, "list {list} has batches that are missing: {message:?}");
+            for entry in message.entries {
+                let bytes: [u8; 16] = entry.try_into().ok().context("an entry of a list is no key")?;
+                *found.entry(Key(bytes)).or_default() += 1;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Runs with the filters that a switch has by default. Rounds are further apart than an interval, so in each of
+    /// them each watched flow has to be reported.
+    async fn filtered(
+        &mut self,
+        traffic: &Traffic,
+        outcome: &mut Outcome,
+        mut progress: impl FnMut(u64),
+    ) -> anyhow::Result<()> {
+        let network = traffic.busiest_network();
+        self.place.program(traffic, Filter::Network(network)).await?;
+        let watched = Watched::Network(network);
+        let (mut flows_before, mut drops_before) = (self.flow_reports, self.drop_reports);
+        let mut before = self.list(0).await?;
+        let (mut packets, mut reports) = (0, 0);
+        for round in 1..=ROUNDS {
+            tokio::time::sleep(Duration::from_nanos(1 << reporter::INTERVAL) + Duration::from_millis(100))
+                .await;
+            let mut truth = Truth::default();
+            for some in traffic.frames.chunks(IN_FLIGHT) {
+                let fates: Vec<Fate> =
+                    some.iter().map(|frame| truth.add(&traffic.stations, watched, frame)).collect();
+                self.send(some, fates.iter().map(|fate| fate.out).sum()).await?;
+                // When all of them had their fate, the program says how many it reports.
+                self.handled().await?;
+                let (flows, drops) = cloned(&self.place.reporter().await?);
+                self.reported(flows - flows_before, drops - drops_before);
+                (flows_before, drops_before) = (flows, drops);
+                self.settle().await?;
+                progress(self.sent);
+            }
+            self.flush().await?;
+            self.settle().await?;
+            let now = self.list(0).await?;
+            let new = |key: &Key| now.get(key).copied().unwrap_or(0) - before.get(key).copied().unwrap_or(0);
+            for key in truth.listed[0].keys() {
+                match new(key) {
+                    0 => outcome
+                        .missed
+                        .push(format!("round {round}: {key} is watched and active, and was not reported")),
+                    _ => outcome.right += 1,
+                }
+            }
+            for key in now.keys().filter(|key| new(key) > 0 && !truth.listed[0].contains_key(*key)) {
+                outcome.missed.push(format!("round {round}: {key} is not watched, and was reported"));
+            }
+            packets += truth.flow_reports;
+            reports += now.keys().map(new).sum::<u64>();
+            before = now;
+        }
+        outcome.line(format!(
+            "default filters, {network}/24 watched, {ROUNDS} rounds: {packets} packets of watched flows, {reports} flow reports"
+        ));
+        Ok(())
+    }
+}
+
+/// All of a counter.
+fn sum(counts: &Counts, counter: &str) -> u64 {
+    counts.of(counter).iter().sum()
+}
+
+/// Packets of which reports are made: of flows, and of drops.
+fn cloned(counts: &Counts) -> (u64, u64) {
+    let drops = counts.at("mirrored", DROP_SESSION) + sum(counts, "ingress_mirrored");
+    (counts.at("mirrored", FLOW_SESSION), drops)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pcap file of Ethernet frames.
+    fn pcap(frames: &[Vec<u8>]) -> tempfile::NamedTempFile {
+        let mut bytes = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
+        for frame in frames {
+            bytes.extend([0, 0, frame.len() as u32, frame.len() as u32].map(u32::to_le_bytes).concat());
+            bytes.extend(frame);
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_capture_that_switches_cannot_report_is_refused_before_the_run() {
+        let frame = |kind: [u8; 2], packet: &[u8]| {
+            [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2][..], &kind, packet, &[0; 40]].concat()
+        };
+        let ipv6 = frame([0x86, 0xdd], &[&[0x60, 0, 0, 0, 0, 40, 17, 64][..], &[1; 32]].concat());
+        let to_port = |port: u8| {
+            let udp = [&[0x13, 0x88, 0, port][..], &[0, 8, 0, 0]].concat();
+            frame(
+                [8, 0],
+                &[&[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2][..], &udp].concat(),
+            )
+        };
+        let error = traffic(pcap(&[ipv6.clone(), ipv6.clone()]).path()).unwrap_err().to_string();
+        assert!(error.contains("none of the 2 frames") && error.contains("IPv4 alone"), "{error}");
+        let some = traffic(pcap(&[ipv6, to_port(9)]).path()).unwrap();
+        assert_eq!(some.frames.len(), 2);
+    }
+}

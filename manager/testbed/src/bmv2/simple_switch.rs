@@ -1,0 +1,87 @@
+//! bmv2's `simple_switch_grpc` as a process.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use dta_translator::target::p4::simple_switch::{help, options_of_build};
+
+use crate::processes::last_lines;
+
+/// How long it may take until it listens.
+const READY: Duration = Duration::from_secs(60);
+
+/// Whether the program can be found.
+pub(super) fn is_there() -> anyhow::Result<()> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|folder| folder.join("simple_switch_grpc").is_file()) {
+        bail!(
+            "simple_switch_grpc is not on PATH: it is in p4lang's package p4lang-bmv2 and in p4lang's container images \
+             (https://github.com/p4lang/behavioral-model); translator-p4/README.md says more"
+        );
+    }
+    Ok(())
+}
+
+/// A switch; it ends when this is dropped, and with this program.
+#[derive(Debug)]
+pub struct SimpleSwitch {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Drop for SimpleSwitch {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl SimpleSwitch {
+    /// Starts one without a program on interfaces, each `PORT@INTERFACE`, with P4Runtime at `control`
+    /// (HOST:PORT), and waits until it listens. Its log goes to `NAME-bmv2.log` in a folder. `thrift` is the port of
+    /// its Thrift server, if it has one.
+    pub async fn start(
+        folder: &Path,
+        name: &str,
+        thrift: u16,
+        interfaces: &[String],
+        control: &str,
+    ) -> anyhow::Result<SimpleSwitch> {
+        is_there()?;
+        let path = folder.join(format!("{name}-bmv2.log"));
+        let log = std::fs::File::create(&path)?;
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "simple_switch_grpc", "--no-p4"]);
+        let help = tokio::task::spawn_blocking(help).await?.map_err(anyhow::Error::msg)?;
+        command.args(options_of_build(&help, thrift, &folder.join(format!("{name}-notifications"))));
+        for interface in interfaces {
+            command.args(["-i", interface]);
+        }
+        command.args(["--", "--grpc-server-addr", control, "--cpu-port", "255"]);
+        let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();
+        let child = child
+            .context("cannot run setpriv (Debian package util-linux), which starts simple_switch_grpc")?;
+        let mut switch = SimpleSwitch { child, log: path };
+        let until = Instant::now() + READY;
+        while tokio::net::TcpStream::connect(control).await.is_err() {
+            switch.check()?;
+            if Instant::now() > until {
+                bail!("simple_switch_grpc does not listen on {control}");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(switch)
+    }
+
+    /// An error if it has ended.
+    pub fn check(&mut self) -> anyhow::Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => {
+                bail!("simple_switch_grpc ended ({status}); the end of its log:\n{}", last_lines(&self.log))
+            }
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! Capture files: classic pcap (both byte orders, micro- and nanoseconds) and pcapng.
+//!
+//! Sources: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng, and the registry of link types at tcpdump.org.
+
+use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
+
+/// Bytes read at once; a record larger than this makes the buffer grow.
+const BUFFER: usize = 1 << 20;
+/// No capture tool writes a record this large, so a length beyond it is damage.
+const LARGEST_RECORD: usize = 64 << 20;
+
+/// What a packet's first byte belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkType {
+    /// Ethernet, destination MAC first (link type 1).
+    Ethernet,
+    /// An IPv4 or IPv6 header (link types 101, 228, 229 and the old 12 and 14).
+    RawIp,
+    /// Linux "any" device, 16-byte header, protocol in bytes 14-15 (link type 113).
+    LinuxCooked,
+    /// Linux "any" device, 20-byte header, protocol in bytes 0-1 (link type 276).
+    LinuxCooked2,
+    /// BSD loopback, a 4-byte address family (link types 0 and 108).
+    Loopback,
+    /// Anything else, by its number.
+    Other(i32),
+}
+
+impl From<Linktype> for LinkType {
+    fn from(value: Linktype) -> Self {
+        match value.0 {
+            1 => Self::Ethernet,
+            12 | 14 | 101 | 228 | 229 => Self::RawIp,
+            113 => Self::LinuxCooked,
+            276 => Self::LinuxCooked2,
+            0 | 108 => Self::Loopback,
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// One packet of a capture.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// Capture time, nanoseconds since 1970; 0 where the format has none (pcapng simple packets).
+    pub time_ns: u64,
+    /// Bytes on the wire; more than `data` holds if the capture was made with a snap length.
+    pub original_len: u32,
+    /// What `data` begins with.
+    pub link: LinkType,
+    /// The captured bytes.
+    pub data: &'a [u8],
+}
+
+/// Where a capture stops making sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Byte offset in the file at which the unreadable record begins.
+    pub offset: u64,
+    /// Good packets before it.
+    pub after_packets: u64,
+    /// `the file ends inside a record` or `the record there is damaged`, and what the record says.
+    pub reason: String,
+}
+
+impl std::fmt::Display for Cut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cut at byte {} after {} packets: {}", self.offset, self.after_packets, self.reason)
+    }
+}
+
+/// What was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Packets handed out.
+    pub packets: u64,
+    /// Set if the file ends early or is damaged; all packets before the cut were handed out.
+    pub cut: Option<Cut>,
+}
+
+/// Why a capture cannot be read at all.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// The file cannot be opened.
+    #[error("cannot open {}: {source}", path.display())]
+    Open {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It does not begin like a capture.
+    #[error(
+        "{name} is not a capture: it begins with neither a pcap nor a pcapng header (nor is a compressed capture read: unpack it first)"
+    )]
+    NotACapture {
+        /// Name of the file.
+        name: String,
+    },
+    /// The file header itself is cut.
+    #[error("{name} ends inside its file header: it holds no packet")]
+    Empty {
+        /// Name of the file.
+        name: String,
+    },
+    /// Reading failed.
+    #[error("cannot read on in {name} after {packets} packets")]
+    Read {
+        /// Name of the file.
+        name: String,
+        /// Good packets before.
+        packets: u64,
+    },
+}
+
+/// Reads the capture at `path` and hands each packet to `each`, in file order.
+///
+/// A file that ends inside a record, or holds a damaged one, gives every packet before that place;
+/// [`Summary::cut`] names it.
+pub fn read(path: &Path, each: impl FnMut(Packet<'_>)) -> Result<Summary, CaptureError> {
+    // A pipe may bring a capture that something unpacks; a device has no end.
+    let takes = |about: &std::fs::Metadata| about.is_file() || about.file_type().is_fifo();
+    let file = dta_files::file::open(path, takes)
+        .map_err(|source| CaptureError::Open { path: path.to_owned(), source })?;
+    read_from(file, &path.display().to_string(), each)
+}
+
+/// As [`read`], from anything that can be read; `name` stands in messages.
+pub fn read_from(
+    source: impl Read + Send,
+    name: &str,
+    mut each: impl FnMut(Packet<'_>),
+) -> Result<Summary, CaptureError> {
+    let mut reader = match create_reader(BUFFER, source) {
+        Ok(reader) => reader,
+        Err(PcapError::HeaderNotRecognized | PcapError::NomError(..) | PcapError::OwnedNomError(..)) => {
+            return Err(CaptureError::NotACapture { name: name.into() });
+        }
+        Err(PcapError::ReadError) => return Err(CaptureError::Read { name: name.into(), packets: 0 }),
+        Err(_) => return Err(CaptureError::Empty { name: name.into() }),
+    };
+    let mut summary = Summary::default();
+    let mut interfaces = Vec::<Interface>::new();
+    let (mut capacity, mut format) = (BUFFER, None);
+    loop {
+        let offset = reader.consumed() as u64;
+        let (after_packets, told) = (summary.packets, claimed_length(reader.data(), format));
+        let cut = |reason: &str| {
+            let says =
+                told.map(|length| format!(", and says that it has {length} bytes")).unwrap_or_default();
+            Some(Cut { offset, after_packets, reason: format!("{reason}{says}") })
+        };
+        match reader.next() {
+            Ok((length, block)) => {
+                format = format_of(&block).or(format);
+                if let Some(packet) = packet_of(&block, &mut interfaces) {
+                    summary.packets += 1;
+                    each(packet);
+                }
+                reader.consume(length);
+            }
+            Err(PcapError::Eof) => return Ok(summary),
+            Err(PcapError::Incomplete(_)) => {
+                if reader.refill().is_err() {
+                    return Err(CaptureError::Read { name: name.into(), packets: summary.packets });
+                }
+            }
+            Err(PcapError::BufferTooSmall) => {
+                if reader.reader_exhausted() {
+                    summary.cut = cut("the file ends inside a record");
+                    return Ok(summary);
+                }
+                if capacity >= LARGEST_RECORD {
+                    summary.cut = cut("the record there is damaged");
+                    return Ok(summary);
+                }
+                capacity *= 2;
+                reader.grow(capacity);
+                if reader.refill().is_err() {
+                    return Err(CaptureError::Read { name: name.into(), packets: summary.packets });
+                }
+            }
+            Err(PcapError::UnexpectedEof) => {
+                // The parsers ask for more bytes also after the very last record.
+                if !reader.data().is_empty() {
+                    summary.cut = cut("the file ends inside a record");
+                }
+                return Ok(summary);
+            }
+            Err(PcapError::ReadError) => {
+                return Err(CaptureError::Read { name: name.into(), packets: summary.packets });
+            }
+            Err(_) => {
+                summary.cut = cut("the record there is damaged");
+                return Ok(summary);
+            }
+        }
+    }
+}
+
+/// How a record's header is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Classic { big_endian: bool },
+    Ng { big_endian: bool },
+}
+
+/// The layout of what follows a file or section header.
+fn format_of(block: &PcapBlockOwned<'_>) -> Option<Format> {
+    match block {
+        PcapBlockOwned::LegacyHeader(header) => Some(Format::Classic { big_endian: header.is_bigendian() }),
+        PcapBlockOwned::NG(Block::SectionHeader(header)) => {
+            Some(Format::Ng { big_endian: header.big_endian() })
+        }
+        _ => None,
+    }
+}
+
+/// How long the record at the beginning of `data` says that it is: its captured bytes, or the whole
+/// block of a pcapng file.
+fn claimed_length(data: &[u8], format: Option<Format>) -> Option<u32> {
+    let (at, big_endian) = match format? {
+        Format::Classic { big_endian } => (8, big_endian),
+        Format::Ng { big_endian } => (4, big_endian),
+    };
+    let bytes = data.get(at..at + 4)?.try_into().ok()?;
+    Some(if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+}
+
+/// An interface of a pcapng section, or the one of a classic file.
+struct Interface {
+    link: LinkType,
+    /// Length of one tick: seconds / `per_second`.
+    per_second: u64,
+    offset_seconds: i64,
+    /// Simple packets carry no captured length of their own.
+    snaplen: u32,
+}
+
+impl Interface {
+    fn nanoseconds(&self, ticks: u64) -> u64 {
+        let ns = u128::from(ticks) * 1_000_000_000 / u128::from(self.per_second.max(1));
+        let ns = i128::try_from(ns).unwrap_or(i128::MAX) + i128::from(self.offset_seconds) * 1_000_000_000;
+        u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
+    }
+}
+
+fn packet_of<'a>(block: &'a PcapBlockOwned<'_>, interfaces: &mut Vec<Interface>) -> Option<Packet<'a>> {
+    match block {
+        PcapBlockOwned::LegacyHeader(header) => {
+            let per_second = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
+            interfaces.push(Interface {
+                link: header.network.into(),
+                per_second,
+                offset_seconds: 0,
+                snaplen: header.snaplen,
+            });
+            None
+        }
+        PcapBlockOwned::Legacy(record) => {
+            let interface = interfaces.first()?;
+            let fraction = interface.nanoseconds(u64::from(record.ts_usec));
+            let data = record.data.get(..record.caplen as usize).unwrap_or(record.data);
+            Some(Packet {
+                time_ns: u64::from(record.ts_sec) * 1_000_000_000 + fraction,
+                original_len: record.origlen,
+                link: interface.link,
+                data,
+            })
+        }
+        PcapBlockOwned::NG(Block::SectionHeader(_)) => {
+            // Interface numbers begin anew in each section.
+            interfaces.clear();
+            None
+        }
+        PcapBlockOwned::NG(Block::InterfaceDescription(description)) => {
+            interfaces.push(Interface {
+                link: description.linktype.into(),
+                per_second: description.ts_resolution().unwrap_or(1_000_000),
+                offset_seconds: description.ts_offset(),
+                snaplen: description.snaplen,
+            });
+            None
+        }
+        PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
+            let interface = interfaces.get(packet.if_id as usize)?;
+            let ticks = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
+            Some(Packet {
+                time_ns: interface.nanoseconds(ticks),
+                original_len: packet.origlen,
+                link: interface.link,
+                data: packet.data.get(..packet.caplen as usize)?,
+            })
+        }
+        PcapBlockOwned::NG(Block::SimplePacket(packet)) => {
+            let interface = interfaces.first()?;
+            let limit = if interface.snaplen == 0 { u32::MAX } else { interface.snaplen };
+            let captured = packet.origlen.min(limit) as usize;
+            Some(Packet {
+                time_ns: 0,
+                original_len: packet.origlen,
+                link: interface.link,
+                data: packet.data.get(..captured).unwrap_or(packet.data),
+            })
+        }
+        PcapBlockOwned::NG(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A classic capture of `packets`, in either byte order and precision.
+    fn classic(packets: &[(u32, u32, &[u8])], big_endian: bool, nanoseconds: bool) -> Vec<u8> {
+        let word = |n: u32| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
+        let half = |n: u16| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
+        let mut file = Vec::new();
+        file.extend(word(if nanoseconds { 0xa1b2_3c4d } else { 0xa1b2_c3d4 }));
+        file.extend(half(2));
+        file.extend(half(4));
+        for n in [0, 0, 65_535, 1] {
+            file.extend(word(n));
+        }
+        for (seconds, fraction, data) in packets {
+            for n in [*seconds, *fraction, data.len() as u32, data.len() as u32 + 7] {
+                file.extend(word(n));
+            }
+            file.extend(*data);
+        }
+        file
+    }
+
+    /// A pcapng section with one interface and `packets` as enhanced packet blocks; ticks are the
+    /// default microseconds.
+    fn section(packets: &[(u64, &[u8])], link: u16, big_endian: bool) -> Vec<u8> {
+        let word = |n: u32| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
+        let half = |n: u16| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
+        let block = |kind: u32, body: &[u8]| {
+            let length = 12 + body.len() as u32;
+            [&word(kind)[..], &word(length), body, &word(length)].concat()
+        };
+        let mut file =
+            block(0x0a0d_0d0a, &[&word(0x1a2b_3c4d)[..], &half(1), &half(0), &word(!0), &word(!0)].concat());
+        file.extend(block(1, &[&half(link)[..], &half(0), &word(0)].concat()));
+        for (ticks, data) in packets {
+            let mut body = [
+                word(0),
+                word((ticks >> 32) as u32),
+                word(*ticks as u32),
+                word(data.len() as u32),
+                word(data.len() as u32),
+            ]
+            .concat();
+            body.extend(*data);
+            body.resize(body.len().next_multiple_of(4), 0);
+            file.extend(block(6, &body));
+        }
+        file
+    }
+
+    type Collected = (Vec<(u64, u32, LinkType, Vec<u8>)>, Summary);
+
+    fn collect(file: &[u8]) -> Result<Collected, CaptureError> {
+        let mut packets = Vec::new();
+        let summary =
+            read_from(file, "test", |p| packets.push((p.time_ns, p.original_len, p.link, p.data.to_vec())))?;
+        Ok((packets, summary))
+    }
+
+    #[test]
+    fn classic_files_of_both_byte_orders_and_precisions() {
+        for big_endian in [false, true] {
+            for nanoseconds in [false, true] {
+                let file = classic(&[(5, 7, b"abc"), (6, 8, b"")], big_endian, nanoseconds);
+                let (packets, summary) = collect(&file).unwrap();
+                let tick = if nanoseconds { 1 } else { 1000 };
+                assert_eq!(packets[0], (5_000_000_000 + 7 * tick, 10, LinkType::Ethernet, b"abc".to_vec()));
+                assert_eq!(packets[1], (6_000_000_000 + 8 * tick, 7, LinkType::Ethernet, vec![]));
+                assert_eq!(summary, Summary { packets: 2, cut: None });
+            }
+        }
+    }
+
+    #[test]
+    fn pcapng_of_both_byte_orders_and_of_two_sections() {
+        let mut file = section(&[(1_500_000, b"abcde")], 1, false);
+        file.extend(section(&[(2_500_000, b"xy"), (3, b"z")], 101, true));
+        let (packets, summary) = collect(&file).unwrap();
+        assert_eq!(packets[0], (1_500_000_000, 5, LinkType::Ethernet, b"abcde".to_vec()));
+        assert_eq!(packets[1], (2_500_000_000, 2, LinkType::RawIp, b"xy".to_vec()));
+        assert_eq!(packets[2].3, b"z");
+        assert_eq!(summary, Summary { packets: 3, cut: None });
+    }
+
+    #[test]
+    fn a_cut_file_gives_all_packets_before_the_cut_and_names_the_place() {
+        let ng: Vec<u8> = section(&[(1, b"abcd"), (2, b"efgh"), (3, b"ijkl")], 1, false);
+        let old = classic(&[(1, 1, b"abcd"), (2, 2, b"efgh"), (3, 3, b"ijkl")], false, false);
+        // Lengths of header and records: 24 + 20 each; 28 + 20 + 36 each.
+        for (file, header, record) in [(old, 24, 20), (ng, 48, 36)] {
+            for length in header..file.len() {
+                let (packets, summary) = collect(&file[..length]).unwrap();
+                let whole = (length - header) / record;
+                assert_eq!(packets.len(), whole, "cut to {length} bytes");
+                match summary.cut {
+                    None => assert_eq!((length - header) % record, 0, "cut to {length} bytes"),
+                    Some(cut) => {
+                        assert_eq!(cut.offset as usize, header + whole * record);
+                        assert_eq!(cut.after_packets as usize, whole);
+                        assert!(cut.to_string().contains("ends inside a record"));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_larger_than_the_buffer_is_read() {
+        let large = vec![7u8; 3 * BUFFER];
+        let (packets, summary) = collect(&classic(&[(0, 0, &large), (1, 0, b"x")], false, false)).unwrap();
+        assert_eq!(packets[0].3.len(), large.len());
+        assert_eq!(summary, Summary { packets: 2, cut: None });
+    }
+
+    #[test]
+    fn an_absurd_length_is_damage_and_loses_nothing_before_it() {
+        let mut file = classic(&[(0, 0, b"good")], false, false);
+        file.extend([0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f, 0, 0, 0, 0]);
+        file.extend(vec![0; 100]);
+        let (packets, summary) = collect(&file).unwrap();
+        assert_eq!(packets.len(), 1);
+        let cut = summary.cut.unwrap();
+        assert_eq!((cut.after_packets, cut.offset), (1, 24 + 16 + 4));
+        assert!(cut.reason.contains("2147483647 bytes"), "{cut}");
+    }
+
+    #[test]
+    fn what_is_no_capture_is_told() {
+        assert!(matches!(
+            collect(b"#!/bin/sh\necho this is no capture\n"),
+            Err(CaptureError::NotACapture { .. })
+        ));
+        assert!(matches!(collect(b""), Err(CaptureError::Empty { .. })));
+        assert!(matches!(collect(&classic(&[], false, false)[..20]), Err(CaptureError::Empty { .. })));
+        let missing = read(Path::new("/nonexistent.pcap"), |_| ()).unwrap_err();
+        assert!(missing.to_string().contains("/nonexistent.pcap"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(mut tail in proptest::collection::vec(any::<u8>(), 0..400), which in 0..3) {
+            let mut file = match which {
+                0 => vec![],
+                1 => classic(&[(1, 1, b"abcd")], false, false),
+                _ => section(&[(1, b"abcd")], 1, false),
+            };
+            file.append(&mut tail);
+            let _ = collect(&file);
+        }
+    }
+}

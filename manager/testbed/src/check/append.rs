@@ -1,0 +1,221 @@
+//! Append: each new flow once, in its list.
+
+use std::collections::HashMap;
+
+use dta_proto::layout::append::entries_per_batch;
+use dta_proto::store::StoreKind;
+
+use super::{Ends, LOST_TO_TRANSLATOR, Pools, Tally};
+use crate::journal::{Entry, Journal};
+use crate::topology::Primitive;
+use crate::workload::{Body, SeenFlow};
+
+/// What reading one list from its start gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TailAnswer {
+    /// Entries, in order.
+    pub entries: Vec<Vec<u8>>,
+    /// Batches that the reader told were overwritten before it came.
+    pub overwritten_batches: u64,
+    /// Batches that the reader told are missing or could not be read whole.
+    pub missing_batches: u64,
+    /// Where they are missing, by the batches that are in memory.
+    pub gaps: Vec<Gap>,
+}
+
+/// Batches that are not in memory, though later ones of their list are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Entries before it.
+    pub at: usize,
+    /// How many.
+    pub batches: u64,
+}
+
+/// Compares `lists` (by list number) with the reports.
+pub fn check(
+    kind: &StoreKind,
+    flows: &[SeenFlow],
+    journal: &Journal,
+    lists: &[TailAnswer],
+    pools: &mut Pools,
+) -> (Tally, Ends) {
+    let &StoreKind::Append { batch_len, entry_len, .. } = kind else {
+        unreachable!("called with the append store");
+    };
+    let per_batch = u64::from(entries_per_batch(batch_len, entry_len));
+    let (mut tally, mut ends) = (Tally::default(), Ends::default());
+    let mut sent = vec![Vec::<(u32, &Entry)>::new(); lists.len()];
+    for (_, entry) in journal.of(Primitive::Append) {
+        if let Body::Append { flow, list } = entry.report.body {
+            sent[list as usize].push((flow, entry));
+        }
+    }
+    for (number, (answer, sent)) in lists.iter().zip(&sent).enumerate() {
+        check_list(number, flows, answer, sent, per_batch, pools, &mut tally, &mut ends);
+    }
+    (tally, ends)
+}
+
+#[allow(clippy::too_many_arguments)] // what is asked, what is known, and where it is told
+fn check_list(
+    number: usize,
+    flows: &[SeenFlow],
+    answer: &TailAnswer,
+    sent: &[(u32, &Entry)],
+    per_batch: u64,
+    pools: &mut Pools,
+    tally: &mut Tally,
+    ends: &mut Ends,
+) {
+    let missing: u64 = answer.gaps.iter().map(|gap| gap.batches).sum();
+    // Of a ring that has turned, the reader passes over more than is missing now.
+    if answer.overwritten_batches == 0 && answer.missing_batches != missing {
+        tally.queried += 1;
+        tally.wrong(|| {
+            format!(
+                "list {number}: the reader told of {} missing batches, in memory are {missing} missing",
+                answer.missing_batches
+            )
+        });
+    }
+    let mut found = HashMap::<&[u8], (usize, u32)>::new();
+    for (place, entry) in answer.entries.iter().enumerate() {
+        found.entry(entry).or_insert((place, 0)).1 += 1;
+    }
+    // By report: the place of the next one found whose place among the others is known.
+    let mut next = None;
+    let mut nexts: Vec<_> = sent
+        .iter()
+        .rev()
+        .map(|(flow, entry)| {
+            if let Some((place, _)) = found.get(&flows[*flow as usize].key.0[..])
+                && !entry.fate.moved
+            {
+                next = Some(*place);
+            }
+            next
+        })
+        .collect();
+    nexts.reverse();
+    // Batches that the reader told of, as entries: none beyond these may be missing.
+    let mut overwritten = answer.overwritten_batches * per_batch;
+    let mut missing =
+        Missing { gaps: answer.gaps.clone(), per_batch, last: None, recorded: 0, of_frame: 0, frame: None };
+    for ((flow, entry), next) in sent.iter().zip(nexts) {
+        tally.queried += 1;
+        let flow = &flows[*flow as usize];
+        if let Some((place, times)) = found.remove(&flow.key.0[..]) {
+            ends.queryable += 1;
+            if times == 1 {
+                tally.right += 1;
+            } else {
+                tally.wrong(|| format!("list {number}: {} stands there {times} times", flow.flow));
+            }
+            if !entry.fate.moved {
+                missing.found(place);
+            }
+            continue;
+        }
+        // Nothing tells of what never came behind the newest batch, nor where it stood if its place
+        // is not known.
+        let anywhere = entry.fate.moved || next.is_none();
+        let before_all = missing.last.is_none() && answer.overwritten_batches > 0;
+        let excused = if !entry.fate.arrived() {
+            ends.lose(LOST_TO_TRANSLATOR);
+            true
+        } else if !entry.fate.landed(0) {
+            ends.lose(entry.fate.lost_behind_translator());
+            anywhere || before_all || missing.take_recorded(next)
+        } else if overwritten > 0 && (anywhere || before_all) {
+            overwritten -= 1;
+            ends.overwritten += 1;
+            true
+        } else {
+            match missing.take_of_frame().or_else(|| pools.take()) {
+                Some(name) => ends.lost_or_missing(Some(name)),
+                None => {
+                    let told = missing.is_told(next, entry.fate.moved);
+                    // Where it is not explained, it is still no wrong answer if the reader has told of a gap.
+                    ends.lost_or_missing(missing.take_frame(next, anywhere, pools)) || told
+                }
+            }
+        };
+        if excused {
+            tally.absent += 1;
+        } else {
+            tally.wrong(|| format!("list {number}: {} is missing, and the reader told of no gap", flow.flow));
+        }
+    }
+    for (entry, (_, times)) in found {
+        for _ in 0..times {
+            tally.wrong(|| format!("list {number}: the entry {entry:02x?} was never sent"));
+        }
+    }
+}
+
+/// The batches that are missing, as they are used up by the entries that are missing.
+struct Missing {
+    gaps: Vec<Gap>,
+    per_batch: u64,
+    /// Place of the last entry found.
+    last: Option<usize>,
+    /// Entries of which a batch may still consist that is recorded as lost.
+    recorded: u64,
+    /// The same of a batch that a frame is taken for.
+    of_frame: u64,
+    /// The name of that frame.
+    frame: Option<String>,
+}
+
+impl Missing {
+    /// An entry was found, so what follows is in other batches.
+    fn found(&mut self, place: usize) {
+        self.last = Some(place);
+        (self.recorded, self.of_frame) = (0, 0);
+    }
+
+    /// A gap between the last entry found and the next one, if batches of it are left.
+    fn gap(&mut self, next: Option<usize>) -> Option<&mut Gap> {
+        let first = self.last.map_or(0, |last| last + 1);
+        let until = next.unwrap_or(usize::MAX);
+        self.gaps.iter_mut().find(|gap| (first..=until).contains(&gap.at) && gap.batches > 0)
+    }
+
+    /// Whether the reader told of a gap there, or of any if `anywhere`.
+    fn is_told(&mut self, next: Option<usize>, anywhere: bool) -> bool {
+        let any = |gap: &Gap| gap.batches > 0;
+        self.recorded > 0 || self.gap(next).is_some() || (anywhere && self.gaps.iter().any(any))
+    }
+
+    /// An entry of a batch that is recorded as lost; whether the reader told of one there.
+    fn take_recorded(&mut self, next: Option<usize>) -> bool {
+        if self.recorded == 0 {
+            let Some(gap) = self.gap(next) else { return false };
+            gap.batches -= 1;
+            self.recorded = self.per_batch;
+        }
+        self.recorded -= 1;
+        true
+    }
+
+    /// An entry of the batch that the frame taken last carried.
+    fn take_of_frame(&mut self) -> Option<String> {
+        self.of_frame = self.of_frame.checked_sub(1)?;
+        self.frame.clone()
+    }
+
+    /// Takes a frame for exactly one missing batch, of which this is the first entry.
+    fn take_frame(&mut self, next: Option<usize>, anywhere: bool, pools: &mut Pools) -> Option<String> {
+        if !anywhere && self.gap(next).is_none() {
+            return None;
+        }
+        let name = pools.take_frames(1)?;
+        if let Some(gap) = self.gap(next) {
+            gap.batches -= 1;
+        }
+        self.of_frame = self.per_batch - 1;
+        self.frame = Some(name.clone());
+        Some(name)
+    }
+}

@@ -1,0 +1,82 @@
+//! Who wrote to each slot last: to know whether other keys have overwritten a key.
+
+use std::collections::HashMap;
+
+use crate::journal::Fate;
+
+/// A write's place in time. Where the order is not known, a write may be before and after any other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct When {
+    pub(super) earliest: usize,
+    pub(super) latest: usize,
+}
+
+impl When {
+    pub(super) fn of(place: usize, fate: &Fate, copy: usize) -> Self {
+        if fate.order_unknown(copy) {
+            Self { earliest: 0, latest: usize::MAX }
+        } else {
+            Self { earliest: place, latest: place }
+        }
+    }
+}
+
+/// Per slot the latest write, and the latest one of another key than that.
+#[derive(Debug, Default)]
+pub(super) struct Occupancy(HashMap<u64, [Option<(u32, usize)>; 2]>);
+
+impl Occupancy {
+    /// Notes a write of `key` that may be as late as `when.latest`.
+    pub(super) fn write(&mut self, slot: u64, key: u32, when: When) {
+        let two = self.0.entry(slot).or_default();
+        let at = when.latest;
+        match two[0] {
+            Some((owner, latest)) if owner == key => two[0] = Some((key, latest.max(at))),
+            Some((_, latest)) if at >= latest => {
+                two[1] = two[0];
+                two[0] = Some((key, at));
+            }
+            None => two[0] = Some((key, at)),
+            Some(_) => {
+                if two[1].is_none_or(|(owner, latest)| owner == key || at > latest) {
+                    let latest = two[1].filter(|(owner, _)| *owner == key).map_or(0, |(_, latest)| latest);
+                    two[1] = Some((key, at.max(latest)));
+                }
+            }
+        }
+    }
+
+    /// Whether another key may have written to `slot` after a write of `key` that may be as early
+    /// as `when.earliest`.
+    pub(super) fn taken(&self, slot: u64, key: u32, when: When) -> bool {
+        let Some(two) = self.0.get(&slot) else { return false };
+        two.iter().flatten().any(|(owner, latest)| *owner != key && *latest > when.earliest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn taken_is_what_the_list_of_all_writes_says(
+            writes in proptest::collection::vec((0u32..4, any::<bool>()), 1..30),
+            key in 0u32..4,
+            early in 0usize..30,
+        ) {
+            let mut occupancy = Occupancy::default();
+            let mut all = Vec::new();
+            for (place, (owner, moved)) in writes.into_iter().enumerate() {
+                let when = When::of(place, &Fate { moved, ..Fate::default() }, 0);
+                occupancy.write(9, owner, when);
+                all.push((owner, when.latest));
+            }
+            let expected = all.iter().any(|(owner, latest)| *owner != key && *latest > early);
+            prop_assert_eq!(occupancy.taken(9, key, When { earliest: early, latest: early }), expected);
+            let untouched = occupancy.taken(8, key, When { earliest: 0, latest: 0 });
+            prop_assert!(!untouched);
+        }
+    }
+}

@@ -1,0 +1,602 @@
+//! The checker itself: each thing that can be wrong is told, and nothing that is right is.
+
+use dta_proto::layout::sketch_merge::{Column, columns_of};
+use dta_proto::layout::{append::entries_per_batch, hash};
+use dta_proto::store::StoreKind;
+
+use super::*;
+use crate::journal::Journal;
+use crate::topology::{Primitive, Topology};
+use crate::traffic::{Shape, Synthetic};
+use crate::workload::{Body, Report, SeenFlow, Workload};
+
+/// A small network after some traffic, with a perfect memory of its own making.
+struct World {
+    workload: Workload,
+    journal: Journal,
+    topology: Topology,
+}
+
+fn world(packets: usize) -> World {
+    let mut topology = Topology::load(None).unwrap();
+    topology.run.epoch_packets = 100;
+    let mut workload = Workload::new(&topology);
+    let mut reports = Vec::new();
+    for p in Synthetic::new(Shape { flows: 40, exponent: 1.0, seed: 5 }).take(packets) {
+        workload.packet(&p.packet, p.time_ns, &mut reports);
+        if workload.epoch_is_full() {
+            workload.end_epoch(&mut reports);
+        }
+    }
+    workload.end_epoch(&mut reports);
+    let mut journal = Journal::default();
+    for report in reports {
+        let switch = report.switch;
+        let number = journal.add(report);
+        journal.fate_mut(switch, number).unwrap().sent = 1;
+    }
+    World { workload, journal, topology }
+}
+
+impl World {
+    fn flows(&self) -> &[SeenFlow] {
+        self.workload.flows()
+    }
+
+    fn kind(&self, primitive: Primitive) -> StoreKind {
+        self.topology.store(primitive).kind.clone()
+    }
+
+    /// Columns of the sketch.
+    fn columns(&self) -> u32 {
+        match self.kind(Primitive::SketchMerge) {
+            StoreKind::SketchMerge { columns, .. } => columns,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Number of the nth report from the end that `wanted` takes, as (switch, number).
+    fn nth_last(&self, n: usize, wanted: impl Fn(&Body) -> bool) -> (u16, u32) {
+        let mut counts = std::collections::HashMap::<u16, u32>::new();
+        let mut found = Vec::new();
+        for entry in self.journal.entries() {
+            let number = counts.entry(entry.report.switch).or_default();
+            if wanted(&entry.report.body) {
+                found.push((entry.report.switch, *number));
+            }
+            *number += 1;
+        }
+        found[found.len() - 1 - n]
+    }
+
+    fn lose(&mut self, (switch, number): (u16, u32)) {
+        self.journal.fate_mut(switch, number).unwrap().lost = 1;
+    }
+
+    /// Flow with at least `least` packets.
+    fn busy(&self, least: usize) -> u32 {
+        let mut counts = vec![0; self.flows().len()];
+        for (_, entry) in self.journal.of(Primitive::KeyWrite) {
+            if let Body::KeyWrite { flow, .. } = entry.report.body {
+                counts[flow as usize] += 1;
+            }
+        }
+        counts.iter().position(|n| *n >= least).unwrap() as u32
+    }
+
+    fn values(&self, flow: u32) -> Vec<Vec<u8>> {
+        let of_flow = |body: &Body| match body {
+            Body::KeyWrite { flow: f, value } if *f == flow => Some(value.to_vec()),
+            _ => None,
+        };
+        self.journal.entries().iter().filter_map(|e| of_flow(&e.report.body)).collect()
+    }
+
+    fn last_values(&self) -> Vec<Option<Vec<u8>>> {
+        (0..self.flows().len() as u32).map(|flow| self.values(flow).pop()).collect()
+    }
+
+    fn key_write(&self, answers: &[Option<Vec<u8>>], pools: &mut Pools) -> (Tally, Ends) {
+        key_write(&self.kind(Primitive::KeyWrite), self.flows(), &self.journal, answers, pools)
+    }
+
+    fn paths(&self) -> Vec<Option<PathAnswer>> {
+        let path = |flow: &SeenFlow| PathAnswer {
+            hops: flow.path.iter().map(|s| Some(Workload::switch_id(*s))).collect(),
+            length: flow.path.len() as u32,
+        };
+        self.flows().iter().map(|flow| Some(path(flow))).collect()
+    }
+
+    fn postcarding(&self, answers: &[Option<PathAnswer>]) -> (Tally, Ends) {
+        self.postcarding_after(0, answers)
+    }
+
+    fn postcarding_after(&self, evicted: u64, answers: &[Option<PathAnswer>]) -> (Tally, Ends) {
+        postcarding(
+            &self.kind(Primitive::Postcarding),
+            self.flows(),
+            &self.journal,
+            answers,
+            evicted,
+            &mut Pools::default(),
+        )
+    }
+
+    fn lists(&self) -> Vec<TailAnswer> {
+        let mut lists = vec![TailAnswer::default(); 2];
+        for (_, entry) in self.journal.of(Primitive::Append) {
+            if let Body::Append { flow, list } = entry.report.body {
+                lists[list as usize].entries.push(self.flows()[flow as usize].key.0.to_vec());
+            }
+        }
+        lists
+    }
+
+    fn append(&self, lists: &[TailAnswer], pools: &mut Pools) -> (Tally, Ends) {
+        append(&self.kind(Primitive::Append), self.flows(), &self.journal, lists, pools)
+    }
+
+    fn counters(&self) -> Vec<u64> {
+        let mut sums = vec![0; self.flows().len()];
+        for (_, entry) in self.journal.of(Primitive::KeyIncrement) {
+            if let Body::KeyIncrement { flow, delta } = entry.report.body
+                && entry.fate.arrived()
+            {
+                sums[flow as usize] += delta;
+            }
+        }
+        sums
+    }
+
+    fn key_increment(&self, answers: &[u64], pools: &mut Pools) -> (Tally, Ends) {
+        key_increment(&self.kind(Primitive::KeyIncrement), self.flows(), &self.journal, answers, pools)
+    }
+
+    fn sketches(&self) -> SketchAnswers {
+        let mut answers = SketchAnswers {
+            memory: vec![
+                vec![
+                    Column { epoch: 0, merged: 0, expected: 0, cells: [0; 4] };
+                    self.columns() as usize
+                ];
+                8
+            ],
+            estimates: Vec::new(),
+        };
+        for (_, entry) in self.journal.of(Primitive::SketchMerge) {
+            if let Body::SketchMerge { epoch, column, cells } = entry.report.body
+                && entry.fate.arrived()
+            {
+                let held = &mut answers.memory[epoch as usize % 8][column as usize];
+                let merged = if held.epoch == epoch { held.merged } else { 0 };
+                let before = if merged == 0 { [0; 4] } else { held.cells };
+                let cells = std::array::from_fn(|row| before[row] + cells[row]);
+                *held = Column { epoch, merged: merged + 1, expected: 2, cells };
+            }
+        }
+        for truth in self.workload.epochs() {
+            let estimate = |flow: u32| {
+                let columns = columns_of(&self.flows()[flow as usize].key, 4, self.columns());
+                let held = |(row, c): (usize, &u64)| {
+                    let held = answers.memory[truth.epoch as usize % 8][*c as usize];
+                    (held.epoch == truth.epoch && held.merged > 0).then(|| u64::from(held.cells[row]))
+                };
+                columns
+                    .iter()
+                    .enumerate()
+                    .map(held)
+                    .collect::<Option<Vec<_>>>()
+                    .map(|cells| *cells.iter().min().unwrap())
+            };
+            answers.estimates.push(truth.packets.iter().map(|(flow, _)| estimate(*flow)).collect());
+        }
+        answers
+    }
+
+    fn sketch_merge(&self, answers: &SketchAnswers) -> (Tally, Ends) {
+        let kind = self.kind(Primitive::SketchMerge);
+        let epochs = self.workload.epochs();
+        sketch_merge(&kind, self.flows(), epochs, &self.journal, answers, &mut Pools::default())
+    }
+}
+
+fn all_right((tally, ends): &(Tally, Ends), sent: u64) {
+    assert_eq!((tally.right, tally.wrong), (tally.queried, 0), "{tally:?}");
+    assert!(tally.queried > 0);
+    assert_eq!((ends.total(), ends.missing, ends.lost.len()), (sent, 0, 0), "{ends:?}");
+}
+
+#[test]
+fn a_perfect_memory_is_right_in_everything() {
+    let w = world(300);
+    let sent = |p| w.journal.count(p);
+    all_right(&w.key_write(&w.last_values(), &mut Pools::default()), sent(Primitive::KeyWrite));
+    all_right(&w.postcarding(&w.paths()), sent(Primitive::Postcarding));
+    all_right(&w.append(&w.lists(), &mut Pools::default()), sent(Primitive::Append));
+    all_right(&w.key_increment(&w.counters(), &mut Pools::default()), sent(Primitive::KeyIncrement));
+    all_right(&w.sketch_merge(&w.sketches()), sent(Primitive::SketchMerge));
+}
+
+#[test]
+fn key_write_an_invented_value_is_wrong_whatever_was_lost() {
+    let mut w = world(300);
+    let mut answers = w.last_values();
+    answers[3] = Some(vec![9; 12]);
+    w.lose(w.nth_last(0, |b| matches!(b, Body::KeyWrite { flow: 3, .. })));
+    let (tally, ends) = w.key_write(&answers, &mut Pools::default());
+    assert_eq!(tally.wrong, 1);
+    assert!(tally.examples[0].contains("never reported"));
+    assert!(ends.missing > 0);
+}
+
+#[test]
+fn key_write_an_older_value_is_stale_only_if_the_newer_is_accounted_for() {
+    let mut w = world(300);
+    let flow = w.busy(4);
+    let mut answers = w.last_values();
+    let values = w.values(flow);
+    answers[flow as usize] = Some(values[values.len() - 2].clone());
+    let (tally, ends) = w.key_write(&answers, &mut Pools::default());
+    assert_eq!((tally.wrong, tally.stale, ends.missing), (1, 0, 1), "{tally:?}");
+
+    // A loss that is known by count alone excuses as many as were counted.
+    let mut pools = Pools::default();
+    pools.add("lost.translator-nic", 1);
+    let (tally, ends) = w.key_write(&answers, &mut pools);
+    assert_eq!((tally.wrong, tally.stale, ends.missing), (0, 1, 0));
+    answers[flow as usize] = Some(values[values.len() - 3].clone());
+    let mut pools = Pools::default();
+    pools.add("lost.translator-nic", 1);
+    assert_eq!(w.key_write(&answers, &mut pools).0.wrong, 1);
+
+    // The same answers where both newer ones are recorded as lost, one on each link.
+    let newest = w.nth_last(0, |b| matches!(b, Body::KeyWrite { flow: f, .. } if *f == flow));
+    let second = w.nth_last(1, |b| matches!(b, Body::KeyWrite { flow: f, .. } if *f == flow));
+    w.lose(newest);
+    w.journal.fate_mut(second.0, second.1).unwrap().copies_lost = 0b11;
+    let (tally, ends) = w.key_write(&answers, &mut Pools::default());
+    assert_eq!((tally.wrong, tally.stale, ends.missing), (0, 1, 0));
+    assert_eq!((ends.lost[LOST_TO_TRANSLATOR], ends.lost[LOST_TO_NIC]), (1, 1));
+    assert_eq!(ends.total(), w.journal.count(Primitive::KeyWrite));
+}
+
+#[test]
+fn key_write_of_two_reports_with_one_value_the_moved_one_may_have_come_last() {
+    let mut w = world(300);
+    let flow = w.busy(3);
+    let values = w.values(flow);
+    let value: [u8; 12] = values[values.len() - 2][..].try_into().unwrap();
+    // The last three reports of the flow say: a value, the same again, another one.
+    let third = w.nth_last(2, |b| matches!(b, Body::KeyWrite { flow: f, .. } if *f == flow));
+    w.journal.report_mut(third.0, third.1).unwrap().body = Body::KeyWrite { flow, value };
+    let mut answers = w.last_values();
+    answers[flow as usize] = Some(value.to_vec());
+    assert_eq!(w.key_write(&answers, &mut Pools::default()).0.wrong, 1);
+    w.journal.fate_mut(third.0, third.1).unwrap().moved = true;
+    let (tally, ends) = w.key_write(&answers, &mut Pools::default());
+    assert_eq!((tally.wrong, tally.stale, ends.missing), (0, 1, 0));
+    // A report that did not arrive cannot have come last.
+    w.lose(third);
+    assert_eq!(w.key_write(&answers, &mut Pools::default()).0.wrong, 1);
+}
+
+#[test]
+fn key_write_an_absent_answer_is_unexplained_unless_all_its_slots_were_taken() {
+    let mut w = world(300);
+    let flow = w.busy(2);
+    let mut answers = w.last_values();
+    answers[flow as usize] = None;
+    let (tally, ends) = w.key_write(&answers, &mut Pools::default());
+    assert_eq!((tally.absent, ends.missing), (1, 1));
+
+    // Another flow whose key has the same slots, reported later.
+    let key = w.flows()[flow as usize].key;
+    let tiny = StoreKind::KeyWrite { slots: 1, value_len: 12, redundancy: 2 };
+    assert_eq!(hash::slots(&key, 2, 1)[..], [0, 0]);
+    let last = w.flows().len() as u32;
+    assert!(flow + 1 < last);
+    let (number, switch) =
+        (w.journal.add(Report { switch: 8, body: Body::KeyWrite { flow: flow + 1, value: [7; 12] } }), 8);
+    w.journal.fate_mut(switch, number).unwrap().sent = 1;
+    let mut answers = vec![None; w.flows().len()];
+    answers[flow as usize + 1] = Some(vec![7; 12]);
+    let (tally, ends) = key_write(&tiny, w.flows(), &w.journal, &answers, &mut Pools::default());
+    assert_eq!((tally.right, tally.absent), (1, tally.queried - 1));
+    assert_eq!((ends.missing, ends.overwritten), (0, tally.queried - 1));
+}
+
+#[test]
+fn postcarding_a_foreign_hop_is_wrong_and_a_missing_one_needs_its_reason() {
+    let mut w = world(300);
+    let flow = w.busy(2) as usize;
+    let mut answers = w.paths();
+    answers[flow].as_mut().unwrap().hops[2] = Some(77);
+    let (tally, _) = w.postcarding(&answers);
+    assert_eq!(tally.wrong, 1);
+
+    let mut answers = w.paths();
+    answers[flow].as_mut().unwrap().hops[2] = None;
+    let (tally, ends) = w.postcarding(&answers);
+    assert_eq!((tally.wrong, tally.partial, ends.missing), (1, 0, 1));
+
+    // One row that the translator says it sent early excuses one path, not two.
+    let (tally, _) = w.postcarding_after(1, &answers);
+    assert_eq!((tally.wrong, tally.partial), (0, 1));
+    let mut two = answers.clone();
+    two[if flow == 0 { 1 } else { 0 }].as_mut().unwrap().hops[0] = None;
+    let (tally, _) = w.postcarding_after(1, &two);
+    assert_eq!((tally.wrong, tally.partial), (1, 1));
+
+    let lost = w.nth_last(0, |b| matches!(b, Body::Postcard { flow: f, hop: 2 } if *f as usize == flow));
+    w.lose(lost);
+    let (tally, ends) = w.postcarding(&answers);
+    assert_eq!((tally.wrong, tally.partial, ends.missing), (0, 1, 0));
+    assert_eq!(ends.total(), w.journal.count(Primitive::Postcarding));
+
+    let mut answers = w.paths();
+    answers[flow] = None;
+    let (tally, ends) = world(300).postcarding(&answers);
+    assert_eq!((tally.absent, ends.missing), (1, 5));
+}
+
+#[test]
+fn append_inventions_repeats_and_silent_gaps_are_wrong() {
+    let mut w = world(300);
+    let mut lists = w.lists();
+    let repeated = lists[0].entries[0].clone();
+    lists[0].entries.push(repeated);
+    lists[1].entries.push(vec![5; 16]);
+    let (tally, _) = w.append(&lists, &mut Pools::default());
+    assert_eq!(tally.wrong, 2, "{tally:?}");
+
+    let mut lists = w.lists();
+    let missing = lists[1].entries.pop().unwrap();
+    let (tally, ends) = w.append(&lists, &mut Pools::default());
+    assert_eq!((tally.wrong, ends.missing), (1, 1));
+    assert!(tally.examples[0].contains("no gap"));
+
+    let flow = w.flows().iter().position(|f| f.key.0[..] == missing[..]).unwrap() as u32;
+    let lost = w.nth_last(0, |b| matches!(b, Body::Append { flow: f, .. } if *f == flow));
+    w.lose(lost);
+    let (tally, ends) = w.append(&lists, &mut Pools::default());
+    assert_eq!((tally.wrong, tally.absent, ends.missing), (0, 1, 0));
+    assert_eq!(ends.total(), w.journal.count(Primitive::Append));
+}
+
+/// Takes the batches of a list's entries out of it, by place; the reader tells of them if it is to.
+fn without(answer: &mut TailAnswer, places: &[usize], batch: usize, told: bool) {
+    for &place in places.iter().rev() {
+        answer.entries.drain(place * batch..(place + 1) * batch);
+    }
+    for (n, place) in places.iter().enumerate() {
+        let at = (place - n) * batch;
+        match answer.gaps.last_mut().filter(|gap| gap.at == at) {
+            Some(gap) => gap.batches += 1,
+            None => answer.gaps.push(Gap { at, batches: 1 }),
+        }
+    }
+    answer.missing_batches = if told { places.len() as u64 } else { 0 };
+}
+
+#[test]
+fn append_a_frame_excuses_exactly_one_missing_batch_of_one_list() {
+    let w = world(300);
+    let StoreKind::Append { batch_len, entry_len, .. } = w.kind(Primitive::Append) else { unreachable!() };
+    let batch = usize::from(entries_per_batch(batch_len, entry_len));
+    assert!(w.lists().iter().all(|list| list.entries.len() >= 4 * batch), "{batch}");
+    let frames = |count| {
+        let mut pools = Pools::default();
+        pools.add_frames("lost.translator-nic", count);
+        pools
+    };
+    // One batch of each list, and two of one: as many frames as batches, and no less.
+    for places in [[&[1][..], &[1]], [&[1, 2], &[]], [&[0, 2], &[]]] {
+        let mut lists = w.lists();
+        for (list, places) in lists.iter_mut().zip(places) {
+            without(list, places, batch, true);
+        }
+        let (tally, ends) = w.append(&lists, &mut frames(2));
+        assert_eq!((tally.wrong, ends.missing, ends.lost["lost.translator-nic"]), (0, 0, 2 * batch as u64));
+        let (_, ends) = w.append(&lists, &mut frames(1));
+        assert_eq!(ends.missing, batch as u64, "{places:?}");
+    }
+    // Entries from two places are not one batch, whatever the reader tells of.
+    let mut lists = w.lists();
+    lists[0].entries.remove(2 * batch);
+    lists[0].entries.remove(0);
+    lists[0].gaps = vec![Gap { at: 0, batches: 1 }, Gap { at: 2 * batch - 1, batches: 1 }];
+    lists[0].missing_batches = 2;
+    assert_eq!(w.append(&lists, &mut frames(1)).1.missing, 1);
+    // No frame is an excuse where no batch is missing, nor on RC.
+    let mut lists = w.lists();
+    lists[0].entries.remove(batch);
+    let (tally, ends) = w.append(&lists, &mut frames(9));
+    assert_eq!((tally.wrong, ends.missing), (1, 1));
+    let mut lists = w.lists();
+    without(&mut lists[0], &[1], batch, true);
+    let mut reliable = frames(9);
+    reliable.of_primitive(Limits { reliable: true, ..Limits::default() });
+    assert_eq!(w.append(&lists, &mut reliable).1.missing, batch as u64);
+}
+
+#[test]
+fn append_a_lost_batch_that_the_reader_does_not_tell_of_is_wrong() {
+    let mut w = world(300);
+    let StoreKind::Append { batch_len, entry_len, .. } = w.kind(Primitive::Append) else { unreachable!() };
+    let batch = usize::from(entries_per_batch(batch_len, entry_len));
+    let mut lists = w.lists();
+    let gone: Vec<_> = lists[0].entries[batch..2 * batch].to_vec();
+    for key in &gone {
+        let flow = w.flows().iter().position(|f| f.key.0[..] == key[..]).unwrap() as u32;
+        let (switch, number) = w.nth_last(0, |b| matches!(b, Body::Append { flow: f, .. } if *f == flow));
+        w.journal.fate_mut(switch, number).unwrap().copies_lost = 1;
+    }
+    without(&mut lists[0], &[1], batch, true);
+    let (tally, ends) = w.append(&lists, &mut Pools::default());
+    assert_eq!((tally.wrong, ends.missing, ends.lost[LOST_TO_NIC]), (0, 0, batch as u64));
+    // It tells of none, or the gap is elsewhere.
+    lists[0].missing_batches = 0;
+    assert_eq!(w.append(&lists, &mut Pools::default()).0.wrong, 1);
+    lists[0].missing_batches = 1;
+    lists[0].gaps[0].at = 2 * batch;
+    assert_eq!(w.append(&lists, &mut Pools::default()).0.wrong, batch as u64);
+}
+
+#[test]
+fn a_frame_excuses_one_copy_one_path_one_column_and_no_increment() {
+    let w = world(300);
+    let frames = |count| {
+        let mut pools = Pools::default();
+        pools.add_frames("lost.translator-nic", count);
+        pools
+    };
+    let flow = w.busy(3);
+    // Without an answer both copies are gone; with an older one, the copy that it answers from.
+    let mut answers = w.last_values();
+    answers[flow as usize] = None;
+    assert_eq!(w.key_write(&answers, &mut frames(1)).1.missing, 1);
+    assert_eq!(w.key_write(&answers, &mut frames(2)).1.missing, 0);
+    let values = w.values(flow);
+    answers[flow as usize] = Some(values[values.len() - 2].clone());
+    assert_eq!(w.key_write(&answers, &mut frames(1)).0.stale, 1);
+    answers[flow as usize] = Some(values[values.len() - 3].clone());
+    assert_eq!(w.key_write(&answers, &mut frames(1)).0.wrong, 1);
+
+    let kind = w.kind(Primitive::Postcarding);
+    let mut paths = w.paths();
+    paths[flow as usize] = None;
+    let ask = |paths: &[_], pools: &mut Pools| postcarding(&kind, w.flows(), &w.journal, paths, 0, pools).1;
+    assert_eq!(ask(&paths, &mut frames(2)).lost["lost.translator-nic"], 5);
+    assert_eq!(ask(&paths, &mut frames(1)).missing, 5);
+    paths[if flow == 0 { 1 } else { 0 }] = None;
+    assert_eq!(ask(&paths, &mut frames(3)).missing, 5);
+
+    let kind = w.kind(Primitive::SketchMerge);
+    let epochs = w.workload.epochs();
+    let mut sketches = w.sketches();
+    for column in [5, 6] {
+        sketches.memory[2][column].merged = 0;
+    }
+    let ask = |pools: &mut Pools| sketch_merge(&kind, w.flows(), epochs, &w.journal, &sketches, pools).1;
+    assert_eq!((ask(&mut frames(1)).missing, ask(&mut frames(2)).missing), (2, 0));
+
+    // Atomics go over RC, where what a frame carried is sent again.
+    let mut sums = w.counters();
+    let Some(Body::KeyIncrement { delta, .. }) = w
+        .journal
+        .of(Primitive::KeyIncrement)
+        .map(|(_, entry)| &entry.report.body)
+        .find(|body| matches!(body, Body::KeyIncrement { flow: f, .. } if *f == flow))
+    else {
+        panic!("flow {flow} is busy")
+    };
+    sums[flow as usize] -= delta;
+    let (tally, ends) = w.key_increment(&sums, &mut frames(100));
+    assert_eq!((tally.wrong, ends.missing), (1, 1));
+    // Less than any report.
+    sums[flow as usize] = w.counters()[flow as usize] - 1;
+    let mut pools = Pools::default();
+    pools.add("lost.reporter-translator", 100);
+    assert_eq!(w.key_increment(&sums, &mut pools).0.wrong, 1);
+}
+
+#[test]
+fn append_no_more_is_overwritten_than_the_reader_told() {
+    let w = world(300);
+    let StoreKind::Append { batch_len, entry_len, .. } = w.kind(Primitive::Append) else { unreachable!() };
+    let batch = usize::from(entries_per_batch(batch_len, entry_len));
+    let mut lists = w.lists();
+    lists[0].overwritten_batches = 1;
+    lists[0].entries.drain(..batch);
+    let (tally, ends) = w.append(&lists, &mut Pools::default());
+    assert_eq!((tally.wrong, ends.overwritten, ends.missing), (0, batch as u64, 0));
+    lists[0].entries.remove(0);
+    let (tally, ends) = w.append(&lists, &mut Pools::default());
+    assert_eq!((tally.wrong, ends.missing), (1, 1));
+}
+
+#[test]
+fn key_increment_neither_more_nor_less_than_what_arrived() {
+    let mut w = world(300);
+    let flow = w.busy(3);
+    let mut answers = w.counters();
+    answers[flow as usize] += 1;
+    assert_eq!(w.key_increment(&answers, &mut Pools::default()).0.wrong, 1);
+
+    let lost = w.nth_last(0, |b| matches!(b, Body::KeyIncrement { flow: f, .. } if *f == flow));
+    w.lose(lost);
+    let answers = w.counters();
+    let (tally, ends) = w.key_increment(&answers, &mut Pools::default());
+    assert_eq!((tally.wrong, tally.incomplete, ends.missing), (0, 1, 0));
+    assert_eq!(ends.total(), w.journal.count(Primitive::KeyIncrement));
+
+    // A frame that its queue pair gave up may have been executed late: both answers are good, and no third.
+    let mut late = world(300);
+    let full = late.counters();
+    let newest = late.nth_last(0, |b| matches!(b, Body::KeyIncrement { flow: f, .. } if *f == flow));
+    late.journal.fate_mut(newest.0, newest.1).unwrap().copies_given_up = 0b11;
+    let (tally, ends) = late.key_increment(&answers, &mut Pools::default());
+    assert_eq!((tally.wrong, tally.incomplete, ends.lost[LOST_TO_NIC]), (0, 1, 1));
+    let (tally, ends) = late.key_increment(&full, &mut Pools::default());
+    assert_eq!((tally.wrong, tally.incomplete, ends.lost.len()), (0, 0, 0));
+    let mut more = full;
+    more[flow as usize] += 1;
+    assert_eq!(late.key_increment(&more, &mut Pools::default()).0.wrong, 1);
+
+    // The same answer without the record: a counted loss excuses it, and nothing else does.
+    let clean = world(300);
+    let (tally, ends) = clean.key_increment(&answers, &mut Pools::default());
+    assert_eq!((tally.wrong, ends.missing), (1, 1));
+    let mut pools = Pools::default();
+    pools.add("lost.translator-nic", 1);
+    let (tally, ends) = clean.key_increment(&answers, &mut pools);
+    assert_eq!((tally.wrong, tally.incomplete, ends.missing), (0, 1, 0));
+}
+
+#[test]
+fn sketch_every_cell_is_the_merge_of_what_the_column_says() {
+    let mut w = world(300);
+    let mut answers = w.sketches();
+    answers.memory[1][9].cells[3] += 1;
+    let (tally, ends) = w.sketch_merge(&answers);
+    assert!(tally.wrong >= 1, "{tally:?}");
+    assert_eq!(ends.missing, 2);
+
+    // Half merged, and the half that is missing is lost: incomplete answers at most.
+    let lost = w.nth_last(0, |b| matches!(b, Body::SketchMerge { epoch: 1, column: 9, .. }));
+    let clean = w.sketches();
+    w.lose(lost);
+    let (tally, ends) = w.sketch_merge(&w.sketches());
+    assert_eq!((tally.wrong, ends.missing, ends.lost[LOST_TO_TRANSLATOR]), (0, 0, 1));
+    assert_eq!(ends.total(), w.journal.count(Primitive::SketchMerge));
+
+    // A column of which nothing came, though nothing is recorded.
+    let w = world(300);
+    let mut answers = clean;
+    answers.memory[2][5].merged = 0;
+    let (_, ends) = w.sketch_merge(&answers);
+    assert_eq!(ends.missing, 2);
+
+    // An estimate that memory does not bear out.
+    let mut answers = w.sketches();
+    *answers.estimates[0][0].as_mut().unwrap() += 1;
+    assert_eq!(w.sketch_merge(&answers).0.wrong, 1);
+}
+
+#[test]
+fn sketch_epochs_that_left_the_ring_are_overwritten() {
+    let mut w = world(300);
+    for store in &mut w.topology.stores {
+        if let StoreKind::SketchMerge { epochs, .. } = &mut store.kind {
+            *epochs = 2;
+        }
+    }
+    let (tally, ends) = w.sketch_merge(&SketchAnswers {
+        memory: vec![w.sketches().memory[2].clone(), w.sketches().memory[3].clone()],
+        ..w.sketches()
+    });
+    assert_eq!((tally.wrong, ends.missing), (0, 0), "{tally:?}");
+    assert_eq!(ends.overwritten, 2 * u64::from(w.columns()));
+    assert_eq!(ends.queryable, 2 * 2 * u64::from(w.columns()));
+}

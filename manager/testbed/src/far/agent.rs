@@ -1,0 +1,402 @@
+//! This program on another machine: it does what the manager asks for through ssh, on standard input and output.
+//!
+//! It ends, and with it the daemons that it started and their files, when it is told to, when its input ends
+//! (the connection has ended), and when the manager has been silent for [`SILENCE`] (a connection that died
+//! without a word).
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::{BufRead, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use dta_link::fault::Faults;
+use dta_link::netstat;
+use dta_proto::wire::dta::Report;
+use dta_translator::config::Config;
+use dta_translator::reporter_setup::Reporter;
+use dta_translator::setup;
+use serde::Serialize;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::protocol::{Hello, Message, NodeCounters, OfSwitch, Outgoing, Reported, Request};
+use crate::bmv2::{Hosts, SimpleSwitch};
+use crate::folder::Folder;
+use crate::processes::{Daemon, Ended, unless_ended};
+use crate::reporters::Reporters;
+
+/// After this time without a word from the manager, which says one every second, the connection is dead.
+pub const SILENCE: Duration = Duration::from_secs(20);
+/// How often logs and daemons are looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// Time for an orderly end; then the process ends as it is.
+const GRACE: Duration = Duration::from_secs(15);
+/// Of this, for all switches to be emptied.
+const EMPTYING: Duration = Duration::from_secs(8);
+const NOT_EMPTIED: &str = "the switch still holds what this run wrote: it could not be emptied";
+const NO_HOSTS: &str = "no interfaces are open";
+const NO_REPORTER: &str = "no reporter was programmed";
+/// The most of a log that is sent at once.
+const LOG_PART: u64 = 64 << 10;
+
+/// Serves one manager.
+pub fn main() -> ExitCode {
+    let served = (|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(serve())
+    })();
+    match served {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(ended)) => ended.status(),
+        Err(error) => {
+            eprintln!("dta-manager: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve() -> anyhow::Result<Result<(), Ended>> {
+    let folder = Folder::new().context("cannot make a folder for the testbed")?;
+    let requests = listen(folder.path())?;
+    say(&Hello { version: dta_cli::program::build(), folder: folder.path().display().to_string() })?;
+    let agent = Agent { folder: folder.path().to_owned(), ..Agent::default() };
+    let work = async {
+        tokio::select! {
+            done = agent.answer_all(requests) => done,
+            failed = agent.look_around() => failed,
+        }
+    };
+    let done = unless_ended(work).await?;
+    agent.end().await?;
+    Ok(match done {
+        Ok(done) => Ok(done?),
+        Err(ended) => Err(ended),
+    })
+}
+
+/// Reads requests in a thread. What it gives ends with the input, with [`Request::End`], or in silence. A
+/// process that does not end then, because it waits for somebody, is ended, and its folder removed.
+fn listen(folder: &Path) -> anyhow::Result<mpsc::UnboundedReceiver<Request>> {
+    let (tell, told) = mpsc::unbounded_channel();
+    let heard = Arc::new(Mutex::new(Some(Instant::now())));
+    let (hear, folder) = (Arc::clone(&heard), folder.to_owned());
+    // The reader may be gone while the agent still works: the sender is kept where both can end it.
+    let tell = Arc::new(Mutex::new(Some(tell)));
+    let from_input = Arc::clone(&tell);
+    std::thread::Builder::new().name("requests".into()).spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            *hear.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            let request = match serde_json::from_str(&line) {
+                Ok(Request::End) => break,
+                Ok(Request::Alive) => continue,
+                Ok(request) => request,
+                Err(error) => {
+                    eprintln!("dta-manager: a request cannot be read: {error}");
+                    break;
+                }
+            };
+            let tell = from_input.lock().unwrap_or_else(PoisonError::into_inner);
+            if tell.as_ref().is_none_or(|tell| tell.send(request).is_err()) {
+                break;
+            }
+        }
+        *hear.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    })?;
+    std::thread::Builder::new().name("silence".into()).spawn(move || {
+        loop {
+            let last = *heard.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.is_none_or(|last| last.elapsed() > SILENCE) {
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+        drop(tell.lock().unwrap_or_else(PoisonError::into_inner).take());
+        std::thread::sleep(GRACE);
+        // Daemons end with this process.
+        let _ = std::fs::remove_dir_all(folder);
+        std::process::exit(1);
+    })?;
+    Ok(told)
+}
+
+/// Says something to the manager.
+fn say(what: &impl Serialize) -> anyhow::Result<()> {
+    let mut line = serde_json::to_vec(what)?;
+    line.push(b'\n');
+    let mut out = std::io::stdout().lock();
+    out.write_all(&line).and_then(|()| out.flush()).context("the manager does not listen any more")
+}
+
+/// All that runs for the manager.
+#[derive(Default)]
+struct Agent {
+    folder: PathBuf,
+    daemons: RefCell<Vec<Daemon>>,
+    switches: RefCell<Vec<SimpleSwitch>>,
+    /// Switches that run on, by the file of their configuration and their name, and whether they were programmed as a
+    /// whole.
+    programmed: RefCell<BTreeMap<(String, String), bool>>,
+    reporters: RefCell<Option<Reporters>>,
+    /// The reporter switch that was programmed last.
+    reporter: RefCell<Option<Reporter>>,
+    hosts: RefCell<Option<Hosts>>,
+    /// How much of each log was sent.
+    logs: RefCell<BTreeMap<PathBuf, u64>>,
+}
+
+impl Agent {
+    async fn answer_all(&self, mut requests: mpsc::UnboundedReceiver<Request>) -> anyhow::Result<()> {
+        while let Some(request) = requests.recv().await {
+            // A connection that ends ends what is being done.
+            let answer = tokio::select! {
+                answer = self.answer(request) => answer,
+                () = ended(&requests) => break,
+            };
+            let answer = answer.map_err(|error| format!("{error:#}"));
+            self.send_logs()?;
+            say(&Message::Answer(answer))?;
+        }
+        Ok(())
+    }
+
+    /// Ends all that runs. Switches that run on are emptied: their frames would go to memory that is gone.
+    async fn end(&self) -> anyhow::Result<()> {
+        let emptied = tokio::time::timeout(EMPTYING, self.empty_all()).await;
+        let emptied = emptied.unwrap_or_else(|_| Err(anyhow!("{NOT_EMPTIED} within {EMPTYING:?}")));
+        self.switches.borrow_mut().clear();
+        self.daemons.borrow_mut().clear();
+        // Nobody may listen to what they said last.
+        let _ = self.send_logs();
+        emptied
+    }
+
+    async fn empty_all(&self) -> anyhow::Result<()> {
+        let programmed = self.programmed.take();
+        // A switch takes one control plane at a time.
+        drop(self.reporter.take());
+        for ((config, name), whole) in programmed {
+            let config = self.config(&config)?;
+            let emptied = match Reporter::of(&config, &name)? {
+                Some(mut reporter) => reporter.empty().await.map(drop),
+                None => setup::empty(&config, &name).await,
+            };
+            // Why the others could not be programmed was said, and it keeps them from being emptied.
+            if whole {
+                emptied.context(NOT_EMPTIED)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn answer(&self, request: Request) -> anyhow::Result<Value> {
+        Ok(match request {
+            Request::Alive | Request::End => Value::Null,
+            Request::Write { name, text } => {
+                let path = self.path(&name)?;
+                std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+                Value::Null
+            }
+            Request::Read { name } => {
+                let path = self.path(&name)?;
+                let bytes =
+                    std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+                serde_json::to_value(bytes)?
+            }
+            Request::Start { name, arguments } => {
+                let (name, role) = match &*name {
+                    "collector" => ("collector", "__collector"),
+                    "translator" => ("translator", "__translator"),
+                    _ => bail!("there is no daemon {name}"),
+                };
+                let log = self.path(&format!("{name}.log"))?;
+                let daemon = Daemon::start(name, role, &arguments, &log).await?;
+                let ready = daemon.ready().clone();
+                self.daemons.borrow_mut().push(daemon);
+                ready
+            }
+            Request::SimpleSwitch { interfaces, control } => {
+                let switch = SimpleSwitch::start(&self.folder, "switch", 9090, &interfaces, &control).await?;
+                self.switches.borrow_mut().push(switch);
+                Value::Null
+            }
+            Request::Backlog { socket } => {
+                serde_json::to_value(netstat::socket_backlog(socket)?.unwrap_or(0))?
+            }
+            Request::Reporters { count, source, translator, seed } => {
+                let reporters = Reporters::open(count, translator, source, Faults::NONE, seed, false)?;
+                *self.reporters.borrow_mut() = Some(reporters);
+                Value::Null
+            }
+            Request::Traffic { interfaces } => {
+                *self.hosts.borrow_mut() = Some(Hosts::open(&interfaces)?);
+                Value::Null
+            }
+            Request::Frames { frames } => {
+                self.hosts.borrow_mut().as_mut().context(NO_HOSTS)?.send(&frames)?;
+                Value::Null
+            }
+            Request::Received => {
+                serde_json::to_value(self.hosts.borrow().as_ref().context(NO_HOSTS)?.received()?)?
+            }
+            Request::Report { reports } => serde_json::to_value(self.report(&reports)?)?,
+            Request::Switch { config, name, what } => self.switch(&config, &name, what).await?,
+        })
+    }
+
+    /// A file of the folder.
+    fn path(&self, name: &str) -> anyhow::Result<PathBuf> {
+        if name.is_empty() || name.starts_with('.') || name.contains('/') {
+            bail!("{name:?} is no name of a file");
+        }
+        Ok(self.folder.join(name))
+    }
+
+    fn report(&self, reports: &[Outgoing]) -> anyhow::Result<Reported> {
+        let mut reporters = self.reporters.borrow_mut();
+        let reporters = reporters.as_mut().context("no reporters are open")?;
+        for Outgoing { switch, at_once, bytes } in reports {
+            let report = Report::parse(bytes).context("a report cannot be read")?;
+            match at_once {
+                true => {
+                    reporters.send(*switch, report.store, report.body, report.retransmittable)?;
+                }
+                false => {
+                    reporters.take(*switch, report.store, report.body, report.retransmittable)?;
+                }
+            }
+        }
+        reporters.flush()?;
+        Ok(Reported { told: reporters.told(), side: reporters.side() })
+    }
+
+    /// A configuration of dta-translator in the folder.
+    fn config(&self, name: &str) -> anyhow::Result<Config> {
+        let path = self.path(name)?;
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let (config, _) = Config::parse(&text, &path)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    async fn switch(&self, file: &str, name: &str, what: OfSwitch) -> anyhow::Result<Value> {
+        let config = self.config(file)?;
+        if config.reporter_of(name)?.is_some() {
+            return self.reporter(&config, file, name, what).await;
+        }
+        Ok(match what {
+            OfSwitch::Counters => bail!("{name} is no reporter"),
+            OfSwitch::Setup => {
+                self.note_programmed(file, name, false);
+                setup::setup(&config, name).await.context("the switch cannot be programmed")?;
+                self.note_programmed(file, name, true);
+                Value::Null
+            }
+            OfSwitch::Statistics => {
+                let nodes = setup::statistics(&config, name).await?;
+                serde_json::to_value(nodes.into_iter().map(NodeCounters::from).collect::<Vec<_>>())?
+            }
+            OfSwitch::Flush => serde_json::to_value(setup::flush(&config, name).await?)?,
+        })
+    }
+
+    /// Notes that a switch is programmed, or was as a whole. A bmv2 that was started for it ends with all that it holds.
+    fn note_programmed(&self, file: &str, name: &str, whole: bool) {
+        if self.switches.borrow().is_empty() {
+            self.programmed.borrow_mut().insert((file.to_owned(), name.to_owned()), whole);
+        }
+    }
+
+    /// Does something with a reporter switch.
+    async fn reporter(
+        &self,
+        config: &Config,
+        file: &str,
+        name: &str,
+        what: OfSwitch,
+    ) -> anyhow::Result<Value> {
+        let known = self.reporter.take();
+        let (reporter, answer) = match what {
+            OfSwitch::Setup => {
+                // A switch takes one control plane at a time.
+                drop(known);
+                let mut reporter = Reporter::of(config, name)?.context("it is no reporter")?;
+                self.note_programmed(file, name, false);
+                reporter.setup().await.context("the reporter cannot be programmed")?;
+                self.note_programmed(file, name, true);
+                (reporter, Value::Null)
+            }
+            OfSwitch::Statistics => {
+                let mut reporter = known.context(NO_REPORTER)?;
+                let node = NodeCounters::from(reporter.statistics().await?);
+                (reporter, serde_json::to_value([node])?)
+            }
+            OfSwitch::Counters => {
+                let mut reporter = known.context(NO_REPORTER)?;
+                let counts = reporter.counters().await?.0;
+                (reporter, serde_json::to_value(counts)?)
+            }
+            OfSwitch::Flush => bail!("a reporter holds nothing"),
+        };
+        *self.reporter.borrow_mut() = Some(reporter);
+        Ok(answer)
+    }
+
+    /// Sends what is new in logs, and says which daemon or switch has ended. Gives an error when nobody listens.
+    async fn look_around(&self) -> anyhow::Result<()> {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let ended: Vec<_> = {
+                let mut daemons = self.daemons.borrow_mut();
+                let ended = daemons.iter_mut().filter_map(|daemon| daemon.check().err());
+                let mut ended: Vec<_> = ended.map(|error| error.to_string()).collect();
+                daemons.retain_mut(|daemon| daemon.check().is_ok());
+                let mut switches = self.switches.borrow_mut();
+                ended.extend(
+                    switches.iter_mut().filter_map(|switch| switch.check().err()).map(|e| e.to_string()),
+                );
+                switches.retain_mut(|switch| switch.check().is_ok());
+                ended
+            };
+            self.send_logs()?;
+            for what in ended {
+                say(&Message::Ended { what })?;
+            }
+        }
+    }
+
+    fn send_logs(&self) -> anyhow::Result<()> {
+        for entry in std::fs::read_dir(&self.folder)?.flatten() {
+            let path = entry.path();
+            if path.extension().is_none_or(|extension| extension != "log") {
+                continue;
+            }
+            let mut logs = self.logs.borrow_mut();
+            let sent = logs.entry(path.clone()).or_default();
+            loop {
+                let mut file = std::fs::File::open(&path)?;
+                file.seek(SeekFrom::Start(*sent))?;
+                let mut part = Vec::new();
+                let length = file.take(LOG_PART).read_to_end(&mut part)? as u64;
+                if length == 0 {
+                    break;
+                }
+                *sent += length;
+                let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                say(&Message::Log { name, text: String::from_utf8_lossy(&part).into_owned() })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits until no request can come any more.
+async fn ended(requests: &mpsc::UnboundedReceiver<Request>) {
+    while !requests.is_closed() || !requests.is_empty() {
+        tokio::time::sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,260 @@
+//! The machines of a topology file.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use dta_files::config_file::Places;
+use dta_proto::program::Mac;
+use serde::Deserialize;
+
+use crate::topology::{TopologyError, fail};
+
+/// How all machines are reached: table `[ssh]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ssh {
+    /// A configuration file of the client (`ssh -F`), instead of the user's; relative to the topology file.
+    pub config: Option<PathBuf>,
+    /// Options of ssh_config(5), each as `Name=value`.
+    pub options: Vec<String>,
+}
+
+/// What runs on a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// The collector.
+    Collector,
+    /// The translator; of a P4 switch, its control plane.
+    Translator,
+    /// Reporters that play the traffic. The only role of software that several machines may have.
+    Host,
+    /// A reporter switch, with its control plane.
+    Reporter,
+    /// The hosts whose traffic a reporter switch forwards.
+    Traffic,
+}
+
+impl Role {
+    /// All of them.
+    const ALL: [Role; 5] = [Role::Collector, Role::Translator, Role::Host, Role::Reporter, Role::Traffic];
+
+    /// When it ends, among the others: what sends ends before what it sends to. A translator tells the collector its
+    /// last counters.
+    pub fn end(self) -> u8 {
+        match self {
+            Self::Host | Self::Traffic => 0,
+            Self::Reporter => 1,
+            Self::Translator => 2,
+            Self::Collector => 3,
+        }
+    }
+
+    /// As the file spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Collector => "collector",
+            Self::Translator => "translator",
+            Self::Host => "host",
+            Self::Reporter => "reporter",
+            Self::Traffic => "traffic",
+        }
+    }
+}
+
+/// One of the machines: table `[[machine]]`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Its name in messages and in names of logs.
+    pub name: String,
+    /// Where ssh finds it: `[USER@]HOST`, or a `Host` of ssh_config.
+    pub ssh: String,
+    /// Port of its sshd; left out, as ssh_config says.
+    pub port: Option<u16>,
+    /// What runs there.
+    pub roles: Vec<Role>,
+    /// Its address in the network of reports and RoCEv2 frames; of a P4 switch, the one that the switch has.
+    pub address: Ipv4Addr,
+    /// The program there. `~/` in front is the home of the user.
+    #[serde(default = "program")]
+    pub program: String,
+    /// Whether this program is copied there for the run.
+    #[serde(default)]
+    pub deploy: bool,
+    /// Of a collector with the software NIC: how frames come in, as `[soft] link` says it.
+    pub link: Option<String>,
+    /// Of a translator: the switch that is programmed, as `[switch.NAME]` of dta-translator says it, and
+    /// `mac`, its Ethernet address. Left out, the software translator runs there. Of a reporter: [`OF_REPORTER`].
+    pub switch: Option<toml::Table>,
+    /// Of a bmv2: it is started there too, on these interfaces, each as `PORT@INTERFACE`.
+    #[serde(default)]
+    pub simple_switch: Vec<String>,
+    /// Of a reporter: its ports that lead to the machine with the role traffic, in the order of `interfaces` there.
+    #[serde(default)]
+    pub host_ports: Vec<u16>,
+    /// Of a reporter: the way to the translator.
+    pub translator: Option<Way>,
+    /// Of the traffic: the interfaces that lead to the reporter, one for each of two hosts.
+    #[serde(default)]
+    pub interfaces: Vec<String>,
+}
+
+/// The way from a reporter switch to the translator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Way {
+    /// The reporter's port.
+    pub port: u16,
+    /// The translator's Ethernet address.
+    pub mac: Mac,
+}
+
+/// What is said of a reporter switch. All else is said by the run, which knows the capture.
+pub const OF_REPORTER: [&str; 4] = ["type", "control", "device", "mac"];
+
+impl Machine {
+    /// Whether it has a role.
+    pub fn has(&self, role: Role) -> bool {
+        self.roles.contains(&role)
+    }
+}
+
+fn program() -> String {
+    "dta-manager".into()
+}
+
+/// Longest name of a machine: it is part of the path of a socket, which Linux bounds at 108 bytes.
+const LONGEST_NAME: usize = 24;
+
+/// Whether the machines of a file can be used.
+pub(crate) fn check(machines: &[Machine], places: &Places) -> Result<(), TopologyError> {
+    if machines.is_empty() {
+        return Ok(());
+    }
+    let has_reporter = machines.iter().any(|machine| machine.has(Role::Reporter));
+    for role in Role::ALL {
+        let count = machines.iter().filter(|machine| machine.has(role)).count();
+        let is_right = match role {
+            Role::Collector | Role::Translator => count == 1,
+            Role::Host => (count > 0) != has_reporter,
+            Role::Reporter | Role::Traffic => count == usize::from(has_reporter),
+        };
+        if !is_right {
+            let value = format!("a list with {count} of role {}", role.name());
+            return fail(
+                places,
+                "machine",
+                value,
+                "one machine of the role collector and one of the role translator, and one or more of the role host; or one of each of \
+                 the roles collector, translator, reporter and traffic",
+            );
+        }
+    }
+    for (index, machine) in machines.iter().enumerate() {
+        let fail = |field: &str, value: &str, must| {
+            fail(places, &format!("machine[{index}].{field}"), format!("{value:?}"), must)
+        };
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if !(1..=LONGEST_NAME).contains(&machine.name.len()) || !machine.name.chars().all(is_plain) {
+            return fail("name", &machine.name, "1 to 24 letters, digits and hyphens");
+        }
+        if machines[..index].iter().any(|other| other.name == machine.name) {
+            return fail("name", &machine.name, "another name than those of the machines before");
+        }
+        if machine.ssh.is_empty() || machine.ssh.starts_with('-') {
+            return fail("ssh", &machine.ssh, "[USER@]HOST, or a Host of ssh_config");
+        }
+        if machine.program.is_empty() {
+            return fail("program", "", "the path of dta-manager on that machine");
+        }
+        if machine.deploy && machine.program != program() {
+            return fail("program", &machine.program, "left out where deploy = true copies it");
+        }
+        let (is_translator, is_reporter) = (machine.has(Role::Translator), machine.has(Role::Reporter));
+        if machine.switch.is_some() && !is_translator && !is_reporter {
+            return fail("switch", "a table", "at machines with the roles translator and reporter alone");
+        }
+        let kind = machine.switch.as_ref().and_then(|switch| switch.get("type")?.as_str());
+        if machine.switch.is_some() && !matches!(kind, Some("bmv2" | "tofino")) {
+            return fail(
+                "switch.type",
+                kind.unwrap_or_default(),
+                "\"bmv2\" or \"tofino\"; without the table switch, the software translator runs",
+            );
+        }
+        if !machine.simple_switch.is_empty() && kind != Some("bmv2") {
+            return fail(
+                "simple_switch",
+                &machine.simple_switch.join(", "),
+                "at a machine whose switch is of type \"bmv2\"",
+            );
+        }
+        if let Some((key, value, must)) = wrong_for_reporter(machine) {
+            return fail(key, &value, must);
+        }
+        if machine.link.is_some() && !machine.has(Role::Collector) {
+            let link = machine.link.as_deref().unwrap_or_default();
+            return fail("link", link, "at the machine with the role collector alone");
+        }
+    }
+    Ok(())
+}
+
+/// What of a machine is not as the run with a reporter switch needs it: key, value, and what it has to be.
+fn wrong_for_reporter(machine: &Machine) -> Option<(&'static str, String, &'static str)> {
+    let is_reporter = machine.has(Role::Reporter);
+    let ports = format!("{:?}", machine.host_ports);
+    let interfaces = machine.interfaces.join(", ");
+    if machine.has(Role::Traffic) {
+        if machine.interfaces.len() != 2 {
+            return Some(("interfaces", interfaces, "two interfaces that lead to the reporter"));
+        }
+    } else if !machine.interfaces.is_empty() {
+        return Some(("interfaces", interfaces, "at the machine with the role traffic alone"));
+    }
+    if !is_reporter {
+        return match (&machine.host_ports[..], &machine.translator) {
+            ([], None) => None,
+            ([], Some(_)) => {
+                Some(("translator", "a table".into(), "at the machine with the role reporter alone"))
+            }
+            _ => Some(("host_ports", ports, "at the machine with the role reporter alone")),
+        };
+    }
+    if machine.has(Role::Translator) {
+        return Some(("roles", "reporter, translator".into(), "one of both: a machine has one switch"));
+    }
+    let Some(switch) = &machine.switch else {
+        return Some((
+            "switch",
+            String::new(),
+            "the table of the reporter switch: type, control, device and mac",
+        ));
+    };
+    if let Some(other) = switch.keys().find(|key| !OF_REPORTER.contains(&&***key)) {
+        return Some(("switch", other.clone(), "type, control, device and mac alone: the run says the rest"));
+    }
+    let is_bmv2 = switch.get("type").and_then(toml::Value::as_str) == Some("bmv2");
+    if is_bmv2 && machine.simple_switch.is_empty() {
+        return Some((
+            "simple_switch",
+            String::new(),
+            "the interfaces of bmv2, which the run starts, each as PORT@INTERFACE",
+        ));
+    }
+    if machine.host_ports.len() != 2 || machine.host_ports[0] == machine.host_ports[1] {
+        return Some(("host_ports", ports, "the two ports of the switch that lead to the traffic"));
+    }
+    if machine.translator.is_none_or(|way| machine.host_ports.contains(&way.port)) {
+        return Some(("translator", String::new(), "{ port, mac } of the translator, at a port of its own"));
+    }
+    None
+}
+
+/// Makes the path of ssh's configuration relative to the topology file.
+pub(crate) fn resolve(ssh: &mut Ssh, topology: &Path) {
+    if let (Some(config), Some(folder)) = (&mut ssh.config, topology.parent()) {
+        *config = folder.join(&*config);
+    }
+}

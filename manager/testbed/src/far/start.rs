@@ -1,0 +1,361 @@
+//! Collector and translator on other machines.
+
+use std::net::{SocketAddr, SocketAddrV4};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow, bail};
+use dta_collector::nic::ROCE_PORT;
+use dta_proto::control::NodeStatistics;
+use dta_proto::store::StoreSpec;
+use dta_proto::wire::dta::PORT;
+use serde_json::Value;
+
+use super::config::Role;
+use super::machine::Machine;
+use super::protocol::{NodeCounters, OfSwitch, Request};
+use super::tunnel::Tunnel;
+use crate::daemons::Plan;
+use crate::files::{self, CollectorPlace, TranslatorPlace};
+use crate::topology::{Primitive, Topology};
+use crate::workload::Workload;
+
+/// The machines of a testbed, each with this program running.
+pub struct Far {
+    machines: Vec<Arc<Machine>>,
+}
+
+impl Far {
+    /// Connects to all machines of a topology. Sockets of ssh go into `folder`, logs into `logs`.
+    pub async fn connect(topology: &Topology, folder: &Path, logs: &Path) -> anyhow::Result<Far> {
+        let mut machines = Vec::new();
+        for machine in &topology.machines {
+            machines.push(Arc::new(Machine::connect(machine, &topology.ssh, folder, logs).await?));
+        }
+        // They end in this order.
+        machines.sort_by_key(|machine| machine.settings.roles.iter().map(|role| role.end()).max());
+        Ok(Far { machines })
+    }
+
+    /// The machine with a role.
+    pub fn with(&self, role: Role) -> anyhow::Result<Arc<Machine>> {
+        let found = self.machines.iter().find(|machine| machine.settings.has(role));
+        found.cloned().with_context(|| format!("the topology has no machine with the role {}", role.name()))
+    }
+
+    /// All machines with a role, in the order of the file.
+    pub fn all_with(&self, role: Role) -> Vec<Arc<Machine>> {
+        self.machines.iter().filter(|machine| machine.settings.has(role)).cloned().collect()
+    }
+
+    /// If a machine is gone, or a daemon there, that is the better explanation of what failed.
+    pub async fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+        for machine in &self.machines {
+            if let Some(trouble) = machine.trouble().await {
+                return anyhow!("{trouble}");
+            }
+        }
+        error
+    }
+}
+
+/// A P4 switch, by its control plane on another machine.
+pub struct FarSwitch {
+    machine: Arc<Machine>,
+    /// Whether it can be told to send what it holds.
+    flushes: bool,
+}
+
+/// The translator's configuration there, and the switch in it.
+const CONFIG: &str = "translator.toml";
+/// Its name, and that of its session: another than the session of the translator in the same file.
+const SWITCH: &str = "testbed-switch";
+
+impl FarSwitch {
+    async fn call<T: serde::de::DeserializeOwned>(&self, what: OfSwitch) -> anyhow::Result<T> {
+        let request = Request::Switch { config: CONFIG.into(), name: SWITCH.into(), what };
+        self.machine.call(&request).await
+    }
+
+    /// Its counters.
+    pub async fn statistics(&self) -> anyhow::Result<Vec<NodeStatistics>> {
+        let nodes: Vec<NodeCounters> = self.call(OfSwitch::Statistics).await?;
+        Ok(nodes.into_iter().map(NodeStatistics::from).collect())
+    }
+
+    /// It sends what it holds; gives how many reports that were. A Tofino without `cpu_interface` keeps it.
+    pub async fn flush(&self) -> anyhow::Result<u64> {
+        match self.flushes {
+            true => self.call(OfSwitch::Flush).await,
+            false => Ok(0),
+        }
+    }
+}
+
+/// What runs on other machines.
+pub struct Started {
+    /// Where the collector's gRPC is reached from here.
+    pub collector: Tunnel,
+    /// The machine of the collector.
+    pub collector_machine: Arc<Machine>,
+    /// Where RoCEv2 frames go.
+    pub roce: SocketAddrV4,
+    /// Where reports go.
+    pub reports: SocketAddrV4,
+    /// The translator.
+    pub translator: Translator,
+    /// Its machine.
+    pub translator_machine: Arc<Machine>,
+}
+
+/// A translator on another machine.
+pub enum Translator {
+    /// The software, by where its own service is reached from here.
+    Software(Tunnel),
+    /// A P4 switch.
+    Switch(FarSwitch),
+}
+
+/// Starts collector and translator, and waits until they are ready.
+pub async fn start(plan: &Plan<'_>, far: &Far) -> anyhow::Result<Started> {
+    let (at_collector, at_translator) = (far.with(Role::Collector)?, far.with(Role::Translator)?);
+    let place = CollectorPlace {
+        // What it hands out are keys to memory: they go through ssh alone.
+        listen: "127.0.0.1:0".into(),
+        memory: format!("{}/memory", at_collector.folder),
+        address: at_collector.settings.address,
+        port: ROCE_PORT,
+        device: &plan.topology.collector.device,
+        verbs: (plan.topology.collector.device != "soft").then_some(at_collector.settings.address),
+        link: at_collector.settings.link.as_deref(),
+    };
+    write(&at_collector, "collector.toml", files::collector(plan, &place)?).await?;
+    let config = format!("{}/collector.toml", at_collector.folder);
+    let ready = daemon(&at_collector, "collector", files::collector_arguments(plan, config)).await?;
+    let roce = said(&ready, "roce")?.parse().context("the collector's RoCEv2 address")?;
+    let collector = Tunnel::open(at_collector.way().clone(), said(&ready, "listen")?.to_owned()).await?;
+    let lent = lend(&at_translator, collector.address).await?;
+    let reports = SocketAddrV4::new(at_translator.settings.address, PORT);
+    let place = TranslatorPlace {
+        listen: reports.to_string(),
+        control: "127.0.0.1:0".into(),
+        collector: lent.to_string(),
+        source: *reports.ip(),
+        source_port: ROCE_PORT,
+        ring: "off".into(),
+    };
+    let text = files::translator(plan, &place);
+    let translator = match &at_translator.settings.switch {
+        None => {
+            write(&at_translator, CONFIG, text).await?;
+            let folder = &at_translator.folder;
+            let (config, ledger) = (format!("{folder}/{CONFIG}"), format!("{folder}/ledger0"));
+            let ready =
+                daemon(&at_translator, "translator", files::translator_arguments(plan, config, ledger))
+                    .await?;
+            let control = said(&ready, "control")?.to_owned();
+            Translator::Software(Tunnel::open(at_translator.way().clone(), control).await?)
+        }
+        Some(switch) => {
+            let text = format!("{text}\n{}", sketch_reporters(plan.topology, switch));
+            Translator::Switch(program(&at_translator, text, switch.clone()).await?)
+        }
+    };
+    Ok(Started {
+        collector,
+        collector_machine: at_collector,
+        roce,
+        reports,
+        translator,
+        translator_machine: at_translator,
+    })
+}
+
+/// Has a switch hold the translator's program; starts it, if it is one of software.
+async fn program(machine: &Arc<Machine>, text: String, switch: toml::Table) -> anyhow::Result<FarSwitch> {
+    if !machine.settings.simple_switch.is_empty() {
+        start_bmv2(machine, &switch).await?;
+    }
+    let is_tofino = switch.get("type").and_then(toml::Value::as_str) == Some("tofino");
+    let flushes = !is_tofino || switch.contains_key("cpu_interface");
+    write(machine, CONFIG, switch_file(&text, switch, &machine.folder)).await?;
+    let switch = FarSwitch { machine: Arc::clone(machine), flushes };
+    switch.call::<()>(OfSwitch::Setup).await?;
+    Ok(switch)
+}
+
+/// Starts bmv2 on a machine, with the interfaces of its settings.
+pub async fn start_bmv2(machine: &Machine, switch: &toml::Table) -> anyhow::Result<()> {
+    let control = switch.get("control").and_then(toml::Value::as_str);
+    let control = control.context("`control` of the switch says where P4Runtime listens, HOST:PORT")?;
+    let interfaces = machine.settings.simple_switch.clone();
+    machine.call(&Request::SimpleSwitch { interfaces, control: control.to_owned() }).await
+}
+
+/// The bits of the reporters that send columns of sketches, if the switch has the store of these: it gives none by
+/// itself.
+fn sketch_reporters(topology: &Topology, switch: &toml::Table) -> String {
+    let is_sketch = |store: &&StoreSpec| store.primitive() == Primitive::SketchMerge.name();
+    let Some(StoreSpec { name: store, .. }) = topology.stores.iter().find(is_sketch) else {
+        return String::new();
+    };
+    let stores = switch.get("stores").and_then(toml::Value::as_array);
+    if stores.is_some_and(|stores| !stores.is_empty() && !stores.iter().any(|it| it.as_str() == Some(store)))
+    {
+        return String::new();
+    }
+    let of = |switch| {
+        let reporter = Workload::switch_id(switch);
+        format!(
+            "[[translator.sketch_reporters]]\nstore = \"{store}\"\nreporter = {reporter}\nbit = {switch}\n"
+        )
+    };
+    (0..topology.network.tiers[0]).map(of).collect()
+}
+
+/// A translator's configuration with a switch.
+fn switch_file(translator: &str, mut switch: toml::Table, folder: &str) -> String {
+    // What the switch cannot tell back is not kept for another run.
+    switch.insert("state".into(), format!("{folder}/switch.json").into());
+    let mut tables = toml::Table::new();
+    tables.insert("switch".into(), toml::Table::from_iter([(SWITCH.to_owned(), switch.into())]).into());
+    format!("{translator}\n{tables}")
+}
+
+/// Writes a file into the folder of a machine.
+pub async fn write(machine: &Machine, name: &str, text: String) -> anyhow::Result<()> {
+    machine.call::<()>(&Request::Write { name: name.into(), text }).await
+}
+
+/// Starts a daemon there; gives its ready line.
+async fn daemon(machine: &Machine, name: &str, arguments: Vec<String>) -> anyhow::Result<Value> {
+    machine.call(&Request::Start { name: name.into(), arguments }).await
+}
+
+fn said<'a>(ready: &'a Value, field: &str) -> anyhow::Result<&'a str> {
+    ready[field].as_str().with_context(|| format!("the ready line {ready} has no {field}"))
+}
+
+/// Has a port of a machine's loopback lead to an address here.
+async fn lend(machine: &Machine, to: SocketAddr) -> anyhow::Result<SocketAddr> {
+    let mut ssh = tokio::process::Command::from(machine.way().lend(&to.to_string()));
+    let output = ssh.output().await.context("cannot run ssh")?;
+    let port = String::from_utf8_lossy(&output.stdout).trim().parse::<u16>();
+    match port {
+        Ok(port) if output.status.success() => Ok(SocketAddr::from(([127, 0, 0, 1], port))),
+        _ => bail!(
+            "{}: its sshd does not forward ports, by which the translator reaches the collector \
+             (AllowTcpForwarding in sshd_config): {}",
+            machine.way().shown(),
+            super::ssh::last_lines(&String::from_utf8_lossy(&output.stderr))
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dta_translator::config::{Config, Switch};
+
+    use super::*;
+
+    /// The TOML blocks of the page that tells of machines.
+    fn blocks() -> Vec<&'static str> {
+        let page = include_str!("../../../../docs/testbed-machines.md");
+        page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect()
+    }
+
+    #[test]
+    fn the_example_of_the_page_is_a_topology_and_its_switch_can_be_programmed() {
+        let blocks = blocks();
+        let topology = Topology::parse(blocks[0], "hardware.toml").unwrap();
+        let names: Vec<&str> = topology.machines.iter().map(|machine| &*machine.name).collect();
+        assert_eq!(names, ["store1", "edge1", "load1"]);
+        assert!(topology.machines[1].deploy && topology.machines[2].program == "~/bin/dta-manager");
+        // The switch takes the place of the machine with the software translator.
+        let (before, rest) = blocks[0].split_once("[[machine]]\nname = \"edge1\"").unwrap();
+        let (_, after) = rest.split_once("[[machine]]").unwrap();
+        let text = format!("{before}{}\n[[machine]]{after}", blocks[1]);
+        let topology = Topology::parse(&text, "hardware.toml").unwrap();
+        let edge = &topology.machines[1];
+        assert_eq!(edge.simple_switch, ["1@eth1", "2@eth2"]);
+        let plan = Plan::plain(&topology, Path::new("/nowhere"));
+        let place = TranslatorPlace {
+            listen: format!("{}:{PORT}", edge.address),
+            control: "127.0.0.1:0".into(),
+            collector: "127.0.0.1:1".into(),
+            source: edge.address,
+            source_port: ROCE_PORT,
+            ring: "off".into(),
+        };
+        let file = switch_file(&files::translator(&plan, &place), edge.switch.clone().unwrap(), "/nowhere");
+        let (config, _) = Config::parse(&file, Path::new("translator.toml")).unwrap();
+        config.check().unwrap();
+        let Switch::Bmv2(p4) = config.switch(SWITCH).unwrap() else { panic!("{file}") };
+        assert_eq!((p4.collector_ports.len(), p4.stations.len()), (1, 1));
+        assert_eq!(config.translator_of(SWITCH).unwrap().listen.to_string(), "192.0.2.2:40040");
+    }
+
+    #[test]
+    fn what_is_wrong_about_machines_is_named_with_its_line() {
+        let page = blocks()[0];
+        for (from, to, expect) in [
+            ("roles = [\"host\"]", "roles = [\"translator\"]", "one of the role translator"),
+            ("name = \"load1\"", "name = \"edge1\"", "another name"),
+            ("name = \"load1\"", "name = \"a/b\"", "letters, digits and hyphens"),
+            ("ssh = \"load1\"", "ssh = \"-oProxyCommand=x\"", "[USER@]HOST"),
+            ("program = \"/usr/bin/dta-manager\"", "progam = \"x\"", "unknown field `progam`"),
+            ("deploy = true ", "deploy = true\nprogram = \"/x\" ", "left out where deploy = true"),
+            (
+                "address = \"192.0.2.3\"",
+                "address = \"192.0.2.3\"\nlink = \"packet:eth0\"",
+                "role collector alone",
+            ),
+            ("config = \"ssh_config\"", "key = \"secret\"", "unknown field `key`"),
+        ] {
+            assert!(page.contains(from), "{from}");
+            let error =
+                Topology::parse(&page.replacen(from, to, 1), "hardware.toml").expect_err(to).to_string();
+            assert!(error.contains(expect) && error.contains(", line "), "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_example_with_a_reporter_is_a_topology_and_what_is_wrong_about_it_is_named() {
+        let page = blocks()[2];
+        let topology = Topology::parse(page, "hardware.toml").unwrap();
+        assert!(topology.has_reporter_switch() && topology.stores.is_empty());
+        assert_eq!(
+            (&topology.machines[2].host_ports[..], topology.machines[2].translator.unwrap().port),
+            (&[1, 2][..], 3)
+        );
+        let leaf = "address = \"192.0.2.7\"";
+        for (from, to, expect) in [
+            ("roles = [\"traffic\"]", "roles = [\"host\"]", "collector, translator, reporter and traffic"),
+            ("roles = [\"traffic\"]", "roles = [\"traffic\", \"host\"]", "1 of role host"),
+            ("roles = [\"reporter\"]", "roles = [\"reporter\", \"translator\"]", "2 of role translator"),
+            ("interfaces = [\"eth1\", \"eth2\"]", "interfaces = [\"eth1\"]", "two interfaces"),
+            ("host_ports = [1, 2]", "host_ports = [1, 1]", "two ports of the switch"),
+            ("translator = { port = 3", "translator = { port = 2", "a port of its own"),
+            ("simple_switch = [\"1@eth1\", \"2@eth2\", \"3@eth3\"]\n", "", "which the run starts"),
+            (leaf, "address = \"192.0.2.7\"\ninterfaces = [\"eth1\", \"eth2\"]", "role traffic alone"),
+            (
+                "mac = \"02:00:00:00:00:77\"\n",
+                "mac = \"02:00:00:00:00:77\"\nflood = [1]\n",
+                "the run says the rest",
+            ),
+            ("name = \"two-switches\"", "name = \"x\"\n[network]\ntiers = [2]", "left out where"),
+        ] {
+            assert!(page.contains(from), "{from}");
+            let error =
+                Topology::parse(&page.replacen(from, to, 1), "hardware.toml").expect_err(to).to_string();
+            assert!(error.contains(expect) && error.contains("hardware.toml"), "{to}: {error}");
+        }
+        // A Tofino is there before the run.
+        let (before, after) = page.rsplit_once("type = \"bmv2\"").unwrap();
+        let tofino = format!("{before}type = \"tofino\"{after}");
+        let error = Topology::parse(&tofino, "hardware.toml").unwrap_err().to_string();
+        assert!(error.contains("whose switch is of type \"bmv2\""), "{error}");
+        let tofino = tofino.replace("simple_switch = [\"1@eth1\", \"2@eth2\", \"3@eth3\"]\n", "");
+        Topology::parse(&tofino, "hardware.toml").unwrap();
+    }
+}

@@ -1,0 +1,150 @@
+//! What the testbed's NIC is, and the wire to it: loopback and the software NIC, or a veth pair and
+//! the kernel's soft-RoCE.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use anyhow::{Context, bail};
+
+/// Which NIC a testbed uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum NicKind {
+    /// The software NIC, on loopback.
+    #[default]
+    Soft,
+    /// The kernel's soft-RoCE, on one end of a veth pair; the translator sends whole frames on the
+    /// other. Needs root.
+    Rxe,
+}
+
+impl NicKind {
+    /// As flags spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Soft => "soft",
+            Self::Rxe => "rxe",
+        }
+    }
+}
+
+/// An RDMA device on one end of a veth pair. What was made for the testbed is taken down when this
+/// is dropped.
+#[derive(Debug)]
+pub struct RxeGround {
+    /// The RDMA device.
+    pub device: &'static str,
+    /// The collector's end of the pair, with the device on it.
+    near: &'static str,
+    /// The switch's end of the pair.
+    pub link: &'static str,
+    /// The collector's address, which the device's end has.
+    pub collector: Ipv4Addr,
+    /// The translator's address, which nobody has.
+    pub translator: Ipv4Addr,
+    made: bool,
+}
+
+/// What the rxe guest has ready.
+const READY: RxeGround = RxeGround {
+    device: "rxe0",
+    near: "vrx",
+    link: "vtx",
+    collector: Ipv4Addr::new(10, 9, 0, 1),
+    translator: Ipv4Addr::new(10, 9, 0, 2),
+    made: false,
+};
+
+/// What is made where there is none. The addresses are of those for testing devices (RFC 2544): no
+/// host has them.
+const OWN: RxeGround = RxeGround {
+    device: "dta-rxe",
+    near: OWN_NEAR,
+    link: "dta-vtx",
+    collector: Ipv4Addr::new(198, 18, 9, 1),
+    translator: Ipv4Addr::new(198, 18, 9, 2),
+    made: true,
+};
+const OWN_NEAR: &str = "dta-vrx";
+
+impl RxeGround {
+    /// The ready device of the rxe guest if it is there, else one of our own.
+    pub fn set_up() -> anyhow::Result<RxeGround> {
+        if Path::new("/sys/class/infiniband/rxe0").exists() && Path::new("/sys/class/net/vtx").exists() {
+            return Ok(RxeGround { ..READY });
+        }
+        // What an earlier testbed that was killed may have left.
+        take_down();
+        load_rxe()?;
+        let ground = RxeGround { ..OWN };
+        let address = format!("address add {}/24 dev {OWN_NEAR}", ground.collector);
+        for (program, arguments) in [
+            ("ip", &*format!("link add {OWN_NEAR} type veth peer name {}", ground.link)),
+            ("ethtool", &*format!("-K {OWN_NEAR} tx off")),
+            ("ip", &*address),
+            ("ip", &*format!("link set {OWN_NEAR} up")),
+            ("ip", &*format!("link set {} up", ground.link)),
+        ] {
+            step(program, arguments).context("cannot make a veth pair, which needs root")?;
+        }
+        ground.put_back()?;
+        Ok(ground)
+    }
+
+    /// Begins to remove the device. The process ends when it is gone, which waits for programs that
+    /// have it open.
+    pub fn remove(&self) -> anyhow::Result<Child> {
+        Command::new("rdma")
+            .args(["link", "delete", self.device])
+            .spawn()
+            .context("cannot run rdma: is it installed?")
+    }
+
+    /// Makes the device again.
+    pub fn put_back(&self) -> anyhow::Result<()> {
+        add_rxe(self.device, self.near)
+    }
+}
+
+impl Drop for RxeGround {
+    fn drop(&mut self) {
+        if self.made {
+            take_down();
+        }
+    }
+}
+
+/// Makes a soft-RoCE device on an interface.
+pub(crate) fn add_rxe(device: &str, interface: &str) -> anyhow::Result<()> {
+    step("rdma", &format!("link add {device} type rxe netdev {interface}"))
+        .context("cannot make a soft-RoCE device, which needs root")
+}
+
+/// Has the kernel load soft-RoCE if it has not yet, or says where there is a kernel that can.
+pub fn load_rxe() -> anyhow::Result<()> {
+    if !Path::new("/sys/module/rdma_rxe").exists() {
+        step("modprobe", "rdma_rxe").context(
+            "this machine's kernel has no soft-RoCE that may be used; run the command in a guest that has: \
+             testbed/rxe-guest/run -- dta-manager …",
+        )?;
+    }
+    Ok(())
+}
+
+/// Removes what [`RxeGround::set_up`] makes; what is not there is no error.
+fn take_down() {
+    let _ = step("rdma", &format!("link delete {}", OWN.device));
+    let _ = step("ip", &format!("link delete {OWN_NEAR}"));
+}
+
+/// Runs a program with arguments between which there are blanks; what it says is the error.
+pub fn step(program: &str, arguments: &str) -> anyhow::Result<()> {
+    let ran = Command::new(program)
+        .args(arguments.split(' '))
+        .output()
+        .with_context(|| format!("cannot run {program}: is it installed?"))?;
+    if !ran.status.success() {
+        bail!("{program} {arguments}: {}", String::from_utf8_lossy(&ran.stderr).trim());
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! Synthetic traffic: flows whose sizes are heavy-tailed, the same for the same seed.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use dta_proto::key::Flow;
+
+use crate::capture::Decoded;
+
+/// What traffic to make.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shape {
+    /// Distinct flows to choose from, 1 to 2^24.
+    pub flows: u32,
+    /// Exponent of Zipf's law: the flow of rank r gets a share of packets that goes as r^-exponent.
+    /// Around 1 for real traffic.
+    pub exponent: f64,
+    /// The same seed gives the same packets.
+    pub seed: u64,
+}
+
+/// A packet without its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrafficPacket {
+    /// Flow and length of the IP packet.
+    pub packet: Decoded,
+    /// Nanoseconds; rises strictly.
+    pub time_ns: u64,
+}
+
+/// An endless stream of packets.
+#[derive(Clone, Debug)]
+pub struct Synthetic {
+    shape: Shape,
+    /// Cumulated share of the flows by rank, scaled to 2^53.
+    cumulated: Vec<u64>,
+    random: SplitMix,
+    time_ns: u64,
+}
+
+impl Synthetic {
+    /// Prepares the flows; the table takes 8 bytes per flow.
+    pub fn new(shape: Shape) -> Self {
+        let flows = shape.flows.clamp(1, 1 << 24);
+        let weight = |rank: u32| f64::from(rank).powf(-shape.exponent);
+        let total: f64 = (1..=flows).map(weight).sum();
+        let mut sum = 0.0;
+        let cumulated = (1..=flows)
+            .map(|rank| {
+                sum += weight(rank);
+                (sum / total * (1u64 << 53) as f64) as u64
+            })
+            .collect();
+        Self { shape, cumulated, random: SplitMix(shape.seed), time_ns: 1_700_000_000_000_000_000 }
+    }
+
+    /// The 5-tuple of the flow of a rank, from 0: clients in 10/8 to servers in 172.16/12, TCP mostly.
+    pub fn flow(&self, rank: u32) -> Flow {
+        let mut random = SplitMix(self.shape.seed ^ 0x5851_f42d_4c95_7f2d ^ (u64::from(rank) << 20));
+        let (a, b) = (random.next(), random.next());
+        let server_port = [443, 80, 53, 5201, 8080, 22, 3306, 6379][(b >> 40) as usize & 7];
+        // The rank itself stands in the client's address, so that no two flows are equal.
+        let client = Ipv4Addr::from(0x0a00_0000 | rank & 0x00ff_ffff);
+        let server = Ipv4Addr::from(0xac10_0000 | (b as u32 & 0x000f_ffff));
+        Flow {
+            src: IpAddr::V4(client),
+            dst: IpAddr::V4(server),
+            sport: 1024 + (a % 64_000) as u16,
+            dport: server_port,
+            proto: if server_port == 53 || a >> 61 == 0 { 17 } else { 6 },
+        }
+    }
+}
+
+impl Iterator for Synthetic {
+    type Item = TrafficPacket;
+
+    fn next(&mut self) -> Option<TrafficPacket> {
+        let draw = self.random.next() >> 11;
+        let rank = self.cumulated.partition_point(|&edge| edge <= draw).min(self.cumulated.len() - 1);
+        let noise = self.random.next();
+        // Two humps, as on real links: acknowledgements and full segments, and a few between.
+        let length = match noise & 15 {
+            0..=6 => 40 + (noise >> 8) as u32 % 40,
+            7..=13 => 1500,
+            _ => 80 + (noise >> 8) as u32 % 1420,
+        };
+        self.time_ns += 100 + (noise >> 32) % 2000;
+        Some(TrafficPacket {
+            packet: Decoded { flow: self.flow(rank as u32), length },
+            time_ns: self.time_ns,
+        })
+    }
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014): small, and the same on every machine and in every version.
+#[derive(Clone, Debug)]
+pub struct SplitMix(
+    /// Its state, and at first the seed.
+    pub u64,
+);
+
+impl SplitMix {
+    /// The next number, any of 64 bits.
+    #[inline]
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{HashMap, HashSet};
+
+    const SHAPE: Shape = Shape { flows: 1000, exponent: 1.1, seed: 7 };
+
+    #[test]
+    fn the_generator_is_splitmix64() {
+        // First outputs for seed 1234567, as published with the reference implementation.
+        let mut random = SplitMix(1_234_567);
+        assert_eq!(random.next(), 6_457_827_717_110_365_317);
+        assert_eq!(random.next(), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_packets_and_another_gives_others() {
+        let first: Vec<_> = Synthetic::new(SHAPE).take(500).collect();
+        assert_eq!(first, Synthetic::new(SHAPE).take(500).collect::<Vec<_>>());
+        assert_ne!(first, Synthetic::new(Shape { seed: 8, ..SHAPE }).take(500).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn no_two_flows_are_equal_and_times_rise() {
+        let traffic = Synthetic::new(SHAPE);
+        let flows: HashSet<_> = (0..1000).map(|rank| traffic.flow(rank)).collect();
+        assert_eq!(flows.len(), 1000);
+        let times: Vec<_> = traffic.take(100).map(|p| p.time_ns).collect();
+        assert!(times.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+
+    #[test]
+    fn the_tail_is_heavy() {
+        let mut packets = HashMap::<Flow, u32>::new();
+        for p in Synthetic::new(SHAPE).take(100_000) {
+            *packets.entry(p.packet.flow).or_default() += 1;
+        }
+        let mut sizes: Vec<_> = packets.into_values().collect();
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        let top: u32 = sizes[..10].iter().sum();
+        // Zipf's law with exponent 1.1 over 1,000 flows gives the first ten 50 % of all packets.
+        let expected: f64 = (1..=10).map(|r| f64::from(r).powf(-1.1)).sum::<f64>()
+            / (1..=1000).map(|r| f64::from(r).powf(-1.1)).sum::<f64>();
+        assert!((f64::from(top) / 100_000.0 - expected).abs() < 0.01, "{top} of 100000, expected {expected}");
+        assert!(sizes[sizes.len() / 2] < 40, "half of the flows are small");
+    }
+}
