@@ -11,14 +11,9 @@
 pub mod answers;
 pub mod cli;
 pub mod config;
-pub mod dashboard;
-pub mod int;
-pub mod lacks;
 pub mod nic;
 pub mod region;
 pub mod server;
 pub mod service;
 pub mod session;
 pub mod store;
-pub mod trace;
-pub mod waterfall;

@@ -3,6 +3,7 @@ use std::time::Duration;
 use dta_client::{Ask, AskKeys, Policy};
 use dta_proto::control::TailRequest;
 use dta_proto::key::Key;
+use dta_proto::layout::{append, hash, postcarding};
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 use tonic::Code;
 
@@ -124,4 +125,54 @@ async fn a_list_whose_memory_is_replaced_is_to_be_followed_again() {
         assert!(told.contains("\"events\" was replaced; follow the list again"), "{told}");
         assert!(memory.tail(TailRequest::default()).await.is_ok());
     }
+}
+
+/// A store in a directory, and the side that reads it there.
+fn of_files(directory: &std::path::Path, kind: StoreKind) -> (Store, Memory) {
+    let spec = StoreSpec { id: 1, name: "s".into(), kind };
+    let place = crate::config::Memory::Directory(directory.to_owned());
+    let store = Store::open(&spec, &place, RegionOptions::default()).unwrap();
+    (store, Memory::open(directory).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_that_are_damaged_or_never_come_are_given_up() {
+    const RING: u64 = 64;
+    let directory = tempfile::tempdir().unwrap();
+    let kind = StoreKind::Append { lists: 1, ring: RING, batch_len: 64, entry_len: 4, notify: false };
+    let (store, memory) = of_files(directory.path(), kind);
+    for sequence in [1, 2, 3, 5, 6] {
+        let mut batch = [0; 64];
+        append::encode(&mut batch, 0, sequence, 1, &sequence.to_be_bytes());
+        store.region.write(append::offset(0, sequence, RING, 64), &batch).unwrap();
+    }
+    store.region.write(append::offset(0, 2, RING, 64), &[0xff]).unwrap();
+    let request = TailRequest { from_start: true, ..Default::default() };
+    let mut following = memory.tail(request).await.unwrap();
+    let (mut last, mut entries) = (0, Vec::new());
+    while last < 6 {
+        let news = tokio::time::timeout(Duration::from_secs(30), following.message()).await;
+        let news = news.unwrap().unwrap().unwrap();
+        last = last.max(news.sequence);
+        entries.extend(news.entries);
+    }
+    assert_eq!(entries, [1u32, 3, 5, 6].map(|sequence| sequence.to_be_bytes().to_vec()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hops_at_the_end_of_a_path_are_told_though_they_are_unknown() {
+    let directory = tempfile::tempdir().unwrap();
+    let kind = StoreKind::Postcarding { slots: 1 << 8, hops: 6, redundancy: 2 };
+    let (store, memory) = of_files(directory.path(), kind);
+    let key: Key = "10.0.0.1:1->10.0.0.2:2/udp".parse().unwrap();
+    let mut path = postcarding::Path { length: 5, ..Default::default() };
+    assert!(path.set(0, 10) && path.set(2, 30));
+    let mut row = [0; 32];
+    postcarding::encode(&mut row, &key, &path);
+    for at in hash::slots(&key, 2, 1 << 8).iter() {
+        store.region.write(postcarding::offset(*at, 6), &row).unwrap();
+    }
+    let answer = memory.path("s", &[key]).await.unwrap().remove(0);
+    assert_eq!(answer.present, [true, false, true, false, false]);
+    assert_eq!((answer.hops[0], answer.hops[2], answer.path_length, answer.complete), (10, 30, 5, false));
 }

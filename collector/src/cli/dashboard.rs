@@ -1,14 +1,16 @@
 //! `dta-collector dashboard`
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dta_cli::Status;
 use dta_client::collector::Client;
+use dta_views::dashboard::{self, Source};
 
 use super::client_flags::ClientFlags;
 use super::names_flag::NamesFlag;
-use crate::dashboard::{self, Source};
+use crate::answers::Memory;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -38,7 +40,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.block_on(async {
         let source = match &args.memory {
-            Some(dir) => Source::memory(dir)?,
+            Some(dir) => {
+                let memory = Memory::open(dir)?;
+                Source::asking(Arc::new(memory), format!("memory {}", dir.display()), false)
+            }
             None => {
                 let options = args.client.options()?;
                 // Lazy, so that the dashboard stays while a collector restarts; but one that was

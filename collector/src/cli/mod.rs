@@ -29,8 +29,7 @@ use clap::{Parser, Subcommand};
 use dta_cli::program::Common;
 use dta_client::{Ask, ClientError};
 use dta_proto::store::StoreSpec;
-
-use crate::int::IntError;
+use dta_views::int::IntError;
 
 pub use client_flags::TlsFlags;
 

@@ -14,11 +14,11 @@ use dta_proto::control::{CounterAnswer, KeyWriteAnswer, PathAnswer, Policy, Sket
 use dta_proto::key::Key;
 use dta_proto::telemetry;
 use dta_proto::wire::dta::Primitive;
+use dta_views::lacks::Lacks;
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
 use super::epochs;
-use crate::lacks::Lacks;
 
 macro_rules! keys {
     () => {
@@ -150,7 +150,7 @@ async fn lacks(client: &Spread, store: &str) -> anyhow::Result<(String, Lacks)> 
     };
     let store = spec.map_or_else(|| store.to_owned(), |spec| spec.name.clone());
     let (sessions, nodes) = (client.sessions().await?.sessions, client.statistics().await?);
-    let lacks = crate::lacks::of_store(&store, Primitive::KeyIncrement, &sessions, &nodes);
+    let lacks = dta_views::lacks::of_store(&store, Primitive::KeyIncrement, &sessions, &nodes);
     Ok((store, lacks))
 }
 

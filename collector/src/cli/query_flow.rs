@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use dta_cli::Status;
 use dta_proto::key::Flow;
+use dta_views::int::draw;
+use dta_views::int::flow::{Asking, DtaStores};
 
 use super::client_flags::ClientFlags;
 use super::names_flag::NamesFlag;
-use crate::int::draw;
-use crate::int::flow::{Asking, DtaStores};
 
 pub(super) const HELP: &str = "\
 Path, latencies, queues, counts and drops of flows, from the stores for INT (int-...), drawn as a path; and what the stores of DTA reports say that are named. Each value is told with its age, and what is not known is said.

@@ -5,10 +5,10 @@ use dta_cli::number::{grouped, percent};
 use dta_cli::table::Table;
 use dta_cli::{counters, output, terminal};
 use dta_client::Spread;
+use dta_views::waterfall::{self, Rates, Row};
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
-use crate::waterfall::{self, Rates, Row};
 
 #[derive(clap::Args)]
 #[command(after_help = "\

@@ -5,10 +5,10 @@ use dta_cli::number::{bytes, grouped, percent};
 use dta_cli::table::Table;
 use dta_proto::control::{self, StoreInfo};
 use dta_proto::store::StoreSpec;
+use dta_views::int::rings::{self, Ring};
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
-use crate::int::rings::{self, Ring};
 
 #[derive(clap::Args)]
 #[command(after_help = "\

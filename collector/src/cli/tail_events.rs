@@ -15,12 +15,12 @@ use dta_export::source::{Batch, Begin, LISTS, Options, Source};
 use dta_proto::key::Flow;
 use dta_proto::prefix::Prefix;
 use dta_proto::telemetry::{list, store};
+use dta_views::int::event::{Event, Filter, Kind};
+use dta_views::int::{self, Missed, moment};
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
 use super::names_flag::NamesFlag;
-use crate::int::event::{Event, Filter, Kind};
-use crate::int::{self, Missed, moment};
 
 pub(super) const HELP: &str = "\
 Follows the lists of int-events and says in words what happened, a line for each event: when, what kind, which flow or place, the value and the one before. Flows of long keys are named by the key directory.

@@ -9,10 +9,10 @@ use dta_cli::table::Table;
 use dta_cli::{output, terminal};
 use dta_proto::key::Flow;
 use dta_proto::prefix::Prefix;
+use dta_views::int::moment::told;
+use dta_views::int::top::{By, Keys, Question, Ranking, Row, Top};
 
 use super::client_flags::ClientFlags;
-use crate::int::moment::told;
-use crate::int::top::{By, Keys, Question, Ranking, Row, Top};
 
 #[derive(clap::Args)]
 #[command(after_help = "\

@@ -2,9 +2,9 @@
 
 use dta_cli::Status;
 use dta_proto::key::Flow;
+use dta_views::trace::{draw, flow};
 
 use super::client_flags::ClientFlags;
-use crate::trace::{draw, flow};
 
 pub(super) const HELP: &str = "\
 Where the packets of a flow spent their time, from point to point and from host to host, and where they were dropped and why, from what `dta-reporter trace` on the hosts told (stores trace-...). Times are over the sampled packets whose points are known. Clocks of hosts that PTP does not keep are compared by the packets that crossed in both directions; how far off each time can be is told.

@@ -4,8 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dta_proto::control::{NodeStatistics, StatisticsResponse};
 
+use super::agents;
 use super::{Service, convert};
-use crate::trace::books;
 
 impl Service {
     pub(super) fn statistics(&self) -> StatisticsResponse {
@@ -30,7 +30,7 @@ impl Service {
             life: 0,
             time_us: n.time_us,
         }));
-        nodes.extend(books::agents(&self.stores));
+        nodes.extend(agents::nodes(&self.stores));
         StatisticsResponse { nodes }
     }
 

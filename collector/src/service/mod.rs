@@ -5,6 +5,7 @@
 //! what to do. What may take long runs on threads of its own, so that neither other calls nor the software
 //! NIC wait for it.
 
+mod agents;
 mod ask;
 mod caller;
 mod convert;

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use dta_client::collector::Client;
 use dta_client::{Ask, ClientError, ClientOptions};
-use dta_collector::int::rings::{self, Ring};
 use dta_collector::nic::{ROCE_PORT, SOFT};
 use dta_link::netstat::UdpStats;
 use dta_link::packet::Interface;
@@ -20,6 +19,7 @@ use dta_proto::counter::Stage;
 use dta_proto::name;
 use dta_proto::store::StoreSpec;
 use dta_proto::wire::{ethernet, ipv4, udp};
+use dta_views::int::rings::{self, Ring};
 
 use super::evidence::{Evidence, Host, Nodes, translator_ip};
 use super::frames::Frames;

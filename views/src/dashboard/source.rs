@@ -1,7 +1,6 @@
 //! Where the dashboard's figures come from: whoever can be asked, a running collector or its memory alone.
 
 use std::collections::VecDeque;
-use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +16,6 @@ use dta_proto::wire::dta::Primitive;
 
 use super::app::{Entries, ListId, Question as Typed, Snapshot, Window};
 use super::events::Events;
-use crate::answers::{FilesError, Memory};
 use crate::int::flow::{Asking, DtaStores};
 use crate::int::top::{By, Question, Ranking, Top};
 use crate::int::{Have, draw};
@@ -59,15 +57,6 @@ impl Source {
     /// A running collector; `address` is what the title shows.
     pub fn live(client: Client, address: &str) -> Self {
         Self::asking(Arc::new(client), format!("collector {address}"), true)
-    }
-
-    /// The region files of a memory directory, read-only, whether or not their collector runs.
-    ///
-    /// # Errors
-    /// As [`Memory::open`].
-    pub fn memory(directory: &Path) -> Result<Self, FilesError> {
-        let memory = Memory::open(directory)?;
-        Ok(Self::asking(Arc::new(memory), format!("memory {}", directory.display()), false))
     }
 
     /// Whoever can be asked. `running` says that sessions and counters are known there.
@@ -254,65 +243,21 @@ fn say_sketch(answer: &SketchAnswer, epoch: u32) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-    use std::time::{Duration, Instant};
-
-    use dta_proto::layout::{append, hash, postcarding};
-    use dta_proto::store::{StoreKind, StoreSpec};
-
     use super::*;
-    use crate::config::Memory as Place;
-    use crate::region::RegionOptions;
-    use crate::store::Store;
+    use crate::fake::Fake;
 
-    fn key() -> Key {
-        "10.0.0.1:1->10.0.0.2:2/udp".parse().unwrap()
-    }
-
-    /// A store in a directory, and the dashboard's source that reads it.
-    fn of_memory(directory: &Path, kind: StoreKind) -> (Store, Source) {
-        let spec = StoreSpec { id: 1, name: "s".into(), kind };
-        let place = Place::Directory(directory.to_owned());
-        let store = Store::open(&spec, &place, RegionOptions::default()).unwrap();
-        (store, Source::memory(directory).unwrap())
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn memory_gives_up_batches_that_are_damaged_or_never_come() {
-        const RING: u64 = 64;
-        let directory = tempfile::tempdir().unwrap();
-        let kind = StoreKind::Append { lists: 1, ring: RING, batch_len: 64, entry_len: 4, notify: false };
-        let (store, source) = of_memory(directory.path(), kind);
-        for sequence in [1, 2, 3, 5, 6] {
-            let mut batch = [0; 64];
-            append::encode(&mut batch, 0, sequence, 1, &sequence.to_be_bytes());
-            store.region.write(append::offset(0, sequence, RING, 64), &batch).unwrap();
-        }
-        store.region.write(append::offset(0, 2, RING, 64), &[0xff]).unwrap();
-        let list = ListId { store: "s".into(), list: 0 };
-        let (began, mut tail) = (Instant::now(), source.tail(&list).await.unwrap());
-        while tail.read().await.unwrap().sequence < 6 {
-            assert!(began.elapsed() < Duration::from_secs(20), "{:?}", tail.seen);
-        }
-        let seen = tail.seen;
-        let expected: Vec<_> =
-            [1u32, 3, 5, 6].iter().map(|sequence| sequence.to_be_bytes().to_vec()).collect();
-        assert_eq!((Vec::from(seen.newest), seen.total), (expected, 4));
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn memory_tells_of_unknown_hops_at_the_end_of_a_path() {
-        let directory = tempfile::tempdir().unwrap();
-        let kind = StoreKind::Postcarding { slots: 1 << 8, hops: 6, redundancy: 2 };
-        let (store, source) = of_memory(directory.path(), kind);
-        let mut path = postcarding::Path { length: 5, ..Default::default() };
-        assert!(path.set(0, 10) && path.set(2, 30));
-        let mut row = [0; 32];
-        postcarding::encode(&mut row, &key(), &path);
-        for at in hash::slots(&key(), 2, 1 << 8).iter() {
-            store.region.write(postcarding::offset(*at, 6), &row).unwrap();
-        }
-        let question = Typed { store: "s".into(), key: key().to_string(), epoch: 0, text: String::new() };
+    #[tokio::test]
+    async fn unknown_hops_at_the_end_of_a_path_are_shown() {
+        let key: Key = "10.0.0.1:1->10.0.0.2:2/udp".parse().unwrap();
+        let mut fake = Fake::with([("s", StoreKind::Postcarding { slots: 1 << 8, hops: 6, redundancy: 2 })]);
+        let (hops, present) = (vec![10, 0, 30, 0, 0], vec![true, false, true, false, false]);
+        fake.put(
+            "s",
+            key,
+            PathAnswer { found: true, hops, present, path_length: 5, ..PathAnswer::default() },
+        );
+        let source = Source::asking(Arc::new(fake), "x".into(), false);
+        let question = Typed { store: "s".into(), key: key.to_string(), epoch: 0, text: String::new() };
         assert_eq!(source.query(&question).await.unwrap(), ["10 → ? → 30 → ? → ?", "partial"]);
     }
 }

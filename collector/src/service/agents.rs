@@ -14,7 +14,7 @@ use crate::store::append::{Lists, Start};
 
 /// A node `agent/HOST` for each host whose books are in the list: the newest that it wrote, and how old they are by this
 /// host's TAI clock. None where there is no such store.
-pub(crate) fn agents(stores: &Stores) -> Vec<NodeStatistics> {
+pub(super) fn nodes(stores: &Stores) -> Vec<NodeStatistics> {
     let now = tai();
     let node = |(host, (time, books)): (u16, (u64, Books))| NodeStatistics {
         node: Stage::Agent.node(&host.to_string()),

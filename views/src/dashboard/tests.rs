@@ -26,12 +26,10 @@ use super::follow::{Change, Seen};
 use super::source::Source;
 use super::view::{self, Theme};
 use super::worker::{self, Orders};
-use crate::config::Memory as Place;
+use crate::fake::Fake;
 use crate::int::Missed;
 use crate::int::event::{Event, Kind};
 use crate::int::top::{By, Row, Top};
-use crate::region::RegionOptions;
-use crate::store::Store;
 use crate::waterfall;
 
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -658,45 +656,31 @@ fn top_flows_at_80x24_and_the_path_of_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_top_flow_of_memory_is_opened_as_a_path() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = |id, name: &str, kind| {
-        let spec = StoreSpec { id, name: name.into(), kind };
-        Store::open(&spec, &Place::Directory(directory.path().to_owned()), RegionOptions::default()).unwrap()
-    };
+async fn a_top_flow_is_opened_as_a_path() {
     let append = StoreKind::Append { lists: 4, ring: 16, batch_len: 128, entry_len: 60, notify: false };
-    let lists = store(1, telemetry::store::EVENTS, append);
     let values = StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 };
-    let values = store(2, telemetry::store::VALUES, values);
     let paths = StoreKind::KeyWrite { slots: 1 << 10, value_len: 60, redundancy: 2 };
-    let paths = store(3, telemetry::store::PATHS, paths);
-    let add = |list, sequence, entry: &Entry| {
-        let mut batch = [0; 128];
-        append::encode(&mut batch, list, sequence, 1, &entry.bytes());
-        lists.region.write(append::offset(list, sequence, 16, 128), &batch).unwrap();
-    };
+    let mut fake = Fake::with([
+        (telemetry::store::EVENTS, append),
+        (telemetry::store::VALUES, values),
+        (telemetry::store::PATHS, paths),
+    ]);
     let key = flow().key();
-    add(telemetry::list::KEYS, 1, &Entry::Key { key, means: telemetry::Means::Itself });
-    for (n, entry) in (1..).zip(entries(2)) {
-        let list = if matches!(entry, Entry::Drop { .. }) {
-            telemetry::list::DROPS
-        } else {
-            telemetry::list::CHANGES
+    let known = Entry::Key { key, means: telemetry::Means::Itself };
+    for entry in std::iter::once(known).chain(entries(2)) {
+        let list = match entry {
+            Entry::Key { .. } => telemetry::list::KEYS,
+            Entry::Drop { .. } => telemetry::list::DROPS,
+            _ => telemetry::list::CHANGES,
         };
-        add(list, if list == telemetry::list::DROPS { 1 } else { n }, &entry);
+        fake.add(telemetry::store::EVENTS, list, [entry.bytes().to_vec()]);
     }
-    let put = |store: &Store, len: u8, value: &[u8]| {
-        let slot = key_write::offset(1, len) as usize;
-        let mut bytes = vec![0; slot];
-        key_write::encode(&mut bytes, &key, value);
-        for at in dta_proto::layout::hash::slots(&key, 2, 1 << 10).iter() {
-            store.region.write(at * slot as u64, &bytes).unwrap();
-        }
-    };
-    put(&values, 12, &telemetry::Value { value: 1002, time: TIME }.bytes());
-    put(&paths, 60, &telemetry::Path::of(&[6, 5]).bytes());
+    let latency = telemetry::Value { value: 1002, time: TIME };
+    fake.put_value(telemetry::store::VALUES, key, &latency.bytes());
+    fake.put_value(telemetry::store::PATHS, key, &telemetry::Path::of(&[6, 5]).bytes());
 
-    let mut bench = Bench::new(&Source::memory(directory.path()).unwrap(), Duration::from_millis(20));
+    let source = Source::asking(Arc::new(fake), "x".into(), false);
+    let mut bench = Bench::new(&source, Duration::from_millis(20));
     bench.until("figures", |app| app.now.is_some()).await;
     bench.press(KeyCode::Char('7'));
     bench.until("three events", |app| app.events.shown().count() == 3).await;
@@ -884,14 +868,11 @@ async fn it_tries_again_less_and_less_often_and_comes_back_by_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn following_writes_shows_the_element_that_was_written() {
-    let directory = tempfile::tempdir().unwrap();
-    let spec = StoreSpec {
-        kind: StoreKind::KeyWrite { slots: 1 << 14, value_len: 12, redundancy: 2 },
-        ..specs()[0].clone()
-    };
-    let store =
-        Store::open(&spec, &Place::Directory(directory.path().to_owned()), RegionOptions::default()).unwrap();
-    let mut bench = Bench::new(&Source::memory(directory.path()).unwrap(), Duration::from_millis(20));
+    let kind = StoreKind::KeyWrite { slots: 1 << 14, value_len: 12, redundancy: 2 };
+    let fake = Arc::new(Fake::with([("flows", kind)]));
+    fake.memory.lock().unwrap().insert("flows".into(), vec![0; 16 << 14]);
+    let source = Source::asking(fake.clone(), "x".into(), false);
+    let mut bench = Bench::new(&source, Duration::from_millis(20));
     bench.until("figures", |app| app.now.is_some()).await;
     bench.press(KeyCode::Char('4'));
     bench.press(KeyCode::Char('f'));
@@ -903,7 +884,8 @@ async fn following_writes_shows_the_element_that_was_written() {
     for element in [5001u64, (1 << 14) - 1] {
         let mut slot = [0; 16];
         key_write::encode(&mut slot, &Key([element as u8; 16]), b"hello world!");
-        store.region.write(element * 16, &slot).unwrap();
+        let start = element as usize * 16;
+        fake.memory.lock().unwrap().get_mut("flows").unwrap()[start..start + 16].copy_from_slice(&slot);
         bench.until("the element is found", |app| app.memory.element == element).await;
         bench
             .until("its bytes are shown", |app| {

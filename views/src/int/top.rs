@@ -497,31 +497,19 @@ struct Known {
 
 #[cfg(test)]
 mod tests {
-    use dta_proto::layout::{hash, key_increment};
-    use dta_proto::store::StoreSpec;
+    use dta_proto::control::CounterAnswer;
 
     use super::*;
-    use crate::answers::Memory;
-    use crate::config::Memory as Place;
-    use crate::region::RegionOptions;
-    use crate::store::Stores;
+    use crate::fake::Fake;
 
     #[tokio::test]
     async fn what_flows_can_be_ranked_by_instead_is_named() {
         let flow: Flow = "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap();
         let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2 };
         let keys = StoreKind::Append { lists: 1, ring: 16, batch_len: 64, entry_len: 16, notify: false };
-        let specs: Vec<StoreSpec> = [("keys", keys), ("packets", counts.clone()), ("bytes", counts)]
-            .into_iter()
-            .zip(1..)
-            .map(|((name, kind), id)| StoreSpec { id, name: name.into(), kind })
-            .collect();
-        let stores = Stores::open(&specs, &Place::Anonymous, RegionOptions { huge_pages: false }).unwrap();
-        let bytes = stores.get("bytes").unwrap();
-        for slot in hash::slots(&flow.key(), 2, 1 << 10).iter() {
-            bytes.region.fetch_add(key_increment::offset(*slot), 7).unwrap();
-        }
-        let ask = Arc::new(Memory::new(Arc::new(stores)));
+        let mut fake = Fake::with([("keys", keys), ("packets", counts.clone()), ("bytes", counts)]);
+        fake.put("bytes", flow.key(), CounterAnswer { value: 7, ..CounterAnswer::default() });
+        let ask = Arc::new(fake);
         let rank = async |by| {
             let question = Question { by, keys: Keys::These(vec![flow]), ..Question::default() };
             Ranking::new(ask.clone(), question).rank().await

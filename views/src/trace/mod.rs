@@ -2,9 +2,8 @@
 //! where they were dropped. `dta_proto::trace` has what lies in these stores.
 //!
 //! [`read`] reads the lists of events and the paths of packets, [`clocks`] compares the hosts' clocks, [`flow`] puts the answer
-//! together, and [`draw`] draws it. [`books`] reads what hosts say of all their packets.
+//! together, and [`draw`] draws it.
 
-pub(crate) mod books;
 mod clocks;
 pub mod draw;
 pub mod flow;

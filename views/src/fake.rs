@@ -1,0 +1,112 @@
+//! A collector for tests, which answers with what was put into it. What it cannot have, it refuses.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use dta_client::{Answers, Ask, ClientError, Following, KeyAnswer, Question, QuestionKind};
+use dta_proto::control::{
+    CounterAnswer, KeyWriteAnswer, ListSessionsResponse, NodeStatistics, PathAnswer, PlacementResponse,
+    ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest, TailResponse,
+};
+use dta_proto::key::Key;
+use dta_proto::store::{StoreKind, StoreSpec};
+use tokio_stream::StreamExt;
+use tonic::Status;
+
+#[derive(Default)]
+pub(crate) struct Fake {
+    stores: Vec<StoreSpec>,
+    /// By the name of the store.
+    answers: BTreeMap<(String, Key), KeyAnswer>,
+    lists: BTreeMap<(String, u32), Vec<TailResponse>>,
+    pub(crate) memory: Mutex<BTreeMap<String, Vec<u8>>>,
+}
+
+impl Fake {
+    /// With empty stores, whose ids count from 1.
+    pub(crate) fn with<'a>(stores: impl IntoIterator<Item = (&'a str, StoreKind)>) -> Self {
+        let spec = |((name, kind), id): ((&str, _), _)| StoreSpec { id, name: name.into(), kind };
+        Self { stores: stores.into_iter().zip(1..).map(spec).collect(), ..Self::default() }
+    }
+
+    pub(crate) fn put(&mut self, store: &str, key: Key, answer: impl Into<KeyAnswer>) {
+        self.answers.insert((store.to_owned(), key), answer.into());
+    }
+
+    pub(crate) fn put_value(&mut self, store: &str, key: Key, value: &[u8]) {
+        let value = Some(value.to_vec());
+        self.put(store, key, KeyWriteAnswer { value, agreeing: 2, copies: 2, ..Default::default() });
+    }
+
+    /// Adds a batch to a list.
+    pub(crate) fn add(&mut self, store: &str, list: u32, entries: impl IntoIterator<Item = Vec<u8>>) {
+        let batches = self.lists.entry((store.to_owned(), list)).or_default();
+        let sequence = batches.len() as u64 + 1;
+        let entries = entries.into_iter().collect();
+        batches.push(TailResponse { entries, sequence, ..TailResponse::default() });
+    }
+}
+
+#[tonic::async_trait]
+impl Ask for Fake {
+    async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
+        let info = |spec: &StoreSpec| StoreInfo {
+            store: Some(spec.into()),
+            generation: 1,
+            length: spec.region_len(),
+            capacity: spec.elements(),
+            ..StoreInfo::default()
+        };
+        Ok(self.stores.iter().map(info).collect())
+    }
+
+    async fn placement(&self) -> Result<PlacementResponse, ClientError> {
+        let store =
+            |spec: &StoreSpec| StorePlacement { store: Some(spec.into()), ..StorePlacement::default() };
+        Ok(PlacementResponse { version: 1, stores: self.stores.iter().map(store).collect() })
+    }
+
+    async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
+        let answer = |key: &Key| {
+            let known = self.answers.get(&(question.store.clone(), *key)).cloned();
+            known.unwrap_or_else(|| match question.kind {
+                QuestionKind::KeyWrite { .. } => KeyWriteAnswer::default().into(),
+                QuestionKind::Postcarding => PathAnswer::default().into(),
+                QuestionKind::KeyIncrement => CounterAnswer::default().into(),
+                QuestionKind::SketchMerge { .. } => dta_proto::control::SketchAnswer::default().into(),
+            })
+        };
+        let of_keys = question.keys.iter().map(answer).collect();
+        Ok(Answers { of_keys, ..Answers::default() })
+    }
+
+    /// The first batch is 1; a list that is followed goes on without end.
+    async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
+        let all = self.lists.get(&(request.store, request.list)).cloned().unwrap_or_default();
+        let first = if request.from_start { 1 } else { u64::from(request.from_sequence) };
+        let batches: Vec<_> =
+            all.into_iter().filter(|batch| first != 0 && batch.sequence >= first).map(Ok).collect();
+        let batches = tokio_stream::iter(batches);
+        Ok(match request.until_caught_up {
+            true => Following::new(batches),
+            false => Following::new(batches.chain(tokio_stream::pending())),
+        })
+    }
+
+    async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
+        let memory = self.memory.lock().unwrap();
+        let start = request.offset as usize;
+        let bytes =
+            memory.get(&request.store).and_then(|all| all.get(start..start + request.length as usize));
+        let data = bytes.ok_or_else(|| Status::out_of_range("no such memory"))?.to_vec();
+        Ok(ReadMemoryResponse { data, generation: 1 })
+    }
+
+    async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
+        Err(Status::unimplemented("no sessions").into())
+    }
+
+    async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError> {
+        Err(Status::unimplemented("no counters").into())
+    }
+}
