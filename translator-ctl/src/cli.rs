@@ -32,7 +32,7 @@ use crate::reporter_watch;
 use crate::run::{self, Options};
 use crate::setup;
 use crate::switch_watch;
-use crate::target::p4::reporter::show::{tables_json, tables_table, updates_json, updates_table};
+use crate::switches::p4::reporter::show::{tables_json, tables_table, updates_json, updates_table};
 
 /// Turns telemetry reports into RDMA operations on a collector's memory.
 #[derive(Parser)]

@@ -3,7 +3,7 @@
 //!
 //! - [`program`]: what a switch should hold, computed from what collectors grant and the configuration.
 //! - [`session`]: the calls to the collector that open, renew and end a lease.
-//! - [`target`]: what can be programmed, and how far it got.
+//! - [`switches`]: what can be programmed, and how far it got.
 //! - [`lease`]: a target kept in step with its sessions, one with each collector; [`setup`]: a
 //!   switch programmed once.
 //! - [`packets`]: the thread that carries packets between the links and the software data plane
@@ -28,4 +28,4 @@ pub mod setup;
 mod share;
 mod start;
 pub mod switch_watch;
-pub mod target;
+pub mod switches;

@@ -6,14 +6,14 @@ use tracing::warn;
 
 use crate::config::settings::Settings;
 use crate::config::{Config, P4, Switch};
-use crate::target::TargetError;
-use crate::target::p4::bfruntime::BfRuntime;
-use crate::target::p4::counters::Counts;
-use crate::target::p4::p4runtime::P4Runtime;
-use crate::target::p4::pipeline::REPORTER;
-use crate::target::p4::reporter::{ReporterSwitch, tables, tofino};
-use crate::target::p4::schema::Used;
-use crate::target::p4::tables::{Tables, Update};
+use crate::switches::TargetError;
+use crate::switches::p4::bfruntime::BfRuntime;
+use crate::switches::p4::counters::Counts;
+use crate::switches::p4::p4runtime::P4Runtime;
+use crate::switches::p4::pipeline::REPORTER;
+use crate::switches::p4::reporter::{ReporterSwitch, tables, tofino};
+use crate::switches::p4::schema::Used;
+use crate::switches::p4::tables::{Tables, Update};
 
 /// A reporter switch, however it is spoken to.
 pub enum Reporter {

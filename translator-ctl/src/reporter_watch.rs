@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
 
 use crate::reporter_setup::Reporter;
-use crate::target::ApplyError;
+use crate::switches::ApplyError;
 
 /// Time between two looks at what the switch holds.
 const LOOK: Duration = Duration::from_secs(2);

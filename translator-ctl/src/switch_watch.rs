@@ -13,8 +13,8 @@ use crate::config::{Config, Switch, Translator};
 use crate::lease::{self, Event, Kept};
 use crate::session::Session;
 use crate::setup;
-use crate::target::p4::{P4Switch, Wire};
-use crate::target::{After, ApplyError, Status, Target, TargetError};
+use crate::switches::p4::{P4Switch, Wire};
+use crate::switches::{After, ApplyError, Status, Target, TargetError};
 
 /// The shortest time between two flushes.
 const SHORTEST: Duration = Duration::from_millis(10);

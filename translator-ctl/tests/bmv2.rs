@@ -22,12 +22,12 @@ use dta_proto::program::{Entry, Program};
 use dta_proto::store::StoreKind;
 use dta_translator::config::{Config, Switch};
 use dta_translator::setup;
-use dta_translator::target::p4::P4Switch;
-use dta_translator::target::p4::Wire as _;
-use dta_translator::target::p4::p4runtime::P4Runtime;
-use dta_translator::target::p4::tables::Tables;
-use dta_translator::target::p4::translator::{Command as Told, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW};
-use dta_translator::target::{After, Target as _};
+use dta_translator::switches::p4::P4Switch;
+use dta_translator::switches::p4::Wire as _;
+use dta_translator::switches::p4::p4runtime::P4Runtime;
+use dta_translator::switches::p4::tables::Tables;
+use dta_translator::switches::p4::translator::{Command as Told, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW};
+use dta_translator::switches::{After, Target as _};
 use simple_switch::SimpleSwitch;
 
 /// Set in the namespace.

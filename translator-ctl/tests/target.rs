@@ -15,7 +15,7 @@ use dta_translator::config::{Config, Translator};
 use dta_translator::lease;
 use dta_translator::session::{Session, SessionError};
 use dta_translator::setup;
-use dta_translator::target::{After, ApplyError, Progress, Status, Target, TargetError};
+use dta_translator::switches::{After, ApplyError, Progress, Status, Target, TargetError};
 
 /// A target in memory. Clones are the same target.
 #[derive(Clone, Default)]

@@ -9,8 +9,8 @@ use dta_proto::control::{
 use tonic::{Request, Response, Status};
 
 use crate::packets::Command;
-use crate::target::software::InProcess;
-use crate::target::{After, ApplyError, Progress, Target, TargetError};
+use crate::switches::software::InProcess;
+use crate::switches::{After, ApplyError, Progress, Target, TargetError};
 use dta_proto::program::{Change, Program, without_keys};
 
 /// The service of the data plane of this process.

@@ -8,9 +8,9 @@ use dta_proto::wire::frame::Received;
 use dta_proto::wire::roce::Psn;
 use dta_translator::config::{Config, Profile, Switch};
 use dta_translator::setup;
-use dta_translator::target::p4::P4Switch;
-use dta_translator::target::p4::bfruntime::BfRuntime;
-use dta_translator::target::{After, Target as _};
+use dta_translator::switches::p4::P4Switch;
+use dta_translator::switches::p4::bfruntime::BfRuntime;
+use dta_translator::switches::{After, Target as _};
 
 use crate::profiles::{BATCHES_OF_16, BATCHES_OF_32, POSTCARDS, SKETCH, program, switch};
 use crate::tofino::FakeTofino;

@@ -4,11 +4,11 @@ use dta_proto::program::{Entry, Primitive, Program};
 use dta_proto::store::StoreKind;
 use dta_translator::config::{Config, Profile, Switch};
 use dta_translator::setup;
-use dta_translator::target::p4::bfruntime::{BfRuntime, schema};
-use dta_translator::target::p4::tables::{Holds, Item, Match};
-use dta_translator::target::p4::tofino::{cannot_write, registers_of, used_of};
-use dta_translator::target::p4::{P4Switch, Wire as _};
-use dta_translator::target::{After, Target as _};
+use dta_translator::switches::p4::bfruntime::{BfRuntime, schema};
+use dta_translator::switches::p4::tables::{Holds, Item, Match};
+use dta_translator::switches::p4::tofino::{cannot_write, registers_of, used_of};
+use dta_translator::switches::p4::{P4Switch, Wire as _};
+use dta_translator::switches::{After, Target as _};
 
 use crate::tofino::{FakeTofino, program_of_profile};
 use crate::{Bed, block_on, tofino_config};

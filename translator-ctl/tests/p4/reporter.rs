@@ -5,13 +5,13 @@ use std::process::{Command, Output};
 
 use dta_translator::config::{Config, ConfigError, Switch};
 use dta_translator::reporter_setup::Reporter;
-use dta_translator::target::p4::bfruntime;
-use dta_translator::target::p4::p4runtime::Compiled;
-use dta_translator::target::p4::pipeline::REPORTER;
-use dta_translator::target::p4::reporter::{tables::USED, tofino::USED as TOFINO};
-use dta_translator::target::p4::schema::Schema;
-use dta_translator::target::p4::tables::{Holds, Item, Tables, Update};
-use dta_translator::target::{ApplyError, TargetError};
+use dta_translator::switches::p4::bfruntime;
+use dta_translator::switches::p4::p4runtime::Compiled;
+use dta_translator::switches::p4::pipeline::REPORTER;
+use dta_translator::switches::p4::reporter::{tables::USED, tofino::USED as TOFINO};
+use dta_translator::switches::p4::schema::Schema;
+use dta_translator::switches::p4::tables::{Holds, Item, Tables, Update};
+use dta_translator::switches::{ApplyError, TargetError};
 use p4runtime_proto::read_p4info;
 
 use super::simple_switch::{self, SimpleSwitch};

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use dta_proto::program::{Entry, Lists, Primitive, Program, QueuePair, Store};
 use dta_translator::config::{Config, Switch};
 use dta_translator::setup;
-use dta_translator::target::p4::P4Switch;
-use dta_translator::target::p4::p4runtime::P4Runtime;
-use dta_translator::target::p4::translator::{FLUSH_COLUMN, FLUSH_ROW, FORGET_COLUMN, FORGET_ROW, SET_PSN};
-use dta_translator::target::{After, Target};
+use dta_translator::switches::p4::P4Switch;
+use dta_translator::switches::p4::p4runtime::P4Runtime;
+use dta_translator::switches::p4::translator::{FLUSH_COLUMN, FLUSH_ROW, FORGET_COLUMN, FORGET_ROW, SET_PSN};
+use dta_translator::switches::{After, Target};
 
 use crate::switch::number;
 use crate::{Bed, block_on};

@@ -10,7 +10,7 @@ use dta_proto::control::NodeStatistics;
 use dta_translator::config::Config;
 use dta_translator::reporter_setup::Reporter;
 use dta_translator::setup;
-use dta_translator::target::p4::counters::Counts;
+use dta_translator::switches::p4::counters::Counts;
 
 use super::files::{TRANSLATOR, collector_file, parse, translator_file};
 use super::ground::{CollectorLink, Ground, HOSTS, REPORTER_OUT, TRANSLATOR_IN, reporter_at};

@@ -6,8 +6,8 @@ use dta_cli::table::Table;
 use dta_proto::program::Mac;
 use serde_json::{Map, Value, json};
 
-use crate::target::p4::schema::{Used, UsedTable};
-use crate::target::p4::tables::{Holds, Item, Match, Side, Tables, Towards, Update};
+use crate::switches::p4::schema::{Used, UsedTable};
+use crate::switches::p4::tables::{Holds, Item, Match, Side, Tables, Towards, Update};
 
 /// Words of one item: table, key, and what it holds.
 struct Words {

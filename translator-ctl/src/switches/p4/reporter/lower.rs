@@ -7,7 +7,7 @@ use super::tables::{FLOOD_GROUP, SESSIONS};
 use crate::config::reporter::What;
 use crate::config::settings::{Becomes, Settings, Target, TargetKind};
 use crate::config::{Masked, P4, PortRange, pipe_of};
-use crate::target::p4::tables::{Holds, Item, Match, Tables};
+use crate::switches::p4::tables::{Holds, Item, Match, Tables};
 
 /// The tables of a reporter: those by which it forwards, and those by which it reports.
 pub fn lower(settings: &Settings, p4: &P4) -> Tables {

@@ -93,7 +93,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::target::p4::places::Room;
+    use crate::switches::p4::places::Room;
 
     #[test]
     fn what_is_kept_is_read_back_and_is_nobody_elses() {

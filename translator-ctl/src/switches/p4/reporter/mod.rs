@@ -19,7 +19,7 @@ use super::{Wire, now_us, write_all};
 use crate::config::P4;
 use crate::config::reporter::What;
 use crate::config::settings::Settings;
-use crate::target::{ApplyError, TargetError};
+use crate::switches::{ApplyError, TargetError};
 
 /// A switch that runs `reporter-p4`.
 pub struct ReporterSwitch<W> {

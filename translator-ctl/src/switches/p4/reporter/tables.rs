@@ -3,8 +3,8 @@
 
 use std::borrow::Cow;
 
-use crate::target::p4::schema::MatchKind::{Exact, Prefix, Range, Ternary};
-use crate::target::p4::schema::{Used, UsedAction, UsedTable};
+use crate::switches::p4::schema::MatchKind::{Exact, Prefix, Range, Ternary};
+use crate::switches::p4::schema::{Used, UsedAction, UsedTable};
 
 /// All that is used.
 pub static USED: Used = Used {

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use super::tables::{self, SESSIONS};
-use crate::target::p4::schema::MatchKind::{Exact, Ternary};
-use crate::target::p4::schema::{Used, UsedAction, UsedTable};
-use crate::target::p4::tables::{Holds, Item, Match, Mirror, Side, Tables, Towards};
-use crate::target::p4::tofino::{WHOLE, shape_group};
+use crate::switches::p4::schema::MatchKind::{Exact, Ternary};
+use crate::switches::p4::schema::{Used, UsedAction, UsedTable};
+use crate::switches::p4::tables::{Holds, Item, Match, Mirror, Side, Tables, Towards};
+use crate::switches::p4::tofino::{WHOLE, shape_group};
 
 /// Bytes in front of a copy: what was seen of its packet.
 const SEEN_BYTES: u16 = 32;
