@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 
 use super::counters::Counts;
 use super::pipeline::Pipeline;
-use super::schema::{Field, KeyField, MatchKind, Schema, Table};
+use super::schema::{Field, KeyField, MatchKind, Schema, Table, all_ones};
 use super::tables::{Holds, Item, Match, Tables, Update as Step};
 use super::translator::Command;
 use super::{TargetError, Wire, WriteError};
@@ -430,11 +430,6 @@ fn all_groups() -> Vec<Entity> {
         Entity { entity: Some(entity::Entity::PacketReplicationEngineEntry(entry)) }
     };
     all.map(entity).into()
-}
-
-/// The largest number of a width.
-fn all_ones(width: u16) -> u128 {
-    if width >= 128 { u128::MAX } else { (1 << width) - 1 }
 }
 
 fn encode_match(of: &KeyField, matched: Match) -> Option<Option<FieldMatch>> {
