@@ -10,7 +10,7 @@
 //!   (`dta-dataplane`).
 //! - [`run`]: the program `dta-translator run`: that thread, its leases and its own service.
 //! - [`switch_watch`]: the program `dta-translator watch`: a P4 switch with its leases, and flushed by time.
-//! - [`reporter_setup`]: a reporter switch programmed from the configuration alone.
+//! - [`reporter_watch`]: the same for a reporter switch, which is programmed from the configuration alone.
 //! - [`config`], [`collectors`], [`cli`]: what the program is made of otherwise.
 
 pub mod cli;
@@ -20,7 +20,6 @@ pub mod control_address;
 pub mod lease;
 pub mod packets;
 pub mod program;
-pub mod reporter_setup;
 pub mod reporter_watch;
 pub mod run;
 pub mod session;

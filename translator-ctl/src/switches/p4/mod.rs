@@ -6,7 +6,8 @@
 //! have no row. An entry counts as held if it was applied as a whole, and if all its rows are there. So what an
 //! attempt left undone is found by the next one, and written.
 //!
-//! How a switch is spoken to is behind [`Wire`]: [`p4runtime`] for bmv2, [`bfruntime`] for Tofino.
+//! How a switch is spoken to is behind [`Wire`]: [`p4runtime`] for bmv2, [`bfruntime`] for Tofino. Only
+//! [`wire::open`] knows which is which.
 
 pub mod ages;
 pub mod bfrt_json;
@@ -24,8 +25,10 @@ pub mod simple_switch;
 pub mod tables;
 pub mod tofino;
 pub mod translator;
+pub mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dta_proto::control::NodeStatistics;
@@ -37,95 +40,23 @@ use tracing::{info, warn};
 use self::counters::Counts;
 use self::kept::{Kept, KeptFile};
 use self::lower::{LowerError, lower, lower_entry, pair_number, pair_of};
-use self::places::{Places, Room};
+use self::pipeline::TRANSLATOR;
+use self::places::Places;
 use self::tables::{Tables, Update};
 use self::translator::Command;
+use self::wire::{BATCH, Wire, WriteError};
 use super::{After, ApplyError, Progress, Status, Target, TargetError};
-use crate::config::{ListedReporter, P4, Translator};
+use crate::config::{Config, ListedReporter, P4, Translator};
 
 /// The rows have no names.
 const FIELDS: Fields = Fields { name: false, expected: true, notify: true };
 
-/// The most updates in one request.
-pub const BATCH: usize = 500;
-
 /// Places that are flushed in one go, where all are: a sketch may have many.
 const FLUSHED_AT_ONCE: usize = 8192;
 
-/// How a switch is spoken to.
-pub trait Wire: Send {
-    /// Tables as this switch has them. Most have them as they are lowered.
-    fn shape(&self, tables: Tables) -> Tables {
-        tables
-    }
-
-    /// How many rows a table of its program holds; `None` where the program does not have it, or was not asked yet.
-    fn room(&self, table: &str) -> Option<u64>;
-
-    /// How many lists, rows and columns it holds, of all stores.
-    fn places(&self) -> Room {
-        Room::ALL
-    }
-
-    /// Why this switch cannot write a store that P4 switches can; `None` where it can.
-    fn cannot_write(&self, _: &StoreKind) -> Option<String> {
-        None
-    }
-
-    /// What the switch holds; `None` where it does not run the program that it should. Nothing changes.
-    ///
-    /// # Errors
-    /// It does not answer, or not as it should.
-    fn read(&mut self) -> impl Future<Output = Result<Option<Tables>, TargetError>> + Send;
-
-    /// Becomes the one that writes, and lets the switch run its program. Gives whether it did not before: then all
-    /// of its tables and registers are empty now.
-    ///
-    /// # Errors
-    /// As [`Wire::read`].
-    fn load(&mut self) -> impl Future<Output = Result<bool, TargetError>> + Send;
-
-    /// Makes updates, [`BATCH`] at most, in one request.
-    ///
-    /// # Errors
-    /// How many of them were made, and why not all.
-    fn write(&mut self, updates: &[Update]) -> impl Future<Output = Result<(), WriteError>> + Send;
-
-    /// Why it cannot be told to flush and to probe, and what to do; `None` where it can.
-    fn cannot_command(&self) -> Option<String> {
-        None
-    }
-
-    /// Sends commands to the data plane, and waits until it has done them. `rows` are those of the program that the
-    /// switch holds, as [`Wire::shape`] makes them.
-    ///
-    /// # Errors
-    /// It has not.
-    fn command(
-        &mut self,
-        commands: &[Command],
-        rows: &Tables,
-    ) -> impl Future<Output = Result<(), TargetError>> + Send;
-
-    /// All counters by name.
-    ///
-    /// # Errors
-    /// As [`Wire::read`].
-    fn counters(&mut self) -> impl Future<Output = Result<Counts, TargetError>> + Send;
-}
-
-/// Why updates were not made.
-#[derive(Debug)]
-pub struct WriteError {
-    /// How many were; `None` where nobody knows.
-    pub made: Option<usize>,
-    /// Why not all.
-    pub error: TargetError,
-}
-
 /// A switch that runs `translator-p4`.
-pub struct P4Switch<W> {
-    wire: W,
+pub struct P4Switch {
+    wire: Box<dyn Wire>,
     config: P4,
     /// Name of its session, and of its node.
     name: String,
@@ -140,13 +71,25 @@ pub struct P4Switch<W> {
 /// What a switch holds, and what is kept beside it.
 struct State {
     tables: Tables,
-    kept: Kept,
+    kept: Arc<Kept>,
     held: Program,
 }
 
-impl<W: Wire> P4Switch<W> {
+impl P4Switch {
+    /// The switch of a name; `None` where it is a software translator. Nothing is asked yet.
+    ///
+    /// # Errors
+    /// A configuration that cannot be used.
+    pub fn of(config: &Config, switch: &str) -> anyhow::Result<Option<P4Switch>> {
+        let translator = config.translator_of(switch)?;
+        let Some((platform, p4)) = config.switch(switch)?.p4() else { return Ok(None) };
+        may_have_keys(p4, &translator)?;
+        let wire = wire::open(platform, p4, &TRANSLATOR)?;
+        Ok(Some(P4Switch::new(wire, switch, p4, &translator)))
+    }
+
     /// The switch behind a wire. `switch` is its name in the configuration, and `translator` its side of the session.
-    pub fn new(wire: W, switch: &str, config: &P4, translator: &Translator) -> P4Switch<W> {
+    pub fn new(wire: Box<dyn Wire>, switch: &str, config: &P4, translator: &Translator) -> P4Switch {
         P4Switch {
             wire,
             config: config.clone(),
@@ -159,11 +102,11 @@ impl<W: Wire> P4Switch<W> {
     }
 
     /// How it is spoken to.
-    pub fn wire(&mut self) -> &mut W {
-        &mut self.wire
+    pub fn wire(&mut self) -> &mut dyn Wire {
+        &mut *self.wire
     }
 
-    fn kept(&self) -> Result<Kept, TargetError> {
+    fn kept(&mut self) -> Result<Arc<Kept>, TargetError> {
         self.file.read().map_err(|error| TargetError::Refused(error.to_string()))
     }
 
@@ -193,10 +136,10 @@ impl<W: Wire> P4Switch<W> {
     }
 
     /// What it holds. `tables` are `None` where it runs another program, of which nothing is kept.
-    fn state(&self, tables: Option<Tables>) -> Result<State, TargetError> {
+    fn state(&mut self, tables: Option<Tables>) -> Result<State, TargetError> {
         let kept = match tables {
             Some(_) => self.kept()?,
-            None => Kept::default(),
+            None => Arc::default(),
         };
         let tables = tables.unwrap_or_default();
         let mut held = Program::default();
@@ -293,60 +236,23 @@ impl<W: Wire> P4Switch<W> {
         count: usize,
     ) -> Result<bool, TargetError> {
         let kept = self.kept()?;
-        let mut commands = Vec::new();
         // A store with parts at several collectors has its places once.
         let mut seen = BTreeSet::new();
-        for entry in kept.applied.entries() {
-            match entry {
-                Entry::Store(store) if !seen.insert(store.spec.id) => {}
-                Entry::Lists(lists) if primitive == Primitive::Append => {
-                    let all = lists.first..lists.first.saturating_add(lists.count);
-                    commands.extend(
-                        all.map(|list| of_store(translator::FLUSH_LIST, lists.store, list, older_us)),
-                    );
-                }
-                Entry::Store(store)
-                    if primitive == Primitive::Postcarding && store.spec.kind.primitive() == primitive =>
-                {
-                    let rows = kept.places.rows(store.spec.id).map_or(0, |place| place.count);
-                    commands.extend(
-                        (0..rows).map(|row| of_store(translator::FLUSH_ROW, store.spec.id, row, older_us)),
-                    );
-                }
-                Entry::Store(store) if primitive == Primitive::SketchMerge => {
-                    if let StoreKind::SketchMerge { columns, epochs, .. } = store.spec.kind {
-                        let id = store.spec.id;
-                        let first = kept.places.columns(id).map_or(0, |place| place.first);
-                        commands.extend(of_columns(translator::FLUSH_COLUMN, id, columns, epochs, first));
-                    }
-                }
-                _ => {}
-            }
-        }
-        let end = first.saturating_add(count).min(commands.len());
-        if let Some(part @ [_, ..]) = commands.get(first..end) {
+        let once = |entry: &&Entry| !matches!(entry, Entry::Store(store) if !seen.insert(store.spec.id));
+        let all = kept.applied.entries().filter(once);
+        let all = all.flat_map(|entry| flushes(entry, primitive, older_us, &kept.places));
+        let mut part: Vec<Command> = all.skip(first).take(count.saturating_add(1)).collect();
+        let is_more = part.len() > count;
+        part.truncate(count);
+        if !part.is_empty() {
             if let Some(why) = self.wire.cannot_command() {
                 return Err(TargetError::Refused(why));
             }
             self.wire.load().await?;
-            self.wire.command(part, &self.rows_of(&kept)?).await?;
+            let rows = self.rows_of(&kept)?;
+            self.wire.command(&part, &rows).await?;
         }
-        Ok(end < commands.len())
-    }
-
-    /// Sends all batches, rows and columns that the switch holds. Gives how many reports it held less after that.
-    ///
-    /// # Errors
-    /// The switch does not answer.
-    pub async fn flush_all(&mut self) -> Result<u64, TargetError> {
-        let before = self.held_reports().await?;
-        for primitive in [Primitive::Append, Primitive::Postcarding, Primitive::SketchMerge] {
-            let mut first = 0;
-            while self.flush(primitive, 0, first, FLUSHED_AT_ONCE).await? {
-                first += FLUSHED_AT_ONCE;
-            }
-        }
-        Ok(before.saturating_sub(self.held_reports().await?))
+        Ok(is_more)
     }
 
     async fn held_reports(&mut self) -> Result<u64, TargetError> {
@@ -355,20 +261,11 @@ impl<W: Wire> P4Switch<W> {
         Ok(counters.find(|counter| counter.name == held).map_or(0, |counter| counter.value))
     }
 
-    /// What the switch counts.
-    ///
-    /// # Errors
-    /// The switch does not answer.
-    pub async fn statistics(&mut self) -> Result<Vec<NodeStatistics>, TargetError> {
-        let counts = self.wire.counters().await?;
-        Ok(vec![counters::node(&self.name, &self.kept()?, &counts)])
-    }
-
     /// The flush times of what was applied, in milliseconds; 0 = never.
     ///
     /// # Errors
     /// What is kept cannot be read.
-    pub fn flush_times(&self) -> Result<BTreeMap<Primitive, u32>, TargetError> {
+    pub fn flush_times(&mut self) -> Result<BTreeMap<Primitive, u32>, TargetError> {
         let kept = self.kept()?;
         let time = |entry: &Entry| match entry {
             Entry::Flush(Flush { primitive, after_ms }) => Some((*primitive, *after_ms)),
@@ -378,8 +275,27 @@ impl<W: Wire> P4Switch<W> {
     }
 }
 
+/// Whether remote keys may go to the switch, which has no TLS.
+fn may_have_keys(p4: &P4, translator: &Translator) -> Result<(), TargetError> {
+    if translator.tls.is_some() && !p4.insecure && !is_local(&p4.control) {
+        return Err(TargetError::Refused(format!(
+            "the keys to the collector's memory came with TLS and would go to {} without: set `insecure = true` if nobody else is on that \
+             network",
+            p4.control
+        )));
+    }
+    Ok(())
+}
+
+/// Whether an address is of this host alone.
+fn is_local(control: &str) -> bool {
+    let host = control.trim_start_matches("http://").rsplit_once(':').map_or(control, |(host, _)| host);
+    host == "localhost"
+        || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+}
+
 /// Writes updates in batches. Gives how many were made before an error.
-async fn write_all(wire: &mut impl Wire, updates: &[Update]) -> Result<(), ApplyError> {
+async fn write_all(wire: &mut dyn Wire, updates: &[Update]) -> Result<(), ApplyError> {
     let mut applied = 0;
     for batch in updates.chunks(BATCH) {
         if let Err(WriteError { made, error }) = wire.write(batch).await {
@@ -399,6 +315,38 @@ fn of_store(command: u8, store: u16, index: u32, value: u32) -> Command {
     Command { command, pair: 0, store, index, value, state: 0 }
 }
 
+/// The commands by which what an entry gathers of a primitive leaves.
+fn flushes<'a>(
+    entry: &'a Entry,
+    primitive: Primitive,
+    older_us: u32,
+    places: &Places,
+) -> Box<dyn Iterator<Item = Command> + Send + 'a> {
+    match entry {
+        Entry::Lists(lists) if primitive == Primitive::Append => {
+            let all = lists.first..lists.first.saturating_add(lists.count);
+            Box::new(all.map(move |list| of_store(translator::FLUSH_LIST, lists.store, list, older_us)))
+        }
+        Entry::Store(store) if store.spec.kind.primitive() == primitive => {
+            let id = store.spec.id;
+            match store.spec.kind {
+                StoreKind::Postcarding { .. } => {
+                    let rows = places.rows(id).map_or(0, |place| place.count);
+                    Box::new((0..rows).map(move |row| of_store(translator::FLUSH_ROW, id, row, older_us)))
+                }
+                StoreKind::SketchMerge { columns, epochs, .. } => {
+                    let first = places.columns(id).map_or(0, |place| place.first);
+                    Box::new(of_columns(translator::FLUSH_COLUMN, id, columns, epochs, first))
+                }
+                StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. } | StoreKind::Append { .. } => {
+                    Box::new(std::iter::empty())
+                }
+            }
+        }
+        _ => Box::new(std::iter::empty()),
+    }
+}
+
 /// A command for each column of each place of an epoch; their states are `first` and up.
 fn of_columns(
     command: u8,
@@ -414,7 +362,8 @@ fn of_columns(
     })
 }
 
-impl<W: Wire> Target for P4Switch<W> {
+#[tonic::async_trait]
+impl Target for P4Switch {
     async fn held(&mut self) -> Result<Program, TargetError> {
         let tables = self.wire.read().await?;
         Ok(self.state(tables)?.held)
@@ -434,7 +383,7 @@ impl<W: Wire> Target for P4Switch<W> {
         if fresh {
             self.keep(&Kept::default()).map_err(ApplyError::nothing)?;
         }
-        let State { tables, mut kept, held } = self.state(tables).map_err(ApplyError::nothing)?;
+        let State { tables, kept, held } = self.state(tables).map_err(ApplyError::nothing)?;
         let changes = after.changes(FIELDS, &held, want);
         let places = kept.places.of(want, self.config.postcard_rows, self.wire.places());
         let places = places.map_err(|error| ApplyError::nothing(TargetError::Refused(error.to_string())))?;
@@ -443,9 +392,7 @@ impl<W: Wire> Target for P4Switch<W> {
         if changes.is_empty() && updates.is_empty() && kept.applied == *want {
             return Ok(changes);
         }
-        if kept.life == 0 || fresh {
-            kept.life = now_us();
-        }
+        let life = if kept.life == 0 || fresh { now_us() } else { kept.life };
         // Until all is made, what changes is not known to be held, but for the session, whose generation says what
         // has to be done.
         let mut certain = held;
@@ -462,15 +409,15 @@ impl<W: Wire> Target for P4Switch<W> {
                 commands = commands.len(),
                 "programming the switch"
             );
-            let half = Kept { applied: certain, places: places.clone(), life: kept.life };
+            let half = Kept { applied: certain, places: places.clone(), life };
             self.keep(&half).map_err(ApplyError::nothing)?;
-            write_all(&mut self.wire, &updates).await?;
+            write_all(&mut *self.wire, &updates).await?;
             if let Err(error) = self.wire.command(&commands, &wanted).await {
                 let of = updates.len() + commands.len();
                 return Err(ApplyError { progress: Progress::Part { applied: updates.len(), of }, error });
             }
         }
-        let whole = Kept { applied: want.clone(), places, life: kept.life };
+        let whole = Kept { applied: want.clone(), places, life };
         self.keep(&whole).map_err(|error| ApplyError { progress: Progress::Unknown, error })?;
         Ok(changes)
     }
@@ -490,6 +437,22 @@ impl<W: Wire> Target for P4Switch<W> {
         self.lower(want, &places).map(drop)
     }
 
+    async fn statistics(&mut self) -> Result<Vec<NodeStatistics>, TargetError> {
+        let (counts, kept) = (self.wire.counters().await?, self.kept()?);
+        Ok(vec![counters::node(&self.name, &kept, &counts)])
+    }
+
+    async fn flush_all(&mut self) -> Result<u64, TargetError> {
+        let before = self.held_reports().await?;
+        for primitive in [Primitive::Append, Primitive::Postcarding, Primitive::SketchMerge] {
+            let mut first = 0;
+            while self.flush(primitive, 0, first, FLUSHED_AT_ONCE).await? {
+                first += FLUSHED_AT_ONCE;
+            }
+        }
+        Ok(before.saturating_sub(self.held_reports().await?))
+    }
+
     /// A switch hears its reporters by itself.
     async fn heard_earlier(&mut self, _: &[(u16, u32)]) -> Result<(), TargetError> {
         Ok(())
@@ -504,7 +467,7 @@ impl<W: Wire> Target for P4Switch<W> {
     }
 }
 
-impl<W: Wire> P4Switch<W> {
+impl P4Switch {
     /// Collectors whose RC queue pair does not answer: it has sent frames since the last look, and nothing came
     /// back, twice, although it was asked by a probe. The switch counts answers of all queue pairs together.
     /// Of a switch that cannot be told to probe, nobody knows: it asks for few answers by itself.

@@ -9,10 +9,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
 use tracing::info;
 
-use super::{BfRuntime, CALL, Described, schema};
+use super::{BfRuntime, Described, schema};
 use crate::switches::TargetError;
 use crate::switches::p4::bfrt_json::BfrtInfo;
-use crate::switches::p4::schema::Used;
+use crate::switches::p4::wire::{self, CALL, Wire as _};
 
 /// Longest time until a switch knows that its client before has gone, and how often it is asked.
 const GONE: Duration = Duration::from_secs(2);
@@ -25,12 +25,7 @@ const CLIENT: u32 = 1;
 impl BfRuntime {
     pub(super) fn error(&self, status: &Status) -> TargetError {
         let text = format!("the switch at {}: {}", self.address, dta_grpc::status_reason(status));
-        match status.code() {
-            Code::InvalidArgument | Code::Unimplemented | Code::ResourceExhausted | Code::OutOfRange => {
-                TargetError::Refused(text)
-            }
-            _ => TargetError::Failed(text),
-        }
+        wire::error(status, text)
     }
 
     pub(super) fn failed(&self, what: &str) -> TargetError {
@@ -85,11 +80,6 @@ impl BfRuntime {
         self.check_registers(&described)?;
         self.info = Some(described.clone());
         Ok(Some(described))
-    }
-
-    /// What is used of its program.
-    pub(super) fn used(&self) -> &'static Used {
-        (self.pipeline.tofino.used)(self.profile)
     }
 
     /// Becomes a client of the program: who is bound to it writes. One at a time can be, and who went just now may

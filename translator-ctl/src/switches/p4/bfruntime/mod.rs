@@ -11,14 +11,12 @@ mod registers;
 mod rows;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bfruntime_proto::bfrt::bf_runtime_client::BfRuntimeClient;
 use bfruntime_proto::bfrt::*;
-use dta_grpc::dial;
 use dta_proto::store::StoreKind;
 use tokio::sync::mpsc::Sender;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 use self::fields::{data_of, entity, number_in, only_key};
 use self::own_tables::{GROUP, MIRROR, NODE, PIPE, field_of};
@@ -29,16 +27,13 @@ use super::counters::Counts;
 use super::cpu_port;
 use super::pipeline::Pipeline;
 use super::places::Room;
-use super::schema::Schema;
+use super::schema::{Schema, Used};
 use super::tables::{Holds, Item, Tables, Update as Step};
 use super::tofino;
 use super::translator::{Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, PROBE};
-use super::{TargetError, Wire, WriteError};
+use super::wire::{self, BATCH, MAX_ANSWER, Wire, WriteError};
 use crate::config::{P4, Profile, pipe_of};
-
-/// Longest time for one call.
-const CALL: Duration = Duration::from_secs(30);
-const MAX_ANSWER: usize = 64 << 20;
+use crate::switches::TargetError;
 
 /// A switch over BfRuntime.
 pub struct BfRuntime {
@@ -80,11 +75,7 @@ impl BfRuntime {
     /// An address that is none.
     pub fn new(config: &P4, pipeline: &'static Pipeline) -> Result<BfRuntime, TargetError> {
         let address = config.control.clone();
-        let endpoint = Endpoint::from_shared(format!("http://{}", address.trim_start_matches("http://")));
-        let endpoint = endpoint.map_err(|error| {
-            TargetError::Refused(format!("{address:?} is no address of a switch: {error}"))
-        })?;
-        let channel = dial::connect_lazy(&endpoint.connect_timeout(Duration::from_secs(5)).timeout(CALL));
+        let channel = wire::connect(&address)?;
         let client = BfRuntimeClient::new(channel)
             .max_decoding_message_size(MAX_ANSWER)
             .max_encoding_message_size(MAX_ANSWER);
@@ -112,9 +103,14 @@ impl BfRuntime {
     }
 }
 
+#[tonic::async_trait]
 impl Wire for BfRuntime {
     fn shape(&self, tables: Tables) -> Tables {
         (self.pipeline.tofino.shape)(&tables)
+    }
+
+    fn used(&self) -> &'static Used {
+        (self.pipeline.tofino.used)(self.profile)
     }
 
     fn room(&self, table: &str) -> Option<u64> {
@@ -210,7 +206,7 @@ impl Wire for BfRuntime {
                 },
             }
         }
-        for batch in updates.chunks(super::BATCH) {
+        for batch in updates.chunks(BATCH) {
             self.send(batch.to_vec()).await.map_err(|(_, error)| error)?;
         }
         if !flushes.is_empty() {

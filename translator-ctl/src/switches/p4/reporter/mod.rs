@@ -11,28 +11,54 @@ pub mod tofino;
 
 use dta_proto::control::{Counter, NodeStatistics};
 use dta_proto::counter::Stage;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::counters::Counts;
+use super::pipeline::REPORTER;
+use super::schema::Used;
 use super::tables::{Item, Tables, Update};
-use super::{Wire, now_us, write_all};
-use crate::config::P4;
+use super::wire::{self, Wire};
+use super::{now_us, write_all};
 use crate::config::reporter::What;
 use crate::config::settings::Settings;
+use crate::config::{Config, P4};
 use crate::switches::{ApplyError, TargetError};
 
 /// A switch that runs `reporter-p4`.
-pub struct ReporterSwitch<W> {
-    wire: W,
+pub struct ReporterSwitch {
+    wire: Box<dyn Wire>,
     name: String,
     p4: P4,
     settings: Settings,
 }
 
-impl<W: Wire> ReporterSwitch<W> {
+impl ReporterSwitch {
+    /// The switch of a name; `None` where it is no reporter. Nothing is asked yet, but a runtime has to be there. What
+    /// of its netcfg is not used is logged.
+    ///
+    /// # Errors
+    /// A configuration that cannot be used.
+    pub fn of(config: &Config, switch: &str) -> anyhow::Result<Option<ReporterSwitch>> {
+        let (Some((platform, _)), Some((p4, settings))) =
+            (config.switch(switch)?.p4(), config.reporter_of(switch)?)
+        else {
+            return Ok(None);
+        };
+        for note in &settings.notes {
+            warn!(switch, netcfg = ?p4.netcfg, "{note}");
+        }
+        let wire = wire::open(platform, p4, &REPORTER)?;
+        Ok(Some(ReporterSwitch::new(wire, switch, p4, &settings)))
+    }
+
     /// The switch behind a wire. `name` is its name in the configuration.
-    pub fn new(wire: W, name: &str, p4: &P4, settings: &Settings) -> ReporterSwitch<W> {
+    pub fn new(wire: Box<dyn Wire>, name: &str, p4: &P4, settings: &Settings) -> ReporterSwitch {
         ReporterSwitch { wire, name: name.into(), p4: p4.clone(), settings: settings.clone() }
+    }
+
+    /// Names of its tables, keys and parameters.
+    pub fn used(&self) -> &'static Used {
+        self.wire.used()
     }
 
     /// What it should hold.
@@ -91,7 +117,7 @@ impl<W: Wire> ReporterSwitch<W> {
         let updates = held.updates_to(wanted);
         if !updates.is_empty() {
             info!(switch = self.name, updates = updates.len(), "programming the switch");
-            write_all(&mut self.wire, &updates).await?;
+            write_all(&mut *self.wire, &updates).await?;
         }
         Ok(updates)
     }
