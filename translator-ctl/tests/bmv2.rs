@@ -283,7 +283,7 @@ fn bmv2_makes_the_frames_of_the_software() {
     // What was held.
     let before = bed.captured.len();
     for commands in flush_all(&program).chunks(IN_FLIGHT) {
-        runtime.block_on(target.wire().command(commands, &Tables::default())).expect("commands");
+        runtime.block_on(target.runtime().command(commands, &Tables::default())).expect("commands");
         bed.take();
     }
     bed.wait_for(before + flushed.frame_count(), "flushed");

@@ -87,10 +87,10 @@ impl Told {
         let (tofino, config) = switch(bed, profile);
         let config = config_with(config, &[port]);
         let Switch::Tofino(p4) = config.switch("b1").unwrap() else { panic!() };
-        let mut wire = block_on(async { BfRuntime::new(p4, &TRANSLATOR).unwrap() });
+        let mut runtime = block_on(async { BfRuntime::new(p4, &TRANSLATOR).unwrap() });
         let (sent, chip) = (Sent::default(), tofino.clone());
         let frames = sent.clone();
-        wire.send_commands_by(Box::new(move |commands| {
+        runtime.send_commands_by(Box::new(move |commands| {
             if frames.is_down() {
                 return Ok(0);
             }
@@ -98,7 +98,7 @@ impl Told {
             frames.frames.lock().unwrap().extend_from_slice(commands);
             Ok(commands.len())
         }));
-        let mut target = P4Switch::new(Box::new(wire), "b1", p4, &config.translator_of("b1").unwrap());
+        let mut target = P4Switch::new(Box::new(runtime), "b1", p4, &config.translator_of("b1").unwrap());
         block_on(target.apply(&program(stores), After::Open)).unwrap();
         tofino.with(|state| state.asked.clear());
         Told { tofino, target, sent }

@@ -1,5 +1,6 @@
 //! A P4 switch as `dta-translator setup --switch` programs it, over the real protocol, without a switch.
 
+mod chaos;
 mod commands;
 #[allow(dead_code, reason = "nobody sends to the NIC here")]
 #[path = "../common/mod.rs"]
@@ -23,11 +24,11 @@ use dta_translator::config::{Config, Profile};
 use dta_translator::setup;
 use dta_translator::switches::p4::p4runtime::Compiled;
 use dta_translator::switches::p4::pipeline::TRANSLATOR;
+use dta_translator::switches::p4::runtime::BATCH;
 use dta_translator::switches::p4::schema::Schema;
 use dta_translator::switches::p4::tables::{Holds, Item, Match, Tables};
 use dta_translator::switches::p4::tofino::used_of;
 use dta_translator::switches::p4::translator::{SET_LIST, SET_PSN, USED};
-use dta_translator::switches::p4::wire::BATCH;
 use dta_translator::switches::{After, ApplyError, Target};
 use p4runtime_proto::read_p4info;
 use simple_switch::SimpleSwitch;
@@ -81,7 +82,7 @@ impl Bed {
 
     /// What the switch holds, as text.
     fn text(&self, config: &Config) -> String {
-        let tables = block_on(profiles::target(config).wire().read()).unwrap().expect("its program");
+        let tables = block_on(profiles::target(config).runtime().read()).unwrap().expect("its program");
         // The socket that stands for the NIC has any port.
         let port = format!("{:#x}", self.fake.nic_port());
         text_of(&tables).replace(&format!(" {port},"), " NIC,")

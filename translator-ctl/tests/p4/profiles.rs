@@ -136,7 +136,7 @@ fn a_switch_of_another_profile_is_refused() {
 
 /// The parameters of a store's row.
 fn parameters(target: &mut P4Switch, store: u16) -> (String, Vec<u128>) {
-    let tables = block_on(target.wire().read()).unwrap().unwrap();
+    let tables = block_on(target.runtime().read()).unwrap().unwrap();
     let row = Item::Row { table: "store".into(), key: vec![Match::Exact(store.into())], order: 0 };
     match tables.get(&row) {
         Some(Holds::Action { name, params }) => (name.clone(), params.clone()),

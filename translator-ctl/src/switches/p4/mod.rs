@@ -6,8 +6,8 @@
 //! have no row. An entry counts as held if it was applied as a whole, and if all its rows are there. So what an
 //! attempt left undone is found by the next one, and written.
 //!
-//! How a switch is spoken to is behind [`Wire`]: [`p4runtime`] for bmv2, [`bfruntime`] for Tofino. Only
-//! [`wire::open`] knows which is which.
+//! How a switch is spoken to is behind [`Runtime`]: [`p4runtime`] for bmv2, [`bfruntime`] for Tofino. Only
+//! [`runtime::open`] knows which is which.
 
 pub mod ages;
 pub mod bfrt_json;
@@ -20,12 +20,13 @@ pub mod p4runtime;
 pub mod pipeline;
 pub mod places;
 pub mod reporter;
+mod row;
+pub mod runtime;
 pub mod schema;
 pub mod simple_switch;
 pub mod tables;
 pub mod tofino;
 pub mod translator;
-pub mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,12 +40,12 @@ use tracing::{info, warn};
 
 use self::counters::Counts;
 use self::kept::{Kept, KeptFile};
-use self::lower::{LowerError, lower, lower_entry, pair_number, pair_of};
+use self::lower::{LowerError, Lowering, pair_number, pair_of};
 use self::pipeline::TRANSLATOR;
 use self::places::Places;
+use self::runtime::{BATCH, Runtime, WriteError};
 use self::tables::{Tables, Update};
 use self::translator::Command;
-use self::wire::{BATCH, Wire, WriteError};
 use super::{After, ApplyError, Progress, Status, Target, TargetError};
 use crate::config::{Config, ListedReporter, P4, Translator};
 
@@ -56,7 +57,7 @@ const FLUSHED_AT_ONCE: usize = 8192;
 
 /// A switch that runs `translator-p4`.
 pub struct P4Switch {
-    wire: Box<dyn Wire>,
+    runtime: Box<dyn Runtime>,
     config: P4,
     /// Name of its session, and of its node.
     name: String,
@@ -84,14 +85,14 @@ impl P4Switch {
         let translator = config.translator_of(switch)?;
         let Some((platform, p4)) = config.switch(switch)?.p4() else { return Ok(None) };
         may_have_keys(p4, &translator)?;
-        let wire = wire::open(platform, p4, &TRANSLATOR)?;
-        Ok(Some(P4Switch::new(wire, switch, p4, &translator)))
+        let runtime = runtime::open(platform, p4, &TRANSLATOR)?;
+        Ok(Some(P4Switch::new(runtime, switch, p4, &translator)))
     }
 
-    /// The switch behind a wire. `switch` is its name in the configuration, and `translator` its side of the session.
-    pub fn new(wire: Box<dyn Wire>, switch: &str, config: &P4, translator: &Translator) -> P4Switch {
+    /// The switch behind a runtime. `switch` is its name in the configuration, and `translator` its side of the session.
+    pub fn new(runtime: Box<dyn Runtime>, switch: &str, config: &P4, translator: &Translator) -> P4Switch {
         P4Switch {
-            wire,
+            runtime,
             config: config.clone(),
             name: translator.name.clone(),
             reporters: translator.reporters.clone(),
@@ -102,8 +103,8 @@ impl P4Switch {
     }
 
     /// How it is spoken to.
-    pub fn wire(&mut self) -> &mut dyn Wire {
-        &mut *self.wire
+    pub fn runtime(&mut self) -> &mut dyn Runtime {
+        &mut *self.runtime
     }
 
     fn kept(&mut self) -> Result<Arc<Kept>, TargetError> {
@@ -114,25 +115,29 @@ impl P4Switch {
         self.file.write(kept).map_err(|error| TargetError::Failed(error.to_string()))
     }
 
+    /// How a program is lowered at its places.
+    fn lowering<'a>(&'a self, program: &'a Program, places: &'a Places) -> Lowering<'a> {
+        Lowering { program, places, config: &self.config, platform: self.runtime.platform() }
+    }
+
     /// The tables of a program at its places.
     fn lower(&self, program: &Program, places: &Places) -> Result<Tables, TargetError> {
-        let tables = lower(program, places, &self.config, &self.reporters);
-        tables.map(|tables| self.wire.shape(tables)).map_err(|error| TargetError::Refused(error.to_string()))
+        let tables = self.lowering(program, places).tables(&self.reporters);
+        tables.map_err(|error| TargetError::Refused(error.to_string()))
     }
 
     /// The rows of what was applied: those of its program, without forwarding.
     fn rows_of(&self, kept: &Kept) -> Result<Tables, TargetError> {
-        let mut rows = Tables::default();
+        let (mut rows, lowering) = (Tables::default(), self.lowering(&kept.applied, &kept.places));
         for entry in kept.applied.entries() {
-            lower_entry(&mut rows, entry, &kept.applied, &kept.places, &self.config)
-                .map_err(|error| TargetError::Refused(error.to_string()))?;
+            lowering.entry(&mut rows, entry).map_err(|error| TargetError::Refused(error.to_string()))?;
         }
-        Ok(self.wire.shape(rows))
+        Ok(rows)
     }
 
     /// Why it cannot be told to flush and to probe, and what to do; `None` where it can.
     pub fn cannot_command(&self) -> Option<String> {
-        self.wire.cannot_command()
+        self.runtime.cannot_command()
     }
 
     /// What it holds. `tables` are `None` where it runs another program, of which nothing is kept.
@@ -142,12 +147,11 @@ impl P4Switch {
             None => Arc::default(),
         };
         let tables = tables.unwrap_or_default();
-        let mut held = Program::default();
+        let (mut held, lowering) = (Program::default(), self.lowering(&kept.applied, &kept.places));
         for entry in kept.applied.entries() {
             let mut own = Tables::default();
-            let lowered = lower_entry(&mut own, entry, &kept.applied, &kept.places, &self.config);
             // What cannot be lowered by the configuration of now is written anew.
-            if lowered.is_ok() && tables.contains(&self.wire.shape(own)) {
+            if lowering.entry(&mut own, entry).is_ok() && tables.contains(&own) {
                 held.set(entry.clone());
             }
         }
@@ -245,12 +249,12 @@ impl P4Switch {
         let is_more = part.len() > count;
         part.truncate(count);
         if !part.is_empty() {
-            if let Some(why) = self.wire.cannot_command() {
+            if let Some(why) = self.runtime.cannot_command() {
                 return Err(TargetError::Refused(why));
             }
-            self.wire.load().await?;
+            self.runtime.load().await?;
             let rows = self.rows_of(&kept)?;
-            self.wire.command(&part, &rows).await?;
+            self.runtime.command(&part, &rows).await?;
         }
         Ok(is_more)
     }
@@ -295,10 +299,10 @@ fn is_local(control: &str) -> bool {
 }
 
 /// Writes updates in batches. Gives how many were made before an error.
-async fn write_all(wire: &mut dyn Wire, updates: &[Update]) -> Result<(), ApplyError> {
+async fn write_all(runtime: &mut dyn Runtime, updates: &[Update]) -> Result<(), ApplyError> {
     let mut applied = 0;
     for batch in updates.chunks(BATCH) {
-        if let Err(WriteError { made, error }) = wire.write(batch).await {
+        if let Err(WriteError { made, error }) = runtime.write(batch).await {
             let progress = match made {
                 None => Progress::Unknown,
                 Some(made) if applied + made == 0 => Progress::Nothing,
@@ -365,7 +369,7 @@ fn of_columns(
 #[tonic::async_trait]
 impl Target for P4Switch {
     async fn held(&mut self) -> Result<Program, TargetError> {
-        let tables = self.wire.read().await?;
+        let tables = self.runtime.read().await?;
         Ok(self.state(tables)?.held)
     }
 
@@ -377,15 +381,15 @@ impl Target for P4Switch {
     async fn apply(&mut self, want: &Program, after: After) -> Result<Vec<Change>, ApplyError> {
         // Refused before the first change.
         self.could_hold(want).await.map_err(ApplyError::nothing)?;
-        let fresh = self.wire.load().await.map_err(ApplyError::nothing)?;
-        let tables = self.wire.read().await.map_err(ApplyError::nothing)?;
+        let fresh = self.runtime.load().await.map_err(ApplyError::nothing)?;
+        let tables = self.runtime.read().await.map_err(ApplyError::nothing)?;
         // What is kept is of a program that is gone.
         if fresh {
             self.keep(&Kept::default()).map_err(ApplyError::nothing)?;
         }
         let State { tables, kept, held } = self.state(tables).map_err(ApplyError::nothing)?;
         let changes = after.changes(FIELDS, &held, want);
-        let places = kept.places.of(want, self.config.postcard_rows, self.wire.places());
+        let places = kept.places.of(want, self.config.postcard_rows, self.runtime.places());
         let places = places.map_err(|error| ApplyError::nothing(TargetError::Refused(error.to_string())))?;
         let wanted = self.lower(want, &places).map_err(ApplyError::nothing)?;
         let updates = tables.updates_to(&wanted);
@@ -411,8 +415,8 @@ impl Target for P4Switch {
             );
             let half = Kept { applied: certain, places: places.clone(), life };
             self.keep(&half).map_err(ApplyError::nothing)?;
-            write_all(&mut *self.wire, &updates).await?;
-            if let Err(error) = self.wire.command(&commands, &wanted).await {
+            write_all(&mut *self.runtime, &updates).await?;
+            if let Err(error) = self.runtime.command(&commands, &wanted).await {
                 let of = updates.len() + commands.len();
                 return Err(ApplyError { progress: Progress::Part { applied: updates.len(), of }, error });
             }
@@ -425,7 +429,7 @@ impl Target for P4Switch {
     async fn could_hold(&mut self, want: &Program) -> Result<(), TargetError> {
         for entry in want.entries() {
             if let Entry::Store(Store { spec, .. }) = entry
-                && let Some(why) = self.wire.cannot_write(&spec.kind)
+                && let Some(why) = self.runtime.cannot_write(&spec.kind)
             {
                 let error = LowerError::Store { store: spec.name.clone(), why };
                 return Err(TargetError::Refused(error.to_string()));
@@ -433,12 +437,12 @@ impl Target for P4Switch {
         }
         let refuse = |error: places::NoRoom| TargetError::Refused(error.to_string());
         let places =
-            self.kept()?.places.of(want, self.config.postcard_rows, self.wire.places()).map_err(refuse)?;
+            self.kept()?.places.of(want, self.config.postcard_rows, self.runtime.places()).map_err(refuse)?;
         self.lower(want, &places).map(drop)
     }
 
     async fn statistics(&mut self) -> Result<Vec<NodeStatistics>, TargetError> {
-        let (counts, kept) = (self.wire.counters().await?, self.kept()?);
+        let (counts, kept) = (self.runtime.counters().await?, self.kept()?);
         Ok(vec![counters::node(&self.name, &kept, &counts)])
     }
 
@@ -459,7 +463,7 @@ impl Target for P4Switch {
     }
 
     async fn status(&mut self) -> Result<Status, TargetError> {
-        let counts = self.wire.counters().await?;
+        let counts = self.runtime.counters().await?;
         let kept = self.kept()?;
         let silent = self.silent(&counts, &kept).await?;
         let nodes = vec![counters::node(&self.name, &kept, &counts)];
@@ -472,7 +476,7 @@ impl P4Switch {
     /// back, twice, although it was asked by a probe. The switch counts answers of all queue pairs together.
     /// Of a switch that cannot be told to probe, nobody knows: it asks for few answers by itself.
     async fn silent(&mut self, counts: &Counts, kept: &Kept) -> Result<BTreeSet<u8>, TargetError> {
-        if self.wire.cannot_command().is_some() {
+        if self.runtime.cannot_command().is_some() {
             return Ok(BTreeSet::new());
         }
         let answers: u64 = counts.of("answers").iter().sum();
@@ -508,7 +512,7 @@ impl P4Switch {
             }
         }
         if !probes.is_empty()
-            && let Err(error) = self.wire.command(&probes, &self.rows_of(kept)?).await
+            && let Err(error) = self.runtime.command(&probes, &self.rows_of(kept)?).await
         {
             warn!(%error, "a queue pair that is silent could not be probed");
         }

@@ -14,11 +14,11 @@ use tracing::{debug, info, warn};
 
 use super::counters::Counts;
 use super::pipeline::Pipeline;
+use super::runtime::{self, CALL, MAX_ANSWER, Runtime, WriteError};
 use super::schema::{Field, KeyField, MatchKind, Schema, Table, Used, all_ones};
 use super::tables::{Holds, Item, Match, Tables, Update as Step};
 use super::translator::Command;
-use super::wire::{self, CALL, MAX_ANSWER, Wire, WriteError};
-use crate::config::P4;
+use crate::config::{P4, Platform};
 use crate::switches::TargetError;
 
 /// Longest wait for commands that were sent.
@@ -95,7 +95,7 @@ impl P4Runtime {
     pub fn new(config: &P4, pipeline: &'static Pipeline) -> Result<P4Runtime, TargetError> {
         let compiled = Compiled::load(pipeline, config.program.as_deref())?;
         let address = config.control.clone();
-        let channel = wire::connect(&address)?;
+        let channel = runtime::connect(&address)?;
         let client = P4RuntimeClient::new(channel)
             .max_decoding_message_size(MAX_ANSWER)
             .max_encoding_message_size(MAX_ANSWER);
@@ -110,7 +110,7 @@ impl P4Runtime {
                 "{text}; does it run (`simple_switch_grpc --no-p4 ... -- --grpc-server-addr {}`)?",
                 self.address
             )),
-            _ => wire::error(status, text),
+            _ => runtime::error(status, text),
         }
     }
 
@@ -270,7 +270,11 @@ impl P4Runtime {
 }
 
 #[tonic::async_trait]
-impl Wire for P4Runtime {
+impl Runtime for P4Runtime {
+    fn platform(&self) -> Platform {
+        Platform::Bmv2
+    }
+
     fn used(&self) -> &'static Used {
         self.pipeline.used
     }

@@ -1,160 +1,110 @@
 //! The tables of `translator-p4` as far as the control plane uses them. `translator-p4/README.md` says what each
-//! means. At the start, and in a test, this is compared with what the compiled program tells of itself.
+//! means. At the start, and in a test, this is compared with what the compiled program says of itself.
 
 use std::borrow::Cow;
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 
-use super::schema::MatchKind::{Exact, Prefix, Range};
-use super::schema::{Used, UsedAction, UsedTable};
+use dta_proto::prefix::Prefix;
+use dta_proto::program::Mac;
 
-/// The action of a store of this primitive.
-pub const KEY_WRITE_STORE: UsedAction = UsedAction {
-    name: "key_write_store",
-    params: &[("number", 8), ("copies", 8), ("value_words", 8), ("slots_mask", 32), ("element_shift", 8)],
-};
-/// The action of a store of this primitive.
-pub const KEY_INCREMENT_STORE: UsedAction =
-    UsedAction { name: "key_increment_store", params: &[("number", 8), ("copies", 8), ("slots_mask", 32)] };
-/// The action of a store of this primitive.
-pub const APPEND_STORE: UsedAction = UsedAction {
-    name: "append_store",
-    params: &[
-        ("number", 8),
-        ("lists", 32),
-        ("ring_shift", 8),
-        ("ring_mask", 32),
-        ("element_shift", 8),
-        ("entry_words", 8),
-        ("entries", 8),
-        ("notify", 1),
-    ],
-};
-/// The action of a store of this primitive.
-pub const POSTCARDING_STORE: UsedAction = UsedAction {
-    name: "postcarding_store",
-    params: &[
-        ("number", 8),
-        ("copies", 8),
-        ("hops", 8),
-        ("slots_mask", 32),
-        ("element_shift", 8),
-        ("cache_base", 32),
-        ("cache_mask", 32),
-    ],
-};
-/// The action of a store of this primitive.
-pub const SKETCH_MERGE_STORE: UsedAction = UsedAction {
-    name: "sketch_merge_store",
-    params: &[
-        ("number", 8),
-        ("rows", 8),
-        ("merge", 2),
-        ("expected_reporters", 16),
-        ("columns_shift", 8),
-        ("columns_mask", 32),
-        ("epochs_mask", 32),
-        ("element_shift", 8),
-        ("state_base", 32),
-    ],
-};
+use super::row::{actions, tables};
+use super::schema::Used;
+
+actions! {
+    /// Frames to a station leave by its port.
+    Forward = "forward" { port: u16 = 9 }
+    /// They leave by all ports of a multicast group.
+    Flood = "flood" { group: u32 = 16 }
+    /// They are routed.
+    Route = "route" {}
+    /// What is routed goes to the next hop.
+    NextHop = "next_hop" { port: u16 = 9, source: Mac = 48, destination: Mac = 48 }
+    TakeReports = "take_reports" {}
+    Permit = "permit" {}
+    NotListed = "not_listed" {}
+    UseStore = "use_store" { store: u16 = 16 }
+    KeyWriteStore = "key_write_store" {
+        number: u32 = 8,
+        copies: u8 = 8,
+        value_words: u8 = 8,
+        slots_mask: u32 = 32,
+        element_shift: u32 = 8,
+    }
+    KeyIncrementStore = "key_increment_store" { number: u32 = 8, copies: u8 = 8, slots_mask: u32 = 32 }
+    AppendStore = "append_store" {
+        number: u32 = 8,
+        lists: u32 = 32,
+        ring_shift: u32 = 8,
+        ring_mask: u32 = 32,
+        element_shift: u32 = 8,
+        entry_words: u8 = 8,
+        entries: u8 = 8,
+        notify: bool = 1,
+    }
+    PostcardingStore = "postcarding_store" {
+        number: u32 = 8,
+        copies: u8 = 8,
+        hops: u8 = 8,
+        slots_mask: u32 = 32,
+        element_shift: u32 = 8,
+        cache_base: u32 = 32,
+        cache_mask: u32 = 32,
+    }
+    SketchMergeStore = "sketch_merge_store" {
+        number: u32 = 8,
+        rows: u8 = 8,
+        merge: u8 = 2,
+        expected_reporters: u8 = 16,
+        columns_shift: u32 = 8,
+        columns_mask: u32 = 32,
+        epochs_mask: u32 = 32,
+        element_shift: u32 = 8,
+        state_base: u32 = 32,
+    }
+    UseRegion = "use_region" { pair: u32 = 8, address: u64 = 64, rkey: u32 = 32 }
+    /// The state of a list is at its number and this offset, modulo 2^32.
+    UseList = "use_list" { state_offset: u32 = 32, pair: u32 = 8, address: u64 = 64, rkey: u32 = 32 }
+    UseBit = "use_bit" { mask: u32 = 32 }
+    /// Frames of a queue pair leave by the group of this number and their copies.
+    Depart = "depart" { group: u32 = 16 }
+    AnswerOf = "answer_of" { pair: u32 = 8 }
+    UseQueuePair = "use_queue_pair" {
+        rc: bool = 1,
+        remote_qpn: u32 = 24,
+        source_mac: Mac = 48,
+        destination_mac: Mac = 48,
+        source_ip: Ipv4Addr = 32,
+        destination_ip: Ipv4Addr = 32,
+        udp_port: u16 = 16,
+        tos: u8 = 8,
+    }
+}
+
+tables! {
+    TABLES:
+    L2 = "l2" { mac: Mac = 48 } => [Forward, Flood, Route]
+    L3 = "l3" { address: Prefix = 32 } => [NextHop]
+    /// Where reports come to.
+    Service = "service" { address: Ipv4Addr = 32, port: u16 = 16 } => [TakeReports]
+    /// Who may report. A report of version 0 does not say which reporter sent it.
+    Reporter = "reporter" { version: u8 = 2, reporter: u16 = 16, source: Ipv4Addr = 32 } => [Permit, NotListed]
+    /// The store of reports of version 0.
+    Version0 = "version0" { primitive: u8 = 8 } => [UseStore]
+    Store = "store" { store: u16 = 16 } =>
+        [KeyWriteStore, KeyIncrementStore, AppendStore, PostcardingStore, SketchMergeStore]
+    /// Where the part of a store with some buckets lies.
+    Region = "region" { store: u16 = 16, bucket: RangeInclusive<u8> = 8 } => [UseRegion]
+    Lists = "lists" { store: u16 = 16, list: RangeInclusive<u32> = 32 } => [UseList]
+    SketchReporter = "sketch_reporter" { store: u16 = 16, reporter: u16 = 16 } => [UseBit]
+    Departure = "departure" { pair: u32 = 8 } => [Depart]
+    Answer = "answer" { address: Ipv4Addr = 32, local_qpn: u32 = 24 } => [AnswerOf]
+    QueuePair = "queue_pair" { pair: u32 = 8 } => [UseQueuePair]
+}
 
 /// All that is used.
 pub static USED: Used = Used {
-    tables: Cow::Borrowed(&[
-        UsedTable {
-            name: "l2",
-            key: &[("mac", Exact, 48)],
-            actions: &[
-                UsedAction { name: "forward", params: &[("port", 9)] },
-                UsedAction { name: "flood", params: &[("group", 16)] },
-                UsedAction { name: "route", params: &[] },
-            ],
-        },
-        UsedTable {
-            name: "l3",
-            key: &[("address", Prefix, 32)],
-            actions: &[UsedAction {
-                name: "next_hop",
-                params: &[("port", 9), ("source", 48), ("destination", 48)],
-            }],
-        },
-        UsedTable {
-            name: "service",
-            key: &[("address", Exact, 32), ("port", Exact, 16)],
-            actions: &[UsedAction { name: "take_reports", params: &[] }],
-        },
-        UsedTable {
-            name: "reporter",
-            key: &[("version", Exact, 2), ("reporter", Exact, 16), ("source", Exact, 32)],
-            actions: &[
-                UsedAction { name: "permit", params: &[] },
-                UsedAction { name: "not_listed", params: &[] },
-            ],
-        },
-        UsedTable {
-            name: "version0",
-            key: &[("primitive", Exact, 8)],
-            actions: &[UsedAction { name: "use_store", params: &[("store", 16)] }],
-        },
-        UsedTable {
-            name: "store",
-            key: &[("store", Exact, 16)],
-            actions: &[
-                KEY_WRITE_STORE,
-                KEY_INCREMENT_STORE,
-                APPEND_STORE,
-                POSTCARDING_STORE,
-                SKETCH_MERGE_STORE,
-            ],
-        },
-        UsedTable {
-            name: "region",
-            key: &[("store", Exact, 16), ("bucket", Range, 8)],
-            actions: &[UsedAction {
-                name: "use_region",
-                params: &[("pair", 8), ("address", 64), ("rkey", 32)],
-            }],
-        },
-        UsedTable {
-            name: "lists",
-            key: &[("store", Exact, 16), ("list", Range, 32)],
-            actions: &[UsedAction {
-                name: "use_list",
-                params: &[("state_offset", 32), ("pair", 8), ("address", 64), ("rkey", 32)],
-            }],
-        },
-        UsedTable {
-            name: "sketch_reporter",
-            key: &[("store", Exact, 16), ("reporter", Exact, 16)],
-            actions: &[UsedAction { name: "use_bit", params: &[("mask", 32)] }],
-        },
-        UsedTable {
-            name: "departure",
-            key: &[("pair", Exact, 8)],
-            actions: &[UsedAction { name: "depart", params: &[("group", 16)] }],
-        },
-        UsedTable {
-            name: "answer",
-            key: &[("address", Exact, 32), ("local_qpn", Exact, 24)],
-            actions: &[UsedAction { name: "answer_of", params: &[("pair", 8)] }],
-        },
-        UsedTable {
-            name: "queue_pair",
-            key: &[("pair", Exact, 8)],
-            actions: &[UsedAction {
-                name: "use_queue_pair",
-                params: &[
-                    ("rc", 1),
-                    ("remote_qpn", 24),
-                    ("source_mac", 48),
-                    ("destination_mac", 48),
-                    ("source_ip", 32),
-                    ("destination_ip", 32),
-                    ("udp_port", 16),
-                    ("tos", 8),
-                ],
-            }],
-        },
-    ]),
+    tables: Cow::Borrowed(TABLES),
     counters: Cow::Borrowed(&[
         ("received", 6),
         ("accepted", 6),

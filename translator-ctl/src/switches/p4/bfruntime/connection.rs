@@ -12,7 +12,7 @@ use tracing::info;
 use super::{BfRuntime, Described, schema};
 use crate::switches::TargetError;
 use crate::switches::p4::bfrt_json::BfrtInfo;
-use crate::switches::p4::wire::{self, CALL, Wire as _};
+use crate::switches::p4::runtime::{self, CALL, Runtime as _};
 
 /// Longest time until a switch knows that its client before has gone, and how often it is asked.
 const GONE: Duration = Duration::from_secs(2);
@@ -25,7 +25,7 @@ const CLIENT: u32 = 1;
 impl BfRuntime {
     pub(super) fn error(&self, status: &Status) -> TargetError {
         let text = format!("the switch at {}: {}", self.address, dta_grpc::status_reason(status));
-        wire::error(status, text)
+        runtime::error(status, text)
     }
 
     pub(super) fn failed(&self, what: &str) -> TargetError {

@@ -27,12 +27,12 @@ use super::counters::Counts;
 use super::cpu_port;
 use super::pipeline::Pipeline;
 use super::places::Room;
+use super::runtime::{self, BATCH, MAX_ANSWER, Runtime, WriteError};
 use super::schema::{Schema, Used};
 use super::tables::{Holds, Item, Tables, Update as Step};
 use super::tofino;
 use super::translator::{Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, PROBE};
-use super::wire::{self, BATCH, MAX_ANSWER, Wire, WriteError};
-use crate::config::{P4, Profile, pipe_of};
+use crate::config::{P4, Platform, Profile, pipe_of};
 use crate::switches::TargetError;
 
 /// A switch over BfRuntime.
@@ -75,7 +75,7 @@ impl BfRuntime {
     /// An address that is none.
     pub fn new(config: &P4, pipeline: &'static Pipeline) -> Result<BfRuntime, TargetError> {
         let address = config.control.clone();
-        let channel = wire::connect(&address)?;
+        let channel = runtime::connect(&address)?;
         let client = BfRuntimeClient::new(channel)
             .max_decoding_message_size(MAX_ANSWER)
             .max_encoding_message_size(MAX_ANSWER);
@@ -104,9 +104,9 @@ impl BfRuntime {
 }
 
 #[tonic::async_trait]
-impl Wire for BfRuntime {
-    fn shape(&self, tables: Tables) -> Tables {
-        (self.pipeline.tofino.shape)(&tables)
+impl Runtime for BfRuntime {
+    fn platform(&self) -> Platform {
+        Platform::Tofino
     }
 
     fn used(&self) -> &'static Used {

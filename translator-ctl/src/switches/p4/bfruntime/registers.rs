@@ -8,9 +8,9 @@ use super::fields::{FROM_HARDWARE, data_of, entity, exact, number_in, only_key, 
 use super::{BfRuntime, Described};
 use crate::switches::TargetError;
 use crate::switches::p4::bfrt_json::{BfrtInfo, BfrtTable, last};
+use crate::switches::p4::runtime::BATCH;
 use crate::switches::p4::tofino::{self, COLUMN_UNSENT, COLUMN_USED, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD};
 use crate::switches::p4::translator::{Command, FORGET_COLUMN, FORGET_ROW, SET_LIST, SET_PSN};
-use crate::switches::p4::wire::BATCH;
 
 /// Registers of a name: table, number of the index, number and width of the value.
 fn register<'a>(info: &'a BfrtInfo, name: &str) -> Option<(&'a BfrtTable, u32, u32, u16)> {

@@ -1,165 +1,208 @@
 //! What a reporter is to do, as the tables of its program.
 
-use dta_proto::prefix::Prefix;
-use dta_proto::program::Mac;
-
-use super::tables::{FLOOD_GROUP, SESSIONS};
+use super::tables::{self as table, FLOOD_GROUP, SESSIONS};
+use super::tofino;
 use crate::config::reporter::What;
 use crate::config::settings::{Becomes, Settings, Target, TargetKind};
-use crate::config::{Masked, P4, PortRange, pipe_of};
-use crate::switches::p4::tables::{Holds, Item, Match, Tables};
+use crate::config::{P4, Platform, pipe_of};
+use crate::switches::p4::tables::{Holds, Item, Mirror, Side, Tables, Towards};
 
 /// The tables of a reporter: those by which it forwards, and those by which it reports.
-pub fn lower(settings: &Settings, p4: &P4) -> Tables {
-    let mut tables = forwarding(settings, p4);
-    let does = Holds::Action {
-        name: "set".into(),
-        params: vec![
-            settings.switch_id.into(),
-            settings.time_offset_ns.into(),
-            settings.interval_mask.into(),
-            settings.latency_mask.into(),
-            settings.every_packet.into(),
-        ],
-    };
-    tables.set(Item::Default { table: "settings".into() }, does);
+pub fn lower(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
+    let mut tables = forwarding(settings, p4, platform);
+    let Settings { switch_id, interval_mask, latency_mask, every_packet, .. } = *settings;
+    let time_offset = settings.time_offset_ns;
+    match platform {
+        Platform::Bmv2 => tables.default_action::<table::Settings>(table::Set {
+            switch_id,
+            time_offset,
+            interval_mask,
+            latency_mask,
+            every_packet,
+        }),
+        Platform::Tofino => tables.default_action::<table::Settings>(tofino::Set {
+            switch_id,
+            time_offset_high: (time_offset >> 32) as u32,
+            time_offset_low: time_offset as u32,
+            // The clock has 48 bits.
+            interval_mask_high: (interval_mask >> 32) as u16,
+            interval_mask_low: interval_mask as u32,
+            latency_mask,
+            every_packet,
+        }),
+    }
     for to in &settings.deflect {
         let holds = Holds::Queue { port: to.port.into(), queue: to.queue.into() };
         tables.set(Item::Deflection(pipe_of(to.port).into()), holds);
     }
     for (order, one) in (0..).zip(&settings.excluded) {
-        let port = one.port.map_or(any(), |port| bits(port.into(), 0xffff));
-        let key = vec![masked(one.destination), Match::Exact(one.protocol.0.into()), port];
-        tables.ordered_row("excluded", order, key, "exclude", vec![]);
+        let (destination, protocol) = (one.destination, one.protocol);
+        let key = table::Excluded { destination, protocol, destination_port: one.port };
+        tables.ordered_row(order, key, table::Exclude {});
     }
     for (order, one) in (0..).zip(&settings.watch) {
-        let key = vec![
-            masked(one.source),
-            masked(one.destination),
-            one.protocol.map_or(any(), |protocol| bits(protocol.0.into(), 0xff)),
-            range(one.source_ports),
-            range(one.destination_ports),
-        ];
-        let flags = What::ALL.map(|what| u128::from(one.report.contains(&what)));
-        match one.report.is_empty() {
-            true => tables.ordered_row("watchlist", order, key, "ignore", vec![]),
-            false => tables.ordered_row("watchlist", order, key, "watch", flags.to_vec()),
+        let key = table::Watchlist {
+            source: one.source,
+            destination: one.destination,
+            protocol: one.protocol,
+            source_port: one.source_ports,
+            destination_port: one.destination_ports,
+        };
+        let [flows, queues, drops] = What::ALL.map(|what| one.report.contains(&what));
+        match platform {
+            _ if one.report.is_empty() => tables.ordered_row(order, key, table::Ignore {}),
+            Platform::Bmv2 => tables.ordered_row(order, key, table::Watch { flows, queues, drops }),
+            Platform::Tofino => {
+                // Where there is a place for them.
+                let deflect = drops && !settings.deflect.is_empty();
+                tables.ordered_row(order, key, tofino::Watch { flows, queues, drops, deflect });
+            }
         }
     }
     for (order, one) in (0..).zip(&settings.thresholds) {
-        let port = one.port.map_or(any(), |port| bits(port.into(), 0x1ff));
-        let key = vec![port, Match::Exact(one.queue.into())];
-        let reset = one.reset_ns.unwrap_or_default();
-        let params = vec![one.trigger_ns.into(), reset.into(), one.quota.unwrap_or_default().into()];
-        tables.ordered_row("queue_limits", order, key, "limit", params);
+        let limit = table::Limit {
+            trigger_ns: one.trigger_ns,
+            reset_ns: one.reset_ns.unwrap_or_default(),
+            reports: one.quota.unwrap_or_default(),
+        };
+        tables.ordered_row(order, table::QueueLimits { egress_port: one.port, queue: one.queue }, limit);
     }
     for (number, target) in (1..).zip(&settings.destinations) {
         destination(&mut tables, number, target, settings);
     }
     for (replica, made) in (1..).zip(&settings.reports) {
-        let (action, params) = report(made.to, made.becomes);
-        tables.row("report", vec![Match::Exact(replica)], action, params);
+        report(&mut tables, replica, made.to, made.becomes);
     }
     for session in SESSIONS {
         // Clones of a session that is not there are thrown away.
         let copies = copies(settings, session);
-        if !copies.is_empty() {
-            tables.set(Item::Clone(session), Holds::Copies(copies));
+        match platform {
+            _ if copies.is_empty() => {}
+            Platform::Bmv2 => tables.set(Item::Clone(session), Holds::Copies(copies)),
+            Platform::Tofino => {
+                let group = tofino::REPORT_GROUPS + session;
+                tables.group(platform, group, tofino::NODES, &copies);
+                let at = if session == tofino::DROPS { Side::Both } else { Side::Egress };
+                let longest = tofino::longest(settings, &copies);
+                let mirror = Mirror { to: Towards::Group(group), at, longest };
+                tables.set(Item::Clone(session), Holds::Mirror(mirror));
+            }
         }
     }
     tables
 }
 
 /// The tables by which a reporter forwards: they stay when it is to report no more.
-pub fn forwarding(settings: &Settings, p4: &P4) -> Tables {
+pub fn forwarding(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
     let mut tables = Tables::default();
     for port in &settings.ports {
-        let key = || vec![Match::Exact(port.port.into())];
         if port.ingress {
-            tables.row("ingress_port", key(), "admit", vec![port.hop.into()]);
+            tables.row(table::IngressPort { ingress_port: port.port }, table::Admit { hop: port.hop });
         }
         if port.egress {
-            tables.row("egress_port", key(), "allow", vec![port.is_last_hop.into()]);
+            let allow = table::Allow { is_last_hop: port.is_last_hop };
+            tables.row(table::EgressPort { egress_port: port.port }, allow);
         }
     }
     for (order, one) in (0..).zip(&settings.acl) {
-        let key = vec![
-            one.ingress_port.map_or(any(), |port| bits(port.into(), 0x1ff)),
-            masked(one.source),
-            masked(one.destination),
-            one.protocol.map_or(any(), |protocol| bits(protocol.0.into(), 0xff)),
-            range(one.source_ports),
-            range(one.destination_ports),
-        ];
+        let key = table::Acl {
+            ingress_port: one.ingress_port,
+            source: one.source,
+            destination: one.destination,
+            protocol: one.protocol,
+            source_port: one.source_ports,
+            destination_port: one.destination_ports,
+        };
         match one.permit {
-            true => tables.ordered_row("acl", order, key, "permit", vec![]),
-            false => tables.ordered_row("acl", order, key, "deny", vec![one.reason.into()]),
+            true => tables.ordered_row(order, key, table::Permit {}),
+            false => tables.ordered_row(order, key, table::Deny { reason: one.reason }),
         }
     }
     for of in &settings.queues {
-        tables.row("queue_of", vec![Match::Exact(of.dscp.into())], "use_queue", vec![of.queue.into()]);
+        tables.row(table::QueueOf { dscp: of.dscp }, table::UseQueue { queue: of.queue });
     }
     if !p4.flood.is_empty() {
-        let copies = p4.flood.iter().map(|port| (u32::from(*port), 0)).collect();
-        tables.set(Item::Group(FLOOD_GROUP), Holds::Copies(copies));
+        let copies: Vec<_> = p4.flood.iter().map(|port| (u32::from(*port), 0)).collect();
+        tables.group(platform, FLOOD_GROUP, tofino::NODES, &copies);
         for address in &settings.flood_macs {
-            tables.row("l2", vec![Match::Exact(mac(*address))], "flood", vec![FLOOD_GROUP.into()]);
+            tables.row(table::L2 { destination: *address }, table::Flood { group: FLOOD_GROUP });
         }
     }
     for station in &p4.stations {
-        tables.row("l2", vec![Match::Exact(mac(station.mac))], "forward", vec![station.port.into()]);
+        tables.row(table::L2 { destination: station.mac }, table::Forward { port: station.port });
     }
     for own in &p4.router_macs {
-        tables.row("l2", vec![Match::Exact(mac(*own))], "route", vec![]);
+        tables.row(table::L2 { destination: *own }, table::Route {});
     }
     for drop in &settings.drop_macs {
-        tables.row("l2", vec![Match::Exact(mac(drop.mac))], "drop", vec![drop.reason.into()]);
+        tables.row(table::L2 { destination: drop.mac }, table::Drop { reason: drop.reason });
     }
     for route in &p4.routes {
-        let params = vec![route.port.into(), mac(route.source), mac(route.destination)];
-        tables.row("l3", vec![prefix(route.prefix)], "next_hop", params);
+        let (port, source, destination) = (route.port, route.source, route.destination);
+        tables.row(table::L3 { destination: route.prefix }, table::NextHop { port, source, destination });
     }
     for drop in &settings.drop_routes {
-        tables.row("l3", vec![prefix(drop.prefix)], "drop", vec![drop.reason.into()]);
+        tables.row(table::L3 { destination: drop.prefix }, table::Drop { reason: drop.reason });
     }
     tables
 }
 
 fn destination(tables: &mut Tables, number: u8, target: &Target, settings: &Settings) {
+    let key = table::Destination { number };
     let (source_mac, source_ip) = settings.source;
-    let (action, mut params): (_, Vec<u128>) = match target.kind {
-        TargetKind::Translator { reporter } => ("translator", vec![reporter.into()]),
-        TargetKind::IntCollector { hardware, packet_bytes } => {
-            ("int_collector", vec![hardware.into(), packet_bytes.into()])
-        }
-    };
-    params.extend([
-        mac(source_mac),
-        mac(target.by.1),
-        source_ip.to_bits().into(),
-        target.to.0.to_bits().into(),
-        target.source_port.into(),
-        target.to.1.into(),
-        target.tos.into(),
-    ]);
-    tables.row("destination", vec![Match::Exact(number.into())], action, params);
+    let (destination_mac, destination_ip) = (target.by.1, target.to.0);
+    let (source_port, destination_port, tos) = (target.source_port, target.to.1, target.tos);
+    match target.kind {
+        TargetKind::Translator { reporter } => tables.row(
+            key,
+            table::Translator {
+                reporter,
+                source_mac,
+                destination_mac,
+                source_ip,
+                destination_ip,
+                source_port,
+                destination_port,
+                tos,
+            },
+        ),
+        TargetKind::IntCollector { hardware, packet_bytes } => tables.row(
+            key,
+            table::IntCollector {
+                hardware,
+                packet_bytes,
+                source_mac,
+                destination_mac,
+                source_ip,
+                destination_ip,
+                source_port,
+                destination_port,
+                tos,
+            },
+        ),
+    }
 }
 
-fn report(to: u8, becomes: Becomes) -> (&'static str, Vec<u128>) {
-    let to = u128::from(to);
+fn report(tables: &mut Tables, replica: u32, destination: u8, becomes: Becomes) {
+    let of = table::Report { replica };
     match becomes {
-        Becomes::KeyWrite { store, redundancy, key, value, time } => {
-            let (key, value) = (key as u128, value as u128);
-            ("key_write", vec![to, store.into(), redundancy.into(), key, value, time.into()])
+        Becomes::KeyWrite { store, redundancy, key, value, time: with_time } => {
+            let (key_kind, value_kind) = (key as u8, value as u8);
+            tables
+                .row(of, table::KeyWrite { destination, store, redundancy, key_kind, value_kind, with_time });
         }
-        Becomes::Postcard { store, value } => ("postcard", vec![to, store.into(), value as u128]),
-        Becomes::Append { store, list, entry, immediate } => {
-            ("append", vec![to, store.into(), list.into(), entry as u128, immediate.into()])
+        Becomes::Postcard { store, value } => {
+            tables.row(of, table::Postcard { destination, store, value_kind: value as u8 });
+        }
+        Becomes::Append { store, list: list_number, entry, immediate } => {
+            let entry_kind = entry as u8;
+            tables.row(of, table::Append { destination, store, list_number, entry_kind, immediate });
         }
         Becomes::KeyIncrement { store, redundancy, key, value } => {
-            ("key_increment", vec![to, store.into(), redundancy.into(), key as u128, value as u128])
+            let (key_kind, value_kind) = (key as u8, value as u8);
+            tables.row(of, table::KeyIncrement { destination, store, redundancy, key_kind, value_kind });
         }
-        Becomes::TelemetryReport => ("telemetry_report", vec![to]),
+        Becomes::TelemetryReport => tables.row(of, table::TelemetryReport { destination }),
     }
 }
 
@@ -193,29 +236,4 @@ pub(super) fn of_session(session: u32) -> &'static [What] {
         3 => &[What::Flow, What::Queue],
         _ => &[What::Drop],
     }
-}
-
-fn any() -> Match {
-    Match::Masked { value: 0, mask: 0 }
-}
-
-fn bits(value: u128, mask: u128) -> Match {
-    Match::Masked { value, mask }
-}
-
-fn masked(of: Masked) -> Match {
-    bits(of.value.into(), of.mask.into())
-}
-
-fn range(of: PortRange) -> Match {
-    Match::Range { low: of.low.into(), high: of.high.into() }
-}
-
-fn prefix(of: Prefix) -> Match {
-    let Masked { value, mask } = of.into();
-    Match::Prefix { value: value.into(), len: u16::try_from(mask.leading_ones()).unwrap_or(0) }
-}
-
-fn mac(Mac(bytes): Mac) -> u128 {
-    bytes.iter().fold(0, |value, byte| value << 8 | u128::from(*byte))
 }

@@ -1,182 +1,124 @@
 //! The tables of `reporter-p4` as far as the control plane uses them. `reporter-p4/README.md` says what each means. At
-//! the start, and in a test, this is compared with what the compiled program tells of itself.
+//! the start, and in a test, this is compared with what the compiled program says of itself.
 
 use std::borrow::Cow;
+use std::net::Ipv4Addr;
 
-use crate::switches::p4::schema::MatchKind::{Exact, Prefix, Range, Ternary};
-use crate::switches::p4::schema::{Used, UsedAction, UsedTable};
+use dta_proto::prefix::Prefix;
+use dta_proto::program::Mac;
+
+use crate::config::{Masked, PortRange, Protocol};
+use crate::switches::p4::row::{actions, tables};
+use crate::switches::p4::schema::Used;
+
+actions! {
+    Forward = "forward" { port: u16 = 9 }
+    Flood = "flood" { group: u32 = 16 }
+    Route = "route" {}
+    NextHop = "next_hop" { port: u16 = 9, source: Mac = 48, destination: Mac = 48 }
+    /// Packets are dropped, and reported with this reason.
+    Drop = "drop" { reason: u8 = 8 }
+    Admit = "admit" { hop: u8 = 4 }
+    Permit = "permit" {}
+    Deny = "deny" { reason: u8 = 8 }
+    UseQueue = "use_queue" { queue: u8 = 3 }
+    Exclude = "exclude" {}
+    Watch = "watch" { flows: bool = 1, queues: bool = 1, drops: bool = 1 }
+    Ignore = "ignore" {}
+    Limit = "limit" { trigger_ns: u32 = 32, reset_ns: u32 = 32, reports: u16 = 16 }
+    KeyWrite = "key_write" {
+        destination: u8 = 8,
+        store: u16 = 16,
+        redundancy: u8 = 8,
+        key_kind: u8 = 8,
+        value_kind: u8 = 8,
+        with_time: bool = 1,
+    }
+    Append = "append" {
+        destination: u8 = 8,
+        store: u16 = 16,
+        list_number: u32 = 32,
+        entry_kind: u8 = 8,
+        immediate: bool = 1,
+    }
+    KeyIncrement = "key_increment" {
+        destination: u8 = 8,
+        store: u16 = 16,
+        redundancy: u8 = 8,
+        key_kind: u8 = 8,
+        value_kind: u8 = 8,
+    }
+    Postcard = "postcard" { destination: u8 = 8, store: u16 = 16, value_kind: u8 = 8 }
+    TelemetryReport = "telemetry_report" { destination: u8 = 8 }
+    Translator = "translator" {
+        reporter: u16 = 16,
+        source_mac: Mac = 48,
+        destination_mac: Mac = 48,
+        source_ip: Ipv4Addr = 32,
+        destination_ip: Ipv4Addr = 32,
+        source_port: u16 = 16,
+        destination_port: u16 = 16,
+        tos: u8 = 8,
+    }
+    IntCollector = "int_collector" {
+        hardware: u8 = 6,
+        packet_bytes: u16 = 16,
+        source_mac: Mac = 48,
+        destination_mac: Mac = 48,
+        source_ip: Ipv4Addr = 32,
+        destination_ip: Ipv4Addr = 32,
+        source_port: u16 = 16,
+        destination_port: u16 = 16,
+        tos: u8 = 8,
+    }
+    Allow = "allow" { is_last_hop: bool = 1 }
+    Set = "set" {
+        switch_id: u32 = 32,
+        time_offset: u64 = 64,
+        interval_mask: u64 = 64,
+        latency_mask: u32 = 32,
+        every_packet: bool = 1,
+    }
+}
+
+tables! {
+    TABLES:
+    L2 = "l2" { destination: Mac = 48 } => [Forward, Flood, Route, Drop]
+    L3 = "l3" { destination: Prefix = 32 } => [NextHop, Drop]
+    IngressPort = "ingress_port" { ingress_port: u16 = 9 } => [Admit]
+    Acl = "acl" {
+        ingress_port: Option<u16> = 9,
+        source: Masked = 32,
+        destination: Masked = 32,
+        protocol: Option<Protocol> = 8,
+        source_port: PortRange = 16,
+        destination_port: PortRange = 16,
+    } => [Permit, Deny]
+    QueueOf = "queue_of" { dscp: u8 = 6 } => [UseQueue]
+    Excluded = "excluded" {
+        destination: Masked = 32,
+        protocol: Protocol = 8,
+        destination_port: Option<u16> = 16,
+    } => [Exclude]
+    Watchlist = "watchlist" {
+        source: Masked = 32,
+        destination: Masked = 32,
+        protocol: Option<Protocol> = 8,
+        source_port: PortRange = 16,
+        destination_port: PortRange = 16,
+    } => [Watch, Ignore]
+    QueueLimits = "queue_limits" { egress_port: Option<u16> = 9, queue: u8 = 32 } => [Limit]
+    /// What a copy of a packet becomes, by its replication id.
+    Report = "report" { replica: u32 = 16 } => [KeyWrite, Append, KeyIncrement, Postcard, TelemetryReport]
+    /// Where reports go, from number 1 on.
+    Destination = "destination" { number: u8 = 8 } => [Translator, IntCollector]
+    EgressPort = "egress_port" { egress_port: u16 = 9 } => [Allow]
+    Settings = "settings" {} => [Set]
+}
 
 /// All that is used.
-pub static USED: Used = Used {
-    tables: Cow::Borrowed(&[
-        UsedTable {
-            name: "l2",
-            key: &[("destination", Exact, 48)],
-            actions: &[
-                UsedAction { name: "forward", params: &[("port", 9)] },
-                UsedAction { name: "flood", params: &[("group", 16)] },
-                UsedAction { name: "route", params: &[] },
-                UsedAction { name: "drop", params: &[("reason", 8)] },
-            ],
-        },
-        UsedTable {
-            name: "l3",
-            key: &[("destination", Prefix, 32)],
-            actions: &[
-                UsedAction { name: "next_hop", params: &[("port", 9), ("source", 48), ("destination", 48)] },
-                UsedAction { name: "drop", params: &[("reason", 8)] },
-            ],
-        },
-        UsedTable {
-            name: "ingress_port",
-            key: &[("ingress_port", Exact, 9)],
-            actions: &[UsedAction { name: "admit", params: &[("hop", 4)] }],
-        },
-        UsedTable {
-            name: "acl",
-            key: &[
-                ("ingress_port", Ternary, 9),
-                ("source", Ternary, 32),
-                ("destination", Ternary, 32),
-                ("protocol", Ternary, 8),
-                ("source_port", Range, 16),
-                ("destination_port", Range, 16),
-            ],
-            actions: &[
-                UsedAction { name: "permit", params: &[] },
-                UsedAction { name: "deny", params: &[("reason", 8)] },
-            ],
-        },
-        UsedTable {
-            name: "queue_of",
-            key: &[("dscp", Exact, 6)],
-            actions: &[UsedAction { name: "use_queue", params: &[("queue", 3)] }],
-        },
-        UsedTable {
-            name: "excluded",
-            key: &[("destination", Ternary, 32), ("protocol", Exact, 8), ("destination_port", Ternary, 16)],
-            actions: &[UsedAction { name: "exclude", params: &[] }],
-        },
-        UsedTable {
-            name: "watchlist",
-            key: &[
-                ("source", Ternary, 32),
-                ("destination", Ternary, 32),
-                ("protocol", Ternary, 8),
-                ("source_port", Range, 16),
-                ("destination_port", Range, 16),
-            ],
-            actions: &[
-                UsedAction { name: "watch", params: &[("flows", 1), ("queues", 1), ("drops", 1)] },
-                UsedAction { name: "ignore", params: &[] },
-            ],
-        },
-        UsedTable {
-            name: "queue_limits",
-            key: &[("egress_port", Ternary, 9), ("queue", Exact, 32)],
-            actions: &[UsedAction {
-                name: "limit",
-                params: &[("trigger_ns", 32), ("reset_ns", 32), ("reports", 16)],
-            }],
-        },
-        UsedTable {
-            name: "report",
-            key: &[("replica", Exact, 16)],
-            actions: &[
-                UsedAction {
-                    name: "key_write",
-                    params: &[
-                        ("destination", 8),
-                        ("store", 16),
-                        ("redundancy", 8),
-                        ("key_kind", 8),
-                        ("value_kind", 8),
-                        ("with_time", 1),
-                    ],
-                },
-                UsedAction {
-                    name: "append",
-                    params: &[
-                        ("destination", 8),
-                        ("store", 16),
-                        ("list_number", 32),
-                        ("entry_kind", 8),
-                        ("immediate", 1),
-                    ],
-                },
-                UsedAction {
-                    name: "key_increment",
-                    params: &[
-                        ("destination", 8),
-                        ("store", 16),
-                        ("redundancy", 8),
-                        ("key_kind", 8),
-                        ("value_kind", 8),
-                    ],
-                },
-                UsedAction {
-                    name: "postcard",
-                    params: &[("destination", 8), ("store", 16), ("value_kind", 8)],
-                },
-                UsedAction { name: "telemetry_report", params: &[("destination", 8)] },
-            ],
-        },
-        UsedTable {
-            name: "destination",
-            key: &[("number", Exact, 8)],
-            actions: &[
-                UsedAction {
-                    name: "translator",
-                    params: &[
-                        ("reporter", 16),
-                        ("source_mac", 48),
-                        ("destination_mac", 48),
-                        ("source_ip", 32),
-                        ("destination_ip", 32),
-                        ("source_port", 16),
-                        ("destination_port", 16),
-                        ("tos", 8),
-                    ],
-                },
-                UsedAction {
-                    name: "int_collector",
-                    params: &[
-                        ("hardware", 6),
-                        ("packet_bytes", 16),
-                        ("source_mac", 48),
-                        ("destination_mac", 48),
-                        ("source_ip", 32),
-                        ("destination_ip", 32),
-                        ("source_port", 16),
-                        ("destination_port", 16),
-                        ("tos", 8),
-                    ],
-                },
-            ],
-        },
-        UsedTable {
-            name: "egress_port",
-            key: &[("egress_port", Exact, 9)],
-            actions: &[UsedAction { name: "allow", params: &[("is_last_hop", 1)] }],
-        },
-        UsedTable {
-            name: "settings",
-            key: &[],
-            actions: &[UsedAction {
-                name: "set",
-                params: &[
-                    ("switch_id", 32),
-                    ("time_offset", 64),
-                    ("interval_mask", 64),
-                    ("latency_mask", 32),
-                    ("every_packet", 1),
-                ],
-            }],
-        },
-    ]),
-    counters: Cow::Borrowed(&COUNTERS),
-    packet_out: &[],
-};
+pub static USED: Used =
+    Used { tables: Cow::Borrowed(TABLES), counters: Cow::Borrowed(&COUNTERS), packet_out: &[] };
 
 /// Counters, with how many there are of each.
 pub static COUNTERS: [(&str, u64); 14] = [

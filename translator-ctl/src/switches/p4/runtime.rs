@@ -33,7 +33,7 @@ pub fn open(
     platform: Platform,
     config: &P4,
     pipeline: &'static Pipeline,
-) -> Result<Box<dyn Wire>, TargetError> {
+) -> Result<Box<dyn Runtime>, TargetError> {
     Ok(match platform {
         Platform::Bmv2 => Box::new(P4Runtime::new(config, pipeline)?),
         Platform::Tofino => Box::new(BfRuntime::new(config, pipeline)?),
@@ -60,11 +60,9 @@ pub(super) fn error(status: &Status, text: String) -> TargetError {
 
 /// How a switch is spoken to.
 #[tonic::async_trait]
-pub trait Wire: Send {
-    /// Tables as this switch has them. Most have them as they are lowered.
-    fn shape(&self, tables: Tables) -> Tables {
-        tables
-    }
+pub trait Runtime: Send {
+    /// What the switch runs on.
+    fn platform(&self) -> Platform;
 
     /// What is used of its program.
     fn used(&self) -> &'static Used;
@@ -92,7 +90,7 @@ pub trait Wire: Send {
     /// of its tables and registers are empty now.
     ///
     /// # Errors
-    /// As [`Wire::read`].
+    /// As [`Runtime::read`].
     async fn load(&mut self) -> Result<bool, TargetError>;
 
     /// Makes updates, [`BATCH`] at most, in one request.
@@ -107,7 +105,7 @@ pub trait Wire: Send {
     }
 
     /// Sends commands to the data plane, and waits until it has done them. `rows` are those of the program that the
-    /// switch holds, as [`Wire::shape`] makes them.
+    /// switch holds.
     ///
     /// # Errors
     /// It has not.
@@ -116,7 +114,7 @@ pub trait Wire: Send {
     /// All counters by name.
     ///
     /// # Errors
-    /// As [`Wire::read`].
+    /// As [`Runtime::read`].
     async fn counters(&mut self) -> Result<Counts, TargetError>;
 }
 
