@@ -28,12 +28,12 @@ use crate::collectors::Collectors;
 use crate::config::{Config, ConfigError, EXAMPLE, IntListener, Translator};
 use crate::control_address::ControlAddress;
 use crate::program::{changes_json, changes_table, program_json, program_table};
-use crate::reporter_setup::Reporter;
 use crate::reporter_watch;
 use crate::run::{self, Options};
 use crate::setup;
 use crate::switch_watch;
-use crate::target::p4::reporter::show::{tables_json, tables_table, updates_json, updates_table};
+use crate::switches::p4::reporter::ReporterSwitch;
+use crate::switches::p4::reporter::show::{tables_json, tables_table, updates_json, updates_table};
 
 /// Turns telemetry reports into RDMA operations on a collector's memory.
 #[derive(Parser)]
@@ -455,11 +455,11 @@ fn switch_of(command: &Command) -> Option<&str> {
 
 /// Does what a command asks of a reporter switch, which has no session.
 async fn of_reporter(config: &Config, switch: &str, command: &Command) -> anyhow::Result<()> {
-    let Some(mut reporter) = Reporter::of(config, switch)? else { return Ok(()) };
+    let Some(mut reporter) = ReporterSwitch::of(config, switch)? else { return Ok(()) };
     let used = reporter.used();
     match command {
         Command::Setup(args) => {
-            let updates = reporter.setup().await?;
+            let updates = reporter.apply().await?;
             let json = updates_json(used, &updates);
             args.output.print.print(&json, |_| updates_table(used, &updates))
         }

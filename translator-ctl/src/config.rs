@@ -14,7 +14,7 @@ pub use int::{IntListener, IntListenerError, IntStores, IntTable, MetricTable, T
 pub const EXAMPLE: &str = include_str!("config/example.toml");
 
 pub use matches::{Masked, PortRange, Protocol};
-pub use switch::{Own, P4, Profile, Role, Route, SWITCH_TYPES, Software, Station, Switch, pipe_of};
+pub use switch::{Own, P4, Platform, Profile, Role, Route, SWITCH_TYPES, Software, Station, Switch, pipe_of};
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -17,7 +17,7 @@ use crate::program::Grant;
 use crate::session::{BACKOFF, Opened, Session, SessionError};
 use crate::share::{Known, Refusal, Shared};
 use crate::start::Start;
-use crate::target::{After, Status, Target, TargetError};
+use crate::switches::{After, Status, Target, TargetError};
 
 /// How long operations that nobody acknowledges keep the key to a region of before alive. After
 /// that the collector may end it: the next such frame is refused, the queue pair is made anew, and

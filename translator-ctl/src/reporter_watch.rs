@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
 
-use crate::reporter_setup::Reporter;
-use crate::target::ApplyError;
+use crate::switches::p4::reporter::ReporterSwitch;
 
 /// Time between two looks at what the switch holds.
 const LOOK: Duration = Duration::from_secs(2);
@@ -18,26 +17,26 @@ const TELL: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// What it cannot hold, or no way to it. A switch that is away is waited for.
-pub async fn watch(mut reporter: Reporter, switch: &str) -> anyhow::Result<()> {
+pub async fn watch(mut reporter: ReporterSwitch, switch: &str) -> anyhow::Result<()> {
     let mut stop = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (mut is_away, mut is_first, mut told) = (false, true, Told::default());
     loop {
         // What was begun is done before the end: the switch holds one whole program then.
-        match reporter.setup().await {
+        match reporter.apply().await {
             Ok(updates) => {
                 if is_first || is_away || !updates.is_empty() {
                     info!(switch, updates = updates.len(), "the switch is programmed");
                 }
                 (is_first, is_away) = (false, false);
             }
-            Err(error) if may_pass(&error) => {
+            Err(error) if error.error.may_pass() => {
                 if !is_away {
                     warn!(switch, %error, "the switch cannot be programmed; it is tried again");
                 }
                 is_away = true;
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
         if !is_away && told.at.is_none_or(|at| at.elapsed() >= TELL) {
             told.tell(&mut reporter, switch).await;
@@ -54,10 +53,6 @@ pub async fn watch(mut reporter: Reporter, switch: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn may_pass(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<ApplyError>().is_some_and(|error| error.error.may_pass())
-}
-
 /// The counters that were told last, and when.
 #[derive(Default)]
 struct Told {
@@ -67,7 +62,7 @@ struct Told {
 
 impl Told {
     /// Tells the counters that have changed.
-    async fn tell(&mut self, reporter: &mut Reporter, switch: &str) {
+    async fn tell(&mut self, reporter: &mut ReporterSwitch, switch: &str) {
         let now = match reporter.statistics().await {
             Ok(now) => now.counters.into_iter().map(|counter| (counter.name, counter.value)),
             Err(error) => return warn!(switch, %error, "the counters of the switch cannot be read"),

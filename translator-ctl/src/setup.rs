@@ -2,16 +2,12 @@
 
 use tracing::warn;
 
-use crate::config::{Config, P4, Switch, Translator};
+use crate::config::{Config, Translator};
 use crate::program::{Grant, build};
 use crate::session::{Session, SessionError};
-use crate::target::p4::P4Switch;
-use crate::target::p4::bfruntime::BfRuntime;
-use crate::target::p4::p4runtime::P4Runtime;
-use crate::target::p4::pipeline::TRANSLATOR;
-use crate::target::software::Remote;
-use crate::target::{After, Target, TargetError};
-use dta_client::translator::Client;
+use crate::switches::p4::P4Switch;
+use crate::switches::software::Remote;
+use crate::switches::{After, Target, any_switch};
 use dta_proto::control::NodeStatistics;
 use dta_proto::program::{Change, Entry, Program};
 
@@ -75,67 +71,17 @@ pub async fn lacks(config: &Translator, control: &str, want: &Program) -> anyhow
 
 /// The changes that a switch of the configuration needs to hold `want`.
 pub async fn switch_lacks(config: &Config, switch: &str, want: &Program) -> anyhow::Result<Vec<Change>> {
-    let translator = config.translator_of(switch)?;
-    match config.switch(switch)? {
-        Switch::Software(software) => lacks(&translator, &software.control, want).await,
-        Switch::Bmv2(p4) => Ok(bmv2(switch, p4, &translator)?.lacks(want, After::Open).await?),
-        Switch::Tofino(p4) => Ok(tofino(switch, p4, &translator)?.lacks(want, After::Open).await?),
-    }
-}
-
-/// The switch of this name, which is a bmv2. Nothing is asked yet.
-///
-/// # Errors
-/// A configuration that cannot be used.
-pub fn bmv2(switch: &str, p4: &P4, translator: &Translator) -> Result<P4Switch<P4Runtime>, TargetError> {
-    may_have_keys(p4, translator)?;
-    Ok(P4Switch::new(P4Runtime::new(p4, &TRANSLATOR)?, switch, p4, translator))
-}
-
-/// The switch of this name, which has a Tofino. Nothing is asked yet.
-///
-/// # Errors
-/// A configuration that cannot be used.
-pub fn tofino(switch: &str, p4: &P4, translator: &Translator) -> Result<P4Switch<BfRuntime>, TargetError> {
-    may_have_keys(p4, translator)?;
-    Ok(P4Switch::new(BfRuntime::new(p4, &TRANSLATOR)?, switch, p4, translator))
-}
-
-/// Whether the switch may be told remote keys.
-fn may_have_keys(p4: &P4, translator: &Translator) -> Result<(), TargetError> {
-    // The keys have to reach the switch, and it has no TLS.
-    if translator.tls.is_some() && !p4.insecure && !is_local(&p4.control) {
-        return Err(TargetError::Refused(format!(
-            "the keys to the collector's memory came with TLS and would go to {} without: set `insecure = true` if nobody else is on that \
-             network",
-            p4.control
-        )));
-    }
-    Ok(())
-}
-
-/// Whether an address is of this host alone.
-fn is_local(control: &str) -> bool {
-    let host = control.trim_start_matches("http://").rsplit_once(':').map_or(control, |(host, _)| host);
-    host == "localhost"
-        || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+    Ok(any_switch(config, switch)?.lacks(want, After::Open).await?)
 }
 
 /// Brings a switch of the configuration to what it should hold. Gives the changes that were needed.
 pub async fn setup(config: &Config, switch: &str) -> anyhow::Result<Vec<Change>> {
-    let translator = config.translator_of(switch)?;
-    match config.switch(switch)? {
-        Switch::Software(software) => {
-            set_up(&translator, &mut Remote::new(&translator, &software.control)?).await
-        }
-        Switch::Bmv2(p4) => set_up(&translator, &mut bmv2(switch, p4, &translator)?).await,
-        Switch::Tofino(p4) => set_up(&translator, &mut tofino(switch, p4, &translator)?).await,
-    }
+    set_up(&config.translator_of(switch)?, &mut *any_switch(config, switch)?).await
 }
 
 /// Opens the sessions that `config` describes, and makes a target hold its program. Gives the
 /// changes that were needed. After a failure it can be called again, and does what was left.
-pub async fn set_up(config: &Translator, target: &mut impl Target) -> anyhow::Result<Vec<Change>> {
+pub async fn set_up(config: &Translator, target: &mut dyn Target) -> anyhow::Result<Vec<Change>> {
     // Asked before a session is opened for it. One that holds no queue pair of a collector knows
     // nothing of frames to it before.
     let held = target.held().await?;
@@ -155,56 +101,31 @@ pub async fn set_up(config: &Translator, target: &mut impl Target) -> anyhow::Re
 
 /// What a switch of the configuration holds. Keys that it does not tell are 0.
 pub async fn held(config: &Config, switch: &str) -> anyhow::Result<Program> {
-    let translator = config.translator_of(switch)?;
-    Ok(match config.switch(switch)? {
-        Switch::Software(software) => Remote::new(&translator, &software.control)?.held().await?,
-        Switch::Bmv2(p4) => bmv2(switch, p4, &translator)?.held().await?,
-        Switch::Tofino(p4) => tofino(switch, p4, &translator)?.held().await?,
-    })
+    Ok(any_switch(config, switch)?.held().await?)
 }
 
 /// What a switch of the configuration counts.
 pub async fn statistics(config: &Config, switch: &str) -> anyhow::Result<Vec<NodeStatistics>> {
-    let translator = config.translator_of(switch)?;
-    Ok(match config.switch(switch)? {
-        Switch::Software(software) => Client::connect_lazy(&software.control)?.statistics().await?,
-        Switch::Bmv2(p4) => bmv2(switch, p4, &translator)?.statistics().await?,
-        Switch::Tofino(p4) => tofino(switch, p4, &translator)?.statistics().await?,
-    })
+    Ok(any_switch(config, switch)?.statistics().await?)
 }
 
 /// Makes a switch of the configuration send what it holds. Gives how many reports that were.
 pub async fn flush(config: &Config, switch: &str) -> anyhow::Result<u64> {
-    let translator = config.translator_of(switch)?;
-    Ok(match config.switch(switch)? {
-        Switch::Software(software) => Client::connect_lazy(&software.control)?.flush().await?,
-        Switch::Bmv2(p4) => bmv2(switch, p4, &translator)?.flush_all().await?,
-        Switch::Tofino(p4) => tofino(switch, p4, &translator)?.flush_all().await?,
-    })
+    Ok(any_switch(config, switch)?.flush_all().await?)
 }
 
 /// Lets a P4 switch send what it holds before its session ends. One that cannot be asked has nothing to send.
 pub async fn send_all(config: &Config, switch: &str) {
-    if !matches!(config.switch(switch), Ok(Switch::Bmv2(_) | Switch::Tofino(_))) {
-        return;
-    }
-    if let Err(error) = flush(config, switch).await {
+    let Ok(Some(mut p4)) = P4Switch::of(config, switch) else { return };
+    if let Err(error) = p4.flush_all().await {
         warn!(%error, "what the switch holds could not be sent before its session ends");
     }
 }
 
 /// Takes all of a session out of a P4 switch. A running translator does that by itself.
 pub async fn empty(config: &Config, switch: &str) -> anyhow::Result<()> {
-    let translator = config.translator_of(switch)?;
-    match config.switch(switch)? {
-        Switch::Software(_) => Ok(()),
-        Switch::Bmv2(p4) => {
-            bmv2(switch, p4, &translator)?.apply(&Program::default(), After::Renewal).await?;
-            Ok(())
-        }
-        Switch::Tofino(p4) => {
-            tofino(switch, p4, &translator)?.apply(&Program::default(), After::Renewal).await?;
-            Ok(())
-        }
+    if let Some(mut p4) = P4Switch::of(config, switch)? {
+        p4.apply(&Program::default(), After::Renewal).await?;
     }
+    Ok(())
 }

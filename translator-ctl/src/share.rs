@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use crate::config::Translator;
 use crate::program::{BuildError, Grant, Wanted, build};
 use crate::session::RingAt;
-use crate::target::{After, ApplyError, Status, Target, TargetError};
+use crate::switches::{After, ApplyError, Status, Target, TargetError};
 
 /// Why a grant is not in the target.
 #[derive(Debug, thiserror::Error)]

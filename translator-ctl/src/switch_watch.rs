@@ -9,12 +9,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Mutex, watch};
 use tracing::{info, warn};
 
-use crate::config::{Config, Switch, Translator};
+use crate::config::{Config, Translator};
 use crate::lease::{self, Event, Kept};
 use crate::session::Session;
-use crate::setup;
-use crate::target::p4::{P4Switch, Wire};
-use crate::target::{After, ApplyError, Status, Target, TargetError};
+use crate::switches::p4::P4Switch;
+use crate::switches::{After, ApplyError, Status, Target, TargetError};
 
 /// The shortest time between two flushes.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -28,20 +27,19 @@ const PART: usize = 1024;
 /// # Errors
 /// A switch that has no such need, a collector that refuses, or a session that another one has taken.
 pub async fn watch(config: &Config, switch: &str) -> anyhow::Result<()> {
-    let translator = config.translator_of(switch)?;
-    match config.switch(switch)? {
-        Switch::Software(_) => bail!(
+    let Some(p4) = P4Switch::of(config, switch)? else {
+        bail!(
             "[switch.{switch}] is a software translator, which renews its own lease: start it with `dta-translator run`, without --blank"
-        ),
-        Switch::Bmv2(p4) => keep(&translator, setup::bmv2(switch, p4, &translator)?).await,
-        Switch::Tofino(p4) => keep(&translator, setup::tofino(switch, p4, &translator)?).await,
-    }
+        )
+    };
+    keep(&config.translator_of(switch)?, p4).await
 }
 
 /// A switch that is watched and flushed in turn.
-struct Watched<W>(Arc<Mutex<P4Switch<W>>>);
+struct Watched(Arc<Mutex<P4Switch>>);
 
-impl<W: Wire> Target for Watched<W> {
+#[tonic::async_trait]
+impl Target for Watched {
     async fn held(&mut self) -> Result<Program, TargetError> {
         self.0.lock().await.held().await
     }
@@ -65,9 +63,13 @@ impl<W: Wire> Target for Watched<W> {
     async fn status(&mut self) -> Result<Status, TargetError> {
         self.0.lock().await.status().await
     }
+
+    async fn flush_all(&mut self) -> Result<u64, TargetError> {
+        self.0.lock().await.flush_all().await
+    }
 }
 
-async fn keep<W: Wire>(translator: &Translator, switch: P4Switch<W>) -> anyhow::Result<()> {
+async fn keep(translator: &Translator, switch: P4Switch) -> anyhow::Result<()> {
     let mut stop = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let sessions = translator.collector.indices();
@@ -108,7 +110,7 @@ struct Next {
 }
 
 /// Flushes what is older than the flush times.
-async fn flush_by_time<W: Wire>(switch: &Mutex<P4Switch<W>>) -> std::convert::Infallible {
+async fn flush_by_time(switch: &Mutex<P4Switch>) -> std::convert::Infallible {
     let mut all: Vec<Next> = Vec::new();
     if let Some(why) = switch.lock().await.cannot_command() {
         warn!(

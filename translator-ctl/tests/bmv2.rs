@@ -21,14 +21,11 @@ use dta_p4_suite::{Outcome, Software, capture, captured, software};
 use dta_proto::batch::Batch;
 use dta_proto::program::{Entry, Program};
 use dta_proto::store::StoreKind;
-use dta_translator::config::{Config, Switch};
-use dta_translator::setup;
-use dta_translator::target::p4::P4Switch;
-use dta_translator::target::p4::Wire as _;
-use dta_translator::target::p4::p4runtime::P4Runtime;
-use dta_translator::target::p4::tables::Tables;
-use dta_translator::target::p4::translator::{Command as Told, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW};
-use dta_translator::target::{After, Target as _};
+use dta_translator::config::Config;
+use dta_translator::switches::p4::P4Switch;
+use dta_translator::switches::p4::tables::Tables;
+use dta_translator::switches::p4::translator::{Command as Told, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW};
+use dta_translator::switches::{After, Target as _};
 use simple_switch::SimpleSwitch;
 
 /// Set in the namespace.
@@ -116,7 +113,7 @@ impl Bed {
     }
 
     /// The switch with this program.
-    async fn program(&mut self, program: &Program) -> P4Switch<P4Runtime> {
+    async fn program(&mut self, program: &Program) -> P4Switch {
         let mac = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
         let mut text = format!(
             "[translator]\ncollector = '127.0.0.1:1'\nlisten = '{0}:40040'\nsource = '{0}'\nmac = '{1}'\n\
@@ -131,9 +128,7 @@ impl Bed {
         );
         writeln!(text, "stations = [{{ mac = '{}', port = 1 }}]", mac(REPORTER_MAC)).expect("text");
         let (config, _) = Config::parse(&text, Path::new("suite.toml")).expect("a configuration");
-        let translator = config.translator_of("b1").expect("its translator");
-        let Switch::Bmv2(p4) = config.switch("b1").expect("the switch") else { panic!("it is bmv2") };
-        let mut target = setup::bmv2("b1", p4, &translator).expect("a target");
+        let mut target = P4Switch::of(&config, "b1").expect("a target").expect("a P4 switch");
         if let Err(error) = target.apply(program, After::Open).await {
             panic!("{error}\n{}", self.switch.log());
         }
@@ -289,7 +284,7 @@ fn bmv2_makes_the_frames_of_the_software() {
     // What was held.
     let before = bed.captured.len();
     for commands in flush_all(&program).chunks(IN_FLIGHT) {
-        runtime.block_on(target.wire().command(commands, &Tables::default())).expect("commands");
+        runtime.block_on(target.runtime().command(commands, &Tables::default())).expect("commands");
         bed.take();
     }
     bed.wait_for(before + flushed.frame_count(), "flushed");

@@ -19,7 +19,7 @@ use dta_proto::program::{Change, Entry, EntryKey, Program, Purpose, QueuePair, d
 use dta_proto::wire::dta::{Body, Report, Version};
 use dta_translator::config::Config;
 use dta_translator::packets::{Command, PacketThread, PacketThreadError, RoceLink, Snapshot};
-use dta_translator::target::p4::cpu_port::by_interface;
+use dta_translator::switches::p4::cpu_port::by_interface;
 use rustix::thread::UnshareFlags;
 use tokio::sync::oneshot;
 

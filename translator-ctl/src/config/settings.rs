@@ -13,7 +13,7 @@ use super::reporter::{
     REPORTS_PORT, Report, Reporter, Threshold, ValueKind, Watch, What,
 };
 use super::switch::{MAX_PORT, P4, pipe_of};
-use super::{Config, ConfigError, Own, Switch};
+use super::{Config, ConfigError, Own};
 
 /// The highest queue whose quota the programs count by itself.
 const MAX_QUEUE: u8 = 7;
@@ -168,12 +168,8 @@ impl Config {
     /// # Errors
     /// [`ConfigError::NoSwitch`], or what is wrong in its table or its netcfg.
     pub fn reporter_of(&self, switch: &str) -> Result<Option<(&P4, Settings)>, ConfigError> {
-        match self.switch(switch)? {
-            Switch::Bmv2(p4) | Switch::Tofino(p4) if p4.is_reporter() => {
-                Ok(Some((p4, settings(p4, switch)?)))
-            }
-            _ => Ok(None),
-        }
+        let p4 = self.switch(switch)?.p4().map(|(_, p4)| p4).filter(|p4| p4.is_reporter());
+        p4.map(|p4| Ok((p4, settings(p4, switch)?))).transpose()
     }
 }
 

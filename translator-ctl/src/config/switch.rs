@@ -41,6 +41,15 @@ pub struct Software {
     pub own: Own,
 }
 
+/// What a P4 switch runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Platform {
+    /// `simple_switch_grpc`, over P4Runtime.
+    Bmv2,
+    /// A Tofino, over BfRuntime.
+    Tofino,
+}
+
 /// What a P4 switch is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -271,28 +280,33 @@ pub struct Own {
 }
 
 impl Switch {
-    /// Where its control plane listens.
-    pub fn control(&self) -> &str {
+    /// Where its control plane listens, its side of its session, and of a P4 switch the whole of its table.
+    fn parts(&self) -> (&str, &Own, Option<(Platform, &P4)>) {
         match self {
-            Switch::Software(software) => &software.control,
-            Switch::Bmv2(switch) | Switch::Tofino(switch) => &switch.control,
+            Switch::Software(of) => (&of.control, &of.own, None),
+            Switch::Bmv2(of) => (&of.control, &of.own, Some((Platform::Bmv2, of))),
+            Switch::Tofino(of) => (&of.control, &of.own, Some((Platform::Tofino, of))),
         }
     }
 
-    /// Whether it is a reporter, which has no session.
-    pub fn is_reporter(&self) -> bool {
-        match self {
-            Switch::Software(_) => false,
-            Switch::Bmv2(switch) | Switch::Tofino(switch) => switch.is_reporter(),
-        }
+    /// Where its control plane listens.
+    pub fn control(&self) -> &str {
+        self.parts().0
     }
 
     /// Its side of its session.
     pub fn own(&self) -> &Own {
-        match self {
-            Switch::Software(software) => &software.own,
-            Switch::Bmv2(switch) | Switch::Tofino(switch) => &switch.own,
-        }
+        self.parts().1
+    }
+
+    /// Its table and what it runs on; `None` for a software translator.
+    pub fn p4(&self) -> Option<(Platform, &P4)> {
+        self.parts().2
+    }
+
+    /// Whether it is a reporter, which has no session.
+    pub fn is_reporter(&self) -> bool {
+        self.p4().is_some_and(|(_, p4)| p4.is_reporter())
     }
 }
 
@@ -361,9 +375,9 @@ impl Config {
                 return Err(ConfigError::ControlTwice { both, control: control.into() });
             }
             controls.push((who.clone(), control));
-            if let Switch::Bmv2(p4) | Switch::Tofino(p4) = switch {
+            if let Some((platform, p4)) = switch.p4() {
                 p4.check(&table)?;
-                let is_of_tofino = matches!(switch, Switch::Tofino(_)) && !p4.is_reporter();
+                let is_of_tofino = platform == Platform::Tofino && !p4.is_reporter();
                 for (key, value, must) in [
                     (
                         "profile",
@@ -383,7 +397,7 @@ impl Config {
                 }
                 if p4.is_reporter() {
                     let deflects = p4.reporter.as_ref().is_some_and(|reporter| !reporter.deflect.is_empty());
-                    if deflects && matches!(switch, Switch::Bmv2(_)) {
+                    if deflects && platform == Platform::Bmv2 {
                         return Err(ConfigError::Value {
                             key: format!("{table}.reporter.deflect"),
                             value: "given".into(),

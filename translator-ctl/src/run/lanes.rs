@@ -24,8 +24,8 @@ use crate::packets::{
     Bell, Command, IntSide, Member, PacketThread, PacketThreadError, RoceLink, Snapshot, steering,
 };
 use crate::session::Session;
-use crate::target::TargetError;
-use crate::target::software::InProcess;
+use crate::switches::TargetError;
+use crate::switches::software::InProcess;
 
 /// How long a stop waits for reports that are on their way between workers.
 const BETWEEN: Duration = Duration::from_secs(1);

@@ -12,7 +12,7 @@ use dta_metrics::{Kind, Labels, Page, Port, Process, Served};
 use crate::config::Translator;
 use crate::lease::Event;
 use crate::packets::Command;
-use crate::target::software::InProcess;
+use crate::switches::software::InProcess;
 
 /// How long the data plane is waited for. A page without its counters says that it stands still.
 const ASK: Duration = Duration::from_secs(3);

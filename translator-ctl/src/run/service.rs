@@ -8,9 +8,8 @@ use dta_proto::control::{
 };
 use tonic::{Request, Response, Status};
 
-use crate::packets::Command;
-use crate::target::software::InProcess;
-use crate::target::{After, ApplyError, Progress, Target, TargetError};
+use crate::switches::software::InProcess;
+use crate::switches::{After, ApplyError, Progress, Target, TargetError};
 use dta_proto::program::{Change, Program, without_keys};
 
 /// The service of the data plane of this process.
@@ -64,12 +63,12 @@ impl Translator for Service {
         &self,
         _: Request<TranslatorStatisticsRequest>,
     ) -> Result<Response<TranslatorStatisticsResponse>, Status> {
-        let snapshot = self.target.snapshot(Command::Snapshot).await?;
-        Ok(Response::new(TranslatorStatisticsResponse { nodes: self.target.nodes(&snapshot) }))
+        let nodes = self.target.clone().statistics().await?;
+        Ok(Response::new(TranslatorStatisticsResponse { nodes }))
     }
 
     async fn flush(&self, _: Request<FlushRequest>) -> Result<Response<FlushResponse>, Status> {
-        let flushed = self.target.all(Command::Flush).await?.iter().sum();
+        let flushed = self.target.clone().flush_all().await?;
         Ok(Response::new(FlushResponse { flushed }))
     }
 

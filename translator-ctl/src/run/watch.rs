@@ -14,7 +14,7 @@ use dta_grpc::standard::Health;
 use super::drops::Drops;
 use crate::lease::Event;
 use crate::packets::Command;
-use crate::target::software::InProcess;
+use crate::switches::software::InProcess;
 
 /// How often is looked.
 const LOOK: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dta_translator::target::p4::simple_switch::{help, options_of_build};
+use dta_translator::switches::p4::simple_switch::{help, options_of_build};
 
 /// The file of its log.
 const LOG: &str = "switch.log";

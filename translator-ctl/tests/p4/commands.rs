@@ -1,5 +1,6 @@
 //! What a Tofino is told by its CPU port: flushes of lists, rows and columns, at once and by age, and probes.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -7,12 +8,12 @@ use dta_proto::program::Primitive;
 use dta_proto::wire::frame::Received;
 use dta_proto::wire::roce::Psn;
 use dta_translator::config::{Config, Profile, Switch};
-use dta_translator::setup;
-use dta_translator::target::p4::P4Switch;
-use dta_translator::target::p4::bfruntime::BfRuntime;
-use dta_translator::target::{After, Target as _};
+use dta_translator::switches::p4::P4Switch;
+use dta_translator::switches::p4::bfruntime::BfRuntime;
+use dta_translator::switches::p4::pipeline::TRANSLATOR;
+use dta_translator::switches::{After, Target as _};
 
-use crate::profiles::{BATCHES_OF_16, BATCHES_OF_32, POSTCARDS, SKETCH, program, switch};
+use crate::profiles::{BATCHES_OF_16, BATCHES_OF_32, POSTCARDS, SKETCH, program, switch, target};
 use crate::tofino::FakeTofino;
 use crate::{Bed, block_on};
 
@@ -23,13 +24,20 @@ const BRIDGE: usize = 24;
 const MINUTE_US: u32 = 60_000_000;
 const NOTHING: [u32; 0] = [];
 
-/// The frames that a switch was sent.
+/// The frames that a switch was sent, by an interface that may be down.
 #[derive(Clone, Default)]
-struct Sent(Arc<Mutex<Vec<Vec<u8>>>>);
+struct Sent {
+    frames: Arc<Mutex<Vec<Vec<u8>>>>,
+    down: Arc<AtomicBool>,
+}
 
 impl Sent {
     fn take(&self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.0.lock().unwrap())
+        std::mem::take(&mut self.frames.lock().unwrap())
+    }
+
+    fn is_down(&self) -> bool {
+        self.down.load(Relaxed)
     }
 }
 
@@ -70,7 +78,7 @@ fn config_with(mut config: Config, ports: &[u16]) -> Config {
 /// A switch of a profile that holds these stores, and is told commands, which it does if it `obeys`.
 struct Told {
     tofino: FakeTofino,
-    target: P4Switch<BfRuntime>,
+    target: P4Switch,
     sent: Sent,
 }
 
@@ -79,15 +87,18 @@ impl Told {
         let (tofino, config) = switch(bed, profile);
         let config = config_with(config, &[port]);
         let Switch::Tofino(p4) = config.switch("b1").unwrap() else { panic!() };
-        let translator = config.translator_of("b1").unwrap();
-        let mut target = block_on(async { setup::tofino("b1", p4, &translator).unwrap() });
+        let mut runtime = block_on(async { BfRuntime::new(p4, &TRANSLATOR).unwrap() });
         let (sent, chip) = (Sent::default(), tofino.clone());
         let frames = sent.clone();
-        target.wire().send_commands_by(Box::new(move |commands| {
+        runtime.send_commands_by(Box::new(move |commands| {
+            if frames.is_down() {
+                return Ok(0);
+            }
             commands.iter().filter(|_| obeys).for_each(|frame| obey(&chip, frame, profile));
-            frames.0.lock().unwrap().extend_from_slice(commands);
+            frames.frames.lock().unwrap().extend_from_slice(commands);
             Ok(commands.len())
         }));
+        let mut target = P4Switch::new(Box::new(runtime), "b1", p4, &config.translator_of("b1").unwrap());
         block_on(target.apply(&program(stores), After::Open)).unwrap();
         tofino.with(|state| state.asked.clear());
         Told { tofino, target, sent }
@@ -280,7 +291,7 @@ fn a_switch_that_does_not_take_commands_is_told_of() {
     assert!(error.contains("it did not do 1 commands: is `cpu_interface`"), "{error}");
     // It was sent again and again.
     assert_eq!(told.sent.take().len(), 5);
-    told.target.wire().send_commands_by(Box::new(|_| Ok(0)));
+    told.sent.down.store(true, Relaxed);
     let error = block_on(told.target.flush_all()).unwrap_err().to_string();
     assert!(error.contains("0 of 1 commands left by `cpu_interface`: is the interface up?"), "{error}");
 }
@@ -289,11 +300,8 @@ fn a_switch_that_does_not_take_commands_is_told_of() {
 fn without_the_interface_of_its_cpu_port_a_switch_says_what_to_set() {
     let bed = Bed::start();
     let (tofino, config) = switch(&bed, Profile::Postcards);
-    let config = config_with(config, &[1]);
-    let Switch::Tofino(p4) = config.switch("b1").unwrap() else { panic!() };
-    let mut p4 = p4.clone();
-    let translator = config.translator_of("b1").unwrap();
-    let mut target = block_on(async { setup::tofino("b1", &p4, &translator).unwrap() });
+    let mut config = config_with(config, &[1]);
+    let mut target = self::target(&config);
     block_on(target.apply(&program(&[3, BATCHES_OF_16]), After::Open)).unwrap();
     let error = block_on(target.flush_all()).unwrap_err().to_string();
     assert!(error.contains("set `cpu_interface` in its table") && error.contains("bf_pci0"), "{error}");
@@ -304,8 +312,9 @@ fn without_the_interface_of_its_cpu_port_a_switch_says_what_to_set() {
         assert!(block_on(target.status()).unwrap().silent.is_empty());
     }
     // One that is not there is named, when the first command leaves.
+    let Some(Switch::Tofino(p4)) = config.switch.get_mut("b1") else { panic!() };
     p4.cpu_interface = Some("dta-no-cpu".into());
-    let mut second = block_on(async { setup::tofino("b1", &p4, &translator).unwrap() });
+    let mut second = self::target(&config);
     let error = block_on(second.flush_all()).unwrap_err().to_string();
     assert!(error.contains("one at a time can be"), "{error}");
     drop(target);

@@ -1,5 +1,6 @@
 //! A P4 switch as `dta-translator setup --switch` programs it, over the real protocol, without a switch.
 
+mod chaos;
 mod commands;
 #[allow(dead_code, reason = "nobody sends to the NIC here")]
 #[path = "../common/mod.rs"]
@@ -21,14 +22,14 @@ use dta_proto::counter::find;
 use dta_proto::program::{Entry, Primitive, Program};
 use dta_translator::config::{Config, Profile};
 use dta_translator::setup;
-use dta_translator::target::p4::p4runtime::Compiled;
-use dta_translator::target::p4::pipeline::TRANSLATOR;
-use dta_translator::target::p4::schema::Schema;
-use dta_translator::target::p4::tables::{Holds, Item, Match, Tables};
-use dta_translator::target::p4::tofino::used_of;
-use dta_translator::target::p4::translator::{SET_LIST, SET_PSN, USED};
-use dta_translator::target::p4::{BATCH, Wire};
-use dta_translator::target::{After, ApplyError, Target};
+use dta_translator::switches::p4::p4runtime::Compiled;
+use dta_translator::switches::p4::pipeline::TRANSLATOR;
+use dta_translator::switches::p4::runtime::BATCH;
+use dta_translator::switches::p4::schema::Schema;
+use dta_translator::switches::p4::tables::{Holds, Item, Match, Tables};
+use dta_translator::switches::p4::tofino::used_of;
+use dta_translator::switches::p4::translator::{SET_LIST, SET_PSN, USED};
+use dta_translator::switches::{After, ApplyError, Target};
 use p4runtime_proto::read_p4info;
 use simple_switch::SimpleSwitch;
 use switch::{FakeSwitch, number};
@@ -81,12 +82,7 @@ impl Bed {
 
     /// What the switch holds, as text.
     fn text(&self, config: &Config) -> String {
-        let translator = config.translator_of("b1").unwrap();
-        let dta_translator::config::Switch::Bmv2(p4) = config.switch("b1").unwrap() else { panic!() };
-        let tables = block_on(async {
-            let mut target = setup::bmv2("b1", p4, &translator).unwrap();
-            target.wire().read().await.unwrap().expect("its program")
-        });
+        let tables = block_on(profiles::target(config).runtime().read()).unwrap().expect("its program");
         // The socket that stands for the NIC has any port.
         let port = format!("{:#x}", self.fake.nic_port());
         text_of(&tables).replace(&format!(" {port},"), " NIC,")
@@ -346,10 +342,8 @@ fn what_a_switch_cannot_do_is_refused_before_the_first_write() {
     assert!(error.contains("UDP port 40040 alone"), "{error}");
     let text = "listen = '10.0.0.1:40040'";
     let config = bed.config(text);
+    let mut target = profiles::target(&config);
     block_on(async {
-        let translator = config.translator_of("b1").unwrap();
-        let dta_translator::config::Switch::Bmv2(p4) = config.switch("b1").unwrap() else { panic!() };
-        let mut target = setup::bmv2("b1", p4, &translator).unwrap();
         // Batches of 128 bytes, and more rows than there are.
         let sample: Program =
             serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();

@@ -4,11 +4,11 @@ use dta_proto::program::{Entry, Primitive, Program};
 use dta_proto::store::StoreKind;
 use dta_translator::config::{Config, Profile, Switch};
 use dta_translator::setup;
-use dta_translator::target::p4::bfruntime::{BfRuntime, schema};
-use dta_translator::target::p4::tables::{Holds, Item, Match};
-use dta_translator::target::p4::tofino::{cannot_write, registers_of, used_of};
-use dta_translator::target::p4::{P4Switch, Wire as _};
-use dta_translator::target::{After, Target as _};
+use dta_translator::switches::p4::P4Switch;
+use dta_translator::switches::p4::bfruntime::schema;
+use dta_translator::switches::p4::tables::{Holds, Item, Match};
+use dta_translator::switches::p4::tofino::{cannot_write, registers_of, used_of};
+use dta_translator::switches::{After, Target as _};
 
 use crate::tofino::{FakeTofino, program_of_profile};
 use crate::{Bed, block_on, tofino_config};
@@ -37,10 +37,8 @@ pub(crate) fn program(stores: &[u16]) -> Program {
     Program::from(entries.collect::<Vec<_>>())
 }
 
-pub(crate) fn target(config: &Config) -> P4Switch<BfRuntime> {
-    let translator = config.translator_of("b1").unwrap();
-    let Switch::Tofino(p4) = config.switch("b1").unwrap() else { panic!() };
-    block_on(async { setup::tofino("b1", p4, &translator).unwrap() })
+pub(crate) fn target(config: &Config) -> P4Switch {
+    block_on(async { P4Switch::of(config, "b1").unwrap().unwrap() })
 }
 
 /// The configuration with this profile of the switch, as it is written and read.
@@ -137,8 +135,8 @@ fn a_switch_of_another_profile_is_refused() {
 }
 
 /// The parameters of a store's row.
-fn parameters(target: &mut P4Switch<BfRuntime>, store: u16) -> (String, Vec<u128>) {
-    let tables = block_on(target.wire().read()).unwrap().unwrap();
+fn parameters(target: &mut P4Switch, store: u16) -> (String, Vec<u128>) {
+    let tables = block_on(target.runtime().read()).unwrap().unwrap();
     let row = Item::Row { table: "store".into(), key: vec![Match::Exact(store.into())], order: 0 };
     match tables.get(&row) {
         Some(Holds::Action { name, params }) => (name.clone(), params.clone()),

@@ -4,14 +4,13 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use dta_translator::config::{Config, ConfigError, Switch};
-use dta_translator::reporter_setup::Reporter;
-use dta_translator::target::p4::bfruntime;
-use dta_translator::target::p4::p4runtime::Compiled;
-use dta_translator::target::p4::pipeline::REPORTER;
-use dta_translator::target::p4::reporter::{tables::USED, tofino::USED as TOFINO};
-use dta_translator::target::p4::schema::Schema;
-use dta_translator::target::p4::tables::{Holds, Item, Tables, Update};
-use dta_translator::target::{ApplyError, TargetError};
+use dta_translator::switches::p4::bfruntime;
+use dta_translator::switches::p4::p4runtime::Compiled;
+use dta_translator::switches::p4::pipeline::REPORTER;
+use dta_translator::switches::p4::reporter::{ReporterSwitch, tables::USED, tofino::USED as TOFINO};
+use dta_translator::switches::p4::schema::Schema;
+use dta_translator::switches::p4::tables::{Holds, Item, Tables, Update};
+use dta_translator::switches::{ApplyError, TargetError};
 use p4runtime_proto::read_p4info;
 
 use super::simple_switch::{self, SimpleSwitch};
@@ -44,12 +43,12 @@ fn on_tofino(control: &str) -> Config {
     parse(&text_on_tofino(control, DEFLECT)).unwrap()
 }
 
-fn reporter(config: &Config) -> Reporter {
-    Reporter::of(config, "edge1").unwrap().expect("a reporter")
+fn reporter(config: &Config) -> ReporterSwitch {
+    ReporterSwitch::of(config, "edge1").unwrap().expect("a reporter")
 }
 
 async fn setup(config: &Config) -> anyhow::Result<Vec<Update>> {
-    reporter(config).setup().await
+    Ok(reporter(config).apply().await?)
 }
 
 #[test]
@@ -423,10 +422,10 @@ fn a_netcfg_of_sd_fabric_says_what_is_reported() {
     );
     let config = parse(&text).unwrap();
     block_on(async {
-        let mut leaf1 = Reporter::of(&config, "leaf1").unwrap().unwrap();
-        leaf1.setup().await.unwrap();
+        let mut leaf1 = ReporterSwitch::of(&config, "leaf1").unwrap().unwrap();
+        leaf1.apply().await.unwrap();
         is_as_in("reporter-netcfg.txt", &text_of(&leaf1.held().await.unwrap()));
-        assert_eq!(leaf1.setup().await.unwrap(), []);
+        assert_eq!(leaf1.apply().await.unwrap(), []);
     });
     // What the table says goes before.
     let config = parse(&format!("{text}switch_id = 9\nwatch_subnets = []\n")).unwrap();

@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 
 use dta_proto::program::{Entry, Lists, Primitive, Program, QueuePair, Store};
-use dta_translator::config::{Config, Switch};
+use dta_translator::config::Config;
 use dta_translator::setup;
-use dta_translator::target::p4::P4Switch;
-use dta_translator::target::p4::p4runtime::P4Runtime;
-use dta_translator::target::p4::translator::{FLUSH_COLUMN, FLUSH_ROW, FORGET_COLUMN, FORGET_ROW, SET_PSN};
-use dta_translator::target::{After, Target};
+use dta_translator::switches::p4::translator::{FLUSH_COLUMN, FLUSH_ROW, FORGET_COLUMN, FORGET_ROW, SET_PSN};
+use dta_translator::switches::{After, Target};
 
+use crate::profiles::target;
 use crate::switch::number;
 use crate::{Bed, block_on};
 
@@ -55,15 +54,9 @@ fn program(at: u8, second: Option<bool>) -> Program {
     program
 }
 
-fn target(config: &Config) -> P4Switch<P4Runtime> {
-    let translator = config.translator_of("b1").unwrap();
-    let Switch::Bmv2(p4) = config.switch("b1").unwrap() else { panic!() };
-    setup::bmv2("b1", p4, &translator).unwrap()
-}
-
 fn apply(config: &Config, program: &Program) {
+    let mut target = target(config);
     block_on(async {
-        let mut target = target(config);
         target.apply(program, After::Renewal).await.unwrap();
         assert_eq!(target.lacks(program, After::Renewal).await.unwrap(), []);
     });
@@ -168,8 +161,8 @@ fn columns_of_sketches_and_rows_of_shared_stores_are_flushed_once_each() {
     let config = bed.config("postcard_rows = 64");
     apply(&config, &program(128, Some(true)));
     told(&bed);
+    let mut target = target(&config);
     block_on(async {
-        let mut target = target(&config);
         assert!(target.flush(Primitive::SketchMerge, 5, 0, 20).await.unwrap());
         assert!(!target.flush(Primitive::SketchMerge, 5, 20, 20).await.unwrap());
     });
@@ -177,7 +170,7 @@ fn columns_of_sketches_and_rows_of_shared_stores_are_flushed_once_each() {
     // 16 columns at the places of 2 epochs.
     let places: BTreeSet<_> = commands.iter().map(|values| (values[3].clone(), values[4].clone())).collect();
     assert_eq!((of(&commands, FLUSH_COLUMN), commands.len(), places.len()), (32, 32, 32));
-    block_on(async { target(&config).flush_all().await.unwrap() });
+    block_on(target.flush_all()).unwrap();
     let commands = told(&bed);
     assert_eq!((of(&commands, FLUSH_COLUMN), of(&commands, FLUSH_ROW)), (32, 64));
 }

@@ -11,7 +11,7 @@ use bfruntime_proto::bfrt::bf_runtime_server::{BfRuntime, BfRuntimeServer};
 use bfruntime_proto::bfrt::*;
 use bfruntime_proto::write_failed;
 use dta_translator::config::Profile;
-use dta_translator::target::p4::bfrt_json::{BfrtInfo, BfrtTable, last};
+use dta_translator::switches::p4::bfrt_json::{BfrtInfo, BfrtTable, last};
 use prost::Message as _;
 use serde_json::{Value, json};
 use tokio_stream::wrappers::ReceiverStream;

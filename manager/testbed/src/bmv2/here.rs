@@ -8,9 +8,9 @@ use dta_client::collector::Client;
 use dta_client::{Ask, ClientOptions, Member, Spread};
 use dta_proto::control::NodeStatistics;
 use dta_translator::config::Config;
-use dta_translator::reporter_setup::Reporter;
 use dta_translator::setup;
-use dta_translator::target::p4::counters::Counts;
+use dta_translator::switches::p4::counters::Counts;
+use dta_translator::switches::p4::reporter::ReporterSwitch;
 
 use super::files::{TRANSLATOR, collector_file, parse, translator_file};
 use super::ground::{CollectorLink, Ground, HOSTS, REPORTER_OUT, TRANSLATOR_IN, reporter_at};
@@ -33,7 +33,7 @@ pub(super) struct Here {
     /// The configuration of the translator.
     config: Config,
     /// The reporter's control plane; none before it is programmed.
-    reporter: Option<Reporter>,
+    reporter: Option<ReporterSwitch>,
     hosts: Hosts,
     _collectors: Vec<Daemon>,
     ground: Ground,
@@ -89,9 +89,9 @@ impl Here {
     pub(super) async fn program(&mut self, traffic: &Traffic, filter: Filter) -> anyhow::Result<()> {
         let wiring = reporter_at(self.ground.control[0]);
         let config = parse(&self.folder, &reporter::file(&wiring, traffic, filter))?;
-        let reporter = Reporter::of(&config, reporter::NAME)?;
+        let reporter = ReporterSwitch::of(&config, reporter::NAME)?;
         let mut reporter = reporter.context("the configuration has no reporter")?;
-        reporter.setup().await.context("the reporter cannot be programmed")?;
+        reporter.apply().await.context("the reporter cannot be programmed")?;
         self.reporter = Some(reporter);
         Ok(())
     }
@@ -115,16 +115,16 @@ impl Here {
         Ok([received(REPORTER_OUT)?.0, answers.sum::<anyhow::Result<u64>>()?])
     }
 
-    fn programmed(&mut self) -> anyhow::Result<&mut Reporter> {
+    fn programmed(&mut self) -> anyhow::Result<&mut ReporterSwitch> {
         self.reporter.as_mut().context("the reporter is not programmed yet")
     }
 
     pub(super) async fn reporter(&mut self) -> anyhow::Result<Counts> {
-        self.programmed()?.counters().await
+        Ok(self.programmed()?.counters().await?)
     }
 
     pub(super) async fn reporter_node(&mut self) -> anyhow::Result<NodeStatistics> {
-        self.programmed()?.statistics().await
+        Ok(self.programmed()?.statistics().await?)
     }
 
     pub(super) async fn translator(&mut self) -> anyhow::Result<Statistics> {

@@ -2,7 +2,7 @@
 
 use dta_client::Spread;
 use dta_proto::control::NodeStatistics;
-use dta_translator::target::p4::counters::Counts;
+use dta_translator::switches::p4::counters::Counts;
 
 use super::here::Here;
 use super::reporter::Filter;

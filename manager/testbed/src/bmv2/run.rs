@@ -11,7 +11,7 @@ use dta_proto::counter::translator::PAIR_RETRANSMITTED;
 use dta_proto::counter::{Stage, Step};
 use dta_proto::key::Key;
 use dta_proto::program::Primitive;
-use dta_translator::target::p4::counters::Counts;
+use dta_translator::switches::p4::counters::Counts;
 
 use super::files::{COPIES, SLOTS};
 use super::ground::COLLECTORS;

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use dta_translator::target::p4::simple_switch::{help, options_of_build};
+use dta_translator::switches::p4::simple_switch::{help, options_of_build};
 
 use crate::processes::last_lines;
 

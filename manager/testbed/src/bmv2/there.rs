@@ -9,7 +9,7 @@ use dta_client::collector::Client;
 use dta_client::{Ask, Member, Spread};
 use dta_proto::control::NodeStatistics;
 use dta_proto::counter::{Stage, Step, translator as counter};
-use dta_translator::target::p4::counters::Counts;
+use dta_translator::switches::p4::counters::Counts;
 use serde::de::DeserializeOwned;
 
 use super::files::stores;

@@ -17,8 +17,8 @@ use dta_link::fault::Faults;
 use dta_link::netstat;
 use dta_proto::wire::dta::Report;
 use dta_translator::config::Config;
-use dta_translator::reporter_setup::Reporter;
 use dta_translator::setup;
+use dta_translator::switches::p4::reporter::ReporterSwitch;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -142,7 +142,7 @@ struct Agent {
     programmed: RefCell<BTreeMap<(String, String), bool>>,
     reporters: RefCell<Option<Reporters>>,
     /// The reporter switch that was programmed last.
-    reporter: RefCell<Option<Reporter>>,
+    reporter: RefCell<Option<ReporterSwitch>>,
     hosts: RefCell<Option<Hosts>>,
     /// How much of each log was sent.
     logs: RefCell<BTreeMap<PathBuf, u64>>,
@@ -180,8 +180,8 @@ impl Agent {
         drop(self.reporter.take());
         for ((config, name), whole) in programmed {
             let config = self.config(&config)?;
-            let emptied = match Reporter::of(&config, &name)? {
-                Some(mut reporter) => reporter.empty().await.map(drop),
+            let emptied = match ReporterSwitch::of(&config, &name)? {
+                Some(mut reporter) => reporter.empty().await.map(drop).map_err(Into::into),
                 None => setup::empty(&config, &name).await,
             };
             // Why the others could not be programmed was said, and it keeps them from being emptied.
@@ -324,9 +324,9 @@ impl Agent {
             OfSwitch::Setup => {
                 // A switch takes one control plane at a time.
                 drop(known);
-                let mut reporter = Reporter::of(config, name)?.context("it is no reporter")?;
+                let mut reporter = ReporterSwitch::of(config, name)?.context("it is no reporter")?;
                 self.note_programmed(file, name, false);
-                reporter.setup().await.context("the reporter cannot be programmed")?;
+                reporter.apply().await.context("the reporter cannot be programmed")?;
                 self.note_programmed(file, name, true);
                 (reporter, Value::Null)
             }

@@ -11,33 +11,59 @@ pub mod tofino;
 
 use dta_proto::control::{Counter, NodeStatistics};
 use dta_proto::counter::Stage;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::counters::Counts;
+use super::pipeline::REPORTER;
+use super::runtime::{self, Runtime};
+use super::schema::Used;
 use super::tables::{Item, Tables, Update};
-use super::{Wire, now_us, write_all};
-use crate::config::P4;
+use super::{now_us, write_all};
 use crate::config::reporter::What;
 use crate::config::settings::Settings;
-use crate::target::{ApplyError, TargetError};
+use crate::config::{Config, P4};
+use crate::switches::{ApplyError, TargetError};
 
 /// A switch that runs `reporter-p4`.
-pub struct ReporterSwitch<W> {
-    wire: W,
+pub struct ReporterSwitch {
+    runtime: Box<dyn Runtime>,
     name: String,
     p4: P4,
     settings: Settings,
 }
 
-impl<W: Wire> ReporterSwitch<W> {
-    /// The switch behind a wire. `name` is its name in the configuration.
-    pub fn new(wire: W, name: &str, p4: &P4, settings: &Settings) -> ReporterSwitch<W> {
-        ReporterSwitch { wire, name: name.into(), p4: p4.clone(), settings: settings.clone() }
+impl ReporterSwitch {
+    /// The switch of a name; `None` where it is no reporter. Nothing is asked yet, but a runtime has to be there. What
+    /// of its netcfg is not used is logged.
+    ///
+    /// # Errors
+    /// A configuration that cannot be used.
+    pub fn of(config: &Config, switch: &str) -> anyhow::Result<Option<ReporterSwitch>> {
+        let (Some((platform, _)), Some((p4, settings))) =
+            (config.switch(switch)?.p4(), config.reporter_of(switch)?)
+        else {
+            return Ok(None);
+        };
+        for note in &settings.notes {
+            warn!(switch, netcfg = ?p4.netcfg, "{note}");
+        }
+        let runtime = runtime::open(platform, p4, &REPORTER)?;
+        Ok(Some(ReporterSwitch::new(runtime, switch, p4, &settings)))
+    }
+
+    /// The switch behind a runtime. `name` is its name in the configuration.
+    pub fn new(runtime: Box<dyn Runtime>, name: &str, p4: &P4, settings: &Settings) -> ReporterSwitch {
+        ReporterSwitch { runtime, name: name.into(), p4: p4.clone(), settings: settings.clone() }
+    }
+
+    /// Names of its tables, keys and parameters.
+    pub fn used(&self) -> &'static Used {
+        self.runtime.used()
     }
 
     /// What it should hold.
     pub fn wanted(&self) -> Tables {
-        self.wire.shape(lower::lower(&self.settings, &self.p4))
+        lower::lower(&self.settings, &self.p4, self.runtime.platform())
     }
 
     /// What it holds; nothing where it runs another program.
@@ -45,7 +71,7 @@ impl<W: Wire> ReporterSwitch<W> {
     /// # Errors
     /// It does not answer, or not as it should.
     pub async fn held(&mut self) -> Result<Tables, TargetError> {
-        Ok(self.wire.read().await?.unwrap_or_default())
+        Ok(self.runtime.read().await?.unwrap_or_default())
     }
 
     /// The updates by which it comes to hold what it should. Nothing changes.
@@ -75,23 +101,23 @@ impl<W: Wire> ReporterSwitch<W> {
     /// As [`Self::apply`].
     pub async fn empty(&mut self) -> Result<Vec<Update>, ApplyError> {
         // A switch that runs another program reports nothing.
-        if self.wire.read().await.map_err(ApplyError::nothing)?.is_none() {
+        if self.runtime.read().await.map_err(ApplyError::nothing)?.is_none() {
             return Ok(Vec::new());
         }
-        let forwarding = self.wire.shape(lower::forwarding(&self.settings, &self.p4));
+        let forwarding = lower::forwarding(&self.settings, &self.p4, self.runtime.platform());
         self.hold(&forwarding).await
     }
 
     async fn hold(&mut self, wanted: &Tables) -> Result<Vec<Update>, ApplyError> {
         // Refused before the first change, where the program's tables are known without the switch.
         self.fits(wanted).map_err(ApplyError::nothing)?;
-        self.wire.load().await.map_err(ApplyError::nothing)?;
+        self.runtime.load().await.map_err(ApplyError::nothing)?;
         self.fits(wanted).map_err(ApplyError::nothing)?;
-        let held = self.wire.read().await.map_err(ApplyError::nothing)?.unwrap_or_default();
+        let held = self.runtime.read().await.map_err(ApplyError::nothing)?.unwrap_or_default();
         let updates = held.updates_to(wanted);
         if !updates.is_empty() {
             info!(switch = self.name, updates = updates.len(), "programming the switch");
-            write_all(&mut self.wire, &updates).await?;
+            write_all(&mut *self.runtime, &updates).await?;
         }
         Ok(updates)
     }
@@ -105,7 +131,7 @@ impl<W: Wire> ReporterSwitch<W> {
             }
         }
         for (table, rows) in rows {
-            if let Some(room) = self.wire.room(table).filter(|room| rows > *room) {
+            if let Some(room) = self.runtime.room(table).filter(|room| rows > *room) {
                 return Err(TargetError::Refused(format!(
                     "[switch.{}] has {rows} entries for its table {table}, and the switch has room for {room}",
                     self.name
@@ -120,7 +146,7 @@ impl<W: Wire> ReporterSwitch<W> {
     /// # Errors
     /// As [`Self::held`].
     pub async fn counters(&mut self) -> Result<Counts, TargetError> {
-        self.wire.counters().await
+        self.runtime.counters().await
     }
 
     /// What it counts, under the names of its program: see `reporter-p4/README.md`. Drops have their reason behind

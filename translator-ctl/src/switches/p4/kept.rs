@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use dta_files::own_file;
 use dta_proto::program::Program;
@@ -23,8 +24,13 @@ pub struct Kept {
 }
 
 /// A file of what is kept.
-#[derive(Clone, Debug)]
-pub struct KeptFile(PathBuf);
+#[derive(Debug)]
+pub struct KeptFile {
+    path: PathBuf,
+    /// What it said at the last look, and which version of the file that was: its inode, time and length. It is replaced
+    /// as a whole, so another version is another inode.
+    last: Option<([i64; 4], Arc<Kept>)>,
+}
 
 /// Why what is kept cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -37,28 +43,40 @@ pub struct KeptError {
 impl KeptFile {
     /// The file at a path, or that of the switch of this name in the place for such files.
     pub fn new(path: Option<&Path>, switch: &str) -> KeptFile {
-        KeptFile(path.map_or_else(|| directory().join(format!("{switch}.json")), Path::to_owned))
+        let path = path.map_or_else(|| directory().join(format!("{switch}.json")), Path::to_owned);
+        KeptFile { path, last: None }
     }
 
     fn error(&self, source: io::Error) -> KeptError {
-        KeptError { path: self.0.display().to_string(), source }
+        KeptError { path: self.path.display().to_string(), source }
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
-    /// What is kept; nothing where there is no file.
+    /// What is kept; nothing where there is no file. A version of the file is parsed once.
     ///
     /// # Errors
     /// A file that cannot be read, or is none of these.
-    pub fn read(&self) -> Result<Kept, KeptError> {
-        match fs::read(&self.0) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
-                self.error(io::Error::other(format!("{error}; remove the file to program the switch anew")))
-            }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Kept::default()),
+    pub fn read(&mut self) -> Result<Arc<Kept>, KeptError> {
+        let read = || -> io::Result<_> {
+            let of = fs::metadata(&self.path)?;
+            let version = [of.ino() as i64, of.mtime(), of.mtime_nsec(), of.len() as i64];
+            if let Some((at, kept)) = &self.last
+                && *at == version
+            {
+                return Ok((version, kept.clone()));
+            }
+            let kept = serde_json::from_slice(&fs::read(&self.path)?).map_err(|error| {
+                io::Error::other(format!("{error}; remove the file to program the switch anew"))
+            })?;
+            Ok((version, Arc::new(kept)))
+        };
+        match read() {
+            Ok((version, kept)) => Ok(self.last.insert((version, kept)).1.clone()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Arc::default()),
             Err(error) => Err(self.error(error)),
         }
     }
@@ -69,10 +87,10 @@ impl KeptFile {
     /// It cannot be written.
     pub fn write(&self, kept: &Kept) -> Result<(), KeptError> {
         let write = || -> io::Result<()> {
-            if let Some(parent) = self.0.parent() {
+            if let Some(parent) = self.path.parent() {
                 fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
             }
-            own_file::replace(&self.0, &serde_json::to_vec(kept)?)
+            own_file::replace(&self.path, &serde_json::to_vec(kept)?)
         };
         write().map_err(|error| self.error(error))
     }
@@ -93,20 +111,26 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::target::p4::places::Room;
+    use crate::switches::p4::places::Room;
 
     #[test]
     fn what_is_kept_is_read_back_and_is_nobody_elses() {
         let dir = tempfile::tempdir().unwrap();
-        let file = KeptFile::new(Some(&dir.path().join("a/b.json")), "b");
-        assert_eq!(file.read().unwrap(), Kept::default());
+        let mut file = KeptFile::new(Some(&dir.path().join("a/b.json")), "b");
+        assert_eq!(*file.read().unwrap(), Kept::default());
         let program: Program =
             serde_json::from_str(include_str!("../../../../dta-proto/vectors/program.json")).unwrap();
         let places = Places::default().of(&program, 64, Room::ALL).unwrap();
-        let kept = Kept { applied: program, places, life: 7 };
+        let mut kept = Kept { applied: program, places, life: 7 };
         file.write(&kept).unwrap();
         file.write(&kept).unwrap();
-        assert_eq!(file.read().unwrap(), kept);
+        let first = file.read().unwrap();
+        assert_eq!(*first, kept);
+        assert!(Arc::ptr_eq(&first, &file.read().unwrap()), "it is parsed once");
+        // Another process writes it.
+        kept.life = 8;
+        KeptFile::new(Some(file.path()), "b").write(&kept).unwrap();
+        assert_eq!(file.read().unwrap().life, 8);
         assert_eq!(fs::metadata(file.path()).unwrap().permissions().mode() & 0o777, 0o600);
         fs::write(file.path(), "{").unwrap();
         assert!(file.read().unwrap_err().to_string().contains("remove the file"));

@@ -6,7 +6,8 @@
 //! have no row. An entry counts as held if it was applied as a whole, and if all its rows are there. So what an
 //! attempt left undone is found by the next one, and written.
 //!
-//! How a switch is spoken to is behind [`Wire`]: [`p4runtime`] for bmv2, [`bfruntime`] for Tofino.
+//! How a switch is spoken to is behind [`Runtime`]: [`p4runtime`] for bmv2, [`bfruntime`] for Tofino. Only
+//! [`runtime::open`] knows which is which.
 
 pub mod ages;
 pub mod bfrt_json;
@@ -19,6 +20,8 @@ pub mod p4runtime;
 pub mod pipeline;
 pub mod places;
 pub mod reporter;
+mod row;
+pub mod runtime;
 pub mod schema;
 pub mod simple_switch;
 pub mod tables;
@@ -26,6 +29,7 @@ pub mod tofino;
 pub mod translator;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dta_proto::control::NodeStatistics;
@@ -36,96 +40,24 @@ use tracing::{info, warn};
 
 use self::counters::Counts;
 use self::kept::{Kept, KeptFile};
-use self::lower::{LowerError, lower, lower_entry, pair_number, pair_of};
-use self::places::{Places, Room};
+use self::lower::{LowerError, Lowering, pair_number, pair_of};
+use self::pipeline::TRANSLATOR;
+use self::places::Places;
+use self::runtime::{BATCH, Runtime, WriteError};
 use self::tables::{Tables, Update};
 use self::translator::Command;
 use super::{After, ApplyError, Progress, Status, Target, TargetError};
-use crate::config::{ListedReporter, P4, Translator};
+use crate::config::{Config, ListedReporter, P4, Translator};
 
 /// The rows have no names.
 const FIELDS: Fields = Fields { name: false, expected: true, notify: true };
 
-/// The most updates in one request.
-pub const BATCH: usize = 500;
-
 /// Places that are flushed in one go, where all are: a sketch may have many.
 const FLUSHED_AT_ONCE: usize = 8192;
 
-/// How a switch is spoken to.
-pub trait Wire: Send {
-    /// Tables as this switch has them. Most have them as they are lowered.
-    fn shape(&self, tables: Tables) -> Tables {
-        tables
-    }
-
-    /// How many rows a table of its program holds; `None` where the program does not have it, or was not asked yet.
-    fn room(&self, table: &str) -> Option<u64>;
-
-    /// How many lists, rows and columns it holds, of all stores.
-    fn places(&self) -> Room {
-        Room::ALL
-    }
-
-    /// Why this switch cannot write a store that P4 switches can; `None` where it can.
-    fn cannot_write(&self, _: &StoreKind) -> Option<String> {
-        None
-    }
-
-    /// What the switch holds; `None` where it does not run the program that it should. Nothing changes.
-    ///
-    /// # Errors
-    /// It does not answer, or not as it should.
-    fn read(&mut self) -> impl Future<Output = Result<Option<Tables>, TargetError>> + Send;
-
-    /// Becomes the one that writes, and lets the switch run its program. Gives whether it did not before: then all
-    /// of its tables and registers are empty now.
-    ///
-    /// # Errors
-    /// As [`Wire::read`].
-    fn load(&mut self) -> impl Future<Output = Result<bool, TargetError>> + Send;
-
-    /// Makes updates, [`BATCH`] at most, in one request.
-    ///
-    /// # Errors
-    /// How many of them were made, and why not all.
-    fn write(&mut self, updates: &[Update]) -> impl Future<Output = Result<(), WriteError>> + Send;
-
-    /// Why it cannot be told to flush and to probe, and what to do; `None` where it can.
-    fn cannot_command(&self) -> Option<String> {
-        None
-    }
-
-    /// Sends commands to the data plane, and waits until it has done them. `rows` are those of the program that the
-    /// switch holds, as [`Wire::shape`] makes them.
-    ///
-    /// # Errors
-    /// It has not.
-    fn command(
-        &mut self,
-        commands: &[Command],
-        rows: &Tables,
-    ) -> impl Future<Output = Result<(), TargetError>> + Send;
-
-    /// All counters by name.
-    ///
-    /// # Errors
-    /// As [`Wire::read`].
-    fn counters(&mut self) -> impl Future<Output = Result<Counts, TargetError>> + Send;
-}
-
-/// Why updates were not made.
-#[derive(Debug)]
-pub struct WriteError {
-    /// How many were; `None` where nobody knows.
-    pub made: Option<usize>,
-    /// Why not all.
-    pub error: TargetError,
-}
-
 /// A switch that runs `translator-p4`.
-pub struct P4Switch<W> {
-    wire: W,
+pub struct P4Switch {
+    runtime: Box<dyn Runtime>,
     config: P4,
     /// Name of its session, and of its node.
     name: String,
@@ -140,15 +72,27 @@ pub struct P4Switch<W> {
 /// What a switch holds, and what is kept beside it.
 struct State {
     tables: Tables,
-    kept: Kept,
+    kept: Arc<Kept>,
     held: Program,
 }
 
-impl<W: Wire> P4Switch<W> {
-    /// The switch behind a wire. `switch` is its name in the configuration, and `translator` its side of the session.
-    pub fn new(wire: W, switch: &str, config: &P4, translator: &Translator) -> P4Switch<W> {
+impl P4Switch {
+    /// The switch of a name; `None` where it is a software translator. Nothing is asked yet.
+    ///
+    /// # Errors
+    /// A configuration that cannot be used.
+    pub fn of(config: &Config, switch: &str) -> anyhow::Result<Option<P4Switch>> {
+        let translator = config.translator_of(switch)?;
+        let Some((platform, p4)) = config.switch(switch)?.p4() else { return Ok(None) };
+        may_have_keys(p4, &translator)?;
+        let runtime = runtime::open(platform, p4, &TRANSLATOR)?;
+        Ok(Some(P4Switch::new(runtime, switch, p4, &translator)))
+    }
+
+    /// The switch behind a runtime. `switch` is its name in the configuration, and `translator` its side of the session.
+    pub fn new(runtime: Box<dyn Runtime>, switch: &str, config: &P4, translator: &Translator) -> P4Switch {
         P4Switch {
-            wire,
+            runtime,
             config: config.clone(),
             name: translator.name.clone(),
             reporters: translator.reporters.clone(),
@@ -159,11 +103,11 @@ impl<W: Wire> P4Switch<W> {
     }
 
     /// How it is spoken to.
-    pub fn wire(&mut self) -> &mut W {
-        &mut self.wire
+    pub fn runtime(&mut self) -> &mut dyn Runtime {
+        &mut *self.runtime
     }
 
-    fn kept(&self) -> Result<Kept, TargetError> {
+    fn kept(&mut self) -> Result<Arc<Kept>, TargetError> {
         self.file.read().map_err(|error| TargetError::Refused(error.to_string()))
     }
 
@@ -171,40 +115,43 @@ impl<W: Wire> P4Switch<W> {
         self.file.write(kept).map_err(|error| TargetError::Failed(error.to_string()))
     }
 
+    /// How a program is lowered at its places.
+    fn lowering<'a>(&'a self, program: &'a Program, places: &'a Places) -> Lowering<'a> {
+        Lowering { program, places, config: &self.config, platform: self.runtime.platform() }
+    }
+
     /// The tables of a program at its places.
     fn lower(&self, program: &Program, places: &Places) -> Result<Tables, TargetError> {
-        let tables = lower(program, places, &self.config, &self.reporters);
-        tables.map(|tables| self.wire.shape(tables)).map_err(|error| TargetError::Refused(error.to_string()))
+        let tables = self.lowering(program, places).tables(&self.reporters);
+        tables.map_err(|error| TargetError::Refused(error.to_string()))
     }
 
     /// The rows of what was applied: those of its program, without forwarding.
     fn rows_of(&self, kept: &Kept) -> Result<Tables, TargetError> {
-        let mut rows = Tables::default();
+        let (mut rows, lowering) = (Tables::default(), self.lowering(&kept.applied, &kept.places));
         for entry in kept.applied.entries() {
-            lower_entry(&mut rows, entry, &kept.applied, &kept.places, &self.config)
-                .map_err(|error| TargetError::Refused(error.to_string()))?;
+            lowering.entry(&mut rows, entry).map_err(|error| TargetError::Refused(error.to_string()))?;
         }
-        Ok(self.wire.shape(rows))
+        Ok(rows)
     }
 
     /// Why it cannot be told to flush and to probe, and what to do; `None` where it can.
     pub fn cannot_command(&self) -> Option<String> {
-        self.wire.cannot_command()
+        self.runtime.cannot_command()
     }
 
     /// What it holds. `tables` are `None` where it runs another program, of which nothing is kept.
-    fn state(&self, tables: Option<Tables>) -> Result<State, TargetError> {
+    fn state(&mut self, tables: Option<Tables>) -> Result<State, TargetError> {
         let kept = match tables {
             Some(_) => self.kept()?,
-            None => Kept::default(),
+            None => Arc::default(),
         };
         let tables = tables.unwrap_or_default();
-        let mut held = Program::default();
+        let (mut held, lowering) = (Program::default(), self.lowering(&kept.applied, &kept.places));
         for entry in kept.applied.entries() {
             let mut own = Tables::default();
-            let lowered = lower_entry(&mut own, entry, &kept.applied, &kept.places, &self.config);
             // What cannot be lowered by the configuration of now is written anew.
-            if lowered.is_ok() && tables.contains(&self.wire.shape(own)) {
+            if lowering.entry(&mut own, entry).is_ok() && tables.contains(&own) {
                 held.set(entry.clone());
             }
         }
@@ -293,60 +240,23 @@ impl<W: Wire> P4Switch<W> {
         count: usize,
     ) -> Result<bool, TargetError> {
         let kept = self.kept()?;
-        let mut commands = Vec::new();
         // A store with parts at several collectors has its places once.
         let mut seen = BTreeSet::new();
-        for entry in kept.applied.entries() {
-            match entry {
-                Entry::Store(store) if !seen.insert(store.spec.id) => {}
-                Entry::Lists(lists) if primitive == Primitive::Append => {
-                    let all = lists.first..lists.first.saturating_add(lists.count);
-                    commands.extend(
-                        all.map(|list| of_store(translator::FLUSH_LIST, lists.store, list, older_us)),
-                    );
-                }
-                Entry::Store(store)
-                    if primitive == Primitive::Postcarding && store.spec.kind.primitive() == primitive =>
-                {
-                    let rows = kept.places.rows(store.spec.id).map_or(0, |place| place.count);
-                    commands.extend(
-                        (0..rows).map(|row| of_store(translator::FLUSH_ROW, store.spec.id, row, older_us)),
-                    );
-                }
-                Entry::Store(store) if primitive == Primitive::SketchMerge => {
-                    if let StoreKind::SketchMerge { columns, epochs, .. } = store.spec.kind {
-                        let id = store.spec.id;
-                        let first = kept.places.columns(id).map_or(0, |place| place.first);
-                        commands.extend(of_columns(translator::FLUSH_COLUMN, id, columns, epochs, first));
-                    }
-                }
-                _ => {}
-            }
-        }
-        let end = first.saturating_add(count).min(commands.len());
-        if let Some(part @ [_, ..]) = commands.get(first..end) {
-            if let Some(why) = self.wire.cannot_command() {
+        let once = |entry: &&Entry| !matches!(entry, Entry::Store(store) if !seen.insert(store.spec.id));
+        let all = kept.applied.entries().filter(once);
+        let all = all.flat_map(|entry| flushes(entry, primitive, older_us, &kept.places));
+        let mut part: Vec<Command> = all.skip(first).take(count.saturating_add(1)).collect();
+        let is_more = part.len() > count;
+        part.truncate(count);
+        if !part.is_empty() {
+            if let Some(why) = self.runtime.cannot_command() {
                 return Err(TargetError::Refused(why));
             }
-            self.wire.load().await?;
-            self.wire.command(part, &self.rows_of(&kept)?).await?;
+            self.runtime.load().await?;
+            let rows = self.rows_of(&kept)?;
+            self.runtime.command(&part, &rows).await?;
         }
-        Ok(end < commands.len())
-    }
-
-    /// Sends all batches, rows and columns that the switch holds. Gives how many reports it held less after that.
-    ///
-    /// # Errors
-    /// The switch does not answer.
-    pub async fn flush_all(&mut self) -> Result<u64, TargetError> {
-        let before = self.held_reports().await?;
-        for primitive in [Primitive::Append, Primitive::Postcarding, Primitive::SketchMerge] {
-            let mut first = 0;
-            while self.flush(primitive, 0, first, FLUSHED_AT_ONCE).await? {
-                first += FLUSHED_AT_ONCE;
-            }
-        }
-        Ok(before.saturating_sub(self.held_reports().await?))
+        Ok(is_more)
     }
 
     async fn held_reports(&mut self) -> Result<u64, TargetError> {
@@ -355,20 +265,11 @@ impl<W: Wire> P4Switch<W> {
         Ok(counters.find(|counter| counter.name == held).map_or(0, |counter| counter.value))
     }
 
-    /// What the switch counts.
-    ///
-    /// # Errors
-    /// The switch does not answer.
-    pub async fn statistics(&mut self) -> Result<Vec<NodeStatistics>, TargetError> {
-        let counts = self.wire.counters().await?;
-        Ok(vec![counters::node(&self.name, &self.kept()?, &counts)])
-    }
-
     /// The flush times of what was applied, in milliseconds; 0 = never.
     ///
     /// # Errors
     /// What is kept cannot be read.
-    pub fn flush_times(&self) -> Result<BTreeMap<Primitive, u32>, TargetError> {
+    pub fn flush_times(&mut self) -> Result<BTreeMap<Primitive, u32>, TargetError> {
         let kept = self.kept()?;
         let time = |entry: &Entry| match entry {
             Entry::Flush(Flush { primitive, after_ms }) => Some((*primitive, *after_ms)),
@@ -378,11 +279,30 @@ impl<W: Wire> P4Switch<W> {
     }
 }
 
+/// Whether remote keys may go to the switch, which has no TLS.
+fn may_have_keys(p4: &P4, translator: &Translator) -> Result<(), TargetError> {
+    if translator.tls.is_some() && !p4.insecure && !is_local(&p4.control) {
+        return Err(TargetError::Refused(format!(
+            "the keys to the collector's memory came with TLS and would go to {} without: set `insecure = true` if nobody else is on that \
+             network",
+            p4.control
+        )));
+    }
+    Ok(())
+}
+
+/// Whether an address is of this host alone.
+fn is_local(control: &str) -> bool {
+    let host = control.trim_start_matches("http://").rsplit_once(':').map_or(control, |(host, _)| host);
+    host == "localhost"
+        || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+}
+
 /// Writes updates in batches. Gives how many were made before an error.
-async fn write_all(wire: &mut impl Wire, updates: &[Update]) -> Result<(), ApplyError> {
+async fn write_all(runtime: &mut dyn Runtime, updates: &[Update]) -> Result<(), ApplyError> {
     let mut applied = 0;
     for batch in updates.chunks(BATCH) {
-        if let Err(WriteError { made, error }) = wire.write(batch).await {
+        if let Err(WriteError { made, error }) = runtime.write(batch).await {
             let progress = match made {
                 None => Progress::Unknown,
                 Some(made) if applied + made == 0 => Progress::Nothing,
@@ -397,6 +317,38 @@ async fn write_all(wire: &mut impl Wire, updates: &[Update]) -> Result<(), Apply
 
 fn of_store(command: u8, store: u16, index: u32, value: u32) -> Command {
     Command { command, pair: 0, store, index, value, state: 0 }
+}
+
+/// The commands by which what an entry gathers of a primitive leaves.
+fn flushes<'a>(
+    entry: &'a Entry,
+    primitive: Primitive,
+    older_us: u32,
+    places: &Places,
+) -> Box<dyn Iterator<Item = Command> + Send + 'a> {
+    match entry {
+        Entry::Lists(lists) if primitive == Primitive::Append => {
+            let all = lists.first..lists.first.saturating_add(lists.count);
+            Box::new(all.map(move |list| of_store(translator::FLUSH_LIST, lists.store, list, older_us)))
+        }
+        Entry::Store(store) if store.spec.kind.primitive() == primitive => {
+            let id = store.spec.id;
+            match store.spec.kind {
+                StoreKind::Postcarding { .. } => {
+                    let rows = places.rows(id).map_or(0, |place| place.count);
+                    Box::new((0..rows).map(move |row| of_store(translator::FLUSH_ROW, id, row, older_us)))
+                }
+                StoreKind::SketchMerge { columns, epochs, .. } => {
+                    let first = places.columns(id).map_or(0, |place| place.first);
+                    Box::new(of_columns(translator::FLUSH_COLUMN, id, columns, epochs, first))
+                }
+                StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. } | StoreKind::Append { .. } => {
+                    Box::new(std::iter::empty())
+                }
+            }
+        }
+        _ => Box::new(std::iter::empty()),
+    }
 }
 
 /// A command for each column of each place of an epoch; their states are `first` and up.
@@ -414,9 +366,10 @@ fn of_columns(
     })
 }
 
-impl<W: Wire> Target for P4Switch<W> {
+#[tonic::async_trait]
+impl Target for P4Switch {
     async fn held(&mut self) -> Result<Program, TargetError> {
-        let tables = self.wire.read().await?;
+        let tables = self.runtime.read().await?;
         Ok(self.state(tables)?.held)
     }
 
@@ -428,24 +381,22 @@ impl<W: Wire> Target for P4Switch<W> {
     async fn apply(&mut self, want: &Program, after: After) -> Result<Vec<Change>, ApplyError> {
         // Refused before the first change.
         self.could_hold(want).await.map_err(ApplyError::nothing)?;
-        let fresh = self.wire.load().await.map_err(ApplyError::nothing)?;
-        let tables = self.wire.read().await.map_err(ApplyError::nothing)?;
+        let fresh = self.runtime.load().await.map_err(ApplyError::nothing)?;
+        let tables = self.runtime.read().await.map_err(ApplyError::nothing)?;
         // What is kept is of a program that is gone.
         if fresh {
             self.keep(&Kept::default()).map_err(ApplyError::nothing)?;
         }
-        let State { tables, mut kept, held } = self.state(tables).map_err(ApplyError::nothing)?;
+        let State { tables, kept, held } = self.state(tables).map_err(ApplyError::nothing)?;
         let changes = after.changes(FIELDS, &held, want);
-        let places = kept.places.of(want, self.config.postcard_rows, self.wire.places());
+        let places = kept.places.of(want, self.config.postcard_rows, self.runtime.places());
         let places = places.map_err(|error| ApplyError::nothing(TargetError::Refused(error.to_string())))?;
         let wanted = self.lower(want, &places).map_err(ApplyError::nothing)?;
         let updates = tables.updates_to(&wanted);
         if changes.is_empty() && updates.is_empty() && kept.applied == *want {
             return Ok(changes);
         }
-        if kept.life == 0 || fresh {
-            kept.life = now_us();
-        }
+        let life = if kept.life == 0 || fresh { now_us() } else { kept.life };
         // Until all is made, what changes is not known to be held, but for the session, whose generation says what
         // has to be done.
         let mut certain = held;
@@ -462,15 +413,15 @@ impl<W: Wire> Target for P4Switch<W> {
                 commands = commands.len(),
                 "programming the switch"
             );
-            let half = Kept { applied: certain, places: places.clone(), life: kept.life };
+            let half = Kept { applied: certain, places: places.clone(), life };
             self.keep(&half).map_err(ApplyError::nothing)?;
-            write_all(&mut self.wire, &updates).await?;
-            if let Err(error) = self.wire.command(&commands, &wanted).await {
+            write_all(&mut *self.runtime, &updates).await?;
+            if let Err(error) = self.runtime.command(&commands, &wanted).await {
                 let of = updates.len() + commands.len();
                 return Err(ApplyError { progress: Progress::Part { applied: updates.len(), of }, error });
             }
         }
-        let whole = Kept { applied: want.clone(), places, life: kept.life };
+        let whole = Kept { applied: want.clone(), places, life };
         self.keep(&whole).map_err(|error| ApplyError { progress: Progress::Unknown, error })?;
         Ok(changes)
     }
@@ -478,7 +429,7 @@ impl<W: Wire> Target for P4Switch<W> {
     async fn could_hold(&mut self, want: &Program) -> Result<(), TargetError> {
         for entry in want.entries() {
             if let Entry::Store(Store { spec, .. }) = entry
-                && let Some(why) = self.wire.cannot_write(&spec.kind)
+                && let Some(why) = self.runtime.cannot_write(&spec.kind)
             {
                 let error = LowerError::Store { store: spec.name.clone(), why };
                 return Err(TargetError::Refused(error.to_string()));
@@ -486,8 +437,24 @@ impl<W: Wire> Target for P4Switch<W> {
         }
         let refuse = |error: places::NoRoom| TargetError::Refused(error.to_string());
         let places =
-            self.kept()?.places.of(want, self.config.postcard_rows, self.wire.places()).map_err(refuse)?;
+            self.kept()?.places.of(want, self.config.postcard_rows, self.runtime.places()).map_err(refuse)?;
         self.lower(want, &places).map(drop)
+    }
+
+    async fn statistics(&mut self) -> Result<Vec<NodeStatistics>, TargetError> {
+        let (counts, kept) = (self.runtime.counters().await?, self.kept()?);
+        Ok(vec![counters::node(&self.name, &kept, &counts)])
+    }
+
+    async fn flush_all(&mut self) -> Result<u64, TargetError> {
+        let before = self.held_reports().await?;
+        for primitive in [Primitive::Append, Primitive::Postcarding, Primitive::SketchMerge] {
+            let mut first = 0;
+            while self.flush(primitive, 0, first, FLUSHED_AT_ONCE).await? {
+                first += FLUSHED_AT_ONCE;
+            }
+        }
+        Ok(before.saturating_sub(self.held_reports().await?))
     }
 
     /// A switch hears its reporters by itself.
@@ -496,7 +463,7 @@ impl<W: Wire> Target for P4Switch<W> {
     }
 
     async fn status(&mut self) -> Result<Status, TargetError> {
-        let counts = self.wire.counters().await?;
+        let counts = self.runtime.counters().await?;
         let kept = self.kept()?;
         let silent = self.silent(&counts, &kept).await?;
         let nodes = vec![counters::node(&self.name, &kept, &counts)];
@@ -504,12 +471,12 @@ impl<W: Wire> Target for P4Switch<W> {
     }
 }
 
-impl<W: Wire> P4Switch<W> {
+impl P4Switch {
     /// Collectors whose RC queue pair does not answer: it has sent frames since the last look, and nothing came
     /// back, twice, although it was asked by a probe. The switch counts answers of all queue pairs together.
     /// Of a switch that cannot be told to probe, nobody knows: it asks for few answers by itself.
     async fn silent(&mut self, counts: &Counts, kept: &Kept) -> Result<BTreeSet<u8>, TargetError> {
-        if self.wire.cannot_command().is_some() {
+        if self.runtime.cannot_command().is_some() {
             return Ok(BTreeSet::new());
         }
         let answers: u64 = counts.of("answers").iter().sum();
@@ -545,7 +512,7 @@ impl<W: Wire> P4Switch<W> {
             }
         }
         if !probes.is_empty()
-            && let Err(error) = self.wire.command(&probes, &self.rows_of(kept)?).await
+            && let Err(error) = self.runtime.command(&probes, &self.rows_of(kept)?).await
         {
             warn!(%error, "a queue pair that is silent could not be probed");
         }

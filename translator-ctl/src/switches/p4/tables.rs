@@ -1,7 +1,10 @@
 //! What a P4 switch holds: rows of tables, multicast groups and clone sessions, by the names that the P4
 //! program gives them. Numbers are numbers here; how wide a field is, [`Schema`](super::schema::Schema) knows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::row::{Action, ActionOf, Key};
+use crate::config::Platform;
 
 /// All that a switch holds, or should.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -158,6 +161,10 @@ impl Update {
     }
 }
 
+fn holds<A: Action>(action: A) -> Holds {
+    Holds::Action { name: A::USED.name.into(), params: action.params() }
+}
+
 impl Tables {
     /// Adds an item, or replaces what it holds.
     pub fn set(&mut self, item: Item, holds: Holds) {
@@ -165,14 +172,47 @@ impl Tables {
     }
 
     /// Adds a row to a table where one row at most fits.
-    pub fn row(&mut self, table: &str, key: Vec<Match>, action: &str, params: Vec<u128>) {
-        self.ordered_row(table, 0, key, action, params);
+    pub(super) fn row<K: Key, A: ActionOf<K>>(&mut self, key: K, action: A) {
+        self.ordered_row(0, key, action);
     }
 
     /// Adds a row to a table where several may fit: that of the least order counts.
-    pub fn ordered_row(&mut self, table: &str, order: u32, key: Vec<Match>, action: &str, params: Vec<u128>) {
-        let holds = Holds::Action { name: action.into(), params };
-        self.set(Item::Row { table: table.into(), key, order }, holds);
+    pub(super) fn ordered_row<K: Key, A: ActionOf<K>>(&mut self, order: u32, key: K, action: A) {
+        let item = Item::Row { table: K::TABLE.name.into(), key: key.matches(), order };
+        self.set(item, holds(action));
+    }
+
+    /// Sets what a table does where no row fits.
+    pub(super) fn default_action<K: Key>(&mut self, action: impl ActionOf<K>) {
+        self.set(Item::Default { table: K::TABLE.name.into() }, holds(action));
+    }
+
+    /// The action of a row of a table where one row at most fits; `None` where there is no such row, or it has another
+    /// action.
+    pub(super) fn action<K: Key, A: ActionOf<K>>(&self, key: K) -> Option<A> {
+        match self.get(&Item::Row { table: K::TABLE.name.into(), key: key.matches(), order: 0 })? {
+            Holds::Action { name, params } if name == A::USED.name => A::of(params),
+            _ => None,
+        }
+    }
+
+    /// Adds a multicast group. On Tofino it is of nodes, one for each replication id with all ports that it goes to, and
+    /// a group has `nodes` of them at most.
+    pub(super) fn group(&mut self, platform: Platform, group: u32, nodes: u32, copies: &[(u32, u32)]) {
+        if platform == Platform::Bmv2 {
+            return self.set(Item::Group(group), Holds::Copies(copies.to_vec()));
+        }
+        let mut by_id: BTreeMap<u32, BTreeSet<(u32, u32)>> = BTreeMap::new();
+        for copy in copies {
+            by_id.entry(copy.1).or_default().insert(*copy);
+        }
+        // Copies of a report have few ids, and what is flooded has one.
+        debug_assert!(by_id.len() <= nodes as usize, "{by_id:?}");
+        let numbers: Vec<u32> = (group * nodes..).take(by_id.len()).collect();
+        self.set(Item::Group(group), Holds::Copies(numbers.iter().map(|node| (*node, 0)).collect()));
+        for (node, copies) in numbers.into_iter().zip(by_id.into_values()) {
+            self.set(Item::Node(node), Holds::Copies(copies.into_iter().collect()));
+        }
     }
 
     /// What an item holds.
@@ -237,7 +277,8 @@ mod tests {
     fn of(rows: &[(&str, u128, u128)]) -> Tables {
         let mut tables = Tables::default();
         for (table, key, param) in rows {
-            tables.row(table, vec![Match::Exact(*key)], "act", vec![*param]);
+            let row = Item::Row { table: (*table).into(), key: vec![Match::Exact(*key)], order: 0 };
+            tables.set(row, Holds::Action { name: "act".into(), params: vec![*param] });
         }
         tables
     }

@@ -3,32 +3,28 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use dta_grpc::dial;
 use p4runtime_proto::v1::p4_runtime_client::P4RuntimeClient;
 use p4runtime_proto::v1::*;
 use p4runtime_proto::{from_bytes, read_p4info, to_bytes, update_errors};
 use tokio::sync::mpsc::Sender;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tracing::{debug, info, warn};
 
 use super::counters::Counts;
 use super::pipeline::Pipeline;
-use super::schema::{Field, KeyField, MatchKind, Schema, Table};
+use super::runtime::{self, CALL, MAX_ANSWER, Runtime, WriteError};
+use super::schema::{Field, KeyField, MatchKind, Schema, Table, Used, all_ones};
 use super::tables::{Holds, Item, Match, Tables, Update as Step};
 use super::translator::Command;
-use super::{TargetError, Wire, WriteError};
-use crate::config::P4;
+use crate::config::{P4, Platform};
+use crate::switches::TargetError;
 
-/// Longest time for one call.
-const CALL: Duration = Duration::from_secs(30);
 /// Longest wait for commands that were sent.
 const COMMANDS: Duration = Duration::from_secs(30);
 /// The priority of rows of order 0, in tables that have priorities. The highest one counts.
 const FIRST: i32 = 1 << 16;
-/// The longest answer: a pipeline with its description.
-const MAX_ANSWER: usize = 64 << 20;
 
 /// A compiled program for bmv2.
 #[derive(Clone, Debug)]
@@ -99,11 +95,7 @@ impl P4Runtime {
     pub fn new(config: &P4, pipeline: &'static Pipeline) -> Result<P4Runtime, TargetError> {
         let compiled = Compiled::load(pipeline, config.program.as_deref())?;
         let address = config.control.clone();
-        let endpoint = Endpoint::from_shared(format!("http://{}", address.trim_start_matches("http://")));
-        let endpoint = endpoint.map_err(|error| {
-            TargetError::Refused(format!("{address:?} is no address of a switch: {error}"))
-        })?;
-        let channel = dial::connect_lazy(&endpoint.connect_timeout(Duration::from_secs(5)).timeout(CALL));
+        let channel = runtime::connect(&address)?;
         let client = P4RuntimeClient::new(channel)
             .max_decoding_message_size(MAX_ANSWER)
             .max_encoding_message_size(MAX_ANSWER);
@@ -118,10 +110,7 @@ impl P4Runtime {
                 "{text}; does it run (`simple_switch_grpc --no-p4 ... -- --grpc-server-addr {}`)?",
                 self.address
             )),
-            Code::InvalidArgument | Code::Unimplemented | Code::ResourceExhausted | Code::OutOfRange => {
-                TargetError::Refused(text)
-            }
-            _ => TargetError::Failed(text),
+            _ => runtime::error(status, text),
         }
     }
 
@@ -280,7 +269,16 @@ impl P4Runtime {
     }
 }
 
-impl Wire for P4Runtime {
+#[tonic::async_trait]
+impl Runtime for P4Runtime {
+    fn platform(&self) -> Platform {
+        Platform::Bmv2
+    }
+
+    fn used(&self) -> &'static Used {
+        self.pipeline.used
+    }
+
     fn room(&self, table: &str) -> Option<u64> {
         self.compiled.schema.table(table).map(|table| table.size)
     }
@@ -430,11 +428,6 @@ fn all_groups() -> Vec<Entity> {
         Entity { entity: Some(entity::Entity::PacketReplicationEngineEntry(entry)) }
     };
     all.map(entity).into()
-}
-
-/// The largest number of a width.
-fn all_ones(width: u16) -> u128 {
-    if width >= 128 { u128::MAX } else { (1 << width) - 1 }
 }
 
 fn encode_match(of: &KeyField, matched: Match) -> Option<Option<FieldMatch>> {

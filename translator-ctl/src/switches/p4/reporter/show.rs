@@ -6,8 +6,8 @@ use dta_cli::table::Table;
 use dta_proto::program::Mac;
 use serde_json::{Map, Value, json};
 
-use crate::target::p4::schema::{Used, UsedTable};
-use crate::target::p4::tables::{Holds, Item, Match, Side, Tables, Towards, Update};
+use crate::switches::p4::schema::{Used, UsedTable, all_ones};
+use crate::switches::p4::tables::{Holds, Item, Match, Side, Tables, Towards, Update};
 
 /// Words of one item: table, key, and what it holds.
 struct Words {
@@ -36,7 +36,7 @@ fn number(name: &str, width: u16, value: u128) -> Value {
 fn matched(name: &str, width: u16, of: Match) -> Option<Value> {
     let number = |value| number(name, width, value);
     let text = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let all = if width >= 128 { u128::MAX } else { (1 << width) - 1 };
+    let all = all_ones(width);
     Some(match of {
         Match::Exact(value) => number(value),
         Match::Prefix { value, len } => json!(format!("{}/{len}", text(number(value)))),

@@ -4,7 +4,6 @@ use super::bfrt_json::BfrtInfo;
 use super::counters::Counts;
 use super::reporter;
 use super::schema::Used;
-use super::tables::Tables;
 use super::{tofino, translator};
 use crate::config::Profile;
 
@@ -30,8 +29,6 @@ pub struct OnTofino {
     pub registers: fn(Profile) -> &'static [&'static str],
     /// Whether a switch runs a profile of it; what to do where not.
     pub check_profile: fn(Profile, &BfrtInfo) -> Result<(), String>,
-    /// Tables as it has them there, from those of bmv2.
-    pub shape: fn(&Tables) -> Tables,
     /// Brings counters under the names that they have on bmv2. The number is what the register
     /// [`tofino::NACKED`] counted.
     pub name_counts: fn(&mut Counts, u64),
@@ -50,7 +47,6 @@ pub static TRANSLATOR: Pipeline = Pipeline {
         used: tofino::used_of,
         registers: tofino::registers_of,
         check_profile: tofino::check_profile,
-        shape: tofino::shape,
         name_counts: tofino::name_counts,
     },
 };
@@ -68,7 +64,6 @@ pub static REPORTER: Pipeline = Pipeline {
         used: |_| &reporter::tofino::USED,
         registers: |_| &[],
         check_profile: |_, _| Ok(()),
-        shape: reporter::tofino::shape,
         name_counts: |_, _| {},
     },
 };

@@ -11,6 +11,7 @@ use dta_client::ClientError;
 use dta_client::translator::Client;
 use dta_grpc::dial::UNIX;
 use dta_link::shared_ring::{self, RingUse};
+use dta_proto::control::NodeStatistics;
 use dta_proto::program::{Change, Entry, Fields, Program};
 use tokio::sync::oneshot;
 use tonic::Code;
@@ -147,7 +148,7 @@ impl InProcess {
     }
 
     /// Counters of a moment under their names.
-    pub fn nodes(&self, snapshot: &Snapshot) -> Vec<dta_proto::control::NodeStatistics> {
+    pub fn nodes(&self, snapshot: &Snapshot) -> Vec<NodeStatistics> {
         nodes(&self.name, self.life, snapshot)
     }
 
@@ -165,6 +166,7 @@ impl InProcess {
     }
 }
 
+#[tonic::async_trait]
 impl Target for InProcess {
     async fn held(&mut self) -> Result<Program, TargetError> {
         self.ask(Command::Program).await
@@ -245,28 +247,46 @@ impl Target for InProcess {
         };
         Ok(Status { nodes, silent, former_regions: Some(snapshot.former_regions), frames_by })
     }
+
+    async fn statistics(&mut self) -> Result<Vec<NodeStatistics>, TargetError> {
+        Ok(self.nodes(&*self.snapshot(Command::Snapshot).await?))
+    }
+
+    async fn flush_all(&mut self) -> Result<u64, TargetError> {
+        Ok(self.all(Command::Flush).await?.iter().sum())
+    }
 }
 
 /// The data plane of a running translator, over its own gRPC service. It compares by itself,
 /// because it tells no keys.
 pub struct Remote {
     client: Client,
+    /// Where keys that came with TLS would be read by others.
+    exposed: Option<String>,
 }
 
 impl Remote {
     /// The translator that serves at `control`, for a program of the session that `config` describes.
     ///
     /// # Errors
-    /// An address that is none; and one where others can read keys that came with TLS.
+    /// An address that is none.
     pub fn new(config: &Translator, control: &str) -> Result<Remote, TargetError> {
         // Any program of this host may have taken a TCP port.
-        if config.tls.is_some() && !control.starts_with(UNIX) {
-            return Err(TargetError::Exposed { control: control.into() });
+        let is_exposed = config.tls.is_some() && !control.starts_with(UNIX);
+        let exposed = is_exposed.then(|| control.to_owned());
+        Ok(Remote { client: Client::connect_lazy(control)?, exposed })
+    }
+
+    /// The translator, where keys may go to it.
+    fn with_keys(&mut self) -> Result<&mut Client, TargetError> {
+        match self.exposed.clone() {
+            Some(control) => Err(TargetError::Exposed { control }),
+            None => Ok(&mut self.client),
         }
-        Ok(Remote { client: Client::connect_lazy(control)? })
     }
 }
 
+#[tonic::async_trait]
 impl Target for Remote {
     async fn held(&mut self) -> Result<Program, TargetError> {
         // To hold nothing, it would have to delete all that it holds.
@@ -281,11 +301,12 @@ impl Target for Remote {
     /// It takes every program as one of a session that was just opened. After a renewal that may
     /// discard more than is needed, and never less.
     async fn lacks(&mut self, want: &Program, _: After) -> Result<Vec<Change>, TargetError> {
-        Ok(with_keys(self.client.compare_program(want).await?, want))
+        Ok(with_keys(self.with_keys()?.compare_program(want).await?, want))
     }
 
     async fn apply(&mut self, want: &Program, _: After) -> Result<Vec<Change>, ApplyError> {
-        let told = self.client.apply_program(want).await.map_err(|error| {
+        let client = self.with_keys().map_err(ApplyError::nothing)?;
+        let told = client.apply_program(want).await.map_err(|error| {
             let refused = error.status().is_none_or(|status| {
                 matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied | Code::Unimplemented)
             });
@@ -305,6 +326,10 @@ impl Target for Remote {
     /// It does not tell whether its queue pairs answer.
     async fn status(&mut self) -> Result<Status, TargetError> {
         Ok(Status { nodes: self.client.statistics().await?, ..Status::default() })
+    }
+
+    async fn flush_all(&mut self) -> Result<u64, TargetError> {
+        Ok(self.client.flush().await?)
     }
 }
 

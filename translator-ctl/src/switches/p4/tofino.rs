@@ -2,7 +2,7 @@
 //! write. `translator-p4/README.md` says the same in words.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
 use dta_proto::program::Primitive;
@@ -11,11 +11,10 @@ use dta_proto::store::StoreKind;
 use super::bfrt_json::BfrtInfo;
 use super::counters::Counts;
 use super::places::Room;
-use super::schema::MatchKind::{Exact, Prefix, Range};
-use super::schema::{Used, UsedAction, UsedTable};
-use super::tables::{Holds, Item, Match, Mirror, Side, Tables, Towards};
+use super::row::{Action as _, ActionOf, FirstBits, actions, tables};
+use super::schema::{Used, UsedTable};
 use super::translator::{
-    self, APPEND_STORE, KEY_INCREMENT_STORE, KEY_WRITE_STORE, NACK_SESSION, POSTCARDING_STORE,
+    self, AppendStore, KeyIncrementStore, KeyWriteStore, NACK_SESSION, PostcardingStore, Store, UseList,
 };
 use crate::config::{Profile, pipe_of};
 
@@ -73,46 +72,51 @@ pub fn check_profile(profile: Profile, info: &BfrtInfo) -> Result<(), String> {
 /// The register of the last word of a batch that is held, where they have up to 64 bytes.
 const LAST_WORD: &str = "list_word_12";
 
-/// The action of a sketch: `others` is `expected_reporters` less 1, as the program compares it, and `columns` their number.
-const SKETCH_MERGE_STORE: UsedAction = UsedAction {
-    name: "sketch_merge_store",
-    params: &[
-        ("number", 8),
-        ("rows", 8),
-        ("merge", 8),
-        ("expected_reporters", 16),
-        ("others", 8),
-        ("columns_shift", 8),
-        ("columns", 32),
-        ("epochs_mask", 32),
-        ("element_shift", 8),
-        ("state_base", 32),
-    ],
-};
+actions! {
+    /// `others` is `expected_reporters` less 1, as the program compares it, and `columns` their number.
+    SketchMergeStore = "sketch_merge_store" {
+        number: u32 = 8,
+        rows: u8 = 8,
+        merge: u8 = 8,
+        expected_reporters: u8 = 16,
+        others: u8 = 8,
+        columns_shift: u32 = 8,
+        columns: u32 = 32,
+        epochs_mask: u32 = 32,
+        element_shift: u32 = 8,
+        state_base: u32 = 32,
+    }
+    UseRowRegion = "use_row_region" { pair: u32 = 8, address: u64 = 64, rkey: u32 = 32 }
+}
+
+tables! {
+    OWN_TABLES:
+    Lists = "lists" { store: u16 = 16, list: FirstBits = 32 } => [UseList]
+    /// The region of a postcard store, for the keys of rows that leave.
+    RowRegion = "row_region" { store: u16 = 16, bucket: RangeInclusive<u8> = 8 } => [UseRowRegion]
+}
+
+impl ActionOf<Store> for SketchMergeStore {}
 
 fn used(profile: Profile) -> Used {
-    let mut tables: Vec<UsedTable> = translator::USED
-        .tables
-        .iter()
-        .filter(|table| table.name != "sketch_reporter" || profile == Profile::Sketches)
-        .cloned()
-        .collect();
-    for table in &mut tables {
-        match table.name {
-            "store" => {
-                table.actions = match profile {
-                    Profile::Postcards => {
-                        &[KEY_WRITE_STORE, KEY_INCREMENT_STORE, APPEND_STORE, POSTCARDING_STORE]
-                    }
-                    Profile::Sketches => {
-                        &[KEY_WRITE_STORE, KEY_INCREMENT_STORE, APPEND_STORE, SKETCH_MERGE_STORE]
-                    }
-                    Profile::Batches => &[APPEND_STORE],
-                };
+    let is_there = |table: &&UsedTable| match table.name {
+        "sketch_reporter" => profile == Profile::Sketches,
+        "row_region" => profile == Profile::Postcards,
+        _ => true,
+    };
+    let is_own = |table: &UsedTable| OWN_TABLES.iter().any(|own| own.name == table.name);
+    let others = translator::USED.tables.iter().filter(|table| !is_own(table));
+    let mut tables: Vec<UsedTable> = others.chain(OWN_TABLES).filter(is_there).cloned().collect();
+    for table in tables.iter_mut().filter(|table| table.name == "store") {
+        table.actions = match profile {
+            Profile::Postcards => {
+                &[KeyWriteStore::USED, KeyIncrementStore::USED, AppendStore::USED, PostcardingStore::USED]
             }
-            "lists" => table.key = &[("store", Exact, 16), ("list", Prefix, 32)],
-            _ => {}
-        }
+            Profile::Sketches => {
+                &[KeyWriteStore::USED, KeyIncrementStore::USED, AppendStore::USED, SketchMergeStore::USED]
+            }
+            Profile::Batches => &[AppendStore::USED],
+        };
     }
     let mut counters = vec![
         ("received", 6),
@@ -129,14 +133,6 @@ fn used(profile: Profile) -> Used {
     ];
     match profile {
         Profile::Postcards => {
-            tables.push(UsedTable {
-                name: "row_region",
-                key: &[("store", Exact, 16), ("bucket", Range, 8)],
-                actions: &[UsedAction {
-                    name: "use_row_region",
-                    params: &[("pair", 8), ("address", 64), ("rkey", 32)],
-                }],
-            });
             counters.extend([("superseded", 1), ("rows_discarded", 64), ("partial_rows", 1)]);
         }
         Profile::Sketches => counters.extend([
@@ -223,24 +219,23 @@ pub const fn newest(sequence: u32) -> u32 {
     if sequence == u32::MAX { 0 } else { sequence }
 }
 
-/// The prefixes of 32 bits that are a range of numbers, both ends included.
-fn prefixes(low: u128, high: u128) -> Vec<Match> {
-    let mut all = Vec::new();
-    let mut first = low;
-    while first <= high {
+/// The first bits that the numbers of a range have, both ends included.
+pub(super) fn prefixes(first: u32, last: u32) -> Vec<FirstBits> {
+    let (mut all, mut first, last) = (Vec::new(), u64::from(first), u64::from(last));
+    while first <= last {
         // As many as its zeros at the end allow, and no more than are left.
         let mut bits = first.trailing_zeros().min(32);
-        while first + (1 << bits) - 1 > high {
+        while first + (1 << bits) - 1 > last {
             bits -= 1;
         }
-        all.push(Match::Prefix { value: first, len: u16::try_from(32 - bits).unwrap_or(0) });
+        all.push(FirstBits { value: first as u32, len: 32 - bits as u16 });
         first += 1 << bits;
     }
     all
 }
 
-/// Nodes of a multicast group of a queue pair: so many from its number on.
-const NODES: u32 = 8;
+/// Nodes of a multicast group, at most: so many from its number on.
+pub(super) const NODES: u32 = 8;
 /// The register of the PSN of the next frame, by queue pair; its low 24 bits count.
 pub const NEXT_PSN: &str = "next_psn";
 /// Of a list: the entries that are held.
@@ -272,103 +267,6 @@ pub fn registers_of(profile: Profile) -> &'static [&'static str] {
 /// The pipe of the CPU port of a chip that has so many: it is port 192 of two pipes, and port 320 of four.
 pub const fn cpu_pipe(pipes: usize) -> usize {
     pipe_of(if pipes > 2 { 320 } else { 192 }) as usize
-}
-
-/// Adds a multicast group: a node for each replication id, with all ports that it goes to; `nodes` of them at most.
-pub fn shape_group(shaped: &mut Tables, group: u32, nodes: u32, copies: &[(u32, u32)]) {
-    let mut by_id: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
-    for copy in copies {
-        by_id.entry(copy.1).or_default().push(*copy);
-    }
-    // Copies of a report have few ids, and what is flooded has one.
-    debug_assert!(by_id.len() <= nodes as usize, "{by_id:?}");
-    let numbers: Vec<u32> = (group * nodes..).take(by_id.len()).collect();
-    shaped.set(Item::Group(group), Holds::Copies(numbers.iter().map(|node| (*node, 0)).collect()));
-    for (node, mut copies) in numbers.into_iter().zip(by_id.into_values()) {
-        // Ports are a set to the switch.
-        copies.sort_unstable();
-        copies.dedup();
-        shaped.set(Item::Node(node), Holds::Copies(copies));
-    }
-}
-
-/// Tables as this program has them. A group is of nodes, one for each replication id. Rows of postcards leave by groups, so
-/// mirror sessions are there for what comes back to the ingress alone.
-pub fn shape(tables: &Tables) -> Tables {
-    let mut shaped = Tables::default();
-    shape_rows(tables, &mut shaped);
-    for (item, holds) in tables.iter() {
-        match (item, holds) {
-            (Item::Group(id), Holds::Copies(copies)) => shape_group(&mut shaped, *id, NODES, copies),
-            (Item::Clone(id), _) if *id == NACK_SESSION => {
-                for (session, port) in SESSION_PORTS {
-                    // A NACK needs the headers of its report alone.
-                    let longest = if session == NACK_SESSION { NACK_BYTES } else { WHOLE };
-                    let mirror = Mirror { to: Towards::Port(port), at: Side::Ingress, longest };
-                    shaped.set(Item::Clone(session), Holds::Mirror(mirror));
-                }
-            }
-            (Item::Clone(_) | Item::Row { .. }, _) => {}
-            _ => shaped.set(item.clone(), holds.clone()),
-        }
-    }
-    shaped
-}
-
-/// Rows as this program has them. Lists are matched by prefixes, and the regions of postcard stores are in a second
-/// table, too: for the keys of rows that leave.
-fn shape_rows(tables: &Tables, shaped: &mut Tables) {
-    let postcards: Vec<Match> = tables
-        .iter()
-        .filter_map(|(item, holds)| match (item, holds) {
-            (Item::Row { table, key, .. }, Holds::Action { name, .. })
-                if table == "store" && name == "postcarding_store" =>
-            {
-                key.first().copied()
-            }
-            _ => None,
-        })
-        .collect();
-    for (item, holds) in tables.iter() {
-        let (Item::Row { table, key, .. }, Holds::Action { name, params }) = (item, holds) else { continue };
-        match (table.as_str(), key.as_slice()) {
-            ("store", _) => {
-                let params = match (name.as_str(), params.as_slice()) {
-                    (
-                        "append_store",
-                        &[number, lists, ring_shift, ring_mask, element_shift, ref rest @ ..],
-                    ) => {
-                        // A list's ring begins at its number times 2^(4 + ring_shift).
-                        let ring_shift = ring_shift + element_shift.saturating_sub(4);
-                        [&[number, lists, ring_shift, ring_mask, element_shift], rest].concat()
-                    }
-                    (
-                        "sketch_merge_store",
-                        &[number, rows, merge, expected, columns_shift, columns_mask, ref rest @ ..],
-                    ) => {
-                        // A column has 32 reporters at most: 255 others are never in it.
-                        let others = expected.clamp(1, 256) - 1;
-                        let first = [number, rows, merge, expected, others, columns_shift, columns_mask + 1];
-                        [&first, rest].concat()
-                    }
-                    _ => params.clone(),
-                };
-                shaped.row(table, key.clone(), name, params);
-            }
-            ("lists", [store, Match::Range { low, high }]) => {
-                for prefix in prefixes(*low, *high) {
-                    shaped.row(table, vec![*store, prefix], name, params.clone());
-                }
-            }
-            ("region", [store, _]) => {
-                shaped.row(table, key.clone(), name, params.clone());
-                if postcards.contains(store) {
-                    shaped.row("row_region", key.clone(), "use_row_region", params.clone());
-                }
-            }
-            _ => shaped.row(table, key.clone(), name, params.clone()),
-        }
-    }
 }
 
 /// Makes a counter by the reports of a packet one that counts them in bits: bit b stands for 2^b each. `of` gives where
@@ -442,23 +340,18 @@ mod tests {
 
     #[test]
     fn prefixes_are_the_range_and_nothing_else() {
-        let of = |low: u128, high: u128| {
-            prefixes(low, high)
-                .into_iter()
-                .map(|prefix| match prefix {
-                    Match::Prefix { value, len } => (value, len),
-                    other => unreachable!("{other:?} is no prefix"),
-                })
-                .collect::<Vec<_>>()
+        let of = |first, last| {
+            let all = prefixes(first, last).into_iter();
+            all.map(|bits| (bits.value, bits.len)).collect::<Vec<_>>()
         };
         assert_eq!(of(0, 3), [(0, 30)]);
         assert_eq!(of(5, 5), [(5, 32)]);
         assert_eq!(of(1, 8), [(1, 32), (2, 31), (4, 30), (8, 32)]);
-        assert_eq!(of(0, u128::from(u32::MAX)), [(0, 0)]);
-        assert_eq!(of(u128::from(u32::MAX), u128::from(u32::MAX)), [(u128::from(u32::MAX), 32)]);
+        assert_eq!(of(0, u32::MAX), [(0, 0)]);
+        assert_eq!(of(u32::MAX, u32::MAX), [(u32::MAX, 32)]);
         for (low, high) in [(3, 300), (7, 64), (0, 999), (65_530, 70_000)] {
             let all = of(low, high);
-            let holds = |number: u128| {
+            let holds = |number: u32| {
                 all.iter().filter(|(value, len)| number >> (32 - len) == *value >> (32 - len)).count()
             };
             for number in 0..71_000 {

@@ -126,6 +126,11 @@ fn last(name: &str) -> String {
     name.rsplit('.').next().unwrap_or(name).to_owned()
 }
 
+/// The largest number of a width.
+pub fn all_ones(width: u16) -> u128 {
+    if width >= 128 { u128::MAX } else { (1 << width) - 1 }
+}
+
 fn width(bits: i32) -> u16 {
     u16::try_from(bits).unwrap_or(u16::MAX)
 }

@@ -6,8 +6,6 @@
 //! the switch's tables is looked up in the rows that the switch holds ([`Rows`]), so that a command goes where the
 //! reports go.
 
-use std::net::Ipv4Addr;
-
 use dta_link::{Link as _, PacketConfig, PacketLink};
 use dta_proto::batch::Batch;
 use dta_proto::key::KEY_LEN;
@@ -17,9 +15,13 @@ use dta_proto::wire::ethernet;
 use dta_proto::wire::frame::{Route, source_port};
 use dta_proto::wire::roce::{Place, Psn, Repr, Transport};
 
-use super::schema::UsedAction;
-use super::tables::{Holds, Item, Match, Tables};
-use super::tofino;
+use super::row::FirstBits;
+use super::tables::Tables;
+use super::tofino::{Lists, SketchMergeStore};
+use super::translator::{
+    AppendStore, Depart, Departure, PostcardingStore, QueuePair, Region, Store, UseList, UseQueuePair,
+    UseRegion,
+};
 use crate::config::Profile;
 
 /// A header: its fields in their order, with their bits.
@@ -106,29 +108,6 @@ pub struct Rows<'a> {
     tables: &'a Tables,
 }
 
-/// What an action of a row is given, by name.
-struct Given<'a> {
-    action: &'a UsedAction,
-    params: &'a [u128],
-}
-
-impl Given<'_> {
-    fn number(&self, name: &str) -> u64 {
-        let place = self.action.params.iter().position(|(param, _)| *param == name);
-        debug_assert!(place.is_some(), "{} has no {name}", self.action.name);
-        let value = place.and_then(|place| self.params.get(place));
-        value.and_then(|value| u64::try_from(*value).ok()).unwrap_or(0)
-    }
-
-    fn word(&self, name: &str) -> u32 {
-        self.number(name) as u32
-    }
-
-    fn byte(&self, name: &str) -> u8 {
-        self.number(name) as u8
-    }
-}
-
 /// A list that gathers entries, or a row of a cache: where its registers are, and the command by which it leaves.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Flush {
@@ -164,84 +143,70 @@ impl Column {
 }
 
 impl<'a> Rows<'a> {
-    /// The rows of a profile of the program, as [`tofino::shape`] makes them.
+    /// The rows of a profile of the program.
     pub fn new(profile: Profile, tables: &'a Tables) -> Rows<'a> {
         Rows { profile, tables }
     }
 
-    fn row(&self, table: &str, key: Vec<Match>) -> Option<Given<'a>> {
-        let item = Item::Row { table: table.into(), key, order: 0 };
-        let Some(Holds::Action { name, params }) = self.tables.get(&item) else { return None };
-        let used = tofino::used_of(self.profile).tables.iter().find(|used| used.name == table)?;
-        let action = used.actions.iter().find(|action| action.name == name)?;
-        Some(Given { action, params })
-    }
-
-    /// The row of a store, if it is of a primitive.
-    fn store(&self, store: u16, action: &str) -> Option<Given<'a>> {
-        self.row("store", vec![Match::Exact(store.into())]).filter(|given| given.action.name == action)
-    }
-
     /// Whether frames of a queue pair leave.
-    fn leaves(&self, pair: u8) -> bool {
-        self.row("departure", vec![Match::Exact(pair.into())]).is_some()
+    fn leaves(&self, pair: u32) -> bool {
+        self.tables.action::<_, Depart>(Departure { pair }).is_some()
     }
 
     /// The row of the longest prefix of a list's number.
-    fn list_row(&self, store: u16, list: u32) -> Option<Given<'a>> {
+    fn list_row(&self, store: u16, list: u32) -> Option<UseList> {
         (0..=32_u16).rev().find_map(|len| {
-            let value = u128::from(list) & (u128::from(u32::MAX) << (32 - len));
-            self.row("lists", vec![Match::Exact(store.into()), Match::Prefix { value, len }])
+            let value = list & u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0);
+            self.tables.action(Lists { store, list: FirstBits { value, len } })
         })
     }
 
     /// A list of a store. `None` where nothing can be held of it: each of its entries is a batch by itself, or nothing
     /// of it leaves.
     pub fn list(&self, store: u16, list: u32) -> Option<Flush> {
-        let of = self.store(store, "append_store").filter(|of| of.number("entries") > 1)?;
-        let to = self.list_row(store, list)?;
-        let pair = Some(to.byte("pair")).filter(|pair| self.leaves(*pair))?;
+        let of = self.tables.action::<_, AppendStore>(Store { store }).filter(|of| of.entries > 1)?;
+        let to = self.list_row(store, list).filter(|to| self.leaves(to.pair))?;
         // As the actions `use_list` and `ring_in_region` make them.
-        let state = to.word("state_offset").wrapping_add(list);
-        let batch_len = 1 << of.byte("element_shift");
-        let ring = append::place_offset(list, 0, of.number("ring_mask") + 1, batch_len);
+        let state = to.state_offset.wrapping_add(list);
+        let ring =
+            append::place_offset(list, 0, u64::from(of.ring_mask) + 1, 1_u8.checked_shl(of.element_shift)?);
         let command = [("work", u64::from(Primitive::Append.opcode())), ("copies", 1)];
         let bridge = [
-            ("pair", u64::from(pair)),
-            ("store_number", of.number("number")),
+            ("pair", u64::from(to.pair)),
+            ("store_number", of.number.into()),
             ("hurries", 1),
-            ("notify", of.number("notify")),
+            ("notify", of.notify.into()),
             ("flush", 1),
-            ("element_shift", of.number("element_shift")),
-            ("words", of.number("entry_words")),
-            (LAST, of.number("entries") - 1),
-            ("index", u64::from(state)),
-            ("mask", of.number("ring_mask")),
+            ("element_shift", of.element_shift.into()),
+            ("words", of.entry_words.into()),
+            (LAST, u64::from(of.entries) - 1),
+            ("index", state.into()),
+            ("mask", of.ring_mask.into()),
         ];
-        let region = region(to.number("address") | ring, to.number("rkey"));
+        let region = region(to.address | ring, to.rkey);
         let mut frame = begin(self.profile, &command, &[&bridge[..], &region].concat());
         frame.extend(list.to_be_bytes());
         // An entry, which the other profiles read as one word.
-        let words = if self.profile == Profile::Batches { of.byte("entry_words") } else { 1 };
+        let words = if self.profile == Profile::Batches { of.entry_words } else { 1 };
         zeros(&mut frame, 4 * usize::from(words));
-        Some(Flush { pair: Some(pair), state, frame })
+        Some(Flush { pair: u8::try_from(to.pair).ok(), state, frame })
     }
 
     /// The row at a place of the cache of a store.
     pub fn postcards(&self, store: u16, place: u32) -> Option<Flush> {
-        let of = self.store(store, "postcarding_store")?;
-        let state = of.word("cache_base") | place;
+        let of: PostcardingStore = self.tables.action(Store { store })?;
+        let state = of.cache_base | place;
         let command = [
             ("work", u64::from(Primitive::Postcarding.opcode())),
             ("store", u64::from(store)),
-            ("copies", of.number("copies")),
-            ("row", u64::from(state)),
+            ("copies", of.copies.into()),
+            ("row", state.into()),
         ];
         let bridge = [
-            ("store_number", of.number("number")),
+            ("store_number", of.number.into()),
             ("flush", 1),
-            ("element_shift", of.number("element_shift")),
-            ("mask", of.number("slots_mask")),
+            ("element_shift", of.element_shift.into()),
+            ("mask", of.slots_mask.into()),
         ];
         let mut frame = begin(self.profile, &command, &bridge);
         // A key, and the word that says which hops there are.
@@ -252,24 +217,22 @@ impl<'a> Rows<'a> {
     /// A column of a sketch at the place of an epoch: the epoch modulo how many are kept. `None` where nothing of it
     /// leaves.
     pub fn column(&self, store: u16, column: u32, epoch: u32) -> Option<Column> {
-        let of = self.store(store, "sketch_merge_store")?;
-        let all = Match::Range { low: 0, high: 255 };
-        let to = self.row("region", vec![Match::Exact(store.into()), all])?;
-        let pair = Some(to.byte("pair")).filter(|pair| self.leaves(*pair))?;
-        let (columns, epochs, rows) = (of.word("columns"), of.word("epochs_mask") + 1, of.byte("rows"));
+        let of: SketchMergeStore = self.tables.action(Store { store })?;
+        let to: UseRegion = self.tables.action(Region { store, bucket: 0..=u8::MAX })?;
+        let pair = u8::try_from(to.pair).ok().filter(|_| self.leaves(to.pair))?;
         // As the actions `column_state` and `ring_in_region` make them.
-        let offset = sketch_merge::offset(epoch, column, epochs, columns, rows);
-        let element_len = sketch_merge::column_len(rows);
-        let state = of.word("state_base") | u32::try_from(offset / element_len).ok()?;
+        let offset = sketch_merge::offset(epoch, column, of.epochs_mask + 1, of.columns, of.rows);
+        let element_len = sketch_merge::column_len(of.rows);
+        let state = of.state_base | u32::try_from(offset / element_len).ok()?;
         let command = [("work", u64::from(Primitive::SketchMerge.opcode())), ("copies", 1)];
         let bridge = [
             ("pair", u64::from(pair)),
-            ("store_number", of.number("number")),
+            ("store_number", of.number.into()),
             ("flush", 1),
-            ("element_shift", of.number("element_shift")),
-            ("index", u64::from(state)),
+            ("element_shift", of.element_shift.into()),
+            ("index", state.into()),
         ];
-        let region = region(to.number("address") | offset, to.number("rkey"));
+        let region = region(to.address | offset, to.rkey);
         let begun = begin(self.profile, &command, &[&bridge[..], &region].concat());
         Some(Column { pair, state, begun, element_len: usize::try_from(element_len).ok()? })
     }
@@ -278,24 +241,15 @@ impl<'a> Rows<'a> {
     /// collector it is a duplicate, which it acknowledges; one that has lost frames asks for those (InfiniBand
     /// Architecture Specification, volume 1, 9.7.5.1.2). The switch's own numbers do not move.
     pub fn probe(&self, pair: u8, psn: Psn) -> Option<Vec<u8>> {
-        let to = self.row("queue_pair", vec![Match::Exact(pair.into())])?;
-        let mac = |name| {
-            let [_, _, mac @ ..] = to.number(name).to_be_bytes();
-            Mac(mac)
-        };
-        let remote_qpn = to.word("remote_qpn");
+        let to: UseQueuePair = self.tables.action(QueuePair { pair: pair.into() })?;
         let route = Route {
-            ethernet: Some((mac("destination_mac"), mac("source_mac"))),
-            src_port: source_port(remote_qpn),
-            dst_port: u16::try_from(to.number("udp_port")).ok()?,
-            tos: to.byte("tos"),
-            ..Route::new(
-                Ipv4Addr::from(to.word("source_ip")),
-                Ipv4Addr::from(to.word("destination_ip")),
-                remote_qpn,
-            )
+            ethernet: Some((to.destination_mac, to.source_mac)),
+            src_port: source_port(to.remote_qpn),
+            dst_port: to.udp_port,
+            tos: to.tos,
+            ..Route::new(to.source_ip, to.destination_ip, to.remote_qpn)
         };
-        let place = Place { dest_qp: remote_qpn, psn, ack_req: true };
+        let place = Place { dest_qp: to.remote_qpn, psn, ack_req: true };
         let write = Repr::write(Transport::Rc, place, 0, 0, &[], None);
         let mut frame = begin(self.profile, &[("work", SEND), ("copies", 1)], &[("pair", u64::from(pair))]);
         let begun = frame.len();
@@ -306,8 +260,8 @@ impl<'a> Rows<'a> {
 }
 
 /// The fields of the bridge that say where in memory something goes.
-fn region(address: u64, rkey: u64) -> [(&'static str, u64); 3] {
-    [("address_high", address >> 32), ("address_low", address & u64::from(u32::MAX)), ("rkey", rkey)]
+fn region(address: u64, rkey: u32) -> [(&'static str, u64); 3] {
+    [("address_high", address >> 32), ("address_low", address & u64::from(u32::MAX)), ("rkey", rkey.into())]
 }
 
 /// Who sends commands to the switch. It gives how many of them left, or why none can.
@@ -344,14 +298,15 @@ pub fn by_interface(interface: &str) -> Send {
 
 #[cfg(test)]
 mod tests {
-    use dta_proto::program::{Entry, Program, Store};
+    use dta_proto::program::{self, Entry, Program};
     use dta_proto::store::{Merge, StoreKind};
     use dta_proto::wire::frame::Received;
 
-    use super::super::lower::lower;
+    use super::super::lower::Lowering;
     use super::super::places::{Places, Room};
+    use super::super::tables::{Holds, Item};
     use super::*;
-    use crate::config::P4;
+    use crate::config::{P4, Platform};
 
     /// The fields of a header of the P4 program, in a profile.
     fn header(name: &str, profile: Profile) -> Vec<(String, u8)> {
@@ -405,7 +360,7 @@ mod tests {
                     program.set(Entry::QueuePair(pair));
                 }
                 Entry::Store(store) => {
-                    let mut other = Store { spec: store.spec.clone(), ..store.clone() };
+                    let mut other = program::Store { spec: store.spec.clone(), ..store.clone() };
                     other.spec.id += 3;
                     match &mut other.spec.kind {
                         StoreKind::Postcarding { .. } => program.set(Entry::Store(other)),
@@ -425,7 +380,8 @@ mod tests {
         )
         .unwrap();
         let places = Places::default().of(&program, 64, Room::ALL).unwrap();
-        tofino::shape(&lower(&program, &places, &config, &[]).unwrap())
+        let platform = Platform::Tofino;
+        Lowering { program: &program, places: &places, config: &config, platform }.tables(&[]).unwrap()
     }
 
     /// Bytes written as hexadecimal digits, in any groups.

@@ -1,61 +1,56 @@
-//! What is programmed. A [`Target`] makes frames: the software data plane of this process, or a
-//! running software translator.
+//! What is programmed. A [`Target`] makes frames: the software data plane of this process, a running
+//! software translator, or a P4 switch.
 //!
 //! The leases of sessions ([`crate::lease`]) and [`crate::setup`] speak to targets and know none in
-//! particular. Each kind of target has a file here. It lowers a program to the rows of its tables,
-//! reads what it holds, and writes the difference; which of the fields that not every target uses
-//! are in its rows, it says with [`Fields`].
+//! particular: [`any_switch`] makes one of each type of switch. Each kind of target has a file here. It
+//! lowers a program to the rows of its tables, reads what it holds, and writes the difference; which of
+//! the fields that not every target uses are in its rows, it says with [`Fields`].
 
 pub mod p4;
 pub mod software;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::future::Future;
 
 use dta_client::ClientError;
 use dta_proto::control::NodeStatistics;
 use dta_proto::program::{Change, Fields, Program};
 use tonic::Code;
 
+use self::p4::P4Switch;
+use self::software::Remote;
+use crate::config::Config;
 use crate::session::RingAt;
 
 /// What makes frames out of reports, and is programmed to do so.
-pub trait Target {
+#[tonic::async_trait]
+pub trait Target: Send {
     /// What it holds. Fields that its rows do not have are empty, and keys that it does not tell are 0.
     ///
     /// # Errors
     /// It does not answer, or not as it should.
-    fn held(&mut self) -> impl Future<Output = Result<Program, TargetError>> + Send;
+    async fn held(&mut self) -> Result<Program, TargetError>;
 
     /// The changes by which it comes to hold `want`. Nothing changes.
     ///
     /// # Errors
     /// As [`Target::held`]; and a program that it cannot hold.
-    fn lacks(
-        &mut self,
-        want: &Program,
-        after: After,
-    ) -> impl Future<Output = Result<Vec<Change>, TargetError>> + Send;
+    async fn lacks(&mut self, want: &Program, after: After) -> Result<Vec<Change>, TargetError>;
 
     /// Makes it hold `want`, and gives the changes that this took. What an earlier attempt left
     /// undone is found and done.
     ///
     /// # Errors
     /// As [`Target::lacks`], with how far it got.
-    fn apply(
-        &mut self,
-        want: &Program,
-        after: After,
-    ) -> impl Future<Output = Result<Vec<Change>, ApplyError>> + Send;
+    async fn apply(&mut self, want: &Program, after: After) -> Result<Vec<Change>, ApplyError>;
 
     /// Whether it could hold `want`, as far as it can tell without a change.
     ///
     /// # Errors
     /// Why not.
-    fn could_hold(&mut self, want: &Program) -> impl Future<Output = Result<(), TargetError>> + Send {
+    async fn could_hold(&mut self, want: &Program) -> Result<(), TargetError> {
         let _ = want;
-        async { Ok(()) }
+        Ok(())
     }
 
     /// Tells it how far earlier translators of its sessions had heard their reporters, as reporter
@@ -63,10 +58,7 @@ pub trait Target {
     ///
     /// # Errors
     /// As [`Target::held`].
-    fn heard_earlier(
-        &mut self,
-        reporters: &[(u16, u32)],
-    ) -> impl Future<Output = Result<(), TargetError>> + Send;
+    async fn heard_earlier(&mut self, reporters: &[(u16, u32)]) -> Result<(), TargetError>;
 
     /// Lets frames to the NIC of a collector go through a ring in shared memory, or by whatever else
     /// there is where that cannot be. To be called before what the collector grants is applied: frames
@@ -74,20 +66,44 @@ pub trait Target {
     ///
     /// # Errors
     /// [`TargetError::Stopped`].
-    fn join(
-        &mut self,
-        collector: u8,
-        ring: Option<&RingAt>,
-    ) -> impl Future<Output = Result<(), TargetError>> + Send {
+    async fn join(&mut self, collector: u8, ring: Option<&RingAt>) -> Result<(), TargetError> {
         let _ = (collector, ring);
-        async { Ok(()) }
+        Ok(())
     }
 
     /// What it counts, and how its queue pairs are.
     ///
     /// # Errors
     /// As [`Target::held`].
-    fn status(&mut self) -> impl Future<Output = Result<Status, TargetError>> + Send;
+    async fn status(&mut self) -> Result<Status, TargetError>;
+
+    /// What it counts. Nothing is sent to a queue pair to see whether it answers.
+    ///
+    /// # Errors
+    /// As [`Target::held`].
+    async fn statistics(&mut self) -> Result<Vec<NodeStatistics>, TargetError> {
+        Ok(self.status().await?.nodes)
+    }
+
+    /// Makes it send what it holds. Gives how many reports that were.
+    ///
+    /// # Errors
+    /// As [`Target::held`].
+    async fn flush_all(&mut self) -> Result<u64, TargetError>;
+}
+
+/// A switch of the configuration, whatever its type.
+pub type AnySwitch = Box<dyn Target>;
+
+/// The switch of a name. Nothing is asked yet.
+///
+/// # Errors
+/// A configuration that cannot be used, or a switch without a session.
+pub fn any_switch(config: &Config, switch: &str) -> anyhow::Result<AnySwitch> {
+    Ok(match P4Switch::of(config, switch)? {
+        Some(p4) => Box::new(p4),
+        None => Box::new(Remote::new(&config.translator_of(switch)?, config.switch(switch)?.control())?),
+    })
 }
 
 /// The call to a collector that changed the program which a target is to hold.

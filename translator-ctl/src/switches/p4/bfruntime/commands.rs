@@ -4,21 +4,20 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use bfruntime_proto::bfrt::*;
 use dta_proto::wire::roce::Psn;
 use tracing::warn;
 
-use super::super::ages::Mark;
-use super::super::cpu_port::{Rows, Send};
-use super::super::lower::{collector_port, pair_of};
-use super::super::tables::Tables;
-use super::super::tofino::{
+use super::{BfRuntime, Described};
+use crate::config::pipe_of;
+use crate::switches::TargetError;
+use crate::switches::p4::ages::Mark;
+use crate::switches::p4::cpu_port::{Column, Rows, Send};
+use crate::switches::p4::lower::{collector_port, pair_of};
+use crate::switches::p4::tables::Tables;
+use crate::switches::p4::tofino::{
     COLUMN_EPOCH, COLUMN_UNSENT, LIST_COUNT, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD, ROW_KEY, cpu_pipe,
 };
-use super::super::translator::{Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW};
-use super::super::{BATCH, TargetError};
-use super::{BfRuntime, Described, FROM_HARDWARE, entity, exact, number, register};
-use crate::config::pipe_of;
+use crate::switches::p4::translator::{Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW};
 
 /// What to do where no command can be sent.
 pub(super) const NO_INTERFACE: &str = "the switch cannot be told to flush or to probe: set `cpu_interface` in its table to the interface of \
@@ -258,59 +257,11 @@ impl BfRuntime {
         let states: Vec<u32> = held.iter().map(|(_, _, _, column)| column.state).collect();
         let epochs = self.registers(described, COLUMN_EPOCH, &states).await?;
         let look = |((command, unsent, pipe, column), epochs): ((&Command, _, _, _), Vec<u32>)| {
-            let column: super::super::cpu_port::Column = column;
+            let column: Column = column;
             let epoch = in_pipe(&epochs, pipe);
             let mark = Some([epoch, unsent, 0, 0, 0]);
             Look { command: *command, state: column.state, mark, frame: column.in_epoch(epoch) }
         };
         Ok(held.into_iter().zip(epochs).map(look).collect())
-    }
-
-    /// Registers of these numbers, in their order, each with its value in each pipe; of those that have several fields,
-    /// the first.
-    async fn registers(
-        &mut self,
-        described: &Described,
-        name: &str,
-        indices: &[u32],
-    ) -> Result<Vec<Vec<u32>>, TargetError> {
-        // A profile has no registers of what it does not take.
-        if indices.is_empty() {
-            return Ok(Vec::new());
-        }
-        let Some((table, index_id, value_id, _)) = register(&described.program, name) else {
-            return Err(self.failed(&format!("its program has no registers {name}")));
-        };
-        let mut found = BTreeMap::new();
-        for part in indices.chunks(BATCH) {
-            let asked = |index: &u32| {
-                let key = Some(TableKey { fields: vec![exact(index_id, u128::from(*index), 32)] });
-                entity(TableEntry {
-                    table_id: table.id,
-                    key,
-                    table_flags: FROM_HARDWARE,
-                    ..TableEntry::default()
-                })
-            };
-            for entry in self.read_entities(part.iter().map(asked).collect()).await? {
-                let key = entry.key.as_ref().and_then(|key| key.fields.first()?.match_type.as_ref());
-                let Some(key_field::MatchType::Exact(index)) = key else { continue };
-                let fields = entry.data.iter().flat_map(|data| &data.fields);
-                let word = |field: &DataField| match &field.value {
-                    Some(data_field::Value::Stream(bytes)) => u32::try_from(number(bytes)?).ok(),
-                    _ => None,
-                };
-                let values = fields.filter(|field| field.field_id == value_id).filter_map(word).collect();
-                found.insert(number(&index.value), values);
-            }
-        }
-        let value = |index: &u32| {
-            let values = found.get(&Some(u128::from(*index))).cloned();
-            values.filter(|values: &Vec<u32>| !values.is_empty())
-        };
-        let values: Option<Vec<Vec<u32>>> = indices.iter().map(value).collect();
-        values.ok_or_else(|| {
-            self.failed(&format!("it does not tell all registers {name} that it was asked for"))
-        })
     }
 }

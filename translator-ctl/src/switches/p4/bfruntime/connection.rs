@@ -1,0 +1,205 @@
+//! The connection to a switch: who is bound to its program, what it says of its tables, and its reads and writes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bfruntime_proto::bfrt::*;
+use bfruntime_proto::update_errors;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status};
+use tracing::info;
+
+use super::{BfRuntime, Described, schema};
+use crate::switches::TargetError;
+use crate::switches::p4::bfrt_json::BfrtInfo;
+use crate::switches::p4::runtime::{self, CALL, Runtime as _};
+
+/// Longest time until a switch knows that its client before has gone, and how often it is asked.
+const GONE: Duration = Duration::from_secs(2);
+const ASK: Duration = Duration::from_millis(50);
+/// All pipes, directions and parsers.
+const EVERYWHERE: (u32, u32, u32) = (0xffff, 0xff, 0xff);
+/// The number of this control plane among the switch's clients.
+const CLIENT: u32 = 1;
+
+impl BfRuntime {
+    pub(super) fn error(&self, status: &Status) -> TargetError {
+        let text = format!("the switch at {}: {}", self.address, dta_grpc::status_reason(status));
+        runtime::error(status, text)
+    }
+
+    pub(super) fn failed(&self, what: &str) -> TargetError {
+        TargetError::Failed(format!("the switch at {}: {what}", self.address))
+    }
+
+    fn target(&self) -> Option<TargetDevice> {
+        let (all_pipes, ..) = EVERYWHERE;
+        self.pipe(all_pipes)
+    }
+
+    /// One pipe of it.
+    pub(super) fn pipe(&self, pipe_id: u32) -> Option<TargetDevice> {
+        let (_, direction, prsr_id) = EVERYWHERE;
+        Some(TargetDevice { device_id: self.device, pipe_id, direction, prsr_id })
+    }
+
+    /// What the switch says of its tables; `None` where it runs another program.
+    pub(super) async fn describe(&mut self) -> Result<Option<Arc<Described>>, TargetError> {
+        if let Some(info) = &self.info {
+            return Ok(Some(info.clone()));
+        }
+        let request = GetForwardingPipelineConfigRequest { device_id: self.device, client_id: CLIENT };
+        let answer = self
+            .client
+            .get_forwarding_pipeline_config(request)
+            .await
+            .map_err(|status| self.error(&status))?;
+        let answer = answer.into_inner();
+        let Some(config) = answer.config.iter().find(|config| config.p4_name == self.pipeline.name) else {
+            return Ok(None);
+        };
+        let read = |bytes: &[u8]| -> Result<BfrtInfo, TargetError> {
+            let info = serde_json::from_slice(bytes);
+            info.map_err(|error| {
+                TargetError::Refused(format!("what the switch says of its tables is no bfrt.json: {error}"))
+            })
+        };
+        let program = read(&config.bfruntime_info)?;
+        let own = answer
+            .non_p4_config
+            .as_ref()
+            .map(|own| read(&own.bfruntime_info))
+            .transpose()?
+            .unwrap_or_default();
+        (self.pipeline.tofino.check_profile)(self.profile, &program)
+            .map_err(|why| TargetError::Refused(format!("the switch at {}: {why}", self.address)))?;
+        let schema = schema(&program);
+        schema.check(self.used()).map_err(|error| TargetError::Refused(error.to_string()))?;
+        let described = Arc::new(Described { program, own, schema });
+        self.check_own(&described)?;
+        self.check_registers(&described)?;
+        self.info = Some(described.clone());
+        Ok(Some(described))
+    }
+
+    /// Becomes a client of the program: who is bound to it writes. One at a time can be, and who went just now may
+    /// still be known as one.
+    pub(super) async fn bind(&mut self) -> Result<(), TargetError> {
+        if self.stream.as_ref().is_some_and(|stream| !stream.is_closed()) {
+            return Ok(());
+        }
+        let until = Instant::now() + GONE;
+        loop {
+            let is_taken =
+                |status: &Status| matches!(status.code(), Code::AlreadyExists | Code::InvalidArgument);
+            match self.try_bind().await {
+                Ok(()) => return Ok(()),
+                Err(status) if is_taken(&status) && Instant::now() < until => tokio::time::sleep(ASK).await,
+                Err(status) if is_taken(&status) => {
+                    return Err(self.failed(&format!(
+                        "it does not take this control plane as a client; one at a time can be, does another one run \
+                         (dta-translator watch)? {}",
+                        dta_grpc::status_reason(&status)
+                    )));
+                }
+                Err(status) => return Err(self.error(&status)),
+            }
+        }
+    }
+
+    async fn try_bind(&mut self) -> Result<(), Status> {
+        let (requests, queue) = tokio::sync::mpsc::channel(16);
+        let notifications = subscribe::Notifications::default();
+        let subscribe =
+            Subscribe { device_id: self.device, notifications: Some(notifications), status: None };
+        let first = stream_message_request::Update::Subscribe(subscribe);
+        if requests.send(StreamMessageRequest { client_id: CLIENT, update: Some(first) }).await.is_err() {
+            return Err(Status::unavailable("the stream ended"));
+        }
+        // The stream lasts as long as the connection: it has no limit of time.
+        let mut request = tonic::Request::new(ReceiverStream::new(queue));
+        request.set_timeout(Duration::from_secs(u64::from(u32::MAX)));
+        let mut answers = self.client.stream_channel(request).await?.into_inner();
+        let first = tokio::time::timeout(CALL, answers.message()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded("it does not answer to a subscription"))?;
+        match first?.and_then(|message| message.update) {
+            Some(stream_message_response::Update::Subscribe(told)) => match told.status {
+                Some(status) if status.code != 0 => {
+                    return Err(Status::new(Code::from_i32(status.code), status.message));
+                }
+                _ => {}
+            },
+            _ => return Err(Status::unavailable("it does not answer to a subscription")),
+        }
+        let config = ForwardingPipelineConfig {
+            p4_name: self.pipeline.name.into(),
+            ..ForwardingPipelineConfig::default()
+        };
+        let request = SetForwardingPipelineConfigRequest {
+            device_id: self.device,
+            client_id: CLIENT,
+            action: set_forwarding_pipeline_config_request::Action::Bind.into(),
+            base_path: String::new(),
+            config: vec![config],
+        };
+        self.client.set_forwarding_pipeline_config(request).await?;
+        info!(switch = self.address, program = self.pipeline.name, "bound to the program");
+        tokio::spawn(async move { while let Ok(Some(_)) = answers.message().await {} });
+        self.stream = Some(requests);
+        Ok(())
+    }
+
+    /// The same of a switch that has to run the program.
+    pub(super) async fn described(&mut self) -> Result<Arc<Described>, TargetError> {
+        let described = self.describe().await?;
+        described.ok_or_else(|| self.failed(&format!("it does not run the program {}", self.pipeline.name)))
+    }
+
+    /// The entries that are asked for.
+    pub(super) async fn read_entities(
+        &mut self,
+        entities: Vec<Entity>,
+    ) -> Result<Vec<TableEntry>, TargetError> {
+        let request = ReadRequest {
+            target: self.target(),
+            client_id: CLIENT,
+            entities,
+            p4_name: self.pipeline.name.into(),
+        };
+        let mut answer = self.client.read(request).await.map_err(|status| self.error(&status))?.into_inner();
+        let mut entries = Vec::new();
+        while let Some(part) = answer.message().await.map_err(|status| self.error(&status))? {
+            for entity in part.entities {
+                if let Some(entity::Entity::TableEntry(entry)) = entity.entity {
+                    entries.push(entry);
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Makes updates in one request, and as many of them as it can. Of an error, what became of each is given where the
+    /// switch says it.
+    pub(super) async fn send(
+        &mut self,
+        updates: Vec<Update>,
+    ) -> Result<(), (Option<Vec<Error>>, TargetError)> {
+        let request = WriteRequest {
+            target: self.target(),
+            client_id: CLIENT,
+            updates,
+            atomicity: write_request::Atomicity::ContinueOnError.into(),
+            p4_name: self.pipeline.name.into(),
+        };
+        let Err(status) = self.client.write(request).await else { return Ok(()) };
+        let errors = update_errors(&status);
+        match errors.iter().find(|error| error.canonical_code != 0) {
+            Some(first) => {
+                let told = Status::new(Code::from_i32(first.canonical_code), first.message.clone());
+                let error = self.error(&told);
+                Err((Some(errors), error))
+            }
+            None => Err((None, self.error(&status))),
+        }
+    }
+}

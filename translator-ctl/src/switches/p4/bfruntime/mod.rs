@@ -1,0 +1,243 @@
+//! Switches that speak BfRuntime: Tofino.
+//!
+//! The switch tells the tables of its program, and its own ones, as `bfrt.json`; nothing of them is built in. Loading
+//! a program is the switch's own affair (`bf_switchd --conf-file`): this control plane binds to it by name.
+
+mod commands;
+mod connection;
+mod fields;
+mod own_tables;
+mod registers;
+mod rows;
+
+use std::sync::Arc;
+
+use bfruntime_proto::bfrt::bf_runtime_client::BfRuntimeClient;
+use bfruntime_proto::bfrt::*;
+use dta_proto::store::StoreKind;
+use tokio::sync::mpsc::Sender;
+use tonic::transport::Channel;
+
+use self::fields::{data_of, entity, number_in, only_key};
+use self::own_tables::{GROUP, MIRROR, NODE, PIPE, field_of};
+pub use self::rows::schema;
+use super::ages::Ages;
+use super::bfrt_json::{BfrtInfo, last};
+use super::counters::Counts;
+use super::cpu_port;
+use super::pipeline::Pipeline;
+use super::places::Room;
+use super::runtime::{self, BATCH, MAX_ANSWER, Runtime, WriteError};
+use super::schema::{Schema, Used};
+use super::tables::{Holds, Item, Tables, Update as Step};
+use super::tofino;
+use super::translator::{Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, PROBE};
+use crate::config::{P4, Platform, Profile, pipe_of};
+use crate::switches::TargetError;
+
+/// A switch over BfRuntime.
+pub struct BfRuntime {
+    client: BfRuntimeClient<Channel>,
+    address: String,
+    device: u32,
+    pipeline: &'static Pipeline,
+    profile: Profile,
+    /// The port by which each collector is reached.
+    ports: Vec<u16>,
+    /// Pipes of which it is said where what the traffic manager would drop goes.
+    deflecting: Vec<u32>,
+    /// How commands go to its CPU port; `None` where nobody said by which interface.
+    send: Option<cpu_port::Send>,
+    /// Of lists and rows that were looked at.
+    ages: Ages,
+    /// Whether it was said that rows are where no command reaches them.
+    told_of_rows: bool,
+    /// What the switch told, once it was asked.
+    info: Option<Arc<Described>>,
+    /// Lasts as long as this is bound to the program.
+    stream: Option<Sender<StreamMessageRequest>>,
+}
+
+/// What a switch says of its tables.
+struct Described {
+    /// Those of its program, as it says it.
+    program: BfrtInfo,
+    /// Its own ones.
+    own: BfrtInfo,
+    /// Those of its program, as P4Runtime would describe them.
+    schema: Schema,
+}
+
+impl BfRuntime {
+    /// The switch of a configuration. Nothing is asked yet.
+    ///
+    /// # Errors
+    /// An address that is none.
+    pub fn new(config: &P4, pipeline: &'static Pipeline) -> Result<BfRuntime, TargetError> {
+        let address = config.control.clone();
+        let channel = runtime::connect(&address)?;
+        let client = BfRuntimeClient::new(channel)
+            .max_decoding_message_size(MAX_ANSWER)
+            .max_encoding_message_size(MAX_ANSWER);
+        let device = u32::try_from(config.device).unwrap_or(0);
+        let profile = config.profile.unwrap_or_default();
+        Ok(BfRuntime {
+            client,
+            address,
+            device,
+            pipeline,
+            profile,
+            ports: config.collector_ports.clone(),
+            deflecting: config
+                .reporter
+                .iter()
+                .flat_map(|reporter| &reporter.deflect)
+                .map(|to| pipe_of(to.port).into())
+                .collect(),
+            send: config.cpu_interface.as_deref().map(cpu_port::by_interface),
+            ages: Ages::default(),
+            told_of_rows: false,
+            info: None,
+            stream: None,
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl Runtime for BfRuntime {
+    fn platform(&self) -> Platform {
+        Platform::Tofino
+    }
+
+    fn used(&self) -> &'static Used {
+        (self.pipeline.tofino.used)(self.profile)
+    }
+
+    fn room(&self, table: &str) -> Option<u64> {
+        self.info.as_ref().and_then(|info| info.schema.table(table)).map(|table| table.size)
+    }
+
+    fn places(&self) -> Room {
+        tofino::places(self.profile)
+    }
+
+    fn cannot_write(&self, kind: &StoreKind) -> Option<String> {
+        tofino::cannot_write(self.profile, kind)
+    }
+
+    async fn read(&mut self) -> Result<Option<Tables>, TargetError> {
+        let Some(described) = self.describe().await? else { return Ok(None) };
+        self.bind().await?;
+        let used = self
+            .used()
+            .tables
+            .iter()
+            .filter_map(|used| described.schema.table(used.name))
+            .map(|table| table.id);
+        let own =
+            [NODE, GROUP, MIRROR].iter().filter_map(|name| described.own.table(name)).map(|table| table.id);
+        let rows = used.chain(own).map(|table_id| TableEntry { table_id, ..TableEntry::default() });
+        let default = |table_id| TableEntry { table_id, is_default_entry: true, ..TableEntry::default() };
+        let defaults = self.pipeline.defaults.iter().filter_map(|name| described.schema.table(name));
+        let defaults = defaults.map(|table| default(table.id));
+        let deflections = self.deflecting.iter().filter_map(|pipe| {
+            let table = described.own.table(PIPE)?;
+            Some(TableEntry { entry_tgt: self.pipe(*pipe), ..default(table.id) })
+        });
+        let asked = rows.chain(defaults).chain(deflections).map(entity).collect();
+        let mut tables = Tables::default();
+        for entry in self.read_entities(asked).await? {
+            let (item, holds) = described
+                .decode(&entry)
+                .ok_or_else(|| self.failed("it holds an entry that its program does not describe"))?;
+            // A default that the program has by itself is nobody's entry.
+            let is_own =
+                matches!(&item, Item::Default { table } if !self.pipeline.defaults.contains(&table.as_str()));
+            if !is_own {
+                tables.set(item, holds);
+            }
+        }
+        Ok(Some(tables))
+    }
+
+    /// The switch loads its program itself. Nobody can tell whether its registers are as they were.
+    async fn load(&mut self) -> Result<bool, TargetError> {
+        self.described().await?;
+        self.bind().await?;
+        Ok(false)
+    }
+
+    async fn write(&mut self, steps: &[Step]) -> Result<(), WriteError> {
+        let nothing = |error| WriteError { made: Some(0), error };
+        let described = self.described().await.map_err(nothing)?;
+        let mut updates = Vec::with_capacity(steps.len());
+        for step in steps {
+            let update = match step {
+                Step::Modify(Item::Deflection(pipe), Holds::Queue { port, queue }) => {
+                    self.deflect_to(&described, *pipe, *port, *queue).await
+                }
+                _ => described.update(step).ok_or_else(|| {
+                    TargetError::Refused(format!("the switch's program cannot hold {:?}", step.item()))
+                }),
+            };
+            updates.push(update.map_err(nothing)?);
+        }
+        self.send(updates).await.map_err(|(errors, error)| WriteError {
+            made: errors.map(|errors| errors.iter().filter(|error| error.canonical_code == 0).count()),
+            error,
+        })
+    }
+
+    fn cannot_command(&self) -> Option<String> {
+        self.send.is_none().then(|| commands::NO_INTERFACE.into())
+    }
+
+    /// What sets or forgets is a register here, and what lets something leave a frame to the CPU port.
+    async fn command(&mut self, commands: &[Command], rows: &Tables) -> Result<(), TargetError> {
+        let described = self.described().await?;
+        let (mut updates, mut flushes, mut probes) = (Vec::new(), Vec::new(), Vec::new());
+        for command in commands {
+            match command.command {
+                FLUSH_LIST | FLUSH_ROW | FLUSH_COLUMN => flushes.push(*command),
+                PROBE => probes.push(command.pair),
+                other => match described.register_updates(command) {
+                    Some(registers) => updates.extend(registers),
+                    None => return Err(self.failed(&format!("its program has no command {other}"))),
+                },
+            }
+        }
+        for batch in updates.chunks(BATCH) {
+            self.send(batch.to_vec()).await.map_err(|(_, error)| error)?;
+        }
+        if !flushes.is_empty() {
+            self.flush(&described, &flushes, rows).await?;
+        }
+        if !probes.is_empty() {
+            self.probe(&described, &probes, rows).await?;
+        }
+        Ok(())
+    }
+
+    async fn counters(&mut self) -> Result<Counts, TargetError> {
+        let described = self.described().await?;
+        self.bind().await?;
+        let mut counts = Counts::default();
+        let ids: Vec<u32> = described.schema.counters.iter().map(|counter| counter.id).collect();
+        for entry in self.read_counts(&ids).await? {
+            let (Some(table), Some(index)) = (described.program.table_of(entry.table_id), only_key(&entry))
+            else {
+                continue;
+            };
+            let packets = field_of(table, "$COUNTER_SPEC_PKTS").map(|(id, _)| id);
+            let value = data_of(&entry).find(|field| Some(field.field_id) == packets).and_then(number_in);
+            let size = usize::try_from(table.size).unwrap_or(0);
+            let cells = counts.0.entry(last(&table.name).into()).or_insert_with(|| vec![0; size]);
+            if let (Some(cell), Some(count)) = (cells.get_mut(index as usize), value) {
+                *cell = u64::try_from(count).unwrap_or(u64::MAX);
+            }
+        }
+        let nacked = self.nacked_sequences(&described).await?;
+        (self.pipeline.tofino.name_counts)(&mut counts, nacked);
+        Ok(counts)
+    }
+}

@@ -1,0 +1,273 @@
+//! The tables that every switch has beside those of its program: multicast nodes and groups, mirror sessions, and where
+//! its traffic manager deflects to.
+
+use bfruntime_proto::bfrt::*;
+
+use super::fields::{data_of, entity, exact, number_in, only_key, stream, update};
+use super::{BfRuntime, Described};
+use crate::switches::TargetError;
+use crate::switches::p4::bfrt_json::BfrtTable;
+use crate::switches::p4::tables::{Holds, Item, Mirror, Side, Towards};
+
+pub(super) const NODE: &str = "$pre.node";
+pub(super) const GROUP: &str = "$pre.mgid";
+pub(super) const MIRROR: &str = "$mirror.cfg";
+/// Tables that each switch has to have, and their fields.
+const NEEDED: [(&str, &[&str]); 3] = [
+    (NODE, &["$MULTICAST_NODE_ID", "$MULTICAST_RID", "$DEV_PORT"]),
+    (GROUP, &["$MGID", "$MULTICAST_NODE_ID", "$MULTICAST_NODE_L1_XID_VALID", "$MULTICAST_NODE_L1_XID"]),
+    (
+        MIRROR,
+        &[
+            "$sid",
+            "$session_enable",
+            "$direction",
+            "$ucast_egress_port",
+            "$ucast_egress_port_valid",
+            "$mcast_grp_a",
+            "$mcast_grp_a_valid",
+            "$max_pkt_len",
+        ],
+    ),
+];
+
+/// Of a pipe: where its traffic manager sends what it would drop. Written as group and queue in it, read as port and queue.
+pub(super) const PIPE: &str = "tf1.tm.pipe.cfg";
+/// Of a port: its group, how many of the group's queues are its own, and for each queue number that ingress can choose,
+/// which queue that is, counted in the port and in the group.
+const PORT: &str = "tf1.tm.port.cfg";
+/// Tables that a switch has to have that deflects, and their fields.
+const TO_DEFLECT: [(&str, &[&str]); 2] = [
+    (PIPE, &["mirror_drop_pg_id", "mirror_drop_pg_queue", "mirror_drop_dev_port", "mirror_drop_queue_nr"]),
+    (PORT, &["dev_port", "pg_id", "port_queues_count", "ingress_qid_map", "egress_qid_queues"]),
+];
+
+/// The number of a field of a key or of data; of data of actions, the first of that name.
+pub(super) fn field_of(table: &BfrtTable, name: &str) -> Option<(u32, u16)> {
+    let key = table.key.iter().find(|key| key.name == name).map(|key| (key.id, key.kind.bits()));
+    let data =
+        table.data.iter().map(|data| &data.singleton).chain(table.action_specs.iter().flat_map(|a| &a.data));
+    let mut data = data.filter(|field| field.name == name).map(|field| (field.id, field.kind.bits()));
+    key.or_else(|| data.next())
+}
+
+/// Where copies are made, as the switch calls it.
+fn direction_of(side: Side) -> &'static str {
+    match side {
+        Side::Ingress => "INGRESS",
+        Side::Egress => "EGRESS",
+        Side::Both => "BOTH",
+    }
+}
+
+fn ints(val: Vec<u32>) -> data_field::Value {
+    data_field::Value::IntArrVal(data_field::IntArray { val })
+}
+
+impl BfRuntime {
+    /// Whether the switch has the tables that are not of the program.
+    pub(super) fn check_own(&self, described: &Described) -> Result<(), TargetError> {
+        let refused = |why| TargetError::Refused(format!("the switch at {} has no {why}", self.address));
+        let has = |table, field: &&str| described.own_field(table, field).is_some();
+        for (name, fields) in NEEDED {
+            if let Some(field) = fields.iter().find(|field| !has(name, field)) {
+                return Err(refused(format!("{field} in {name}")));
+            }
+        }
+        let wanted = TO_DEFLECT.into_iter().filter(|_| !self.deflecting.is_empty());
+        for (name, fields) in wanted {
+            if !fields.iter().all(|field| has(name, field)) {
+                return Err(refused(format!(
+                    "table {name} with {}: leave `deflect` out of [switch.NAME.reporter], or use an SDE that has it",
+                    fields.join(", ")
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The update by which the traffic manager of a pipe deflects to a queue of a port of it.
+    pub(super) async fn deflect_to(
+        &mut self,
+        described: &Described,
+        pipe: u32,
+        port: u32,
+        queue: u32,
+    ) -> Result<Update, TargetError> {
+        let asked = described.own_entry(PORT, "dev_port", port, None).map(entity).into_iter().collect();
+        let of_port = self.read_entities(asked).await?;
+        let update = of_port.first().and_then(|entry| described.deflection(entry, queue)).map(|mut entry| {
+            entry.entry_tgt = self.pipe(pipe);
+            update(update::Type::Modify, entry)
+        });
+        update.ok_or_else(|| {
+            TargetError::Refused(format!(
+                "the switch at {} has no queue {queue} of port {port}, which `deflect` names",
+                self.address
+            ))
+        })
+    }
+}
+
+impl Described {
+    fn own_field(&self, table: &str, field: &str) -> Option<(u32, u32, u16)> {
+        let table = self.own.table(table)?;
+        let (id, width) = field_of(table, field)?;
+        Some((table.id, id, width))
+    }
+
+    /// What an entry says in a field.
+    fn own_data<'a>(&self, entry: &'a TableEntry, table: &str, field: &str) -> Option<&'a DataField> {
+        let (_, id, _) = self.own_field(table, field)?;
+        data_of(entry).find(|field| field.field_id == id)
+    }
+
+    /// The same of a field that is a number.
+    fn own_number(&self, entry: &TableEntry, table: &str, field: &str) -> Option<u32> {
+        u32::try_from(number_in(self.own_data(entry, table, field)?)?).ok()
+    }
+
+    /// The same of a field that is several numbers.
+    fn own_numbers<'a>(&self, entry: &'a TableEntry, table: &str, field: &str) -> Option<&'a [u32]> {
+        match self.own_data(entry, table, field)?.value.as_ref()? {
+            data_field::Value::IntArrVal(ints) => Some(&ints.val),
+            _ => None,
+        }
+    }
+
+    /// Data of a table by the names of its fields; `None` where it does not have one.
+    fn data<const N: usize>(
+        &self,
+        table: &str,
+        action_id: u32,
+        fields: [(&str, data_field::Value); N],
+    ) -> Option<TableData> {
+        let field = |(name, value)| {
+            let (_, field_id, _) = self.own_field(table, name)?;
+            Some(DataField { field_id, value: Some(value) })
+        };
+        Some(TableData { action_id, fields: fields.into_iter().map(field).collect::<Option<_>>()? })
+    }
+
+    /// A number as a field of a table has it.
+    fn number(&self, table: &str, field: &str, value: u32) -> Option<data_field::Value> {
+        let (_, id, width) = self.own_field(table, field)?;
+        stream(id, value.into(), width).value
+    }
+
+    fn own_entry(&self, table: &str, key: &str, id: u32, data: Option<TableData>) -> Option<TableEntry> {
+        let (table_id, key, width) = self.own_field(table, key)?;
+        let key = Some(TableKey { fields: vec![exact(key, id.into(), width)] });
+        Some(TableEntry { table_id, key, data, ..TableEntry::default() })
+    }
+
+    /// The entry of a node, a group or a mirror session; without what it holds, its key alone.
+    pub(super) fn own_item(&self, item: &Item, holds: Option<&Holds>) -> Option<TableEntry> {
+        let data = match (item, holds) {
+            (_, None) => None,
+            (Item::Node(_), Some(Holds::Copies(copies))) => Some(self.node(copies)?),
+            (Item::Group(_), Some(Holds::Copies(nodes))) => Some(self.group(nodes)?),
+            (Item::Clone(_), Some(Holds::Mirror(mirror))) => Some(self.session(mirror)?),
+            _ => return None,
+        };
+        match item {
+            Item::Node(id) => self.own_entry(NODE, "$MULTICAST_NODE_ID", *id, data),
+            Item::Group(id) => self.own_entry(GROUP, "$MGID", *id, data),
+            Item::Clone(id) => self.own_entry(MIRROR, "$sid", *id, data),
+            Item::Row { .. } | Item::Default { .. } | Item::Deflection(_) => None,
+        }
+    }
+
+    /// A node: all ports that get a copy with its replication id.
+    fn node(&self, copies: &[(u32, u32)]) -> Option<TableData> {
+        let (_, rid) = copies.first()?;
+        let rid = self.number(NODE, "$MULTICAST_RID", *rid)?;
+        let ports = ints(copies.iter().map(|(port, _)| *port).collect());
+        self.data(NODE, 0, [("$MULTICAST_RID", rid), ("$DEV_PORT", ports)])
+    }
+
+    /// A group: its nodes, of which no port is left out.
+    fn group(&self, nodes: &[(u32, u32)]) -> Option<TableData> {
+        let val = vec![false; nodes.len()];
+        let fields = [
+            ("$MULTICAST_NODE_ID", ints(nodes.iter().map(|(node, _)| *node).collect())),
+            ("$MULTICAST_NODE_L1_XID_VALID", data_field::Value::BoolArrVal(data_field::BoolArray { val })),
+            ("$MULTICAST_NODE_L1_XID", ints(vec![0; nodes.len()])),
+        ];
+        self.data(GROUP, 0, fields)
+    }
+
+    fn session(&self, mirror: &Mirror) -> Option<TableData> {
+        let action = self.own.table(MIRROR)?.action_specs.iter().find(|action| action.name == "$normal")?;
+        let (name, valid, to) = match mirror.to {
+            Towards::Port(port) => ("$ucast_egress_port", "$ucast_egress_port_valid", port),
+            Towards::Group(group) => ("$mcast_grp_a", "$mcast_grp_a_valid", group),
+        };
+        let fields = [
+            ("$session_enable", data_field::Value::BoolVal(true)),
+            ("$direction", data_field::Value::StrVal(direction_of(mirror.at).into())),
+            (name, self.number(MIRROR, name, to)?),
+            (valid, data_field::Value::BoolVal(true)),
+            ("$max_pkt_len", self.number(MIRROR, "$max_pkt_len", mirror.longest.into())?),
+        ];
+        self.data(MIRROR, action.id, fields)
+    }
+
+    /// What a pipe holds that deflects to a queue of a port; `None` where the port has no such queue.
+    fn deflection(&self, port: &TableEntry, queue: u32) -> Option<TableEntry> {
+        let group = self.own_number(port, PORT, "pg_id")?;
+        if queue >= self.own_number(port, PORT, "port_queues_count")? {
+            return None;
+        }
+        let first_of = |name: &str| self.own_numbers(port, PORT, name)?.first().copied();
+        // The same queue twice, in the group and in the port: so the port's first queue in the group is known.
+        let before = first_of("egress_qid_queues")?.checked_sub(first_of("ingress_qid_map")?)?;
+        let fields = [("mirror_drop_pg_id", group), ("mirror_drop_pg_queue", before + queue)];
+        let [group, queue] = fields.map(|(name, value)| Some((name, self.number(PIPE, name, value)?)));
+        let data = Some(self.data(PIPE, 0, [group?, queue?])?);
+        let table_id = self.own.table(PIPE)?.id;
+        Some(TableEntry { table_id, data, is_default_entry: true, ..TableEntry::default() })
+    }
+
+    /// An entry of one of these tables as an item; `None` for one of the program, or that nobody described.
+    pub(super) fn decode_own(&self, entry: &TableEntry) -> Option<(Item, Holds)> {
+        let table = self.own.table_of(entry.table_id)?;
+        let is = |name| self.own.table(name).is_some_and(|own| own.id == table.id);
+        let node = |node: &u32| (*node, 0);
+        if is(NODE) {
+            let rid = self.own_number(entry, NODE, "$MULTICAST_RID")?;
+            let ports = self.own_numbers(entry, NODE, "$DEV_PORT")?;
+            let mut copies: Vec<(u32, u32)> = ports.iter().map(|port| (*port, rid)).collect();
+            copies.sort_unstable();
+            return Some((Item::Node(only_key(entry)?), Holds::Copies(copies)));
+        }
+        if is(GROUP) {
+            let nodes = self.own_numbers(entry, GROUP, "$MULTICAST_NODE_ID")?.iter().map(node).collect();
+            return Some((Item::Group(only_key(entry)?), Holds::Copies(nodes)));
+        }
+        if is(MIRROR) {
+            return Some((Item::Clone(only_key(entry)?), Holds::Mirror(self.mirror(entry)?)));
+        }
+        if !is(PIPE) {
+            return None;
+        }
+        let port = self.own_number(entry, PIPE, "mirror_drop_dev_port")?;
+        let queue = self.own_number(entry, PIPE, "mirror_drop_queue_nr")?;
+        Some((Item::Deflection(entry.entry_tgt.as_ref()?.pipe_id), Holds::Queue { port, queue }))
+    }
+
+    /// A mirror session, of its entry.
+    fn mirror(&self, entry: &TableEntry) -> Option<Mirror> {
+        let of = |name: &str| self.own_data(entry, MIRROR, name)?.value.as_ref();
+        let number_of = |name: &str| self.own_number(entry, MIRROR, name);
+        let to = match of("$mcast_grp_a_valid") {
+            Some(data_field::Value::BoolVal(true)) => Towards::Group(number_of("$mcast_grp_a")?),
+            _ => Towards::Port(number_of("$ucast_egress_port")?),
+        };
+        let Some(data_field::Value::StrVal(direction)) = of("$direction") else { return None };
+        let at = [Side::Ingress, Side::Egress, Side::Both]
+            .into_iter()
+            .find(|at| direction_of(*at) == direction)?;
+        Some(Mirror { to, at, longest: u16::try_from(number_of("$max_pkt_len")?).ok()? })
+    }
+}

@@ -1,0 +1,377 @@
+//! A program as the tables of a P4 switch.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use dta_proto::program::{Entry, Mac, Program, Purpose, QueuePair, Store, Transport};
+use dta_proto::store::{Merge, StoreKind};
+
+use super::places::{NoRoom, Places};
+use super::tables::{Holds, Item, Mirror, Side, Tables, Towards};
+use super::tofino::{self, NACK_BYTES, SESSION_PORTS, WHOLE};
+use super::translator::{
+    self as table, FLOOD_GROUP, GROUPS, NACK_PORT, NACK_SESSION, QUEUE_PAIRS, REPORTS_PORT,
+};
+use crate::config::{ListedReporter, P4, Platform};
+
+/// Most copies of one report.
+const COPIES: u32 = 4;
+
+/// Why a switch cannot hold a program.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LowerError {
+    /// There is no room for something.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+    /// The P4 program cannot do something.
+    #[error(
+        "store {store} cannot be written by this switch: {why}; name the stores that it should write in `stores`"
+    )]
+    Store {
+        /// Its name.
+        store: String,
+        /// What the switch does not have.
+        why: String,
+    },
+    /// An address that the switch needs is not known.
+    #[error("{0}")]
+    Address(String),
+}
+
+/// What a queue pair is called in the switch: two for each collector, writes first.
+pub fn pair_number(collector: u8, purpose: Purpose) -> u32 {
+    2 * u32::from(collector) + u32::from(purpose == Purpose::Atomic)
+}
+
+/// The collector and purpose of a queue pair of the switch.
+pub fn pair_of(number: u32) -> (u8, Purpose) {
+    let purpose = if number & 1 == 0 { Purpose::Write } else { Purpose::Atomic };
+    (u8::try_from(number / 2).unwrap_or(u8::MAX), purpose)
+}
+
+/// The port by which a collector is reached: its own of `collector_ports`, or the last one.
+pub fn collector_port(ports: &[u16], collector: u8) -> Option<u16> {
+    ports.get(usize::from(collector)).or(ports.last()).copied()
+}
+
+/// What a switch is to hold, and how it is configured.
+pub struct Lowering<'a> {
+    /// The program.
+    pub program: &'a Program,
+    /// Where its stores are in the switch.
+    pub places: &'a Places,
+    /// The switch.
+    pub config: &'a P4,
+    /// What it runs on.
+    pub platform: Platform,
+}
+
+impl Lowering<'_> {
+    /// All tables. `reporters` are those that are listed; none = all may report.
+    ///
+    /// # Errors
+    /// A [`LowerError`] that names what the switch cannot hold.
+    pub fn tables(&self, reporters: &[ListedReporter]) -> Result<Tables, LowerError> {
+        let mut tables = Tables::default();
+        self.forwarding(&mut tables)?;
+        listed(&mut tables, reporters);
+        match self.platform {
+            Platform::Bmv2 => {
+                tables.set(Item::Clone(NACK_SESSION), Holds::Copies(vec![(NACK_PORT, 0)]));
+            }
+            Platform::Tofino => {
+                for (session, port) in SESSION_PORTS {
+                    // A NACK needs the headers of its report alone.
+                    let longest = if session == NACK_SESSION { NACK_BYTES } else { WHOLE };
+                    let mirror = Mirror { to: Towards::Port(port), at: Side::Ingress, longest };
+                    tables.set(Item::Clone(session), Holds::Mirror(mirror));
+                }
+            }
+        }
+        for entry in self.program.entries() {
+            self.entry(&mut tables, entry)?;
+        }
+        Ok(tables)
+    }
+
+    /// Adds the rows of one entry of the program.
+    ///
+    /// # Errors
+    /// As [`Lowering::tables`].
+    pub fn entry(&self, tables: &mut Tables, entry: &Entry) -> Result<(), LowerError> {
+        match entry {
+            Entry::Service(service) => {
+                if service.port != REPORTS_PORT {
+                    return Err(LowerError::Address(format!(
+                        "the switch takes reports at UDP port {REPORTS_PORT} alone: give it as the port of `listen`, not {}",
+                        service.port
+                    )));
+                }
+                let key = table::Service { address: ip(service.address)?, port: service.port };
+                tables.row(key, table::TakeReports {});
+            }
+            Entry::QueuePair(pair) => self.queue_pair(tables, pair)?,
+            Entry::Store(store) => self.store(tables, store)?,
+            Entry::Lists(lists) => {
+                let place = self.places.lists(lists.store, lists.first);
+                let (Some(of), Some(place)) = (self.program.part(lists.store, lists.collector), place) else {
+                    return Ok(());
+                };
+                let store = lists.store;
+                let to = || table::UseList {
+                    state_offset: place.first.wrapping_sub(lists.first),
+                    pair: pair_number(of.collector, of.queue_pair),
+                    address: of.address,
+                    rkey: of.rkey.0,
+                };
+                let last = lists.first.saturating_add(lists.count.max(1) - 1);
+                match self.platform {
+                    Platform::Bmv2 => tables.row(table::Lists { store, list: lists.first..=last }, to()),
+                    Platform::Tofino => {
+                        for list in tofino::prefixes(lists.first, last) {
+                            tables.row(tofino::Lists { store, list }, to());
+                        }
+                    }
+                }
+            }
+            Entry::Version0(version0) => {
+                let key = table::Version0 { primitive: version0.primitive.opcode() };
+                tables.row(key, table::UseStore { store: version0.store });
+            }
+            Entry::SketchReporter(of) => {
+                let key = table::SketchReporter { store: of.store, reporter: of.reporter };
+                tables.row(key, table::UseBit { mask: 1 << (of.bit & 31) });
+            }
+            // The data plane makes the frames of the reference mode, and leaves the time to the control plane.
+            Entry::Mode(_) | Entry::Flush(_) | Entry::Session(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Traffic that is not for the translator.
+    fn forwarding(&self, tables: &mut Tables) -> Result<(), LowerError> {
+        for station in &self.config.stations {
+            tables.row(table::L2 { mac: station.mac }, table::Forward { port: station.port });
+        }
+        for own in &self.config.router_macs {
+            tables.row(table::L2 { mac: *own }, table::Route {});
+        }
+        if !self.config.flood.is_empty() {
+            let copies: Vec<_> = self.config.flood.iter().map(|port| (u32::from(*port), 0)).collect();
+            self.group(tables, FLOOD_GROUP, &copies);
+            tables.row(table::L2 { mac: Mac([0xff; 6]) }, table::Flood { group: FLOOD_GROUP });
+        }
+        for route in &self.config.routes {
+            ip(route.prefix.address())?;
+            let (port, source, destination) = (route.port, route.source, route.destination);
+            tables.row(table::L3 { address: route.prefix }, table::NextHop { port, source, destination });
+        }
+        Ok(())
+    }
+
+    fn group(&self, tables: &mut Tables, group: u32, copies: &[(u32, u32)]) {
+        tables.group(self.platform, group, tofino::NODES, copies);
+    }
+
+    fn queue_pair(&self, tables: &mut Tables, pair: &QueuePair) -> Result<(), LowerError> {
+        let number = pair_number(pair.collector, pair.purpose);
+        if number >= QUEUE_PAIRS {
+            return Err(LowerError::Address(format!("the switch has no queue pair {number}")));
+        }
+        let Some(port) = collector_port(&self.config.collector_ports, pair.collector) else {
+            return Err(LowerError::Address(
+                "`collector_ports` does not say by which port the collector is reached".into(),
+            ));
+        };
+        let given = self.config.collector_macs.get(usize::from(pair.collector)).copied();
+        let Some(destination_mac) = given.or_else(|| pair.destination.known_mac()) else {
+            let collector = pair.destination.ip;
+            return Err(LowerError::Address(format!(
+                "the collector at {collector} does not tell the Ethernet address of its NIC: give it in `collector_macs`"
+            )));
+        };
+        let Some(source_mac) = pair.source.known_mac() else {
+            return Err(LowerError::Address(
+                "the switch needs an Ethernet address to send from: give it as `mac`".into(),
+            ));
+        };
+        let group = GROUPS * (number + 1);
+        for copies in 1..=COPIES {
+            let all: Vec<(u32, u32)> = (0..copies).map(|copy| (u32::from(port), copy)).collect();
+            self.group(tables, group + copies, &all);
+            // On Tofino, rows of postcards leave by the group as well.
+            if self.platform == Platform::Bmv2 {
+                tables.set(Item::Clone(group + copies), Holds::Copies(all));
+            }
+        }
+        let source_ip = ip(pair.source.ip)?;
+        let to = table::UseQueuePair {
+            rc: pair.transport == Transport::Rc,
+            remote_qpn: pair.remote_qpn,
+            source_mac,
+            destination_mac,
+            source_ip,
+            destination_ip: ip(pair.destination.ip)?,
+            udp_port: pair.destination.port,
+            tos: pair.tos,
+        };
+        tables.row(table::QueuePair { pair: number }, to);
+        tables.row(table::Departure { pair: number }, table::Depart { group });
+        let answer = table::Answer { address: source_ip, local_qpn: pair.local_qpn };
+        tables.row(answer, table::AnswerOf { pair: number });
+        Ok(())
+    }
+
+    fn store(&self, tables: &mut Tables, store: &Store) -> Result<(), LowerError> {
+        let cannot = |why: String| LowerError::Store { store: store.spec.name.clone(), why };
+        let id = store.spec.id;
+        let (key, number) = (table::Store { store: id }, self.places.number(id));
+        let element_shift = store.spec.element_len().trailing_zeros();
+        // Masks of powers of two have 32 bits.
+        let mask = |count: u64| {
+            u32::try_from(count.saturating_sub(1))
+                .map_err(|_| cannot(format!("{count} elements, and the switch has 32 bits for their number")))
+        };
+        match store.spec.kind {
+            StoreKind::KeyWrite { slots, value_len, redundancy: copies } => {
+                let (value_words, slots_mask) = (value_len / 4, mask(slots)?);
+                tables.row(
+                    key,
+                    table::KeyWriteStore { number, copies, value_words, slots_mask, element_shift },
+                );
+            }
+            StoreKind::KeyIncrement { slots, redundancy: copies } => {
+                tables.row(key, table::KeyIncrementStore { number, copies, slots_mask: mask(slots)? });
+            }
+            StoreKind::Postcarding { slots, hops, redundancy: copies } => {
+                let rows =
+                    self.places.rows(id).ok_or_else(|| cannot("it has no rows in the switch".into()))?;
+                let (slots_mask, cache_base, cache_mask) = (mask(slots)?, rows.first, rows.count - 1);
+                tables.row(
+                    key,
+                    table::PostcardingStore {
+                        number,
+                        copies,
+                        hops,
+                        slots_mask,
+                        element_shift,
+                        cache_base,
+                        cache_mask,
+                    },
+                );
+            }
+            StoreKind::Append { lists, ring, batch_len, entry_len, notify } => {
+                if batch_len > 64 {
+                    return Err(cannot(format!(
+                        "batches of {batch_len} bytes, and the switch makes 16, 32 or 64"
+                    )));
+                }
+                let element_shift = batch_len.trailing_zeros();
+                let ring_shift = match self.platform {
+                    Platform::Bmv2 => ring.trailing_zeros(),
+                    // A list's ring begins at its number times 2^(4 + ring_shift).
+                    Platform::Tofino => ring.trailing_zeros() + element_shift.saturating_sub(4),
+                };
+                tables.row(
+                    key,
+                    table::AppendStore {
+                        number,
+                        lists,
+                        ring_shift,
+                        ring_mask: mask(ring)?,
+                        element_shift,
+                        entry_words: entry_len / 4,
+                        entries: (batch_len - 8) / entry_len,
+                        notify,
+                    },
+                );
+            }
+            StoreKind::SketchMerge { columns, rows, epochs, merge, expected: expected_reporters } => {
+                let states = self
+                    .places
+                    .columns(id)
+                    .ok_or_else(|| cannot("it has no columns in the switch".into()))?;
+                let merge = match merge {
+                    Merge::Sum => 0,
+                    Merge::Max => 1,
+                    Merge::Or => 2,
+                };
+                let (columns_shift, state_base) = (columns.trailing_zeros(), states.first);
+                let (columns_mask, epochs_mask) = (mask(columns.into())?, mask(epochs.into())?);
+                match self.platform {
+                    Platform::Bmv2 => tables.row(
+                        key,
+                        table::SketchMergeStore {
+                            number,
+                            rows,
+                            merge,
+                            expected_reporters,
+                            columns_shift,
+                            columns_mask,
+                            epochs_mask,
+                            element_shift,
+                            state_base,
+                        },
+                    ),
+                    Platform::Tofino => tables.row(
+                        key,
+                        tofino::SketchMergeStore {
+                            number,
+                            rows,
+                            merge,
+                            expected_reporters,
+                            others: expected_reporters.max(1) - 1,
+                            columns_shift,
+                            columns,
+                            epochs_mask,
+                            element_shift,
+                            state_base,
+                        },
+                    ),
+                }
+                if !store.buckets.is_all() {
+                    return Err(cannot("its columns are shared by several collectors".into()));
+                }
+            }
+        }
+        // Lists have their memory in a table of their own.
+        if matches!(store.spec.kind, StoreKind::Append { .. }) {
+            return Ok(());
+        }
+        let pair = pair_number(store.collector, store.queue_pair);
+        let (address, rkey) = (store.address, store.rkey.0);
+        for (first, last) in store.buckets.ranges() {
+            let bucket = first..=last;
+            // On Tofino also for the keys of rows that leave.
+            if self.platform == Platform::Tofino && matches!(store.spec.kind, StoreKind::Postcarding { .. }) {
+                let key = tofino::RowRegion { store: id, bucket: bucket.clone() };
+                tables.row(key, tofino::UseRowRegion { pair, address, rkey });
+            }
+            tables.row(table::Region { store: id, bucket }, table::UseRegion { pair, address, rkey });
+        }
+        Ok(())
+    }
+}
+
+fn ip(address: IpAddr) -> Result<Ipv4Addr, LowerError> {
+    match address {
+        IpAddr::V4(address) => Ok(address),
+        IpAddr::V6(address) => {
+            Err(LowerError::Address(format!("{address} is an IPv6 address: the switch has IPv4 alone")))
+        }
+    }
+}
+
+/// Who may report.
+fn listed(tables: &mut Tables, reporters: &[ListedReporter]) {
+    match reporters {
+        [] => tables.default_action::<table::Reporter>(table::Permit {}),
+        [..] => tables.default_action::<table::Reporter>(table::NotListed {}),
+    }
+    for reporter in reporters {
+        // A report of version 0 does not say whose it is.
+        for (version, id) in [(1, reporter.id), (0, 0)] {
+            let key = table::Reporter { version, reporter: id, source: reporter.address };
+            tables.row(key, table::Permit {});
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What a reporter is to do, as the tables of its program.
+
+use super::tables::{self as table, FLOOD_GROUP, SESSIONS};
+use super::tofino;
+use crate::config::reporter::What;
+use crate::config::settings::{Becomes, Settings, Target, TargetKind};
+use crate::config::{P4, Platform, pipe_of};
+use crate::switches::p4::tables::{Holds, Item, Mirror, Side, Tables, Towards};
+
+/// The tables of a reporter: those by which it forwards, and those by which it reports.
+pub fn lower(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
+    let mut tables = forwarding(settings, p4, platform);
+    let Settings { switch_id, interval_mask, latency_mask, every_packet, .. } = *settings;
+    let time_offset = settings.time_offset_ns;
+    match platform {
+        Platform::Bmv2 => tables.default_action::<table::Settings>(table::Set {
+            switch_id,
+            time_offset,
+            interval_mask,
+            latency_mask,
+            every_packet,
+        }),
+        Platform::Tofino => tables.default_action::<table::Settings>(tofino::Set {
+            switch_id,
+            time_offset_high: (time_offset >> 32) as u32,
+            time_offset_low: time_offset as u32,
+            // The clock has 48 bits.
+            interval_mask_high: (interval_mask >> 32) as u16,
+            interval_mask_low: interval_mask as u32,
+            latency_mask,
+            every_packet,
+        }),
+    }
+    for to in &settings.deflect {
+        let holds = Holds::Queue { port: to.port.into(), queue: to.queue.into() };
+        tables.set(Item::Deflection(pipe_of(to.port).into()), holds);
+    }
+    for (order, one) in (0..).zip(&settings.excluded) {
+        let (destination, protocol) = (one.destination, one.protocol);
+        let key = table::Excluded { destination, protocol, destination_port: one.port };
+        tables.ordered_row(order, key, table::Exclude {});
+    }
+    for (order, one) in (0..).zip(&settings.watch) {
+        let key = table::Watchlist {
+            source: one.source,
+            destination: one.destination,
+            protocol: one.protocol,
+            source_port: one.source_ports,
+            destination_port: one.destination_ports,
+        };
+        let [flows, queues, drops] = What::ALL.map(|what| one.report.contains(&what));
+        match platform {
+            _ if one.report.is_empty() => tables.ordered_row(order, key, table::Ignore {}),
+            Platform::Bmv2 => tables.ordered_row(order, key, table::Watch { flows, queues, drops }),
+            Platform::Tofino => {
+                // Where there is a place for them.
+                let deflect = drops && !settings.deflect.is_empty();
+                tables.ordered_row(order, key, tofino::Watch { flows, queues, drops, deflect });
+            }
+        }
+    }
+    for (order, one) in (0..).zip(&settings.thresholds) {
+        let limit = table::Limit {
+            trigger_ns: one.trigger_ns,
+            reset_ns: one.reset_ns.unwrap_or_default(),
+            reports: one.quota.unwrap_or_default(),
+        };
+        tables.ordered_row(order, table::QueueLimits { egress_port: one.port, queue: one.queue }, limit);
+    }
+    for (number, target) in (1..).zip(&settings.destinations) {
+        destination(&mut tables, number, target, settings);
+    }
+    for (replica, made) in (1..).zip(&settings.reports) {
+        report(&mut tables, replica, made.to, made.becomes);
+    }
+    for session in SESSIONS {
+        // Clones of a session that is not there are thrown away.
+        let copies = copies(settings, session);
+        match platform {
+            _ if copies.is_empty() => {}
+            Platform::Bmv2 => tables.set(Item::Clone(session), Holds::Copies(copies)),
+            Platform::Tofino => {
+                let group = tofino::REPORT_GROUPS + session;
+                tables.group(platform, group, tofino::NODES, &copies);
+                let at = if session == tofino::DROPS { Side::Both } else { Side::Egress };
+                let longest = tofino::longest(settings, &copies);
+                let mirror = Mirror { to: Towards::Group(group), at, longest };
+                tables.set(Item::Clone(session), Holds::Mirror(mirror));
+            }
+        }
+    }
+    tables
+}
+
+/// The tables by which a reporter forwards: they stay when it is to report no more.
+pub fn forwarding(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
+    let mut tables = Tables::default();
+    for port in &settings.ports {
+        if port.ingress {
+            tables.row(table::IngressPort { ingress_port: port.port }, table::Admit { hop: port.hop });
+        }
+        if port.egress {
+            let allow = table::Allow { is_last_hop: port.is_last_hop };
+            tables.row(table::EgressPort { egress_port: port.port }, allow);
+        }
+    }
+    for (order, one) in (0..).zip(&settings.acl) {
+        let key = table::Acl {
+            ingress_port: one.ingress_port,
+            source: one.source,
+            destination: one.destination,
+            protocol: one.protocol,
+            source_port: one.source_ports,
+            destination_port: one.destination_ports,
+        };
+        match one.permit {
+            true => tables.ordered_row(order, key, table::Permit {}),
+            false => tables.ordered_row(order, key, table::Deny { reason: one.reason }),
+        }
+    }
+    for of in &settings.queues {
+        tables.row(table::QueueOf { dscp: of.dscp }, table::UseQueue { queue: of.queue });
+    }
+    if !p4.flood.is_empty() {
+        let copies: Vec<_> = p4.flood.iter().map(|port| (u32::from(*port), 0)).collect();
+        tables.group(platform, FLOOD_GROUP, tofino::NODES, &copies);
+        for address in &settings.flood_macs {
+            tables.row(table::L2 { destination: *address }, table::Flood { group: FLOOD_GROUP });
+        }
+    }
+    for station in &p4.stations {
+        tables.row(table::L2 { destination: station.mac }, table::Forward { port: station.port });
+    }
+    for own in &p4.router_macs {
+        tables.row(table::L2 { destination: *own }, table::Route {});
+    }
+    for drop in &settings.drop_macs {
+        tables.row(table::L2 { destination: drop.mac }, table::Drop { reason: drop.reason });
+    }
+    for route in &p4.routes {
+        let (port, source, destination) = (route.port, route.source, route.destination);
+        tables.row(table::L3 { destination: route.prefix }, table::NextHop { port, source, destination });
+    }
+    for drop in &settings.drop_routes {
+        tables.row(table::L3 { destination: drop.prefix }, table::Drop { reason: drop.reason });
+    }
+    tables
+}
+
+fn destination(tables: &mut Tables, number: u8, target: &Target, settings: &Settings) {
+    let key = table::Destination { number };
+    let (source_mac, source_ip) = settings.source;
+    let (destination_mac, destination_ip) = (target.by.1, target.to.0);
+    let (source_port, destination_port, tos) = (target.source_port, target.to.1, target.tos);
+    match target.kind {
+        TargetKind::Translator { reporter } => tables.row(
+            key,
+            table::Translator {
+                reporter,
+                source_mac,
+                destination_mac,
+                source_ip,
+                destination_ip,
+                source_port,
+                destination_port,
+                tos,
+            },
+        ),
+        TargetKind::IntCollector { hardware, packet_bytes } => tables.row(
+            key,
+            table::IntCollector {
+                hardware,
+                packet_bytes,
+                source_mac,
+                destination_mac,
+                source_ip,
+                destination_ip,
+                source_port,
+                destination_port,
+                tos,
+            },
+        ),
+    }
+}
+
+fn report(tables: &mut Tables, replica: u32, destination: u8, becomes: Becomes) {
+    let of = table::Report { replica };
+    match becomes {
+        Becomes::KeyWrite { store, redundancy, key, value, time: with_time } => {
+            let (key_kind, value_kind) = (key as u8, value as u8);
+            tables
+                .row(of, table::KeyWrite { destination, store, redundancy, key_kind, value_kind, with_time });
+        }
+        Becomes::Postcard { store, value } => {
+            tables.row(of, table::Postcard { destination, store, value_kind: value as u8 });
+        }
+        Becomes::Append { store, list: list_number, entry, immediate } => {
+            let entry_kind = entry as u8;
+            tables.row(of, table::Append { destination, store, list_number, entry_kind, immediate });
+        }
+        Becomes::KeyIncrement { store, redundancy, key, value } => {
+            let (key_kind, value_kind) = (key as u8, value as u8);
+            tables.row(of, table::KeyIncrement { destination, store, redundancy, key_kind, value_kind });
+        }
+        Becomes::TelemetryReport => tables.row(of, table::TelemetryReport { destination }),
+    }
+}
+
+/// The copies of a clone session: one for each report that the kinds of packets become which it is of.
+fn copies(settings: &Settings, session: u32) -> Vec<(u32, u32)> {
+    let mut told: Vec<u8> = Vec::new();
+    let mut copies = Vec::new();
+    for (replica, made) in (1..).zip(&settings.reports) {
+        if !of_session(session).iter().any(|what| made.of.contains(what)) {
+            continue;
+        }
+        // One Telemetry Report says of a packet that it is of a flow and in a congested queue.
+        if made.becomes == Becomes::TelemetryReport {
+            if told.contains(&made.to) {
+                continue;
+            }
+            told.push(made.to);
+        }
+        if let Some(target) = settings.destinations.get(usize::from(made.to).wrapping_sub(1)) {
+            copies.push((u32::from(target.by.0), replica));
+        }
+    }
+    copies
+}
+
+/// The kinds of reports of a clone session, whose number is the mask of them.
+pub(super) fn of_session(session: u32) -> &'static [What] {
+    match session {
+        1 => &[What::Flow],
+        2 => &[What::Queue],
+        3 => &[What::Flow, What::Queue],
+        _ => &[What::Drop],
+    }
+}

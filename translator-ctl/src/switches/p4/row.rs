@@ -1,0 +1,207 @@
+//! Rows by the names of the P4 program: a struct for the key of each table, and one for each action. The same lines
+//! describe them to the check against the compiled program ([`Schema::check`](super::schema::Schema::check)), so a
+//! name, an order or a width that the program does not have is found there, before anything is written.
+
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+
+use dta_proto::prefix::Prefix;
+use dta_proto::program::Mac;
+
+use super::schema::{MatchKind, UsedAction, UsedTable, all_ones};
+use super::tables::Match;
+use crate::config::{Masked, PortRange, Protocol};
+
+/// The key of a table.
+pub(super) trait Key {
+    /// The table, with all actions that are used of it.
+    const TABLE: UsedTable;
+
+    /// The key, in the order of the table's fields.
+    fn matches(self) -> Vec<Match>;
+}
+
+/// An action.
+pub(super) trait Action: Sized {
+    /// Its name and its parameters.
+    const USED: UsedAction;
+
+    /// The parameters, in their order.
+    fn params(self) -> Vec<u128>;
+
+    /// The action of parameters; `None` for those of another one.
+    fn of(params: &[u128]) -> Option<Self>;
+}
+
+/// An action that rows of this table may have.
+pub(super) trait ActionOf<K>: Action {}
+
+/// A parameter of an action.
+pub(super) trait Number: Sized {
+    fn number(self) -> u128;
+    fn of(number: u128) -> Option<Self>;
+}
+
+/// A field of a key, of some bits.
+pub(super) trait KeyField {
+    const KIND: MatchKind;
+    fn matched(self, width: u16) -> Match;
+}
+
+macro_rules! numbers {
+    ($($type:ty: $number:expr, $of:expr;)*) => {$(
+        impl Number for $type {
+            fn number(self) -> u128 {
+                let number: fn($type) -> u128 = $number;
+                number(self)
+            }
+
+            fn of(number: u128) -> Option<$type> {
+                let of: fn(u128) -> Option<$type> = $of;
+                of(number)
+            }
+        }
+
+        impl KeyField for $type {
+            const KIND: MatchKind = MatchKind::Exact;
+
+            fn matched(self, _: u16) -> Match {
+                Match::Exact(self.number())
+            }
+        }
+    )*};
+}
+
+numbers! {
+    u8: u128::from, |number| number.try_into().ok();
+    u16: u128::from, |number| number.try_into().ok();
+    u32: u128::from, |number| number.try_into().ok();
+    u64: u128::from, |number| number.try_into().ok();
+    bool: u128::from, |number| (number <= 1).then_some(number == 1);
+    Protocol: |protocol| protocol.0.into(), |number| Some(Protocol(number.try_into().ok()?));
+    Ipv4Addr: |address| address.to_bits().into(), |number| Some(Ipv4Addr::from_bits(number.try_into().ok()?));
+    Mac: |mac| mac.0.iter().fold(0, |number, byte| number << 8 | u128::from(*byte)), |number| {
+        let [high @ .., a, b, c, d, e, f] = number.to_be_bytes();
+        (high == [0; 10]).then_some(Mac([a, b, c, d, e, f]))
+    };
+}
+
+/// Without a number, everything matches.
+impl<T: Number> KeyField for Option<T> {
+    const KIND: MatchKind = MatchKind::Ternary;
+
+    fn matched(self, width: u16) -> Match {
+        let one = |of: T| Match::Masked { value: of.number(), mask: all_ones(width) };
+        self.map_or(Match::Masked { value: 0, mask: 0 }, one)
+    }
+}
+
+impl KeyField for Masked {
+    const KIND: MatchKind = MatchKind::Ternary;
+
+    fn matched(self, _: u16) -> Match {
+        Match::Masked { value: self.value.into(), mask: self.mask.into() }
+    }
+}
+
+/// Numbers of 32 bits with these first ones.
+pub(crate) struct FirstBits {
+    /// The bits, at their place.
+    pub(crate) value: u32,
+    /// How many.
+    pub(crate) len: u16,
+}
+
+impl KeyField for FirstBits {
+    const KIND: MatchKind = MatchKind::Prefix;
+
+    fn matched(self, _: u16) -> Match {
+        Match::Prefix { value: self.value.into(), len: self.len }
+    }
+}
+
+impl KeyField for Prefix {
+    const KIND: MatchKind = MatchKind::Prefix;
+
+    fn matched(self, width: u16) -> Match {
+        FirstBits { value: Masked::from(self).value, len: self.bits().into() }.matched(width)
+    }
+}
+
+impl<T: Number> KeyField for RangeInclusive<T> {
+    const KIND: MatchKind = MatchKind::Range;
+
+    fn matched(self, _: u16) -> Match {
+        let (low, high) = self.into_inner();
+        Match::Range { low: low.number(), high: high.number() }
+    }
+}
+
+impl KeyField for PortRange {
+    const KIND: MatchKind = MatchKind::Range;
+
+    fn matched(self, width: u16) -> Match {
+        (self.low..=self.high).matched(width)
+    }
+}
+
+/// Actions: a struct for each, with its name in the program, and the parameters in their order with their bits.
+macro_rules! actions {
+    ($($(#[$doc:meta])* $action:ident = $name:literal { $($param:ident: $type:ty = $bits:literal),* $(,)? })*) => {$(
+        $(#[$doc])*
+        pub(crate) struct $action {
+            $(pub(crate) $param: $type),*
+        }
+
+        impl $crate::switches::p4::row::Action for $action {
+            const USED: $crate::switches::p4::schema::UsedAction = $crate::switches::p4::schema::UsedAction {
+                name: $name,
+                params: &[$((stringify!($param), $bits)),*],
+            };
+
+            fn params(self) -> Vec<u128> {
+                vec![$($crate::switches::p4::row::Number::number(self.$param)),*]
+            }
+
+            fn of(params: &[u128]) -> Option<$action> {
+                let [$($param),*] = *params else { return None };
+                Some($action { $($param: $crate::switches::p4::row::Number::of($param)?),* })
+            }
+        }
+    )*};
+}
+
+/// Tables: a struct for the key of each, with the table's name in the program, the fields in their order with their
+/// bits, and the actions that are used; and a constant of all of them.
+macro_rules! tables {
+    (
+        $all:ident:
+        $($(#[$doc:meta])* $table:ident = $name:literal { $($field:ident: $type:ty = $bits:literal),* $(,)? }
+            => [$($action:ident),*])*
+    ) => {
+        const $all: &[$crate::switches::p4::schema::UsedTable] =
+            &[$(<$table as $crate::switches::p4::row::Key>::TABLE),*];
+        $(
+            $(#[$doc])*
+            pub(crate) struct $table {
+                $(pub(crate) $field: $type),*
+            }
+
+            impl $crate::switches::p4::row::Key for $table {
+                const TABLE: $crate::switches::p4::schema::UsedTable = $crate::switches::p4::schema::UsedTable {
+                    name: $name,
+                    key: &[$((stringify!($field), <$type as $crate::switches::p4::row::KeyField>::KIND, $bits)),*],
+                    actions: &[$(<$action as $crate::switches::p4::row::Action>::USED),*],
+                };
+
+                fn matches(self) -> Vec<$crate::switches::p4::tables::Match> {
+                    vec![$($crate::switches::p4::row::KeyField::matched(self.$field, $bits)),*]
+                }
+            }
+
+            $(impl $crate::switches::p4::row::ActionOf<$table> for $action {})*
+        )*
+    };
+}
+
+pub(super) use {actions, tables};
