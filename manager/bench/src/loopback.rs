@@ -177,7 +177,7 @@ impl Work {
         let sender = move || {
             for _ in 0..BATCH {
                 let mut key = Key([0; 16]);
-                key.0[..8].copy_from_slice(&random.next().to_be_bytes());
+                key.0[..8].copy_from_slice(&random.draw().to_be_bytes());
                 let value = [7; 12];
                 reporter.report(1, Body::KeyWrite { redundancy: 0, key, value: &value })?;
             }
@@ -195,7 +195,7 @@ impl Work {
         let like = Body::KeyWrite { redundancy: 0, key: Key([0; 16]), value: &[7; 12] };
         let sender = move || {
             reporter.report_many(1, like, BATCH, |_, fields| {
-                fields.key[..8].copy_from_slice(&random.next().to_be_bytes());
+                fields.key[..8].copy_from_slice(&random.draw().to_be_bytes());
             })?;
             reporter.flush()?;
             Ok(BATCH as u64)

@@ -164,7 +164,7 @@ impl Mix {
     }
 
     fn report(&mut self, reporter: &mut Reporter) -> anyhow::Result<()> {
-        let draw = self.random.next();
+        let draw = self.random.draw();
         let mut key = Key([0; 16]);
         key.0[..4].copy_from_slice(&(draw as u32).to_be_bytes());
         let which = (self.count % 5) as usize;

@@ -33,7 +33,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
         }
     }
     let mut random = SplitMix(7);
-    let keys: Vec<Key> = (0..slots / 16).map(|_| key(random.next() % present)).collect();
+    let keys: Vec<Key> = (0..slots / 16).map(|_| key(random.draw() % present)).collect();
     let reader = key_write::Reader::new(&store).context("a key-write store")?;
     let mut answers = [key_write::Answer::default(); BATCH];
     let mut values = [0; BATCH * 12];
@@ -77,7 +77,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
 pub(super) fn key(number: u64) -> Key {
     let mut random = SplitMix(number);
     let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&random.next().to_be_bytes());
-    bytes[8..].copy_from_slice(&random.next().to_be_bytes());
+    bytes[..8].copy_from_slice(&random.draw().to_be_bytes());
+    bytes[8..].copy_from_slice(&random.draw().to_be_bytes());
     Key(bytes)
 }

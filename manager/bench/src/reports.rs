@@ -147,7 +147,7 @@ fn work(runs: bool) -> anyhow::Result<Way> {
     let like = Body::KeyWrite { redundancy: 0, key: Key([0; 16]), value: &[7; VALUE] };
     let send = move || {
         reporter.report_many(1, like, RUN_MAX, |_, fields| {
-            fields.key[..8].copy_from_slice(&random.next().to_be_bytes());
+            fields.key[..8].copy_from_slice(&random.draw().to_be_bytes());
         })?;
         reporter.flush()?;
         let unsent = reporter.counters().link.unsent();

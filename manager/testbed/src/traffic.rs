@@ -56,7 +56,7 @@ impl Synthetic {
     /// The 5-tuple of the flow of a rank, from 0: clients in 10/8 to servers in 172.16/12, TCP mostly.
     pub fn flow(&self, rank: u32) -> Flow {
         let mut random = SplitMix(self.shape.seed ^ 0x5851_f42d_4c95_7f2d ^ (u64::from(rank) << 20));
-        let (a, b) = (random.next(), random.next());
+        let (a, b) = (random.draw(), random.draw());
         let server_port = [443, 80, 53, 5201, 8080, 22, 3306, 6379][(b >> 40) as usize & 7];
         // The rank itself stands in the client's address, so that no two flows are equal.
         let client = Ipv4Addr::from(0x0a00_0000 | rank & 0x00ff_ffff);
@@ -75,9 +75,9 @@ impl Iterator for Synthetic {
     type Item = TrafficPacket;
 
     fn next(&mut self) -> Option<TrafficPacket> {
-        let draw = self.random.next() >> 11;
+        let draw = self.random.draw() >> 11;
         let rank = self.cumulated.partition_point(|&edge| edge <= draw).min(self.cumulated.len() - 1);
-        let noise = self.random.next();
+        let noise = self.random.draw();
         // Two humps, as on real links: acknowledgements and full segments, and a few between.
         let length = match noise & 15 {
             0..=6 => 40 + (noise >> 8) as u32 % 40,
@@ -102,7 +102,7 @@ pub struct SplitMix(
 impl SplitMix {
     /// The next number, any of 64 bits.
     #[inline]
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -122,8 +122,8 @@ mod tests {
     fn the_generator_is_splitmix64() {
         // First outputs for seed 1234567, as published with the reference implementation.
         let mut random = SplitMix(1_234_567);
-        assert_eq!(random.next(), 6_457_827_717_110_365_317);
-        assert_eq!(random.next(), 3_203_168_211_198_807_973);
+        assert_eq!(random.draw(), 6_457_827_717_110_365_317);
+        assert_eq!(random.draw(), 3_203_168_211_198_807_973);
     }
 
     #[test]

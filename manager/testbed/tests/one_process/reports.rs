@@ -147,7 +147,7 @@ impl Reports {
             for hop in 0..length {
                 // Of every fourth path some hops never tell.
                 if !cut || hop == 0 || random.below(2) == 0 {
-                    let value = random.0.next() as u32;
+                    let value = random.0.draw() as u32;
                     all.push((1 + u16::from(hop), Said::Hop { key: *key, hop, length, value }));
                 }
             }
@@ -260,11 +260,11 @@ struct Random(SplitMix);
 
 impl Random {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0.next() % bound
+        self.0.draw() % bound
     }
 
     fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.0.next() as u8).collect()
+        (0..len).map(|_| self.0.draw() as u8).collect()
     }
 
     fn shuffle<T>(&mut self, all: &mut [T]) {
