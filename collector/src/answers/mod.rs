@@ -21,7 +21,6 @@ use dta_proto::control::{
     ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest, ReadMemoryResponse,
     StoreInfo, StorePlacement, TailRequest,
 };
-use dta_proto::store::StoreSpec;
 use dta_proto::wire::dta::Primitive;
 use tokio::sync::{Notify, Semaphore, watch};
 
@@ -103,9 +102,13 @@ impl Ask for Memory {
 
     /// Memory alone knows of no other collector.
     async fn placement(&self) -> Result<PlacementResponse, ClientError> {
-        let store =
-            |spec: &StoreSpec| StorePlacement { store: Some(spec.into()), ..StorePlacement::default() };
-        Ok(PlacementResponse { version: 0, stores: self.stores.specs().map(store).collect() })
+        let placement = |store: Arc<Store>| StorePlacement {
+            store: Some((&store.spec).into()),
+            generation: store.generation,
+            ..StorePlacement::default()
+        };
+        let stores = move |memory: &Self| Ok(memory.current()?.iter().map(placement).collect());
+        Ok(PlacementResponse { version: 0, stores: self.blocking(stores).await? })
     }
 
     async fn ask(&self, question: Question) -> Result<Answers, ClientError> {

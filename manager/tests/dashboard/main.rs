@@ -231,7 +231,7 @@ fn panics_in_a_terminal() {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let client = Client::connect_lazy(&dta_client::ClientOptions::plain(&address)).unwrap();
         let ask = std::sync::Arc::new(Panics(client, Default::default()));
-        let source = dta_views::dashboard::Source::asking(ask, "x".into(), true);
+        let source = dta_views::dashboard::DataSource::asking(ask, "x".into(), true);
         // As the program does: another panic would give the terminal back once more.
         let error = dta_views::dashboard::run(source, Duration::from_millis(300)).await.unwrap_err();
         eprintln!("{error}");
