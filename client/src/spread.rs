@@ -203,6 +203,29 @@ impl Spread {
         Ok(self.summed(self.any(|ask| async move { ask.stores().await }).await?))
     }
 
+    /// [`Ask::placement`] of those collectors that answer.
+    pub async fn placement_that_answers(&self) -> Result<PlacementResponse, ClientError> {
+        Ok(self.merged(self.any(|ask| async move { ask.placement().await }).await?))
+    }
+
+    /// The placements of several collectors as one; that of one alone as it is. The generation of a store that
+    /// several have is the sum of theirs: another one when any of them has other memory.
+    fn merged(&self, answers: Told<PlacementResponse>) -> PlacementResponse {
+        let mut answers = answers.into_iter().map(|(_, answer)| answer);
+        if self.only().is_some() {
+            return answers.next().unwrap_or_default();
+        }
+        let mut stores: Vec<StorePlacement> = Vec::new();
+        for StorePlacement { store, generation, .. } in answers.flat_map(|answer| answer.stores) {
+            let name = |store: &Option<control::Store>| store.as_ref().map(|store| store.name.clone());
+            match stores.iter_mut().find(|known| name(&known.store) == name(&store)) {
+                Some(known) => known.generation = known.generation.wrapping_add(generation),
+                None => stores.push(StorePlacement { store, generation, ..StorePlacement::default() }),
+            }
+        }
+        PlacementResponse { version: 0, stores }
+    }
+
     /// The stores of several collectors as one; those of one alone as they are.
     fn summed(&self, told: Told<Vec<StoreInfo>>) -> Vec<StoreInfo> {
         let infos = told.into_iter().flat_map(|(_, infos)| infos);
@@ -400,20 +423,12 @@ impl Ask for Spread {
         }
     }
 
-    /// The stores of those collectors that answer, one of each name: together they have all of it.
+    /// One of each name: together the collectors have all of it. All must answer.
     async fn placement(&self) -> Result<PlacementResponse, ClientError> {
-        if let Some(only) = self.only() {
-            return only.placement().await;
+        match self.each(|ask| async move { ask.placement().await }).await? {
+            (_, Some(away)) => Err(away.into()),
+            (answers, None) => Ok(self.merged(answers)),
         }
-        let mut stores: Vec<StorePlacement> = Vec::new();
-        for (_, told) in self.any(|ask| async move { ask.placement().await }).await? {
-            for store in told.stores.into_iter().filter_map(|place| place.store) {
-                if !stores.iter().any(|known| known.store.as_ref().is_some_and(|it| it.name == store.name)) {
-                    stores.push(StorePlacement { store: Some(store), ..StorePlacement::default() });
-                }
-            }
-        }
-        Ok(PlacementResponse { version: 0, stores })
     }
 
     async fn ask(&self, question: Question) -> Result<Answers, ClientError> {

@@ -46,14 +46,11 @@ impl Ask for Fake {
 
     async fn placement(&self) -> Result<PlacementResponse, ClientError> {
         self.asked[1].fetch_add(1, Ordering::Relaxed);
-        let place = |StoreInfo { store, buckets, lists, elsewhere, written, .. }: StoreInfo| StorePlacement {
-            store,
-            buckets,
-            lists,
-            elsewhere,
-            written,
+        let placement = |info: StoreInfo| {
+            let StoreInfo { store, buckets, lists, elsewhere, written, generation, .. } = info;
+            StorePlacement { store, buckets, lists, elsewhere, written, generation }
         };
-        let stores = self.stores.iter().cloned().map(place).collect();
+        let stores = self.stores.iter().cloned().map(placement).collect();
         self.there(PlacementResponse { version: self.version, stores })
     }
 
@@ -298,7 +295,21 @@ async fn a_collector_that_is_away_is_missed_by_what_it_has_alone() {
         assert!(refused.contains("collector at 2:1 does not answer"), "{refused}");
     }
     assert_eq!(both.stores_that_answer().await.unwrap().len(), 4);
+    assert_eq!(both.placement_that_answers().await.unwrap().stores.len(), 4);
+    assert!(both.placement().await.unwrap_err().to_string().contains("collector at 2:1 does not answer"));
     assert!(
         both.stores().await.is_err() && spread(&[away.clone(), away]).stores_that_answer().await.is_err()
     );
+}
+
+#[tokio::test]
+async fn other_memory_at_any_collector_is_another_generation() {
+    let of = |generations: [u64; 2]| async move {
+        let mut members = [fake(1, "0-127", 0, ""), fake(2, "128-255", 4, "1:1")];
+        for (member, generation) in members.iter_mut().zip(generations) {
+            member.stores.iter_mut().for_each(|store| store.generation = generation);
+        }
+        spread(&members).placement().await.unwrap().stores[0].generation
+    };
+    assert_eq!((of([1, 1]).await, of([2, 1]).await, of([1, 2]).await), (2, 3, 3));
 }

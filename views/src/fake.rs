@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dta_client::{Answers, Ask, ClientError, Following, KeyAnswer, Question, QuestionKind};
 use dta_proto::control::{
     CounterAnswer, KeyWriteAnswer, ListSessionsResponse, NodeStatistics, PathAnswer, PlacementResponse,
-    ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest, TailResponse,
+    ReadMemoryRequest, ReadMemoryResponse, SketchAnswer, StoreInfo, StorePlacement, TailRequest,
+    TailResponse,
 };
 use dta_proto::key::Key;
 use dta_proto::store::{StoreKind, StoreSpec};
+use tokio::sync::Barrier;
 use tokio_stream::StreamExt;
 use tonic::Status;
 
@@ -20,6 +23,14 @@ pub(crate) struct Fake {
     answers: BTreeMap<(String, Key), KeyAnswer>,
     lists: BTreeMap<(String, u32), Vec<TailResponse>>,
     pub(crate) memory: Mutex<BTreeMap<String, Vec<u8>>>,
+    /// Of all stores.
+    pub(crate) generation: AtomicU64,
+    /// How often [`Ask::stores`] was called, for which a collector looks at all of its memory.
+    pub(crate) looks: AtomicU64,
+    /// The sequences from which lists were read, in the order of the requests.
+    pub(crate) tails: Mutex<Vec<u32>>,
+    /// Sketches are answered once so many are asked.
+    pub(crate) sketches_together: Option<Barrier>,
 }
 
 impl Fake {
@@ -50,9 +61,10 @@ impl Fake {
 #[tonic::async_trait]
 impl Ask for Fake {
     async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
         let info = |spec: &StoreSpec| StoreInfo {
             store: Some(spec.into()),
-            generation: 1,
+            generation: self.generation.load(Ordering::Relaxed),
             length: spec.region_len(),
             capacity: spec.elements(),
             ..StoreInfo::default()
@@ -61,19 +73,26 @@ impl Ask for Fake {
     }
 
     async fn placement(&self) -> Result<PlacementResponse, ClientError> {
-        let store =
-            |spec: &StoreSpec| StorePlacement { store: Some(spec.into()), ..StorePlacement::default() };
-        Ok(PlacementResponse { version: 1, stores: self.stores.iter().map(store).collect() })
+        let generation = self.generation.load(Ordering::Relaxed);
+        let placement = |spec: &StoreSpec| StorePlacement {
+            store: Some(spec.into()),
+            generation,
+            ..StorePlacement::default()
+        };
+        Ok(PlacementResponse { version: 1, stores: self.stores.iter().map(placement).collect() })
     }
 
     async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
+        if let (QuestionKind::SketchMerge { .. }, Some(together)) = (question.kind, &self.sketches_together) {
+            together.wait().await;
+        }
         let answer = |key: &Key| {
             let known = self.answers.get(&(question.store.clone(), *key)).cloned();
             known.unwrap_or_else(|| match question.kind {
                 QuestionKind::KeyWrite { .. } => KeyWriteAnswer::default().into(),
                 QuestionKind::Postcarding => PathAnswer::default().into(),
                 QuestionKind::KeyIncrement => CounterAnswer::default().into(),
-                QuestionKind::SketchMerge { .. } => dta_proto::control::SketchAnswer::default().into(),
+                QuestionKind::SketchMerge { .. } => SketchAnswer::default().into(),
             })
         };
         let of_keys = question.keys.iter().map(answer).collect();
@@ -82,6 +101,7 @@ impl Ask for Fake {
 
     /// The first batch is 1; a list that is followed goes on without end.
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
+        self.tails.lock().unwrap().push(request.from_sequence);
         let all = self.lists.get(&(request.store, request.list)).cloned().unwrap_or_default();
         let first = if request.from_start { 1 } else { u64::from(request.from_sequence) };
         let batches: Vec<_> =

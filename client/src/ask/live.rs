@@ -53,12 +53,8 @@ impl Ask for Client {
             Err(ClientError::Status(status)) if status.code() == Code::Unimplemented => {}
             answer => return answer,
         }
-        let placement = |StoreInfo { store, buckets, lists, elsewhere, written, .. }| StorePlacement {
-            store,
-            buckets,
-            lists,
-            elsewhere,
-            written,
+        let placement = |StoreInfo { store, buckets, lists, elsewhere, written, generation, .. }| {
+            StorePlacement { store, buckets, lists, elsewhere, written, generation }
         };
         let stores = self.stores().await?.into_iter().map(placement).collect();
         Ok(PlacementResponse { version: 0, stores })

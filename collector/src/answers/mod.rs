@@ -102,12 +102,13 @@ impl Ask for Memory {
 
     /// Memory alone knows of no other collector.
     async fn placement(&self) -> Result<PlacementResponse, ClientError> {
-        let all = self.stores.all();
-        let place = |store: &Arc<Store>| StorePlacement {
+        let placement = |store: &Arc<Store>| StorePlacement {
             store: Some((&store.spec).into()),
+            generation: store.generation,
             ..StorePlacement::default()
         };
-        Ok(PlacementResponse { version: 0, stores: all.iter().map(place).collect() })
+        let stores = move |memory: &Self| Ok(memory.current()?.all().iter().map(placement).collect());
+        Ok(PlacementResponse { version: 0, stores: self.blocking(stores).await? })
     }
 
     async fn ask(&self, question: Question) -> Result<Answers, ClientError> {

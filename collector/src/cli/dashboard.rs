@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dta_cli::Status;
 use dta_client::collector::Client;
-use dta_views::dashboard::{self, Source};
+use dta_views::dashboard::{self, DataSource};
 
 use super::client_flags::ClientFlags;
 use super::names_flag::NamesFlag;
@@ -42,14 +42,14 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         let source = match &args.memory {
             Some(dir) => {
                 let memory = Memory::open(dir)?;
-                Source::asking(Arc::new(memory), format!("memory {}", dir.display()), false)
+                DataSource::asking(Arc::new(memory), format!("memory {}", dir.display()), false)
             }
             None => {
                 let options = args.client.options()?;
                 // Lazy, so that the dashboard stays while a collector restarts; but one that was
                 // never there is told at once.
                 Client::connect(&options).await?;
-                Source::live(Client::connect_lazy(&options)?, &options.address)
+                DataSource::live(Client::connect_lazy(&options)?, &options.address)
             }
         };
         dashboard::run(source.with_names(names), interval).await?;

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use dta_cli::program::Common;
-use dta_client::{Ask, ClientError};
+use dta_client::{ClientError, Spread};
 use dta_proto::store::StoreSpec;
 use dta_views::int::IntError;
 
@@ -135,9 +135,9 @@ fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
-/// The stores that collectors have, one of each name.
-async fn specs(ask: &dyn Ask) -> Result<Vec<StoreSpec>, ClientError> {
-    let stores = ask.placement().await?.stores;
+/// The stores of those collectors that answer, one of each name.
+async fn specs(ask: &Spread) -> Result<Vec<StoreSpec>, ClientError> {
+    let stores = ask.placement_that_answers().await?.stores;
     Ok(stores.into_iter().filter_map(|place| StoreSpec::try_from(&place.store?).ok()).collect())
 }
 

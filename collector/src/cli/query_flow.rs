@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dta_cli::Status;
 use dta_proto::key::Flow;
 use dta_views::int::draw;
-use dta_views::int::flow::{Asking, DtaStores};
+use dta_views::int::flow::{DtaStores, FlowQuery};
 
 use super::client_flags::ClientFlags;
 use super::names_flag::NamesFlag;
@@ -48,7 +48,7 @@ pub(super) fn run(what: What) -> anyhow::Result<Status> {
     let reports = super::block_on(async {
         let ask = Arc::new(what.client.ask().await?);
         let dta = DtaStores { paths: what.paths, counters: what.counters, values: what.values };
-        Asking { ask, dta, names }.about(&flows).await.map_err(super::int_error)
+        FlowQuery { ask, dta, names }.about(&flows).await.map_err(super::int_error)
     })?;
     what.client.output.print(&reports, |reports| {
         let drawn = reports.iter().map(|report| draw::lines(report).join("\n"));

@@ -9,8 +9,8 @@ use dta_cli::table::Table;
 use dta_cli::{output, terminal};
 use dta_proto::key::Flow;
 use dta_proto::prefix::Prefix;
-use dta_views::int::moment::told;
-use dta_views::int::top::{By, Keys, Question, Ranking, Row, Top};
+use dta_views::int::moment::age_in_words;
+use dta_views::int::top::{By, Criteria, Keys, RankedFlow, Ranking, Top};
 
 use super::client_flags::ClientFlags;
 
@@ -59,7 +59,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         (None, Some(path)) => Keys::These(flows(path)?),
         (None, None) => Keys::Directory,
     };
-    let question = Question {
+    let criteria = Criteria {
         by: args.by,
         most: args.number as usize,
         prefix: args.prefix,
@@ -67,7 +67,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         store: args.store.clone(),
     };
     super::block_on(async {
-        let mut ranking = Ranking::new(Arc::new(args.client.ask().await?), question);
+        let mut ranking = Ranking::new(Arc::new(args.client.ask().await?), criteria);
         loop {
             let top = ranking.rank().await.map_err(super::int_error)?;
             show(&args, &top)?;
@@ -116,7 +116,7 @@ fn text(top: &Top) -> String {
     for (number, row) in (1..).zip(&top.flows) {
         let mut cells = vec![number.to_string(), flow(row), grouped(row.value)];
         if has_ages {
-            cells.push(told(row.age_seconds));
+            cells.push(age_in_words(row.age_seconds));
         }
         table.row(cells);
     }
@@ -132,6 +132,6 @@ fn text(top: &Top) -> String {
     lines.join("\n")
 }
 
-fn flow(row: &Row) -> String {
+fn flow(row: &RankedFlow) -> String {
     row.flow.map_or_else(|| format!("key {}", row.key), |flow| flow.to_string())
 }

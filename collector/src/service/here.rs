@@ -1,14 +1,16 @@
 //! Where several collectors share stores: what is not here is refused with the address of the one that has it.
 
+use std::sync::Arc;
+
 use dta_client::Question;
 use dta_proto::buckets;
 use dta_proto::control::{PlacementResponse, StorePlacement, bucket_ranges};
-use dta_proto::store::StoreSpec;
 use dta_proto::wire::dta::Primitive;
 
 use super::Service;
 use crate::answers::AskError;
 use crate::session::sharing::{Shared, Whereabouts};
+use crate::store::Store;
 
 impl Service {
     /// Refuses keys and sketches that another collector has.
@@ -41,9 +43,10 @@ impl Service {
     /// What of each store is here.
     pub(super) fn here(&self, shared: &Shared) -> PlacementResponse {
         let version = self.version(shared);
-        let place = |spec: &StoreSpec| {
-            let written = Some(shared.is_written(&spec.name));
-            let mut place = StorePlacement { store: Some(spec.into()), written, ..StorePlacement::default() };
+        let placement = |store: &Arc<Store>| {
+            let (spec, generation) = (&store.spec, store.generation);
+            let (store, written) = (Some(spec.into()), Some(shared.is_written(&spec.name)));
+            let mut place = StorePlacement { store, written, generation, ..StorePlacement::default() };
             if shared.is_empty() {
                 return place;
             }
@@ -56,10 +59,7 @@ impl Service {
             place.elsewhere = shared.elsewhere(&spec.name).unwrap_or_default();
             place
         };
-        PlacementResponse {
-            version,
-            stores: self.stores.all().iter().map(|store| place(&store.spec)).collect(),
-        }
+        PlacementResponse { version, stores: self.stores.all().iter().map(placement).collect() }
     }
 
     /// The version of [`Service::here`]: another one when a store has come, too, of which none goes.

@@ -165,8 +165,11 @@ async fn every_side_gives_the_same_answers() {
         let unsaid = |place| StorePlacement { written: None, ..place };
         Ok(ask.placement().await?.stores.into_iter().map(unsaid).collect::<Vec<_>>())
     });
-    let placed: Vec<_> = placed.await.unwrap().into_iter().map(|place| place.store).collect();
-    assert_eq!(placed, stores.iter().map(|info| info.store.clone()).collect::<Vec<_>>());
+    let placed: Vec<_> =
+        placed.await.unwrap().into_iter().map(|place| (place.store, place.generation)).collect();
+    let as_listed: Vec<_> = stores.iter().map(|info| (info.store.clone(), info.generation)).collect();
+    assert_eq!(placed, as_listed);
+    assert!(stores.iter().all(|info| info.generation == 1), "{stores:?}");
     let names: Vec<_> = stores.iter().map(|info| info.store.as_ref().unwrap().name.as_str()).collect();
     assert_eq!(names, ["flows", "paths", "events", "bytes", "packets"]);
     assert!(stores.iter().all(|info| info.used > 0), "{stores:?}");

@@ -115,12 +115,12 @@ fn following_writes_leads_to_the_report_that_was_sent() {
 #[ignore = "needs tmux"]
 fn the_terminal_is_as_it_was_however_the_dashboard_ends() {
     let bed = Bed::start();
+    // Beside the folder of this test's own program: `cargo test --workspace` builds it, as does `cargo build --workspace --examples`.
+    let folder = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("examples");
+    let panicking = folder.join("panicking_dashboard");
+    assert!(panicking.is_file(), "no {}", panicking.display());
     // A backtrace would push what was said off the screen.
-    let panic = format!(
-        "RUST_BACKTRACE=0 DTA_TEST_PANIC={} {} --ignored --exact panics_in_a_terminal --nocapture",
-        bed.collector,
-        std::env::current_exe().unwrap().display()
-    );
+    let panic = format!("RUST_BACKTRACE=0 {} {}", panicking.display(), bed.collector);
     let dashboard = bed.dashboard();
     let endings: [(&str, &str, &[&str], &str); 4] = [
         ("q", &dashboard, &["q"], "left with 0"),
@@ -185,58 +185,6 @@ fn the_dashboard_ends_when_its_terminal_is_closed() {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
-}
-
-/// Runs in a terminal of another test: a worker of the dashboard panics while it is shown.
-#[test]
-#[ignore = "is run by another test"]
-fn panics_in_a_terminal() {
-    use dta_client::{Answers, Ask, ClientError, Following, Question, collector::Client};
-    use dta_proto::control as c;
-    let Ok(address) = std::env::var("DTA_TEST_PANIC") else { return };
-
-    /// A collector that answers the first questions alone.
-    struct Panics(Client, std::sync::atomic::AtomicU32);
-
-    type Answer<T> = Result<T, ClientError>;
-
-    #[tonic::async_trait]
-    impl Ask for Panics {
-        async fn stores(&self) -> Answer<Vec<c::StoreInfo>> {
-            if self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 3 {
-                panic!("a mistake that the test made");
-            }
-            self.0.stores().await
-        }
-        async fn placement(&self) -> Answer<c::PlacementResponse> {
-            self.0.placement().await
-        }
-        async fn ask(&self, question: Question) -> Answer<Answers> {
-            self.0.ask(question).await
-        }
-        async fn tail(&self, r: c::TailRequest) -> Answer<Following> {
-            self.0.tail(r).await
-        }
-        async fn read_memory(&self, r: c::ReadMemoryRequest) -> Answer<c::ReadMemoryResponse> {
-            self.0.read_memory(r).await
-        }
-        async fn sessions(&self) -> Answer<c::ListSessionsResponse> {
-            self.0.sessions().await
-        }
-        async fn statistics(&self) -> Answer<Vec<c::NodeStatistics>> {
-            self.0.statistics().await
-        }
-    }
-
-    tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let client = Client::connect_lazy(&dta_client::ClientOptions::plain(&address)).unwrap();
-        let ask = std::sync::Arc::new(Panics(client, Default::default()));
-        let source = dta_views::dashboard::Source::asking(ask, "x".into(), true);
-        // As the program does: another panic would give the terminal back once more.
-        let error = dta_views::dashboard::run(source, Duration::from_millis(300)).await.unwrap_err();
-        eprintln!("{error}");
-        std::process::exit(1);
-    });
 }
 
 #[test]

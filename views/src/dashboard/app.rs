@@ -1,5 +1,5 @@
-//! What the dashboard shows and what keys do. No I/O and no clock: the workers are told by [`App::want`], and
-//! tell by [`App::update`]; every time comes from outside.
+//! What the dashboard shows and what keys do. No I/O and no clock: workers read [`App::want`] and answer through
+//! [`App::update`]; every time comes from outside.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::connection::Connection;
 use super::events;
-use super::follow::{Change, Seen};
+use super::follow::{Change, Scan};
 use super::history::History;
 use crate::int::event::{Event, Kind};
 use crate::int::top::{By, Top};
@@ -60,7 +60,7 @@ pub(super) struct Entries {
 
 /// A question typed by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Question {
+pub(super) struct TypedQuery {
     pub(super) store: String,
     pub(super) key: String,
     pub(super) epoch: u32,
@@ -87,10 +87,10 @@ pub(super) enum Update {
     /// Bytes as they were at that time.
     Memory(Window, Instant, Result<Vec<u8>, String>),
     /// What a look for writes to a store of that name found.
-    Written(String, Result<Seen, String>),
+    Written(String, Result<Scan, String>),
     Entries(ListId, Instant, Result<Entries, String>),
-    Answer(Question, Instant, Result<Vec<String>, String>),
-    Events(Instant, Result<events::Seen, String>),
+    Answer(TypedQuery, Instant, Result<Vec<String>, String>),
+    Events(Instant, Result<events::EventLog, String>),
     Top(By, Instant, Result<Top, String>),
     /// A flow, drawn.
     Flow(Flow, Instant, Result<Vec<String>, String>),
@@ -108,7 +108,7 @@ pub(super) struct Failure {
 /// What a key asks of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    Ask(Question),
+    Ask(TypedQuery),
     /// Fetch figures now.
     Refresh,
     /// Give the terminal back until the shell continues this program.
@@ -164,7 +164,7 @@ pub(super) struct MemoryView {
     pub(super) element: u64,
     pub(super) follow: bool,
     /// What the last look for writes found, and the last change that any look found.
-    pub(super) seen: Option<Seen>,
+    pub(super) seen: Option<Scan>,
     pub(super) change: Option<Change>,
     pub(super) window: Option<(Window, Vec<u8>)>,
     /// When that was read.
@@ -179,7 +179,7 @@ pub(super) struct MemoryView {
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventsView {
     /// With the time at which they were read.
-    pub(super) seen: Option<(Instant, events::Seen)>,
+    pub(super) seen: Option<(Instant, events::EventLog)>,
     /// The kind that is shown; `None` = all.
     pub(super) kind: Option<Kind>,
     /// Which of the shown ones is selected, the newest first.
@@ -194,8 +194,8 @@ impl EventsView {
     }
 
     /// Takes what came. What is selected stays selected, unless it is the newest: then the newest is.
-    fn take(&mut self, at: Instant, seen: events::Seen) {
-        let count = |seen: &events::Seen| seen.total(None);
+    fn take(&mut self, at: Instant, seen: events::EventLog) {
+        let count = |seen: &events::EventLog| seen.total(None);
         let new = self.seen.as_ref().map_or(0, |(_, before)| count(&seen).saturating_sub(count(before)));
         let kind = self.kind;
         let of_kind = |event: &&Event| kind.is_none_or(|kind| event.kind == kind);
@@ -454,7 +454,7 @@ impl App {
     }
 
     /// Says that a question could not be passed on.
-    pub(super) fn not_asked(&mut self, question: Question) {
+    pub(super) fn not_asked(&mut self, question: TypedQuery) {
         self.asking = self.asking.saturating_sub(1);
         let lines = vec!["not asked: earlier questions have no answer yet".into()];
         self.answered(question.text, lines, None);
@@ -672,7 +672,7 @@ impl App {
 }
 
 /// `STORE KEY [EPOCH]`.
-fn parse_question(input: &str) -> Result<Question, String> {
+fn parse_question(input: &str) -> Result<TypedQuery, String> {
     let mut words = input.split_whitespace();
     let (Some(store), Some(key)) = (words.next(), words.next()) else {
         return Err("type a store's name and a key, as flows 10.0.0.1:5000->10.0.0.2:5000/udp".into());
@@ -681,7 +681,7 @@ fn parse_question(input: &str) -> Result<Question, String> {
         None => 0,
         Some(word) => word.parse().map_err(|_| format!("the epoch is a number, not {word:?}"))?,
     };
-    Ok(Question { store: store.into(), key: key.into(), epoch, text: input.into() })
+    Ok(TypedQuery { store: store.into(), key: key.into(), epoch, text: input.into() })
 }
 
 /// The name under which the history has what is written to a store.

@@ -1,4 +1,4 @@
-//! Whether figures come, how old they are, and when it is tried again.
+//! Whether figures arrive, how old they are, and when the next try is.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use dta_cli::number::ago;
 /// The waits between tries: the first, and the longest.
 const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 
-/// How long to wait after so many failed tries in a row.
+/// How long to wait after a number of failed tries in a row.
 pub(super) fn wait_after(failures: u32) -> Duration {
     (WAITS.0 * 2u32.saturating_pow(failures.saturating_sub(1).min(16))).min(WAITS.1)
 }
@@ -15,7 +15,7 @@ pub(super) fn wait_after(failures: u32) -> Duration {
 /// How the last tries went.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Connection {
-    /// When the figures that are shown were told.
+    /// When the figures that are shown arrived.
     told: Option<Instant>,
     trouble: Option<Trouble>,
 }
@@ -50,12 +50,12 @@ impl Connection {
         self.told.map(|told| now.saturating_duration_since(told))
     }
 
-    /// Whether the figures are not to be taken for those of now: a refresh failed, or one more than two are missing.
+    /// Whether the figures are out of date: a refresh failed, or more than two are missing.
     pub(super) fn is_old(&self, now: Instant, interval: Duration) -> bool {
         self.is_lost() || self.age(now).is_some_and(|age| age > 2 * interval + Duration::from_secs(1))
     }
 
-    /// How things are, in a few words.
+    /// The state in a few words.
     pub(super) fn state(&self, now: Instant, interval: Duration) -> String {
         let figures = match self.age(now) {
             Some(age) => format!("figures are {} old", ago(age)),
@@ -71,7 +71,7 @@ impl Connection {
         }
     }
 
-    /// What went wrong and when it is tried again; `None` where all is well.
+    /// What went wrong and when the next try is; `None` = nothing.
     pub(super) fn trouble(&self, now: Instant) -> Option<String> {
         let Trouble { error, next, .. } = self.trouble.as_ref()?;
         let wait = next.saturating_duration_since(now);

@@ -1,4 +1,4 @@
-//! What the bytes of one element say, in a line.
+//! The bytes of one element, decoded in a line.
 
 use dta_cli::number::counted;
 use dta_proto::layout::{append, key_increment, postcarding, sketch_merge};

@@ -1,8 +1,8 @@
-//! Finds which element of a store was written: it goes round the store's memory, some at a time, and compares digests of
-//! small blocks with those of the last time.
+//! Finds which element of a store was written: it cycles through the store's memory, a stretch at a time, and compares digests
+//! of small blocks with those of the previous round.
 //!
-//! A NIC writes memory and tells nobody where, so to compare is the only way that holds for every NIC. It shows that an
-//! element changed between two looks at it; not when, and not that the same bytes were written again.
+//! A NIC writes memory without notice, so comparing is the only way that works for every NIC. It shows that an element changed
+//! between two looks; not when, and not that the same bytes were written again.
 
 use std::time::{Duration, Instant};
 
@@ -32,12 +32,12 @@ pub(super) struct Follow {
 
 /// What one look found.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct Scan {
     /// The last one of those that changed.
     pub(super) change: Option<Change>,
     /// Elements of the store that were looked at in this look.
     pub(super) elements: u64,
-    /// Share of the store that has been looked at before: what of the rest changed, nobody knows.
+    /// Share of the store that has been looked at before; changes of the rest are not known.
     pub(super) known: f64,
 }
 
@@ -46,9 +46,9 @@ pub(super) struct Seen {
 pub(super) struct Change {
     /// The element, or the first one of those under one digest.
     pub(super) element: u64,
-    /// How many elements are under one digest: one of them changed, or several.
+    /// The number of elements under one digest: at least one of them changed.
     pub(super) of: u64,
-    /// How many other digests are others than before.
+    /// The number of other digests that changed.
     pub(super) others: u64,
     /// They changed in this time before the look.
     pub(super) within: Duration,
@@ -86,7 +86,7 @@ impl Follow {
     }
 
     /// Takes the bytes of that stretch as they are at a time, into what the look has found so far.
-    pub(super) fn compare(&mut self, bytes: &[u8], at: Instant, seen: &mut Seen) {
+    pub(super) fn compare(&mut self, bytes: &[u8], at: Instant, seen: &mut Scan) {
         let page = self.next;
         self.next = (self.next + 1) % self.pages();
         let first = page as u64 * PAGE / self.block;
@@ -108,7 +108,7 @@ impl Follow {
     }
 }
 
-impl Seen {
+impl Scan {
     /// A look that begins.
     pub(super) fn nothing() -> Self {
         Self { change: None, elements: 0, known: 0.0 }
@@ -130,8 +130,8 @@ mod tests {
     }
 
     /// Looks at all pages of `memory` at one time.
-    fn round(follow: &mut Follow, memory: &[u8], at: Instant) -> Seen {
-        let mut seen = Seen::nothing();
+    fn round(follow: &mut Follow, memory: &[u8], at: Instant) -> Scan {
+        let mut seen = Scan::nothing();
         for _ in 0..follow.pages() {
             let window = follow.window();
             let start = window.offset as usize;
@@ -153,7 +153,7 @@ mod tests {
                 let at = start + Duration::from_secs(2 * (n as u64 + 1));
                 let seen = round(&mut follow, &memory, at);
                 let change = Change { element, of: 1, others: 0, within: Duration::from_secs(2), at };
-                assert_eq!(seen, Seen { change: Some(change), elements: slots, known: 1.0 });
+                assert_eq!(seen, Scan { change: Some(change), elements: slots, known: 1.0 });
                 assert_eq!(round(&mut follow, &memory, at).change, None, "once");
             }
         }
@@ -178,7 +178,7 @@ mod tests {
         let spec = store(1 << 14);
         let mut memory = vec![0; spec.region_len() as usize];
         let mut follow = Follow::new(&spec);
-        let (start, mut seen) = (Instant::now(), Seen::nothing());
+        let (start, mut seen) = (Instant::now(), Scan::nothing());
         follow.compare(&memory[..PAGE as usize], start, &mut seen);
         assert_eq!((seen.known, seen.elements), (0.25, 4096));
         memory[0] = 1;
@@ -196,10 +196,10 @@ mod tests {
         let mut follow = Follow::new(&store(1 << 24));
         assert_eq!(follow.block, 4 * 16);
         let mut memory = vec![0; PAGE as usize];
-        follow.compare(&memory, Instant::now(), &mut Seen::nothing());
+        follow.compare(&memory, Instant::now(), &mut Scan::nothing());
         follow.next = 0;
         memory[16 * 1001] = 1;
-        let mut seen = Seen::nothing();
+        let mut seen = Scan::nothing();
         follow.compare(&memory, Instant::now(), &mut seen);
         assert_eq!(seen.change.map(|change| (change.element, change.of)), Some((1000, 4)));
         // Of the largest store, a digest is of a page at most.

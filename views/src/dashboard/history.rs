@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Rates kept of each counter.
-pub(super) const KEPT: usize = 60;
+pub(super) const RATES: usize = 60;
 
 /// At most one rate of each counter in this time.
 const STEP: Duration = Duration::from_secs(1);
@@ -12,8 +12,7 @@ const STEP: Duration = Duration::from_secs(1);
 /// A counter: its node's title, or a store's name, and its name.
 type Name = (String, String);
 
-/// What counters counted per second in the last minute, in steps of a second, or of the dashboard's refresh where
-/// that is slower.
+/// Rates of counters over the last minute, in steps of a second, or of the dashboard's refresh if that is slower.
 #[derive(Debug, Default)]
 pub(super) struct History {
     of: BTreeMap<Name, VecDeque<Option<f64>>>,
@@ -21,13 +20,13 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Whether a step has passed, so that rates are to be kept.
+    /// Whether a step has passed and rates are due.
     pub(super) fn is_due(&self, at: Instant) -> bool {
         // A refresh that comes a little early belongs to the next step.
         self.last.is_none_or(|last| at.saturating_duration_since(last) + STEP / 10 >= STEP)
     }
 
-    /// Keeps rates; `None` is one that is not known. Counters that are not among them any more are forgotten.
+    /// Keeps rates; `None` = not known. Counters that are no longer among them are forgotten.
     pub(super) fn keep(&mut self, at: Instant, rates: impl IntoIterator<Item = (Name, Option<f64>)>) {
         let missed = self.last.map_or(0, |last| missed(at.saturating_duration_since(last)));
         self.last = Some(at);
@@ -36,7 +35,7 @@ impl History {
             let mut kept = self.of.remove(&name).unwrap_or_default();
             kept.extend(std::iter::repeat_n(None, missed));
             kept.push_back(rate);
-            while kept.len() > KEPT {
+            while kept.len() > RATES {
                 kept.pop_front();
             }
             of.insert(name, kept);
@@ -44,8 +43,7 @@ impl History {
         self.of = of;
     }
 
-    /// The newest `width` rates as a line of bars, as high as each is beside the highest of them; a step of which no rate is
-    /// known is left blank.
+    /// The newest `width` rates as a line of bars, scaled to the highest of them; steps without a known rate are blank.
     pub(super) fn sparkline(&self, node: &str, counter: &str, width: usize) -> String {
         let Some(kept) = self.of.get(&(node.to_owned(), counter.to_owned())) else {
             return String::new();
@@ -61,7 +59,7 @@ impl History {
 fn missed(passed: Duration) -> usize {
     // Slow refreshes miss nothing: their step is longer.
     let steps = passed.as_secs_f64() / STEP.as_secs_f64();
-    if steps < 5.0 { 0 } else { (steps as usize - 1).min(KEPT) }
+    if steps < 5.0 { 0 } else { (steps as usize - 1).min(RATES) }
 }
 
 fn bar(rate: f64, most: f64) -> char {
@@ -122,7 +120,7 @@ mod tests {
         for i in 0..200 {
             history.keep(start + Duration::from_secs(i), [(name(), Some(1.0))]);
         }
-        assert_eq!(history.of[&name()].len(), KEPT);
+        assert_eq!(history.of[&name()].len(), RATES);
         history.keep(start + Duration::from_secs(200), []);
         assert!(history.of.is_empty());
     }

@@ -1,7 +1,7 @@
 //! `dta-collector dashboard`: a terminal view of a collector, by its address or by its memory directory.
 //!
-//! [`source`] asks, [`worker`] says when, [`follow`] finds out where a store is written, [`connection`] knows how old the
-//! figures are and [`history`] what rates were. [`app`] holds what is shown and what keys do (no I/O), [`view`] draws it, and
+//! [`source`] queries, [`worker`] decides when, [`follow`] finds where a store is written, [`connection`] tracks how old the
+//! figures are and [`history`] keeps rates. [`app`] holds what is shown and what keys do (no I/O), [`view`] draws it, and
 //! [`element`] explains the bytes of one element. Events, top flows and paths come from [`crate::int`], of which [`events`] follows
 //! the lists.
 
@@ -27,19 +27,19 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc, watch};
 
-pub use source::Source;
+pub use source::DataSource;
 
 use app::{Action, App};
 use view::Theme;
 use worker::Orders;
 
-/// How long one look at the keyboard waits; bounds how late a quit is noticed.
+/// How long one poll of the keyboard waits; bounds how late a quit is noticed.
 const KEYBOARD_POLL: Duration = Duration::from_millis(100);
 
-/// The screen is drawn so often though nothing came: ages go on.
+/// The screen is drawn at least this often, as ages grow.
 const REDRAW: Duration = Duration::from_millis(250);
 
-/// Whether a part of this program panicked: the panic hook has given the terminal back, and nothing is drawn any more.
+/// Whether a thread panicked: the panic hook has restored the terminal, and nothing more is drawn.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 
 /// Shows `source` until the user quits or the program is asked to end (SIGTERM, SIGHUP, SIGINT), refreshed every
@@ -47,7 +47,7 @@ static PANICKED: AtomicBool = AtomicBool::new(false);
 ///
 /// # Errors
 /// Where standard output is no terminal, or the terminal fails.
-pub async fn run(source: Source, interval: Duration) -> std::io::Result<()> {
+pub async fn run(source: DataSource, interval: Duration) -> std::io::Result<()> {
     if !std::io::stdout().is_terminal() {
         return Err(std::io::Error::other(
             "the dashboard needs a terminal; `dta-collector stats` and `stores` print the same figures anywhere",
@@ -76,13 +76,13 @@ pub async fn run(source: Source, interval: Duration) -> std::io::Result<()> {
         _ = hangup.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
     };
-    // A second time would put the cursor over what the panic said.
+    // Restoring twice would put the cursor over the panic's message.
     if !PANICKED.load(Ordering::SeqCst) {
         ratatui::restore();
     }
     workers.abort_all();
-    // Who goes on after this may want the keyboard. Of a terminal that is gone crossterm reads nothing, again and
-    // again, and its thread never ends: that is no reason to stay.
+    // The caller may want the keyboard. If the terminal is gone, crossterm reads nothing, again and again, and its thread never
+    // ends: do not wait for it.
     let end = Instant::now() + 3 * KEYBOARD_POLL;
     while !keyboard.is_finished() && Instant::now() < end {
         tokio::time::sleep(KEYBOARD_POLL / 10).await;
@@ -90,7 +90,7 @@ pub async fn run(source: Source, interval: Duration) -> std::io::Result<()> {
     result
 }
 
-/// Takes the terminal; a panic anywhere gives it back before it is told.
+/// Takes the terminal; a panic anywhere restores it before its message is printed.
 fn open_terminal() -> DefaultTerminal {
     let terminal = ratatui::init();
     let restore = std::panic::take_hook();
@@ -107,7 +107,7 @@ struct Screen {
     theme: Theme,
     app: App,
     want: watch::Sender<app::Want>,
-    asked: mpsc::Sender<app::Question>,
+    asked: mpsc::Sender<app::TypedQuery>,
     refresh: Arc<Notify>,
 }
 

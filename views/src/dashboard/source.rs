@@ -1,4 +1,4 @@
-//! Where the dashboard's figures come from: whoever can be asked, a running collector or its memory alone.
+//! Where the dashboard's figures come from: any [`Ask`], be it a running collector or its memory alone.
 
 use std::collections::VecDeque;
 use std::str::FromStr;
@@ -14,11 +14,11 @@ use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::trace::store as trace_store;
 use dta_proto::wire::dta::Primitive;
 
-use super::app::{Entries, ListId, Question as Typed, Snapshot, Window};
-use super::events::Events;
-use crate::int::flow::{Asking, DtaStores};
-use crate::int::top::{By, Question, Ranking, Top};
-use crate::int::{Have, draw};
+use super::app::{Entries, ListId, Snapshot, TypedQuery, Window};
+use super::events::EventFollower;
+use crate::int::flow::{DtaStores, FlowQuery};
+use crate::int::top::{By, Criteria, Ranking, Top};
+use crate::int::{StoreCatalog, draw};
 use crate::{trace, waterfall};
 
 /// How long any one answer may take before the dashboard says that the collector does not answer.
@@ -30,18 +30,18 @@ const QUIET: Duration = Duration::from_millis(20);
 /// Flows that are ranked, at most.
 const TOP: usize = 100;
 
-/// In the place of a store: the way of a flow through hosts that trace.
+/// Typed in place of a store: the trace of a flow through hosts.
 const TRACE: &str = "trace";
 
 /// Entries kept of the list being followed.
-pub(super) const KEPT_ENTRIES: usize = 200;
+pub(super) const MAX_ENTRIES: usize = 200;
 
-/// Where figures come from. Clones ask the same.
+/// Where figures come from. Clones share it.
 #[derive(Clone)]
-pub struct Source {
+pub struct DataSource {
     ask: Arc<dyn Ask>,
     title: String,
-    /// Whether sessions and counters are known: memory alone knows none.
+    /// Whether there are sessions and counters: memory alone has none.
     running: bool,
     names: Arc<Names>,
 }
@@ -53,13 +53,13 @@ pub(super) struct Tail {
     seen: Entries,
 }
 
-impl Source {
+impl DataSource {
     /// A running collector; `address` is what the title shows.
     pub fn live(client: Client, address: &str) -> Self {
         Self::asking(Arc::new(client), format!("collector {address}"), true)
     }
 
-    /// Whoever can be asked. `running` says that sessions and counters are known there.
+    /// Any side of [`Ask`]. `running` = it has sessions and counters.
     pub fn asking(ask: Arc<dyn Ask>, title: String, running: bool) -> Self {
         Self { ask, title, running, names: Arc::default() }
     }
@@ -101,13 +101,13 @@ impl Source {
     }
 
     /// Begins to follow the events.
-    pub(super) async fn events(&self) -> Result<Events, String> {
-        within(Events::follow(&self.ask, self.names.clone())).await?
+    pub(super) async fn events(&self) -> Result<EventFollower, String> {
+        within(EventFollower::follow(&self.ask, self.names.clone())).await?
     }
 
-    /// Whoever ranks flows by something.
+    /// A ranking of flows.
     pub(super) fn ranking(&self, by: By) -> Ranking {
-        Ranking::new(self.ask.clone(), Question { by, most: TOP, ..Question::default() })
+        Ranking::new(self.ask.clone(), Criteria { by, most: TOP, ..Criteria::default() })
     }
 
     /// The flows with most of what `ranking` ranks by.
@@ -115,14 +115,14 @@ impl Source {
         within(ranking.rank()).await?.map_err(|error| error.to_string())
     }
 
-    /// All that is known of a flow, drawn as a path.
+    /// All that is known about a flow, drawn as a path.
     pub(super) async fn flow(&self, flow: Flow) -> Result<Vec<String>, String> {
-        let have = within(Have::of(&*self.ask)).await?.map_err(|error| error.to_string())?;
-        let dta = if have.has_int() { DtaStores::default() } else { have.dta() };
-        let asking = Asking { ask: self.ask.clone(), dta, names: self.names.clone() };
+        let catalog = within(StoreCatalog::of(&*self.ask)).await?.map_err(|error| error.to_string())?;
+        let dta = if catalog.has_int() { DtaStores::default() } else { catalog.dta() };
+        let asking = FlowQuery { ask: self.ask.clone(), dta, names: self.names.clone() };
         let reports = within(asking.about(&[flow])).await?.map_err(|error| error.to_string())?;
         let mut lines: Vec<String> = reports.iter().flat_map(draw::lines).collect();
-        if have.has(trace_store::EVENTS, Primitive::Append) {
+        if catalog.has(trace_store::EVENTS, Primitive::Append) {
             let traced = self.traced(flow).await?;
             if traced.found {
                 lines.extend([String::new(), "Traced by hosts:".into(), String::new()]);
@@ -132,13 +132,13 @@ impl Source {
         Ok(lines)
     }
 
-    /// What hosts that trace told of a flow.
-    async fn traced(&self, flow: Flow) -> Result<trace::flow::Report, String> {
+    /// The trace of a flow through hosts.
+    async fn traced(&self, flow: Flow) -> Result<trace::flow::FlowTrace, String> {
         within(trace::flow::about(&*self.ask, &flow)).await?.map_err(|error| error.to_string())
     }
 
     /// The answer as lines for a person.
-    pub(super) async fn query(&self, question: &Typed) -> Result<Vec<String>, String> {
+    pub(super) async fn query(&self, question: &TypedQuery) -> Result<Vec<String>, String> {
         if question.store == TRACE {
             let flow = Flow::from_str(&question.key).map_err(|error| error.to_string())?;
             return Ok(trace::draw::lines(&self.traced(flow).await?));
@@ -191,12 +191,12 @@ impl Tail {
     }
 }
 
-/// Waits for an answer, but not for ever; an error as one sentence.
+/// Waits for an answer, at most [`PATIENCE`]; an error as one sentence.
 async fn patient<T>(answer: impl Future<Output = Result<T, ClientError>>) -> Result<T, String> {
     within(answer).await?.map_err(|error| error.to_string())
 }
 
-/// Waits for something, but not for ever.
+/// Waits for something, at most [`PATIENCE`].
 async fn within<T>(work: impl Future<Output = T>) -> Result<T, String> {
     let patient = tokio::time::timeout(PATIENCE, work).await;
     patient.map_err(|_| format!("the collector has not answered for {} s", PATIENCE.as_secs()))
@@ -204,9 +204,9 @@ async fn within<T>(work: impl Future<Output = T>) -> Result<T, String> {
 
 fn keep(seen: &mut Entries, news: Vec<Vec<u8>>) {
     seen.total += news.len() as u64;
-    let skip = news.len().saturating_sub(KEPT_ENTRIES);
+    let skip = news.len().saturating_sub(MAX_ENTRIES);
     seen.newest.extend(news.into_iter().skip(skip));
-    while seen.newest.len() > KEPT_ENTRIES {
+    while seen.newest.len() > MAX_ENTRIES {
         VecDeque::pop_front(&mut seen.newest);
     }
 }
@@ -256,8 +256,8 @@ mod tests {
             key,
             PathAnswer { found: true, hops, present, path_length: 5, ..PathAnswer::default() },
         );
-        let source = Source::asking(Arc::new(fake), "x".into(), false);
-        let question = Typed { store: "s".into(), key: key.to_string(), epoch: 0, text: String::new() };
+        let source = DataSource::asking(Arc::new(fake), "x".into(), false);
+        let question = TypedQuery { store: "s".into(), key: key.to_string(), epoch: 0, text: String::new() };
         assert_eq!(source.query(&question).await.unwrap(), ["10 → ? → 30 → ? → ?", "partial"]);
     }
 }

@@ -12,7 +12,7 @@ use dta_proto::control::{
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::{append, key_write};
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
-use dta_proto::telemetry::{self, Entry, Metric, Place as At, Why};
+use dta_proto::telemetry::{self, Entry, Metric, Place, Why};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::{Buffer, Cell};
@@ -20,16 +20,16 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Color, Modifier};
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::app::{Action, App, Entries, Failure, ListId, Question, Snapshot, Tab, Update, Want, Window};
+use super::app::{Action, App, Entries, Failure, ListId, Snapshot, Tab, TypedQuery, Update, Want, Window};
 use super::events;
-use super::follow::{Change, Seen};
-use super::source::Source;
+use super::follow::{Change, Scan};
+use super::source::DataSource;
 use super::view::{self, Theme};
 use super::worker::{self, Orders};
 use crate::fake::Fake;
 use crate::int::Missed;
 use crate::int::event::{Event, Kind};
-use crate::int::top::{By, Row, Top};
+use crate::int::top::{By, RankedFlow, Top};
 use crate::waterfall;
 
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -314,10 +314,10 @@ fn memory_scrolls_jumps_and_follows() {
     assert_eq!(app.memory.element, 77);
     press(&mut app, KeyCode::Char('f'));
     let change = Change { element: 10, of: 1, others: 3, within: 2 * INTERVAL, at: Instant::now() };
-    let seen = Seen { change: Some(change), elements: 1 << 18, known: 1.0 };
+    let seen = Scan { change: Some(change), elements: 1 << 18, known: 1.0 };
     app.update(Update::Written("flows".into(), Ok(seen.clone())));
     assert_eq!(app.memory.element, 10);
-    app.update(Update::Written("paths".into(), Ok(Seen { change: None, ..seen })));
+    app.update(Update::Written("paths".into(), Ok(Scan { change: None, ..seen })));
     assert_eq!((app.memory.element, app.memory.change), (10, Some(change)), "another store's news");
     press(&mut app, KeyCode::Left);
     assert_eq!(app.spec().map(|s| s.name), Some("packets".into()), "to the left of the first is the last");
@@ -349,7 +349,7 @@ fn query_asks_and_shows_answers_and_mistakes() {
     type_text(&mut app, " 10.0.0.1:1->10.0.0.2:2/udp 3");
     let key = "10.0.0.1:1->10.0.0.2:2/udp".to_owned();
     let question =
-        Question { store: "flows".into(), key: key.clone(), epoch: 3, text: format!("flows {key} 3") };
+        TypedQuery { store: "flows".into(), key: key.clone(), epoch: 3, text: format!("flows {key} 3") };
     assert_eq!(press(&mut app, KeyCode::Enter), Some(Action::Ask(question.clone())));
     assert!(screen(&mut app, 80, 24).contains("asking"));
     let at = app.now.as_ref().unwrap().taken;
@@ -548,15 +548,15 @@ fn entries(latencies: u64) -> Vec<Entry> {
         why: Why::Moved,
         old: 1000 + n,
         new: 1001 + n,
-        place: At::default(),
+        place: Place::default(),
     };
-    let place = At { switch: Some(6), port: Some(12), queue: Some(5) };
+    let place = Place { switch: Some(6), port: Some(12), queue: Some(5) };
     let time = TIME + latencies * 1_000_000_000;
     let drop = Entry::Drop { time, key, place, ingress_port: Some(3), reason: 71 };
     (0..latencies).map(change).chain([drop]).collect()
 }
 
-fn seen(entries: &[Entry]) -> events::Seen {
+fn seen(entries: &[Entry]) -> events::EventLog {
     let names = "[switch.6]\nname = \"leaf1\"\n[switch.6.port]\n12 = \"uplink\"\n";
     let names = Names::parse(names, std::path::Path::new("x")).unwrap();
     let mut directory = Directory::default();
@@ -564,7 +564,7 @@ fn seen(entries: &[Entry]) -> events::Seen {
     let missed = Missed { overwritten: 7, ..Missed::default() };
     let mut of_kind = [0; Kind::NAMES.len()];
     newest.iter().for_each(|event| of_kind[event.kind as usize] += 1);
-    events::Seen { newest, of_kind, missed }
+    events::EventLog { newest, of_kind, missed }
 }
 
 #[test]
@@ -602,10 +602,10 @@ fn events_at_80x24() {
 fn top(rows: u64) -> Top {
     let row = |n: u64| {
         let flow = Flow { sport: n as u16, ..flow() };
-        Row { flow: Some(flow), key: flow.key(), value: 1_000_000 - n, age_seconds: Some(n as f64) }
+        RankedFlow { flow: Some(flow), key: flow.key(), value: 1_000_000 - n, age_seconds: Some(n as f64) }
     };
-    let mut flows: Vec<Row> = (0..rows).map(row).collect();
-    flows.push(Row { flow: None, key: Key([0xab; 16]), value: 7, age_seconds: None });
+    let mut flows: Vec<RankedFlow> = (0..rows).map(row).collect();
+    flows.push(RankedFlow { flow: None, key: Key([0xab; 16]), value: 7, age_seconds: None });
     Top {
         by: "latency".into(),
         store: "int-values".into(),
@@ -679,7 +679,7 @@ async fn a_top_flow_is_opened_as_a_path() {
     fake.put_value(telemetry::store::VALUES, key, &latency.bytes());
     fake.put_value(telemetry::store::PATHS, key, &telemetry::Path::of(&[6, 5]).bytes());
 
-    let source = Source::asking(Arc::new(fake), "x".into(), false);
+    let source = DataSource::asking(Arc::new(fake), "x".into(), false);
     let mut bench = Bench::new(&source, Duration::from_millis(20));
     bench.until("figures", |app| app.now.is_some()).await;
     bench.press(KeyCode::Char('7'));
@@ -746,14 +746,14 @@ impl Ask for Slow {
 struct Bench {
     app: App,
     want: watch::Sender<Want>,
-    asked: mpsc::Sender<Question>,
+    asked: mpsc::Sender<TypedQuery>,
     updated: mpsc::Receiver<Update>,
     refresh: Arc<Notify>,
     _workers: tokio::task::JoinSet<()>,
 }
 
 impl Bench {
-    fn new(source: &Source, interval: Duration) -> Self {
+    fn new(source: &DataSource, interval: Duration) -> Self {
         let app = App::new("x".into(), interval);
         let (want, wanted) = watch::channel(app.want());
         let (asked, questions) = mpsc::channel(8);
@@ -809,7 +809,8 @@ fn figures_since(since: Instant) -> impl FnMut(&mut App) -> bool {
 async fn following_writes_never_holds_up_the_figures() {
     let (_there, is_there) = watch::channel(true);
     let slow = Slow { memory: Duration::from_secs(1), is_there };
-    let mut bench = Bench::new(&Source::asking(Arc::new(slow), "x".into(), true), Duration::from_millis(100));
+    let mut bench =
+        Bench::new(&DataSource::asking(Arc::new(slow), "x".into(), true), Duration::from_millis(100));
     bench.until("figures", |app| app.now.is_some()).await;
     bench.press(KeyCode::Char('4'));
     bench.press(KeyCode::Char('f'));
@@ -828,7 +829,8 @@ async fn following_writes_never_holds_up_the_figures() {
 async fn a_question_without_an_answer_holds_up_nothing() {
     let (_there, is_there) = watch::channel(true);
     let slow = Slow { memory: Duration::ZERO, is_there };
-    let mut bench = Bench::new(&Source::asking(Arc::new(slow), "x".into(), true), Duration::from_millis(100));
+    let mut bench =
+        Bench::new(&DataSource::asking(Arc::new(slow), "x".into(), true), Duration::from_millis(100));
     bench.until("figures", |app| app.now.is_some()).await;
     bench.press(KeyCode::Char('6'));
     type_text(&mut bench.app, "flows 0a000001");
@@ -843,7 +845,7 @@ async fn a_question_without_an_answer_holds_up_nothing() {
 async fn it_tries_again_less_and_less_often_and_comes_back_by_itself() {
     let (there, is_there) = watch::channel(false);
     let slow = Slow { memory: Duration::ZERO, is_there };
-    let mut bench = Bench::new(&Source::asking(Arc::new(slow), "x".into(), true), INTERVAL);
+    let mut bench = Bench::new(&DataSource::asking(Arc::new(slow), "x".into(), true), INTERVAL);
     let failure = async |bench: &mut Bench| match bench.updated.recv().await {
         Some(Update::Snapshot(Err(failure))) => failure,
         other => panic!("nobody is there, but {other:?}"),
@@ -871,7 +873,7 @@ async fn following_writes_shows_the_element_that_was_written() {
     let kind = StoreKind::KeyWrite { slots: 1 << 14, value_len: 12, redundancy: 2 };
     let fake = Arc::new(Fake::with([("flows", kind)]));
     fake.memory.lock().unwrap().insert("flows".into(), vec![0; 16 << 14]);
-    let source = Source::asking(fake.clone(), "x".into(), false);
+    let source = DataSource::asking(fake.clone(), "x".into(), false);
     let mut bench = Bench::new(&source, Duration::from_millis(20));
     bench.until("figures", |app| app.now.is_some()).await;
     bench.press(KeyCode::Char('4'));

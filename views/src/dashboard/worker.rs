@@ -1,5 +1,5 @@
-//! Asks for what the dashboard shows: one task each for the figures, for the page that is looked at, and for questions. So none
-//! waits for another, and a slow collector never freezes the keys.
+//! Fetches what the dashboard shows: one task each for the figures, the page that is open, and typed queries. None waits for
+//! another, and a slow collector never blocks the keyboard.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,33 +8,33 @@ use dta_proto::store::StoreSpec;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::app::{Failure, ListId, Question, Update, Want};
+use super::app::{Failure, ListId, TypedQuery, Update, Want};
 use super::connection::wait_after;
-use super::events::{self, Events};
-use super::follow::{Follow, Seen};
-use super::source::{Source, Tail};
+use super::events::{self, EventFollower};
+use super::follow::{Follow, Scan};
+use super::source::{DataSource, Tail};
 use crate::int::top::Ranking;
 
 /// Pages of a followed store that are read per refresh, at most: 4 MiB.
 const PAGES_AT_ONCE: usize = 64;
 
-/// The share of the time between refreshes that is spent with looking for writes.
+/// One in so many parts of the time between refreshes is spent on looking for writes.
 const LOOK_SHARE: u32 = 2;
 
-/// What asks for much is asked for at most so often.
+/// Least time between expensive queries.
 const MUCH: Duration = Duration::from_secs(1);
 
-/// What the workers are told, and whom they tell.
+/// What the workers get, and where their results go.
 pub(super) struct Orders {
     pub(super) wanted: watch::Receiver<Want>,
-    pub(super) questions: mpsc::Receiver<Question>,
+    pub(super) questions: mpsc::Receiver<TypedQuery>,
     /// Fetch figures now.
     pub(super) refresh: Arc<Notify>,
     pub(super) updates: mpsc::Sender<Update>,
 }
 
-/// Starts the workers. They end when the other ends of their channels are gone, or with the set.
-pub(super) fn start(source: &Source, interval: Duration, orders: Orders) -> JoinSet<()> {
+/// Starts the workers. They end when the other ends of their channels are dropped, or with the set.
+pub(super) fn start(source: &DataSource, interval: Duration, orders: Orders) -> JoinSet<()> {
     let Orders { wanted, questions, refresh, updates } = orders;
     let mut workers = JoinSet::new();
     workers.spawn(figures(source.clone(), interval, refresh, updates.clone()));
@@ -44,7 +44,12 @@ pub(super) fn start(source: &Source, interval: Duration, orders: Orders) -> Join
 }
 
 /// Fetches figures at every interval; while that fails, less and less often.
-async fn figures(source: Source, interval: Duration, refresh: Arc<Notify>, updates: mpsc::Sender<Update>) {
+async fn figures(
+    source: DataSource,
+    interval: Duration,
+    refresh: Arc<Notify>,
+    updates: mpsc::Sender<Update>,
+) {
     let mut failures = 0u32;
     loop {
         let snapshot = source.snapshot().await;
@@ -62,17 +67,17 @@ async fn figures(source: Source, interval: Duration, refresh: Arc<Notify>, updat
     }
 }
 
-/// Fetches what the present page wants, at every interval and at once when the wish changes. What is no longer wanted is
-/// given up on the spot.
+/// Fetches what the open page wants, at every interval and at once when that changes. What is no longer wanted is given up
+/// at once.
 async fn page(
-    source: Source,
+    source: DataSource,
     interval: Duration,
     mut wanted: watch::Receiver<Want>,
     updates: mpsc::Sender<Update>,
 ) {
     let mut page =
         Page { source, look: interval / LOOK_SHARE, follow: None, tail: None, events: None, ranking: None };
-    // A jump to what a look found changes the wish, and begins no other look.
+    // A jump to what a look found changes what is wanted, but starts no other look.
     let mut next_look = Instant::now();
     loop {
         let want = wanted.borrow_and_update().clone();
@@ -83,7 +88,7 @@ async fn page(
                 next_look = Instant::now() + interval / LOOK_SHARE;
                 updates.send(Update::Written(spec.name.clone(), seen)).await.ok()?;
             }
-            // A flow and a ranking ask for much.
+            // A flow and a ranking are expensive.
             let much = want.flow.is_some() || want.top.is_some();
             tokio::time::sleep(if much { interval.max(MUCH) } else { interval }).await;
             Some(())
@@ -95,7 +100,11 @@ async fn page(
     }
 }
 
-async fn answers(source: Source, mut questions: mpsc::Receiver<Question>, updates: mpsc::Sender<Update>) {
+async fn answers(
+    source: DataSource,
+    mut questions: mpsc::Receiver<TypedQuery>,
+    updates: mpsc::Sender<Update>,
+) {
     while let Some(question) = questions.recv().await {
         let answer = source.query(&question).await;
         if updates.send(Update::Answer(question, Instant::now(), answer)).await.is_err() {
@@ -104,19 +113,19 @@ async fn answers(source: Source, mut questions: mpsc::Receiver<Question>, update
     }
 }
 
-/// What is known of the page that is looked at. Work that is given up in the middle leaves it whole.
+/// State of the open page. It is consistent also after work that was given up halfway.
 struct Page {
-    source: Source,
+    source: DataSource,
     /// How long one look for writes may take.
     look: Duration,
     follow: Option<Follow>,
     tail: Option<Tail>,
-    events: Option<Events>,
+    events: Option<EventFollower>,
     ranking: Option<Ranking>,
 }
 
 impl Page {
-    /// Fetches memory and list; `None` where nobody listens any more.
+    /// Fetches what the page shows; `None` = the receiver is gone.
     async fn fetch(&mut self, want: &Want, updates: &mpsc::Sender<Update>) -> Option<()> {
         if want.follow.is_none() {
             self.follow = None;
@@ -154,12 +163,12 @@ impl Page {
         Some(())
     }
 
-    async fn events(&mut self) -> Result<events::Seen, String> {
+    async fn events(&mut self) -> Result<events::EventLog, String> {
         let followed = match self.events.take() {
             Some(events) => events,
             None => self.source.events().await?,
         };
-        // Kept also where reading fails or is given up: it goes on by itself.
+        // Kept also if reading fails or is given up: it recovers by itself.
         self.events.insert(followed).read().await.cloned()
     }
 
@@ -170,20 +179,20 @@ impl Page {
         };
         let read = tail.read().await.cloned();
         if read.is_err() {
-            // A stream that broke goes on with another one.
+            // A broken stream is replaced by a new one.
             self.tail = None;
         }
         read
     }
 
     /// Looks at one more stretch of a store's memory.
-    async fn look(&mut self, spec: &StoreSpec) -> Result<Seen, String> {
+    async fn look(&mut self, spec: &StoreSpec) -> Result<Scan, String> {
         let began = Instant::now();
         let follow = match &mut self.follow {
             Some(follow) if follow.is_of(spec) => follow,
             follow => follow.insert(Follow::new(spec)),
         };
-        let mut seen = Seen::nothing();
+        let mut seen = Scan::nothing();
         for _ in 0..PAGES_AT_ONCE.min(follow.pages()) {
             let window = follow.window();
             let bytes = self.source.memory_bytes(&window).await?;

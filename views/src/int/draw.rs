@@ -3,16 +3,16 @@
 use dta_cli::number::{counted, grouped};
 use dta_proto::key::Flow;
 
-use super::flow::{Hop, Measured, Report};
-use super::moment::told;
+use super::flow::{FlowSummary, Hop, Measured};
+use super::moment::age_in_words;
 
-/// Columns that lines fit into, if their words do.
+/// Columns that a line may have; a single longer word overflows.
 const COLUMNS: usize = 80;
 /// Where the words of a hop begin.
 const WORDS: usize = 22;
 
 /// What is known of a flow, in lines.
-pub fn lines(report: &Report) -> Vec<String> {
+pub fn lines(report: &FlowSummary) -> Vec<String> {
     let mut lines = vec![report.flow.to_string(), String::new()];
     if !report.found {
         lines.push("  Nothing is known of this flow.".into());
@@ -36,7 +36,7 @@ pub fn lines(report: &Report) -> Vec<String> {
     lines
 }
 
-fn facts(report: &Report, lines: &mut Vec<String>) {
+fn facts(report: &FlowSummary, lines: &mut Vec<String>) {
     let mut fact = |name: &str, what: String| wrap(&format!("  {name:11}"), &what, lines);
     let count = |n: Option<u64>| n.map_or("none counted".to_owned(), grouped);
     fact(
@@ -53,7 +53,7 @@ fn facts(report: &Report, lines: &mut Vec<String>) {
                 };
                 let looped = if route.looped { ", passes a switch twice" } else { "" };
                 let age = match route.age_seconds {
-                    Some(age) => format!(", told {}", told(Some(age))),
+                    Some(age) => format!(", told {}", age_in_words(Some(age))),
                     None => String::new(),
                 };
                 format!("{hops}{more}{looped}{age} ({})", route.store)
@@ -81,7 +81,7 @@ fn facts(report: &Report, lines: &mut Vec<String>) {
         let age = if drops.switches.is_empty() {
             String::new()
         } else {
-            format!(", the last {}", told(drops.age_seconds))
+            format!(", the last {}", age_in_words(drops.age_seconds))
         };
         fact("drops", format!("{counted}: {reason}{at}{age}"));
     }
@@ -93,7 +93,10 @@ fn facts(report: &Report, lines: &mut Vec<String>) {
         let packets = counted(congested.packets, "packet", "packets");
         fact(
             "congested",
-            format!("{packets}, the last{switch}{occupancy}{latency}, {}", told(congested.age_seconds)),
+            format!(
+                "{packets}, the last{switch}{occupancy}{latency}, {}",
+                age_in_words(congested.age_seconds)
+            ),
         );
     }
     for told in &report.stores {
@@ -111,7 +114,7 @@ fn facts(report: &Report, lines: &mut Vec<String>) {
     }
 }
 
-fn path(report: &Report, lines: &mut Vec<String>) {
+fn path(report: &FlowSummary, lines: &mut Vec<String>) {
     let Flow { src, dst, sport, dport, .. } = report.flow;
     lines.push(format!("    {}", end(src, sport)));
     for hop in &report.hops {
@@ -119,7 +122,7 @@ fn path(report: &Report, lines: &mut Vec<String>) {
         draw_hop(hop, "│", lines);
     }
     lines.push("    │".into());
-    // More hops than are told.
+    // The path is longer than the known hops.
     if report
         .path
         .as_ref()
@@ -130,12 +133,12 @@ fn path(report: &Report, lines: &mut Vec<String>) {
     lines.push(format!("    {}", end(dst, dport)));
 }
 
-/// An end of a flow; a port of 0 is none.
+/// An end of a flow, without a port of 0.
 pub(crate) fn end(address: std::net::IpAddr, port: u16) -> String {
     if port == 0 { address.to_string() } else { std::net::SocketAddr::new(address, port).to_string() }
 }
 
-/// A switch, and below it what is known of the flow there. `line` goes on at its left.
+/// A switch, and below it what is known about the flow there; `line` continues at the left.
 fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
     let name = match (&hop.switch_name, hop.switch) {
         (Some(name), Some(number)) => format!("{name} ({number})"),
@@ -179,7 +182,7 @@ fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
         let space = " ".repeat(WORDS.saturating_sub(begin.chars().count()));
         let before = lines.len();
         wrap(&format!("{begin}{space}"), words, lines);
-        // The line goes on beside words that have several lines.
+        // The line continues beside text of several lines.
         for wrapped in &mut lines[before + 1..] {
             wrapped.replace_range(4..5, line);
         }
@@ -187,11 +190,11 @@ fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
 }
 
 fn nanoseconds(value: &Measured) -> String {
-    format!("{} ns, {}", at_most(value), told(value.age_seconds))
+    format!("{} ns, {}", at_most(value), age_in_words(value.age_seconds))
 }
 
 fn number(value: &Measured) -> String {
-    format!("{} ({})", at_most(value), told(value.age_seconds))
+    format!("{} ({})", at_most(value), age_in_words(value.age_seconds))
 }
 
 /// The largest number stands for all that are larger.
@@ -200,7 +203,7 @@ fn at_most(value: &Measured) -> String {
     format!("{}{more}", grouped(value.value.into()))
 }
 
-/// Adds a text behind what its first line begins with; further lines begin with as many blanks.
+/// Adds a text after the prefix `begin`; further lines are indented to match.
 pub(crate) fn wrap(begin: &str, text: &str, lines: &mut Vec<String>) {
     let indent = begin.chars().count();
     let mut line = begin.to_owned();
@@ -221,7 +224,7 @@ pub(crate) fn wrap(begin: &str, text: &str, lines: &mut Vec<String>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::flow::{Congested, Drops, Queue, Route, Told};
+    use super::super::flow::{Congested, Drops, Queue, Route, StoreAnswer};
     use super::*;
 
     fn measured(value: u32, age_seconds: Option<f64>) -> Option<Measured> {
@@ -241,7 +244,7 @@ mod tests {
         }
     }
 
-    fn report() -> Report {
+    fn report() -> FlowSummary {
         let mut first = hop(Some(6), "leaf1");
         (first.port, first.port_name, first.utilization) =
             (Some(12), Some("uplink".into()), measured(1000, None));
@@ -253,7 +256,7 @@ mod tests {
             },
             Queue { queue: None, occupancy: measured(u32::MAX, Some(3.0)), congestion: None },
         ];
-        Report {
+        FlowSummary {
             flow: "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap(),
             found: true,
             path: Some(Route {
@@ -284,8 +287,12 @@ mod tests {
                 age_seconds: Some(1.0),
             }),
             stores: vec![
-                Told { store: "bytes".into(), counted: Some(1500), ..Told::default() },
-                Told { store: "a-long-name".into(), path: Some(vec![Some(1), None]), ..Told::default() },
+                StoreAnswer { store: "bytes".into(), counted: Some(1500), ..StoreAnswer::default() },
+                StoreAnswer {
+                    store: "a-long-name".into(),
+                    path: Some(vec![Some(1), None]),
+                    ..StoreAnswer::default()
+                },
             ],
             unknown: vec![
                 "A sentence that says what is not known and that is so long that it does not fit.".into(),

@@ -34,7 +34,7 @@ pub enum Kind {
     Drop,
     /// A packet waited in a congested queue.
     CongestedPacket,
-    /// The key directory was told a key.
+    /// The key directory got a key.
     Key,
 }
 
@@ -122,7 +122,7 @@ impl FromStr for Kind {
     }
 }
 
-/// Why a change was told, as programs get it.
+/// Why a change was reported, in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
@@ -132,11 +132,11 @@ pub enum Reason {
     Moved,
     /// Nothing changed for as long as the keep-alive.
     KeepAlive,
-    /// One more switch of a path that was told lately was heard of.
+    /// Another switch of a recently reported path became known.
     Learning,
 }
 
-/// An event with all that it tells. What it does not tell is `None`.
+/// An event with all its fields; `None` = the event has no such field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Event {
     /// What it is about.
@@ -164,9 +164,9 @@ pub struct Event {
     pub ingress_port_name: Option<String>,
     /// The queue.
     pub queue: Option<u32>,
-    /// Why it was told.
+    /// Why it was reported.
     pub why: Option<Reason>,
-    /// The value told last. Of a path, its number of hops.
+    /// The value reported before. Of a path, its number of hops.
     pub old: Option<u64>,
     /// The value. Of a path, its number of hops.
     pub new: Option<u64>,
@@ -222,7 +222,7 @@ impl Event {
                     Why::Learning => Some(Reason::Learning),
                     Why::Loop => None,
                 };
-                // A value that was never told has none of before.
+                // A new key has no value before.
                 event.old = Some(old).filter(|_| why != Why::New);
                 event.new = Some(new);
                 if metric == Metric::FlowPath {

@@ -1,4 +1,4 @@
-//! All that a collector knows of one flow.
+//! All that a collector knows about a flow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use dta_proto::wire::dta::Primitive;
 use serde::Serialize;
 
 use super::lists::{self, Missed};
-use super::stores::{self, Have};
+use super::stores::{self, StoreCatalog};
 use super::{IntError, moment};
 
 /// Stores of DTA reports that are asked besides those for INT.
@@ -43,7 +43,7 @@ pub struct Measured {
 pub struct Queue {
     /// Its number; `None` where it was not available.
     pub queue: Option<u32>,
-    /// How full it was, whichever flow told it.
+    /// How full it was, whichever flow reported it.
     pub occupancy: Option<Measured>,
     /// Its congestion status.
     pub congestion: Option<Measured>,
@@ -62,11 +62,11 @@ pub struct Hop {
     pub port: Option<u32>,
     /// Its name.
     pub port_name: Option<String>,
-    /// Utilisation of that port, as the switch tells it.
+    /// Utilisation of that port, as the switch reports it.
     pub utilization: Option<Measured>,
     /// Queues of that port.
     pub queues: Vec<Queue>,
-    /// Whether it was told where the flow leaves, if only that the switch does not say it.
+    /// Whether a port was reported, if only as not available.
     #[serde(skip)]
     pub port_told: bool,
 }
@@ -76,9 +76,9 @@ pub struct Hop {
 pub struct Route {
     /// The store that says so.
     pub store: String,
-    /// Hops; more of them may be than are told.
+    /// Hops of the whole path, which may be more than are known.
     pub length: Option<u32>,
-    /// Whether each hop is told.
+    /// Whether each hop is known.
     pub complete: bool,
     /// Whether a switch is on it twice.
     pub looped: bool,
@@ -116,9 +116,9 @@ pub struct Congested {
     pub age_seconds: Option<f64>,
 }
 
-/// What a store of DTA reports says of the flow; all `None` = nothing.
+/// What a store of DTA reports holds for the flow; all `None` = nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Told {
+pub struct StoreAnswer {
     /// The store.
     pub store: String,
     /// Hops of a path; those that are not known are `None`.
@@ -129,20 +129,20 @@ pub struct Told {
     pub value: Option<String>,
 }
 
-impl Told {
+impl StoreAnswer {
     fn by(store: &str) -> Self {
         Self { store: store.to_owned(), ..Self::default() }
     }
 
-    /// Whether it says nothing.
+    /// Whether it holds nothing.
     pub fn is_absent(&self) -> bool {
         self.path.is_none() && self.counted.is_none() && self.value.is_none()
     }
 }
 
-/// All that is known of a flow.
+/// All that is known about a flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct FlowSummary {
     /// The flow.
     pub flow: Flow,
     /// Whether anything is known of it.
@@ -151,7 +151,7 @@ pub struct Report {
     pub path: Option<Route>,
     /// The switches on it, in the order in which packets pass them.
     pub hops: Vec<Hop>,
-    /// Switches that told a latency of this flow and are not on that path.
+    /// Switches that reported a latency of this flow and are not on that path.
     pub others: Vec<Hop>,
     /// Nanoseconds through all hops.
     pub latency: Option<Measured>,
@@ -165,37 +165,37 @@ pub struct Report {
     pub drops: Vec<Drops>,
     /// Packets in congested queues.
     pub congested: Option<Congested>,
-    /// What stores of DTA reports say.
-    pub stores: Vec<Told>,
+    /// What stores of DTA reports hold.
+    pub stores: Vec<StoreAnswer>,
     /// What is not known, and why, in sentences.
     pub unknown: Vec<String>,
 }
 
-/// Where a collector is asked about flows.
+/// Queries a collector about flows.
 #[derive(Clone)]
-pub struct Asking {
+pub struct FlowQuery {
     /// The collector.
     pub ask: Arc<dyn Ask>,
-    /// Its stores of DTA reports that are asked, too.
+    /// Its stores of DTA reports that are queried too.
     pub dta: DtaStores,
     /// Names of switches, ports and drop reasons.
     pub names: Arc<Names>,
 }
 
-/// What the lists of events say of some flows.
+/// One pass over the lists of events, for some flows.
 #[derive(Default)]
-struct Heard {
+struct EventScan {
     directory: Directory,
-    flows: BTreeMap<Key, Events>,
+    flows: BTreeMap<Key, FlowEvents>,
     missed: [Missed; list::COUNT as usize],
 }
 
-/// What the lists say of one flow.
+/// The events of one flow.
 #[derive(Default)]
-struct Events {
-    /// When its path was told last.
+struct FlowEvents {
+    /// When its path was last reported.
     path: Option<u64>,
-    /// Ports that it leaves switches at, and when that was told.
+    /// By switch: when its egress port was reported, and the port.
     ports: BTreeMap<u32, (u64, Option<u32>)>,
     /// By reason: switches and the last time.
     drops: BTreeMap<u8, (BTreeSet<u32>, u64)>,
@@ -203,60 +203,60 @@ struct Events {
     congested: Option<(u64, Congested)>,
 }
 
-impl Asking {
-    /// What is known of flows, in their order.
+impl FlowQuery {
+    /// What is known about flows, in their order.
     ///
     /// # Errors
     /// The collector does not answer; or it has none of the stores that could be asked.
-    pub async fn about(&self, flows: &[Flow]) -> Result<Vec<Report>, IntError> {
-        let have = Have::of(&*self.ask).await?;
-        self.check(&have)?;
-        let mut heard = self.heard(flows, &have).await?;
+    pub async fn about(&self, flows: &[Flow]) -> Result<Vec<FlowSummary>, IntError> {
+        let catalog = StoreCatalog::of(&*self.ask).await?;
+        self.check(&catalog)?;
+        let mut scan = self.scan(flows, &catalog).await?;
         let mut reports = Vec::with_capacity(flows.len());
         for flow in flows {
-            reports.push(self.one(flow, &have, &mut heard).await?);
+            reports.push(self.one(flow, &catalog, &mut scan).await?);
         }
         Ok(reports)
     }
 
-    fn check(&self, have: &Have) -> Result<(), IntError> {
+    fn check(&self, catalog: &StoreCatalog) -> Result<(), IntError> {
         let named = [
             (&self.dta.paths, Primitive::Postcarding),
             (&self.dta.counters, Primitive::KeyIncrement),
             (&self.dta.values, Primitive::KeyWrite),
         ];
         for (names, primitive) in named {
-            if let Some(name) = names.iter().find(|name| !have.has(name, primitive)) {
-                let what = match have.named(name) {
+            if let Some(name) = names.iter().find(|name| !catalog.has(name, primitive)) {
+                let what = match catalog.named(name) {
                     Some(spec) => format!("store {name} is of {}", spec.primitive()),
-                    None => format!("there is no store {name}; there are {}", have.names()),
+                    None => format!("there is no store {name}; there are {}", catalog.names()),
                 };
                 return Err(IntError::NoStore(format!("{what}: name a store of {}", primitive.name())));
             }
         }
-        if !have.has_int() && self.dta == DtaStores::default() {
+        if !catalog.has_int() && self.dta == DtaStores::default() {
             return Err(IntError::NoStore(format!(
                 "this collector has no stores for INT (int-...); name those of DTA reports with --paths, --counters \
                  and --values: it has {}",
-                have.names()
+                catalog.names()
             )));
         }
         Ok(())
     }
 
     /// Reads the lists once for all flows.
-    async fn heard(&self, flows: &[Flow], have: &Have) -> Result<Heard, IntError> {
-        let mut heard = Heard::default();
-        if !have.has(store::EVENTS, Primitive::Append) {
-            return Ok(heard);
+    async fn scan(&self, flows: &[Flow], catalog: &StoreCatalog) -> Result<EventScan, IntError> {
+        let mut scan = EventScan::default();
+        if !catalog.has(store::EVENTS, Primitive::Append) {
+            return Ok(scan);
         }
         for flow in flows {
-            heard.flows.insert(flow.key(), Events::default());
+            scan.flows.insert(flow.key(), FlowEvents::default());
         }
         // The key of a hop is CRCs of the flow, so it is made for each flow and switch that there is.
         let mut hops: BTreeMap<u32, Vec<(Key, Key)>> = BTreeMap::new();
         let all = [list::CHANGES, list::DROPS, list::CONGESTION, list::KEYS];
-        let Heard { directory, flows: known, missed } = &mut heard;
+        let EventScan { directory, flows: known, missed } = &mut scan;
         lists::read(&self.ask, store::EVENTS, &all, |batch| {
             missed[batch.list as usize].add(&batch.lost);
             for entry in &batch.entries {
@@ -278,15 +278,20 @@ impl Asking {
             }
         })
         .await?;
-        Ok(heard)
+        Ok(scan)
     }
 
-    async fn one(&self, flow: &Flow, have: &Have, heard: &mut Heard) -> Result<Report, IntError> {
+    async fn one(
+        &self,
+        flow: &Flow,
+        catalog: &StoreCatalog,
+        scan: &mut EventScan,
+    ) -> Result<FlowSummary, IntError> {
         let (now, key) = (moment::now(), flow.key());
-        let of_flow = heard.flows.remove(&key).unwrap_or_default();
-        let about = Known::of(&key, &mut heard.directory);
-        let (path, switches) = self.path(key, have, &of_flow, now).await?;
-        let mut report = Report {
+        let of_flow = scan.flows.remove(&key).unwrap_or_default();
+        let about = DirectoryFacts::of(&key, &mut scan.directory);
+        let (path, switches) = self.path(key, catalog, &of_flow, now).await?;
+        let mut report = FlowSummary {
             flow: *flow,
             found: false,
             path,
@@ -311,7 +316,7 @@ impl Asking {
             .copied()
             .filter(|s| !switches.contains(&Some(*s)))
             .collect();
-        if have.has(store::VALUES, Primitive::KeyWrite) {
+        if catalog.has(store::VALUES, Primitive::KeyWrite) {
             let values = Values { ask: &*self.ask, now };
             report.latency = values.one(key).await?;
             for switch in switches {
@@ -326,7 +331,7 @@ impl Asking {
         } else {
             report.hops = switches.into_iter().map(|switch| self.bare_hop(switch)).collect();
         }
-        self.count(flow, have, &of_flow, &about, &mut report, now).await?;
+        self.count(flow, catalog, &of_flow, &about, &mut report, now).await?;
         self.dta(key, &mut report).await?;
         report.found = report.path.is_some()
             || report.latency.is_some()
@@ -335,7 +340,7 @@ impl Asking {
             || !report.others.is_empty()
             || report.congested.is_some()
             || report.stores.iter().any(|told| !told.is_absent());
-        report.unknown = unknown(&report, have, &heard.missed);
+        report.unknown = unknown(&report, catalog, &scan.missed);
         Ok(report)
     }
 
@@ -343,12 +348,12 @@ impl Asking {
     async fn path(
         &self,
         key: Key,
-        have: &Have,
-        events: &Events,
+        catalog: &StoreCatalog,
+        events: &FlowEvents,
         now: u64,
     ) -> Result<(Option<Route>, Vec<Option<u32>>), IntError> {
         let age_seconds = events.path.and_then(|time| moment::age(time, now));
-        if have.has(store::PATHS, Primitive::KeyWrite) {
+        if catalog.has(store::PATHS, Primitive::KeyWrite) {
             let value = stores::values(&*self.ask, store::PATHS, &[key]).await?.pop().flatten();
             if let Some(path) = value.and_then(|value| Path::parse(&value)) {
                 let known = |switch: &u32| Some(*switch).filter(|switch| *switch != u32::MAX);
@@ -360,7 +365,7 @@ impl Asking {
                 return Ok((Some(route), switches));
             }
         }
-        let int = have.has(store::POSTCARDS, Primitive::Postcarding).then_some(store::POSTCARDS);
+        let int = catalog.has(store::POSTCARDS, Primitive::Postcarding).then_some(store::POSTCARDS);
         for name in int.into_iter().chain(self.dta.paths.iter().map(String::as_str)) {
             let Some(answer) = stores::path(&*self.ask, name, key).await? else { continue };
             let switches: Vec<Option<u32>> =
@@ -390,22 +395,22 @@ impl Asking {
         &self,
         flow: &Flow,
         switch: Option<u32>,
-        events: &Events,
-        known: &Known,
+        events: &FlowEvents,
+        known: &DirectoryFacts,
         values: &Values<'_>,
     ) -> Result<Hop, IntError> {
         let mut hop = self.bare_hop(switch);
         let Some(switch) = switch else { return Ok(hop) };
         hop.latency = values.one(telemetry::hop_latency_key(flow, switch)).await?;
-        // What was told last counts: the port is in each event of the latency, and in the key directory where it alone
-        // changed. Of one batch of reports both have the same time, and the directory is the later.
+        // The latest report counts: the port is in each event of the latency, and in the key directory if only the port
+        // changed. Within one batch of reports both have the same time, and the directory is the later.
         let of_event = events.ports.get(&switch).copied();
         let of_key = known.hops.get(&switch).copied().flatten();
         let told = match (of_event, of_key) {
             (Some(event), Some(key)) if event.0 > key.0 => Some(event),
             (event, key) => key.or(event),
         };
-        // Of a switch that does not say its ports, queues and links are under keys without one.
+        // Queues and links of a switch that does not report ports are under keys without one.
         let port = told.and_then(|(_, port)| port);
         (hop.port, hop.port_told) = (port, told.is_some());
         hop.port_name = port.and_then(|port| self.names.port(switch, port)).map(str::to_owned);
@@ -423,10 +428,10 @@ impl Asking {
     async fn count(
         &self,
         flow: &Flow,
-        have: &Have,
-        events: &Events,
-        known: &Known,
-        report: &mut Report,
+        catalog: &StoreCatalog,
+        events: &FlowEvents,
+        known: &DirectoryFacts,
+        report: &mut FlowSummary,
         now: u64,
     ) -> Result<(), IntError> {
         let reasons: Vec<u8> = known
@@ -438,7 +443,7 @@ impl Asking {
             .into_iter()
             .collect();
         let mut counted = vec![None; reasons.len()];
-        if have.has(store::COUNTERS, Primitive::KeyIncrement) {
+        if catalog.has(store::COUNTERS, Primitive::KeyIncrement) {
             let of_flow = [flow.key(), telemetry::packets_key(flow), telemetry::bytes_key(flow)];
             let of_drops = reasons.iter().map(|reason| telemetry::flow_drops_key(flow, *reason));
             let keys: Vec<Key> = of_flow.into_iter().chain(of_drops).collect();
@@ -466,29 +471,33 @@ impl Asking {
         Ok(())
     }
 
-    async fn dta(&self, key: Key, report: &mut Report) -> Result<(), IntError> {
+    async fn dta(&self, key: Key, report: &mut FlowSummary) -> Result<(), IntError> {
         let ask = &*self.ask;
         for store in &self.dta.paths {
             let path = stores::path(ask, store, key).await?;
             let hops = path.map(|answer| {
                 answer.hops.iter().zip(&answer.present).map(|(hop, there)| there.then_some(*hop)).collect()
             });
-            report.stores.push(Told { path: hops, ..Told::by(store) });
+            report.stores.push(StoreAnswer { path: hops, ..StoreAnswer::by(store) });
         }
         for store in &self.dta.counters {
             let count = stores::counts(ask, store, &[key]).await?.pop();
-            report.stores.push(Told { counted: count.filter(|count| *count != 0), ..Told::by(store) });
+            report
+                .stores
+                .push(StoreAnswer { counted: count.filter(|count| *count != 0), ..StoreAnswer::by(store) });
         }
         for store in &self.dta.values {
             let value = stores::values(ask, store, &[key]).await?.pop().flatten();
-            report.stores.push(Told { value: value.map(|value| hex(&value)), ..Told::by(store) });
+            report
+                .stores
+                .push(StoreAnswer { value: value.map(|value| hex(&value)), ..StoreAnswer::by(store) });
         }
         Ok(())
     }
 }
 
-/// Takes what an entry says of one of these flows; `of_hop` is the flow of a hop's latency.
-fn hear(flows: &mut BTreeMap<Key, Events>, entry: &Entry, of_hop: Option<Key>) {
+/// Takes an entry about one of these flows; `of_hop` is the flow of a hop's latency.
+fn hear(flows: &mut BTreeMap<Key, FlowEvents>, entry: &Entry, of_hop: Option<Key>) {
     match *entry {
         Entry::Change { metric: Metric::FlowPath, key, time, .. } => {
             if let Some(events) = flows.get_mut(&key) {
@@ -520,9 +529,9 @@ fn hear(flows: &mut BTreeMap<Key, Events>, entry: &Entry, of_hop: Option<Key>) {
     }
 }
 
-/// What the key directory knows that helps with one flow.
-struct Known {
-    /// Switches that it passes, and when it was told at which port it leaves them; `None` where that was not.
+/// What the key directory has about one flow.
+struct DirectoryFacts {
+    /// By switch on its way: when the egress port was reported, and the port; `None` = it was not.
     hops: BTreeMap<u32, Option<(u64, Option<u32>)>>,
     /// Reasons for which it was dropped.
     reasons: BTreeSet<u8>,
@@ -530,9 +539,10 @@ struct Known {
     queues: BTreeSet<(u32, Option<u32>, Option<u32>)>,
 }
 
-impl Known {
-    fn of(key: &Key, directory: &mut Directory) -> Known {
-        let mut known = Known { hops: BTreeMap::new(), reasons: BTreeSet::new(), queues: BTreeSet::new() };
+impl DirectoryFacts {
+    fn of(key: &Key, directory: &mut Directory) -> DirectoryFacts {
+        let mut known =
+            DirectoryFacts { hops: BTreeMap::new(), reasons: BTreeSet::new(), queues: BTreeSet::new() };
         let keys: Vec<Key> = directory.keys().collect();
         for of in &keys {
             let Some(meaning) = directory.meaning(of) else { continue };
@@ -571,7 +581,7 @@ impl Values<'_> {
 }
 
 /// What is not known, and why.
-fn unknown(report: &Report, have: &Have, missed: &[Missed]) -> Vec<String> {
+fn unknown(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Missed]) -> Vec<String> {
     let mut all = Vec::new();
     let stores = [
         (store::PATHS, Primitive::KeyWrite, "paths"),
@@ -580,7 +590,7 @@ fn unknown(report: &Report, have: &Have, missed: &[Missed]) -> Vec<String> {
         (store::COUNTERS, Primitive::KeyIncrement, "reports, packets, bytes and drops"),
     ];
     for (name, primitive, what) in stores {
-        if have.has_int() && !have.has(name, primitive) {
+        if catalog.has_int() && !catalog.has(name, primitive) {
             all.push(format!("The collector has no store {name}, which has {what}."));
         }
     }
@@ -600,7 +610,7 @@ fn unknown(report: &Report, have: &Have, missed: &[Missed]) -> Vec<String> {
             all.push("How old the path is: no event about it with a time since 1970 is in the ring.".into());
         }
     }
-    if have.has(store::EVENTS, Primitive::Append) {
+    if catalog.has(store::EVENTS, Primitive::Append) {
         without_port(report, missed, &mut all);
     }
     let of_switches = report.path.as_ref().is_some_and(|route| route.store == store::POSTCARDS);
@@ -611,7 +621,7 @@ fn unknown(report: &Report, have: &Have, missed: &[Missed]) -> Vec<String> {
                 .into(),
         );
     }
-    if report.found && report.packets.is_none() && have.has(store::COUNTERS, Primitive::KeyIncrement) {
+    if report.found && report.packets.is_none() && catalog.has(store::COUNTERS, Primitive::KeyIncrement) {
         all.push("Packets and bytes are counted only with per_packet = true.".into());
     }
     for (of, missed) in (0..).zip(missed) {
@@ -626,8 +636,8 @@ fn unknown(report: &Report, have: &Have, missed: &[Missed]) -> Vec<String> {
     all
 }
 
-/// Of which hops it is not known where the flow leaves them, and why.
-fn without_port(report: &Report, missed: &[Missed], all: &mut Vec<String>) {
+/// The hops whose egress port is not known, and why.
+fn without_port(report: &FlowSummary, missed: &[Missed], all: &mut Vec<String>) {
     let of = |is: &dyn Fn(&Hop) -> bool| {
         let hops = report.hops.iter().filter(|hop| hop.port.is_none() && is(hop));
         hops.filter_map(|hop| hop.switch).map(|switch| switch.to_string()).collect::<Vec<_>>().join(", ")

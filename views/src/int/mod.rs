@@ -1,7 +1,8 @@
-//! What the stores for INT say, for people and programs: one flow with its path ([`flow`], drawn by [`draw`]), events in
-//! words ([`event`]), the flows with most of something ([`top`]), and how far back the events reach ([`rings`]). The command line and the dashboard show the same.
+//! Answers from the stores for INT, for people and programs: one flow with its path ([`flow`], drawn by [`draw`]), events in
+//! words ([`event`]), ranked flows ([`top`]), and how far back the events reach ([`rings`]). The command line and the dashboard
+//! show the same.
 //!
-//! It asks through [`dta_client::Ask`] alone. `dta-export` follows the lists and knows what keys and numbers stand for.
+//! It asks through [`dta_client::Ask`] alone. `dta-export` follows the lists and resolves keys and numbers to names.
 
 pub mod draw;
 pub mod event;
@@ -17,7 +18,7 @@ use std::fmt;
 use dta_client::ClientError;
 
 pub use lists::{Missed, name as list_name, read};
-pub use stores::Have;
+pub use stores::StoreCatalog;
 
 /// Why a question has no answer.
 #[derive(Debug)]

@@ -33,7 +33,7 @@ pub fn utc(time: u64) -> Option<String> {
 }
 
 /// How old a value is, in a few words.
-pub fn told(age: Option<f64>) -> String {
+pub fn age_in_words(age: Option<f64>) -> String {
     match age {
         Some(age) => format!("{} ago", ago(Duration::from_secs_f64(age.max(0.0)))),
         None => "at a switch's own time".to_owned(),
@@ -52,7 +52,10 @@ mod tests {
         assert_eq!(age(time, time + 2_500_000_000), Some(2.5));
         assert_eq!(age(time + 5, time), Some(0.0));
         assert_eq!((age(0x5ad9_f94a, time), utc(0x5ad9_f94a)), (None, None));
-        assert_eq!((told(Some(3.9)).as_str(), told(None).as_str()), ("3 s ago", "at a switch's own time"));
+        assert_eq!(
+            (age_in_words(Some(3.9)).as_str(), age_in_words(None).as_str()),
+            ("3 s ago", "at a switch's own time")
+        );
         assert!(age(now(), now() + 1).is_some());
     }
 }

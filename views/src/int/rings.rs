@@ -1,5 +1,4 @@
-//! How far back the rings of the events reach: what is known by them alone must be told again (the keep-alive) before it
-//! is overwritten.
+//! How far back the rings of events reach: what only they hold must be reported again (the keep-alive) before it is overwritten.
 
 use dta_client::{Ask, ClientError};
 use dta_proto::control::TailRequest;
@@ -10,7 +9,7 @@ use serde::Serialize;
 use super::lists;
 use super::moment;
 
-/// A ring that has turned over: its first batches are overwritten.
+/// A ring that has wrapped: its first batches are overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ring {
     /// The list.
@@ -22,13 +21,12 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Whether it may lose what was told before it is told again, with the keep-alive that translators have unless their
-    /// rules say another.
+    /// Whether entries may be overwritten before they are reported again, at the keep-alive that translators use by default.
     pub fn is_short(&self) -> bool {
         self.seconds < KEEP_ALIVE_SECONDS as f64
     }
 
-    /// That it is short, in a sentence, and what to do.
+    /// A sentence that says that it is short, and one that says what to do.
     pub fn words(&self) -> (String, String) {
         let Ring { list, seconds, wants } = self;
         (
@@ -42,8 +40,7 @@ impl Ring {
     }
 }
 
-/// The rings of a store of events that have turned over, and of which it is known when their oldest entry was told. None
-/// where the store is not one of events.
+/// The rings of the INT event store that have wrapped and whose oldest entry has a time since 1970. Empty for any other store.
 ///
 /// # Errors
 /// A list cannot be read.
@@ -73,7 +70,7 @@ pub async fn turned_over(ask: &dyn Ask, spec: &StoreSpec) -> Result<Vec<Ring>, C
     Ok(rings)
 }
 
-/// When an entry was told, where it says so.
+/// The time of an entry, if it has one.
 fn time(entry: &Entry) -> Option<u64> {
     match entry {
         Entry::Change { time, .. } | Entry::Drop { time, .. } | Entry::Congestion { time, .. } => Some(*time),

@@ -1,7 +1,7 @@
 //! Which stores a collector has, and questions of any number of keys to them.
 
 use dta_client::{Ask, AskKeys, ClientError, Policy};
-use dta_proto::control::{PathAnswer, StoreInfo};
+use dta_proto::control::{PathAnswer, StorePlacement};
 use dta_proto::key::Key;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::telemetry;
@@ -11,18 +11,19 @@ use super::flow::DtaStores;
 
 /// The stores of a collector.
 #[derive(Clone, Debug)]
-pub struct Have(Vec<(StoreSpec, u64)>);
+pub struct StoreCatalog(Vec<(StoreSpec, u64)>);
 
-impl Have {
-    /// Asks for them.
+impl StoreCatalog {
+    /// Asks a collector for its stores, without a look at their memory.
     ///
     /// # Errors
-    /// As [`Ask::stores`].
+    /// As [`Ask::placement`].
     pub async fn of(ask: &dyn Ask) -> Result<Self, ClientError> {
-        let infos = ask.stores().await?;
-        let spec =
-            |info: &StoreInfo| Some((StoreSpec::try_from(info.store.as_ref()?).ok()?, info.generation));
-        Ok(Self(infos.iter().filter_map(spec).collect()))
+        let stores = ask.placement().await?.stores;
+        let spec = |StorePlacement { store, generation, .. }: &StorePlacement| {
+            Some((StoreSpec::try_from(store.as_ref()?).ok()?, *generation))
+        };
+        Ok(Self(stores.iter().filter_map(spec).collect()))
     }
 
     fn specs(&self) -> impl Iterator<Item = &StoreSpec> {
@@ -44,7 +45,7 @@ impl Have {
         self.specs().any(|spec| spec.name.starts_with(telemetry::STORE_PREFIX))
     }
 
-    /// All stores of DTA reports that can be asked about a flow.
+    /// All stores of DTA reports that can be queried for a flow.
     pub(crate) fn dta(&self) -> DtaStores {
         let of = |primitive| {
             let stores = self.specs().filter(move |spec| spec.kind.primitive() == primitive);

@@ -1,4 +1,4 @@
-//! The flows with most of something: latency, drops, packets, bytes or reports.
+//! Flows ranked by latency, drops, packets, bytes or reports.
 //!
 //! Stores hold values under keys and cannot list their keys. What flows there are comes from the key directory (list 3 of
 //! the events), or from whatever else has keys: an append store whose entries are keys, or a file.
@@ -20,14 +20,14 @@ use dta_proto::wire::dta::Primitive;
 use serde::Serialize;
 
 use super::lists::Missed;
-use super::stores::{self, Have};
+use super::stores::{self, StoreCatalog};
 use super::{IntError, moment};
 
 /// What flows are ranked by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
-    /// Nanoseconds through all hops, as told last.
+    /// Nanoseconds through all hops, as last reported.
     Latency,
     /// Drops, for whatever reason.
     Drops,
@@ -74,7 +74,7 @@ pub enum Keys {
 
 /// What is ranked.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Question {
+pub struct Criteria {
     /// By what.
     pub by: By,
     /// How many rows, at most.
@@ -87,7 +87,7 @@ pub struct Question {
     pub store: Option<String>,
 }
 
-impl Default for Question {
+impl Default for Criteria {
     fn default() -> Self {
         Self { by: By::Latency, most: 10, prefix: None, keys: Keys::default(), store: None }
     }
@@ -95,7 +95,7 @@ impl Default for Question {
 
 /// A flow with its figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct RankedFlow {
     /// The flow; `None` where only its key is known.
     pub flow: Option<Flow>,
     /// Its key.
@@ -116,16 +116,16 @@ pub struct Top {
     /// Where the flows come from: a store, or `given`.
     pub keys: String,
     /// The flows with most, the most first.
-    pub flows: Vec<Row>,
+    pub flows: Vec<RankedFlow>,
     /// Flows that are known.
     pub known: u64,
-    /// Of these, flows that have a figure; among them those that have no room.
+    /// Of these, flows that have a figure, also those beyond `most`.
     pub with_figure: u64,
     /// What of the key directory could not be read.
     pub missed: Missed,
     /// Keys that were forgotten because there was no room for more.
     pub forgotten: u64,
-    /// Where no flow has a figure: names of [`By`] of which some have one.
+    /// If no flow has a figure: names of [`By`] for which some flow has one.
     pub others: Vec<&'static str>,
 }
 
@@ -176,15 +176,15 @@ impl Top {
     }
 }
 
-/// Ranks flows again and again: the key directory is read once, and then what is new.
+/// Ranks flows repeatedly: the key directory is read once, then only what is new.
 pub struct Ranking {
     ask: Arc<dyn Ask>,
-    question: Question,
+    criteria: Criteria,
     directory: Directory,
     /// By list, the last batch that was read.
     read: BTreeMap<u32, u32>,
     missed: Missed,
-    /// Of the store of keys, which other memory takes the place of.
+    /// Of the memory that the keys were read from.
     generation: Option<u64>,
 }
 
@@ -198,19 +198,19 @@ enum Figures {
 
 impl Ranking {
     /// Has read nothing yet.
-    pub fn new(ask: Arc<dyn Ask>, question: Question) -> Self {
+    pub fn new(ask: Arc<dyn Ask>, criteria: Criteria) -> Self {
         let directory = Directory::default();
-        Self { ask, question, directory, read: BTreeMap::new(), missed: Missed::default(), generation: None }
+        Self { ask, criteria, directory, read: BTreeMap::new(), missed: Missed::default(), generation: None }
     }
 
     /// What is ranked.
-    pub fn question(&self) -> &Question {
-        &self.question
+    pub fn criteria(&self) -> &Criteria {
+        &self.criteria
     }
 
     /// Ranks by something else; what is known of flows stays.
     pub fn set_by(&mut self, by: By) {
-        self.question.by = by;
+        self.criteria.by = by;
     }
 
     /// The flows with most, now.
@@ -218,22 +218,22 @@ impl Ranking {
     /// # Errors
     /// The collector does not answer, or has no store for it.
     pub async fn rank(&mut self) -> Result<Top, IntError> {
-        let have = Have::of(&*self.ask).await?;
-        let (keys, is_directory) = self.learn(&have).await?;
-        let figures = self.figures(&have, is_directory)?;
-        let by = self.question.store.clone().unwrap_or_else(|| self.question.by.name().to_owned());
+        let catalog = StoreCatalog::of(&*self.ask).await?;
+        let (keys, is_directory) = self.learn(&catalog).await?;
+        let figures = self.figures(&catalog, is_directory)?;
+        let by = self.criteria.store.clone().unwrap_or_else(|| self.criteria.by.name().to_owned());
         let mut flows = self.flows();
-        if let Some(prefix) = self.question.prefix {
+        if let Some(prefix) = self.criteria.prefix {
             flows.retain(|_, flow| flow.flow.is_some_and(|flow| prefix.has_end_of(&flow)));
         }
         let known = flows.len() as u64;
         let (store, mut rows) = self.rows(figures, &flows).await?;
         let mut others = Vec::new();
-        if rows.is_empty() && !flows.is_empty() && self.question.store.is_none() {
-            let asked = self.question.by;
+        if rows.is_empty() && !flows.is_empty() && self.criteria.store.is_none() {
+            let asked = self.criteria.by;
             for other in By::ALL.into_iter().filter(|by| *by != asked) {
-                self.question.by = other;
-                let found = match self.figures(&have, is_directory) {
+                self.criteria.by = other;
+                let found = match self.figures(&catalog, is_directory) {
                     Ok(figures) => self.rows(figures, &flows).await,
                     Err(error) => Err(error),
                 };
@@ -241,31 +241,31 @@ impl Ranking {
                     others.push(other.name());
                 }
             }
-            self.question.by = asked;
+            self.criteria.by = asked;
         }
         let with_figure = rows.len() as u64;
-        // Of equal ones, in the order of their keys: the same question has the same answer.
+        // Equal figures in the order of their keys, so that the same question has the same answer.
         rows.sort_by(|a, b| b.value.cmp(&a.value).then(a.key.cmp(&b.key)));
-        rows.truncate(self.question.most);
+        rows.truncate(self.criteria.most);
         let (missed, forgotten) = (self.missed, self.directory.forgotten());
         Ok(Top { by, store, keys, flows: rows, known, with_figure, missed, forgotten, others })
     }
 
     /// Learns the keys that are new; gives where they come from, and whether that is the key directory.
-    async fn learn(&mut self, have: &Have) -> Result<(String, bool), IntError> {
-        let of_keys = match &self.question.keys {
+    async fn learn(&mut self, catalog: &StoreCatalog) -> Result<(String, bool), IntError> {
+        let of_keys = match &self.criteria.keys {
             Keys::These(flows) => {
                 for flow in flows {
                     self.directory.learn(flow.key(), telemetry::Means::Flow(*flow));
                 }
                 return Ok(("given".into(), false));
             }
-            Keys::Directory if have.has(store::EVENTS, Primitive::Append) => {
-                self.news(have, store::EVENTS, list::KEYS).await?;
+            Keys::Directory if catalog.has(store::EVENTS, Primitive::Append) => {
+                self.news(catalog, store::EVENTS, list::KEYS).await?;
                 return Ok((store::EVENTS.into(), true));
             }
             Keys::Directory => {
-                let mut all = have.of_keys();
+                let mut all = catalog.of_keys();
                 match (all.next(), all.next()) {
                     (Some((name, _)), None) => name.to_owned(),
                     _ => {
@@ -273,35 +273,35 @@ impl Ranking {
                             "this collector has no store {} to know flows by: name an append store whose entries are keys (16 \
                              bytes) with --keys, or a file of flows with --flows; it has {}",
                             store::EVENTS,
-                            have.names()
+                            catalog.names()
                         );
                         return Err(IntError::NoStore(what));
                     }
                 }
             }
             Keys::Store(name) if name == store::EVENTS => {
-                self.news(have, store::EVENTS, list::KEYS).await?;
+                self.news(catalog, store::EVENTS, list::KEYS).await?;
                 return Ok((store::EVENTS.into(), true));
             }
             Keys::Store(name) => name.clone(),
         };
-        let lists = have.of_keys().find(|(name, _)| *name == of_keys).map(|(_, lists)| lists);
+        let lists = catalog.of_keys().find(|(name, _)| *name == of_keys).map(|(_, lists)| lists);
         let Some(lists) = lists else {
             let what = format!(
                 "{of_keys} is no append store whose entries are keys (16 bytes); this collector has {}",
-                have.names()
+                catalog.names()
             );
             return Err(IntError::NoStore(what));
         };
         for list in 0..lists {
-            self.news(have, &of_keys, list).await?;
+            self.news(catalog, &of_keys, list).await?;
         }
         Ok((of_keys, false))
     }
 
-    /// Reads what is new in a list of keys. A store in other memory is read anew.
-    async fn news(&mut self, have: &Have, store: &str, list: u32) -> Result<(), IntError> {
-        let generation = have.generation(store);
+    /// Reads what is new in a list of keys; all of it if the store has other memory.
+    async fn news(&mut self, catalog: &StoreCatalog, store: &str, list: u32) -> Result<(), IntError> {
+        let generation = catalog.generation(store);
         if self.generation != generation {
             (self.generation, self.missed) = (generation, Missed::default());
             self.read.clear();
@@ -350,10 +350,10 @@ impl Ranking {
         Ok(())
     }
 
-    fn figures(&self, have: &Have, is_directory: bool) -> Result<Figures, IntError> {
-        let Question { by, store: named, .. } = &self.question;
+    fn figures(&self, catalog: &StoreCatalog, is_directory: bool) -> Result<Figures, IntError> {
+        let Criteria { by, store: named, .. } = &self.criteria;
         if let Some(name) = named {
-            return match have.named(name).map(|spec| &spec.kind) {
+            return match catalog.named(name).map(|spec| &spec.kind) {
                 Some(StoreKind::KeyIncrement { .. }) => Ok(Figures::Counts(name.clone())),
                 Some(StoreKind::KeyWrite { value_len: 4.., .. }) => Ok(Figures::Values(name.clone())),
                 Some(_) => Err(IntError::NoStore(format!(
@@ -361,7 +361,7 @@ impl Ranking {
                      least 4 bytes"
                 ))),
                 None => {
-                    Err(IntError::NoStore(format!("there is no store {name}; there are {}", have.names())))
+                    Err(IntError::NoStore(format!("there is no store {name}; there are {}", catalog.names())))
                 }
             };
         }
@@ -369,8 +369,8 @@ impl Ranking {
             By::Latency => (store::VALUES, Primitive::KeyWrite),
             _ => (store::COUNTERS, Primitive::KeyIncrement),
         };
-        if is_directory || matches!(self.question.keys, Keys::These(_)) && have.has(name, primitive) {
-            if !have.has(name, primitive) {
+        if is_directory || matches!(self.criteria.keys, Keys::These(_)) && catalog.has(name, primitive) {
+            if !catalog.has(name, primitive) {
                 let what =
                     format!("this collector has no store {name}, which has the {}s of flows", by.name());
                 return Err(IntError::NoStore(what));
@@ -381,14 +381,14 @@ impl Ranking {
             });
         }
         // Keys of DTA reports: a store that is called as what is ranked.
-        if have.has(by.name(), Primitive::KeyIncrement) {
+        if catalog.has(by.name(), Primitive::KeyIncrement) {
             return Ok(Figures::Counts(by.name().into()));
         }
-        if have.has(by.name(), Primitive::KeyWrite) {
+        if catalog.has(by.name(), Primitive::KeyWrite) {
             return Ok(Figures::Values(by.name().into()));
         }
         let is_there = |by: &By| {
-            [Primitive::KeyIncrement, Primitive::KeyWrite].iter().any(|of| have.has(by.name(), *of))
+            [Primitive::KeyIncrement, Primitive::KeyWrite].iter().any(|of| catalog.has(by.name(), *of))
         };
         let others: Vec<_> = By::ALL.into_iter().filter(is_there).map(By::name).collect();
         let others = match &others[..] {
@@ -398,7 +398,7 @@ impl Ranking {
         Err(IntError::NoStore(format!(
             "no store is called {0}: name the store of the figures with --store{others}; this collector has {1}",
             by.name(),
-            have.names()
+            catalog.names()
         )))
     }
 
@@ -406,8 +406,8 @@ impl Ranking {
     async fn rows(
         &self,
         figures: Figures,
-        flows: &BTreeMap<Key, Known>,
-    ) -> Result<(String, Vec<Row>), IntError> {
+        flows: &BTreeMap<Key, KnownFlow>,
+    ) -> Result<(String, Vec<RankedFlow>), IntError> {
         Ok(match figures {
             Figures::Values(name) => {
                 let rows = self.latencies(&name, flows).await?;
@@ -421,8 +421,8 @@ impl Ranking {
     }
 
     /// The flows that are known, and for what reasons each was dropped.
-    fn flows(&mut self) -> BTreeMap<Key, Known> {
-        let mut flows: BTreeMap<Key, Known> = BTreeMap::new();
+    fn flows(&mut self) -> BTreeMap<Key, KnownFlow> {
+        let mut flows: BTreeMap<Key, KnownFlow> = BTreeMap::new();
         let keys: Vec<Key> = self.directory.keys().collect();
         for key in keys {
             match self.directory.meaning(&key) {
@@ -444,26 +444,39 @@ impl Ranking {
         flows
     }
 
-    async fn latencies(&self, store: &str, flows: &BTreeMap<Key, Known>) -> Result<Vec<Row>, IntError> {
+    async fn latencies(
+        &self,
+        store: &str,
+        flows: &BTreeMap<Key, KnownFlow>,
+    ) -> Result<Vec<RankedFlow>, IntError> {
         let (keys, now): (Vec<Key>, u64) = (flows.keys().copied().collect(), moment::now());
         let values = stores::values(&*self.ask, store, &keys).await?;
-        let row = |((key, known), value): ((&Key, &Known), Option<Vec<u8>>)| {
+        let row = |((key, known), value): ((&Key, &KnownFlow), Option<Vec<u8>>)| {
             let value = value?;
             let (number, rest) = value.split_first_chunk()?;
             let time = Value::parse(&value).filter(|_| rest.len() == 8).map(|value| value.time);
             let age_seconds = time.and_then(|time| moment::age(time, now));
-            Some(Row { flow: known.flow, key: *key, value: u32::from_be_bytes(*number).into(), age_seconds })
+            Some(RankedFlow {
+                flow: known.flow,
+                key: *key,
+                value: u32::from_be_bytes(*number).into(),
+                age_seconds,
+            })
         };
         Ok(flows.iter().zip(values).filter_map(row).collect())
     }
 
-    async fn counts(&self, name: &str, flows: &BTreeMap<Key, Known>) -> Result<Vec<Row>, IntError> {
-        let is_int = name == store::COUNTERS && self.question.store.is_none();
+    async fn counts(
+        &self,
+        name: &str,
+        flows: &BTreeMap<Key, KnownFlow>,
+    ) -> Result<Vec<RankedFlow>, IntError> {
+        let is_int = name == store::COUNTERS && self.criteria.store.is_none();
         // The keys of each flow whose counts are added up.
         let mut keys: Vec<Key> = Vec::new();
         let mut ends = Vec::with_capacity(flows.len());
         for (key, known) in flows {
-            match (is_int, self.question.by, known.flow) {
+            match (is_int, self.criteria.by, known.flow) {
                 (false, ..) | (true, By::Reports | By::Latency, _) => keys.push(*key),
                 (true, By::Drops, _) => keys.extend(&known.drops),
                 (true, By::Packets, Some(flow)) => keys.push(telemetry::packets_key(&flow)),
@@ -480,16 +493,16 @@ impl Ranking {
             let value = counts[begin..end].iter().sum();
             begin = end;
             if value > 0 {
-                rows.push(Row { flow: known.flow, key: *key, value, age_seconds: None });
+                rows.push(RankedFlow { flow: known.flow, key: *key, value, age_seconds: None });
             }
         }
         Ok(rows)
     }
 }
 
-/// What is known of a flow.
+/// A flow that is ranked.
 #[derive(Default)]
-struct Known {
+struct KnownFlow {
     flow: Option<Flow>,
     /// Keys of its drops, by reason.
     drops: Vec<Key>,
@@ -497,10 +510,31 @@ struct Known {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use dta_proto::control::CounterAnswer;
 
     use super::*;
     use crate::fake::Fake;
+
+    #[tokio::test]
+    async fn keys_are_read_on_and_anew_once_the_store_has_other_memory() {
+        let flow: Flow = "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap();
+        let keys = StoreKind::Append { lists: 1, ring: 16, batch_len: 64, entry_len: 16, notify: false };
+        let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2 };
+        let mut fake = Fake::with([("keys", keys), ("bytes", counts)]);
+        fake.add("keys", 0, [flow.key().0.to_vec()]);
+        fake.put("bytes", flow.key(), CounterAnswer { value: 7, ..CounterAnswer::default() });
+        let fake = Arc::new(fake);
+        let criteria = Criteria { by: By::Bytes, ..Criteria::default() };
+        let mut ranking = Ranking::new(fake.clone(), criteria);
+        for generation in [1, 1, 2] {
+            fake.generation.store(generation, Ordering::Relaxed);
+            assert_eq!(ranking.rank().await.unwrap().flows.len(), 1);
+        }
+        assert_eq!(*fake.tails.lock().unwrap(), [1, 2, 1]);
+        assert_eq!(fake.looks.load(Ordering::Relaxed), 0, "nothing is asked that looks at all memory");
+    }
 
     #[tokio::test]
     async fn what_flows_can_be_ranked_by_instead_is_named() {
@@ -511,8 +545,8 @@ mod tests {
         fake.put("bytes", flow.key(), CounterAnswer { value: 7, ..CounterAnswer::default() });
         let ask = Arc::new(fake);
         let rank = async |by| {
-            let question = Question { by, keys: Keys::These(vec![flow]), ..Question::default() };
-            Ranking::new(ask.clone(), question).rank().await
+            let criteria = Criteria { by, keys: Keys::These(vec![flow]), ..Criteria::default() };
+            Ranking::new(ask.clone(), criteria).rank().await
         };
         let top = rank(By::Packets).await.unwrap();
         assert_eq!((top.with_figure, &top.others[..]), (0, &["bytes"][..]));

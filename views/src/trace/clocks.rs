@@ -1,7 +1,7 @@
 //! Brings the times of several hosts to one clock.
 //!
-//! Hosts whose clocks are kept by PTP have the same time, and what packets in both directions show of it is told beside. Of others, each pair that packets cross in both directions is compared by
-//! [`dta_trace::clock`]; from the host with most packets, the others are reached over such pairs.
+//! Hosts that PTP synchronises have the same time; what packets in both directions show of it is given beside. Other hosts are
+//! compared in pairs that packets cross in both directions ([`dta_trace::clock`]), starting at the host with most packets.
 //!
 //! Which of two hosts a packet passed first, two clocks do not say. But its order at the points of one host does tell the two directions
 //! apart (or, with one point in each host, source and destination do); and packets from the first to the second host always show more of the
@@ -19,12 +19,12 @@ use super::read::{Packet, Visit};
 pub(super) enum Clock {
     /// It is the reference.
     Same,
-    /// It is kept by PTP, and so is the reference: it is taken as it is. By packets in both directions it is off by `bound` nanoseconds at
-    /// most, and by `apart` at least; none where they do not show it.
-    Kept { bound: Option<f64>, apart: Option<f64> },
-    /// By a line, or several, with nanoseconds that they are off at most in sum.
+    /// PTP synchronises it and the reference: times are taken as they are. Packets in both directions show that it is off by at most `bound`
+    /// nanoseconds, and at least `apart`; `None` = they do not show it.
+    Synchronized { bound: Option<f64>, apart: Option<f64> },
+    /// By one fitted line or several, which are off by at most `bound` nanoseconds in sum.
     Fitted { steps: Vec<Step>, bound: f64 },
-    /// It is not known by how much the clocks differ, and why.
+    /// The difference of the clocks is not known, and why.
     Unknown(NoFit),
 }
 
@@ -64,12 +64,12 @@ impl Clocks {
                 }
                 let (mut steps, bound) = match &of[&from] {
                     Clock::Fitted { steps, bound } => (steps.clone(), *bound),
-                    Clock::Kept { bound: Some(bound), .. } => (Vec::new(), *bound),
+                    Clock::Synchronized { bound: Some(bound), .. } => (Vec::new(), *bound),
                     _ => (Vec::new(), 0.0),
                 };
                 let clock = if synced(from) && synced(to) {
                     match steps.is_empty() {
-                        true => kept(&compare(packets, from.min(to), from.max(to))),
+                        true => synchronized(&compare(packets, from.min(to), from.max(to))),
                         false => Clock::Fitted { steps, bound },
                     }
                 } else {
@@ -101,7 +101,7 @@ impl Clocks {
     /// A moment of a host by the reference's clock; `None` where that is not known.
     pub(super) fn time(&self, host: u16, time: u64) -> Option<u64> {
         match self.of.get(&host)? {
-            Clock::Same | Clock::Kept { .. } => Some(time),
+            Clock::Same | Clock::Synchronized { .. } => Some(time),
             Clock::Unknown(_) => None,
             Clock::Fitted { steps, .. } => Some(steps.iter().fold(time, |time, step| match step.is_second {
                 true => step.fit.to_first(time),
@@ -123,7 +123,7 @@ impl Clocks {
             _ if from == to => ClockKind::Same,
             (ClockKind::Unknown, _) | (_, ClockKind::Unknown) => ClockKind::Unknown,
             (ClockKind::Fitted, _) | (_, ClockKind::Fitted) => ClockKind::Fitted,
-            _ => ClockKind::Kept,
+            _ => ClockKind::Synchronized,
         }
     }
 }
@@ -132,7 +132,7 @@ impl Clock {
     pub(super) fn kind(&self) -> ClockKind {
         match self {
             Clock::Same => ClockKind::Same,
-            Clock::Kept { .. } => ClockKind::Kept,
+            Clock::Synchronized { .. } => ClockKind::Synchronized,
             Clock::Fitted { .. } => ClockKind::Fitted,
             Clock::Unknown(_) => ClockKind::Unknown,
         }
@@ -142,7 +142,7 @@ impl Clock {
     pub(super) fn bound(&self) -> Option<f64> {
         match self {
             Clock::Same => Some(0.0),
-            Clock::Kept { bound, .. } => *bound,
+            Clock::Synchronized { bound, .. } => *bound,
             Clock::Fitted { bound, .. } => Some(*bound),
             Clock::Unknown(_) => None,
         }
@@ -150,12 +150,12 @@ impl Clock {
 }
 
 /// What a comparison says of a clock that is taken as it is.
-fn kept(compared: &Result<Fit, NoFit>) -> Clock {
-    let Ok(fit) = compared else { return Clock::Kept { bound: None, apart: None } };
+fn synchronized(compared: &Result<Fit, NoFit>) -> Clock {
+    let Ok(fit) = compared else { return Clock::Synchronized { bound: None, apart: None } };
     // By packets the difference is somewhere around this, no further away than the bound.
     let off = fit.most_ahead();
     let apart = (off > fit.bound).then_some(off - fit.bound);
-    Clock::Kept { bound: Some(off + fit.bound), apart }
+    Clock::Synchronized { bound: Some(off + fit.bound), apart }
 }
 
 /// A packet in both hosts.
@@ -314,10 +314,10 @@ mod tests {
         let packets = packets(2, false, true);
         let clocks = Clocks::of(&packets);
         assert_eq!((clocks.time(1, 5), clocks.time(2, 5)), (Some(5), Some(5)));
-        assert_eq!(clocks.between(1, 2), ClockKind::Kept);
+        assert_eq!(clocks.between(1, 2), ClockKind::Synchronized);
         // They are 7.3 ms apart, and 80 us more at the end.
         let (_, other) = ends(&clocks);
-        let Clock::Kept { bound: Some(bound), apart: Some(apart) } = clocks.of[&other] else {
+        let Clock::Synchronized { bound: Some(bound), apart: Some(apart) } = clocks.of[&other] else {
             panic!("{clocks:?}")
         };
         assert!((7_300_000.0..7_420_000.0).contains(&bound) && (7_340_000.0..7_385_000.0).contains(&apart));
@@ -338,13 +338,15 @@ mod tests {
         }
         let clocks = Clocks::of(&good);
         let (_, other) = ends(&clocks);
-        let Clock::Kept { bound: Some(bound), apart: None } = clocks.of[&other] else { panic!("{clocks:?}") };
+        let Clock::Synchronized { bound: Some(bound), apart: None } = clocks.of[&other] else {
+            panic!("{clocks:?}")
+        };
         assert!((20_000.0..40_000.0).contains(&bound), "{bound}");
         assert_eq!(clocks.bound(1, 2), Some(bound));
         // One way only: nothing is known of it.
         let one_way: Vec<Packet> = packets.into_iter().step_by(2).collect();
         let clocks = Clocks::of(&one_way);
-        assert_eq!((clocks.between(1, 2), clocks.bound(1, 2)), (ClockKind::Kept, None));
+        assert_eq!((clocks.between(1, 2), clocks.bound(1, 2)), (ClockKind::Synchronized, None));
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use dta_cli::number::{counted, grouped};
 
-use super::flow::{ClockKind, Point, Report, Segment, Times};
+use super::flow::{ClockKind, FlowTrace, Point, Segment, Times};
 use crate::int::draw::{end, wrap};
-use crate::int::moment::{age, now, told};
+use crate::int::moment::{age, age_in_words, now};
 
 /// What is known of a flow, in lines.
-pub fn lines(report: &Report) -> Vec<String> {
+pub fn lines(report: &FlowTrace) -> Vec<String> {
     let mut lines = vec![report.flow.to_string(), String::new()];
     if !report.found {
         lines.push("  No host told of this flow.".into());
@@ -38,7 +38,7 @@ pub fn lines(report: &Report) -> Vec<String> {
     lines
 }
 
-fn facts(report: &Report, lines: &mut Vec<String>) {
+fn facts(report: &FlowTrace, lines: &mut Vec<String>) {
     let mut fact = |name: &str, what: String| wrap(&format!("  {name:11}"), &what, lines);
     let more = match report.sampled - report.with_path {
         0 => String::new(),
@@ -77,7 +77,7 @@ fn facts(report: &Report, lines: &mut Vec<String>) {
         let count = drops.counted.unwrap_or(drops.listed);
         let last = match drops.listed {
             0 => String::new(),
-            _ => format!(", the last {}", told(drops.age_seconds)),
+            _ => format!(", the last {}", age_in_words(drops.age_seconds)),
         };
         let of = if drops.reason.is_some() { " of sampled packets" } else { "" };
         fact("drops", format!("{}{of}: {why}, in host {host}{last}", grouped(count)));
@@ -91,14 +91,14 @@ fn facts(report: &Report, lines: &mut Vec<String>) {
                 "{} in host {host}, the longest {} ns from {from} to {to}, the last {}",
                 packets(slow.packets),
                 grouped(slow.most),
-                told(slow.age_seconds)
+                age_in_words(slow.age_seconds)
             ),
         );
     }
     for size in &report.sizes {
         let hosts = counted(size.hosts.into(), "host", "hosts");
         let ended = (size.began + u64::from(size.seconds)).saturating_mul(1_000_000_000);
-        let when = told(age(ended, now()));
+        let when = age_in_words(age(ended, now()));
         let bytes = counted(size.bytes, "byte", "bytes");
         fact("size", format!("at most {bytes} in the {} s that ended {when}, by {hosts}", size.seconds));
     }
@@ -113,7 +113,7 @@ fn facts(report: &Report, lines: &mut Vec<String>) {
                     format!("that of host {host} was fitted by packets in both directions{within}"),
                 );
             }
-            ClockKind::Kept => {
+            ClockKind::Synchronized => {
                 let within = within.map_or("how well, packets do not show".into(), |within| {
                     format!("{within}, as packets show")
                 });
@@ -124,7 +124,7 @@ fn facts(report: &Report, lines: &mut Vec<String>) {
     }
 }
 
-fn way(report: &Report, lines: &mut Vec<String>) {
+fn way(report: &FlowTrace, lines: &mut Vec<String>) {
     let flow = &report.flow;
     let hops = report.ways.first().map(|way| way.hops.as_slice()).unwrap_or_default();
     lines.push(format!("    {}", end(flow.src, flow.sport)));
@@ -226,8 +226,8 @@ mod tests {
         HostClock { host, host_name: Some(format!("node{host}")), clock, bound, why_not: None }
     }
 
-    fn report() -> Report {
-        Report {
+    fn report() -> FlowTrace {
+        FlowTrace {
             flow: "10.0.0.1:5000->10.0.0.2:80/tcp".parse().unwrap(),
             found: true,
             sampled: 1000,
@@ -277,8 +277,8 @@ mod tests {
             }],
             clocks: vec![
                 clock(2, ClockKind::Fitted, Some(12_345)),
-                clock(3, ClockKind::Kept, Some(321)),
-                clock(4, ClockKind::Kept, None),
+                clock(3, ClockKind::Synchronized, Some(321)),
+                clock(4, ClockKind::Synchronized, None),
             ],
             lacks: vec![
                 "A sentence that says what is missing and that is too long for a single line of text.".into(),

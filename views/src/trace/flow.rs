@@ -1,4 +1,4 @@
-//! What is known of one flow.
+//! The trace of one flow.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,21 +8,25 @@ use dta_proto::key::{Flow, Key};
 use dta_proto::store::StoreKind;
 use dta_proto::trace::{self, ANY_REASON, EPOCH_SECONDS, HOPS, Latency, Named, list, store};
 use dta_proto::wire::dta::Primitive;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 
 use super::clocks::{Clock, Clocks};
-use super::read::{Heard, Packet, Packets, Told};
+use super::read::{Packet, PacketRecord, Packets, TraceEvents};
 use crate::int::stores::{counts, values};
-use crate::int::{Have, IntError, Missed, moment};
+use crate::int::{IntError, Missed, StoreCatalog, moment};
+
+/// Questions about epochs that are on their way at once, at most.
+const QUESTIONS_AT_ONCE: usize = 8;
 
 /// A point of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Point {
     /// Its number: 0 to 13 on the way of packets.
     pub hop: u8,
-    /// Its name; `None` = not told any more.
+    /// Its name; `None` = no longer known.
     pub name: Option<String>,
-    /// The host, by the id of its reporter; `None` = not known any more.
+    /// The host, by the id of its reporter; `None` = no longer known.
     pub host: Option<u16>,
     /// What the host is called.
     pub host_name: Option<String>,
@@ -37,7 +41,7 @@ pub struct Point {
 /// Times of some packets, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Times {
-    /// Over how many packets.
+    /// The number of packets.
     pub packets: u64,
     /// The least.
     pub least: i64,
@@ -50,11 +54,11 @@ pub struct Times {
 }
 
 impl Times {
-    /// Of so many packets; `None` = of none.
+    /// The times of some packets; `None` = there is none.
     fn of(mut all: Vec<i64>) -> Option<Times> {
         all.sort_unstable();
         let (least, most) = (*all.first()?, *all.last()?);
-        // The nearest rank: the least time that so many in a hundred did not exceed.
+        // The nearest rank: the least time that so many percent did not exceed.
         let rank = |of_hundred: usize| all[(all.len() * of_hundred).div_ceil(100).max(1) - 1];
         Some(Times { packets: all.len() as u64, least, median: rank(50), p99: rank(99), most })
     }
@@ -66,11 +70,12 @@ impl Times {
 pub enum ClockKind {
     /// Both are of one host.
     Same,
-    /// PTP keeps the clocks of both hosts: times compare as they are.
-    Kept,
-    /// The hosts' clocks were compared by packets in both directions.
+    /// PTP synchronises both hosts: times compare as they are.
+    #[serde(rename = "kept")]
+    Synchronized,
+    /// The clocks were compared by packets in both directions.
     Fitted,
-    /// By how much the hosts' clocks differ is not known: there are no times.
+    /// The difference of the clocks is not known: there are no times.
     Unknown,
 }
 
@@ -85,17 +90,17 @@ pub struct Segment {
     pub on_way: bool,
     /// Sampled packets that took it.
     pub packets: u64,
-    /// How long they took; `None` where the clocks' difference is not known.
+    /// How long they took; `None` = the difference of the clocks is not known.
     pub times: Option<Times>,
     /// How both ends' clocks compare.
     pub clock: ClockKind,
     /// Nanoseconds that each time is off at most, where the ends are of two hosts; `None` where packets do not show it.
     pub bound: Option<u64>,
-    /// What the host itself told, where both ends are in one host: over all sampled packets, also those that are not in the ring any more.
+    /// What the host itself reported, if both ends are in one host: over all sampled packets, also those no longer in the ring.
     pub told: Option<ToldLatency>,
 }
 
-/// What a host told of a segment.
+/// What a host reported about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ToldLatency {
     /// Nanoseconds of the last packet; 4294967295 stands for that or more, as below.
@@ -106,7 +111,7 @@ pub struct ToldLatency {
     pub most: u32,
     /// The mean.
     pub mean: u32,
-    /// Over how many packets.
+    /// The number of packets.
     pub packets: u32,
     /// How old the last one is.
     pub age_seconds: Option<f64>,
@@ -185,14 +190,14 @@ pub struct Size {
     pub hosts: u32,
 }
 
-/// All that is known of a flow.
+/// All that is known about a flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct FlowTrace {
     /// The flow.
     pub flow: Flow,
     /// Whether anything is known of it.
     pub found: bool,
-    /// Sampled packets of the flow that hosts told.
+    /// Sampled packets of the flow that hosts reported.
     pub sampled: u64,
     /// Of these, those whose paths are known: times are over them.
     pub with_path: u64,
@@ -218,39 +223,39 @@ pub struct Report {
     pub lacks: Vec<String>,
 }
 
-/// What is known of a flow.
+/// What is known about a flow.
 ///
 /// # Errors
 /// The collector does not answer, or has no stores of traces.
-pub async fn about(ask: &dyn Ask, flow: &Flow) -> Result<Report, IntError> {
-    let have = Have::of(ask).await?;
+pub async fn about(ask: &dyn Ask, flow: &Flow) -> Result<FlowTrace, IntError> {
+    let catalog = StoreCatalog::of(ask).await?;
     for (name, primitive) in [(store::EVENTS, Primitive::Append), (store::PATHS, Primitive::Postcarding)] {
-        if !have.has(name, primitive) {
+        if !catalog.has(name, primitive) {
             return Err(IntError::NoStore(format!(
                 "this collector has no {} store {name}, where hosts tell of packets (docs/host-tracing.md); it has {}",
                 primitive.name(),
-                have.names()
+                catalog.names()
             )));
         }
     }
-    let heard = Heard::of(ask).await?;
+    let events = TraceEvents::of(ask).await?;
     let key = flow.key();
-    let is_of_flow = |group: &[Told]| group.iter().any(|told| told.seen.flow == key);
-    let own = Packets::of(ask, &heard, is_of_flow).await?;
+    let is_of_flow = |group: &[PacketRecord]| group.iter().any(|told| told.seen.flow == key);
+    let own = Packets::of(ask, &events, is_of_flow).await?;
     let hosts: HashSet<u16> =
         own.packets.iter().flat_map(|packet| &packet.visits).map(|visit| visit.host).collect();
     // Clocks are compared by the packets of all flows: those of one go one way.
     let clocks = if hosts.len() > 1 {
-        let crosses = |group: &[Told]| {
+        let crosses = |group: &[PacketRecord]| {
             group.iter().any(|told| told.seen.host != group[0].seen.host)
                 && group.iter().any(|told| hosts.contains(&told.seen.host))
         };
-        Clocks::of(&Packets::of(ask, &heard, crosses).await?.packets)
+        Clocks::of(&Packets::of(ask, &events, crosses).await?.packets)
     } else {
         Clocks::of(&own.packets)
     };
-    let mut report = put_together(flow, &heard, &own, &clocks);
-    let of = Of { ask, have: &have, heard: &heard, flow };
+    let mut report = put_together(flow, &events, &own, &clocks);
+    let of = FlowQueries { ask, catalog: &catalog, events: &events, flow };
     of.count(&mut report).await?;
     of.latencies(&mut report).await?;
     of.sizes(&mut report).await?;
@@ -258,7 +263,7 @@ pub async fn about(ask: &dyn Ask, flow: &Flow) -> Result<Report, IntError> {
         || !report.drops.is_empty()
         || !report.slow.is_empty()
         || report.points.iter().any(|point| point.packets.is_some());
-    report.lacks = lacks(&report, &heard, &own, &clocks);
+    report.lacks = lacks(&report, &events, &own, &clocks);
     Ok(report)
 }
 
@@ -290,7 +295,7 @@ struct Between {
     hosts: [u16; 2],
 }
 
-fn put_together(flow: &Flow, heard: &Heard, own: &Packets, clocks: &Clocks) -> Report {
+fn put_together(flow: &Flow, events: &TraceEvents, own: &Packets, clocks: &Clocks) -> FlowTrace {
     let (mut ways, mut sampled) = (BTreeMap::<Vec<u8>, Vec<Option<i64>>>::new(), BTreeMap::<u8, u64>::new());
     let mut segments: BTreeMap<(u8, u8), Between> = BTreeMap::new();
     for packet in &own.packets {
@@ -316,13 +321,13 @@ fn put_together(flow: &Flow, heard: &Heard, own: &Packets, clocks: &Clocks) -> R
     let mut ways: Vec<_> = ways.into_iter().collect();
     ways.sort_by_key(|(hops, totals)| (std::cmp::Reverse(totals.len()), hops.clone()));
     let way = ways.first().map(|(hops, _)| hops.clone()).unwrap_or_default();
-    let hosts = heard.hosts();
+    let hosts = events.hosts();
     let host_of = |hop: u8| hosts.get(usize::from(hop)).copied().flatten();
     let bound_between = |from: u16, to: u16| clocks.bound(from, to).map(|bound| bound.ceil() as u64);
     let others = sampled.keys().copied().filter(|hop| !way.contains(hop));
     let points = way.iter().copied().chain(others).map(|hop| {
         let host = host_of(hop);
-        let name_of = |of, number| host.and_then(|host| heard.names.get(&(host, of, number)).cloned());
+        let name_of = |of, number| host.and_then(|host| events.names.get(&(host, of, number)).cloned());
         Point {
             hop,
             name: name_of(Named::Point, hop.into()),
@@ -348,7 +353,7 @@ fn put_together(flow: &Flow, heard: &Heard, own: &Packets, clocks: &Clocks) -> R
     let ends = way.first().zip(way.last()).and_then(|(from, to)| Some((host_of(*from)?, host_of(*to)?)));
     let clock_of = |(host, clock): (&u16, &Clock)| HostClock {
         host: *host,
-        host_name: heard.names.get(&(*host, Named::Host, 0)).cloned(),
+        host_name: events.names.get(&(*host, Named::Host, 0)).cloned(),
         clock: clock.kind(),
         bound: clock.bound().filter(|bound| *bound > 0.0).map(|bound| bound.ceil() as u64),
         why_not: match clock {
@@ -358,7 +363,7 @@ fn put_together(flow: &Flow, heard: &Heard, own: &Packets, clocks: &Clocks) -> R
     };
     let passed: HashSet<u16> =
         own.packets.iter().flat_map(|packet| &packet.visits).map(|visit| visit.host).collect();
-    Report {
+    FlowTrace {
         flow: *flow,
         found: false,
         sampled: own.told,
@@ -369,17 +374,17 @@ fn put_together(flow: &Flow, heard: &Heard, own: &Packets, clocks: &Clocks) -> R
         total,
         total_bound: ends.and_then(|(from, to)| bound_between(from, to)),
         sizes: Vec::new(),
-        drops: drops(heard, &flow.key()),
-        slow: slow(heard, &flow.key()),
+        drops: drops(events, &flow.key()),
+        slow: slow(events, &flow.key()),
         clocks: clocks.of.iter().filter(|(host, _)| passed.contains(host)).map(clock_of).collect(),
         lacks: Vec::new(),
     }
 }
 
-fn drops(heard: &Heard, key: &Key) -> Vec<Drops> {
+fn drops(events: &TraceEvents, key: &Key) -> Vec<Drops> {
     let now = moment::now();
     let mut all: BTreeMap<(u16, u32), (u64, u64)> = BTreeMap::new();
-    for drop in heard.drops.iter().filter(|drop| drop.seen.flow == *key) {
+    for drop in events.drops.iter().filter(|drop| drop.seen.flow == *key) {
         let (listed, last) = all.entry((drop.seen.host, drop.reason)).or_default();
         *listed += 1;
         *last = (*last).max(drop.seen.time);
@@ -387,9 +392,9 @@ fn drops(heard: &Heard, key: &Key) -> Vec<Drops> {
     all.into_iter()
         .map(|((host, reason), (listed, last))| Drops {
             host,
-            host_name: heard.names.get(&(host, Named::Host, 0)).cloned(),
+            host_name: events.names.get(&(host, Named::Host, 0)).cloned(),
             reason: Some(reason),
-            reason_name: heard.names.get(&(host, Named::Reason, reason)).cloned(),
+            reason_name: events.names.get(&(host, Named::Reason, reason)).cloned(),
             counted: None,
             listed,
             age_seconds: moment::age(last, now),
@@ -397,15 +402,15 @@ fn drops(heard: &Heard, key: &Key) -> Vec<Drops> {
         .collect()
 }
 
-fn slow(heard: &Heard, key: &Key) -> Vec<Slow> {
+fn slow(events: &TraceEvents, key: &Key) -> Vec<Slow> {
     let now = moment::now();
     let mut all: BTreeMap<u16, Slow> = BTreeMap::new();
     let mut lasts: BTreeMap<u16, u64> = BTreeMap::new();
-    for slow in heard.slow.iter().filter(|slow| slow.seen.flow == *key) {
+    for slow in events.slow.iter().filter(|slow| slow.seen.flow == *key) {
         let host = slow.seen.host;
         let of_host = all.entry(host).or_insert_with(|| Slow {
             host,
-            host_name: heard.names.get(&(host, Named::Host, 0)).cloned(),
+            host_name: events.names.get(&(host, Named::Host, 0)).cloned(),
             packets: 0,
             most: 0,
             between: (slow.from, slow.seen.hop),
@@ -417,28 +422,28 @@ fn slow(heard: &Heard, key: &Key) -> Vec<Slow> {
         if slow.latency > of_host.most {
             (of_host.most, of_host.between) = (slow.latency, (slow.from, slow.seen.hop));
         }
-        // Of the last by its time: entries of a list may have overtaken each other.
+        // The last one by time: entries of a list may have overtaken each other.
         of_host.age_seconds = moment::age(*last, now);
     }
     all.into_values().collect()
 }
 
 /// Questions about one flow.
-struct Of<'a> {
+struct FlowQueries<'a> {
     ask: &'a dyn Ask,
-    have: &'a Have,
-    heard: &'a Heard,
+    catalog: &'a StoreCatalog,
+    events: &'a TraceEvents,
     flow: &'a Flow,
 }
 
-impl Of<'_> {
+impl FlowQueries<'_> {
     /// Counts at the points of all hosts, and drops.
-    async fn count(&self, report: &mut Report) -> Result<(), IntError> {
-        if !self.have.has(store::COUNTERS, Primitive::KeyIncrement) {
+    async fn count(&self, report: &mut FlowTrace) -> Result<(), IntError> {
+        if !self.catalog.has(store::COUNTERS, Primitive::KeyIncrement) {
             return Ok(());
         }
         let named = |of: Named| {
-            let names = self.heard.names.keys().filter(move |(_, is, _)| *is == of);
+            let names = self.events.names.keys().filter(move |(_, is, _)| *is == of);
             names.map(|(host, _, number)| (*host, *number)).collect::<Vec<_>>()
         };
         let points: Vec<(u16, u8)> =
@@ -461,9 +466,9 @@ impl Of<'_> {
                 None if hop < HOPS => {
                     report.points.push(Point {
                         hop,
-                        name: self.heard.names.get(&(host, Named::Point, hop.into())).cloned(),
+                        name: self.events.names.get(&(host, Named::Point, hop.into())).cloned(),
                         host: Some(host),
-                        host_name: self.heard.names.get(&(host, Named::Host, 0)).cloned(),
+                        host_name: self.events.names.get(&(host, Named::Host, 0)).cloned(),
                         sampled: 0,
                         packets: None,
                         bytes: None,
@@ -489,9 +494,9 @@ impl Of<'_> {
                 Some(drops) => drops.counted = Some(counted),
                 None => report.drops.push(Drops {
                     host,
-                    host_name: self.heard.names.get(&(host, Named::Host, 0)).cloned(),
+                    host_name: self.events.names.get(&(host, Named::Host, 0)).cloned(),
                     reason,
-                    reason_name: self.heard.names.get(&(host, Named::Reason, number)).cloned(),
+                    reason_name: self.events.names.get(&(host, Named::Reason, number)).cloned(),
                     counted: Some(counted),
                     listed: 0,
                     age_seconds: None,
@@ -503,17 +508,25 @@ impl Of<'_> {
     }
 
     /// The flow's sizes in the epochs that the store has.
-    async fn sizes(&self, report: &mut Report) -> Result<(), IntError> {
+    async fn sizes(&self, report: &mut FlowTrace) -> Result<(), IntError> {
         let Some(StoreKind::SketchMerge { epochs, .. }) =
-            self.have.named(store::SIZES).map(|spec| &spec.kind)
+            self.catalog.named(store::SIZES).map(|spec| &spec.kind)
         else {
             return Ok(());
         };
         let present = moment::now() / 1_000_000_000 / u64::from(EPOCH_SECONDS);
         let keys = [trace::size_key(self.flow)];
         // The epoch of a host whose clock is ahead may be over already; that of one behind lasts longer.
-        for epoch in (present.saturating_sub((*epochs).into())..=present).rev() {
-            let answers = self.ask.sketch(store::SIZES, &keys, epoch as u32).await?;
+        let all = (present.saturating_sub((*epochs).into())..=present).rev();
+        // A question is about one epoch, so several are on their way at once.
+        let questions: Vec<_> = all
+            .map(|epoch| {
+                let answers = self.ask.sketch(store::SIZES, &keys, epoch as u32);
+                async move { answers.await.map(|answers| (epoch, answers)) }
+            })
+            .collect();
+        let mut answers = stream::iter(questions).buffered(QUESTIONS_AT_ONCE);
+        while let Some((epoch, answers)) = answers.try_next().await? {
             let known = answers.first().and_then(|answer| Some((answer.estimate?, answer.merged)));
             if let Some((bytes, hosts)) = known.filter(|(bytes, _)| *bytes > 0) {
                 let (began, seconds) = (epoch * u64::from(EPOCH_SECONDS), EPOCH_SECONDS);
@@ -523,9 +536,9 @@ impl Of<'_> {
         Ok(())
     }
 
-    /// What hosts told of their own segments.
-    async fn latencies(&self, report: &mut Report) -> Result<(), IntError> {
-        if !self.have.has(store::LATENCIES, Primitive::KeyWrite) {
+    /// What hosts reported about their own segments.
+    async fn latencies(&self, report: &mut FlowTrace) -> Result<(), IntError> {
+        if !self.catalog.has(store::LATENCIES, Primitive::KeyWrite) {
             return Ok(());
         }
         let host_of =
@@ -556,9 +569,9 @@ impl Of<'_> {
     }
 }
 
-fn lacks(report: &Report, heard: &Heard, own: &Packets, clocks: &Clocks) -> Vec<String> {
+fn lacks(report: &FlowTrace, events: &TraceEvents, own: &Packets, clocks: &Clocks) -> Vec<String> {
     let mut all = Vec::new();
-    let host_name = |host: u16| match heard.names.get(&(host, Named::Host, 0)) {
+    let host_name = |host: u16| match events.names.get(&(host, Named::Host, 0)) {
         Some(name) => format!("{name} ({host})"),
         None => format!("{host}"),
     };
@@ -570,7 +583,7 @@ fn lacks(report: &Report, heard: &Heard, own: &Packets, clocks: &Clocks) -> Vec<
         ));
     }
     for clock in &report.clocks {
-        if let Some(Clock::Kept { apart: Some(apart), .. }) = clocks.of.get(&clock.host) {
+        if let Some(Clock::Synchronized { apart: Some(apart), .. }) = clocks.of.get(&clock.host) {
             all.push(format!(
                 "PTP is said to keep the clock of host {}, but packets in both directions show that it is off by {} ns at least: look \
                  at its PTP, or take --synced away.",
@@ -585,7 +598,7 @@ fn lacks(report: &Report, heard: &Heard, own: &Packets, clocks: &Clocks) -> Vec<
             own.lost
         ));
     }
-    for (host, books) in &heard.books {
+    for (host, books) in &events.books {
         if books.ring_full > 0 {
             all.push(format!(
                 "Host {} lost {} records of {}, as the ring between its kernel and its agent was full.",
@@ -596,7 +609,7 @@ fn lacks(report: &Report, heard: &Heard, own: &Packets, clocks: &Clocks) -> Vec<
         }
     }
     for (of, name) in [(list::PACKETS, "packets"), (list::DROPS, "drops"), (list::SLOW, "slow packets")] {
-        let Missed { overwritten, missing, damaged, unreadable } = heard.missed[of as usize];
+        let Missed { overwritten, missing, damaged, unreadable } = events.missed[of as usize];
         if overwritten > 0 {
             all.push(format!(
                 "The ring of {name} no longer has its first {}.",
@@ -616,7 +629,34 @@ fn lacks(report: &Report, heard: &Heard, own: &Packets, clocks: &Clocks) -> Vec<
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use dta_proto::control::SketchAnswer;
+    use dta_proto::store::Merge;
+    use tokio::sync::Barrier;
+
     use super::*;
+    use crate::fake::Fake;
+
+    #[tokio::test]
+    async fn all_epochs_are_asked_at_once() {
+        let flow: Flow = "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap();
+        let append = StoreKind::Append { lists: 8, ring: 16, batch_len: 128, entry_len: 60, notify: false };
+        let paths = StoreKind::Postcarding { slots: 1 << 10, hops: 14, redundancy: 1 };
+        let sizes =
+            StoreKind::SketchMerge { columns: 1 << 10, rows: 4, epochs: 4, merge: Merge::Sum, expected: 2 };
+        let mut fake = Fake::with([(store::EVENTS, append), (store::PATHS, paths), (store::SIZES, sizes)]);
+        let answer = SketchAnswer { estimate: Some(7), merged: 2, ..SketchAnswer::default() };
+        fake.put(store::SIZES, trace::size_key(&flow), answer);
+        // The present epoch, and the four before it.
+        fake.sketches_together = Some(Barrier::new(5));
+        let asked = about(&fake, &flow);
+        let report =
+            tokio::time::timeout(Duration::from_secs(30), asked).await.expect("all are asked").unwrap();
+        assert_eq!(report.sizes.iter().map(|size| (size.bytes, size.hosts)).collect::<Vec<_>>(), [(7, 2); 5]);
+        assert!(report.sizes.is_sorted_by_key(|size| std::cmp::Reverse(size.began)));
+        assert_eq!(fake.looks.into_inner(), 0, "nothing is asked that looks at all memory");
+    }
 
     #[test]
     fn percentiles_are_of_the_nearest_rank() {

@@ -1,4 +1,4 @@
-//! Reads what hosts told: lists of events, and paths of packets.
+//! Reads what hosts reported: lists of events, and paths of packets.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,23 +9,23 @@ use dta_proto::trace::{Books, Entry, HOPS, Named, Seen, list, path_key, store};
 
 use crate::int::Missed;
 
-/// A packet in a host, as the host told it.
+/// A packet in a host, as the host reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct PacketRecord {
     pub(super) seen: Seen,
     pub(super) left: u64,
 }
 
 /// A dropped packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Dropped {
+pub(super) struct DropRecord {
     pub(super) seen: Seen,
     pub(super) reason: u32,
 }
 
 /// A packet beyond the threshold of its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slow {
+pub(super) struct SlowRecord {
     pub(super) seen: Seen,
     pub(super) from: u8,
     pub(super) latency: u64,
@@ -33,10 +33,10 @@ pub(super) struct Slow {
 
 /// What is in the lists.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
-    pub(super) packets: Vec<Told>,
-    pub(super) drops: Vec<Dropped>,
-    pub(super) slow: Vec<Slow>,
+pub(super) struct TraceEvents {
+    pub(super) packets: Vec<PacketRecord>,
+    pub(super) drops: Vec<DropRecord>,
+    pub(super) slow: Vec<SlowRecord>,
     /// Names by host, of what, and number.
     pub(super) names: BTreeMap<(u16, Named, u32), String>,
     /// By host.
@@ -44,12 +44,12 @@ pub(super) struct Heard {
     pub(super) missed: [Missed; list::COUNT as usize],
 }
 
-impl Heard {
+impl TraceEvents {
     /// Reads the lists as far as they go.
-    pub(super) async fn of(ask: &dyn Ask) -> Result<Heard, ClientError> {
-        let mut heard = Heard::default();
+    pub(super) async fn of(ask: &dyn Ask) -> Result<TraceEvents, ClientError> {
+        let mut events = TraceEvents::default();
         for list in 0..list::COUNT {
-            // From the first batch there ever was: so those that the ring no longer holds are told.
+            // From the first batch there ever was, so that those that the ring no longer holds are counted.
             let request = TailRequest {
                 store: store::EVENTS.to_owned(),
                 list,
@@ -59,26 +59,26 @@ impl Heard {
             };
             let mut following = ask.tail(request).await?;
             while let Some(message) = following.message().await? {
-                let missed = &mut heard.missed[list as usize];
+                let missed = &mut events.missed[list as usize];
                 missed.overwritten += message.overwritten_batches;
                 missed.missing += message.missing_batches;
                 missed.damaged += message.damaged_batches;
                 for bytes in &message.entries {
                     match Entry::parse(bytes) {
-                        Some(entry) => heard.take(entry),
-                        None => heard.missed[list as usize].unreadable += 1,
+                        Some(entry) => events.take(entry),
+                        None => events.missed[list as usize].unreadable += 1,
                     }
                 }
             }
         }
-        Ok(heard)
+        Ok(events)
     }
 
     fn take(&mut self, entry: Entry) {
         match entry {
-            Entry::Packet { seen, left, .. } => self.packets.push(Told { seen, left }),
-            Entry::Drop { seen, reason, .. } => self.drops.push(Dropped { seen, reason }),
-            Entry::Slow { seen, from, latency } => self.slow.push(Slow { seen, from, latency }),
+            Entry::Packet { seen, left, .. } => self.packets.push(PacketRecord { seen, left }),
+            Entry::Drop { seen, reason, .. } => self.drops.push(DropRecord { seen, reason }),
+            Entry::Slow { seen, from, latency } => self.slow.push(SlowRecord { seen, from, latency }),
             Entry::Name { host, of, number, name, .. } => {
                 self.names.insert((host, of, number), name.text());
             }
@@ -128,7 +128,7 @@ pub(super) struct Packet {
     pub(super) visits: Vec<Visit>,
 }
 
-/// The packets of which points are known; how many there are in all, and how many visits to hosts have no path any more.
+/// The packets with known points, the number of all, and the number of visits to hosts whose paths were overwritten.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
     pub(super) packets: Vec<Packet>,
@@ -137,24 +137,24 @@ pub(super) struct Packets {
 }
 
 impl Packets {
-    /// Reads the paths of packets: those for which `wanted` says so of one of their hosts' entries.
+    /// Reads the paths of the packets whose entries `wanted` admits.
     pub(super) async fn of(
         ask: &dyn Ask,
-        heard: &Heard,
-        wanted: impl Fn(&[Told]) -> bool,
+        events: &TraceEvents,
+        wanted: impl Fn(&[PacketRecord]) -> bool,
     ) -> Result<Packets, ClientError> {
-        let groups: Vec<Vec<Told>> =
-            groups(&heard.packets).into_iter().filter(|group| wanted(group)).collect();
+        let groups: Vec<Vec<PacketRecord>> =
+            groups(&events.packets).into_iter().filter(|group| wanted(group)).collect();
         let visits = groups.iter().flatten().map(|told| (told.seen.digest, told.seen.host));
         let mut visits: Vec<(u64, u16)> = visits.collect();
         visits.sort_unstable();
         visits.dedup();
         let rows = rows(ask, &visits).await?;
-        let hosts = heard.hosts();
+        let hosts = events.hosts();
         let mut all = Packets { told: groups.len() as u64, ..Packets::default() };
         for group in groups {
             let mut packet = Packet::default();
-            let mut of_host: BTreeMap<(u16, u64), Vec<&Told>> = BTreeMap::new();
+            let mut of_host: BTreeMap<(u16, u64), Vec<&PacketRecord>> = BTreeMap::new();
             group
                 .iter()
                 .for_each(|told| of_host.entry((told.seen.host, told.seen.digest)).or_default().push(told));
@@ -172,15 +172,15 @@ impl Packets {
     }
 }
 
-/// Entries of one packet each: of one digest, or of two that address translation turned into each other.
-fn groups(packets: &[Told]) -> Vec<Vec<Told>> {
+/// Groups entries by packet: those with one digest, or with digests that address translation turned into each other.
+fn groups(packets: &[PacketRecord]) -> Vec<Vec<PacketRecord>> {
     let first: HashMap<u64, u64> = packets
         .iter()
         .filter(|told| told.left != told.seen.digest && told.left != 0)
         .map(|told| (told.left, told.seen.digest))
         .collect();
     let root = |mut digest: u64| {
-        // Each translation leads back by one; more than there are hosts would be a circle.
+        // Each translation is one step back; the bound breaks circles.
         for _ in 0..8 {
             match first.get(&digest) {
                 Some(before) => digest = *before,
@@ -190,7 +190,7 @@ fn groups(packets: &[Told]) -> Vec<Vec<Told>> {
         digest
     };
     let mut at: HashMap<u64, usize> = HashMap::new();
-    let mut groups: Vec<Vec<Told>> = Vec::new();
+    let mut groups: Vec<Vec<PacketRecord>> = Vec::new();
     for told in packets {
         let place = *at.entry(root(told.seen.digest)).or_insert_with(|| {
             groups.push(Vec::new());
@@ -201,9 +201,9 @@ fn groups(packets: &[Told]) -> Vec<Vec<Told>> {
     groups
 }
 
-type Row = [Option<u32>; HOPS as usize];
+type HopTimes = [Option<u32>; HOPS as usize];
 
-async fn rows(ask: &dyn Ask, visits: &[(u64, u16)]) -> Result<HashMap<(u64, u16), Row>, ClientError> {
+async fn rows(ask: &dyn Ask, visits: &[(u64, u16)]) -> Result<HashMap<(u64, u16), HopTimes>, ClientError> {
     let keys: Vec<Key> = visits.iter().map(|(digest, host)| path_key(*digest, *host)).collect();
     let answers = ask.path(store::PATHS, &keys).await?;
     let mut rows = HashMap::with_capacity(visits.len());
@@ -217,12 +217,18 @@ async fn rows(ask: &dyn Ask, visits: &[(u64, u16)]) -> Result<HashMap<(u64, u16)
     Ok(rows)
 }
 
-/// What a host saw of a packet: its hops in the row, whose times are whole by that of the entry. `None` where no entry fits the row: the
-/// row is of another packet with the same digest by now.
-fn visit(host: u16, row: &Row, told: &[&Told], hosts: &[Option<u16>; HOPS as usize]) -> Option<Visit> {
-    let fits =
-        |told: &&&Told| row.get(usize::from(told.seen.hop)).copied().flatten() == Some(told.seen.time as u32);
-    // A host may tell a packet in two parts, when much time passed between them: the first part has the earliest point.
+/// What a host saw of a packet: its hops in the row, with the upper bits of their times from the entry. `None` if no entry fits the row,
+/// which then belongs to a later packet with the same digest.
+fn visit(
+    host: u16,
+    row: &HopTimes,
+    told: &[&PacketRecord],
+    hosts: &[Option<u16>; HOPS as usize],
+) -> Option<Visit> {
+    let fits = |told: &&&PacketRecord| {
+        row.get(usize::from(told.seen.hop)).copied().flatten() == Some(told.seen.time as u32)
+    };
+    // A host may report a packet in two parts if much time passed between them: the first part has the earliest point.
     let first = told.iter().filter(fits).min_by_key(|told| told.seen.time)?;
     let latest = told.iter().filter(fits).max_by_key(|told| told.seen.time)?;
     // Unless they are two packets with the same bytes, of which the row has the later one.
@@ -244,8 +250,8 @@ fn visit(host: u16, row: &Row, told: &[&Told], hosts: &[Option<u16>; HOPS as usi
 mod tests {
     use super::*;
 
-    fn told(host: u16, digest: u64, left: u64, hop: u8, time: u64) -> Told {
-        Told { seen: Seen { time, digest, host, hop, ..Seen::default() }, left }
+    fn told(host: u16, digest: u64, left: u64, hop: u8, time: u64) -> PacketRecord {
+        PacketRecord { seen: Seen { time, digest, host, hop, ..Seen::default() }, left }
     }
 
     #[test]
@@ -258,7 +264,7 @@ mod tests {
             told(4, 12, 12, 9, 5),
         ];
         let groups = groups(&all);
-        let hosts = |group: &[Told]| group.iter().map(|told| told.seen.host).collect::<Vec<_>>();
+        let hosts = |group: &[PacketRecord]| group.iter().map(|told| told.seen.host).collect::<Vec<_>>();
         assert_eq!(groups.iter().map(|group| hosts(group)).collect::<Vec<_>>(), [vec![1, 2, 3, 4], vec![1]]);
     }
 
@@ -266,7 +272,7 @@ mod tests {
     fn times_are_whole_across_a_turn_of_the_low_bits() {
         let hosts = std::array::from_fn(|hop| Some(if hop < 6 { 1 } else { 2 }));
         let start = (7 << 32) - 5;
-        let mut row: Row = [None; HOPS as usize];
+        let mut row: HopTimes = [None; HOPS as usize];
         (row[0], row[2], row[1], row[6]) = (Some(start as u32), Some(3), Some(20), Some(9));
         let entry = told(1, 10, 10, 0, start);
         let visit = visit(1, &row, &[&entry], &hosts).unwrap();

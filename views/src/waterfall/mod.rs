@@ -21,10 +21,9 @@ const FEW: usize = 4;
 pub struct LinkLoss {
     /// `lost.reporter-translator`, `lost.translator-nic`
     pub name: &'static str,
-    /// How many; 0 where more arrived than the sender has told of, whose numbers are as old as its
-    /// last renewal.
+    /// How many; 0 if more arrived than the sender has reported, whose numbers are as old as its last renewal.
     pub lost: u64,
-    /// How it is known, in words.
+    /// The counts that say so, in words.
     pub how: String,
 }
 

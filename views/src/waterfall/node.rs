@@ -7,13 +7,13 @@ use serde::Serialize;
 /// One node and what it counted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Node {
-    /// Where it stands.
+    /// Its stage.
     pub stage: Stage,
     /// `translator/NAME`, `nic/DEVICE`, …
     pub name: String,
     /// The session that handed it in; empty for the collector's own.
     pub session: String,
-    /// Seconds since it gave these numbers.
+    /// Seconds since it reported these numbers.
     pub age: f64,
     /// When it read them, in microseconds since 1970 by its own clock; 0 = not known.
     pub time_us: u64,
@@ -66,8 +66,8 @@ impl Node {
     }
 }
 
-/// In comes first, then what was taken and what became of it, drops beside; details of these, and
-/// what nobody here knows, come last.
+/// Arrivals first, then what was accepted and what became of it, with drops beside; details and counters that are unknown here
+/// come last.
 fn rank(found: Option<Found<'_>>) -> u8 {
     match found.map(|found| found.definition) {
         Some(definition) if !definition.detail => match definition.step {

@@ -1,9 +1,8 @@
 //! What counters add per second, by the clocks of the nodes that count.
 //!
-//! A node gives its numbers when it wants to: the collector's own NIC at each question, a translator once a
-//! second with its renewal. Who asks twice in between gets the same word twice. So a rate is made of two words
-//! of one node and of the times that the node itself gave them ([`NodeStatistics::time_us`]); when somebody
-//! asked has no part in it.
+//! Nodes read their counters at their own pace: the collector's NIC with each query, a translator once a second with its renewal.
+//! Two queries in between return the same sample. So a rate is computed from two samples of a node and the node's own times
+//! ([`NodeStatistics::time_us`]), whenever they were queried.
 //!
 //! [`NodeStatistics::time_us`]: dta_proto::control::NodeStatistics::time_us
 
@@ -13,47 +12,45 @@ use dta_proto::counter;
 
 use super::Node;
 
-/// A rate is made of words that lie at least so far apart, where a node gives so many. Shorter stretches would make the
-/// figures jump.
+/// Least time between the two samples of a rate, if there are samples that often. With less, the figures would jump.
 const STRETCH_US: u64 = 900_000;
 
-/// Two words that lie so close together say nothing of a second: what a node counts in the steps of its batches
-/// would be taken for bursts.
+/// Samples closer together than this give no rate: a node counts in batches, which would look like bursts.
 const SHORTEST_US: u64 = 40_000;
 
-/// The last words of all nodes.
+/// The last samples of all nodes.
 #[derive(Debug, Default)]
 pub struct Rates {
     /// By title ([`Node::title`]).
-    nodes: BTreeMap<String, Words>,
+    nodes: BTreeMap<String, Samples>,
 }
 
-/// What one node told last, oldest first.
+/// The last samples of one node, the oldest first.
 #[derive(Debug, Default)]
-struct Words(VecDeque<Word>);
+struct Samples(VecDeque<Sample>);
 
 #[derive(Debug)]
-struct Word {
+struct Sample {
     time_us: u64,
     /// Sorted by name.
     counters: Vec<(String, u64)>,
 }
 
 impl Rates {
-    /// Takes what nodes told. Nodes that are not among them any more are forgotten.
+    /// Takes samples of all nodes. Nodes that are no longer among them are forgotten.
     pub fn take(&mut self, nodes: &[Node]) {
-        let mut words = BTreeMap::new();
+        let mut samples = BTreeMap::new();
         for node in nodes {
             let title = node.title();
             let mut of_node = self.nodes.remove(&title).unwrap_or_default();
             of_node.take(node);
-            words.insert(title, of_node);
+            samples.insert(title, of_node);
         }
-        self.nodes = words;
+        self.nodes = samples;
     }
 
-    /// How many a counter of a node counts per second. `None` where that is not known: before its second word,
-    /// of a counter that began anew or may fall, of a node that has fallen silent, and of one that gives no times.
+    /// The rate of a counter of a node per second. `None` = not known: before its second sample, for a counter that was
+    /// reset or may fall, and for a node that is silent or gives no times.
     pub fn of(&self, node: &Node, counter: &str) -> Option<f64> {
         if counter::find(&node.name, counter).is_some_and(|found| found.definition.kind.may_fall()) {
             return None;
@@ -61,26 +58,26 @@ impl Rates {
         self.nodes.get(&node.title())?.rate(node.age, counter)
     }
 
-    /// The sum of [`Rates::of`] over nodes, of those for which it is known; `None` where it is known of none.
+    /// The sum of [`Rates::of`] over the nodes for which it is known; `None` = for none.
     pub fn sum<'a>(&self, nodes: impl IntoIterator<Item = &'a Node>, counter: &str) -> Option<f64> {
         nodes.into_iter().filter_map(|node| self.of(node, counter)).reduce(|a, b| a + b)
     }
 }
 
-impl Words {
+impl Samples {
     fn take(&mut self, node: &Node) {
-        let newest = self.0.back().map(|word| word.time_us);
+        let newest = self.0.back().map(|sample| sample.time_us);
         if node.time_us == 0 || newest == Some(node.time_us) {
             return;
         }
         if newest.is_some_and(|newest| newest > node.time_us) {
-            // The node's clock was put back: what it told before says nothing of a rate.
+            // The node's clock was set back: earlier samples give no rate.
             self.0.clear();
         }
         let mut counters = node.counters.clone();
         counters.sort_unstable();
-        self.0.push_back(Word { time_us: node.time_us, counters });
-        // The word before the stretch is the one to compare with.
+        self.0.push_back(Sample { time_us: node.time_us, counters });
+        // The newest sample that is old enough is the one to compare with.
         while self.0.get(1).is_some_and(|second| node.time_us - second.time_us >= STRETCH_US) {
             self.0.pop_front();
         }
@@ -97,14 +94,14 @@ impl Words {
     }
 }
 
-impl Word {
+impl Sample {
     fn value(&self, counter: &str) -> Option<u64> {
         let at = self.counters.binary_search_by(|(name, _)| name.as_str().cmp(counter)).ok()?;
         Some(self.counters[at].1)
     }
 }
 
-/// From which age in seconds on the last word of a node says nothing of now: two more should have come.
+/// The age in seconds from which a node counts as silent: two more samples should have come.
 fn silent_after(stretch_us: u64) -> f64 {
     2.0 * stretch_us.max(STRETCH_US) as f64 / 1e6 + 0.5
 }
@@ -138,7 +135,7 @@ mod tests {
             let mut rates = Rates::default();
             let mut known = 0;
             for asked in (0..20 * S).step_by(step) {
-                // It tells its numbers every second, a little early or late, and gets 1000 reports a second.
+                // It is sampled every second, a little early or late, and receives 1000 reports a second.
                 let second = asked / S;
                 let told = 100 * S + second * S + second % 3 * 7000;
                 let now = nodes(&[("translator/t", told, told / 1000)]);
@@ -163,7 +160,7 @@ mod tests {
         }
         let rate = rates.of(&last[0], "received").unwrap();
         assert!((470.0..530.0).contains(&rate), "{rate}");
-        assert!(rates.nodes.values().all(|words| words.0.len() < 50), "old words are forgotten");
+        assert!(rates.nodes.values().all(|samples| samples.0.len() < 50), "old samples are forgotten");
     }
 
     #[test]
@@ -175,7 +172,7 @@ mod tests {
             now.into_iter().next().unwrap()
         };
         let first = take(&mut rates, S, 10);
-        assert_eq!(rates.of(&first, "received"), None, "one word");
+        assert_eq!(rates.of(&first, "received"), None, "one sample");
         let second = take(&mut rates, 3 * S, 30);
         assert_eq!(rates.of(&second, "received"), Some(10.0));
         assert_eq!(rates.of(&second, "held"), None, "it may fall");
@@ -189,7 +186,7 @@ mod tests {
         let on = take(&mut rates, 2 * S, 60);
         assert_eq!(rates.of(&on, "received"), Some(10.0));
         let timeless = take(&mut rates, 0, 70);
-        assert_eq!(rates.of(&timeless, "received"), Some(10.0), "a word without a time says nothing new");
+        assert_eq!(rates.of(&timeless, "received"), Some(10.0), "a sample without a time says nothing new");
         rates.take(&nodes(&[]));
         assert!(rates.nodes.is_empty());
     }

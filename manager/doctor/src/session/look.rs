@@ -135,8 +135,8 @@ async fn fresh_statistics(
 /// The rings of INT's events that have turned over.
 async fn rings(client: &Client) -> Result<Vec<Ring>, LookError> {
     let mut all = Vec::new();
-    for info in client.stores().await? {
-        if let Some(Ok(spec)) = info.store.as_ref().map(StoreSpec::try_from) {
+    for placement in client.placement().await?.stores {
+        if let Some(Ok(spec)) = placement.store.as_ref().map(StoreSpec::try_from) {
             // Of a store that others have, too, this collector may lack lists.
             all.extend(rings::turned_over(client, &spec).await.unwrap_or_default());
         }

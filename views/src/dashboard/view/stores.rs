@@ -11,7 +11,7 @@ use ratatui::widgets::{Block, Cell, Paragraph, Row, Table, TableState};
 use super::Look;
 use super::text::{cut, gauge, short};
 use crate::dashboard::app::{App, WRITTEN};
-use crate::dashboard::history::KEPT;
+use crate::dashboard::history::RATES;
 
 /// A column of the table.
 struct Column {
@@ -120,7 +120,7 @@ fn draw_details(frame: &mut Frame, area: Rect, app: &App, look: &Look) {
                 Line::from("written: not known; no translator has said so lately").style(look.theme.dim),
             ),
         }
-        let width = KEPT.min(usize::from(area.width.saturating_sub(2)));
+        let width = RATES.min(usize::from(area.width.saturating_sub(2)));
         lines.push(Line::from(Span::styled(
             app.history.sparkline(&spec.name, WRITTEN, width),
             look.theme.bar,

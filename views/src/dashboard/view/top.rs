@@ -9,7 +9,7 @@ use ratatui::widgets::{Paragraph, Row, Table, TableState};
 use super::Look;
 use super::text::{cut, wrap};
 use crate::dashboard::app::App;
-use crate::int::moment::told;
+use crate::int::moment::age_in_words;
 use crate::int::top::By;
 
 /// Columns of a figure, and of how old it is.
@@ -58,7 +58,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
         ];
         if has_ages {
             // A switch's own time has no age.
-            let age = row.age_seconds.map_or_else(String::new, |age| told(Some(age)));
+            let age = row.age_seconds.map_or_else(String::new, |age| age_in_words(Some(age)));
             cells.push(Line::from(age).right_aligned());
         }
         Row::new(cells)

@@ -91,7 +91,7 @@ impl Columns {
         let rest = width - VALUE - SHARE - RATE - BAR - 2;
         // The longest names have 40 characters.
         let label = (rest * 3 / 4).min(44);
-        Self { width, label, spark: (rest - label).min(crate::dashboard::history::KEPT) }
+        Self { width, label, spark: (rest - label).min(crate::dashboard::history::RATES) }
     }
 
     fn header<'a>(&self, look: &Look) -> Line<'a> {
