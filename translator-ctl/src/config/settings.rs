@@ -62,7 +62,7 @@ pub struct Settings {
     /// Ethernet address and address that reports come from.
     pub source: (Mac, Ipv4Addr),
     /// Where reports go; the number of the first is 1.
-    pub destinations: Vec<Target>,
+    pub destinations: Vec<Receiver>,
     /// What becomes of them; the number of the first is 1.
     pub reports: Vec<Made>,
     /// What of a netcfg is not used, or in another way, one a line.
@@ -71,11 +71,11 @@ pub struct Settings {
 
 /// A destination, with nothing left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct Receiver {
     /// Its name.
     pub name: String,
     /// What it is.
-    pub kind: TargetKind,
+    pub kind: ReceiverKind,
     /// Its address and UDP port.
     pub to: (Ipv4Addr, u16),
     /// The switch's port to it, and the Ethernet address there.
@@ -88,7 +88,7 @@ pub struct Target {
 
 /// What a destination is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TargetKind {
+pub enum ReceiverKind {
     /// A translator.
     Translator {
         /// The switch's number there.
@@ -212,13 +212,13 @@ pub(super) fn settings(p4: &P4, switch: &str) -> Result<Settings, ConfigError> {
         };
         [Watch { source: *subnet, ..any.clone() }, Watch { destination: *subnet, ..any }]
     };
-    let of_target = |target: &Target| {
-        let destination = Masked::one(target.to.0);
+    let of_receiver = |receiver: &Receiver| {
+        let destination = Masked::one(receiver.to.0);
         // Reports to their own port are known to the program.
-        let is_known = target.to.1 == REPORTS_PORT;
-        (!is_known).then_some(Excluded { destination, protocol: Protocol::UDP, port: Some(target.to.1) })
+        let is_known = receiver.to.1 == REPORTS_PORT;
+        (!is_known).then_some(Excluded { destination, protocol: Protocol::UDP, port: Some(receiver.to.1) })
     };
-    let mut excluded: Vec<Excluded> = destinations.iter().filter_map(of_target).collect();
+    let mut excluded: Vec<Excluded> = destinations.iter().filter_map(of_receiver).collect();
     for one in &own.excluded {
         if !excluded.contains(one) {
             excluded.push(one.clone());
@@ -432,7 +432,7 @@ impl Reader<'_> {
     }
 
     /// Where reports go, those of the netcfg where the table has none.
-    fn destinations(&self, switch_id: u32) -> Result<Vec<Target>, ConfigError> {
+    fn destinations(&self, switch_id: u32) -> Result<Vec<Receiver>, ConfigError> {
         let of_netcfg = self.netcfg.collector.map(|(collector_ip, collector_port)| Destination {
             name: "collector".into(),
             collector_ip,
@@ -468,7 +468,7 @@ impl Reader<'_> {
         all.iter().enumerate().map(of).collect()
     }
 
-    fn destination(&self, index: usize, one: &Destination, switch_id: u32) -> Result<Target, ConfigError> {
+    fn destination(&self, index: usize, one: &Destination, switch_id: u32) -> Result<Receiver, ConfigError> {
         let key = |key: &str| format!("destination[{index}].{key}");
         let default = if one.collector_port == REPORTS_PORT { Kind::Translator } else { Kind::IntCollector };
         let kind = match one.kind.unwrap_or(default) {
@@ -483,7 +483,7 @@ impl Reader<'_> {
                 let number = one.reporter.or(u16::try_from(switch_id).ok());
                 let must = "given: `switch_id` has more than 16 bits";
                 let reporter = number.ok_or_else(|| self.wrong(&key("reporter"), "missing", must))?;
-                TargetKind::Translator { reporter }
+                ReceiverKind::Translator { reporter }
             }
             Kind::IntCollector => {
                 if let Some(reporter) = one.reporter {
@@ -493,7 +493,7 @@ impl Reader<'_> {
                 if hardware > 63 {
                     return Err(self.wrong(&key("hardware"), hardware, "63 at most"));
                 }
-                TargetKind::IntCollector { hardware, packet_bytes: one.packet_bytes.unwrap_or(128) }
+                ReceiverKind::IntCollector { hardware, packet_bytes: one.packet_bytes.unwrap_or(128) }
             }
         };
         if one.collector_port == 0 {
@@ -507,7 +507,7 @@ impl Reader<'_> {
         let must = "given, as no route leads there: the Ethernet address of it, or of the next router";
         let mac = mac.ok_or_else(|| self.wrong(&key("mac"), "missing", must))?;
         let number = u16::try_from(index + 1).unwrap_or(u16::MAX);
-        Ok(Target {
+        Ok(Receiver {
             name: one.name.clone(),
             kind,
             to: (one.collector_ip, one.collector_port),
@@ -525,12 +525,12 @@ impl Reader<'_> {
     }
 
     /// What becomes of reports; where the table does not say, what the collector's default stores for INT want.
-    fn reports(&self, destinations: &[Target]) -> Result<Vec<Made>, ConfigError> {
+    fn reports(&self, destinations: &[Receiver]) -> Result<Vec<Made>, ConfigError> {
         if self.own.report.is_empty() {
             let mut all = Vec::new();
-            for (index, target) in destinations.iter().enumerate() {
+            for (index, receiver) in destinations.iter().enumerate() {
                 let to = u8::try_from(index + 1).unwrap_or(u8::MAX);
-                for (of, becomes) in self.defaults(target.kind)? {
+                for (of, becomes) in self.defaults(receiver.kind)? {
                     all.push(Made { of, to, becomes });
                 }
             }
@@ -547,8 +547,8 @@ impl Reader<'_> {
         self.own.report.iter().enumerate().map(of).collect()
     }
 
-    fn defaults(&self, kind: TargetKind) -> Result<Vec<(Vec<What>, Becomes)>, ConfigError> {
-        if matches!(kind, TargetKind::IntCollector { .. }) {
+    fn defaults(&self, kind: ReceiverKind) -> Result<Vec<(Vec<What>, Becomes)>, ConfigError> {
+        if matches!(kind, ReceiverKind::IntCollector { .. }) {
             return Ok(vec![(What::ALL.to_vec(), Becomes::TelemetryReport)]);
         }
         let store = |name| self.store("stores", name);
@@ -568,14 +568,14 @@ impl Reader<'_> {
         ])
     }
 
-    fn report(&self, index: usize, one: &Report, destinations: &[Target]) -> Result<Made, ConfigError> {
+    fn report(&self, index: usize, one: &Report, destinations: &[Receiver]) -> Result<Made, ConfigError> {
         let key = |key: &str| format!("report[{index}].{key}");
         let missing = |name: &str, must| self.wrong(&key(name), "missing", must);
         if one.of.is_empty() {
             return Err(self.wrong(&key("of"), "empty", "one or more of flow, queue and drop"));
         }
         let to = match (&one.to, destinations) {
-            (Some(name), _) => destinations.iter().position(|target| target.name == *name),
+            (Some(name), _) => destinations.iter().position(|receiver| receiver.name == *name),
             (None, [_]) => Some(0),
             (None, _) => None,
         };
@@ -583,7 +583,7 @@ impl Reader<'_> {
             let value = one.to.as_ref().map_or("missing".into(), |name| format!("{name:?}"));
             return Err(self.wrong(&key("to"), value, "the name of a destination"));
         };
-        let is_translator = matches!(destinations[place].kind, TargetKind::Translator { .. });
+        let is_translator = matches!(destinations[place].kind, ReceiverKind::Translator { .. });
         if is_translator == (one.becomes == As::TelemetryReport) {
             let must = match is_translator {
                 true => "another one: a translator takes no Telemetry Reports",

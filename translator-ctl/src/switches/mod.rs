@@ -1,10 +1,10 @@
 //! What is programmed. A [`Target`] makes frames: the software data plane of this process, a running
 //! software translator, or a P4 switch.
 //!
-//! The leases of sessions ([`crate::lease`]) and [`crate::setup`] speak to targets and know none in
+//! The leases of sessions ([`crate::lease`]) and [`crate::setup`] use targets and know none in
 //! particular: [`any_switch`] makes one of each type of switch. Each kind of target has a file here. It
 //! lowers a program to the rows of its tables, reads what it holds, and writes the difference; which of
-//! the fields that not every target uses are in its rows, it says with [`Fields`].
+//! the fields that not every target uses are in its rows is in its [`Fields`].
 
 pub mod p4;
 pub mod software;
@@ -25,7 +25,7 @@ use crate::session::RingAt;
 /// What makes frames out of reports, and is programmed to do so.
 #[tonic::async_trait]
 pub trait Target: Send {
-    /// What it holds. Fields that its rows do not have are empty, and keys that it does not tell are 0.
+    /// What it holds. Fields that its rows do not have are empty, and keys that it does not give are 0.
     ///
     /// # Errors
     /// It does not answer, or not as it should.
@@ -44,7 +44,7 @@ pub trait Target: Send {
     /// As [`Target::lacks`], with how far it got.
     async fn apply(&mut self, want: &Program, after: After) -> Result<Vec<Change>, ApplyError>;
 
-    /// Whether it could hold `want`, as far as it can tell without a change.
+    /// Whether it could hold `want`, as far as that shows without a change.
     ///
     /// # Errors
     /// Why not.

@@ -1,6 +1,6 @@
 //! The software data plane as a target: that of this process, and that of a running translator.
 //!
-//! Its rows have all fields: it tells names, sends sketch columns when they are complete, and wakes
+//! Its rows have all fields: it has names, sends sketch columns when they are complete, and wakes
 //! readers. It checks all changes before the first of them, so it makes all of them or none.
 
 use std::collections::BTreeMap;
@@ -32,9 +32,9 @@ pub struct InProcess {
     commands: Sender<Command>,
     /// Those of the other workers; of one that is not the first, none.
     others: Vec<Sender<Command>>,
-    /// Whether its session tells the counters of all workers.
+    /// Whether its session sends the counters of all workers.
     tells: bool,
-    /// Frames that did not leave for want of a UDP port, as it was last told.
+    /// Frames that did not leave for want of a UDP port, at the last warning.
     without_source: u64,
     /// Why there are no rings at all, if so.
     ring: Option<&'static str>,
@@ -74,12 +74,12 @@ impl InProcess {
         InProcess { others, ..self }
     }
 
-    /// The same as a worker that is not the first: the first one's session tells its counters.
+    /// The same as a worker that is not the first: the first one's session sends its counters.
     pub fn untold(self) -> Self {
         InProcess { tells: false, ..self }
     }
 
-    /// The same, with rings as a configuration says.
+    /// The same, with rings as configured.
     pub fn with_rings(self, config: &Translator) -> Self {
         let ring = match (&config.link, config.ring) {
             (Some(_), _) => Some("frames leave whole on an interface (`link`)"),
@@ -258,7 +258,7 @@ impl Target for InProcess {
 }
 
 /// The data plane of a running translator, over its own gRPC service. It compares by itself,
-/// because it tells no keys.
+/// because it gives no keys.
 pub struct Remote {
     client: Client,
     /// Where keys that came with TLS would be read by others.
@@ -323,7 +323,7 @@ impl Target for Remote {
         Ok(())
     }
 
-    /// It does not tell whether its queue pairs answer.
+    /// It does not show whether its queue pairs answer.
     async fn status(&mut self) -> Result<Status, TargetError> {
         Ok(Status { nodes: self.client.statistics().await?, ..Status::default() })
     }
@@ -333,7 +333,7 @@ impl Target for Remote {
     }
 }
 
-/// Changes as a translator tells them, with the keys of what is wanted put back.
+/// Changes as a translator gives them, with the keys of what is wanted put back.
 fn with_keys(mut changes: Vec<Change>, want: &Program) -> Vec<Change> {
     for change in &mut changes {
         if let Change::Insert { entry } | Change::Modify { to: entry, .. } = change

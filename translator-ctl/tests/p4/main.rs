@@ -1,10 +1,12 @@
 //! A P4 switch as `dta-translator setup --switch` programs it, over the real protocol, without a switch.
 
+#[path = "../common/chaos.rs"]
 mod chaos;
 mod commands;
 #[allow(dead_code, reason = "nobody sends to the NIC here")]
 #[path = "../common/mod.rs"]
 mod common;
+mod failing;
 mod profiles;
 mod reporter;
 mod shared;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// What a place holds, as far as it tells that from what it held before: another one is another content.
+/// What a place holds, as far as that differs from what it held before: another one is another content.
 pub type Mark = [u32; 5];
 
 /// Since when places hold what they hold. A place has a kind and a number.

@@ -1,4 +1,4 @@
-//! `bfrt.json`: what a program compiled for Tofino, and the switch itself, tell of their tables.
+//! `bfrt.json`: the description of the tables of a program compiled for Tofino, and of the switch's own.
 
 use serde::Deserialize;
 
@@ -72,7 +72,7 @@ pub struct BfrtField {
     pub id: u32,
     /// Its name.
     pub name: String,
-    /// How wide it is. A field that holds others has none: those of hashes and snapshots, which nobody here uses.
+    /// How wide it is. A field that holds others has none: those of hashes and snapshots, which are not used here.
     #[serde(rename = "type", default)]
     pub kind: BfrtType,
 }

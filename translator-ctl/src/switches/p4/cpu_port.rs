@@ -2,7 +2,7 @@
 //!
 //! A command is an Ethernet frame. Behind the Ethernet header stands what ingress would have found out of a report
 //! ([`COMMAND`]), then what it hands to egress ([`BRIDGE`]), then what egress reads of a report, with zeros where a value
-//! would be; or, for a probe, a whole frame that leaves as it is. All of it is big-endian. What a report would be told by
+//! would be; or, for a probe, a whole frame that leaves as it is. All of it is big-endian. What a report would get from
 //! the switch's tables is looked up in the rows that the switch holds ([`Rows`]), so that a command goes where the
 //! reports go.
 
@@ -102,7 +102,7 @@ fn zeros(out: &mut Vec<u8>, bytes: usize) {
     out.resize(out.len() + bytes, 0);
 }
 
-/// The rows that a switch holds, to look up what a packet would be told.
+/// The rows that a switch holds, to look up what a packet would get.
 pub struct Rows<'a> {
     profile: Profile,
     tables: &'a Tables,
@@ -119,7 +119,7 @@ pub struct Flush {
     pub frame: Vec<u8>,
 }
 
-/// A column of a sketch at its place among all epochs. The command is told the epoch that is there.
+/// A column of a sketch at its place among all epochs. The command has the epoch that is there.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Column {
     /// The queue pair that it leaves by.

@@ -1,4 +1,4 @@
-//! What is kept beside a switch: what its tables cannot tell back.
+//! What is kept beside a switch: what its tables do not show.
 
 use std::fs;
 use std::io;
@@ -27,7 +27,7 @@ pub struct Kept {
 #[derive(Debug)]
 pub struct KeptFile {
     path: PathBuf,
-    /// What it said at the last look, and which version of the file that was: its inode, time and length. It is replaced
+    /// What was in it at the last look, and which version of the file that was: its inode, time and length. It is replaced
     /// as a whole, so another version is another inode.
     last: Option<([i64; 4], Arc<Kept>)>,
 }

@@ -186,7 +186,7 @@ impl Lowering<'_> {
         let Some(destination_mac) = given.or_else(|| pair.destination.known_mac()) else {
             let collector = pair.destination.ip;
             return Err(LowerError::Address(format!(
-                "the collector at {collector} does not tell the Ethernet address of its NIC: give it in `collector_macs`"
+                "the collector at {collector} does not give the Ethernet address of its NIC: give it in `collector_macs`"
             )));
         };
         let Some(source_mac) = pair.source.known_mac() else {

@@ -2,11 +2,11 @@
 //!
 //! A program is lowered to rows of the switch's tables, multicast groups and clone sessions ([`lower`]), by the names
 //! that the P4 program gives them ([`translator`]). What the switch holds is read from the switch itself; what its
-//! tables cannot tell back is kept beside ([`kept`]): names of stores, places of state ([`places`]), and entries that
+//! tables do not show is kept beside ([`kept`]): names of stores, places of state ([`places`]), and entries that
 //! have no row. An entry counts as held if it was applied as a whole, and if all its rows are there. So what an
 //! attempt left undone is found by the next one, and written.
 //!
-//! How a switch is spoken to is behind [`Runtime`]: [`p4runtime`] for bmv2, [`bfruntime`] for Tofino. Only
+//! The API of a switch is behind [`Runtime`]: [`p4runtime`] for bmv2, [`bfruntime`] for Tofino. Only
 //! [`runtime::open`] knows which is which.
 
 pub mod ages;
@@ -102,7 +102,7 @@ impl P4Switch {
         }
     }
 
-    /// How it is spoken to.
+    /// The API by which it is programmed.
     pub fn runtime(&mut self) -> &mut dyn Runtime {
         &mut *self.runtime
     }
@@ -135,7 +135,7 @@ impl P4Switch {
         Ok(rows)
     }
 
-    /// Why it cannot be told to flush and to probe, and what to do; `None` where it can.
+    /// Why it cannot be made to flush and to probe, and what to do; `None` where it can.
     pub fn cannot_command(&self) -> Option<String> {
         self.runtime.cannot_command()
     }
@@ -158,7 +158,7 @@ impl P4Switch {
         Ok(State { tables, kept, held })
     }
 
-    /// What the data plane is told when these changes were made.
+    /// The commands to the data plane when these changes were made.
     fn commands(&self, changes: &[Change], want: &Program, places: &Places, fresh: bool) -> Vec<Command> {
         let mut commands = Vec::new();
         let is_new = |key: EntryKey| {
@@ -212,10 +212,10 @@ impl P4Switch {
                     let positions: BTreeMap<u32, u32> = lists.positions.iter().copied().collect();
                     let all = lists.first..lists.first.saturating_add(lists.count);
                     // The registers of a program that was just loaded are 0.
-                    let told = all.map(|list| (list, positions.get(&list).copied().unwrap_or(0)));
-                    let told = told.filter(|(_, sequence)| !fresh || *sequence != 0);
+                    let newest = all.map(|list| (list, positions.get(&list).copied().unwrap_or(0)));
+                    let newest = newest.filter(|(_, sequence)| !fresh || *sequence != 0);
                     let first = places.lists(lists.store, lists.first).map_or(0, |place| place.first);
-                    commands.extend(told.map(|(list, sequence)| Command {
+                    commands.extend(newest.map(|(list, sequence)| Command {
                         state: first + (list - lists.first),
                         ..of_store(translator::SET_LIST, lists.store, list, sequence)
                     }));
@@ -231,7 +231,7 @@ impl P4Switch {
     /// sketches it knows no age: all leave of which something has not left.
     ///
     /// # Errors
-    /// The switch does not answer, or [cannot be told](P4Switch::cannot_command).
+    /// The switch does not answer, or [takes no commands](P4Switch::cannot_command).
     pub async fn flush(
         &mut self,
         primitive: Primitive,
@@ -397,7 +397,7 @@ impl Target for P4Switch {
             return Ok(changes);
         }
         let life = if kept.life == 0 || fresh { now_us() } else { kept.life };
-        // Until all is made, what changes is not known to be held, but for the session, whose generation says what
+        // Until all is made, what changes is not known to be held, but for the session, whose generation shows what
         // has to be done.
         let mut certain = held;
         for change in &changes {
@@ -474,7 +474,7 @@ impl Target for P4Switch {
 impl P4Switch {
     /// Collectors whose RC queue pair does not answer: it has sent frames since the last look, and nothing came
     /// back, twice, although it was asked by a probe. The switch counts answers of all queue pairs together.
-    /// Of a switch that cannot be told to probe, nobody knows: it asks for few answers by itself.
+    /// Of a switch that cannot be made to probe, that is not known: it asks for few answers by itself.
     async fn silent(&mut self, counts: &Counts, kept: &Kept) -> Result<BTreeSet<u8>, TargetError> {
         if self.runtime.cannot_command().is_some() {
             return Ok(BTreeSet::new());

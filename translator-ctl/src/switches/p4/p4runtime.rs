@@ -1,4 +1,4 @@
-//! Switches that speak P4Runtime: bmv2's `simple_switch_grpc`.
+//! Switches with P4Runtime: bmv2's `simple_switch_grpc`.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -33,7 +33,7 @@ pub struct Compiled {
     pub p4info: Vec<u8>,
     /// What the switch runs.
     pub json: Vec<u8>,
-    /// What the P4Info tells.
+    /// What the P4Info describes.
     pub schema: Schema,
 }
 
@@ -65,7 +65,7 @@ impl Compiled {
         Ok(Compiled { p4info, json, schema })
     }
 
-    /// By this the switch tells which program it runs.
+    /// By this the switch shows which program it runs.
     fn cookie(&self) -> u64 {
         u64::from(dta_proto::crc::crc32(&self.p4info)) << 32 | u64::from(dta_proto::crc::crc32(&self.json))
     }
@@ -353,7 +353,7 @@ impl Runtime for P4Runtime {
         let errors = update_errors(&status);
         let Some((place, first)) = errors.iter().enumerate().find(|(_, error)| error.canonical_code != 0)
         else {
-            // Refused as a whole. Of an answer that was lost, nobody knows.
+            // Refused as a whole. Of an answer that was lost, that is not known.
             let made = matches!(
                 status.code(),
                 Code::PermissionDenied | Code::InvalidArgument | Code::FailedPrecondition
@@ -393,7 +393,7 @@ impl Runtime for P4Runtime {
                 return Err(self.failed("the stream ended"));
             }
         }
-        // Nobody answers to a packet, but the program counts them.
+        // A packet has no answer, but the program counts them.
         let until = Instant::now() + COMMANDS;
         let wanted = before + commands.len() as u64;
         while self.count_of_commands().await? < wanted {

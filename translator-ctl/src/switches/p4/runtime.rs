@@ -1,4 +1,4 @@
-//! How a switch is spoken to: the one place that knows which protocol is for which platform.
+//! The API by which a switch is programmed: the one place that knows which platform has which.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ pub(super) fn error(status: &Status, text: String) -> TargetError {
     }
 }
 
-/// How a switch is spoken to.
+/// The API by which a switch is programmed.
 #[tonic::async_trait]
 pub trait Runtime: Send {
     /// What the switch runs on.
@@ -99,7 +99,7 @@ pub trait Runtime: Send {
     /// How many of them were made, and why not all.
     async fn write(&mut self, updates: &[Update]) -> Result<(), WriteError>;
 
-    /// Why it cannot be told to flush and to probe, and what to do; `None` where it can.
+    /// Why it cannot be made to flush and to probe, and what to do; `None` where it can.
     fn cannot_command(&self) -> Option<String> {
         None
     }
@@ -121,7 +121,7 @@ pub trait Runtime: Send {
 /// Why updates were not made.
 #[derive(Debug)]
 pub struct WriteError {
-    /// How many were; `None` where nobody knows.
+    /// How many were; `None` where that is not known.
     pub made: Option<usize>,
     /// Why not all.
     pub error: TargetError,

@@ -1,4 +1,4 @@
-//! What a compiled P4 program tells of its tables, and the check that it has what the control plane uses.
+//! The description of the tables of a compiled P4 program, and the check that it has what the control plane uses.
 
 use std::borrow::Cow;
 
@@ -48,7 +48,7 @@ pub enum MatchKind {
     Prefix,
     /// By a range.
     Range,
-    /// By the bits that a mask tells.
+    /// By the bits of a mask.
     Ternary,
     /// In a way that the control plane does not use.
     Other,
@@ -136,7 +136,7 @@ fn width(bits: i32) -> u16 {
 }
 
 impl Schema {
-    /// What a P4Info tells.
+    /// What a P4Info describes.
     pub fn of_p4info(info: &P4Info) -> Schema {
         let field = |id: u32, name: &str, bits: i32| Field { name: name.into(), id, width: width(bits) };
         let action = |id: u32| {

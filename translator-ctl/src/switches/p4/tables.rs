@@ -240,7 +240,7 @@ impl Tables {
         other.iter().all(|(item, holds)| self.get(item) == Some(holds))
     }
 
-    /// Does what an update says.
+    /// Makes an update.
     pub fn apply(&mut self, update: &Update) {
         match update {
             Update::Insert(item, holds) | Update::Modify(item, holds) => {

@@ -44,7 +44,7 @@ pub fn used_of(profile: Profile) -> &'static Used {
     &USED[profile as usize]
 }
 
-/// The profile that a program was compiled for, by what it has; `None` where nobody can tell.
+/// The profile that a program was compiled for, by what it has; `None` where that does not show.
 pub fn profile_of(info: &BfrtInfo) -> Option<Profile> {
     let mark = |profile: &Profile| match profile {
         Profile::Postcards => "row_region",

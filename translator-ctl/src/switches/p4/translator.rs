@@ -142,7 +142,7 @@ pub struct Command {
     pub store: u16,
     /// The list, row or column that it is about.
     pub index: u32,
-    /// What else it says.
+    /// What else it needs.
     pub value: u32,
     /// Where the state of its list, row or column is, for a switch whose registers are written.
     pub state: u32,

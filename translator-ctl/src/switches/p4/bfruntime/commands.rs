@@ -1,4 +1,4 @@
-//! Flushes and probes. What the switch holds its registers tell; what is to leave is told by commands at its CPU port
+//! Flushes and probes. Registers show what the switch holds; commands at its CPU port make it leave
 //! ([`cpu_port`](super::super::cpu_port)).
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::switches::p4::tofino::{
 use crate::switches::p4::translator::{Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW};
 
 /// What to do where no command can be sent.
-pub(super) const NO_INTERFACE: &str = "the switch cannot be told to flush or to probe: set `cpu_interface` in its table to the interface of \
+pub(super) const NO_INTERFACE: &str = "the switch cannot be made to flush or to probe: set `cpu_interface` in its table to the interface of \
      its CPU port (bf_pci0, which the kernel packet driver of the SDE makes)";
 
 /// Pauses before it is looked whether a command was done. It is sent again after each.
@@ -50,7 +50,7 @@ impl Look {
     }
 }
 
-/// The value of a register in a pipe, of a switch that tells one value for each or for all.
+/// The value of a register in a pipe, of a switch that gives one value for each or for all.
 fn in_pipe(values: &[u32], pipe: usize) -> u32 {
     match values {
         [only] => *only,
@@ -84,7 +84,7 @@ impl BfRuntime {
                 self.ages.forget(look.place());
                 continue;
             };
-            // Of a column no age is asked for: its command says the place of an epoch.
+            // Of a column no age is asked for: its command has the place of an epoch.
             let older = Duration::from_micros(look.command.value.into());
             if look.command.command == FLUSH_COLUMN || self.ages.of(look.place(), mark, now) >= older {
                 due.push(look);
@@ -212,7 +212,7 @@ impl BfRuntime {
             look.mark = (head != 0).then_some([head, 0, 0, 0, 0]);
             is_elsewhere |= heads.iter().filter(|head| **head != 0).count() > usize::from(head != 0);
         }
-        if is_elsewhere && !std::mem::replace(&mut self.told_of_rows, true) {
+        if is_elsewhere && !std::mem::replace(&mut self.warned_of_rows, true) {
             warn!(
                 switch = self.address,
                 "postcards came in by another pipe than that of the CPU port: no flush reaches their rows"

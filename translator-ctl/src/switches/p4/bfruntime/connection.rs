@@ -123,7 +123,7 @@ impl BfRuntime {
         let first = tokio::time::timeout(CALL, answers.message()).await;
         let first = first.map_err(|_| Status::deadline_exceeded("it does not answer to a subscription"))?;
         match first?.and_then(|message| message.update) {
-            Some(stream_message_response::Update::Subscribe(told)) => match told.status {
+            Some(stream_message_response::Update::Subscribe(answer)) => match answer.status {
                 Some(status) if status.code != 0 => {
                     return Err(Status::new(Code::from_i32(status.code), status.message));
                 }
@@ -178,8 +178,8 @@ impl BfRuntime {
         Ok(entries)
     }
 
-    /// Makes updates in one request, and as many of them as it can. Of an error, what became of each is given where the
-    /// switch says it.
+    /// Makes updates in one request, and as many of them as it can. Of an error, what became of each is given where
+    /// the answer has it.
     pub(super) async fn send(
         &mut self,
         updates: Vec<Update>,
@@ -195,8 +195,8 @@ impl BfRuntime {
         let errors = update_errors(&status);
         match errors.iter().find(|error| error.canonical_code != 0) {
             Some(first) => {
-                let told = Status::new(Code::from_i32(first.canonical_code), first.message.clone());
-                let error = self.error(&told);
+                let first = Status::new(Code::from_i32(first.canonical_code), first.message.clone());
+                let error = self.error(&first);
                 Err((Some(errors), error))
             }
             None => Err((None, self.error(&status))),

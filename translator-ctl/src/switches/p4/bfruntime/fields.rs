@@ -2,7 +2,7 @@
 
 use bfruntime_proto::bfrt::*;
 
-/// What counts in the chip is read there: the driver's own copy is of the last time somebody asked for it.
+/// What counts in the chip is read there: the driver's own copy is as old as the last read.
 pub(super) const FROM_HARDWARE: Option<TableFlags> = Some(TableFlags { from_hw: true, key_only: false });
 
 /// A number in as many bytes as its width takes.

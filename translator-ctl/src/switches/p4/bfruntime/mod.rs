@@ -1,6 +1,6 @@
-//! Switches that speak BfRuntime: Tofino.
+//! Switches with BfRuntime: Tofino.
 //!
-//! The switch tells the tables of its program, and its own ones, as `bfrt.json`; nothing of them is built in. Loading
+//! The switch describes the tables of its program, and its own ones, as `bfrt.json`; nothing of them is built in. Loading
 //! a program is the switch's own affair (`bf_switchd --conf-file`): this control plane binds to it by name.
 
 mod commands;
@@ -44,15 +44,15 @@ pub struct BfRuntime {
     profile: Profile,
     /// The port by which each collector is reached.
     ports: Vec<u16>,
-    /// Pipes of which it is said where what the traffic manager would drop goes.
+    /// Pipes whose traffic manager is to deflect what it would drop.
     deflecting: Vec<u32>,
-    /// How commands go to its CPU port; `None` where nobody said by which interface.
+    /// How commands go to its CPU port; `None` without an interface.
     send: Option<cpu_port::Send>,
     /// Of lists and rows that were looked at.
     ages: Ages,
-    /// Whether it was said that rows are where no command reaches them.
-    told_of_rows: bool,
-    /// What the switch told, once it was asked.
+    /// Whether a warning was logged of rows that no command reaches.
+    warned_of_rows: bool,
+    /// What the switch said, once it was asked.
     info: Option<Arc<Described>>,
     /// Lasts as long as this is bound to the program.
     stream: Option<Sender<StreamMessageRequest>>,
@@ -96,7 +96,7 @@ impl BfRuntime {
                 .collect(),
             send: config.cpu_interface.as_deref().map(cpu_port::by_interface),
             ages: Ages::default(),
-            told_of_rows: false,
+            warned_of_rows: false,
             info: None,
             stream: None,
         })
@@ -150,7 +150,7 @@ impl Runtime for BfRuntime {
             let (item, holds) = described
                 .decode(&entry)
                 .ok_or_else(|| self.failed("it holds an entry that its program does not describe"))?;
-            // A default that the program has by itself is nobody's entry.
+            // A default that the program has by itself is not an entry of ours.
             let is_own =
                 matches!(&item, Item::Default { table } if !self.pipeline.defaults.contains(&table.as_str()));
             if !is_own {
@@ -160,7 +160,7 @@ impl Runtime for BfRuntime {
         Ok(Some(tables))
     }
 
-    /// The switch loads its program itself. Nobody can tell whether its registers are as they were.
+    /// The switch loads its program itself. Whether its registers are as they were does not show.
     async fn load(&mut self) -> Result<bool, TargetError> {
         self.described().await?;
         self.bind().await?;

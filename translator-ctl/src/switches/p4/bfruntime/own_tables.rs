@@ -116,7 +116,7 @@ impl Described {
         Some((table.id, id, width))
     }
 
-    /// What an entry says in a field.
+    /// What an entry has in a field.
     fn own_data<'a>(&self, entry: &'a TableEntry, table: &str, field: &str) -> Option<&'a DataField> {
         let (_, id, _) = self.own_field(table, field)?;
         data_of(entry).find(|field| field.field_id == id)
@@ -229,7 +229,7 @@ impl Described {
         Some(TableEntry { table_id, data, is_default_entry: true, ..TableEntry::default() })
     }
 
-    /// An entry of one of these tables as an item; `None` for one of the program, or that nobody described.
+    /// An entry of one of these tables as an item; `None` for one of the program, or that is not described.
     pub(super) fn decode_own(&self, entry: &TableEntry) -> Option<(Item, Holds)> {
         let table = self.own.table_of(entry.table_id)?;
         let is = |name| self.own.table(name).is_some_and(|own| own.id == table.id);

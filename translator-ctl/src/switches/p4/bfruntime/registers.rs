@@ -111,7 +111,7 @@ impl BfRuntime {
         let value = |index: &u32| found.get(index).cloned();
         let values: Option<Vec<Vec<u32>>> = indices.iter().map(value).collect();
         values.ok_or_else(|| {
-            self.failed(&format!("it does not tell all registers {name} that it was asked for"))
+            self.failed(&format!("it does not give all registers {name} that it was asked for"))
         })
     }
 }

@@ -136,7 +136,7 @@ impl Described {
         })
     }
 
-    /// An entry as an item; `None` for one that nobody described.
+    /// An entry as an item; `None` for one that is not described.
     pub(super) fn decode(&self, entry: &TableEntry) -> Option<(Item, Holds)> {
         let Some(table) = self.schema.table_of(entry.table_id) else { return self.decode_own(entry) };
         let action = table.action_of(entry.data.as_ref()?.action_id)?;

@@ -3,7 +3,7 @@
 use super::tables::{self as table, FLOOD_GROUP, SESSIONS};
 use super::tofino;
 use crate::config::reporter::What;
-use crate::config::settings::{Becomes, Settings, Target, TargetKind};
+use crate::config::settings::{Becomes, Receiver, ReceiverKind, Settings};
 use crate::config::{P4, Platform, pipe_of};
 use crate::switches::p4::tables::{Holds, Item, Mirror, Side, Tables, Towards};
 
@@ -67,8 +67,8 @@ pub fn lower(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
         };
         tables.ordered_row(order, table::QueueLimits { egress_port: one.port, queue: one.queue }, limit);
     }
-    for (number, target) in (1..).zip(&settings.destinations) {
-        destination(&mut tables, number, target, settings);
+    for (number, receiver) in (1..).zip(&settings.destinations) {
+        destination(&mut tables, number, receiver, settings);
     }
     for (replica, made) in (1..).zip(&settings.reports) {
         report(&mut tables, replica, made.to, made.becomes);
@@ -147,13 +147,13 @@ pub fn forwarding(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
     tables
 }
 
-fn destination(tables: &mut Tables, number: u8, target: &Target, settings: &Settings) {
+fn destination(tables: &mut Tables, number: u8, receiver: &Receiver, settings: &Settings) {
     let key = table::Destination { number };
     let (source_mac, source_ip) = settings.source;
-    let (destination_mac, destination_ip) = (target.by.1, target.to.0);
-    let (source_port, destination_port, tos) = (target.source_port, target.to.1, target.tos);
-    match target.kind {
-        TargetKind::Translator { reporter } => tables.row(
+    let (destination_mac, destination_ip) = (receiver.by.1, receiver.to.0);
+    let (source_port, destination_port, tos) = (receiver.source_port, receiver.to.1, receiver.tos);
+    match receiver.kind {
+        ReceiverKind::Translator { reporter } => tables.row(
             key,
             table::Translator {
                 reporter,
@@ -166,7 +166,7 @@ fn destination(tables: &mut Tables, number: u8, target: &Target, settings: &Sett
                 tos,
             },
         ),
-        TargetKind::IntCollector { hardware, packet_bytes } => tables.row(
+        ReceiverKind::IntCollector { hardware, packet_bytes } => tables.row(
             key,
             table::IntCollector {
                 hardware,
@@ -208,21 +208,21 @@ fn report(tables: &mut Tables, replica: u32, destination: u8, becomes: Becomes) 
 
 /// The copies of a clone session: one for each report that the kinds of packets become which it is of.
 fn copies(settings: &Settings, session: u32) -> Vec<(u32, u32)> {
-    let mut told: Vec<u8> = Vec::new();
+    let mut done: Vec<u8> = Vec::new();
     let mut copies = Vec::new();
     for (replica, made) in (1..).zip(&settings.reports) {
         if !of_session(session).iter().any(|what| made.of.contains(what)) {
             continue;
         }
-        // One Telemetry Report says of a packet that it is of a flow and in a congested queue.
+        // One Telemetry Report covers a packet of a flow and in a congested queue.
         if made.becomes == Becomes::TelemetryReport {
-            if told.contains(&made.to) {
+            if done.contains(&made.to) {
                 continue;
             }
-            told.push(made.to);
+            done.push(made.to);
         }
-        if let Some(target) = settings.destinations.get(usize::from(made.to).wrapping_sub(1)) {
-            copies.push((u32::from(target.by.0), replica));
+        if let Some(receiver) = settings.destinations.get(usize::from(made.to).wrapping_sub(1)) {
+            copies.push((u32::from(receiver.by.0), replica));
         }
     }
     copies

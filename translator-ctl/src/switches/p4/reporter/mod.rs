@@ -177,8 +177,8 @@ impl ReporterSwitch {
     fn name_of(&self, counter: &str, index: usize, of: usize) -> String {
         let part = match counter {
             "sent" => {
-                let target = index.checked_sub(1).and_then(|place| self.settings.destinations.get(place));
-                target.map(|target| target.name.clone())
+                let receiver = index.checked_sub(1).and_then(|place| self.settings.destinations.get(place));
+                receiver.map(|receiver| receiver.name.clone())
             }
             "mirrored" | "ingress_mirrored" => {
                 let name = |what: &What| match what {

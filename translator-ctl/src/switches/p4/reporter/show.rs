@@ -169,7 +169,7 @@ fn change(update: &Update) -> (&'static str, &'static str, Option<&Holds>) {
     }
 }
 
-/// Updates as a JSON array. Of what is deleted, table and key are told.
+/// Updates as a JSON array. What is deleted has table and key alone.
 pub fn updates_json(used: &Used, updates: &[Update]) -> Value {
     let one = |update: &Update| {
         let (change, _, holds) = change(update);

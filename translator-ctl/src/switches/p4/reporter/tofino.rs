@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use super::tables::{self, SESSIONS, Settings as SettingsTable, Watchlist};
 use crate::config::reporter::ValueKind;
-use crate::config::settings::{Becomes, Settings, TargetKind};
+use crate::config::settings::{Becomes, ReceiverKind, Settings};
 use crate::switches::p4::row::{Action as _, ActionOf, actions};
 use crate::switches::p4::schema::MatchKind::{Exact, Ternary};
 use crate::switches::p4::schema::{Used, UsedAction, UsedTable};
@@ -54,7 +54,7 @@ pub static USED: LazyLock<Used> = LazyLock::new(|| {
     Used { tables: Cow::Owned(all), counters: Cow::Borrowed(&tables::COUNTERS), packet_out: &[] }
 });
 
-/// How much of a packet the copies of a session need: as much as the reports send of it, or all of it where they tell
+/// How much of a packet the copies of a session need: as much as the reports send of it, or all of it where they have
 /// its length.
 pub(super) fn longest(settings: &Settings, copies: &[(u32, u32)]) -> u16 {
     let made = (1..).zip(&settings.reports);
@@ -67,7 +67,7 @@ pub(super) fn longest(settings: &Settings, copies: &[(u32, u32)]) -> u16 {
                 | Becomes::Postcard { value: ValueKind::Bytes, .. },
                 _,
             ) => WHOLE,
-            (Becomes::TelemetryReport, Some(TargetKind::IntCollector { packet_bytes, .. })) => {
+            (Becomes::TelemetryReport, Some(ReceiverKind::IntCollector { packet_bytes, .. })) => {
                 SEEN_BYTES.saturating_add(packet_bytes).min(WHOLE)
             }
             _ => NO_PACKET,

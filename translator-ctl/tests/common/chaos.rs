@@ -1,0 +1,189 @@
+//! A switch in memory that fails, at random or where a test says, as a switch may: it refuses a request, does it in part,
+//! does it and loses the answer, or restarts without its program. What programs switches has to bring it to the whole
+//! state all the same.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use dta_translator::config::Platform;
+use dta_translator::switches::TargetError;
+use dta_translator::switches::p4::counters::Counts;
+use dta_translator::switches::p4::pipeline::Pipeline;
+use dta_translator::switches::p4::runtime::{Runtime, WriteError};
+use dta_translator::switches::p4::schema::Used;
+use dta_translator::switches::p4::tables::{Item, Tables, Update};
+use dta_translator::switches::p4::translator::Command;
+
+/// Clones are the same switch.
+#[derive(Clone)]
+pub(crate) struct Chaos {
+    pipeline: &'static Pipeline,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct State {
+    seed: u64,
+    /// One request in so many fails; 0 = none.
+    pub(crate) one_in: u64,
+    /// Updates that are made before the next one fails; without, none does for that.
+    pub(crate) fails_after: Option<usize>,
+    /// Whether that is for good.
+    pub(crate) refuses: bool,
+    /// Whether its counters cannot be read.
+    pub(crate) mute: bool,
+    /// Whether it runs its program.
+    runs: bool,
+    pub(crate) tables: Tables,
+    /// What commands have set: by command, queue pair, store and list.
+    pub(crate) registers: BTreeMap<(u8, u8, u16, u32), u32>,
+    /// Updates that were ever made.
+    pub(crate) updates: usize,
+}
+
+/// What becomes of a request.
+#[derive(PartialEq)]
+enum Fate {
+    Done,
+    Refused,
+    /// As far as the first ones of 256 parts.
+    Part(usize),
+    AnswerLost,
+    Restart,
+}
+
+impl State {
+    /// SplitMix64.
+    fn random(&mut self) -> u64 {
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.seed ^ self.seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    fn fate(&mut self) -> Fate {
+        if self.one_in == 0 || self.random() % self.one_in != 0 {
+            return Fate::Done;
+        }
+        let fate = match self.random() % 4 {
+            0 => Fate::Refused,
+            1 => Fate::Part((self.random() % 256) as usize),
+            2 => Fate::AnswerLost,
+            _ => Fate::Restart,
+        };
+        if fate == Fate::Restart {
+            (self.runs, self.tables, self.registers) = (false, Tables::default(), BTreeMap::new());
+        }
+        fate
+    }
+
+    /// How many of `of` parts of a request are done, and whether that is all.
+    fn parts(&mut self, of: usize) -> (usize, bool) {
+        match self.fate() {
+            _ if !self.runs => (0, false),
+            Fate::Done => (of, true),
+            Fate::Part(parts) => (of * parts / 256, false),
+            Fate::AnswerLost => (of, false),
+            Fate::Refused | Fate::Restart => (0, false),
+        }
+    }
+
+    /// Makes an update, as a switch does that refuses what cannot be.
+    fn make(&mut self, update: &Update) {
+        let is_there = self.tables.get(update.item()).is_some();
+        let may_be = match update {
+            Update::Insert(..) => !is_there,
+            Update::Modify(item, _) => is_there || matches!(item, Item::Default { .. }),
+            Update::Delete(_) => is_there,
+        };
+        assert!(may_be, "{update:?}");
+        self.tables.apply(update);
+        self.updates += 1;
+    }
+}
+
+fn failed() -> TargetError {
+    TargetError::Failed("chaos".into())
+}
+
+impl Chaos {
+    /// One that does all that it is asked, until it is told otherwise.
+    pub(crate) fn new(pipeline: &'static Pipeline, seed: u64) -> Chaos {
+        Chaos { pipeline, state: Arc::new(Mutex::new(State { seed, ..State::default() })) }
+    }
+
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+        look(&mut self.state.lock().unwrap())
+    }
+}
+
+#[tonic::async_trait]
+impl Runtime for Chaos {
+    fn platform(&self) -> Platform {
+        Platform::Bmv2
+    }
+
+    fn used(&self) -> &'static Used {
+        self.pipeline.used
+    }
+
+    fn room(&self, _: &str) -> Option<u64> {
+        None
+    }
+
+    async fn read(&mut self) -> Result<Option<Tables>, TargetError> {
+        self.with(|state| match state.fate() {
+            Fate::Done => Ok(state.runs.then(|| state.tables.clone())),
+            _ => Err(failed()),
+        })
+    }
+
+    async fn load(&mut self) -> Result<bool, TargetError> {
+        self.with(|state| {
+            let fate = state.fate();
+            if matches!(fate, Fate::Refused | Fate::Restart) {
+                return Err(failed());
+            }
+            let fresh = !std::mem::replace(&mut state.runs, true);
+            if fate == Fate::Done { Ok(fresh) } else { Err(failed()) }
+        })
+    }
+
+    async fn write(&mut self, updates: &[Update]) -> Result<(), WriteError> {
+        self.with(|state| {
+            let (mut made, mut is_all) = state.parts(updates.len());
+            let left = state.fails_after.map(|left| left.min(made));
+            if let Some(left) = left.filter(|left| *left < updates.len()) {
+                (made, is_all) = (left, false);
+            }
+            state.fails_after = state.fails_after.map(|left| left - made);
+            updates[..made].iter().for_each(|update| state.make(update));
+            if is_all {
+                return Ok(());
+            }
+            let error =
+                if state.refuses { TargetError::Refused("the table is full".into()) } else { failed() };
+            // By chance it does not say how far it got.
+            let is_silent = state.one_in != 0 && state.random() % 2 == 0;
+            Err(WriteError { made: (!is_silent).then_some(made), error })
+        })
+    }
+
+    async fn command(&mut self, commands: &[Command], _: &Tables) -> Result<(), TargetError> {
+        self.with(|state| {
+            let (done, is_all) = state.parts(commands.len());
+            for command in &commands[..done] {
+                let of = (command.command, command.pair, command.store, command.index);
+                state.registers.insert(of, command.value);
+            }
+            if is_all { Ok(()) } else { Err(failed()) }
+        })
+    }
+
+    async fn counters(&mut self) -> Result<Counts, TargetError> {
+        self.with(|state| match state.fate() {
+            Fate::Done if !state.mute => Ok(Counts::default()),
+            _ => Err(failed()),
+        })
+    }
+}

@@ -1,0 +1,300 @@
+//! Sessions and leases with a switch that fails where a test says: see `common/chaos.rs`.
+
+#[path = "common/chaos.rs"]
+mod chaos;
+#[allow(dead_code, reason = "nobody sends to the NIC here")]
+mod common;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use chaos::Chaos;
+use common::Fake;
+use dta_proto::control::ReporterPosition;
+use dta_proto::program::{Change, Entry, Program};
+use dta_translator::config::{Config, Translator};
+use dta_translator::lease;
+use dta_translator::session::{Session, SessionError};
+use dta_translator::setup;
+use dta_translator::switches::p4::P4Switch;
+use dta_translator::switches::p4::pipeline::TRANSLATOR;
+use dta_translator::switches::p4::tables::{Item, Tables};
+use dta_translator::switches::{After, ApplyError, Progress, Status, Target, TargetError};
+
+/// A switch that is there from now on, with its configuration and a place for what is kept of it.
+struct Bed {
+    config: Config,
+    chaos: Chaos,
+    dir: tempfile::TempDir,
+}
+
+impl Bed {
+    fn new(fake: &Fake) -> Bed {
+        let dir = tempfile::tempdir().unwrap();
+        let text = format!(
+            "[translator]\ncollector = '{}'\nlease_seconds = 3\nlisten = '10.0.0.1:40040'\nsource = '10.0.0.1'\nmac = '02:00:00:00:00:02'\n\
+             [switch.t]\ntype = 'bmv2'\ncontrol = '127.0.0.1:1'\nstate = '{}'\ncollector_ports = [1]\ncollector_macs = ['02:00:00:00:00:01']\n",
+            fake.url(),
+            dir.path().join("kept.json").display()
+        );
+        let (config, _) = Config::parse(&text, "t.toml".as_ref()).unwrap();
+        Bed { config, chaos: Chaos::new(&TRANSLATOR, 0), dir }
+    }
+
+    /// Another switch in the same state.
+    fn fork(&self, fake: &Fake) -> Bed {
+        let other = Bed::new(fake);
+        std::fs::copy(self.dir.path().join("kept.json"), other.dir.path().join("kept.json")).unwrap();
+        other.chaos.with(|state| *state = self.chaos.with(|state| state.clone()));
+        other
+    }
+
+    fn translator(&self) -> Translator {
+        self.config.translator_of("t").unwrap()
+    }
+
+    /// The control plane of the switch, each time another process.
+    fn target(&self) -> P4Switch {
+        let (_, p4) = self.config.switch("t").unwrap().p4().unwrap();
+        P4Switch::new(Box::new(self.chaos.clone()), "t", p4, &self.translator())
+    }
+
+    async fn set_up(&self) -> anyhow::Result<Vec<Change>> {
+        setup::set_up(&self.translator(), &mut self.target()).await
+    }
+
+    async fn planned(&self) -> Program {
+        setup::planned(&self.translator()).await.unwrap()
+    }
+
+    fn fails_after(&self, updates: Option<usize>) {
+        self.chaos.with(|state| state.fails_after = updates);
+    }
+
+    fn tables(&self) -> Tables {
+        self.chaos.with(|state| state.tables.clone())
+    }
+
+    fn queue_pairs(&self) -> usize {
+        let is_pair = |item: &Item| matches!(item, Item::Row { table, .. } if table == "queue_pair");
+        self.tables().iter().filter(|(item, _)| is_pair(item)).count()
+    }
+}
+
+/// The tables of a switch that holds a program.
+async fn holding(fake: &Fake, program: &Program) -> Tables {
+    let bed = Bed::new(fake);
+    bed.target().apply(program, After::Open).await.unwrap();
+    bed.tables()
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+#[test]
+fn setup_that_failed_at_any_update_is_finished_by_the_next() {
+    let (fake, _nic) = Fake::start();
+    block_on(async {
+        let whole = Bed::new(&fake);
+        let all = whole.set_up().await.unwrap();
+        let (golden, of) = (whole.tables(), whole.chaos.with(|state| state.updates));
+        assert!(all.len() > 8 && of > 20);
+        assert_eq!(whole.set_up().await.unwrap(), []);
+        for applied in 0..of {
+            let bed = Bed::new(&fake);
+            bed.fails_after(Some(applied));
+            let error = bed.set_up().await.unwrap_err();
+            let failed = error.downcast_ref::<ApplyError>().expect("the target's own error");
+            match applied {
+                0 => assert_eq!(failed.progress, Progress::Nothing),
+                _ => assert_eq!(failed.progress, Progress::Part { applied, of }),
+            }
+            if applied == 3 {
+                let words = format!("3 of {of} changes were made");
+                assert!(error.to_string().starts_with(&words), "{error}");
+            }
+            bed.fails_after(None);
+            bed.set_up().await.unwrap();
+            assert_eq!(bed.tables(), golden, "after {applied}");
+            assert_eq!(bed.chaos.with(|state| state.updates), of, "no update was made twice");
+            assert_eq!(bed.set_up().await.unwrap(), []);
+        }
+    });
+}
+
+#[test]
+fn a_new_session_that_failed_at_any_update_is_finished_by_the_next() {
+    let (fake, _nic) = Fake::start();
+    block_on(async {
+        let before = Bed::new(&fake);
+        before.set_up().await.unwrap();
+        // The session is lost, and others had theirs meanwhile.
+        fake.state.lock().unwrap().generation = 7;
+        let is_of_lists = |change: &Change| matches!(change, Change::Modify { to: Entry::Lists(_), .. });
+        let whole = before.fork(&fake);
+        let all = whole.set_up().await.unwrap();
+        let lists = all.iter().filter(|change| is_of_lists(change)).count();
+        // Two queue pairs, the list, and the session.
+        assert!(lists == 1 && all.len() == 4, "{all:?}");
+        let (golden, registers) = (whole.tables(), whole.chaos.with(|state| state.registers.clone()));
+        // The rows of both queue pairs.
+        for applied in 0..2 {
+            let bed = before.fork(&fake);
+            bed.chaos.with(|state| state.registers.clear());
+            bed.fails_after(Some(applied));
+            bed.set_up().await.unwrap_err();
+            bed.fails_after(None);
+            bed.set_up().await.unwrap();
+            assert_eq!(bed.tables(), golden);
+            // It is told again where lists end.
+            let now = bed.chaos.with(|state| state.registers.clone());
+            assert!(now.keys().eq(registers.keys()), "after {applied}: {now:?}");
+            assert_eq!(bed.set_up().await.unwrap(), []);
+        }
+    });
+}
+
+/// Keeps a lease for a target until an error ends it. `ready` is called when it is ready.
+async fn keep(
+    bed: &Bed,
+    target: &mut impl Target,
+    ready: impl Fn() -> anyhow::Result<()>,
+) -> anyhow::Result<lease::Halted> {
+    let config = bed.translator();
+    let mut session = Session::new(&config, 0, config.endpoint()).unwrap();
+    let (_halt, halted) = tokio::sync::watch::channel(false);
+    let mut kept = lease::Kept::new(1);
+    let tell = |event: lease::Event<'_>| if event.ready { ready() } else { Ok(()) };
+    lease::keep(&config, std::slice::from_mut(&mut session), target, &mut kept, halted, tell).await
+}
+
+/// Keeps a lease for a target until `done`.
+async fn keep_until(bed: &Bed, mut done: impl FnMut() -> bool) {
+    let mut target = bed.target();
+    let kept = keep(bed, &mut target, || Ok(()));
+    let watch = async {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !done() {
+            assert!(Instant::now() < until, "it never comes");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        result = kept => panic!("the lease ended: {result:?}"),
+        () = watch => {}
+    }
+}
+
+#[test]
+fn a_lease_asks_a_target_that_failed_again_and_goes_on() {
+    let (fake, _nic) = Fake::start();
+    block_on(async {
+        let bed = Bed::new(&fake);
+        bed.fails_after(Some(4));
+        // It fails at first, twice.
+        keep_until(&bed, || fake.state.lock().unwrap().opened.len() == 3).await;
+        assert_eq!(bed.chaos.with(|state| state.updates), 4);
+        assert!(fake.state.lock().unwrap().renewed.is_empty());
+        let fresh: Vec<bool> = fake.state.lock().unwrap().opened.iter().map(|o| o.fresh).collect();
+        assert_eq!(fresh, [true, false, false], "new queue pairs are asked for once");
+
+        let opened = fake.state.lock().unwrap().opened.len();
+        bed.chaos.with(|state| (state.fails_after, state.mute) = (None, true));
+        // The lease is renewed although the target does not show its counters.
+        keep_until(&bed, || !fake.state.lock().unwrap().renewed.is_empty()).await;
+        assert_eq!(bed.tables(), holding(&fake, &bed.planned().await).await);
+        assert_eq!(fake.state.lock().unwrap().opened.len(), opened + 1);
+
+        // A renewal brings new queue pairs, and the target fails at the second one until the test lets it.
+        let set = |generation| fake.state.lock().unwrap().generation = generation;
+        set(2);
+        let want = holding(&fake, &bed.planned().await).await;
+        set(1);
+        let counts = || {
+            let state = fake.state.lock().unwrap();
+            (state.opened.len(), state.renewed.len())
+        };
+        let before = counts();
+        bed.fails_after(Some(1));
+        let mut half = false;
+        keep_until(&bed, || {
+            let now = counts();
+            if now.0 == before.0 + 1 && now.1 == before.1 {
+                set(2);
+            } else if !half && now.1 >= before.1 + 3 {
+                half = bed.chaos.with(|state| state.fails_after == Some(0)) && bed.tables() != want;
+                assert!(half);
+                bed.fails_after(None);
+            }
+            half && bed.tables() == want
+        })
+        .await;
+        assert_eq!(counts().0, before.0 + 1, "it was not opened again");
+    });
+}
+
+#[test]
+fn a_lease_ends_when_the_target_cannot_hold_the_program() {
+    let (fake, _nic) = Fake::start();
+    block_on(async {
+        let bed = Bed::new(&fake);
+        bed.chaos.with(|state| (state.fails_after, state.refuses) = (Some(2), true));
+        let mut target = bed.target();
+        let kept = keep(&bed, &mut target, || panic!("it is not ready"));
+        let error = tokio::time::timeout(Duration::from_secs(60), kept).await.expect("it ends").unwrap_err();
+        assert!(error.to_string().ends_with("then: the table is full"), "{error}");
+    });
+}
+
+/// A switch that notes what reporters it is told of: P4 switches hear theirs by themselves.
+struct Heard(P4Switch, Arc<Mutex<Vec<(u16, u32)>>>);
+
+#[tonic::async_trait]
+impl Target for Heard {
+    async fn held(&mut self) -> Result<Program, TargetError> {
+        self.0.held().await
+    }
+
+    async fn lacks(&mut self, want: &Program, after: After) -> Result<Vec<Change>, TargetError> {
+        self.0.lacks(want, after).await
+    }
+
+    async fn apply(&mut self, want: &Program, after: After) -> Result<Vec<Change>, ApplyError> {
+        self.0.apply(want, after).await
+    }
+
+    async fn heard_earlier(&mut self, reporters: &[(u16, u32)]) -> Result<(), TargetError> {
+        self.1.lock().unwrap().extend(reporters);
+        Ok(())
+    }
+
+    async fn status(&mut self) -> Result<Status, TargetError> {
+        self.0.status().await
+    }
+
+    async fn flush_all(&mut self) -> Result<u64, TargetError> {
+        self.0.flush_all().await
+    }
+}
+
+#[test]
+fn a_target_whose_session_was_given_to_another_stands_down() {
+    let (fake, _nic) = Fake::start();
+    block_on(async {
+        let (bed, heard) = (Bed::new(&fake), Arc::default());
+        let mut target = Heard(bed.target(), Arc::clone(&heard));
+        fake.state.lock().unwrap().reporters = vec![ReporterPosition { reporter: 7, sequence: 41 }];
+        let ready = || {
+            fake.state.lock().unwrap().superseded = true;
+            Ok(())
+        };
+        let kept = keep(&bed, &mut target, ready);
+        let error = tokio::time::timeout(Duration::from_secs(60), kept).await.expect("it ends").unwrap_err();
+        assert!(matches!(error.downcast_ref(), Some(SessionError::Superseded { .. })), "{error}");
+        assert_eq!(bed.queue_pairs(), 0);
+        // The rest stays, for whoever programs it next.
+        assert!(bed.tables().len() > 5);
+        assert_eq!(*heard.lock().unwrap(), [(7, 41)]);
+    });
+}
