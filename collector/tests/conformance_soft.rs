@@ -5,9 +5,10 @@ mod conformance;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use conformance::list::Transport;
 use conformance::list::{ImmediateSeen, QpState};
-use conformance::setup::{Device, Memory, PORT, RESPONDER, set_up};
-use conformance::{Answer, Backend, Case, Handles, State, cases, run};
+use conformance::setup::{Device, Memory, PORT, RESPONDER, request, set_up};
+use conformance::{Answer, Backend, Case, Handles, State, cases, packet, run};
 use dta_collector::nic::soft::{Counter, Counts, Responder, ResponderConfig};
 use dta_collector::nic::{Access, NicError, QueuePairInfo, QueuePairRequest, QueuePairState, Registration};
 use dta_collector::region::Region;
@@ -98,13 +99,102 @@ impl Backend for Soft {
     }
 }
 
+/// The responder with a queue pair that took the place of a broken one, and frames for that one between all others.
+struct Anew {
+    soft: Soft,
+    stragglers: Vec<Vec<u8>>,
+}
+
+/// How far the new one begins beyond the last PSN of the one before.
+const STRIDE: u32 = 1 << 16;
+
+impl Anew {
+    /// Breaks a new queue pair, if it is one that a frame can break; gives frames for it that would do something.
+    fn break_queue_pair(&mut self, case: &Case, at: &Handles) -> Vec<Vec<u8>> {
+        let frame = |text: &str, start_psn| {
+            let send = toml::from_str(text).unwrap();
+            packet::emit(&send, case.transport, start_psn, at)
+        };
+        let start = case.start_psn.wrapping_sub(STRIDE);
+        let wrong_key = "op = 'write-only'\npsn = 0\nack = true\nrkey = 'unknown'\npayload = 'ee*8'";
+        self.soft.send(&[frame(wrong_key, start)]);
+        if case.transport == Transport::Rc {
+            assert_eq!(self.soft.state().state, QpState::Error);
+        }
+        let mut frames = Vec::new();
+        let write = "op = 'write-only'\npayload = 'ee*8'";
+        let of_rc = [write, "op = 'fetch-add'\nadd = 77"];
+        for psn in [start, case.start_psn] {
+            for does in if case.transport == Transport::Rc { &of_rc[..] } else { &[write] } {
+                frames.extend(
+                    [-1, 0, 1].map(|ahead| frame(&format!("{does}\npsn = {ahead}\nack = true"), psn)),
+                );
+            }
+        }
+        frames
+    }
+}
+
+impl Backend for Anew {
+    fn set_up(&mut self, case: &Case) -> Handles {
+        let start_psn = case.start_psn.wrapping_sub(STRIDE) & 0xff_ffff;
+        let mut at = self.soft.set_up(&Case { start_psn, ..case.clone() });
+        self.stragglers = self.break_queue_pair(case, &at);
+        // As a session does it: the new one is there before the other ends.
+        let new = self.soft.responder.create_queue_pair(&request(case)).unwrap();
+        self.soft.responder.destroy_queue_pair(at.qpn).unwrap();
+        assert_ne!(new.qpn, at.qpn);
+        at.qpn = new.qpn;
+        self.soft.before = self.soft.responder.counts().clone();
+        at
+    }
+
+    fn send(&mut self, packets: &[Vec<u8>]) -> Vec<Answer> {
+        let mixed: Vec<_> =
+            packets.iter().flat_map(|packet| self.stragglers.iter().chain([packet])).cloned().collect();
+        let unknown = Counter::ALL.iter().find(|c| c.name() == "dropped.unknown_queue_pair").unwrap();
+        let stragglers = (mixed.len() - packets.len()) as u64;
+        let answers = self.soft.send(&mixed);
+        self.soft.before.add(*unknown, stragglers);
+        answers
+    }
+
+    fn memory(&mut self, region: &str) -> Vec<u8> {
+        self.soft.memory(region)
+    }
+
+    fn state(&mut self) -> State {
+        self.soft.state()
+    }
+
+    fn immediates(&mut self) -> Vec<ImmediateSeen> {
+        self.soft.immediates()
+    }
+
+    fn fates(&mut self) -> Option<Vec<String>> {
+        self.soft.fates()
+    }
+}
+
+fn soft() -> Soft {
+    Soft { responder: new_responder(1), memory: Memory::default(), before: Counts::default() }
+}
+
 #[test]
 fn every_case_of_the_list() {
-    let mut soft = Soft { responder: new_responder(1), memory: Memory::default(), before: Counts::default() };
+    every_case(&mut soft());
+}
+
+#[test]
+fn every_case_of_the_list_on_a_queue_pair_that_was_made_anew() {
+    every_case(&mut Anew { soft: soft(), stragglers: Vec::new() });
+}
+
+fn every_case(backend: &mut dyn Backend) {
     let mut failed = Vec::new();
     let cases = cases();
     for case in &cases {
-        let differences = run(&mut soft, case);
+        let differences = run(backend, case);
         failed.extend(differences.into_iter().map(|d| format!("{}: {d}", case.name)));
     }
     assert!(
@@ -144,7 +234,7 @@ type Falsify = fn(&mut Case) -> bool;
 /// The runner has to see every kind of difference, or the test above shows nothing.
 #[test]
 fn a_falsified_list_is_noticed() {
-    let mut soft = Soft { responder: new_responder(1), memory: Memory::default(), before: Counts::default() };
+    let mut soft = soft();
     let falsify: [(&str, Falsify); 7] = [
         ("an answer left out", |case| case.step.iter_mut().any(|s| s.replies.pop().is_some())),
         ("another PSN", |case| {

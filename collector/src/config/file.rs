@@ -9,7 +9,7 @@ use dta_proto::store::StoreSpec;
 use serde::Deserialize;
 
 use super::{
-    Config, ConfigError, Limits, Memory, Metrics, RingUse, Soft, Tls, Transport, Verbs, check_store,
+    Config, ConfigError, Limits, Memory, Metrics, RingUse, Soft, Taken, Tls, Transport, Verbs,
     default_directory,
 };
 
@@ -94,14 +94,14 @@ fn of_file(file: File) -> Result<Config, (String, ConfigError)> {
     config.metrics = file.metrics;
     config.export = file.export;
     if let Some(stores) = file.store {
-        config.stores.clear();
-        for (index, store) in stores.into_iter().enumerate() {
-            check_store(&store, &config.stores).map_err(|error| {
+        let mut taken = Taken::default();
+        for (index, store) in stores.iter().enumerate() {
+            taken.add(store).map_err(|error| {
                 let field = error.field_of_store();
                 (format!("store[{index}].{field}"), error)
             })?;
-            config.stores.push(store);
         }
+        config.stores = stores;
     }
     // The address may still be overridden by a flag, so it is judged later.
     let listen = std::mem::replace(&mut config.listen, super::DEFAULT_LISTEN);

@@ -54,6 +54,9 @@ pub(super) fn open_or_create(
         .and_then(|total| whole_pages(total, huge_file))
         .ok_or(RegionError::Length { len: data_len as u64 })?;
     if !was_there {
+        if file.metadata().map_err(fail("read its size"))?.len() > 0 {
+            tell_blank(path);
+        }
         // Ask before filling it: a tmpfs shares the machine's memory, and pages are made below
         // until one fails. A file system without a limit of its own says that it has 0 blocks.
         let free = rustix::fs::fstatvfs(file).ok().filter(|fs| fs.f_blocks > 0);
@@ -225,6 +228,15 @@ fn open_locked(path: &Path) -> Result<Lock, RegionError> {
             None => std::thread::sleep(AGAIN),
         }
     }
+}
+
+/// Logs that a file that has a length, but no header, is begun anew.
+pub(super) fn tell_blank(path: &Path) {
+    tracing::warn!(
+        path = %path.display(),
+        "the file is not empty, but its header is zeros, as after a power loss or where its making was interrupted: what was in it is \
+         gone, and it is begun anew"
+    );
 }
 
 /// The header of an existing file whose length fits it; `None` for a new one.

@@ -239,6 +239,13 @@ impl Region {
         file::open_plain(path, len)
     }
 
+    /// Logs that the region of [`Region::open_plain`] is begun anew, if its file was there.
+    pub(crate) fn tell_blank(&self) {
+        if let Some(backing) = self.backing.as_ref().filter(|backing| backing.found) {
+            file::tell_blank(&backing.path);
+        }
+    }
+
     /// Bytes of data.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> u64 {

@@ -14,6 +14,8 @@ mod inspect;
 mod sessions;
 mod status;
 mod tail;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, OnceLock};
 

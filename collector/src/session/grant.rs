@@ -118,6 +118,15 @@ impl Grant {
 /// place of: late answers of that one are no answers to this one.
 const PSN_STRIDE: u32 = 1 << 16;
 
+/// A PSN that nobody can foresee.
+fn anywhere() -> Result<u32, NicError> {
+    let random = getrandom::u32().map_err(|error| NicError::System {
+        action: "get random bytes for a PSN".into(),
+        source: std::io::Error::other(error.to_string()),
+    })?;
+    Ok(random & Psn::MASK)
+}
+
 /// How [`make`] goes about what is there.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'a> {
@@ -129,6 +138,8 @@ pub(super) struct Terms<'a> {
     pub(super) rebuild: bool,
     /// Whether all RC queue pairs are to be new.
     pub(super) fresh: bool,
+    /// Whether the translator may have had queue pairs in this session that are in no grant any more.
+    pub(super) resumes: bool,
     /// Whether the translator begins with this grant. One that renews has to confirm the last region
     /// that it got of a store before it gets another.
     pub(super) opens: bool,
@@ -161,6 +172,10 @@ impl Made {
     /// Ends what the former grant has and this one does not, and notes how the queue pairs ended
     /// whose place was taken. To be called when nothing can be refused any more.
     pub(super) fn finish(mut self, nic: &dyn Nic, former: Option<&Grant>) -> Grant {
+        if self.grant.epoch != nic.epoch() {
+            // They went with the device, and its numbers may be somebody else's by now.
+            self.former.clear();
+        }
         for (purpose, qpn) in self.former {
             // Asked as it ends: one that lives goes on executing until then.
             match nic.destroy_queue_pair(qpn) {
@@ -233,7 +248,9 @@ fn fill(
             grant.queue_pairs.push(GrantedQueuePair { purpose, transport, info, generation, replaced: None });
         };
         let Some((granted, live)) = held else {
-            let info = create(nic, grant, &request)?;
+            // Nobody knows how far the one before had got: its late answers may have any PSN.
+            let start_psn = if terms.resumes { anywhere()? } else { request.start_psn };
+            let info = create(nic, grant, &QueuePairRequest { start_psn, ..request })?;
             push(grant, info);
             continue;
         };

@@ -28,7 +28,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub use caller::Caller;
@@ -41,7 +41,7 @@ pub use statistics::{NodeCounters, NodeSums, ReporterPosition};
 use crate::config::Transport;
 use crate::nic::{Nic, NicError, QueuePairStatus};
 use crate::store::{MemoryError, Stores};
-use grant::{Anew, Terms};
+use grant::{Anew, Made, Terms};
 use lease::Leases;
 use rebuilds::Rebuilds;
 use sharing::Shared;
@@ -147,6 +147,8 @@ pub struct Sessions {
     /// Where state is kept; `None` = nowhere.
     directory: Option<PathBuf>,
     inner: Mutex<Inner>,
+    /// A name has left [`Inner::unsettled`].
+    settled: Condvar,
     /// For itself: who asks a store does not wait for a session that is being opened.
     shared: Mutex<Known>,
     files: Files,
@@ -160,7 +162,7 @@ struct Known {
 }
 
 /// Whoever writes a file has its lock, so that nothing older takes the place of anything newer. A disk may take
-/// long: only what has to be on it before a session may be used is written with the lock of the sessions held.
+/// long, so nothing is written with the lock of the sessions held.
 #[derive(Default)]
 struct Files {
     /// Which change of the leases is in the file. Nobody takes the lock of the sessions who has this.
@@ -172,6 +174,8 @@ struct Files {
 
 struct Inner {
     leases: Leases,
+    /// Names whose lease is new or changed, and not yet in its file.
+    unsettled: BTreeSet<String>,
     grants: BTreeMap<String, Grant>,
     /// By session, where queue pairs broke.
     rebuilds: BTreeMap<String, Rebuilds>,
@@ -179,7 +183,7 @@ struct Inner {
     statistics_dirty: bool,
     /// How often leases were made ready for their file.
     leases_change: u64,
-    /// Whether the file of leases has some that ended.
+    /// Whether the file of leases has some that ended, or never began.
     leases_dirty: bool,
     /// By session, when the log said last that statistics of it are left out.
     told_left_out: BTreeMap<String, Instant>,
@@ -188,6 +192,30 @@ struct Inner {
     /// Sessions whose translator has taken its leave.
     left: BTreeSet<String>,
     counters: SessionCounters,
+}
+
+/// A lease that was entered, and is to be written down ([`Sessions::keep`]).
+struct Entered<'a> {
+    lease: Lease,
+    /// The lease whose place it took.
+    replaced: Option<Lease>,
+    made: Made,
+    /// The grant of before.
+    former: Option<Grant>,
+    /// Queue pairs that count as made anew.
+    rebuilt: u64,
+    /// What asked for it, if the session is being opened.
+    opens: Option<&'a OpenRequest>,
+    /// The file with it, if there is one, and the number of the change.
+    file: Result<Option<(u64, Vec<u8>)>, StateError>,
+}
+
+/// What a renewal found.
+enum Renewed {
+    /// The session has what it had.
+    AsItWas(Session),
+    /// It has something new.
+    Changed(Box<Entered<'static>>),
 }
 
 impl Inner {
@@ -288,6 +316,7 @@ impl Sessions {
         };
         let inner = Inner {
             leases,
+            unsettled: BTreeSet::new(),
             grants: BTreeMap::new(),
             rebuilds: BTreeMap::new(),
             statistics,
@@ -303,7 +332,8 @@ impl Sessions {
         shared.version = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_micros() as u64);
         let shared = Mutex::new(Known { shared: Arc::new(shared), dirty: false });
         let files = Files::default();
-        Ok(Self { nic, stores, transport, directory, inner: Mutex::new(inner), shared, files })
+        let (inner, settled) = (Mutex::new(inner), Condvar::new());
+        Ok(Self { nic, stores, transport, directory, inner, settled, shared, files })
     }
 
     /// Opens a session, or resumes the one of its name. If the translator is the same, it keeps the
@@ -312,8 +342,9 @@ impl Sessions {
     /// new queue pairs and new keys. Whatever is new comes under a new generation. Reads the rings
     /// of the session's lists, so it may take a while.
     pub fn open(&self, request: &OpenRequest, now: Instant) -> Result<Session, SessionError> {
+        let entered = self.enter_opened(&mut self.settled(&request.name), request, now);
+        let result = entered.and_then(|entered| self.keep(entered));
         let mut inner = self.lock();
-        let result = self.open_locked(&mut inner, request, now);
         match &result {
             Ok(session) if session.resumed => inner.counters.resumed += 1,
             Ok(_) => inner.counters.opened += 1,
@@ -321,8 +352,9 @@ impl Sessions {
         }
         let has_left = inner.left.contains(&request.name);
         drop(inner);
-        // The lists are this session's by now, and others need not wait while their rings are read.
         let mut session = result?;
+        self.write_sharing()?;
+        // The lists are this session's by now, and others need not wait while their rings are read.
         session.positions = positions::of(&self.stores, &session.lease.lists)?;
         if session.resumed && request.fresh && !has_left {
             session.positions.iter_mut().for_each(ListPosition::leave_out);
@@ -350,12 +382,12 @@ impl Sessions {
         Ok(Session { lease, resumed, grant, positions, reporters: Vec::new() })
     }
 
-    fn open_locked(
+    fn enter_opened<'a>(
         &self,
         inner: &mut Inner,
-        request: &OpenRequest,
+        request: &'a OpenRequest,
         now: Instant,
-    ) -> Result<Session, SessionError> {
+    ) -> Result<Entered<'a>, SessionError> {
         self.expire(inner, now);
         let stores = self.stores.all();
         let specs: Vec<_> = stores.iter().map(|store| &store.spec).collect();
@@ -369,13 +401,13 @@ impl Sessions {
                     .map(|p| (p.purpose, p.qpn))
                     .eq(lease.queue_pairs.iter().map(|p| (p.purpose, p.qpn)))
         });
-        let resumed = earlier.is_some();
         let before = (earlier.map(|e| (e.generation, e.opened)), inner.grants.get(&request.name).cloned());
         let terms = Terms {
             keep: if same { before.1.as_ref() } else { None },
             generation: inner.leases.generation() + 1,
             rebuild: inner.may_rebuild(&request.name, now),
             fresh: request.fresh,
+            resumes: same,
             opens: true,
         };
         let made = grant::make(&*self.nic, &self.stores, self.transport, &lease, terms)?;
@@ -398,23 +430,58 @@ impl Sessions {
                 lease.opened = lease.generation;
             }
         }
-        let replaced = inner.leases.get(&request.name).cloned();
+        Ok(self.enter(inner, lease, made, before.1, u64::from(anew.made), Some(request)))
+    }
+
+    /// Enters a lease with what was made for it. Until it is written down, or that has failed, whoever opens, renews or
+    /// ends this session waits, and it does not expire.
+    fn enter<'a>(
+        &self,
+        inner: &mut Inner,
+        lease: Lease,
+        made: Made,
+        former: Option<Grant>,
+        rebuilt: u64,
+        opens: Option<&'a OpenRequest>,
+    ) -> Entered<'a> {
+        let replaced = inner.leases.get(&lease.name).cloned();
         inner.leases.insert(lease.clone());
-        if let Err(e) = self.save_leases(inner) {
+        inner.unsettled.insert(lease.name.clone());
+        let file = self.directory.as_ref().map(|dir| inner.encode_leases(dir)).transpose();
+        Entered { lease, replaced, made, former, rebuilt, opens, file }
+    }
+
+    /// Writes an entered lease down, and gives its session what was made for it: nobody may use what a collector that
+    /// restarts would not know. If it cannot be written, all is as before.
+    fn keep(&self, entered: Entered<'_>) -> Result<Session, SessionError> {
+        let Entered { lease, replaced, made, former, rebuilt, opens, file } = entered;
+        let written = file.and_then(|file| match (&self.directory, file) {
+            (Some(dir), Some((change, bytes))) => self.files.write_leases(dir, change, &bytes),
+            _ => Ok(()),
+        });
+        let mut inner = self.lock();
+        inner.unsettled.remove(&lease.name);
+        self.settled.notify_all();
+        let resumed = replaced.is_some();
+        if let Err(error) = written {
             match replaced {
                 Some(lease) => inner.leases.insert(lease),
-                None => drop(inner.leases.remove(&request.name)),
+                None => drop(inner.leases.remove(&lease.name)),
             }
-            grant::release(&*self.nic, &made.grant, before.1.as_ref());
-            return Err(e.into());
+            // Whoever wrote theirs meanwhile wrote this one with it.
+            inner.leases_dirty = true;
+            grant::release(&*self.nic, &made.grant, former.as_ref());
+            return Err(error.into());
         }
-        self.change_shared(|shared| shared.note(&lease.name, &lease.stores, request.sharing.as_ref()));
-        self.write_sharing()?;
-        inner.counters.queue_pairs_rebuilt += u64::from(anew.made);
-        let grant = made.finish(&*self.nic, before.1.as_ref());
+        inner.counters.queue_pairs_rebuilt += rebuilt;
+        let grant = made.finish(&*self.nic, former.as_ref());
         inner.grants.insert(lease.name.clone(), grant.clone());
-        inner.statistics.begin(&lease.name);
-        let reporters = inner.statistics.reporters(&lease.name);
+        let mut reporters = Vec::new();
+        if let Some(request) = opens {
+            self.change_shared(|shared| shared.note(&lease.name, &lease.stores, request.sharing.as_ref()));
+            inner.statistics.begin(&lease.name);
+            reporters = inner.statistics.reporters(&lease.name);
+        }
         Ok(Session { lease, resumed, grant, positions: Vec::new(), reporters })
     }
 
@@ -464,8 +531,13 @@ impl Sessions {
         statistics: &[NodeCounters],
         now: Instant,
     ) -> Result<Session, SessionError> {
+        let renewed = self.renew_entered(&mut self.settled(name), name, caller, generation, statistics, now);
+        let result = match renewed {
+            Ok(Renewed::AsItWas(session)) => Ok(session),
+            Ok(Renewed::Changed(entered)) => self.keep(*entered),
+            Err(error) => Err(error),
+        };
         let mut inner = self.lock();
-        let result = self.renew_locked(&mut inner, name, caller, generation, statistics, now);
         match &result {
             Ok(_) => inner.counters.renewed += 1,
             Err(_) => inner.counters.refused += 1,
@@ -473,7 +545,7 @@ impl Sessions {
         result
     }
 
-    fn renew_locked(
+    fn renew_entered(
         &self,
         inner: &mut Inner,
         name: &str,
@@ -481,7 +553,7 @@ impl Sessions {
         generation: u64,
         statistics: &[NodeCounters],
         now: Instant,
-    ) -> Result<Session, SessionError> {
+    ) -> Result<Renewed, SessionError> {
         self.expire(inner, now);
         let mut lease = inner.leases.renew(name, caller, generation, now)?.clone();
         if !statistics.is_empty() {
@@ -494,28 +566,19 @@ impl Sessions {
             generation: inner.leases.generation() + 1,
             rebuild: inner.may_rebuild(name, now),
             fresh: false,
+            resumes: true,
             opens: false,
         };
         let made = grant::make(&*self.nic, &self.stores, self.transport, &lease, terms)?;
         inner.count_anew(name, made.anew, now);
-        let grant = if made.changed {
-            let before = lease.clone();
-            lease.generation = inner.leases.next_generation();
-            inner.leases.insert(lease.clone());
-            if let Err(e) = self.save_leases(inner) {
-                inner.leases.insert(before);
-                grant::release(&*self.nic, &made.grant, old.as_ref());
-                return Err(e.into());
-            }
-            inner.counters.queue_pairs_rebuilt += made.grant.queue_pairs.len() as u64
-                - old.as_ref().map_or(0, |old| made.grant.queue_pairs_in_common(old) as u64);
-            let grant = made.finish(&*self.nic, old.as_ref());
-            inner.grants.insert(name.to_owned(), grant.clone());
-            grant
-        } else {
-            made.grant
-        };
-        Ok(Session { lease, resumed: true, grant, positions: Vec::new(), reporters: Vec::new() })
+        if !made.changed {
+            let (grant, positions, reporters) = (made.grant, Vec::new(), Vec::new());
+            return Ok(Renewed::AsItWas(Session { lease, resumed: true, grant, positions, reporters }));
+        }
+        lease.generation = inner.leases.next_generation();
+        let kept = old.as_ref().map_or(0, |old| made.grant.queue_pairs_in_common(old));
+        let rebuilt = (made.grant.queue_pairs.len() - kept) as u64;
+        Ok(Renewed::Changed(Box::new(self.enter(inner, lease, made, old, rebuilt, None))))
     }
 
     /// Ends the keys that a session does not use any more, now that its translator works with this
@@ -542,7 +605,7 @@ impl Sessions {
         last: Option<(u64, &[NodeCounters])>,
         now: Instant,
     ) -> Result<(), SessionError> {
-        let mut inner = self.lock();
+        let mut inner = self.settled(name);
         self.expire(&mut inner, now);
         let lease = inner.leases.get(name).ok_or_else(|| LeaseError::Unknown(name.to_owned()))?;
         caller.check(caller::Action::End, lease)?;
@@ -657,6 +720,9 @@ impl Sessions {
     /// Ends what has run out. The files hear of it within a second ([`Sessions::tick`]).
     fn expire(&self, inner: &mut Inner, now: Instant) {
         for name in inner.leases.expired(now) {
+            if inner.unsettled.contains(&name) {
+                continue;
+            }
             tracing::warn!(session = %name, "the session was not renewed in time and has ended");
             self.remove(inner, &name);
             inner.counters.expired += 1;
@@ -675,14 +741,6 @@ impl Sessions {
         if let Some(grant) = inner.grants.remove(name) {
             grant::release(&*self.nic, &grant, None);
         }
-    }
-
-    /// Writes leases of which one begins, or gets other keys: nobody may use what a collector that restarts would
-    /// not know, so nobody else changes any meanwhile.
-    fn save_leases(&self, inner: &mut Inner) -> Result<(), StateError> {
-        let Some(dir) = &self.directory else { return Ok(()) };
-        let (change, bytes) = inner.encode_leases(dir)?;
-        self.files.write_leases(dir, change, &bytes).inspect_err(|_| inner.leases_dirty = true)
     }
 
     /// Writes which leases have ended, if any have.
@@ -709,6 +767,13 @@ impl Sessions {
             persisted::encode_statistics(dir, &inner.statistics)?
         };
         persisted::write_statistics(dir, &bytes).inspect_err(|_| self.lock().statistics_dirty = true)
+    }
+
+    /// The lock, once no lease of this name is on its way to the file.
+    fn settled(&self, name: &str) -> MutexGuard<'_, Inner> {
+        let inner = self.lock();
+        let settled = self.settled.wait_while(inner, |inner| inner.unsettled.contains(name));
+        settled.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

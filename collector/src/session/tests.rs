@@ -604,7 +604,8 @@ fn a_device_that_was_lost_gives_everything_anew_and_nothing_of_before_is_ended_i
     let renewed = b.sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], s(18)).unwrap();
     assert!(renewed.lease.generation > first.lease.generation);
     // The same numbers as before: ending the old ones by number would end the new ones.
-    assert_eq!(pairs(&renewed), pairs(&first));
+    let numbers = |session: &Session| pairs(session).iter().map(|pair| pair.0).collect::<Vec<_>>();
+    assert_eq!(numbers(&renewed), numbers(&first));
     // By their generations they are told apart.
     assert!(generations(&renewed).iter().all(|g| *g == renewed.lease.generation));
     assert_eq!(b.nic.live(), (2, 5));
@@ -695,6 +696,28 @@ fn a_restarted_collector_knows_its_sessions() {
 
     let (_, sessions) = open();
     assert!(sessions.list(Instant::now()).unwrap().is_empty(), "an expired session stays away");
+}
+
+#[test]
+fn queue_pairs_begin_elsewhere_where_nobody_knows_how_far_the_ones_before_had_got() {
+    let (t0, dir) = (Instant::now(), tempfile::tempdir().unwrap());
+    let (_, sessions) = sessions_with_rc(Some(dir.path().to_owned()), t0);
+    let first = sessions.open(&request("t", 50), t0).unwrap();
+    let psns = |session: &Session| pairs(session).iter().map(|pair| pair.1).collect::<Vec<_>>();
+    assert_eq!(psns(&first), [7, 9]);
+    drop(sessions);
+    // By a renewal, and by an open of the same translator.
+    let mut seen = psns(&first);
+    for opens in [false, true] {
+        let (_, sessions) = sessions_with_rc(Some(dir.path().to_owned()), t0);
+        let again = match opens {
+            false => sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], t0).unwrap(),
+            true => sessions.open(&request("t", 50), t0).unwrap(),
+        };
+        seen.extend(psns(&again));
+    }
+    assert_eq!(seen.iter().collect::<BTreeSet<_>>().len(), 6, "{seen:?}");
+    assert!(seen.iter().all(|psn| *psn < 1 << 24));
 }
 
 #[test]
@@ -1239,4 +1262,77 @@ fn sessions_do_not_wait_for_a_disk_that_statistics_and_ended_ones_are_written_to
     let sessions = open();
     assert_eq!(received(&sessions), 40);
     assert_eq!(sessions.list(t0).unwrap().len(), 1);
+}
+
+#[test]
+#[ignore = "mounts a file system and freezes it, which takes root"]
+fn sessions_do_not_wait_for_a_disk_that_another_is_opened_on() {
+    let Some(folder) = std::env::var_os(DISK) else {
+        return on_a_disk("sessions_do_not_wait_for_a_disk_that_another_is_opened_on");
+    };
+    let folder = Path::new(&folder).join("at");
+    let t0 = Instant::now();
+    let (nic, sessions) = sessions_with_rc(Some(folder.clone()), t0);
+    let sessions = Arc::new(sessions);
+    let first = sessions.open(&wanting("t", &["flows"]), t0).unwrap();
+    let broken = sessions.open(&wanting("broken", &["bytes"]), t0).unwrap();
+    nic.break_pair(pairs(&broken)[0].0, 70);
+
+    let frozen = Frozen::freeze(&folder);
+    // One is opened, and one gets another queue pair with its renewal.
+    let (opening, rebuilding) = (sessions.clone(), sessions.clone());
+    let opens = std::thread::spawn(move || opening.open(&wanting("slow", &["packets"]), t0));
+    let generation = broken.lease.generation;
+    let rebuilds =
+        std::thread::spawn(move || rebuilding.renew("broken", &Caller::ANYBODY, generation, &[], t0));
+    let (sender, told) = std::sync::mpsc::channel();
+    let (renewing, generation) = (sessions.clone(), first.lease.generation);
+    let renews = std::thread::spawn(move || {
+        while renewing.list(t0).unwrap().len() < 3 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for n in 1..=20 {
+            // Later than the leases of those two last.
+            let now = t0 + Duration::from_secs(n);
+            renewing.renew("t", &Caller::ANYBODY, generation, &[], now).unwrap();
+            renewing.preview(&wanting("u", &["paths"]), now).unwrap();
+            sender.send(renewing.list(now).unwrap().len()).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let answers: Vec<_> = (0..20).map_while(|_| told.recv_timeout(Duration::from_secs(30)).ok()).collect();
+    let wait = [opens.is_finished(), rebuilds.is_finished()];
+    drop(frozen);
+    renews.join().unwrap();
+    let slow = opens.join().unwrap().unwrap();
+    let rebuilt = rebuilds.join().unwrap().unwrap();
+    assert_eq!((answers, wait), (vec![3; 20], [false; 2]));
+    assert_eq!(pairs(&rebuilt)[0].2, Some(Ended { qpn: pairs(&broken)[0].0, expected_psn: 70 }));
+    assert_eq!((slow.resumed, nic.live()), (false, (6, 3)));
+    assert_eq!(sessions.counters().queue_pairs_rebuilt, 1);
+    // Both are on the disk, and run out like any other from now on.
+    drop(sessions);
+    let (_, sessions) = sessions_with_rc(Some(folder.clone()), t0);
+    let known: Vec<_> =
+        sessions.list(t0).unwrap().into_iter().map(|s| (s.lease.name, s.lease.generation)).collect();
+    let generation = |session: &Session| session.lease.generation;
+    let expected = [("broken", &rebuilt), ("slow", &slow), ("t", &first)];
+    assert_eq!(known, expected.map(|(name, session)| (name.to_owned(), generation(session))));
+    assert_eq!(sessions.list(t0 + Duration::from_secs(60)).unwrap().len(), 0);
+}
+
+#[test]
+fn who_cannot_be_written_down_leaves_nothing_behind_while_others_go_on() {
+    let (t0, dir) = (Instant::now(), tempfile::tempdir().unwrap());
+    let (nic, sessions) = sessions_with_rc(Some(dir.path().to_owned()), t0);
+    let first = sessions.open(&wanting("t", &["flows"]), t0).unwrap();
+    let in_the_way = dir.path().join("sessions.bin.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    assert!(refusal(sessions.open(&wanting("u", &["packets"]), t0)).contains("cannot keep the session"));
+    assert_eq!((sessions.list(t0).unwrap().len(), nic.live()), (1, (2, 1)));
+    std::fs::remove_dir(&in_the_way).unwrap();
+    // Its name is free, and so is what it had asked for.
+    sessions.open(&OpenRequest { fresh: true, ..wanting("v", &["packets"]) }, t0).unwrap();
+    assert!(!sessions.open(&wanting("u", &["bytes"]), t0).unwrap().resumed);
+    sessions.renew("t", &Caller::ANYBODY, first.lease.generation, &[], t0).unwrap();
 }

@@ -59,19 +59,7 @@ pub fn set_up(device: &mut impl Device, case: &Case) -> (Memory, Handles) {
     }
     let stale = device.register(Arc::clone(&memory.0[0].1), Access::WRITE).unwrap();
     device.deregister(stale.rkey).unwrap();
-    let request = QueuePairRequest {
-        purpose: Purpose::Write,
-        transport: match case.transport {
-            Transport::Rc => nic::Transport::Rc,
-            Transport::Uc => nic::Transport::Uc,
-        },
-        peer: Endpoint::new(REQUESTER.into()),
-        peer_qpn: PEER_QPN,
-        start_psn: case.start_psn,
-        access: access(&case.access),
-        receives: case.receives,
-    };
-    let queue_pair = device.create_queue_pair(&request).unwrap();
+    let queue_pair = device.create_queue_pair(&request(case)).unwrap();
     let handles = Handles {
         responder: SocketAddrV4::new(RESPONDER, PORT),
         requester: REQUESTER,
@@ -83,6 +71,22 @@ pub fn set_up(device: &mut impl Device, case: &Case) -> (Memory, Handles) {
         stale_rkey: stale.rkey,
     };
     (memory, handles)
+}
+
+/// The queue pair of a case.
+pub fn request(case: &Case) -> QueuePairRequest {
+    QueuePairRequest {
+        purpose: Purpose::Write,
+        transport: match case.transport {
+            Transport::Rc => nic::Transport::Rc,
+            Transport::Uc => nic::Transport::Uc,
+        },
+        peer: Endpoint::new(REQUESTER.into()),
+        peer_qpn: PEER_QPN,
+        start_psn: case.start_psn,
+        access: access(&case.access),
+        receives: case.receives,
+    }
 }
 
 fn access(rights: &[Right]) -> Access {

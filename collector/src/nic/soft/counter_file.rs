@@ -92,6 +92,7 @@ impl CounterFile {
         let unreadable = |error| mismatch(path, format!("{error}"));
         region.read(0, &mut bytes).map_err(unreadable)?;
         let old = if bytes[..8] == [0; 8] && !bytes[8..HEADER].iter().any(|&b| b != 0) {
+            region.tell_blank();
             Vec::new()
         } else {
             parse(&bytes, path)?

@@ -1,5 +1,7 @@
 //! The program `dta-collector`: what it prints, how it ends, and what is there after a kill.
 
+mod reliability;
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -30,12 +32,17 @@ fn program() -> Command {
     command
 }
 
-/// A running `dta-collector serve` on free ports; killed when dropped.
-/// A collector that serves, with its ready line.
+/// A collector that serves on free ports, with its ready line.
 fn serve(memory: &Path, stderr: Stdio) -> (Child, Value) {
+    serve_with(memory, "0", &[], stderr)
+}
+
+/// The same, with the port of its NIC and with flags.
+fn serve_with(memory: &Path, soft_port: &str, flags: &[&str], stderr: Stdio) -> (Child, Value) {
     let mut child = program()
-        .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory"])
+        .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", soft_port, "--memory"])
         .arg(memory)
+        .args(flags)
         .stdout(Stdio::piped())
         .stderr(stderr)
         .spawn()
@@ -45,6 +52,7 @@ fn serve(memory: &Path, stderr: Stdio) -> (Child, Value) {
     (child, serde_json::from_str(&line).expect("a ready line"))
 }
 
+/// A running collector; killed when dropped.
 struct Running {
     child: Child,
     address: String,
@@ -523,7 +531,7 @@ fn a_collector_tells_what_it_does_unless_asked_not_to() {
 }
 
 #[test]
-fn a_file_that_is_found_empty_is_named_in_the_log() {
+fn a_file_that_is_found_empty_or_blank_is_named_in_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let memory = dir.path().join("m");
     let log = || {
@@ -533,22 +541,28 @@ fn a_file_that_is_found_empty_is_named_in_the_log() {
         assert!(ready["listen"].is_string(), "{}", told(&output));
         told(&output)
     };
-    let is_told = |log: &str, file: &Path| {
-        log.lines().any(|line| {
-            line.contains("WARN")
-                && line.contains("the file is empty")
-                && line.contains(file.to_str().unwrap())
-        })
+    let is_told = |log: &str, file: &Path, what: &str| {
+        log.lines()
+            .any(|line| line.contains("WARN") && line.contains(what) && line.contains(file.to_str().unwrap()))
     };
-    assert!(!log().contains("is empty"), "what it makes itself is no surprise");
+    assert!(!log().contains("begun anew"), "what it makes itself is no surprise");
     let cut = ["flows.region", "nic.counters"].map(|name| memory.join(name));
     for file in &cut {
         std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(0).unwrap();
     }
     let found = log();
-    assert!(cut.iter().all(|file| is_told(&found, file)), "{found}");
+    assert!(cut.iter().all(|file| is_told(&found, file, "the file is empty")), "{found}");
     assert_eq!(found.matches("the file is empty").count(), 2, "{found}");
-    assert!(!log().contains("is empty"), "they are whole again");
+    // As long as it was, and nothing but zeros.
+    for file in &cut {
+        let blank = std::fs::OpenOptions::new().write(true).open(file).unwrap();
+        let len = blank.metadata().unwrap().len();
+        blank.set_len(0).and_then(|()| blank.set_len(len)).unwrap();
+    }
+    let found = log();
+    assert!(cut.iter().all(|file| is_told(&found, file, "its header is zeros")), "{found}");
+    assert_eq!(found.matches("begun anew").count(), 2, "{found}");
+    assert!(!log().contains("begun anew"), "they are whole again");
 }
 
 #[test]
