@@ -124,8 +124,9 @@ impl Anew {
         let mut frames = Vec::new();
         let write = "op = 'write-only'\npayload = 'ee*8'";
         let of_rc = [write, "op = 'fetch-add'\nadd = 77"];
+        let done = if case.transport == Transport::Rc { &of_rc[..] } else { &of_rc[..1] };
         for psn in [start, case.start_psn] {
-            for does in if case.transport == Transport::Rc { &of_rc[..] } else { &[write] } {
+            for does in done {
                 frames.extend(
                     [-1, 0, 1].map(|ahead| frame(&format!("{does}\npsn = {ahead}\nack = true"), psn)),
                 );
