@@ -6,7 +6,7 @@
 //!
 //! Modules point one way: `region` ← `nic`, `store` ← `answers`, `session` ← `service` ← `server` ← `cli`;
 //! [`config`] describes a collector. The other end of `service` is the crate `dta-client`, and so is the
-//! interface that `answers` implements.
+//! interface that `answers` implements. What `cli` shows of flows, events and counters is made in `dta-views`.
 
 pub mod answers;
 pub mod cli;
