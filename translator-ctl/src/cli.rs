@@ -34,6 +34,7 @@ use crate::setup;
 use crate::switch_watch;
 use crate::switches::p4::reporter::ReporterSwitch;
 use crate::switches::p4::reporter::show::{tables_json, tables_table, updates_json, updates_table};
+use crate::switches::{After, any_switch};
 
 /// Turns telemetry reports into RDMA operations on a collector's memory.
 #[derive(Parser)]
@@ -403,15 +404,16 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::CheckConfig(_) => print_config(&config),
         Command::Common(_) | Command::Config { .. } => Ok(()),
         Command::Stats(args) => block_on(async {
-            let nodes = setup::statistics(&config, args.switch.as_deref().unwrap_or_default()).await?;
+            let nodes = any_switch(&config, args.switch.as_deref().unwrap_or_default())?.statistics().await?;
             print_statistics(nodes, args.output)
         }),
         Command::Flush(args) => block_on(async {
-            let flushed = setup::flush(&config, args.switch.as_deref().unwrap_or_default()).await?;
+            let flushed =
+                any_switch(&config, args.switch.as_deref().unwrap_or_default())?.flush_all().await?;
             print_flushed(flushed, args.output)
         }),
         Command::Status(args) => block_on(async {
-            let held = setup::held(&config, &args.switch).await?;
+            let held = any_switch(&config, &args.switch)?.held().await?;
             let (json, secrets) = (program_json(&held, args.output.show_secrets), args.output.show_secrets);
             args.output.print.print(&json, |_| match held.is_empty() {
                 true => format!("[switch.{}] holds no program of a translator", args.switch),
@@ -592,7 +594,7 @@ async fn plan(config: &Config, args: &PlanArgs) -> anyhow::Result<()> {
             let json = program_json(&want, secrets);
             return args.output.print.print(&json, |_| program_table(&want, secrets));
         }
-        (Some(""), Some(switch)) => setup::switch_lacks(config, switch, &want).await?,
+        (Some(""), Some(switch)) => any_switch(config, switch)?.lacks(&want, After::Open).await?,
         (Some(control), _) => setup::lacks(&translator, control, &want).await?,
     };
     print_changes(&changes, &args.output)

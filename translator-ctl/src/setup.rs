@@ -8,7 +8,6 @@ use crate::session::{Session, SessionError};
 use crate::switches::p4::P4Switch;
 use crate::switches::software::Remote;
 use crate::switches::{After, Target, any_switch};
-use dta_proto::control::NodeStatistics;
 use dta_proto::program::{Change, Entry, Program};
 
 /// The session with each collector, none of them open.
@@ -69,11 +68,6 @@ pub async fn lacks(config: &Translator, control: &str, want: &Program) -> anyhow
     Ok(Remote::new(config, control)?.lacks(want, After::Open).await?)
 }
 
-/// The changes that a switch of the configuration needs to hold `want`.
-pub async fn switch_lacks(config: &Config, switch: &str, want: &Program) -> anyhow::Result<Vec<Change>> {
-    Ok(any_switch(config, switch)?.lacks(want, After::Open).await?)
-}
-
 /// Brings a switch of the configuration to what it should hold. Gives the changes that were needed.
 pub async fn setup(config: &Config, switch: &str) -> anyhow::Result<Vec<Change>> {
     set_up(&config.translator_of(switch)?, &mut *any_switch(config, switch)?).await
@@ -97,21 +91,6 @@ pub async fn set_up(config: &Translator, target: &mut dyn Target) -> anyhow::Res
     }
     let want = program(config, &grants)?;
     Ok(target.apply(&want, After::Open).await?)
-}
-
-/// What a switch of the configuration holds. Keys that it does not tell are 0.
-pub async fn held(config: &Config, switch: &str) -> anyhow::Result<Program> {
-    Ok(any_switch(config, switch)?.held().await?)
-}
-
-/// What a switch of the configuration counts.
-pub async fn statistics(config: &Config, switch: &str) -> anyhow::Result<Vec<NodeStatistics>> {
-    Ok(any_switch(config, switch)?.statistics().await?)
-}
-
-/// Makes a switch of the configuration send what it holds. Gives how many reports that were.
-pub async fn flush(config: &Config, switch: &str) -> anyhow::Result<u64> {
-    Ok(any_switch(config, switch)?.flush_all().await?)
 }
 
 /// Lets a P4 switch send what it holds before its session ends. One that cannot be asked has nothing to send.

@@ -62,7 +62,7 @@ impl State {
     }
 
     fn fate(&mut self) -> Fate {
-        if self.one_in == 0 || self.random() % self.one_in != 0 {
+        if self.one_in == 0 || !self.random().is_multiple_of(self.one_in) {
             return Fate::Done;
         }
         let fate = match self.random() % 4 {
@@ -164,7 +164,7 @@ impl Runtime for Chaos {
             let error =
                 if state.refuses { TargetError::Refused("the table is full".into()) } else { failed() };
             // By chance it does not say how far it got.
-            let is_silent = state.one_in != 0 && state.random() % 2 == 0;
+            let is_silent = state.one_in != 0 && state.random().is_multiple_of(2);
             Err(WriteError { made: (!is_silent).then_some(made), error })
         })
     }

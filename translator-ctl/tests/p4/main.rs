@@ -31,7 +31,7 @@ use dta_translator::switches::p4::schema::Schema;
 use dta_translator::switches::p4::tables::{Holds, Item, Match, Tables};
 use dta_translator::switches::p4::tofino::used_of;
 use dta_translator::switches::p4::translator::{SET_LIST, SET_PSN, USED};
-use dta_translator::switches::{After, ApplyError, Target};
+use dta_translator::switches::{After, ApplyError, Target, any_switch};
 use p4runtime_proto::read_p4info;
 use simple_switch::SimpleSwitch;
 use switch::{FakeSwitch, number};
@@ -183,8 +183,9 @@ fn setup_makes_the_golden_state_and_a_second_one_writes_nothing() {
         assert_eq!(setup::setup(&config, "b1").await.unwrap(), []);
         assert_eq!(bed.switch.with(|state| (state.requests, state.loads)), (1, 1));
         let want = setup::planned(&config.translator_of("b1").unwrap()).await.unwrap();
-        assert_eq!(setup::switch_lacks(&config, "b1", &want).await.unwrap(), []);
-        assert_eq!(setup::held(&config, "b1").await.unwrap().entries().count(), want.entries().count());
+        let mut b1 = any_switch(&config, "b1").unwrap();
+        assert_eq!(b1.lacks(&want, After::Open).await.unwrap(), []);
+        assert_eq!(b1.held().await.unwrap().entries().count(), want.entries().count());
         // Both queue pairs begin where the session says.
         let told = bed.switch.with(|state| state.commands.clone());
         let psns: Vec<_> = told.iter().filter(|values| values[0] == number(SET_PSN.into())).collect();
@@ -328,7 +329,7 @@ fn an_emptied_switch_has_no_row_of_a_session() {
     block_on(async {
         setup::setup(&config, "b1").await.unwrap();
         setup::empty(&config, "b1").await.unwrap();
-        assert!(setup::held(&config, "b1").await.unwrap().is_empty());
+        assert!(any_switch(&config, "b1").unwrap().held().await.unwrap().is_empty());
     });
     for table in USED.tables.iter() {
         let rows = bed.switch.rows(&format!(".{}", table.name));
@@ -395,7 +396,7 @@ fn what_a_switch_counts_has_the_names_of_every_translator() {
             state.counters.insert((id(name), index), count);
         }
     });
-    let nodes = block_on(setup::statistics(&config, "b1")).unwrap();
+    let nodes = block_on(async { any_switch(&config, "b1").unwrap().statistics().await.unwrap() });
     assert_eq!(nodes.len(), 1);
     assert_eq!(nodes[0].node, "translator/b1");
     for counter in &nodes[0].counters {
@@ -585,7 +586,7 @@ fn a_real_switch_holds_what_the_one_of_tests_does() {
     is_golden(&bed.text(&config));
     assert_eq!(block_on(setup::setup(&config, "b1")).unwrap(), []);
     block_on(setup::empty(&config, "b1")).unwrap();
-    assert!(block_on(setup::held(&config, "b1")).unwrap().is_empty());
+    assert!(block_on(profiles::target(&config).held()).unwrap().is_empty());
     block_on(setup::setup(&config, "b1")).unwrap();
     is_golden(&bed.text(&config));
     shared::is_programmed(&bed, &config);

@@ -9,6 +9,7 @@ use dta_client::{Ask, ClientOptions, Member, Spread};
 use dta_proto::control::NodeStatistics;
 use dta_translator::config::Config;
 use dta_translator::setup;
+use dta_translator::switches::any_switch;
 use dta_translator::switches::p4::counters::Counts;
 use dta_translator::switches::p4::reporter::ReporterSwitch;
 
@@ -129,7 +130,7 @@ impl Here {
 
     pub(super) async fn translator(&mut self) -> anyhow::Result<Statistics> {
         let mut all = Statistics::default();
-        all.add(setup::statistics(&self.config, TRANSLATOR).await?);
+        all.add(any_switch(&self.config, TRANSLATOR)?.statistics().await?);
         Ok(all)
     }
 
@@ -142,7 +143,7 @@ impl Here {
     }
 
     pub(super) async fn flush(&mut self) -> anyhow::Result<()> {
-        setup::flush(&self.config, TRANSLATOR).await?;
+        any_switch(&self.config, TRANSLATOR)?.flush_all().await?;
         Ok(())
     }
 }

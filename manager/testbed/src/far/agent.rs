@@ -18,6 +18,7 @@ use dta_link::netstat;
 use dta_proto::wire::dta::Report;
 use dta_translator::config::Config;
 use dta_translator::setup;
+use dta_translator::switches::any_switch;
 use dta_translator::switches::p4::reporter::ReporterSwitch;
 use serde::Serialize;
 use serde_json::Value;
@@ -297,10 +298,10 @@ impl Agent {
                 Value::Null
             }
             OfSwitch::Statistics => {
-                let nodes = setup::statistics(&config, name).await?;
+                let nodes = any_switch(&config, name)?.statistics().await?;
                 serde_json::to_value(nodes.into_iter().map(NodeCounters::from).collect::<Vec<_>>())?
             }
-            OfSwitch::Flush => serde_json::to_value(setup::flush(&config, name).await?)?,
+            OfSwitch::Flush => serde_json::to_value(any_switch(&config, name)?.flush_all().await?)?,
         })
     }
 

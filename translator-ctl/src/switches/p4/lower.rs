@@ -12,6 +12,7 @@ use super::translator::{
     self as table, FLOOD_GROUP, GROUPS, NACK_PORT, NACK_SESSION, QUEUE_PAIRS, REPORTS_PORT,
 };
 use crate::config::{ListedReporter, P4, Platform};
+use crate::switches::TargetError;
 
 /// Most copies of one report.
 const COPIES: u32 = 4;
@@ -35,6 +36,12 @@ pub enum LowerError {
     /// An address that the switch needs is not known.
     #[error("{0}")]
     Address(String),
+}
+
+impl From<LowerError> for TargetError {
+    fn from(error: LowerError) -> TargetError {
+        TargetError::Refused(error.to_string())
+    }
 }
 
 /// What a queue pair is called in the switch: two for each collector, writes first.

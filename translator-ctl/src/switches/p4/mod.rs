@@ -122,15 +122,14 @@ impl P4Switch {
 
     /// The tables of a program at its places.
     fn lower(&self, program: &Program, places: &Places) -> Result<Tables, TargetError> {
-        let tables = self.lowering(program, places).tables(&self.reporters);
-        tables.map_err(|error| TargetError::Refused(error.to_string()))
+        Ok(self.lowering(program, places).tables(&self.reporters)?)
     }
 
     /// The rows of what was applied: those of its program, without forwarding.
     fn rows_of(&self, kept: &Kept) -> Result<Tables, TargetError> {
         let (mut rows, lowering) = (Tables::default(), self.lowering(&kept.applied, &kept.places));
         for entry in kept.applied.entries() {
-            lowering.entry(&mut rows, entry).map_err(|error| TargetError::Refused(error.to_string()))?;
+            lowering.entry(&mut rows, entry)?;
         }
         Ok(rows)
     }
@@ -200,14 +199,10 @@ impl P4Switch {
             match (before, to) {
                 (Some(Entry::QueuePair(before)), Entry::QueuePair(pair))
                     if before.generation == pair.generation && before.remote_qpn == pair.remote_qpn => {}
-                (_, Entry::QueuePair(pair)) => commands.push(Command {
-                    command: translator::SET_PSN,
-                    pair: u8::try_from(pair_number(pair.collector, pair.purpose)).unwrap_or(u8::MAX),
-                    store: 0,
-                    index: 0,
-                    value: pair.start_psn,
-                    state: 0,
-                }),
+                (_, Entry::QueuePair(pair)) => {
+                    let number = pair_number(pair.collector, pair.purpose);
+                    commands.push(of_pair(translator::SET_PSN, number, pair.start_psn));
+                }
                 (_, Entry::Lists(lists)) if want.store(lists.store).is_some() => {
                     let positions: BTreeMap<u32, u32> = lists.positions.iter().copied().collect();
                     let all = lists.first..lists.first.saturating_add(lists.count);
@@ -351,6 +346,10 @@ fn flushes<'a>(
     }
 }
 
+fn of_pair(command: u8, pair: u32, value: u32) -> Command {
+    Command { pair: u8::try_from(pair).unwrap_or(u8::MAX), ..of_store(command, 0, 0, value) }
+}
+
 /// A command for each column of each place of an epoch; their states are `first` and up.
 fn of_columns(
     command: u8,
@@ -390,7 +389,7 @@ impl Target for P4Switch {
         let State { tables, kept, held } = self.state(tables).map_err(ApplyError::nothing)?;
         let changes = after.changes(FIELDS, &held, want);
         let places = kept.places.of(want, self.config.postcard_rows, self.runtime.places());
-        let places = places.map_err(|error| ApplyError::nothing(TargetError::Refused(error.to_string())))?;
+        let places = places.map_err(|error| ApplyError::nothing(LowerError::from(error)))?;
         let wanted = self.lower(want, &places).map_err(ApplyError::nothing)?;
         let updates = tables.updates_to(&wanted);
         if changes.is_empty() && updates.is_empty() && kept.applied == *want {
@@ -431,13 +430,11 @@ impl Target for P4Switch {
             if let Entry::Store(Store { spec, .. }) = entry
                 && let Some(why) = self.runtime.cannot_write(&spec.kind)
             {
-                let error = LowerError::Store { store: spec.name.clone(), why };
-                return Err(TargetError::Refused(error.to_string()));
+                return Err(LowerError::Store { store: spec.name.clone(), why }.into());
             }
         }
-        let refuse = |error: places::NoRoom| TargetError::Refused(error.to_string());
-        let places =
-            self.kept()?.places.of(want, self.config.postcard_rows, self.runtime.places()).map_err(refuse)?;
+        let places = self.kept()?.places.of(want, self.config.postcard_rows, self.runtime.places());
+        let places = places.map_err(LowerError::from)?;
         self.lower(want, &places).map(drop)
     }
 
@@ -498,14 +495,7 @@ impl P4Switch {
             }
             *sent = frames;
             if *misses > 0 {
-                probes.push(Command {
-                    command: translator::PROBE,
-                    pair: u8::try_from(number).unwrap_or(u8::MAX),
-                    store: 0,
-                    index: 0,
-                    value: 0,
-                    state: 0,
-                });
+                probes.push(of_pair(translator::PROBE, number, 0));
             }
             if *misses > 2 {
                 silent.insert(pair_of(number).0);
