@@ -122,10 +122,11 @@ impl Anew {
             assert_eq!(self.soft.state().state, QpState::Error);
         }
         let mut frames = Vec::new();
-        let write = "op = 'write-only'\npayload = 'ee*8'";
-        let of_rc = [write, "op = 'fetch-add'\nadd = 77"];
+        let does = ["op = 'write-only'\npayload = 'ee*8'", "op = 'fetch-add'\nadd = 77"];
+        // UC has no atomics.
+        let kinds = if case.transport == Transport::Rc { 2 } else { 1 };
         for psn in [start, case.start_psn] {
-            for does in if case.transport == Transport::Rc { &of_rc[..] } else { &[write] } {
+            for does in &does[..kinds] {
                 frames.extend(
                     [-1, 0, 1].map(|ahead| frame(&format!("{does}\npsn = {ahead}\nack = true"), psn)),
                 );
