@@ -6,6 +6,7 @@
 //! other machines.
 
 pub mod accounting;
+pub(crate) mod alone;
 pub mod ask;
 pub mod bmv2;
 pub mod chaos;
