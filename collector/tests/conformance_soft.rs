@@ -122,11 +122,11 @@ impl Anew {
             assert_eq!(self.soft.state().state, QpState::Error);
         }
         let mut frames = Vec::new();
-        let write = "op = 'write-only'\npayload = 'ee*8'";
-        let of_rc = [write, "op = 'fetch-add'\nadd = 77"];
-        let done = if case.transport == Transport::Rc { &of_rc[..] } else { &of_rc[..1] };
+        let does = ["op = 'write-only'\npayload = 'ee*8'", "op = 'fetch-add'\nadd = 77"];
+        // UC has no atomics.
+        let kinds = if case.transport == Transport::Rc { 2 } else { 1 };
         for psn in [start, case.start_psn] {
-            for does in done {
+            for does in &does[..kinds] {
                 frames.extend(
                     [-1, 0, 1].map(|ahead| frame(&format!("{does}\npsn = {ahead}\nack = true"), psn)),
                 );

@@ -9,6 +9,7 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
@@ -61,6 +62,33 @@ impl Hosts {
                 UdpSocket::bind(address).unwrap()
             });
             inside.join().unwrap()
+        })
+    }
+
+    /// Does `work` while datagrams go from the first host to the second as fast as may be. What it is given waits until
+    /// one that left since then arrives.
+    fn under_load<T>(&self, work: impl FnOnce(&dyn Fn()) -> T) -> T {
+        let (sender, receiver) = (self.socket(0, "10.98.0.1:0"), self.socket(1, "10.98.0.2:5005"));
+        receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+        let (sent, done) = (AtomicU64::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let number = sent.fetch_add(1, Ordering::Relaxed) + 1;
+                    // A queue may be full for a moment.
+                    let _ = sender.send_to(&number.to_be_bytes(), "10.98.0.2:5005");
+                }
+            });
+            let passes = || {
+                let since = sent.load(Ordering::Relaxed);
+                let mut number = [0; 8];
+                while u64::from_be_bytes(number) <= since {
+                    assert_eq!(receiver.recv(&mut number).expect("traffic passes"), 8);
+                }
+            };
+            let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&passes)));
+            done.store(true, Ordering::Relaxed);
+            worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 
@@ -305,13 +333,20 @@ fn an_agent_reads_its_file_again_and_one_that_was_killed_leaves_nothing() {
     });
     assert_eq!(hosts.attached(), 1);
 
-    // Killed, its filter of clsact stays, until the next agent starts; that one may enter no namespace afterwards.
-    drop(first);
-    assert_eq!(hosts.attached(), 1);
+    // Killed under load, its filter of clsact stays, and stops no traffic, until the next agent starts; that one may enter no
+    // namespace afterwards.
     let config = folder.path().join("next.toml");
     std::fs::write(&config, "[agent]\nlisten = \"127.0.0.1:0\"\ntranslator = \"127.0.0.1:9\"\n").unwrap();
-    let next = Daemon::start(&["__reporter", "agent", "--config", config.to_str().unwrap()]);
-    assert_eq!(hosts.attached(), 0);
+    let next = hosts.under_load(|passes| {
+        passes();
+        drop(first);
+        passes();
+        assert_eq!(hosts.attached(), 1);
+        let next = Daemon::start(&["__reporter", "agent", "--config", config.to_str().unwrap()]);
+        assert_eq!(hosts.attached(), 0);
+        passes();
+        next
+    });
     let threads = capabilities_left(&next.ready["pid"].to_string(), MAY_NOT_ENTER);
     assert!(threads.iter().all(|(_, may)| may & !MAY_NOT_ENTER == 0), "{threads:x?}");
     let agents = format!(

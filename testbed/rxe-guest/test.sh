@@ -37,10 +37,10 @@ listens() { grep -qsE '^ *[0-9]+: [0-9A-F]+:4853 .* 0A ' /proc/net/tcp /proc/net
 both() {
     "$@" >/tmp/server 2>&1 & server=$!
     until listens; do
-        kill -0 "$server" || return
+        kill -0 "$server" || { cat /tmp/server; return 1; }
         sleep 0.1
     done
-    "$@" 127.0.0.1 && wait "$server"
+    "$@" 127.0.0.1 && wait "$server" || { cat /tmp/server; return 1; }
 }
 both ibv_rc_pingpong -d rxe0 -g "$gid" -n 100
 both ibv_uc_pingpong -d rxe0 -g "$gid" -n 100

@@ -7,6 +7,8 @@ use std::process::{Child, Command};
 
 use anyhow::{Context, bail};
 
+use super::alone::Alone;
+
 /// Which NIC a testbed uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum NicKind {
@@ -42,7 +44,8 @@ pub struct RxeGround {
     pub collector: Ipv4Addr,
     /// The translator's address, which nobody has.
     pub translator: Ipv4Addr,
-    made: bool,
+    /// The right to the names, if these are our own.
+    made: Option<Alone>,
 }
 
 /// What the rxe guest has ready.
@@ -52,7 +55,7 @@ const READY: RxeGround = RxeGround {
     link: "vtx",
     collector: Ipv4Addr::new(10, 9, 0, 1),
     translator: Ipv4Addr::new(10, 9, 0, 2),
-    made: false,
+    made: None,
 };
 
 /// What is made where there is none. The addresses are of those for testing devices (RFC 2544): no
@@ -63,7 +66,7 @@ const OWN: RxeGround = RxeGround {
     link: "dta-vtx",
     collector: Ipv4Addr::new(198, 18, 9, 1),
     translator: Ipv4Addr::new(198, 18, 9, 2),
-    made: true,
+    made: None,
 };
 const OWN_NEAR: &str = "dta-vrx";
 
@@ -71,12 +74,12 @@ impl RxeGround {
     /// The ready device of the rxe guest if it is there, else one of our own.
     pub fn set_up() -> anyhow::Result<RxeGround> {
         if Path::new("/sys/class/infiniband/rxe0").exists() && Path::new("/sys/class/net/vtx").exists() {
-            return Ok(RxeGround { ..READY });
+            return Ok(RxeGround { made: None, ..READY });
         }
+        let ground = RxeGround { made: Some(Alone::with(OWN_NEAR)?), ..OWN };
         // What an earlier testbed that was killed may have left.
         take_down();
         load_rxe()?;
-        let ground = RxeGround { ..OWN };
         let address = format!("address add {}/24 dev {OWN_NEAR}", ground.collector);
         for (program, arguments) in [
             ("ip", &*format!("link add {OWN_NEAR} type veth peer name {}", ground.link)),
@@ -108,7 +111,7 @@ impl RxeGround {
 
 impl Drop for RxeGround {
     fn drop(&mut self) {
-        if self.made {
+        if self.made.is_some() {
             take_down();
         }
     }

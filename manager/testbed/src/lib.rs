@@ -7,6 +7,7 @@
 //! other machines. [`programmed`] is a testbed of one process: stores, and the program that writes them.
 
 pub mod accounting;
+pub mod alone;
 pub mod ask;
 pub mod bmv2;
 pub mod capture;

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use anyhow::Context;
 use dta_proto::wire::ethernet::Mac;
+use dta_testbed::alone::Alone;
 use dta_testbed::ground::step;
 
 /// The NIC's end of the pair.
@@ -30,13 +31,13 @@ pub(super) const NEAR_IP: Ipv4Addr = Ipv4Addr::new(198, 18, 10, 1);
 pub(super) const FAR_IP: Ipv4Addr = Ipv4Addr::new(198, 18, 10, 2);
 
 /// A veth pair without addresses. It is gone when this is dropped.
-pub(super) struct Pair(());
+pub(super) struct Pair(#[expect(dead_code, reason = "it is held")] Alone);
 
 impl Pair {
     pub(super) fn set_up() -> anyhow::Result<Pair> {
+        let pair = Pair(Alone::with(NEAR)?);
         // What an earlier run that was killed may have left.
         take_down();
-        let pair = Pair(());
         let make = format!("link add {NEAR} address {NEAR_MAC} type veth peer name {FAR} address {FAR_MAC}");
         for arguments in [&*make, &format!("link set {NEAR} up"), &format!("link set {FAR} up")] {
             step("ip", arguments).context("cannot make a veth pair, which needs root")?;

@@ -17,6 +17,7 @@ use anyhow::{Context, bail};
 
 use super::reporter::Wiring;
 use super::simple_switch::SimpleSwitch;
+use crate::alone::Alone;
 use crate::ground::{NicKind, add_rxe, load_rxe, step};
 
 /// Set in the namespace.
@@ -112,7 +113,7 @@ pub fn enter(nic: NicKind) -> anyhow::Result<()> {
 }
 
 /// Interfaces in the machine's own network, which are removed with this.
-struct Links(Vec<&'static str>);
+struct Links(Vec<&'static str>, #[expect(dead_code, reason = "it is held")] Alone);
 
 impl Links {
     /// What is not there is no error.
@@ -160,7 +161,13 @@ impl Ground {
     ) -> anyhow::Result<Ground> {
         let links = collectors.iter().map(|link| (link.translator, link.collector));
         let links: Vec<(&str, &str)> = LINKS.into_iter().chain(links).collect();
-        let removed = (nic == NicKind::Rxe).then(|| Links(links.iter().map(|(switch, _)| *switch).collect()));
+        let removed = match nic {
+            NicKind::Soft => None,
+            NicKind::Rxe => {
+                let switches = links.iter().map(|(switch, _)| *switch).collect();
+                Some(Links(switches, Alone::with(LINKS[0].0)?))
+            }
+        };
         match &removed {
             // An earlier run that was killed may have left them.
             Some(links) => links.remove(),

@@ -7,6 +7,7 @@ mod wanted;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -194,8 +195,21 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
         .map_err(|error| anyhow::anyhow!("cannot write the ready line: {error}"))?;
     tracing::info!(listen = %server.listen, "ready");
     let read = || args.file.load().map(|(config, _)| config);
-    let ended =
-        Running { traced: &mut traced, server, runtime: &runtime, config, read: &read }.run(&commands);
+    let manager = ServiceManager::of_this_process().unwrap_or_else(|error| {
+        tracing::warn!(%error, "the service manager is told nothing");
+        ServiceManager::default()
+    });
+    let running = Running {
+        traced: &mut traced,
+        server,
+        runtime: &runtime,
+        config,
+        read: &read,
+        manager,
+        alive: Instant::now(),
+        certificate: None,
+    };
+    let ended = running.run(&commands);
     let told = traced.finish();
     // Who waits for an answer waits no longer.
     drop((traced, commands));
@@ -236,65 +250,82 @@ struct Running<'a> {
     runtime: &'a Runtime,
     config: Config,
     read: &'a dyn Fn() -> Result<Config>,
+    manager: ServiceManager,
+    /// When the service manager was last told that this lives.
+    alive: Instant,
+    /// When the certificate was last looked at.
+    certificate: Option<Instant>,
+}
+
+/// Turns of a loop until one ends it: of all commands that wait, each takes one, and `look` comes before it.
+fn in_turns<T>(
+    of: &mut T,
+    commands: &mpsc::Receiver<Command>,
+    look: fn(&mut T) -> Result<()>,
+    obey: fn(&mut T, Option<Command>) -> Result<ControlFlow<()>>,
+) -> Result<()> {
+    loop {
+        look(of)?;
+        if obey(of, commands.try_recv().ok())?.is_break() {
+            return Ok(());
+        }
+    }
 }
 
 impl Running<'_> {
     fn run(mut self, commands: &mpsc::Receiver<Command>) -> Result<()> {
-        let manager = ServiceManager::of_this_process().unwrap_or_else(|error| {
-            tracing::warn!(%error, "the service manager is told nothing");
-            ServiceManager::default()
-        });
-        manager.ready(&self.line());
-        let mut alive = Instant::now();
-        let mut certificate: Option<Instant> = None;
-        loop {
-            self.traced.turn()?;
-            // One at a time: the kernel's ring is read between them, however many come.
-            match commands.try_recv() {
-                Ok(Command::Status(answer)) => {
-                    // Who asked may have gone.
-                    let _ = answer.send(self.traced.status()?);
-                }
-                Ok(Command::Set(trace, answer)) => {
-                    let told = match self.wanted(trace.as_ref()) {
-                        Ok(wanted) => {
-                            self.traced.set(wanted, trace.is_none())?;
-                            Ok(self.traced.status()?)
-                        }
-                        Err(why) => Err(why),
-                    };
-                    let _ = answer.send(told);
-                    manager.status(&self.line());
-                }
-                Ok(Command::Reload) => {
-                    manager.reloading();
-                    if let Err(error) = self.reload() {
-                        let error = dta_cli::error_line(&error);
-                        tracing::error!(
-                            error,
-                            "the configuration was read anew and is not taken: nothing has changed"
-                        );
+        self.manager.ready(&self.line());
+        // The kernel's ring is read between commands, however many come.
+        in_turns(&mut self, commands, |running| running.traced.turn(), Self::obey)
+    }
+
+    /// Does what a command says, or waits a little where there is none.
+    fn obey(&mut self, command: Option<Command>) -> Result<ControlFlow<()>> {
+        match command {
+            Some(Command::Status(answer)) => {
+                // Who asked may have gone.
+                let _ = answer.send(self.traced.status()?);
+            }
+            Some(Command::Set(trace, answer)) => {
+                let told = match self.wanted(trace.as_ref()) {
+                    Ok(wanted) => {
+                        self.traced.set(wanted, trace.is_none())?;
+                        Ok(self.traced.status()?)
                     }
-                    manager.ready(&self.line());
-                }
-                Ok(Command::End) => {
-                    tracing::info!("shutting down");
-                    manager.stopping();
-                    return Ok(());
-                }
-                Err(_) => self.traced.tracer.wait(Duration::from_millis(10))?,
+                    Err(why) => Err(why),
+                };
+                let _ = answer.send(told);
+                self.manager.status(&self.line());
             }
-            if manager.watchdog().is_some_and(|time| alive.elapsed() >= time) {
-                alive = Instant::now();
-                manager.alive();
-            }
-            if certificate.is_none_or(|looked| looked.elapsed() >= CERTIFICATE) {
-                certificate = Some(Instant::now());
-                if let Some(warning) = self.server.warning() {
-                    tracing::warn!("{warning}");
+            Some(Command::Reload) => {
+                self.manager.reloading();
+                if let Err(error) = self.reload() {
+                    let error = dta_cli::error_line(&error);
+                    tracing::error!(
+                        error,
+                        "the configuration was read anew and is not taken: nothing has changed"
+                    );
                 }
+                self.manager.ready(&self.line());
+            }
+            Some(Command::End) => {
+                tracing::info!("shutting down");
+                self.manager.stopping();
+                return Ok(ControlFlow::Break(()));
+            }
+            None => self.traced.tracer.wait(Duration::from_millis(10))?,
+        }
+        if self.manager.watchdog().is_some_and(|time| self.alive.elapsed() >= time) {
+            self.alive = Instant::now();
+            self.manager.alive();
+        }
+        if self.certificate.is_none_or(|looked| looked.elapsed() >= CERTIFICATE) {
+            self.certificate = Some(Instant::now());
+            if let Some(warning) = self.server.warning() {
+                tracing::warn!("{warning}");
             }
         }
+        Ok(ControlFlow::Continue(()))
     }
 
     fn wanted(&self, trace: Option<&dta_proto::control::TraceWanted>) -> Result<Wanted, String> {
@@ -331,5 +362,38 @@ impl Running<'_> {
             counted(points as u64, "point is", "points are"),
             self.server.listen
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ring_is_read_between_commands_however_many_wait() {
+        const WAITING: usize = 1000;
+        let (sender, commands) = mpsc::channel();
+        (0..WAITING).for_each(|_| sender.send(Command::Reload).unwrap());
+        sender.send(Command::End).unwrap();
+        // Reads of the ring, and commands since the last one.
+        let mut counts = (0, 0);
+        in_turns(
+            &mut counts,
+            &commands,
+            |(looks, since)| {
+                (*looks, *since) = (*looks + 1, 0);
+                Ok(())
+            },
+            |(_, since), command| {
+                *since += 1;
+                assert_eq!(*since, 1, "commands follow each other");
+                Ok(match command {
+                    Some(Command::End) => ControlFlow::Break(()),
+                    _ => ControlFlow::Continue(()),
+                })
+            },
+        )
+        .unwrap();
+        assert_eq!(counts.0, WAITING + 1);
     }
 }
