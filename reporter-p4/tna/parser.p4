@@ -168,8 +168,8 @@ parser Copies(packet_in packet, out egress_headers_t hdr, out egress_metadata_t 
         }
     }
     state forward {
-        // What is read though nobody may have written it. Flags of one bit are better written by a table: p4c puts them beside
-        // what the parser reads, which overwrites them.
+        // What is read though nobody may have written it. These flags lie in a container that the parser does not fill. Others
+        // p4c would put beside bits that it reads, which overwrite them: tables write those.
         meta.is_flow = 0;
         meta.is_queue = 0;
         meta.is_drop = 0;

@@ -668,9 +668,9 @@ control Departure(
 
     // At most as many as the software translator asks for: those right before this one.
     action all_before() {
-        meta.sequence_count = hdr.mirrored.ahead - 1;
-        meta.sequence_count_16 = meta.ahead_16 - 1;
-        meta.sequence_count_8 = meta.ahead_8 - 1;
+        meta.sequence_count = hdr.mirrored.ahead;
+        meta.sequence_count_16 = meta.ahead_16;
+        meta.sequence_count_8 = meta.ahead_8;
     }
     action last_before() {
         meta.sequence_count = 1023;

@@ -2,14 +2,11 @@
 #ifndef DTA_TNA_SEQUENCES
 #define DTA_TNA_SEQUENCES
 
-// Gives `ahead`, the sequence of a report less the newest one before it: 1 is the one expected, 2 and more a gap.
-// Others, and `ahead` = 0, are late or repeats, or nothing was heard of the reporter before.
-//
-// A register compares numbers as they are, and sequences wrap. So those of the two middle quarters of all numbers
-// are compared without a sign, and the others with one: both are right where the two are less than 2^30 apart.
+// Gives `ahead`, the sequence of a report less the one expected next, modulo 2^32: up to 2^31 - 1, as many are missing.
+// Others are late or repeats, or nothing was heard of the reporter before.
 control Sequences(in ingress_headers_t hdr, inout ingress_metadata_t meta, in ingress_intrinsic_metadata_t intrinsic) {
     Register<bit<8>, bit<16>>(REPORTER_IDS, 0) heard;
-    Register<bit<32>, bit<16>>(REPORTER_IDS, 0) newest;
+    Register<bit<32>, bit<16>>(REPORTER_IDS, 0) next_sequence;
 
     RegisterAction<bit<8>, bit<16>, bit<8>>(heard) hear = {
         void apply(inout bit<8> value, out bit<8> was) {
@@ -17,25 +14,18 @@ control Sequences(in ingress_headers_t hdr, inout ingress_metadata_t meta, in in
             value = 1;
         }
     };
-    RegisterAction<bit<32>, bit<16>, bit<32>>(newest) begin = {
+    RegisterAction<bit<32>, bit<16>, bit<32>>(next_sequence) begin = {
         void apply(inout bit<32> value, out bit<32> was) {
             was = 0;
-            value = hdr.v1.sequence;
+            value = hdr.v1.sequence + 1;
         }
     };
-    RegisterAction<bit<32>, bit<16>, bit<32>>(newest) middle = {
+    // The difference has a sign, and wraps as sequences do: values cast one by one would be compared as they are.
+    RegisterAction<bit<32>, bit<16>, bit<32>>(next_sequence) follow_next = {
         void apply(inout bit<32> value, out bit<32> was) {
             was = value;
-            if (hdr.v1.sequence > value) {
-                value = hdr.v1.sequence;
-            }
-        }
-    };
-    RegisterAction<bit<32>, bit<16>, bit<32>>(newest) edge = {
-        void apply(inout bit<32> value, out bit<32> was) {
-            was = value;
-            if ((int<32>)hdr.v1.sequence > (int<32>)value) {
-                value = hdr.v1.sequence;
+            if ((int<32>)hdr.v1.sequence - (int<32>)value >= 0) {
+                value = hdr.v1.sequence + 1;
             }
         }
     };
@@ -45,36 +35,29 @@ control Sequences(in ingress_headers_t hdr, inout ingress_metadata_t meta, in in
         meta.known = hear.execute(meta.reporter);
     }
     action begins() {
-        meta.before = begin.execute(meta.reporter);
+        meta.expected = begin.execute(meta.reporter);
     }
-    action follows_in_the_middle() {
-        meta.before = middle.execute(meta.reporter);
-    }
-    action follows_at_the_edge() {
-        meta.before = edge.execute(meta.reporter);
+    action follows() {
+        meta.expected = follow_next.execute(meta.reporter);
     }
     table follow {
         key = {
             meta.is_checked: exact;
             meta.known: exact;
             hdr.dta.restarted: ternary;
-            hdr.v1.sequence: ternary;
         }
-        actions = { begins; follows_in_the_middle; follows_at_the_edge; @defaultonly NoAction; }
+        actions = { begins; follows; @defaultonly NoAction; }
         const default_action = NoAction();
         const entries = {
-            (1, 0, _, _): begins();
-            (1, 1, 1, _): begins();
-            (1, 1, 0, 0x00000000 &&& 0xc0000000): follows_at_the_edge();
-            (1, 1, 0, 0x40000000 &&& 0xc0000000): follows_in_the_middle();
-            (1, 1, 0, 0x80000000 &&& 0xc0000000): follows_in_the_middle();
-            (1, 1, 0, 0xc0000000 &&& 0xc0000000): follows_at_the_edge();
+            (1, 0, _): begins();
+            (1, 1, 1): begins();
+            (1, 1, 0): follows();
         }
-        size = 8;
+        size = 4;
     }
 
     action compare() {
-        meta.ahead = hdr.v1.sequence - meta.before;
+        meta.ahead = hdr.v1.sequence - meta.expected;
     }
 
     action has_gap() {
@@ -91,7 +74,6 @@ control Sequences(in ingress_headers_t hdr, inout ingress_metadata_t meta, in in
         const default_action = NoAction();
         const entries = {
             (1, 1, 0, 0): NoAction();
-            (1, 1, 0, 1): NoAction();
             (1, 1, 0, 0x80000000 &&& 0x80000000): NoAction();
             (1, 1, 0, _): has_gap();
         }

@@ -61,7 +61,7 @@ header kind_t {
 // Of packets that are mirrored: the report follows as it came.
 header mirrored_t {
     bit<8> work;
-    // Its sequence less the newest one before it.
+    // Its sequence less the one that was expected.
     bit<32> ahead;
 }
 
@@ -257,10 +257,10 @@ struct ingress_metadata_t {
     bit<32> offset_high;
     bit<32> offset_low;
 
-    // ---- Its sequence: whether it is looked at, whether there was one before, and which.
+    // ---- Its sequence: whether it is looked at, whether there was one before, and which was expected.
     bit<1> is_checked;
     bit<8> known;
-    bit<32> before;
+    bit<32> expected;
 
     // ---- The row.
     bit<32> cache_base;

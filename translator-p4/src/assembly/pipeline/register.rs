@@ -104,17 +104,20 @@ impl Register {
             let shift = 32 - self.width as u32;
             let with_sign: &dyn Fn(u32) -> i64 = &|value: u32| i64::from((value << shift) as i32 >> shift);
             let sum = |wide| arguments[1..].iter().map(|text| signed(text, wide)).sum::<i64>();
-            // The difference as a number with a sign, modulo its bits.
-            let modular = || with_sign(sum(unsigned) as u32 & mask);
-            let is = match what {
-                "equ" => Some(sum(unsigned) as u32 & mask == 0),
-                "neq" => Some(sum(unsigned) as u32 & mask != 0),
-                "grt.u" => Some(sum(unsigned) > 0),
-                "grt.s" => Some(sum(with_sign) > 0),
-                "grt.uus" => Some(modular() > 0),
-                "lss.u" => Some(sum(unsigned) < 0),
-                "lss.s" => Some(sum(with_sign) < 0),
-                "lss.uus" => Some(modular() < 0),
+            let compared_as = |kind: &str| match kind {
+                "u" => sum(unsigned),
+                "s" => sum(with_sign),
+                // The difference as a number with a sign, modulo its bits.
+                "uus" => with_sign(sum(unsigned) as u32 & mask),
+                _ => panic!("{line}: compared as what?"),
+            };
+            let is = match what.split_once('.').unwrap_or((what, "")) {
+                ("equ", _) => Some(sum(unsigned) as u32 & mask == 0),
+                ("neq", _) => Some(sum(unsigned) as u32 & mask != 0),
+                ("grt", kind) => Some(compared_as(kind) > 0),
+                ("geq", kind) => Some(compared_as(kind) >= 0),
+                ("lss", kind) => Some(compared_as(kind) < 0),
+                ("leq", kind) => Some(compared_as(kind) <= 0),
                 _ => None,
             };
             if is.is_some() {
