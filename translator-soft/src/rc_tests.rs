@@ -8,11 +8,15 @@ use proptest::prelude::*;
 
 use super::counters::LossCause;
 use super::losses::FrameMeta;
-use super::requester::{Action, Answer, Depart, Departure, Requester, Successor, Timing, Verb};
+use super::requester::{
+    Action, Answer, Depart, Departure, Requester, RequesterCounters, Successor, Timing, Verb,
+};
 use dta_proto::program::{Primitive, Transport};
 
 /// Just before the PSNs begin anew.
 const START: Psn = Psn::new(0xff_ffc0);
+/// Where queue pairs of before began.
+const FORMER: [Psn; 2] = [Psn::new(0x12_3456), Psn::new(0x7f_fff8)];
 const MS: u64 = 1_000_000;
 /// The simulation's step, in nanoseconds.
 const STEP: u64 = MS / 10;
@@ -206,6 +210,10 @@ impl<T: Copy> Direction<T> {
 
 struct World {
     requester: Requester,
+    /// What was counted before the test began.
+    before: RequesterCounters,
+    /// The PSN of the test's first operation.
+    start: Psn,
     wire: Wire,
     responder: Responder,
     there: Direction<Frame>,
@@ -219,6 +227,8 @@ impl World {
     fn new(atomics: bool, there: Vec<u8>, back: Vec<u8>) -> World {
         World {
             requester: Requester::new(Transport::Rc, START, ATOMICS, timing()),
+            before: RequesterCounters::default(),
+            start: START,
             wire: Wire::default(),
             responder: Responder::new(START),
             there: Direction::new(there, 0),
@@ -231,6 +241,47 @@ impl World {
 
     fn good(atomics: bool) -> World {
         World::new(atomics, vec![0], vec![0])
+    }
+
+    /// A requester on its first queue pair; and one on its third, after two broke with operations on their way.
+    fn lives(atomics: bool, there: &[u8], back: &[u8]) -> [World; 2] {
+        let mut anew = World::good(atomics);
+        anew.requester = Requester::new(Transport::Rc, FORMER[0], ATOMICS, timing());
+        anew.responder = Responder::new(FORMER[0]);
+        for (broken, next) in [(5, FORMER[1]), (15, START)] {
+            anew.responder.poison.insert(broken);
+            anew.post(10);
+            assert!(anew.requester.is_down());
+            anew.responder.poison.clear();
+            anew.replace(next, None);
+            anew.finish();
+        }
+        anew.check_all();
+        assert_eq!(anew.requester.counters.nak_error, 2);
+        // What follows counts from here.
+        (anew.posted, anew.before) = (0, anew.requester.counters);
+        anew.responder.executed.clear();
+        (anew.there, anew.back) = (Direction::new(there.to_vec(), 0), Direction::new(back.to_vec(), 0));
+        anew.start = anew.requester.next_psn();
+        [World::new(atomics, there.to_vec(), back.to_vec()), anew]
+    }
+
+    /// What was counted since the test began.
+    fn counters(&self) -> RequesterCounters {
+        let (now, before) = (self.requester.counters, self.before);
+        RequesterCounters {
+            sent: now.sent - before.sent,
+            retransmitted: now.retransmitted - before.retransmitted,
+            acknowledged: now.acknowledged - before.acknowledged,
+            answers: now.answers - before.answers,
+            stale_answers: now.stale_answers - before.stale_answers,
+            nak_sequence: now.nak_sequence - before.nak_sequence,
+            receiver_not_ready: now.receiver_not_ready - before.receiver_not_ready,
+            nak_error: now.nak_error - before.nak_error,
+            go_backs: now.go_backs - before.go_backs,
+            timeouts: now.timeouts - before.timeouts,
+            replaced: now.replaced - before.replaced,
+        }
     }
 
     /// Posts `n` operations in one go.
@@ -313,7 +364,7 @@ impl World {
     fn check_all(&self) {
         assert_eq!(self.responder.executed, (0..self.posted).collect::<Vec<_>>());
         assert!(self.wire.lost.is_empty(), "{:?}", self.wire.lost);
-        assert_eq!(self.requester.counters.acknowledged, u64::from(self.posted));
+        assert_eq!(self.counters().acknowledged, u64::from(self.posted));
     }
 }
 
@@ -335,29 +386,31 @@ fn after(n: usize, fates: &[u8]) -> Vec<u8> {
 #[test]
 fn without_faults_every_frame_leaves_once() {
     for atomics in [false, true] {
-        let mut w = World::good(atomics);
-        w.post(1000);
-        w.post(1);
-        assert_eq!((w.requester.outstanding(), w.requester.waiting()), (0, 0));
-        w.wait(100 * MS);
-        w.check_all();
-        let c = w.requester.counters;
-        assert_eq!((c.sent, c.retransmitted, c.go_backs, c.stale_answers), (1001, 0, 0, 0));
-        // Two in a window, the tail of each burst, and where the profile says so.
-        assert!(atomics || c.answers < 40, "{}", c.answers);
+        for mut w in World::lives(atomics, &[0], &[0]) {
+            w.post(1000);
+            w.post(1);
+            assert_eq!((w.requester.outstanding(), w.requester.waiting()), (0, 0));
+            w.wait(100 * MS);
+            w.check_all();
+            let c = w.counters();
+            assert_eq!((c.sent, c.retransmitted, c.go_backs, c.stale_answers), (1001, 0, 0, 0));
+            // Two in a window, the tail of each burst, and where the profile says so.
+            assert!(atomics || c.answers < 40, "{}", c.answers);
+        }
     }
 }
 
 #[test]
 fn a_lost_frame_leaves_again_and_costs_nothing() {
     for atomics in [false, true] {
-        let mut w = World::new(atomics, after(3, &[1]), vec![0]);
-        w.post(10);
-        w.check_all();
-        let c = w.requester.counters;
-        assert_eq!((c.nak_sequence, c.go_backs, c.timeouts), (1, 1, 0));
-        // Seven from the lost one on, and that one in two frames.
-        assert_eq!(c.retransmitted, 8);
+        for mut w in World::lives(atomics, &after(3, &[1]), &[0]) {
+            w.post(10);
+            w.check_all();
+            let c = w.counters();
+            assert_eq!((c.nak_sequence, c.go_backs, c.timeouts), (1, 1, 0));
+            // Seven from the lost one on, and that one in two frames.
+            assert_eq!(c.retransmitted, 8);
+        }
     }
 }
 
@@ -365,63 +418,93 @@ fn a_lost_frame_leaves_again_and_costs_nothing() {
 fn a_lost_nak_is_made_up_for_by_time() {
     // The NAK and further answers are lost.
     for lost in 1..6 {
-        let mut w = World::new(false, after(3, &[1]), [vec![1; lost], vec![0; 1000]].concat());
-        w.post(10);
-        w.wait(9 * MS);
-        assert_eq!(w.requester.counters.timeouts, 0);
-        w.finish();
-        w.check_all();
-        assert!(w.requester.counters.timeouts >= 1);
+        let lives = World::lives(false, &after(3, &[1]), &[vec![1; lost], vec![0; 1000]].concat());
+        for (life, mut w) in lives.into_iter().enumerate() {
+            w.post(10);
+            // It waits as long as no answer has come; later, as round trips were.
+            if life == 0 {
+                w.wait(9 * MS);
+                assert_eq!(w.counters().timeouts, 0);
+            }
+            w.finish();
+            w.check_all();
+            assert!(w.counters().timeouts >= 1);
+        }
     }
 }
 
 #[test]
 fn a_repeated_nak_is_obeyed_once() {
-    let mut w = World::new(false, after(3, &[1]), after(0, &[2]));
-    // Both NAKs arrive before any answer to what leaves again.
-    w.back.delay = MS;
-    w.post(10);
-    w.finish();
-    w.check_all();
-    let c = w.requester.counters;
-    assert_eq!((c.nak_sequence, c.go_backs), (2, 1));
+    for mut w in World::lives(false, &after(3, &[1]), &after(0, &[2])) {
+        // Both NAKs arrive before any answer to what leaves again.
+        w.back.delay = MS;
+        w.post(10);
+        w.finish();
+        w.check_all();
+        let c = w.counters();
+        assert_eq!((c.nak_sequence, c.go_backs - c.timeouts), (2, 1));
+    }
 }
 
 #[test]
 fn a_late_nak_for_what_was_executed_since_is_stale() {
-    let mut w = World::new(false, after(3, &[1]), vec![0]);
-    w.post(10);
-    w.finish();
-    w.post(1);
-    w.back.flying.push_back((w.now, (START.plus(3), Answer::NakSequence)));
-    w.back.flying.push_back((w.now, (START.plus(2), Answer::Ack)));
-    // And of a PSN that was never sent, as after a restart.
-    for answer in [Answer::Ack, Answer::NakSequence, Answer::NakError, Answer::ReceiverNotReady(MS)] {
-        w.back.flying.push_back((w.now, (START.plus(500), answer)));
+    for mut w in World::lives(false, &after(3, &[1]), &[0]) {
+        w.post(10);
+        w.finish();
+        w.post(1);
+        w.back.flying.push_back((w.now, (w.start.plus(3), Answer::NakSequence)));
+        w.back.flying.push_back((w.now, (w.start.plus(2), Answer::Ack)));
+        // And of a PSN that was never sent, as after a restart.
+        for answer in [Answer::Ack, Answer::NakSequence, Answer::NakError, Answer::ReceiverNotReady(MS)] {
+            w.back.flying.push_back((w.now, (w.start.plus(500), answer)));
+        }
+        w.post(5);
+        w.check_all();
+        assert_eq!(w.counters().go_backs, 1);
+        assert!(!w.requester.is_down());
     }
-    w.post(5);
-    w.check_all();
-    assert_eq!(w.requester.counters.go_backs, 1);
-    assert!(!w.requester.is_down());
 }
 
 #[test]
 fn a_straggler_does_no_harm() {
     // Operation 3 arrives again when it was executed long since, and so does its answer.
     for atomics in [false, true] {
-        let mut w = World::good(atomics);
-        w.post(10);
-        let straggler = Frame {
-            psn: START.plus(3),
-            ack_request: true,
-            action: if atomics { Action::fetch_add(1) } else { Action::WRITE },
-            operation: 3,
-        };
-        for n in 0..40 {
-            w.there.leave(w.now, straggler);
-            w.back.leave(w.now, (START.plus(n), Answer::Ack));
-            w.post(2);
+        for mut w in World::lives(atomics, &[0], &[0]) {
+            w.post(10);
+            let straggler = Frame {
+                psn: w.start.plus(3),
+                ack_request: true,
+                action: if atomics { Action::fetch_add(1) } else { Action::WRITE },
+                operation: 3,
+            };
+            for n in 0..40 {
+                w.there.leave(w.now, straggler);
+                w.back.leave(w.now, (w.start.plus(n), Answer::Ack));
+                w.post(2);
+            }
+            w.finish();
+            w.check_all();
         }
+    }
+}
+
+#[test]
+fn late_answers_of_queue_pairs_that_ended_change_nothing() {
+    for atomics in [false, true] {
+        let [_, mut w] = World::lives(atomics, &[0], &[1]);
+        w.post(10);
+        let known = |w: &World| (w.requester.outstanding(), w.requester.is_down(), w.requester.next_psn());
+        let (is, counters) = (known(&w), w.counters());
+        assert_eq!(is.0, 10);
+        let mut late = 0;
+        for psn in FORMER.into_iter().flat_map(|former| (0..20).map(move |n| former.plus(n))) {
+            for answer in [Answer::Ack, Answer::NakSequence, Answer::NakError, Answer::ReceiverNotReady(MS)] {
+                w.requester.answer(w.now, psn, answer, &mut w.wire);
+                late += 1;
+            }
+        }
+        assert_eq!((known(&w), w.counters().stale_answers), (is, counters.stale_answers + late));
+        w.back.pattern = vec![0];
         w.finish();
         w.check_all();
     }
@@ -429,17 +512,18 @@ fn a_straggler_does_no_harm() {
 
 #[test]
 fn receiver_not_ready_waits_and_sends_again() {
-    let mut w = World::good(false);
-    w.responder.not_ready.extend([5, 9]);
-    w.post(10);
-    w.post(3);
-    assert_eq!(w.responder.executed.len(), 5);
-    let counters = w.requester.counters;
-    w.wait(MS - STEP);
-    assert_eq!(w.requester.counters.retransmitted, counters.retransmitted, "nothing leaves in a pause");
-    w.finish();
-    w.check_all();
-    assert_eq!(w.requester.counters.receiver_not_ready, 2);
+    for mut w in World::lives(false, &[0], &[0]) {
+        w.responder.not_ready.extend([5, 9]);
+        w.post(10);
+        w.post(3);
+        assert_eq!(w.responder.executed.len(), 5);
+        let counters = w.requester.counters;
+        w.wait(MS - STEP);
+        assert_eq!(w.requester.counters.retransmitted, counters.retransmitted, "nothing leaves in a pause");
+        w.finish();
+        w.check_all();
+        assert_eq!(w.counters().receiver_not_ready, 2);
+    }
 }
 
 #[test]
@@ -533,19 +617,20 @@ fn a_silent_queue_pair_is_given_up_and_taken_back_when_it_answers() {
 #[test]
 fn what_was_refused_is_sent_once_more_on_the_next_queue_pair() {
     for atomics in [false, true] {
-        let mut w = World::good(atomics);
-        w.responder.poison.insert(5);
-        w.post(20);
-        assert!(w.requester.is_down());
-        assert_eq!(w.responder.executed, [0, 1, 2, 3, 4]);
-        w.post(10);
-        w.wait(100 * MS);
-        assert!(w.wire.lost.is_empty());
-        // Its key is good by now.
-        w.responder.poison.clear();
-        w.replace(Psn::new(77), None);
-        w.finish();
-        w.check_all();
+        for mut w in World::lives(atomics, &[0], &[0]) {
+            w.responder.poison.insert(5);
+            w.post(20);
+            assert!(w.requester.is_down());
+            assert_eq!(w.responder.executed, [0, 1, 2, 3, 4]);
+            w.post(10);
+            w.wait(100 * MS);
+            assert!(w.wire.lost.is_empty());
+            // Its key is good by now.
+            w.responder.poison.clear();
+            w.replace(Psn::new(77), None);
+            w.finish();
+            w.check_all();
+        }
     }
     // Refused again, it is lost, and nothing but it.
     let mut w = World::good(true);
