@@ -213,7 +213,7 @@ struct Entered<'a> {
 /// What a renewal found.
 enum Renewed {
     /// The session has what it had.
-    AsItWas(Session),
+    AsItWas(Box<Session>),
     /// It has something new.
     Changed(Box<Entered<'static>>),
 }
@@ -531,7 +531,7 @@ impl Sessions {
     ) -> Result<Session, SessionError> {
         let renewed = self.renew_entered(&mut self.settled(name), name, caller, generation, statistics, now);
         let result = match renewed {
-            Ok(Renewed::AsItWas(session)) => Ok(session),
+            Ok(Renewed::AsItWas(session)) => Ok(*session),
             Ok(Renewed::Changed(entered)) => self.keep(*entered),
             Err(error) => Err(error),
         };
@@ -571,7 +571,8 @@ impl Sessions {
         inner.count_anew(name, made.anew, now);
         if !made.changed {
             let (grant, positions, reporters) = (made.grant, Vec::new(), Vec::new());
-            return Ok(Renewed::AsItWas(Session { lease, resumed: true, grant, positions, reporters }));
+            let session = Session { lease, resumed: true, grant, positions, reporters };
+            return Ok(Renewed::AsItWas(Box::new(session)));
         }
         lease.generation = inner.leases.next_generation();
         let kept = old.as_ref().map_or(0, |old| made.grant.queue_pairs_in_common(old));
