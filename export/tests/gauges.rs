@@ -127,8 +127,12 @@ fn names_are_labels_beside_the_numbers_and_can_be_left_out() {
         ingress_port: None,
         reason,
     };
+    let of = flow(1);
+    let hop = telemetry::hop_latency_key(&of, 4);
     let entries = vec![
         change(Metric::LinkUtilization, telemetry::link_utilization_key(4, Some(2)), 50),
+        change(Metric::QueueOccupancy, telemetry::queue_occupancy_key(4, Some(2), Some(7)), 40),
+        change(Metric::HopLatency, hop, 400),
         dropped(4, 133),
         dropped(5, 133),
         dropped(5, 1),
@@ -136,16 +140,22 @@ fn names_are_labels_beside_the_numbers_and_can_be_left_out() {
     ];
     let told = |schema, names| {
         let mut gauges = Gauges::new(schema, Limits::default(), Arc::new(names));
+        gauges.take(&keys(vec![Entry::Key { key: hop, means: Means::Hop(of.key(), 4) }]), now);
         gauges.take(&changes(entries.clone()), now);
-        lines(&mut gauges, now, &["dta_int_link", "dta_int_dropped", "dta_int_congested", "tx_"])
+        let metrics = ["link", "queue_occ", "hop", "dropped", "congested"].map(|of| format!("dta_int_{of}"));
+        let begin: Vec<&str> = metrics.iter().map(String::as_str).chain(["tx_"]).collect();
+        lines(&mut gauges, now, &begin)
     };
     let (leaf, port) = ("switch_name=\"leaf1\"", "port_name=\"uplink\"");
+    let f = "flow=\"10.0.0.1:5000->10.9.0.1:80/tcp\",src=\"10.0.0.1\",sport=\"5000\",dst=\"10.9.0.1\",dport=\"80\",proto=\"6\"";
     let mut named = [
         format!("dta_int_congested_packets_total{{switch=\"4\",port=\"2\",queue=\"7\",{leaf},{port}}} 1"),
         format!("dta_int_dropped_packets_total{{switch=\"4\",{leaf},reason=\"133\",reason_name=\"upf-uplink-pdr-miss\"}} 1"),
         "dta_int_dropped_packets_total{switch=\"5\",reason=\"133\",reason_name=\"upf-downlink-session-drop\"} 1".into(),
         "dta_int_dropped_packets_total{switch=\"5\",reason=\"1\"} 1".into(),
+        format!("dta_int_hop_latency_seconds{{{f},switch=\"4\",{leaf}}} 4e-7"),
         format!("dta_int_link_utilization{{switch=\"4\",port=\"2\",{leaf},{port}}} 50.0"),
+        format!("dta_int_queue_occupancy{{switch=\"4\",port=\"2\",queue=\"7\",{leaf},{port}}} 40.0"),
     ];
     let mut of_tags = told(Schema::Tags, file.clone());
     named.sort();

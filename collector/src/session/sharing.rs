@@ -426,6 +426,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_forgotten_for_want_of_room_is_logged_if_others_had_a_part_of_it() {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let writer = std::sync::Arc::new(log.reopen().unwrap());
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let mut shared = Shared::default();
+            let flows = names(&["flows"]);
+            let mut come_and_go = |name: &str, sharing: Option<&Sharing>| {
+                shared.note(name, &flows, sharing);
+                shared.end(name);
+            };
+            (1..MOST).for_each(|n| come_and_go(&format!("spread{n}"), Some(&sharing(0))));
+            come_and_go("alone", None);
+            come_and_go("takes the place of alone", Some(&sharing(0)));
+            assert_eq!(std::fs::read_to_string(log.path()).unwrap(), "");
+            come_and_go("takes the place of spread1", None);
+            let told = std::fs::read_to_string(log.path()).unwrap();
+            assert!(told.contains("WARN") && told.contains("session=spread1\n"), "{told}");
+            assert!(told.contains(&format!("{MOST} sessions are remembered")), "{told}");
+            assert_eq!(told.lines().count(), 1, "{told}");
+        });
+    }
+
+    #[test]
     fn it_outlives_the_collector() {
         let dir = tempfile::tempdir().unwrap();
         assert!(load(dir.path()).unwrap().is_empty());

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dta_proto::layout::append;
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 
+use super::sharing::{Share, Sharing, Whereabouts};
 use super::*;
 use crate::config::Memory;
 use crate::nic::{
@@ -299,6 +300,47 @@ fn ending_gives_everything_back() {
     b.sessions.end("t", &Caller::ANYBODY, None, b.t0).unwrap();
     assert_eq!(b.nic.live(), (0, 0));
     assert!(refusal(b.sessions.end("t", &Caller::ANYBODY, None, b.t0)).contains("\"t\""));
+}
+
+/// One translator had this collector alone; after its end another spreads the stores over this and a second collector.
+#[test]
+fn an_ended_session_claims_no_bucket_against_an_open_one_over_a_restart_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || {
+        let (nic, directory) = (Books::new(), Some(dir.path().to_owned()));
+        let now = Instant::now();
+        Sessions::open_state(nic, stores(&Memory::Anonymous), Transport::Uc, directory, now).unwrap()
+    };
+    let share = |address: &str, buckets: &str| Share {
+        address: address.into(),
+        stores: Vec::new(),
+        buckets: buckets.parse().unwrap(),
+        lists: Vec::new(),
+    };
+    let spread = Sharing { all: vec![share("a:1", "0-127"), share("b:1", "128-254")], own: 0 };
+    let both =
+        |name: &str| OpenRequest { sharing: Some(spread.clone()), lease: None, ..wanting(name, &["flows"]) };
+    let at_b = || Whereabouts::At("b:1".into());
+    let places = |sessions: &Sessions| [3, 233].map(|bucket| sessions.shared().bucket("flows", bucket));
+    let sessions = open();
+    let t0 = Instant::now();
+    sessions.open(&wanting("alone", &["flows"]), t0).unwrap();
+    sessions.open(&wanting("expires", &["flows"]), t0).unwrap();
+    sessions.open(&both("both"), t0).unwrap();
+    assert_eq!(
+        places(&sessions),
+        [Whereabouts::Here, Whereabouts::Here],
+        "three write it, two of them all of it"
+    );
+    sessions.end("alone", &Caller::ANYBODY, None, t0).unwrap();
+    assert_eq!(places(&sessions), [Whereabouts::Here, Whereabouts::Here]);
+    sessions.tick(t0 + Duration::from_secs(11)).unwrap();
+    assert_eq!(sessions.count(), Some(1));
+    assert_eq!(places(&sessions), [Whereabouts::Here, at_b()]);
+    drop(sessions);
+
+    let sessions = open();
+    assert_eq!((sessions.count(), places(&sessions)), (Some(1), [Whereabouts::Here, at_b()]));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Against a server that records what it is sent, as no InfluxDB 2.x is at hand; 1.x is tested on a real one
 //! (`manager/tests/export.rs`).
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
@@ -21,14 +22,20 @@ struct Asked {
     body: String,
 }
 
-/// A server that answers with each of these in turn, the last one for ever.
+/// A server that records what it is asked.
 struct Recorder {
     url: String,
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
 impl Recorder {
+    /// Answers with each of these in turn, the last one for ever.
     fn start(answers: &'static [&'static str]) -> Self {
+        Self::answering(|n, _| answers[n.min(answers.len() - 1)])
+    }
+
+    /// Answers what `answer` says to the request of this number, from 0, and this body: status, `|`, body.
+    fn answering(answer: impl Fn(usize, &str) -> &'static str + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -51,8 +58,9 @@ impl Recorder {
                 }
                 let mut body = vec![0; length];
                 reader.read_exact(&mut body).unwrap();
-                record.lock().unwrap().push(Asked { head, body: String::from_utf8(body).unwrap() });
-                let (status, said) = answers[n.min(answers.len() - 1)].split_once('|').unwrap();
+                let body = String::from_utf8(body).unwrap();
+                let (status, said) = answer(n, &body).split_once('|').unwrap();
+                record.lock().unwrap().push(Asked { head, body });
                 let length = said.len();
                 write!(
                     stream,
@@ -105,13 +113,30 @@ fn counted(exporters: &Exporters, name: &str) -> u64 {
     counters.named(sink).iter().find(|counter| counter.0 == name).unwrap().1
 }
 
+/// Waits for the end, and until each point made is counted as delivered or dropped, which is right behind that. Fails
+/// where a minute is not enough.
+async fn end(exporters: &mut Exporters) {
+    let end = async {
+        exporters.ended().await;
+        let left = |exporters: &Exporters| {
+            counted(exporters, "made")
+                - counted(exporters, "delivered")
+                - counted(exporters, "dropped.rejected")
+        };
+        while left(exporters) > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), end).await.expect("what was made is delivered or dropped");
+}
+
 #[tokio::test]
 async fn a_2x_server_gets_token_organisation_and_bucket() {
     let server = Recorder::start(&["503 Away|{\"message\":\"not now\"}", "204 No Content|"]);
     let bed = Bed::new(&server.url);
     bed.lists.put(list::DROPS, vec![drop_at(5), drop_at(5), drop_at(6)]);
     let mut exporters = bed.start(true);
-    exporters.ended().await;
+    end(&mut exporters).await;
     let asked = server.asked();
     // The same again, until it is taken. No time is there twice in a series.
     assert_eq!((asked.len(), &asked[0]), (2, &asked[1]));
@@ -152,6 +177,50 @@ async fn what_a_server_refuses_for_good_is_counted_and_stops_nothing() {
     );
     exporters.stop().await;
     assert_eq!(server.asked().len(), 2);
+}
+
+#[tokio::test]
+async fn what_a_server_refuses_whole_arrives_in_parts_but_for_the_lines_at_fault() {
+    const POINTS: u64 = 40;
+    for (refusal, most_lines, bad, dropped) in [
+        ("413 Too Large|", 10, None, 0),
+        ("400 Bad Request|{\"error\":\"unable to parse\"}", POINTS as usize, Some(7), 1),
+        ("422 Unprocessable|{\"message\":\"no such field\"}", POINTS as usize, Some(33), 1),
+    ] {
+        let is_bad = move |line: &str| bad.is_some_and(|bad| line.ends_with(&format!(" {bad}")));
+        let is_taken = move |body: &str| body.lines().count() <= most_lines && !body.lines().any(is_bad);
+        let server =
+            Recorder::answering(move |_, body| if is_taken(body) { "204 No Content|" } else { refusal });
+        let bed = Bed::new(&server.url);
+        bed.lists.put(list::DROPS, (1..=POINTS).map(drop_at).collect());
+        let mut exporters = bed.start(true);
+        end(&mut exporters).await;
+        let counts = ["made", "delivered", "dropped.rejected", "spooled", "retried"];
+        assert_eq!(
+            counts.map(|name| counted(&exporters, name)),
+            [POINTS, POINTS - dropped, dropped, 0, 0],
+            "{refusal}"
+        );
+        exporters.stop().await;
+        let asked = server.asked();
+        assert_eq!(asked[0].body.lines().count() as u64, POINTS, "{refusal}: not one request");
+        let taken: BTreeSet<&str> =
+            asked.iter().filter(|asked| is_taken(&asked.body)).flat_map(|asked| asked.body.lines()).collect();
+        let sent: BTreeSet<&str> = asked[0].body.lines().filter(|line| !is_bad(line)).collect();
+        assert_eq!(taken, sent, "{refusal}");
+    }
+}
+
+#[tokio::test]
+async fn names_can_be_left_out() {
+    let server = Recorder::start(&["204 No Content|"]);
+    let mut bed = Bed::new(&server.url);
+    bed.config.influx.as_mut().unwrap().names = false;
+    bed.lists.put(list::DROPS, vec![drop_at(5)]);
+    let mut exporters = bed.start(true);
+    exporters.ended().await;
+    exporters.stop().await;
+    assert_eq!(server.asked()[0].body, "drops,reason=71,switch=1 value=1i 5\n");
 }
 
 #[tokio::test]

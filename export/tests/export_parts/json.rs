@@ -32,3 +32,19 @@ async fn a_file_gets_each_event_once_over_several_runs() {
         (&"drop".into(), &"traffic-manager".into(), &1.into())
     );
 }
+
+#[tokio::test]
+async fn names_can_be_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("events.jsonl");
+    let config = Config { json: Some(Json { file: file.clone(), names: false }), ..Config::default() };
+    let lists = Lists::default();
+    lists.put(list::DROPS, vec![drop_at(5)]);
+    let ask: Arc<dyn Ask> = Arc::new(lists);
+    let mut exporters =
+        Exporters::start(&config, "json", &ask, Run { once: true, ..Run::default() }).unwrap();
+    exporters.ended().await;
+    exporters.stop().await;
+    let line: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!((&line["reason"], line.get("reason_name")), (&71.into(), None));
+}

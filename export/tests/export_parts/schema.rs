@@ -124,7 +124,9 @@ fn names_stand_beside_the_numbers_of_the_schema_of_tags_alone() {
         point.write(&mut line, &point.series(), point.time);
         line
     };
-    let [.., link] = events();
+    let [_, _, hop, .., link] = events();
+    let of_hop = line(Schema::Tags, &hop);
+    assert!(of_hop.contains(",switch=4,switch_name=leaf1 value=4i,"), "{of_hop}");
     assert_eq!(
         line(Schema::Tags, &link),
         "link_utilization,port=3,port_name=to\\ host\\ 3,switch=4,switch_name=leaf1 value=1000i,old=400i,why=\"moved\" 1524138290\n"
@@ -138,4 +140,28 @@ fn names_stand_beside_the_numbers_of_the_schema_of_tags_alone() {
         line(Schema::Tags, &drop),
         "drops,reason=71,reason_name=traffic-manager,switch=4,switch_name=leaf1 value=1i,ingress_port=3i,egress_port=9i,ingress_port_name=\"to host 3\" 7\n"
     );
+    let place = Place { port: Some(3), ..place };
+    let entry = Entry::Congestion { time: 7, key: Key::default(), place, occupancy: Some(9), latency: None };
+    let congestion = Event { entry, meaning: None, path: None, latency: None };
+    assert_eq!(
+        line(Schema::Tags, &congestion),
+        "congestion,port=3,port_name=to\\ host\\ 3,switch=4,switch_name=leaf1 value=1i,occupancy=9i 7\n"
+    );
+}
+
+#[test]
+fn names_stand_beside_the_numbers_of_a_line_of_json() {
+    let names = "[switch.4]\nname = \"leaf1\"\n[switch.4.port]\n3 = \"to host 3\"\n";
+    let names = Names::parse(names, std::path::Path::new("names.toml")).unwrap();
+    let named = |event| {
+        let line = Line::of(event, &names).unwrap();
+        [line.switch_name, line.port_name, line.ingress_port_name, line.reason_name]
+            .map(Option::unwrap_or_default)
+    };
+    let [.., link] = events();
+    assert_eq!(named(&link), ["leaf1", "to host 3", "", ""]);
+    let place = Place { switch: Some(4), port: Some(9), queue: None };
+    let entry = Entry::Drop { time: 7, key: Key::default(), place, ingress_port: Some(3), reason: 71 };
+    let drop = Event { entry, meaning: None, path: None, latency: None };
+    assert_eq!(named(&drop), ["leaf1", "", "to host 3", "traffic-manager"]);
 }

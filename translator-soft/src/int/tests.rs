@@ -388,6 +388,8 @@ fn a_path_of_switches_that_report_for_themselves() {
     let (key, occupancy, latency) = (flow().key(), Some(9), Some(100));
     assert_eq!(congestion[..], [Entry::Congestion { time, key, place, occupancy, latency }]);
     assert_eq!(world.take(3, &report(3, false)), 0, "known");
+    let counters = world.int.counters();
+    assert_eq!((counters.xd, counters.mx, counters.reports), (4, 0, 4));
 }
 
 #[test]
@@ -560,12 +562,14 @@ fn int_mx_makes_a_path_of_switches_and_values_of_the_senders_flow() {
     let mut world = World::new(Rules::default());
     let ip = [0x4500_0034, 0x0001_0000, 0x4011_0000, 0x0a00_0001, 0x0a00_0002];
     let udp_and_mx = [0x1388_7ffe, 0x0020_0000, 0x3403_1388, 0x2000_0000, 0xa000_0000, 0];
-    let of = |node: u32, latency: u32| {
-        let head = [0x14ff_0120, 0x2000_0000, 0, latency];
+    let of = |node: u32, flags: u32, latency: u32| {
+        let head = [0x14ff_0100 | flags, 0x2000_0000, 0, latency];
         of_node(node, &[&head[..], &ip, &udp_and_mx, &[7, 8, 9]].concat())
     };
-    world.take(0, &of(4, 400));
-    world.take(1, &of(5, 8));
+    let tracked = 0x20;
+    world.take(0, &of(4, tracked, 400));
+    // What the packet asked for is about its flow, whether the report has the flag of a tracked flow or not.
+    world.take(1, &of(5, 0, 8));
     // One that cannot provide what was asked is on the path all the same.
     let silent = [&[0x14ff_0020, 0, 0][..], &ip, &udp_and_mx, &[7, 8, 9]].concat();
     world.take(2, &of_node(6, &silent));

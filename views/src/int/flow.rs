@@ -665,3 +665,43 @@ fn without_port(report: &FlowSummary, missed: &[Missed], all: &mut Vec<String>) 
         ),
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use dta_proto::control::PathAnswer;
+    use dta_proto::store::StoreKind;
+
+    use super::*;
+    use crate::fake::Fake;
+
+    /// INT-XD and INT-MX: a path of postcards, and what each switch reported for itself.
+    #[tokio::test]
+    async fn a_flow_whose_switches_each_report_for_themselves_has_no_latency_and_is_shown_why() {
+        let flow: Flow = "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap();
+        let paths = StoreKind::Postcarding { slots: 64, hops: 6, redundancy: 1 };
+        let values = StoreKind::KeyWrite { slots: 64, value_len: 12, redundancy: 2 };
+        let mut fake = Fake::with([(store::POSTCARDS, paths), (store::VALUES, values)]);
+        let path = PathAnswer {
+            found: true,
+            hops: vec![4, 5],
+            present: vec![true, true],
+            path_length: 2,
+            complete: true,
+            ..PathAnswer::default()
+        };
+        fake.put(store::POSTCARDS, flow.key(), path);
+        let value = |value| Value { value, time: 7 }.bytes();
+        fake.put_value(store::VALUES, telemetry::hop_latency_key(&flow, 4), &value(400));
+        let about = async |fake: Fake| {
+            let query = FlowQuery { ask: Arc::new(fake), dta: DtaStores::default(), names: Arc::default() };
+            query.about(&[flow]).await.unwrap().remove(0)
+        };
+        let of = about(fake).await;
+        let latency = |hop: &Hop| (hop.switch, hop.latency.map(|latency| latency.value));
+        let hops: Vec<_> = of.hops.iter().map(latency).collect();
+        assert_eq!((hops, of.latency), (vec![(Some(4), Some(400)), (Some(5), None)], None));
+        let why =
+            "Latency through all hops: the switches of this flow each report for themselves (INT-XD, INT-MX)";
+        assert!(of.unknown.iter().any(|told| told.starts_with(why)), "{:?}", of.unknown);
+    }
+}

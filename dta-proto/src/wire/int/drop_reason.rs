@@ -152,6 +152,11 @@ mod tests {
         assert_eq!(names(160), [Some("ingress-qos-meter"), Some("ingress-qos-meter"), None, None]);
         assert_eq!(names(26), [Some("ip-ttl-zero"), Some("ip-ttl-zero"), Some("outer-ip-ttl-zero"), None]);
         assert_eq!(names(1), [None; 4]);
+        // What only one of both versions of fabric-tna has, or has by another name.
+        let both = [Table::FabricTna11, Table::FabricTna10];
+        let differ = |reason: &u8| both[0].of(*reason) != both[1].of(*reason);
+        let differing: Vec<u8> = (0..=u8::MAX).filter(differ).collect();
+        assert_eq!(differing, [132, 133, 134, 135, 136, 137, 138, 139, 140, 170, 171]);
     }
 
     #[test]
