@@ -292,6 +292,30 @@ fn a_replaced_region_is_confirmed_when_nothing_is_on_its_way_to_the_one_before()
 }
 
 #[test]
+fn a_translator_that_starts_before_its_collector_can_open_sessions_waits_for_it() {
+    let (fake, _nic) = Fake::start();
+    fake.state.lock().unwrap().away = true;
+    let collector = fake.clone();
+    let comes_back = std::thread::spawn(move || {
+        let until = Instant::now() + Duration::from_secs(60);
+        while collector.state.lock().unwrap().turned_away < 2 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let mut state = collector.state.lock().unwrap();
+        state.away = false;
+        state.turned_away
+    });
+    let t = Running::start(&fake, "127.0.0.47", &[]);
+    assert!(comes_back.join().unwrap() >= 2, "it was not asked again");
+    let until = Instant::now() + Duration::from_secs(60);
+    while fake.state.lock().unwrap().opened.is_empty() {
+        assert!(Instant::now() < until, "no session was opened");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    t.stop();
+}
+
+#[test]
 fn a_refusal_ends_the_program_in_the_collectors_words() {
     let (fake, _nic) = Fake::start();
     fake.state.lock().unwrap().refuse = Some("list 3 of store events belongs to session other".into());

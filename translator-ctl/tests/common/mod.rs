@@ -19,6 +19,8 @@ pub(crate) struct State {
     pub(crate) ended: Vec<EndSessionRequest>,
     pub(crate) refuse: Option<String>,
     pub(crate) away: bool,
+    /// How often it was asked to open a session while it was away.
+    pub(crate) turned_away: u64,
     pub(crate) reporters: Vec<ReporterPosition>,
     /// Whether the session has ended.
     pub(crate) gone: bool,
@@ -184,6 +186,10 @@ type Answer<T> = Result<Response<T>, Status>;
 impl Collector for Fake {
     async fn open_session(&self, request: Request<OpenSessionRequest>) -> Answer<Session> {
         let mut state = self.state.lock().unwrap();
+        if state.away {
+            state.turned_away += 1;
+            return Err(Status::unavailable("gone fishing"));
+        }
         if let Some(reason) = &state.refuse {
             return Err(Status::failed_precondition(reason.clone()));
         }
