@@ -63,11 +63,8 @@ impl Tail {
     }
 
     fn read(&mut self) -> Result<News, AskError> {
-        // Beside a collector, whether the file is still whole and in its place.
-        let now = self.memory.store(&self.store.spec.name, Primitive::Append)?;
-        if !Arc::ptr_eq(&now.region, &self.store.region) {
-            return Err(AskError::Replaced(self.store.spec.name.clone()));
-        }
+        // Beside a collector, whether the file is still whole.
+        self.memory.current()?;
         let news = self.follower.read(lists(&self.store)?, Instant::now());
         let news = news.map_err(|error| self.store.outside(error))?;
         self.count(&news.progress);
@@ -80,6 +77,17 @@ impl Tail {
         counters.tail_overwritten.add(progress.overwritten);
         counters.tail_missing.add(progress.missing);
         counters.tail_damaged.add(progress.damaged);
+    }
+
+    /// Whether the store still has this memory. To be asked when nothing came: finding the store takes longer the more
+    /// stores there are.
+    fn check_replaced(&self) -> Result<(), AskError> {
+        let now = self.memory.store(&self.store.spec.name, Primitive::Append)?;
+        if Arc::ptr_eq(&now.region, &self.store.region) {
+            Ok(())
+        } else {
+            Err(AskError::Replaced(self.store.spec.name.clone()))
+        }
     }
 
     /// What is still to be said if all that is there was read and no more is wanted. Looks at the whole ring.
@@ -119,6 +127,9 @@ async fn follow(mut tail: Tail, sender: mpsc::Sender<Result<TailResponse, AskErr
         }
         if !is_idle {
             continue;
+        }
+        if let Err(error) = tail.check_replaced() {
+            break error;
         }
         if tail.follower.may_end() {
             // Closed by nobody.
