@@ -11,7 +11,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use dta_collector::config::Memory;
+use dta_collector::config::MemoryConfig;
 use dta_collector::region::RegionOptions;
 use dta_collector::store::append::{Lists, Progress, Start};
 use dta_collector::store::{Store, key_increment, key_write, postcarding, sketch_merge};
@@ -389,7 +389,7 @@ fn main() -> anyhow::Result<()> {
     for spec in &specs {
         spec.validate()?;
         let store =
-            Store::open(spec, &Memory::Directory(memory.clone()), RegionOptions { huge_pages: false })?;
+            Store::open(spec, &MemoryConfig::Directory(memory.clone()), RegionOptions { huge_pages: false })?;
         stores.insert(spec.name.clone(), json!({ "spec": spec, "questions": questions(&store, &keys) }));
     }
     let texts: Vec<_> = TEXTS

@@ -21,7 +21,7 @@ use dta_collector::region::Region;
 use dta_link::{Link, PacketConfig, PacketLink};
 use dta_proto::batch::Batch;
 use dta_proto::wire::frame::{Received, Route};
-use dta_proto::wire::roce::{self, Place, Psn, Repr};
+use dta_proto::wire::roce::{self, BthFields, Psn, Repr};
 
 /// From the switch's side to the collector's, IPv4.
 const ETHERNET: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
@@ -111,7 +111,7 @@ impl Backend for Rxe {
         for packet in packets {
             Rxe::push(&mut batch, packet);
         }
-        let place = Place { dest_qp: self.fence.qpn, psn: self.fence.psn, ack_req: true };
+        let place = BthFields { dest_qp: self.fence.qpn, psn: self.fence.psn, ack_req: true };
         let probe = Repr::write(roce::Transport::Rc, place, 0, 0, &[], None);
         let mut frame = [0; 128];
         let len = Route::new(REQUESTER, RESPONDER, self.fence.qpn).emit(&probe, &mut frame).unwrap();

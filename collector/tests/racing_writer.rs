@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use dta_collector::config::Memory;
+use dta_collector::config::MemoryConfig;
 use dta_collector::region::RegionOptions;
 use dta_collector::store::{Store, append, key_increment, key_write, postcarding};
 use dta_proto::key::Key;
@@ -25,7 +25,7 @@ const KEY: Key = Key(*b"racing flow key!");
 
 fn store(kind: StoreKind) -> Store {
     let spec = StoreSpec { id: 1, name: "raced".into(), kind };
-    Store::open(&spec, &Memory::Anonymous, RegionOptions::default()).unwrap()
+    Store::open(&spec, &MemoryConfig::Anonymous, RegionOptions::default()).unwrap()
 }
 
 /// Calls `write` with 1, 2, 3, … in a thread of its own, and `read` here, until `read` has given

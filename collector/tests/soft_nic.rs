@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dta_collector::config::{Config, Memory};
+use dta_collector::config::{Config, MemoryConfig};
 use dta_collector::nic::soft::{CounterFile, SoftNic, SoftNicConfig};
 use dta_collector::nic::{
     Access, Endpoint, Nic, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, Registration, Transport,
@@ -340,7 +340,7 @@ fn enter_namespace() {
 fn a_nic_whose_interface_is_gone_says_so_and_ends_the_collector() {
     in_namespace(|| {
         let mut config = Config::default();
-        (config.listen, config.memory) = ("127.0.0.1:0".parse().unwrap(), Memory::Anonymous);
+        (config.listen, config.memory) = ("127.0.0.1:0".parse().unwrap(), MemoryConfig::Anonymous);
         let ip = |step: &str| std::process::Command::new("ip").args(step.split(' ')).status().unwrap();
         assert!(ip("link set lo up").success());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

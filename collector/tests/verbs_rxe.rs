@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dta_collector::config::{self, Memory};
+use dta_collector::config::{self, MemoryConfig};
 use dta_collector::nic::verbs::{self, GidType, GidWish, VerbsError, VerbsNic, VerbsOptions};
 use dta_collector::nic::{
     Access, Endpoint, Immediate, Nic, NicError, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState,
@@ -22,7 +22,7 @@ use dta_proto::batch::Batch;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::wire::ethernet::Mac;
 use dta_proto::wire::frame::{Received, Route};
-use dta_proto::wire::roce::{self, Aeth, NakCode, Place, Psn, Repr, Syndrome};
+use dta_proto::wire::roce::{self, Aeth, BthFields, NakCode, Psn, Repr, Syndrome};
 
 const COLLECTOR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const SWITCH: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
@@ -95,8 +95,8 @@ fn request(transport: Transport, access: Access, receives: u32) -> QueuePairRequ
     QueuePairRequest { purpose, transport, peer, peer_qpn: SWITCH_QPN, start_psn: 100, access, receives }
 }
 
-fn place(qp: &QueuePairInfo, psn: u32) -> Place {
-    Place { dest_qp: qp.qpn, psn: Psn::new(psn), ack_req: true }
+fn place(qp: &QueuePairInfo, psn: u32) -> BthFields {
+    BthFields { dest_qp: qp.qpn, psn: Psn::new(psn), ack_req: true }
 }
 
 fn wire(transport: Transport) -> roce::Transport {
@@ -493,8 +493,9 @@ fn a_broken_queue_pair_is_rebuilt_and_its_translator_told() {
     let (nic, mut switch) = (Arc::new(open()), Switch::new());
     let kind = StoreKind::KeyIncrement { slots: 64, redundancy: 1 };
     let specs = [StoreSpec { id: 4, name: "bytes".into(), kind }];
-    let stores =
-        Arc::new(Stores::open(&specs, &Memory::Anonymous, RegionOptions::default()).expect("one store"));
+    let stores = Arc::new(
+        Stores::open(&specs, &MemoryConfig::Anonymous, RegionOptions::default()).expect("one store"),
+    );
     let region = stores.get("bytes").expect("it is there").region.clone();
     let now = Instant::now();
     let sessions =

@@ -8,7 +8,7 @@ use std::time::Instant;
 use dta_proto::key::Key;
 use dta_proto::wire::dta::{Body, Report, Version};
 use dta_proto::wire::frame::{FetchAddTemplate, Received, Route, WriteTemplate};
-use dta_proto::wire::roce::{Place, Psn, Repr, Transport};
+use dta_proto::wire::roce::{BthFields, Psn, Repr, Transport};
 
 /// Operations per round: short, so that some rounds are not interrupted.
 const ROUND: u32 = 20_000;
@@ -43,7 +43,7 @@ fn main() {
         black_box(dta_proto::crc::crc32_update(i, black_box(&buffer[72 - covered..72])));
     });
     time("WRITE ONLY, the same, field by field", |i| {
-        let place = Place { dest_qp: 0x11, psn: Psn::new(i), ack_req: false };
+        let place = BthFields { dest_qp: 0x11, psn: Psn::new(i), ack_req: false };
         let packet = Repr::write(Transport::Uc, place, u64::from(i) << 4, 0x1234, black_box(&payload), None);
         let len = route.emit(&packet, &mut buffer);
         black_box((&buffer, len.unwrap()));

@@ -362,7 +362,7 @@ impl core::fmt::Display for Path {
 
 /// Where something was seen: numbers that are not available are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// Switch.
     pub switch: Option<u32>,
     /// Egress port.
@@ -428,7 +428,7 @@ pub enum Entry {
         /// The value. Of a path, its number of hops, and 0 or 1 for a loop (bit 8 up).
         new: u64,
         /// Where. Of a path, the switch that reported for itself.
-        place: Place,
+        place: Location,
         /// The path, of a flow's path and latency.
         path: Option<Via>,
     },
@@ -439,7 +439,7 @@ pub enum Entry {
         /// Key of the flow; zeros where the packet could not be read.
         key: Key,
         /// Where.
-        place: Place,
+        place: Location,
         /// Port that it came in at.
         ingress_port: Option<u32>,
         /// Why.
@@ -452,7 +452,7 @@ pub enum Entry {
         /// Key of the flow; zeros where the packet could not be read.
         key: Key,
         /// Where.
-        place: Place,
+        place: Location,
         /// How full the queue was.
         occupancy: Option<u32>,
         /// Nanoseconds in the switch; larger ones are 2^32 - 2.
@@ -636,7 +636,7 @@ impl Entry {
                     return Some(Entry::Change { time, key, metric, why, old, new, place, path });
                 }
                 let (old, new) = (reader.time()?, reader.time()?);
-                let mut place = Place { switch: reader.number()?, port: reader.number()?, queue: None };
+                let mut place = Location { switch: reader.number()?, port: reader.number()?, queue: None };
                 let path = match metric {
                     Metric::FlowLatency => {
                         let digest = u32::from_be_bytes(reader.take()?);
@@ -651,13 +651,13 @@ impl Entry {
             }
             b"drop" => {
                 let (switch, ingress_port) = (reader.number()?, reader.number()?);
-                let place = Place { switch, port: reader.number()?, queue: reader.number()? };
+                let place = Location { switch, port: reader.number()?, queue: reader.number()? };
                 let [reason] = reader.take()?;
                 Some(Entry::Drop { time, key, place, ingress_port, reason })
             }
             b"cong" => {
                 let place =
-                    Place { switch: reader.number()?, port: reader.number()?, queue: reader.number()? };
+                    Location { switch: reader.number()?, port: reader.number()?, queue: reader.number()? };
                 let (occupancy, latency) = (reader.number()?, reader.number()?);
                 Some(Entry::Congestion { time, key, place, occupancy, latency })
             }
@@ -667,7 +667,7 @@ impl Entry {
 }
 
 /// The end of a path's change: what is new, the switch that reported for itself, and the path. A path without hops is none.
-fn path_of(reader: &mut Reader<'_>, hops: u8) -> Option<(u64, Place, Via)> {
+fn path_of(reader: &mut Reader<'_>, hops: u8) -> Option<(u64, Location, Via)> {
     let mut words = [0; EVENT_HOPS];
     for word in &mut words {
         *word = u32::from_be_bytes(reader.take()?);
@@ -681,5 +681,5 @@ fn path_of(reader: &mut Reader<'_>, hops: u8) -> Option<(u64, Place, Via)> {
         }
         _ => (words[1] != 0, None, Via::Digest(words[0])),
     };
-    Some((u64::from(looped) << 8 | u64::from(hops), Place { switch, ..Place::default() }, path))
+    Some((u64::from(looped) << 8 | u64::from(hops), Location { switch, ..Location::default() }, path))
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use dta_proto::key::Flow;
-use dta_proto::telemetry::{self, Entry, Place};
+use dta_proto::telemetry::{self, Entry, Location};
 use dta_proto::wire::datagram::{Datagram, udp_checksum_ok};
 use dta_proto::wire::dta::{Body, Report};
 use dta_proto::wire::int::{Dialect, Settings, Time, reports};
@@ -232,7 +232,7 @@ fn told(event: &Event<'_>) -> Vec<Told> {
         put(1, format!("store 14 append 5 {:?} immediate", key.0));
         put(1, format!("store 15 key-write 0 {key:?} latency without time"));
     }
-    let place = Place { switch: Some(SWITCH), port: event.egress, queue: event.queue };
+    let place = Location { switch: Some(SWITCH), port: event.egress, queue: event.queue };
     if event.kinds & QUEUE != 0 {
         put(1, format!("store 16 append 2 congestion {key:?} {place:?}"));
     }

@@ -2,7 +2,7 @@
 //! (`vectors/telemetry.py`), the rest by writing and reading.
 
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{self, ENTRY_LEN, Entry, Means, Metric, Path, Place, Value, Via, Why};
+use dta_proto::telemetry::{self, ENTRY_LEN, Entry, Location, Means, Metric, Path, Value, Via, Why};
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
@@ -50,7 +50,7 @@ fn entries_that_carry_a_path_or_a_port_are_those_of_the_vectors() {
     let of_path = |switches: &[u32], why, switch| {
         let path = Path::of(switches);
         let new = u64::from(path.looped) << 8 | u64::from(path.hops);
-        let place = Place { switch, ..Place::default() };
+        let place = Location { switch, ..Location::default() };
         let path = Some(Via::of(&path));
         Entry::Change { time, key, metric: Metric::FlowPath, why, old: 2, new, place, path }
     };
@@ -62,7 +62,7 @@ fn entries_that_carry_a_path_or_a_port_are_those_of_the_vectors() {
         why: Why::Moved,
         old: 408,
         new: 12,
-        place: Place::default(),
+        place: Location::default(),
         path: Some(Via::Digest(Path::of(&[6, 5, 4]).digest())),
     };
     let leaves = Entry::Key {
@@ -87,8 +87,8 @@ fn number() -> impl Strategy<Value = Option<u32>> {
     prop::option::of(0..u32::MAX)
 }
 
-fn place() -> impl Strategy<Value = Place> {
-    (number(), number(), number()).prop_map(|(switch, port, queue)| Place { switch, port, queue })
+fn place() -> impl Strategy<Value = Location> {
+    (number(), number(), number()).prop_map(|(switch, port, queue)| Location { switch, port, queue })
 }
 
 fn entry() -> impl Strategy<Value = Entry> {
@@ -105,7 +105,7 @@ fn entry() -> impl Strategy<Value = Entry> {
             why,
             old,
             new,
-            place: Place { switch, port, queue: None },
+            place: Location { switch, port, queue: None },
             path: Some(Via::Digest(digest)).filter(|_| digest != 0),
         },
     );
@@ -122,7 +122,7 @@ fn entry() -> impl Strategy<Value = Entry> {
                 why,
                 old: old.into(),
                 new: u64::from(path.looped) << 8 | u64::from(path.hops),
-                place: Place { switch, ..Place::default() },
+                place: Location { switch, ..Location::default() },
                 path: Some(Via::of(&path)),
             }
         },

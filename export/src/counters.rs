@@ -10,11 +10,11 @@ use crate::{events, source};
 
 /// What one exporter counts. Shared and read at any time.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct ExportCounters {
     /// What came out of the lists.
-    pub source: Arc<source::Counters>,
+    pub source: Arc<source::ListCounters>,
     /// What was not known of events.
-    pub events: Arc<events::Counters>,
+    pub events: Arc<events::LookupCounters>,
     /// Events that were taken.
     pub(crate) taken: AtomicU64,
     /// Of them, those that the schema has no place for.
@@ -35,14 +35,14 @@ pub struct Counters {
 }
 
 /// What each of several exporters counts, by the name of its sink.
-pub type OfSinks = Vec<(&'static str, Arc<Counters>)>;
+pub type OfSinks = Vec<(&'static str, Arc<ExportCounters>)>;
 
 /// Adds to a counter.
 pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
-impl Counters {
+impl ExportCounters {
     /// All counters by their names, of the exporter to `sink` (`influx` or `json`).
     pub fn named(&self, sink: &str) -> Vec<(String, u64)> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

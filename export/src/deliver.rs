@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::counters::{Counters, add};
+use crate::counters::{ExportCounters, add};
 use crate::influx::{Server, Written};
 use crate::spool::{Record, Spool};
 
@@ -16,7 +16,7 @@ const REMIND: Duration = Duration::from_secs(60);
 const SPOOL: Duration = Duration::from_secs(1);
 
 /// Delivers until the spool is closed.
-pub(crate) fn run(spool: &Spool, server: &Server, counters: &Arc<Counters>) {
+pub(crate) fn run(spool: &Spool, server: &Server, counters: &Arc<ExportCounters>) {
     let mut away = Away::default();
     let mut told = false;
     loop {
@@ -57,7 +57,13 @@ struct Away {
 }
 
 /// Sends a record until it is taken; `false` if the spool was closed before that.
-fn deliver(spool: &Spool, server: &Server, counters: &Counters, record: &Record, away: &mut Away) -> bool {
+fn deliver(
+    spool: &Spool,
+    server: &Server,
+    counters: &ExportCounters,
+    record: &Record,
+    away: &mut Away,
+) -> bool {
     let rejected = match server.write(&record.body, record.points) {
         Written::Done => 0,
         Written::Rejected { points, reason } => {

@@ -74,7 +74,7 @@ impl Default for Stores {
 
 /// What was not known of events. Shared and read at any time.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct LookupCounters {
     /// Events whose key was not told in time.
     pub unnamed: AtomicU64,
     /// Events whose path is not known: it was another by the time that it was looked up, or is not in its store.
@@ -89,7 +89,7 @@ pub struct Reader {
     source: Source,
     directory: Directory,
     lookup: Lookup,
-    counters: Arc<Counters>,
+    counters: Arc<LookupCounters>,
     waiting: VecDeque<Waiting>,
     /// Runs while something waits.
     tick: Interval,
@@ -111,7 +111,7 @@ struct Waiting {
 
 impl Reader {
     /// Completes what `source` gives, by what `ask` answers; needs a tokio runtime.
-    pub fn new(source: Source, ask: Arc<dyn Ask>, stores: Stores, counters: Arc<Counters>) -> Self {
+    pub fn new(source: Source, ask: Arc<dyn Ask>, stores: Stores, counters: Arc<LookupCounters>) -> Self {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::directory::{Directory, Meaning};
 use crate::names::Names;
 use crate::schema::Schema;
-use crate::source::{Batch, Counters, LISTS, Options, Source};
+use crate::source::{Batch, LISTS, ListCounters, Options, Source};
 
 /// What is told, and how much of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -384,14 +384,14 @@ fn intcollector_flow(flow: Flow) -> Labels {
 #[derive(Debug)]
 pub struct Following {
     gauges: Arc<Mutex<Gauges>>,
-    counters: Arc<Counters>,
+    counters: Arc<ListCounters>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Following {
     /// Begins to follow the events of `store`, from the oldest on; needs a tokio runtime.
     pub fn start(ask: Arc<dyn Ask>, store: &str, gauges: Gauges) -> Self {
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(ListCounters::default());
         let options = Options { store: store.to_owned(), ..Options::default() };
         let gauges = Arc::new(Mutex::new(gauges));
         let (shared, mut source) = (gauges.clone(), Source::new(ask, &options, counters.clone()));

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::config::{Config, ConfigError, Influx};
-use crate::counters::{Counters, OfSinks, add};
+use crate::counters::{ExportCounters, OfSinks, add};
 use crate::deliver;
 use crate::events::{Event, Events, Positions, Reader};
 use crate::influx::{InfluxError, Server};
@@ -140,7 +140,7 @@ impl Exporters {
             }
             None => None,
         };
-        let reader = |read: Positions, counters: &Counters| {
+        let reader = |read: Positions, counters: &ExportCounters| {
             let begin = read.map(|sequence| match sequence {
                 0 => Some(run.begin),
                 sequence => Some(Begin::Behind(sequence)),
@@ -150,7 +150,7 @@ impl Exporters {
             Reader::new(source, ask.clone(), config.stores(), counters.events.clone())
         };
         if let Some((influx, server, spool)) = influx {
-            let counters = Arc::new(Counters::default());
+            let counters = Arc::new(ExportCounters::default());
             add(&counters.found, spool.points());
             let _ = counters.spool.set(spool.clone());
             let kept = spool.kept();
@@ -167,7 +167,7 @@ impl Exporters {
             all.counters.push(("influx", counters));
         }
         if let Some((output, names)) = json {
-            let counters = Arc::new(Counters::default());
+            let counters = Arc::new(ExportCounters::default());
             let read = output.read().unwrap_or([0; LISTS]);
             let reader = reader(read, &counters);
             all.tasks.push(tokio::spawn(lines(reader, names, output, counters.clone(), stopped)));
@@ -176,7 +176,7 @@ impl Exporters {
         Ok(all)
     }
 
-    /// What they count, each by its name: see [`Counters::named`].
+    /// What they count, each by its name: see [`ExportCounters::named`].
     pub fn counters(&self) -> OfSinks {
         self.counters.clone()
     }
@@ -226,7 +226,7 @@ struct Points {
     flush: Duration,
     state_every: Option<Duration>,
     times: Times,
-    counters: Arc<Counters>,
+    counters: Arc<ExportCounters>,
     lines: String,
     points: u64,
     read: Positions,
@@ -241,7 +241,7 @@ impl Points {
         reader: Reader,
         spool: Arc<Spool>,
         kept: Kept,
-        counters: &Arc<Counters>,
+        counters: &Arc<ExportCounters>,
     ) -> Self {
         let most = NonZeroUsize::new(STATE).unwrap_or(NonZeroUsize::MIN);
         let is_told = config.state_seconds > 0;
@@ -384,7 +384,7 @@ async fn lines(
     mut reader: Reader,
     names: Arc<Names>,
     output: Output,
-    counters: Arc<Counters>,
+    counters: Arc<ExportCounters>,
     stopped: watch::Receiver<bool>,
 ) {
     let mut output = Some(output);

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{Entry, Metric, Path, Place, Why};
+use dta_proto::telemetry::{Entry, Location, Metric, Path, Why};
 use serde::{Deserialize, Serialize};
 
 use crate::directory::Meaning;
@@ -146,7 +146,7 @@ fn tags(event: &Event, names: &Names) -> Option<Point> {
                     tags
                 }
                 Metric::QueueOccupancy | Metric::QueueCongestion => place_tags(place, names),
-                Metric::LinkUtilization => place_tags(Place { queue: None, ..place }, names),
+                Metric::LinkUtilization => place_tags(Location { queue: None, ..place }, names),
             };
             if metric != Metric::FlowPath {
                 fields.push(("value", Field::Integer(new)));
@@ -184,7 +184,7 @@ fn tags(event: &Event, names: &Names) -> Option<Point> {
     }
 }
 
-fn place_tags(place: Place, names: &Names) -> Vec<(&'static str, String)> {
+fn place_tags(place: Location, names: &Names) -> Vec<(&'static str, String)> {
     let name = names.port_of(place.switch, place.port).unwrap_or_default().to_owned();
     let mut tags = vec![("port", text(place.port)), ("port_name", name), ("queue", text(place.queue))];
     tags.extend(switch_tags(place.switch, names));

@@ -92,7 +92,7 @@ pub struct Lost {
 
 /// What came out of all sources that were given it. Shared and read at any time.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct ListCounters {
     entries: AtomicU64,
     unreadable: AtomicU64,
     overwritten: AtomicU64,
@@ -101,7 +101,7 @@ pub struct Counters {
     interrupted: AtomicU64,
 }
 
-impl Counters {
+impl ListCounters {
     /// The counters with their names. `entries` (those that could be read) and `unreadable` are entries;
     /// `overwritten`, `missing` and `damaged` batches of the lists; `interrupted` how often a list could not be
     /// followed any longer.
@@ -140,7 +140,7 @@ pub struct Source {
 
 impl Source {
     /// Follows what `options` names; needs a tokio runtime.
-    pub fn new(ask: Arc<dyn Ask>, options: &Options, counters: Arc<Counters>) -> Self {
+    pub fn new(ask: Arc<dyn Ask>, options: &Options, counters: Arc<ListCounters>) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE);
         // True once the key directory has been read as far as it goes; also if it is not followed.
         let (named, is_named) = watch::channel(options.begin[list::KEYS as usize].is_none());
@@ -187,7 +187,7 @@ struct List {
     at: Begin,
     once: bool,
     sender: mpsc::Sender<Result<Batch, ClientError>>,
-    counters: Arc<Counters>,
+    counters: Arc<ListCounters>,
 }
 
 /// The source was dropped.

@@ -10,7 +10,7 @@ use dta_export::schema::Schema;
 use dta_export::source::Batch;
 use dta_metrics::Page;
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{self, Entry, Means, Metric, Place, Why, list};
+use dta_proto::telemetry::{self, Entry, Location, Means, Metric, Why, list};
 
 fn flow(n: u32) -> Flow {
     let src = IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + n));
@@ -18,7 +18,7 @@ fn flow(n: u32) -> Flow {
 }
 
 fn change(metric: Metric, key: Key, new: u64) -> Entry {
-    Entry::Change { time: 1, key, metric, why: Why::New, old: 0, new, place: Place::default(), path: None }
+    Entry::Change { time: 1, key, metric, why: Why::New, old: 0, new, place: Location::default(), path: None }
 }
 
 fn changes(entries: Vec<Entry>) -> Batch {
@@ -52,14 +52,14 @@ fn every_metric_has_its_gauge_in_both_schemas() {
         Entry::Drop {
             time: 1,
             key: f.key(),
-            place: Place { switch: Some(4), ..Place::default() },
+            place: Location { switch: Some(4), ..Location::default() },
             ingress_port: None,
             reason: 71,
         },
         Entry::Congestion {
             time: 1,
             key: f.key(),
-            place: Place { switch: Some(4), port: Some(2), queue: Some(7) },
+            place: Location { switch: Some(4), port: Some(2), queue: Some(7) },
             occupancy: Some(9),
             latency: None,
         },
@@ -119,11 +119,11 @@ fn names_are_labels_beside_the_numbers_and_can_be_left_out() {
     let file =
         "[switch.4]\nname = \"leaf1\"\ndrop-reasons = \"fabric-tna-1.0\"\n[switch.4.port]\n2 = \"uplink\"\n";
     let file = Names::parse(file, std::path::Path::new("names.toml")).unwrap();
-    let place = Place { switch: Some(4), port: Some(2), queue: Some(7) };
+    let place = Location { switch: Some(4), port: Some(2), queue: Some(7) };
     let dropped = |switch, reason| Entry::Drop {
         time: 1,
         key: Key::default(),
-        place: Place { switch: Some(switch), ..place },
+        place: Location { switch: Some(switch), ..place },
         ingress_port: None,
         reason,
     };
@@ -183,7 +183,7 @@ fn random_flows_stay_under_the_bound_and_those_that_are_there_stay() {
                 0 => flow(n),
                 _ => Flow { src: IpAddr::V6(Ipv6Addr::from(u128::from(n))), ..flow(0) },
             };
-            let place = Place { switch: Some(n), port: Some(n), queue: Some(n) };
+            let place = Location { switch: Some(n), port: Some(n), queue: Some(n) };
             batch.extend([
                 change(Metric::FlowPath, f.key(), 1),
                 change(Metric::FlowLatency, f.key(), 1),

@@ -17,7 +17,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::Limits;
-use crate::gate::{Entered, Gate, Place};
+use crate::gate::{Entered, Gate, GatePass};
 use crate::peer::{Identity, Peer, caller};
 use crate::pool::Pool;
 use crate::quiet::Quiet;
@@ -47,7 +47,7 @@ pub type Incoming = ReceiverStream<io::Result<Connection>>;
 
 /// What became of connections, and of calls that were not admitted.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct ConnectionCounters {
     accepted: AtomicU64,
     refused: AtomicU64,
     silent: AtomicU64,
@@ -60,7 +60,7 @@ pub struct Counters {
     pub(crate) calls_displaced: AtomicU64,
 }
 
-impl Counters {
+impl ConnectionCounters {
     /// The counters by name.
     pub fn named(&self) -> Vec<(String, u64)> {
         [
@@ -86,7 +86,7 @@ pub(crate) fn count(counter: &AtomicU64) {
 }
 
 /// Begins to accept on a listener. Must be called within a tokio runtime.
-pub fn accept(listener: TcpListener, listen: Listen, counters: Arc<Counters>) -> Incoming {
+pub fn accept(listener: TcpListener, listen: Listen, counters: Arc<ConnectionCounters>) -> Incoming {
     accept_until(Arc::new(listener), listen, counters, std::future::pending())
 }
 
@@ -95,7 +95,7 @@ pub fn accept(listener: TcpListener, listen: Listen, counters: Arc<Counters>) ->
 pub fn accept_until(
     listener: Arc<TcpListener>,
     listen: Listen,
-    counters: Arc<Counters>,
+    counters: Arc<ConnectionCounters>,
     stopped: impl Future<Output = ()> + Send + 'static,
 ) -> Incoming {
     let one = move || {
@@ -109,7 +109,7 @@ pub fn accept_until(
 }
 
 /// As [`accept`], on a Unix socket: all its clients are one caller, at 127.0.0.1, and have no TLS.
-pub fn accept_unix(listener: UnixListener, limits: Limits, counters: Arc<Counters>) -> Incoming {
+pub fn accept_unix(listener: UnixListener, limits: Limits, counters: Arc<ConnectionCounters>) -> Incoming {
     let listener = Arc::new(listener);
     let one = move || {
         let listener = listener.clone();
@@ -130,7 +130,7 @@ enum Socket {
 fn accept_with<A, F>(
     accept: A,
     listen: Listen,
-    counters: Arc<Counters>,
+    counters: Arc<ConnectionCounters>,
     stopped: impl Future<Output = ()> + Send + 'static,
 ) -> Incoming
 where
@@ -153,7 +153,7 @@ struct Shared {
     gate: Arc<Gate>,
     /// Of each caller.
     streams: Arc<Pool>,
-    counters: Arc<Counters>,
+    counters: Arc<ConnectionCounters>,
     quiet: Mutex<Quiet>,
     sender: mpsc::Sender<io::Result<Connection>>,
 }
@@ -161,7 +161,7 @@ struct Shared {
 async fn run<A, F>(
     accept: A,
     listen: Listen,
-    counters: Arc<Counters>,
+    counters: Arc<ConnectionCounters>,
     sender: mpsc::Sender<io::Result<Connection>>,
 ) where
     A: Fn() -> F,
@@ -185,7 +185,7 @@ async fn run<A, F>(
         match accepted {
             Ok((socket, address)) => {
                 pause = PAUSE.0;
-                let Entered::Place(place, displaced) = shared.gate.enter(address) else {
+                let Entered::Passed(place, displaced) = shared.gate.enter(address) else {
                     count(&shared.counters.refused);
                     if let Some(times) = full.event(Instant::now()) {
                         tracing::warn!(%address, times, "no connection is free for this address: refused");
@@ -221,7 +221,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 }
 
 /// Looks after one connection until tonic has it.
-async fn attend(shared: Arc<Shared>, socket: Socket, address: IpAddr, place: Place) {
+async fn attend(shared: Arc<Shared>, socket: Socket, address: IpAddr, place: GatePass) {
     let done = tokio::time::timeout(shared.listen.limits.handshake, handshake(&shared, socket)).await;
     let reason = match done {
         Ok(Ok((transport, identity))) => {
@@ -348,7 +348,7 @@ mod tests {
             // EMFILE
             std::future::ready(Err(io::Error::from_raw_os_error(24)))
         };
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(ConnectionCounters::default());
         let listen = Listen { limits: limits(), tls: None };
         let _incoming = accept_with(accept, listen, counters.clone(), std::future::pending());
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -357,10 +357,10 @@ mod tests {
         assert_eq!(counters.accept_errors.load(Ordering::Relaxed), calls as u64);
     }
 
-    async fn listening(limits: Limits) -> (SocketAddr, Incoming, Arc<Counters>) {
+    async fn listening(limits: Limits) -> (SocketAddr, Incoming, Arc<ConnectionCounters>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(ConnectionCounters::default());
         (address, accept(listener, Listen { limits, tls: None }, counters.clone()), counters)
     }
 

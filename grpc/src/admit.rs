@@ -16,10 +16,10 @@ use tonic::body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::accept::{Counters, count};
+use crate::accept::{ConnectionCounters, count};
 use crate::call::{Answer, CALL, Held, Sending, encoded};
 use crate::peer::{Identity, Peer};
-use crate::pool::{Place, Pool};
+use crate::pool::{Permit, Pool};
 use crate::request::{Room, receive};
 use crate::share::Shares;
 use crate::stream::Line;
@@ -77,12 +77,12 @@ struct Inner {
     streams: Arc<Pool>,
     /// Threads for the work of calls that are not [`Method::First`].
     threads: Arc<Pool>,
-    counters: Arc<Counters>,
+    counters: Arc<ConnectionCounters>,
 }
 
 impl Admission {
     /// As `limits` say. `method` tells what a path of the server's own service is.
-    pub fn new(limits: Limits, method: fn(&str) -> Method, counters: Arc<Counters>) -> Self {
+    pub fn new(limits: Limits, method: fn(&str) -> Method, counters: Arc<ConnectionCounters>) -> Self {
         Self(Arc::new(Inner {
             limits,
             method,
@@ -217,7 +217,7 @@ where
 }
 
 /// The places of a stream: of all, and its caller's.
-fn stream(admission: &Inner, method: Method, peer: &Peer) -> Result<Option<(Place, Place)>, Status> {
+fn stream(admission: &Inner, method: Method, peer: &Peer) -> Result<Option<(Permit, Permit)>, Status> {
     if method != Method::Stream {
         return Ok(None);
     }
@@ -230,7 +230,7 @@ fn stream(admission: &Inner, method: Method, peer: &Peer) -> Result<Option<(Plac
 /// A long answer, which keeps its places until it ends.
 struct Long {
     body: Body,
-    _places: Option<(Place, Place)>,
+    _places: Option<(Permit, Permit)>,
 }
 
 impl http_body::Body for Long {
@@ -343,10 +343,10 @@ mod tests {
         }
     }
 
-    async fn serving(limits: Limits, done: &Arc<Done>) -> (SocketAddr, Arc<Counters>) {
+    async fn serving(limits: Limits, done: &Arc<Done>) -> (SocketAddr, Arc<ConnectionCounters>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(ConnectionCounters::default());
         let incoming = accept(listener, Listen { limits, tls: None }, counters.clone());
         let server = crate::server(limits, method, counters.clone()).add_service(Test(done.clone()));
         tokio::spawn(server.serve_with_incoming(incoming));
@@ -537,7 +537,7 @@ mod tests {
         let limits = Limits { call: Duration::from_secs(3), ..crate::testing::limits() };
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(ConnectionCounters::default());
         let incoming = accept_unix(UnixListener::bind(&path).unwrap(), limits, counters.clone());
         let server = crate::server(limits, method, counters.clone()).add_service(Test(done.clone()));
         tokio::spawn(server.serve_with_incoming(incoming));

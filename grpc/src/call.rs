@@ -14,7 +14,7 @@ use tokio::task::JoinError;
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::pool::{Place, Pool};
+use crate::pool::{Permit, Pool};
 
 tokio::task_local! {
     /// The call that the running task answers.
@@ -23,7 +23,7 @@ tokio::task_local! {
 
 /// The places of a call; free again when the last of those is dropped that hold it.
 pub(crate) struct Held {
-    pub(crate) place: Place,
+    pub(crate) place: Permit,
     /// Threads that calls of its kind share; `None` if it waits for no other.
     pub(crate) threads: Option<Arc<Pool>>,
 }

@@ -47,7 +47,7 @@ enum Waits {
 
 /// One connection's place; free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct GatePass {
     gate: Arc<Gate>,
     number: u64,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) enum Entered {
     /// A place, and whether another one had to leave for it.
-    Place(Place, bool),
+    Passed(GatePass, bool),
     /// All places that this address may have are taken by connections past their handshake.
     Full,
 }
@@ -101,7 +101,7 @@ impl Gate {
         inner.last += 1;
         let number = inner.last;
         inner.places.insert(number, Taken { origin, waits: Waits::Unattended });
-        Entered::Place(Place { gate: self.clone(), number }, left)
+        Entered::Passed(GatePass { gate: self.clone(), number }, left)
     }
 
     /// The connection of a place waits for its handshake, of which `task` takes care.
@@ -135,7 +135,7 @@ impl Inner {
     }
 }
 
-impl Place {
+impl GatePass {
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -150,7 +150,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for GatePass {
     fn drop(&mut self) {
         self.gate.lock().places.remove(&self.number);
     }
@@ -181,8 +181,8 @@ mod tests {
     }
 
     /// A place whose handshake does not end.
-    fn waiting(gate: &Arc<Gate>, last: u8) -> (Place, tokio::task::JoinHandle<()>) {
-        let Entered::Place(place, _) = gate.enter(address(last)) else { panic!("full") };
+    fn waiting(gate: &Arc<Gate>, last: u8) -> (GatePass, tokio::task::JoinHandle<()>) {
+        let Entered::Passed(place, _) = gate.enter(address(last)) else { panic!("full") };
         let task = tokio::spawn(std::future::pending());
         gate.attend(place.number(), task.abort_handle());
         (place, task)
@@ -193,7 +193,7 @@ mod tests {
         (Arc::new(line), cut)
     }
 
-    fn staying(gate: &Arc<Gate>, last: u8) -> Place {
+    fn staying(gate: &Arc<Gate>, last: u8) -> GatePass {
         let (place, task) = waiting(gate, last);
         assert!(place.stay(line().0));
         drop(task);
@@ -209,7 +209,7 @@ mod tests {
         let _others = [staying(&gate, 2), staying(&gate, 4)];
         assert!(matches!(gate.enter(address(3)), Entered::Full));
         drop(one);
-        assert!(matches!(gate.enter(address(3)), Entered::Place(_, false)));
+        assert!(matches!(gate.enter(address(3)), Entered::Passed(_, false)));
     }
 
     #[tokio::test]
@@ -218,14 +218,14 @@ mod tests {
         let (first, first_task) = waiting(&gate, 1);
         let (_second, second_task) = waiting(&gate, 1);
         // The address is full: its own oldest leaves.
-        let Entered::Place(third, true) = gate.enter(address(1)) else { panic!("full") };
+        let Entered::Passed(third, true) = gate.enter(address(1)) else { panic!("full") };
         assert!(first_task.await.unwrap_err().is_cancelled());
         // What left frees no second place when it is dropped.
         drop(first);
         assert!(third.stay(line().0));
         let _other = staying(&gate, 2);
         // All are taken: the one that waits is another address's, and leaves too.
-        assert!(matches!(gate.enter(address(3)), Entered::Place(_, true)));
+        assert!(matches!(gate.enter(address(3)), Entered::Passed(_, true)));
         tokio::time::timeout(Duration::from_secs(60), second_task).await.unwrap().unwrap_err();
     }
 
@@ -233,7 +233,7 @@ mod tests {
     async fn those_of_most_leave_for_one_who_has_fewer() {
         let gate = gate(6, 4);
         let enter = |last| {
-            let Entered::Place(place, left) = gate.enter(address(last)) else { panic!("full") };
+            let Entered::Passed(place, left) = gate.enter(address(last)) else { panic!("full") };
             let (line, cut) = line();
             assert!(place.stay(line));
             (place, cut, left)

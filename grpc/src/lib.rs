@@ -33,13 +33,13 @@ mod testing;
 pub mod tls;
 mod unix;
 
-pub use accept::{Counters, Incoming, Listen, accept, accept_unix, accept_until};
+pub use accept::{ConnectionCounters, Incoming, Listen, accept, accept_unix, accept_until};
 pub use admit::{Admission, Method};
 pub use call::blocking;
 pub use files::{file_limit, raise_file_limit};
 pub use memory::give_memory_back;
 pub use peer::{Identity, Name, Peer};
-pub use pool::Place;
+pub use pool::Permit;
 pub use reason::{is_farewell, known, reason, status_reason};
 pub use server::server;
 pub use stream::Connection;

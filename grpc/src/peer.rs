@@ -9,7 +9,7 @@ use rustls_pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
 use crate::gate;
-use crate::pool::{Place, Pool};
+use crate::pool::{Permit, Pool};
 use crate::stream::Line;
 
 /// The other end of a connection; an extension of each request on it.
@@ -41,7 +41,7 @@ impl Peer {
     }
 
     /// One of this caller's places for long answers, until it is dropped; `None` if all are taken.
-    pub fn stream(&self) -> Option<Place> {
+    pub fn stream(&self) -> Option<Permit> {
         self.streams.at_once(&self.caller)
     }
 }

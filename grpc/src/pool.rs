@@ -49,7 +49,7 @@ struct Caller {
 #[derive(Debug)]
 struct Waiting {
     weight: usize,
-    place: oneshot::Sender<Place>,
+    place: oneshot::Sender<Permit>,
 }
 
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Caller {
 
 /// One place, or several that were asked for together; free again when this is dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct Permit {
     pool: Arc<Pool>,
     caller: Arc<str>,
     number: u64,
@@ -90,7 +90,7 @@ impl Pool {
     }
 
     /// Waits for `weight` places, of as many as one caller may have at most. Counts in `cuts` whom it displaces.
-    pub(crate) async fn take(self: &Arc<Self>, caller: &Arc<str>, weight: usize, cuts: &AtomicU64) -> Place {
+    pub(crate) async fn take(self: &Arc<Self>, caller: &Arc<str>, weight: usize, cuts: &AtomicU64) -> Permit {
         let weight = weight.min(self.per_caller).min(self.places);
         let mut turn = std::pin::pin!(self.turn(caller, weight));
         let mut patience = PATIENCE;
@@ -104,7 +104,7 @@ impl Pool {
     }
 
     /// Waits for `weight` places, which may be had, and displaces nobody.
-    pub(crate) async fn turn(self: &Arc<Self>, caller: &Arc<str>, weight: usize) -> Place {
+    pub(crate) async fn turn(self: &Arc<Self>, caller: &Arc<str>, weight: usize) -> Permit {
         let (sender, place) = oneshot::channel();
         let number = self.change(|inner| {
             inner.last += 1;
@@ -118,7 +118,7 @@ impl Pool {
     }
 
     /// A place, if there is one now, or the caller has few.
-    pub(crate) fn at_once(self: &Arc<Self>, caller: &Arc<str>) -> Option<Place> {
+    pub(crate) fn at_once(self: &Arc<Self>, caller: &Arc<str>) -> Option<Permit> {
         let mut inner = self.lock();
         let has = inner.callers.get(caller).map_or(0, |caller| caller.has);
         if has >= self.per_caller || inner.taken >= self.places && has >= ALWAYS {
@@ -127,7 +127,7 @@ impl Pool {
         inner.last += 1;
         inner.taken += 1;
         inner.callers.entry(caller.clone()).or_default().has += 1;
-        Some(Place { pool: self.clone(), caller: caller.clone(), number: inner.last, weight: 1 })
+        Some(Permit { pool: self.clone(), caller: caller.clone(), number: inner.last, weight: 1 })
     }
 
     /// Makes a change, and gives out what is free after it.
@@ -143,7 +143,7 @@ impl Pool {
         done
     }
 
-    fn give(self: &Arc<Self>, inner: &mut Inner) -> Vec<(oneshot::Sender<Place>, Place)> {
+    fn give(self: &Arc<Self>, inner: &mut Inner) -> Vec<(oneshot::Sender<Permit>, Permit)> {
         let mut given = Vec::new();
         loop {
             let fits = |caller: &Caller| {
@@ -160,7 +160,7 @@ impl Pool {
             let (number, Waiting { weight, place }) = first.remove_entry();
             caller.has += weight;
             inner.taken += weight;
-            given.push((place, Place { pool: self.clone(), caller: name.clone(), number, weight }));
+            given.push((place, Permit { pool: self.clone(), caller: name.clone(), number, weight }));
         }
         given
     }
@@ -203,7 +203,7 @@ impl Inner {
     }
 }
 
-impl Place {
+impl Permit {
     /// Who has it.
     pub(crate) fn caller(&self) -> &Arc<str> {
         &self.caller
@@ -225,7 +225,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.pool.change(|inner| {
             inner.taken -= self.weight;
@@ -265,7 +265,7 @@ mod tests {
     }
 
     /// Asks for places in a task of its own.
-    async fn ask(pool: &Arc<Pool>, name: &str, weight: usize) -> tokio::task::JoinHandle<Place> {
+    async fn ask(pool: &Arc<Pool>, name: &str, weight: usize) -> tokio::task::JoinHandle<Permit> {
         let (pool, caller) = (pool.clone(), caller(name));
         let waiting = |pool: &Pool| -> usize {
             let inner = pool.lock();
@@ -281,7 +281,7 @@ mod tests {
         task
     }
 
-    async fn take(pool: &Arc<Pool>, name: &str, weight: usize) -> Place {
+    async fn take(pool: &Arc<Pool>, name: &str, weight: usize) -> Permit {
         let (caller, cuts) = (caller(name), AtomicU64::new(0));
         let taken = pool.take(&caller, weight, &cuts);
         tokio::time::timeout(Duration::from_secs(60), taken).await.expect("a place")

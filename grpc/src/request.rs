@@ -14,8 +14,8 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::MAX_MESSAGE;
-use crate::accept::{Counters, count};
-use crate::pool::{Place, Pool};
+use crate::accept::{ConnectionCounters, count};
+use crate::pool::{Permit, Pool};
 use crate::stream::Line;
 
 /// How long a message may take to come, without the time for which it waits for room; and how long it may wait
@@ -32,11 +32,11 @@ pub(crate) struct Room<'a> {
     pub(crate) caller: &'a Arc<str>,
     /// By what it is taken back.
     pub(crate) line: Arc<Line>,
-    pub(crate) counters: &'a Counters,
+    pub(crate) counters: &'a ConnectionCounters,
 }
 
 impl Room<'_> {
-    async fn take(&self, bytes: usize) -> Result<Place, Status> {
+    async fn take(&self, bytes: usize) -> Result<Permit, Status> {
         let taken = self.pool.take(self.caller, bytes, &self.counters.calls_displaced);
         let place = timeout(BODY, taken).await.map_err(|_| {
             count(&self.counters.calls_refused);
@@ -53,7 +53,7 @@ pub(crate) struct Received {
     message: Option<Bytes>,
     /// What is not taken in: that of one which is refused by its length.
     rest: Option<Body>,
-    room: Option<Place>,
+    room: Option<Permit>,
 }
 
 impl Received {
@@ -150,7 +150,8 @@ mod tests {
     /// The frames of a request that was taken in.
     async fn taken(body: Body) -> Vec<Vec<u8>> {
         let (line, _) = Line::new();
-        let (pool, caller, counters) = (Pool::new(MAX_MESSAGE, MAX_MESSAGE), "".into(), Counters::default());
+        let (pool, caller, counters) =
+            (Pool::new(MAX_MESSAGE, MAX_MESSAGE), "".into(), ConnectionCounters::default());
         let room = Room { pool: &pool, caller: &caller, line: Arc::new(line), counters: &counters };
         let mut received = receive(body, room).await.unwrap();
         let mut all = Vec::new();

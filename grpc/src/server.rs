@@ -7,7 +7,7 @@ use tonic::transport::Server;
 use tower_layer::{Identity, Stack};
 
 use crate::admit::{Admission, Method};
-use crate::{Counters, Limits};
+use crate::{ConnectionCounters, Limits};
 
 /// A connection that says nothing for this long is asked whether it lives, and given up after [`ALIVE`].
 const ASK: Duration = Duration::from_secs(30);
@@ -20,7 +20,7 @@ const WINDOW: u32 = 64 << 10;
 pub fn server(
     limits: Limits,
     method: fn(&str) -> Method,
-    counters: Arc<Counters>,
+    counters: Arc<ConnectionCounters>,
 ) -> Server<Stack<Admission, Identity>> {
     let streams = u32::try_from(limits.streams_per_caller + limits.calls_per_caller).unwrap_or(u32::MAX);
     Server::builder()

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
-use crate::gate::Place;
+use crate::gate::GatePass;
 use crate::peer::Peer;
 
 /// The bytes with which every client of HTTP/2 begins (RFC 9113 section 3.4).
@@ -44,7 +44,7 @@ pub struct Connection {
     /// Ready when it is to be closed.
     cut: oneshot::Receiver<()>,
     is_cut: bool,
-    _place: Place,
+    _place: GatePass,
 }
 
 pub(crate) enum Transport {
@@ -55,7 +55,7 @@ pub(crate) enum Transport {
 
 impl Connection {
     /// `transport` has been read up to the end of the preface.
-    pub(crate) fn new(transport: Transport, peer: Peer, cut: oneshot::Receiver<()>, place: Place) -> Self {
+    pub(crate) fn new(transport: Transport, peer: Peer, cut: oneshot::Receiver<()>, place: GatePass) -> Self {
         Self { transport, given: 0, peer, cut, is_cut: false, _place: place }
     }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// Bytes are of packets from the IPv4 header on, whatever carries them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counters {
+pub struct LinkCounters {
     /// Packets handed to the caller.
     pub received: u64,
     /// Bytes of these.
@@ -42,9 +42,9 @@ pub struct Counters {
     pub unsent_other: u64,
 }
 
-impl Counters {
+impl LinkCounters {
     /// Adds what another link has counted.
-    pub fn add(&mut self, other: &Counters) {
+    pub fn add(&mut self, other: &LinkCounters) {
         self.received += other.received;
         self.received_bytes += other.received_bytes;
         self.sent += other.sent;
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn every_loss_is_told_once_in_order() {
-        let losses = Counters::default().losses().map(|(loss, _)| loss);
+        let losses = LinkCounters::default().losses().map(|(loss, _)| loss);
         assert_eq!(losses, LinkLoss::ALL);
     }
 }

@@ -15,7 +15,7 @@ use dta_proto::wire::ipv4;
 
 use crate::neighbours::{ARP_FRAME, Neighbours};
 use crate::packet::Interface;
-use crate::{Counters, Link, PacketConfig, Result, Scope, Way, WireLink};
+use crate::{Link, LinkCounters, PacketConfig, Result, Scope, Way, WireLink};
 
 /// ARP messages of one batch; the others are asked or answered in the next.
 const ARP_BATCH: usize = 8;
@@ -166,9 +166,9 @@ impl Link for EthernetLink {
 
     /// ARP is not counted, nor are fragments without ports to another address; packets to a
     /// neighbour that did not answer are unreachable.
-    fn counters(&self) -> Counters {
+    fn counters(&self) -> LinkCounters {
         let below = self.link.counters();
-        Counters {
+        LinkCounters {
             received: below.received - self.heard.0,
             received_bytes: below.received_bytes - self.heard.1,
             sent: below.sent - self.said.0,

@@ -19,7 +19,7 @@ use dta_proto::wire::datagram::Datagram;
 
 use crate::shared_ring::{Arrivals, Door, End, Over, Sent, admit};
 use crate::sys;
-use crate::{Counters, Link, LinkError, Result, RingCounters, Scope, UdpLink};
+use crate::{Link, LinkCounters, LinkError, Result, RingCounters, Scope, UdpLink};
 
 /// Rings that one link serves at most.
 const RINGS_MAX: usize = 32;
@@ -42,7 +42,7 @@ pub struct HostLink {
     /// What came by the socket and has to wait until rings that end are empty.
     later: Option<Batch>,
     /// Of frames that rings lost or did not take.
-    lost: Counters,
+    lost: LinkCounters,
     /// Of rings that are over.
     former: RingCounters,
     /// Of the batch in hand: which packets have left by a ring, or are counted as lost.
@@ -69,7 +69,7 @@ impl HostLink {
             turn: 0,
             socket_first: 0,
             later: None,
-            lost: Counters::default(),
+            lost: LinkCounters::default(),
             former: RingCounters::default(),
             done: Vec::new(),
             over: Vec::new(),
@@ -386,9 +386,9 @@ impl Link for HostLink {
         Ok(sent + self.udp.send(batch)?)
     }
 
-    fn counters(&self) -> Counters {
+    fn counters(&self) -> LinkCounters {
         let (udp, ring) = (self.udp.counters(), self.ring_counters());
-        Counters {
+        LinkCounters {
             received: udp.received + ring.received,
             received_bytes: udp.received_bytes + ring.received_bytes,
             sent: udp.sent + ring.sent,

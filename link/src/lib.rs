@@ -37,7 +37,7 @@ pub mod udp;
 pub mod wire;
 pub mod xdp;
 
-pub use counters::Counters;
+pub use counters::LinkCounters;
 pub use error::{LinkError, Result};
 pub use ethernet::EthernetLink;
 pub use host::HostLink;

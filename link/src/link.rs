@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dta_proto::batch::Batch;
 
-use crate::{Counters, LinkError, Result, RingCounters, sys};
+use crate::{LinkCounters, LinkError, Result, RingCounters, sys};
 
 /// Which bits of a packet a corrupting fault may flip on a link, so that the flip really reaches
 /// the receiver.
@@ -34,7 +34,7 @@ pub trait Link: Send {
     fn send(&mut self, batch: &mut Batch) -> Result<usize>;
 
     /// What went through and what was lost here so far.
-    fn counters(&self) -> Counters;
+    fn counters(&self) -> LinkCounters;
 
     /// What of that went through shared rings.
     fn ring_counters(&self) -> RingCounters {

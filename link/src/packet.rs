@@ -18,7 +18,7 @@ use libc::sock_filter;
 
 use crate::sys::{self, Frame, FrameRing, Messages, Outgoing};
 use crate::udp::{SEND_RETRIES, send_all};
-use crate::{Counters, Link, LinkError, Result, Scope};
+use crate::{Link, LinkCounters, LinkError, Result, Scope};
 
 /// UDP ports that one link listens to at most.
 pub const PORTS_MAX: usize = 64;
@@ -103,7 +103,7 @@ pub struct PacketLink {
     queue: Vec<u16>,
     /// Since the interface went down, and was last looked for; none when frames come.
     silent_since: Option<Instant>,
-    counters: Counters,
+    counters: LinkCounters,
     /// What the kernel dropped at the ring, as far as it was asked: its own count starts anew each time.
     dropped: Cell<u64>,
 }
@@ -159,7 +159,7 @@ impl PacketLink {
             messages: Messages::new(CALL_MAX),
             queue: Vec::new(),
             silent_since: None,
-            counters: Counters::default(),
+            counters: LinkCounters::default(),
             dropped: Cell::new(0),
         })
     }
@@ -224,7 +224,7 @@ impl PacketLink {
 }
 
 /// Adds a frame to a batch that is not full, or counts why not.
-pub(crate) fn receive(frame: Frame<'_>, batch: &mut Batch, counters: &mut Counters) {
+pub(crate) fn receive(frame: Frame<'_>, batch: &mut Batch, counters: &mut LinkCounters) {
     let len = packet_len(frame.bytes);
     let end = (ETHERNET_LEN + len).min(frame.bytes.len());
     if frame.truncated || batch.push_frame(&frame.bytes[..end], 0).is_err() {
@@ -269,9 +269,9 @@ impl Link for PacketLink {
         Ok(sent)
     }
 
-    fn counters(&self) -> Counters {
+    fn counters(&self) -> LinkCounters {
         self.dropped.set(self.dropped.get() + sys::ring_drops(self.as_fd()));
-        Counters { dropped_by_kernel: self.dropped.get(), ..self.counters }
+        LinkCounters { dropped_by_kernel: self.dropped.get(), ..self.counters }
     }
 
     fn scope(&self) -> Scope {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dta_proto::batch::Batch;
 
-use crate::{Counters, Link, LinkError, Result, Scope};
+use crate::{Link, LinkCounters, LinkError, Result, Scope};
 
 /// How long a full ring is waited for before the packets are counted as not sent.
 const SEND_PATIENCE: Duration = Duration::from_millis(100);
@@ -22,7 +22,7 @@ pub struct RingLink {
     /// Full batches from the other end, and empty ones back to it.
     inward: Receiver<Batch>,
     inward_free: SyncSender<Batch>,
-    counters: Counters,
+    counters: LinkCounters,
 }
 
 /// Two ends that send to each other, each direction with `depth` batches made by `batch`.
@@ -43,7 +43,7 @@ pub fn pair(depth: usize, batch: impl Fn() -> Batch) -> (RingLink, RingLink) {
         out_free,
         inward,
         inward_free,
-        counters: Counters::default(),
+        counters: LinkCounters::default(),
     };
     (end(full_a, free_a_end, full_a_end, free_b), end(full_b, free_b_end, full_b_end, free_a))
 }
@@ -113,7 +113,7 @@ impl Link for RingLink {
         Ok(0)
     }
 
-    fn counters(&self) -> Counters {
+    fn counters(&self) -> LinkCounters {
         self.counters
     }
 

@@ -10,7 +10,7 @@ use dta_proto::batch::Batch;
 use serde::{Deserialize, Serialize};
 
 use crate::packet::Interface;
-use crate::{Counters, Link, LinkError, PacketConfig, PacketLink, Result, Scope, XdpConfig, XdpLink};
+use crate::{Link, LinkCounters, LinkError, PacketConfig, PacketLink, Result, Scope, XdpConfig, XdpLink};
 
 /// By which sockets the frames of an interface come and go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,7 +189,7 @@ impl Link for WireLink {
         }
     }
 
-    fn counters(&self) -> Counters {
+    fn counters(&self) -> LinkCounters {
         match &self.inner {
             Inner::Packet(link) => link.counters(),
             Inner::Xdp(link) => link.counters(),

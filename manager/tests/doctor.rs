@@ -10,21 +10,24 @@ use std::time::Duration;
 
 use dta_client::ClientOptions;
 use dta_client::collector::Client;
-use dta_collector::config::{Config, Memory};
+use dta_collector::config::{Config, MemoryConfig};
 use dta_collector::server::Server;
 use dta_link::{Link, UdpConfig, UdpLink};
 use dta_proto::batch::Batch;
 use dta_proto::control::{self, Purpose};
 use dta_proto::wire::frame::Route;
-use dta_proto::wire::roce::{Place, Psn, Repr, Transport};
+use dta_proto::wire::roce::{BthFields, Psn, Repr, Transport};
 use serde_json::Value;
 
 use common::daemon::Daemon;
 use common::manager;
 
 async fn collector() -> (Server, Client) {
-    let mut config =
-        Config { listen: "127.0.0.1:0".parse().unwrap(), memory: Memory::Anonymous, ..Config::default() };
+    let mut config = Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        memory: MemoryConfig::Anonymous,
+        ..Config::default()
+    };
     config.soft.port = 0;
     let server = Server::start(&config).await.unwrap();
     let client = Client::connect(&ClientOptions::plain(server.listen)).await.unwrap();
@@ -57,7 +60,7 @@ fn write(session: &control::Session, link: &UdpLink, rkey: impl Fn(u32) -> u32) 
         dst_port: to.port as u16,
         ..Route::new(*link.local_addr().ip(), to.ip.parse().unwrap(), qpn)
     };
-    let place = Place { dest_qp: qpn, psn: Psn::new(0), ack_req: false };
+    let place = BthFields { dest_qp: qpn, psn: Psn::new(0), ack_req: false };
     let packet = Repr::write(Transport::Uc, place, flows.address, rkey(flows.rkey), &[7; 16], None);
     let mut bytes = vec![0; route.buffer_len(&packet)];
     route.emit(&packet, &mut bytes).unwrap();

@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use dta_client::ClientOptions;
 use dta_client::collector::Client;
-use dta_collector::config::{Config, Memory};
+use dta_collector::config::{Config, MemoryConfig};
 use dta_collector::server::Server;
 use dta_link::{Link, PacketConfig, PacketLink};
 use dta_proto::batch::Batch;
 use dta_proto::control::{self, Purpose};
 use dta_proto::wire::ethernet::Mac;
 use dta_proto::wire::frame::Route;
-use dta_proto::wire::roce::{self, Place, Psn, Repr, Transport};
+use dta_proto::wire::roce::{self, BthFields, Psn, Repr, Transport};
 
 const COLLECTOR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const SWITCH: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
@@ -64,7 +64,7 @@ impl Ground {
     async fn new() -> Self {
         let config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
-            memory: Memory::Anonymous,
+            memory: MemoryConfig::Anonymous,
             device: "rxe0".into(),
             ..Config::default()
         };
@@ -151,12 +151,12 @@ fn region<'a>(session: &'a control::Session, store: &str) -> &'a control::Region
 
 fn write(session: &control::Session, to: Ipv4Addr) -> Frame {
     let flows = region(session, "flows");
-    let place = Place { dest_qp: pair(session, Purpose::Write), psn: Psn::new(100), ack_req: false };
+    let place = BthFields { dest_qp: pair(session, Purpose::Write), psn: Psn::new(100), ack_req: false };
     Frame::new(to, &Repr::write(Transport::Uc, place, flows.address, flows.rkey, &[7; 16], None))
 }
 
 fn add(session: &control::Session, rkey: u32) -> Frame {
-    let place = Place { dest_qp: pair(session, Purpose::Atomic), psn: Psn::new(100), ack_req: true };
+    let place = BthFields { dest_qp: pair(session, Purpose::Atomic), psn: Psn::new(100), ack_req: true };
     Frame::new(COLLECTOR, &Repr::fetch_add(place, region(session, "bytes").address, rkey, 1))
 }
 

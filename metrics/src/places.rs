@@ -28,7 +28,7 @@ struct Taken {
 
 /// One connection's place; free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ScraperPlace {
     places: Arc<Places>,
     number: u64,
 }
@@ -49,7 +49,7 @@ impl Places {
     }
 
     /// A place, for which another one may have had to leave.
-    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Place {
+    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> ScraperPlace {
         let number = self.entered.fetch_add(1, Ordering::Relaxed);
         let mut all = self.lock();
         if all.len() >= self.most {
@@ -66,7 +66,7 @@ impl Places {
             self.displaced.fetch_add(1, Ordering::Relaxed);
         }
         all.insert(number, Taken { address, has_asked: false, task: None });
-        Place { places: self.clone(), number }
+        ScraperPlace { places: self.clone(), number }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Taken>> {
@@ -84,7 +84,7 @@ impl Places {
     }
 }
 
-impl Place {
+impl ScraperPlace {
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -97,7 +97,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ScraperPlace {
     fn drop(&mut self) {
         self.places.lock().remove(&self.number);
     }

@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::address::Address;
 use crate::page::{Format, Kind, Labels, Page};
-use crate::places::{Place, Places};
+use crate::places::{Places, ScraperPlace};
 use crate::reply::{self, Body};
 
 /// Connections at a time: for others, some that have not asked yet leave.
@@ -142,7 +142,7 @@ where
     P: Fn() -> F + Send + Sync + 'static,
     F: Future<Output = Result<Page, String>> + Send + 'static,
 {
-    async fn attend(self: Arc<Self>, stream: TcpStream, place: &Place) {
+    async fn attend(self: Arc<Self>, stream: TcpStream, place: &ScraperPlace) {
         let answer = service_fn(|request: Request<Incoming>| {
             place.asks();
             let pages = self.clone();

@@ -10,7 +10,7 @@ use serde::Serialize;
 /// (unsent, all reasons)`: every report that was taken is in one of them, and no term is a
 /// remainder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counters {
+pub struct ReporterCounters {
     /// Reports taken: they have a sequence number.
     pub reports: u64,
     /// Reports refused because the format cannot say them; they have no sequence number.
@@ -35,10 +35,10 @@ pub struct Counters {
     /// What the injector did (all passed when there are no faults).
     pub fault: FaultCounts,
     /// The sending link: sent, and unsent by reason.
-    pub link: dta_link::Counters,
+    pub link: dta_link::LinkCounters,
 }
 
-impl Counters {
+impl ReporterCounters {
     /// Each counter under its dotted name, those of the injector as `fault.…`, and the reasons why
     /// the link did not send as `dropped.reporter.unsent-…`.
     pub fn named(&self) -> Vec<(String, u64)> {
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn every_counter_is_defined() {
-        let named = Counters::default().named();
+        let named = ReporterCounters::default().named();
         assert_eq!(named.len(), 12 + 4 + 8);
         for (name, _) in named {
             assert!(Node::Reporter.find(&name).is_some_and(|found| found.known), "{name}");

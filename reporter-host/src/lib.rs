@@ -42,7 +42,7 @@ mod reporter;
 pub mod trace;
 
 pub use config::{Config, Options};
-pub use counters::Counters;
+pub use counters::ReporterCounters;
 pub use dta_proto::key::Key;
 pub use dta_proto::wire::dta::Body;
 pub use reporter::{Observer, OpenError, Reporter, Sent};

@@ -14,7 +14,7 @@ use dta_proto::wire::dta::{Body, Fields, MAX_REPORT_LEN, Nack, Report, Version};
 use crate::backup::{Backup, Found};
 use crate::gather::Gather;
 use crate::pace::Pacer;
-use crate::{Config, Counters, Options};
+use crate::{Config, Options, ReporterCounters};
 
 /// The byte of flags in a report.
 pub(crate) const FLAGS: usize = 2;
@@ -100,7 +100,7 @@ pub struct Reporter {
     keeps: bool,
     /// What a full batch met when it was sent, until someone can be told.
     trouble: Option<LinkError>,
-    counters: Counters,
+    counters: ReporterCounters,
 }
 
 impl Reporter {
@@ -154,7 +154,7 @@ impl Reporter {
             },
             keeps: false,
             trouble: None,
-            counters: Counters::default(),
+            counters: ReporterCounters::default(),
             config,
             link,
             nack_link,
@@ -349,7 +349,7 @@ impl Reporter {
     ///
     /// # Errors
     /// As [`Reporter::poll`].
-    pub fn close(mut self) -> Result<Counters, LinkError> {
+    pub fn close(mut self) -> Result<ReporterCounters, LinkError> {
         let flushed = self.flush();
         let Reporter { injector, observer, link, .. } = &mut self;
         link.send(injector.flush(tell(observer)))?;
@@ -357,8 +357,8 @@ impl Reporter {
     }
 
     /// What was counted so far.
-    pub fn counters(&self) -> Counters {
-        Counters {
+    pub fn counters(&self) -> ReporterCounters {
+        ReporterCounters {
             pending: self.batch.len() as u64,
             fault: self.injector.counts(),
             link: self.link.counters(),

@@ -7,7 +7,7 @@ use dta_proto::layout::append as layout;
 
 use super::age::AgeList;
 use super::context::Context;
-use super::counters::{Counters, Discard, Reason};
+use super::counters::{Discard, EngineCounters, Reason};
 use super::egress::Write;
 use super::gathers::Gathers;
 use super::losses::Origin;
@@ -44,7 +44,7 @@ struct Range {
 }
 
 impl Range {
-    fn discard(&self, counters: &mut Counters) {
+    fn discard(&self, counters: &mut EngineCounters) {
         let held: u64 = self.count.iter().map(|c| u64::from(*c)).sum();
         counters.of(Primitive::Append).held -= held;
         counters.discard(Discard::StoreRemoved, held);
@@ -69,7 +69,7 @@ impl AppendState {
     /// Takes lists into ownership; each goes on after its newest batch in the ring. One that is
     /// owned already keeps what it holds, and goes on after its own newest batch, unless the ring's
     /// is the later one: then another writer has been there since.
-    pub(crate) fn own(&mut self, lists: &Lists, keep_names: bool, counters: &mut Counters) {
+    pub(crate) fn own(&mut self, lists: &Lists, keep_names: bool, counters: &mut EngineCounters) {
         let count = lists.count.min(self.lists) as usize;
         let owned = self.ranges.iter().find(|r| r.first == lists.first);
         let before = owned.map_or(Vec::new(), |r| r.sequence.clone());
@@ -115,7 +115,7 @@ impl AppendState {
     }
 
     /// Gives lists up; what they hold is discarded.
-    pub(crate) fn disown(&mut self, first: u32, counters: &mut Counters) {
+    pub(crate) fn disown(&mut self, first: u32, counters: &mut EngineCounters) {
         for range in self.ranges.extract_if(.., |range| range.first == first) {
             range.discard(counters);
         }
@@ -256,7 +256,7 @@ impl Gathers for AppendState {
     }
 
     /// Gives up lists; what they hold is discarded.
-    fn discard(&mut self, regions: &Regions, place: usize, counters: &mut Counters) {
+    fn discard(&mut self, regions: &Regions, place: usize, counters: &mut EngineCounters) {
         let of = |range: &mut Range| regions.of_collector(range.collector) == Some(place);
         for range in self.ranges.extract_if(.., of) {
             range.discard(counters);

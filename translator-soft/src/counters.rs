@@ -47,7 +47,7 @@ impl PrimitiveCounters {
 
 /// All counters of the data plane.
 #[derive(Clone, Debug)]
-pub struct Counters {
+pub struct EngineCounters {
     /// Datagrams taken as reports, decodable or not.
     pub received: u64,
     /// By primitive, in the order of [`Primitive::ALL`].
@@ -80,9 +80,9 @@ pub struct Counters {
     pub stores: Vec<(String, u64)>,
 }
 
-impl Default for Counters {
+impl Default for EngineCounters {
     fn default() -> Self {
-        Counters {
+        EngineCounters {
             received: 0,
             primitives: Default::default(),
             dropped: vec![0; Reason::ALL.len()],
@@ -103,7 +103,7 @@ impl Default for Counters {
     }
 }
 
-impl Counters {
+impl EngineCounters {
     /// Counts frames for the memory of the store at this place in `stores`.
     #[inline]
     pub(crate) fn count_frames(&mut self, store: usize, frames: u64) {
@@ -145,7 +145,7 @@ impl Counters {
         self.discarded[reason as usize] += reports;
     }
 
-    /// Where the frames of a store are counted in [`Counters::stores`].
+    /// Where the frames of a store are counted in [`EngineCounters::stores`].
     pub(crate) fn place_of_store(&mut self, name: &str) -> usize {
         if let Some(place) = self.stores.iter().position(|(known, _)| known == name) {
             return place;
@@ -159,7 +159,7 @@ impl Counters {
     }
 
     /// Adds what another data plane has counted.
-    pub fn add(&mut self, other: &Counters) {
+    pub fn add(&mut self, other: &EngineCounters) {
         self.received += other.received;
         for (own, more) in self.primitives.iter_mut().zip(&other.primitives) {
             own.add(more);
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn counters_of_two_data_planes_are_added_under_every_name() {
-        let mut one = Counters { stores: vec![("flows".into(), 1)], ..Counters::default() };
+        let mut one = EngineCounters { stores: vec![("flows".into(), 1)], ..EngineCounters::default() };
         Reason::ALL.iter().for_each(|reason| one.drop_one(*reason));
         Discard::ALL.iter().for_each(|reason| one.discard(*reason, 1));
         LossCause::ALL.iter().for_each(|cause| one.lose(*cause, Primitive::Append, 1));
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn every_counter_of_the_data_plane_is_defined_and_those_that_wait_may_fall() {
-        let mut counters = Counters { stores: vec![("flows".into(), 1)], ..Counters::default() };
+        let mut counters = EngineCounters { stores: vec![("flows".into(), 1)], ..EngineCounters::default() };
         Reason::ALL.iter().for_each(|reason| counters.drop_one(*reason));
         Discard::ALL.iter().for_each(|reason| counters.discard(*reason, 1));
         LossCause::ALL.iter().for_each(|cause| counters.lose(*cause, Primitive::Append, 1));

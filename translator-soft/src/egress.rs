@@ -9,7 +9,7 @@ use dta_proto::key::Key;
 use dta_proto::layout::key_write::{self, CHECKSUM_LEN};
 use dta_proto::wire::roce::Psn;
 
-use super::counters::{Counters, LossCause};
+use super::counters::{EngineCounters, LossCause};
 use super::frame::{IdleFrames, Output, StoreFrames};
 use super::losses::{FrameMeta, LossTracker, Origin, Origins};
 use super::pair_place;
@@ -74,7 +74,7 @@ pub(crate) struct Egress {
     stores: Vec<Option<StoreFrames>>,
     /// Each keeps its place for as long as it is needed.
     former: Vec<Option<Former>>,
-    pub(crate) counters: Counters,
+    pub(crate) counters: EngineCounters,
     pub(crate) origins: Origins,
     losses: LossTracker,
     /// Whether frames name all their reports, for the ledger.
@@ -89,7 +89,7 @@ struct Sink<'a> {
     stores: &'a [Option<StoreFrames>],
     former: &'a [Option<Former>],
     idle: Option<&'a IdleFrames>,
-    counters: &'a mut Counters,
+    counters: &'a mut EngineCounters,
     origins: &'a Origins,
     losses: &'a mut LossTracker,
     name_reports: bool,
@@ -161,7 +161,7 @@ impl Egress {
             counted: Vec::new(),
             stores: Vec::new(),
             former: Vec::new(),
-            counters: Counters::default(),
+            counters: EngineCounters::default(),
             origins: Origins::new(1 << 17),
             losses: LossTracker::default(),
             name_reports,

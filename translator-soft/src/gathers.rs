@@ -1,7 +1,7 @@
 //! Reports that are held for a while before they leave.
 
 use super::context::Context;
-use super::counters::Counters;
+use super::counters::EngineCounters;
 use super::regions::Regions;
 
 /// The state of a store that gathers reports, so that many of them leave in one operation.
@@ -18,5 +18,5 @@ pub(crate) trait Gathers {
 
     /// Discards what is held for the region at a place and what is known of it, because the region goes or
     /// memory may hold newer. What is left of that is as in a new store.
-    fn discard(&mut self, regions: &Regions, place: usize, counters: &mut Counters);
+    fn discard(&mut self, regions: &Regions, place: usize, counters: &mut EngineCounters);
 }

@@ -1,7 +1,7 @@
 //! Key-increment: the increments of one ingest batch, added up per counter.
 
 use super::context::Context;
-use super::counters::{Counters, Reason};
+use super::counters::{EngineCounters, Reason};
 use super::egress::Egress;
 use super::frame::Output;
 use super::losses::{FrameMeta, Origin};
@@ -98,7 +98,7 @@ impl Increments {
 
     /// Adds a sum of one part, which is in `parts` already.
     #[inline]
-    fn add(&mut self, new: Sum, counters: &mut Counters) {
+    fn add(&mut self, new: Sum, counters: &mut EngineCounters) {
         let mut at = 0;
         if self.coalesce {
             let mask = self.table.len() - 1;

@@ -9,7 +9,7 @@ use dta_proto::layout::postcarding::{self as layout, MAX_HOPS, Path};
 
 use super::age::AgeList;
 use super::context::Context;
-use super::counters::{Counters, Discard, Reason};
+use super::counters::{Discard, EngineCounters, Reason};
 use super::egress::Write;
 use super::gathers::Gathers;
 use super::losses::Origin;
@@ -257,7 +257,7 @@ impl Gathers for PostcardState {
     }
 
     /// Discards what is held.
-    fn discard(&mut self, regions: &Regions, place: usize, counters: &mut Counters) {
+    fn discard(&mut self, regions: &Regions, place: usize, counters: &mut EngineCounters) {
         let mut held = 0;
         for (at, row) in self.rows.iter_mut().enumerate() {
             if row.reports != 0 && regions.of_hash(hash::key_hash(&row.key)) == Some(place) {

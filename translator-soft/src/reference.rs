@@ -11,7 +11,7 @@ use dta_proto::wire::datagram::{self, Datagram};
 use dta_proto::wire::frame::Route;
 use dta_proto::wire::roce::{Aeth, Bth, Opcode, Psn, Repr, Syndrome};
 
-use crate::counters::{Counters, Reason};
+use crate::counters::{EngineCounters, Reason};
 use crate::{Engine, Limits, Output, SetupError};
 
 /// The engine in reference mode.
@@ -71,7 +71,7 @@ impl Reference {
     }
 
     /// What was counted.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &EngineCounters {
         self.engine.counters()
     }
 
@@ -125,6 +125,6 @@ fn ack(pair: &QueuePair, psn: Psn) -> Option<Vec<u8>> {
     Some(bytes[..len].to_vec())
 }
 
-fn drops(counters: &Counters) -> Vec<u64> {
+fn drops(counters: &EngineCounters) -> Vec<u64> {
     Reason::ALL.iter().map(|reason| counters.dropped(*reason)).collect()
 }

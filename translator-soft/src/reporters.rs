@@ -117,7 +117,7 @@ pub(crate) enum Admission {
     NotListed,
 }
 
-struct Place {
+struct KnownReporter {
     id: u16,
     since: u64,
     sockets: Sockets,
@@ -127,7 +127,7 @@ struct Place {
 pub struct Reporters {
     /// Index + 1 in `list` by reporter id; 0 = not heard.
     index: Vec<u16>,
-    list: Vec<Place>,
+    list: Vec<KnownReporter>,
     limit: usize,
     /// Places whose reporter was heard once.
     unconfirmed: AgeList,
@@ -238,7 +238,7 @@ impl Reporters {
     }
 
     fn admit_again(&mut self, now: u64, at: usize, arrival: &Arrival) -> Admission {
-        let Place { id, sockets, .. } = &mut self.list[at];
+        let KnownReporter { id, sockets, .. } = &mut self.list[at];
         if !sockets.is_from(arrival.source) && !may_report(&self.listed, *id, arrival.source) {
             return Admission::NotListed;
         }
@@ -262,7 +262,7 @@ impl Reporters {
             return Admission::NotListed;
         }
         let earlier = self.earlier[usize::from(id)];
-        let place = |since| Place { id, since, sockets: Sockets::new(now, arrival, earlier) };
+        let place = |since| KnownReporter { id, since, sockets: Sockets::new(now, arrival, earlier) };
         let at = if self.list.len() < self.limit {
             self.list.push(place(self.evictions + self.unconfirmed_evictions));
             self.list.len() - 1
@@ -296,7 +296,7 @@ impl Reporters {
             }
         }
         let (at, _) = idle?;
-        let Place { id, sockets, .. } = &self.list[at];
+        let KnownReporter { id, sockets, .. } = &self.list[at];
         self.confirmed.remove(at);
         self.evicted.add(&sockets.counters());
         self.evictions += 1;

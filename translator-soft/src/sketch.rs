@@ -9,7 +9,7 @@ use dta_proto::store::Merge;
 
 use super::age::AgeList;
 use super::context::Context;
-use super::counters::{Counters, Discard, Reason};
+use super::counters::{Discard, EngineCounters, Reason};
 use super::egress::Write;
 use super::epochs::EpochWindow;
 use super::gathers::Gathers;
@@ -278,7 +278,7 @@ impl Gathers for SketchState {
     }
 
     /// Discards what is held.
-    fn discard(&mut self, regions: &Regions, place: usize, counters: &mut Counters) {
+    fn discard(&mut self, regions: &Regions, place: usize, counters: &mut EngineCounters) {
         let mut held = 0;
         for column in 0..self.columns {
             if regions.of_hash(column_hash(column)) != Some(place) {

@@ -8,7 +8,7 @@ use dta_proto::layout::{append, hash, key_increment, key_write, postcarding, ske
 use dta_proto::wire::datagram::{self, Datagram};
 use dta_proto::wire::dta::{Body, Nack, Report, Version};
 use dta_proto::wire::frame::{Received, Route};
-use dta_proto::wire::roce::{self, Aeth, Bth, NakCode, Opcode, Place, Psn, Repr, Syndrome};
+use dta_proto::wire::roce::{self, Aeth, Bth, BthFields, NakCode, Opcode, Psn, Repr, Syndrome};
 use proptest::prelude::*;
 
 use super::counters::{LossCause, Reason};
@@ -163,7 +163,7 @@ fn frame(repr: &Repr<'_>) -> Vec<u8> {
 }
 
 fn write(psn: u32, store: u16, offset: u64, payload: &[u8], imm: Option<u32>) -> Vec<u8> {
-    let place = Place { dest_qp: 0x11, psn: Psn::new(psn), ack_req: false };
+    let place = BthFields { dest_qp: 0x11, psn: Psn::new(psn), ack_req: false };
     frame(&Repr::write(roce::Transport::Uc, place, base(store) + offset, rkey(store), payload, imm))
 }
 
@@ -484,7 +484,7 @@ fn a_wish_to_wake_a_reader_that_nobody_can_fulfil_is_counted_and_the_report_land
 fn increments_of_one_counter_in_one_batch_are_one_operation() {
     let add = |psn, k: u8, n: usize, delta| {
         let va = base(KI) + key_increment::offset(hash::slots(&key(k), 2, 1 << 12)[n]);
-        let place = Place { dest_qp: 0x12, psn: Psn::new(psn), ack_req: psn & 63 == 63 };
+        let place = BthFields { dest_qp: 0x12, psn: Psn::new(psn), ack_req: psn & 63 == 63 };
         frame(&Repr::fetch_add(place, va, rkey(KI), delta))
     };
     let body = |k, delta| Body::KeyIncrement { redundancy: 0, key: key(k), delta };

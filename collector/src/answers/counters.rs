@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dta_proto::counter::collector as names;
 
 #[derive(Default)]
-pub(super) struct Counters {
+pub(super) struct AnswerCounters {
     pub(super) key_write: Query,
     pub(super) path: Query,
     pub(super) counter: Query,
@@ -39,7 +39,7 @@ pub(super) struct Query {
     pub(super) found: Count,
 }
 
-impl Counters {
+impl AnswerCounters {
     pub(super) fn named(&self) -> Vec<(String, u64)> {
         let mut all = Vec::new();
         for (name, query) in [

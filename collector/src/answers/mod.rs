@@ -25,7 +25,7 @@ use dta_proto::wire::dta::Primitive;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::store::{Store, Stores};
-use counters::Counters;
+use counters::AnswerCounters;
 
 pub use error::AskError;
 pub use files::FilesError;
@@ -40,7 +40,7 @@ const LOOKS: usize = 4;
 #[derive(Clone)]
 pub struct Memory {
     stores: Arc<Stores>,
-    counters: Arc<Counters>,
+    counters: Arc<AnswerCounters>,
     wake: Arc<Notify>,
     looks: Arc<Semaphore>,
     stop: Option<watch::Receiver<bool>>,

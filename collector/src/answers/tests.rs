@@ -66,7 +66,7 @@ async fn a_file_that_is_cut_short_under_a_reader_is_an_error() {
         },
     ];
     let options = RegionOptions { huge_pages: false };
-    let directory = crate::config::Memory::Directory(dir.path().to_owned());
+    let directory = crate::config::MemoryConfig::Directory(dir.path().to_owned());
     drop(Stores::open(&specs, &directory, options).unwrap());
     let memory = Memory::open(dir.path()).unwrap();
     let keys = [Key([1; 16])];
@@ -92,8 +92,9 @@ async fn what_followed_lists_look_at_waits_for_few_threads() {
     let kind = StoreKind::Append { lists: 1, ring: 1024, batch_len: 64, entry_len: 4, notify: false };
     let specs = [StoreSpec { id: 1, name: "events".into(), kind }];
     let options = RegionOptions { huge_pages: false };
-    let memory =
-        Memory::new(Arc::new(Stores::open(&specs, &crate::config::Memory::Anonymous, options).unwrap()));
+    let memory = Memory::new(Arc::new(
+        Stores::open(&specs, &crate::config::MemoryConfig::Anonymous, options).unwrap(),
+    ));
     let all = memory.looks.clone().acquire_many_owned(LOOKS as u32).await.unwrap();
     // Nothing is there: it ends once the ring was looked at.
     let request = TailRequest { until_caught_up: true, ..Default::default() };
@@ -110,7 +111,7 @@ async fn a_list_whose_memory_is_replaced_is_to_be_followed_again() {
     let dir = tempfile::tempdir().unwrap();
     let kind = StoreKind::Append { lists: 1, ring: 1024, batch_len: 64, entry_len: 4, notify: false };
     let specs = [StoreSpec { id: 1, name: "events".into(), kind }];
-    let directory = crate::config::Memory::Directory(dir.path().to_owned());
+    let directory = crate::config::MemoryConfig::Directory(dir.path().to_owned());
     let stores = Stores::open(&specs, &directory, RegionOptions { huge_pages: false }).unwrap();
     for memory in [Memory::open(dir.path()).unwrap(), Memory::new(Arc::new(stores))] {
         let mut following = memory.tail(TailRequest::default()).await.unwrap();
@@ -130,7 +131,7 @@ async fn a_list_whose_memory_is_replaced_is_to_be_followed_again() {
 /// A store in a directory, and the side that reads it there.
 fn of_files(directory: &std::path::Path, kind: StoreKind) -> (Store, Memory) {
     let spec = StoreSpec { id: 1, name: "s".into(), kind };
-    let place = crate::config::Memory::Directory(directory.to_owned());
+    let place = crate::config::MemoryConfig::Directory(directory.to_owned());
     let store = Store::open(&spec, &place, RegionOptions::default()).unwrap();
     (store, Memory::open(directory).unwrap())
 }

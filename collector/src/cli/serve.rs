@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::names_flag::NamesFlag;
 use super::supervise::{self, Signals, service_manager};
-use crate::config::{Config, ConfigError, Memory, SoftLink, Telemetry, Tls, Transport};
+use crate::config::{Config, ConfigError, MemoryConfig, SoftLink, Telemetry, Tls, Transport};
 use crate::server::Server;
 
 /// Threads that take calls; the software NIC has its own.
@@ -68,7 +68,7 @@ pub(super) struct Settings {
     device: Option<String>,
     /// Directory of region files, or `anonymous`
     #[arg(long, env, value_name = "DIR")]
-    memory: Option<Memory>,
+    memory: Option<MemoryConfig>,
     /// Where metrics are scraped: HOST:PORT, `off`, or `auto`, which is 127.0.0.1:40052 if it is free
     #[arg(long, env, value_name = "HOST:PORT|auto|off")]
     metrics: Option<dta_metrics::Address>,
@@ -146,8 +146,8 @@ impl Settings {
             }
         }
         if let Some(name) = &self.name {
-            if config.memory == Memory::Directory(crate::config::default_directory(&config.name)) {
-                config.memory = Memory::Directory(crate::config::default_directory(name));
+            if config.memory == MemoryConfig::Directory(crate::config::default_directory(&config.name)) {
+                config.memory = MemoryConfig::Directory(crate::config::default_directory(name));
             }
             config.name.clone_from(name);
         }

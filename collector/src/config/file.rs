@@ -9,7 +9,7 @@ use dta_proto::store::StoreSpec;
 use serde::Deserialize;
 
 use super::{
-    Config, ConfigError, Limits, Memory, Metrics, RingUse, Soft, Taken, Tls, Transport, Verbs,
+    Config, ConfigError, Limits, MemoryConfig, Metrics, RingUse, Soft, Taken, Tls, Transport, Verbs,
     default_directory,
 };
 
@@ -72,7 +72,7 @@ impl Config {
 fn of_file(file: File) -> Result<Config, (String, ConfigError)> {
     let mut config = Config::default();
     if let Some(name) = file.collector.name {
-        config.memory = Memory::Directory(default_directory(&name));
+        config.memory = MemoryConfig::Directory(default_directory(&name));
         config.name = name;
     }
     if let Some(listen) = file.collector.listen {

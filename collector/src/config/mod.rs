@@ -47,7 +47,7 @@ pub struct Config {
     /// Serve gRPC without TLS on an address that is not loopback.
     pub insecure: bool,
     /// Where regions live.
-    pub memory: Memory,
+    pub memory: MemoryConfig,
     /// `soft`, or the name of an RDMA device.
     pub device: String,
     /// Transport of writes; atomics are always on RC.
@@ -72,14 +72,14 @@ pub struct Config {
 
 /// Where regions live.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Memory {
+pub enum MemoryConfig {
     /// Gone with the process.
     Anonymous,
     /// A directory of named region files, which a restarted collector finds again.
     Directory(PathBuf),
 }
 
-impl FromStr for Memory {
+impl FromStr for MemoryConfig {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {
@@ -188,7 +188,7 @@ impl Default for Config {
     fn default() -> Self {
         let name = "collector".to_owned();
         Self {
-            memory: Memory::Directory(default_directory(&name)),
+            memory: MemoryConfig::Directory(default_directory(&name)),
             name,
             listen: DEFAULT_LISTEN,
             insecure: false,

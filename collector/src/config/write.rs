@@ -5,7 +5,7 @@ use std::path::Path;
 use dta_proto::store::StoreSpec;
 use serde::Serialize;
 
-use super::{Config, Limits, Memory, Metrics, RingUse, SoftLink, Tls, Transport, Verbs};
+use super::{Config, Limits, MemoryConfig, Metrics, RingUse, SoftLink, Tls, Transport, Verbs};
 
 #[derive(Serialize)]
 struct File<'a> {
@@ -58,8 +58,8 @@ impl Config {
                 listen: self.listen.to_string(),
                 insecure: self.insecure,
                 memory: match &self.memory {
-                    Memory::Anonymous => "anonymous".to_owned(),
-                    Memory::Directory(dir) => dir.display().to_string(),
+                    MemoryConfig::Anonymous => "anonymous".to_owned(),
+                    MemoryConfig::Directory(dir) => dir.display().to_string(),
                 },
                 device: &self.device,
                 transport: self.transport,

@@ -8,7 +8,7 @@ use dta_proto::counter::nic as names;
 use super::soft::{SoftNic, SoftNicConfig};
 use super::verbs::{self, GidWish, VerbsOptions};
 use super::{Nic, NicError};
-use crate::config::{Config, Memory, RingUse, SoftLink};
+use crate::config::{Config, MemoryConfig, RingUse, SoftLink};
 
 /// Name of the software NIC in `device`.
 pub const SOFT: &str = names::SOFT;
@@ -22,16 +22,16 @@ pub fn open(config: &Config) -> Result<Arc<dyn Nic>, NicError> {
             gid: GidWish { address: config.verbs.address, index: config.verbs.gid_index },
             max_dest_rd_atomic: None,
             counter_file: match &config.memory {
-                Memory::Anonymous => None,
-                Memory::Directory(dir) => Some(dir.join("device.counters")),
+                MemoryConfig::Anonymous => None,
+                MemoryConfig::Directory(dir) => Some(dir.join("device.counters")),
             },
         });
     }
     let soft = &config.soft;
     let mut nic = SoftNicConfig::new(SocketAddrV4::new(soft.address, soft.port));
     nic.counter_file = match &config.memory {
-        Memory::Anonymous => None,
-        Memory::Directory(dir) => Some(dir.join("nic.counters")),
+        MemoryConfig::Anonymous => None,
+        MemoryConfig::Directory(dir) => Some(dir.join("nic.counters")),
     };
     nic.faults = soft.faults;
     nic.seed = soft.fault_seed;

@@ -8,7 +8,7 @@ use dta_export::names::Names;
 use dta_grpc::tls::{ServerFiles, ServerTls};
 
 use super::{ServerError, certificate};
-use crate::config::{Config, Memory};
+use crate::config::{Config, MemoryConfig};
 
 /// Looks whether a collector of this configuration could start: TLS files, and room for the stores.
 /// Opens nothing and changes nothing. Gives what keeps it from nothing yet but should be seen to,
@@ -54,12 +54,12 @@ pub(super) fn checked(config: &Config) -> Result<Option<ServerTls>, ServerError>
     dta_export::run::look(&config.export)?;
     let need = config.stores.iter().map(|store| store.region_len()).fold(0, u64::saturating_add);
     let (have, place) = match &config.memory {
-        Memory::Anonymous => {
+        MemoryConfig::Anonymous => {
             let system = rustix::system::sysinfo();
             let ram = system.totalram as u64;
             (ram.saturating_mul(system.mem_unit.into()), "this machine's memory".to_owned())
         }
-        Memory::Directory(dir) => {
+        MemoryConfig::Directory(dir) => {
             let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
             let there = dir.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
             let fail = |source| ServerError::Directory { path: dir.clone(), action: "look at", source };

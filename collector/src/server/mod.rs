@@ -32,7 +32,7 @@ pub use check::check;
 pub use error::ServerError;
 pub use reload::ReloadError;
 
-use crate::config::{Config, Memory};
+use crate::config::{Config, MemoryConfig};
 use crate::nic::{self, Device, Nic, NicError};
 use crate::region::RegionOptions;
 use crate::service::Service;
@@ -88,7 +88,7 @@ pub struct Server {
     /// Those of configurations of before: they end with their last connection.
     former: Vec<JoinHandle<Result<(), tonic::transport::Error>>>,
     listener: Arc<TcpListener>,
-    connections: Arc<dta_grpc::Counters>,
+    connections: Arc<dta_grpc::ConnectionCounters>,
     metrics: Option<Metrics>,
     health: Health,
     /// What goes out to databases.
@@ -134,8 +134,8 @@ impl Server {
         let metrics = dta_metrics::Port::open(&config.metrics.listen, dta_metrics::COLLECTOR_ADDRESS).await?;
 
         let folder = match &config.memory {
-            Memory::Anonymous => None,
-            Memory::Directory(dir) => Some(dir.clone()),
+            MemoryConfig::Anonymous => None,
+            MemoryConfig::Directory(dir) => Some(dir.clone()),
         };
         let lock = folder.as_deref().map(directory::lock).transpose()?;
         // On a thread of its own: making much memory takes long, and whoever waits here may want to
@@ -165,7 +165,7 @@ impl Server {
         )?);
 
         let (stop, stopped) = watch::channel(false);
-        let connections = Arc::new(dta_grpc::Counters::default());
+        let connections = Arc::new(dta_grpc::ConnectionCounters::default());
         let service = Service::new(stores.clone(), sessions.clone(), nic.clone(), stopped.clone())
             .with_operators(operators(config))
             .with_limits(&config.limits)
@@ -349,7 +349,7 @@ fn serve(
     tls: Option<ServerTls>,
     service: &Service,
     health: &Health,
-    connections: Arc<dta_grpc::Counters>,
+    connections: Arc<dta_grpc::ConnectionCounters>,
     stopped: &watch::Receiver<bool>,
 ) -> Result<Grpc, ServerError> {
     let reflection = standard::reflection(dta_proto::control::DESCRIPTORS).map_err(ServerError::Ended)?;

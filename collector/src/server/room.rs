@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use dta_metrics::{Kind, Labels, Page};
 
-use crate::config::{Config, Memory};
+use crate::config::{Config, MemoryConfig};
 
 /// The folders that a collector writes to.
 pub(super) struct Room {
@@ -19,8 +19,8 @@ impl Room {
         let spool = config.export.influx.as_ref();
         let spool = spool.map(|influx| (influx.spool_directory(&config.name), influx.spool_mib << 20));
         let memory = match &config.memory {
-            Memory::Anonymous => None,
-            Memory::Directory(folder) => Some(folder.clone()),
+            MemoryConfig::Anonymous => None,
+            MemoryConfig::Directory(folder) => Some(folder.clone()),
         };
         // `-` is standard output.
         let json = config.export.json.as_ref().map(|json| json.file.as_path());
@@ -74,7 +74,7 @@ mod tests {
         std::fs::create_dir(&spool).unwrap();
         std::fs::write(spool.join("1.spool"), [0; 1000]).unwrap();
         std::fs::write(spool.join("2.spool"), [0; 24]).unwrap();
-        let mut config = Config { memory: Memory::Directory(dir.path().into()), ..Config::default() };
+        let mut config = Config { memory: MemoryConfig::Directory(dir.path().into()), ..Config::default() };
         config.export.influx = Some(Influx { spool: Some(spool), spool_mib: 16, ..Influx::default() });
         config.export.json = Some(Json { file: "events.json".into(), names: true });
         let mut page = Page::default();
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn what_writes_nowhere_has_no_series() {
-        let mut config = Config { memory: Memory::Anonymous, ..Config::default() };
+        let mut config = Config { memory: MemoryConfig::Anonymous, ..Config::default() };
         config.export.json = Some(Json { file: "-".into(), names: true });
         let mut page = Page::default();
         Room::of(&config).put(&mut page);

@@ -49,7 +49,7 @@ pub struct Service {
     memory: Memory,
     tails: Arc<Semaphore>,
     rules: Arc<Rules>,
-    connections: Arc<dta_grpc::Counters>,
+    connections: Arc<dta_grpc::ConnectionCounters>,
     exporters: Arc<OnceLock<OfSinks>>,
     /// Whose turn it is to read all counters.
     counting: Arc<tokio::sync::Mutex<()>>,
@@ -91,7 +91,7 @@ impl Service {
     }
 
     /// Tells these counters of connections among its own.
-    pub fn with_connections(self, connections: Arc<dta_grpc::Counters>) -> Self {
+    pub fn with_connections(self, connections: Arc<dta_grpc::ConnectionCounters>) -> Self {
         Self { connections, ..self }
     }
 

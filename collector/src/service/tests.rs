@@ -5,7 +5,7 @@ use dta_proto::control::collector_client::CollectorClient;
 use tonic::transport::{Channel, Endpoint};
 
 use super::*;
-use crate::config::{Config, Memory as Place};
+use crate::config::{Config, MemoryConfig};
 use crate::server::Server;
 
 /// For an answer that comes.
@@ -23,7 +23,7 @@ async fn server() -> Server {
     let limits = Limits { calls: 4, calls_per_caller: 4, ..Limits::default() };
     let mut config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        memory: Place::Anonymous,
+        memory: MemoryConfig::Anonymous,
         limits,
         ..Config::default()
     };

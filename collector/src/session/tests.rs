@@ -8,7 +8,7 @@ use dta_proto::store::{Merge, StoreKind, StoreSpec};
 
 use super::sharing::{Share, Sharing, Whereabouts};
 use super::*;
-use crate::config::Memory;
+use crate::config::MemoryConfig;
 use crate::nic::{
     Access, Device, Endpoint, Immediate, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState,
     Registration,
@@ -162,7 +162,7 @@ fn specs() -> Vec<StoreSpec> {
     ]
 }
 
-fn stores(memory: &Memory) -> Arc<Stores> {
+fn stores(memory: &MemoryConfig) -> Arc<Stores> {
     Arc::new(Stores::open(&specs(), memory, RegionOptions { huge_pages: false }).unwrap())
 }
 
@@ -175,7 +175,7 @@ struct Bench {
 fn bench() -> Bench {
     let (nic, t0) = (Books::new(), Instant::now());
     let sessions =
-        Sessions::open_state(nic.clone(), stores(&Memory::Anonymous), Transport::Uc, None, t0).unwrap();
+        Sessions::open_state(nic.clone(), stores(&MemoryConfig::Anonymous), Transport::Uc, None, t0).unwrap();
     Bench { nic, sessions, t0 }
 }
 
@@ -446,7 +446,7 @@ fn what_a_refused_open_got_is_given_back() {
     let t0 = Instant::now();
     let nic = Arc::new(Books { most_pairs: 1, atomics: true, ..Books::default() });
     let sessions =
-        Sessions::open_state(nic.clone(), stores(&Memory::Anonymous), Transport::Uc, None, t0).unwrap();
+        Sessions::open_state(nic.clone(), stores(&MemoryConfig::Anonymous), Transport::Uc, None, t0).unwrap();
     assert!(refusal(sessions.open(&request("t", 50), t0)).contains("queue pairs"));
     assert_eq!(nic.live(), (0, 0));
     assert!(sessions.list(t0).unwrap().is_empty());
@@ -457,7 +457,7 @@ fn a_device_without_atomics_is_told() {
     let t0 = Instant::now();
     let nic = Arc::new(Books { most_pairs: 9, ..Books::default() });
     let sessions =
-        Sessions::open_state(nic.clone(), stores(&Memory::Anonymous), Transport::Uc, None, t0).unwrap();
+        Sessions::open_state(nic.clone(), stores(&MemoryConfig::Anonymous), Transport::Uc, None, t0).unwrap();
     assert!(refusal(sessions.open(&request("t", 50), t0)).contains("\"bytes\" needs atomics"));
     sessions.open(&wanting("t", &["flows"]), t0).unwrap();
 }
@@ -659,7 +659,8 @@ fn a_device_that_was_lost_gives_everything_anew_and_nothing_of_before_is_ended_i
 #[test]
 fn rc_can_be_asked_for_writes() {
     let (nic, t0) = (Books::new(), Instant::now());
-    let sessions = Sessions::open_state(nic, stores(&Memory::Anonymous), Transport::Rc, None, t0).unwrap();
+    let sessions =
+        Sessions::open_state(nic, stores(&MemoryConfig::Anonymous), Transport::Rc, None, t0).unwrap();
     let session = sessions.open(&request("t", 50), t0).unwrap();
     assert!(session.grant.queue_pairs.iter().all(|p| p.transport == crate::nic::Transport::Rc));
 }
@@ -694,7 +695,7 @@ fn a_new_writer_continues_where_lists_stand() {
 #[test]
 fn a_restarted_collector_knows_its_sessions() {
     let dir = tempfile::tempdir().unwrap();
-    let memory = Memory::Directory(dir.path().to_owned());
+    let memory = MemoryConfig::Directory(dir.path().to_owned());
     let open = || {
         let nic = Books::new();
         let sessions = Sessions::open_state(
@@ -893,7 +894,8 @@ fn owners_outlive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let open = |t0| {
         let directory = Some(dir.path().to_owned());
-        Sessions::open_state(Books::new(), stores(&Memory::Anonymous), Transport::Uc, directory, t0).unwrap()
+        Sessions::open_state(Books::new(), stores(&MemoryConfig::Anonymous), Transport::Uc, directory, t0)
+            .unwrap()
     };
     let (t0, tor1) = (
         Instant::now(),
@@ -955,7 +957,7 @@ fn no_statistics_refuse_a_renewal_and_what_has_no_room_is_counted() {
     let dir = tempfile::tempdir().unwrap();
     let t0 = Instant::now();
     let open = || {
-        let (directory, stores) = (Some(dir.path().to_owned()), stores(&Memory::Anonymous));
+        let (directory, stores) = (Some(dir.path().to_owned()), stores(&MemoryConfig::Anonymous));
         Sessions::open_state(Books::new(), stores, Transport::Uc, directory, t0).unwrap()
     };
     // As translators do: in several calls.
@@ -1072,7 +1074,7 @@ fn pairs(session: &Session) -> Vec<(u32, u32, Option<Ended>)> {
 
 fn sessions_with_rc(directory: Option<PathBuf>, t0: Instant) -> (Arc<Books>, Sessions) {
     let nic = Books::new();
-    let stores = stores(&Memory::Anonymous);
+    let stores = stores(&MemoryConfig::Anonymous);
     let sessions = Sessions::open_state(nic.clone(), stores, Transport::Rc, directory, t0).unwrap();
     (nic, sessions)
 }
@@ -1267,7 +1269,7 @@ fn sessions_do_not_wait_for_a_disk_that_statistics_and_ended_ones_are_written_to
     let folder = Path::new(&folder).join("at");
     let t0 = Instant::now();
     let open = || {
-        let stores = stores(&Memory::Anonymous);
+        let stores = stores(&MemoryConfig::Anonymous);
         Sessions::open_state(Books::new(), stores, Transport::Uc, Some(folder.clone()), t0).unwrap()
     };
     let sessions = Arc::new(open());

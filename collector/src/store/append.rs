@@ -81,12 +81,12 @@ pub enum ListError {
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     lists: Lists<'a>,
-    at: Place,
+    at: ReadPosition,
 }
 
 /// Where a reader stands, without the store: [`Lists::resume`] goes on from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ReadPosition {
     list: u32,
     cursor: Cursor,
     /// Batches that were overwritten before this reader began, and are not told yet.
@@ -212,11 +212,11 @@ impl<'a> Lists<'a> {
             }
             Start::At(sequence) => Cursor::new(self.ring, sequence),
         };
-        Ok(self.resume(Place { list, cursor, gone, stuck: None }))
+        Ok(self.resume(ReadPosition { list, cursor, gone, stuck: None }))
     }
 
     /// The reader that stood at this place of this store.
-    pub fn resume(&self, at: Place) -> Reader<'a> {
+    pub fn resume(&self, at: ReadPosition) -> Reader<'a> {
         Reader { lists: *self, at }
     }
 
@@ -255,7 +255,7 @@ impl<'a> Lists<'a> {
     }
 }
 
-impl Place {
+impl ReadPosition {
     /// The sequence of the next batch to read.
     pub fn sequence(&self) -> u32 {
         self.cursor.sequence()
@@ -269,7 +269,7 @@ impl Reader<'_> {
     }
 
     /// Where it stands.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> ReadPosition {
         self.at
     }
 

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::append::{ListError, Lists, Place, Progress, Start};
+use super::append::{ListError, Lists, Progress, ReadPosition, Start};
 use crate::region::AccessError;
 
 /// Batches read at a time: at most about 3,000 entries, some tens of kilobytes.
@@ -43,7 +43,7 @@ impl News {
 /// Follows a list in one memory of a store. All calls take the lists of that memory.
 #[derive(Clone, Debug)]
 pub struct Follower {
-    at: Place,
+    at: ReadPosition,
     until_caught_up: bool,
     pause: Duration,
 }

@@ -29,7 +29,7 @@ use dta_proto::store::StoreSpec;
 use dta_proto::telemetry;
 use dta_proto::wire::dta::Primitive;
 
-use crate::config::Memory;
+use crate::config::MemoryConfig;
 use crate::region::{AccessError, Region, RegionError, RegionHeader, RegionOptions};
 
 /// A store: its description and the memory that it has.
@@ -45,11 +45,17 @@ pub struct Store {
 
 impl Store {
     /// Opens the store's memory, or makes it.
-    pub fn open(spec: &StoreSpec, memory: &Memory, options: RegionOptions) -> Result<Self, RegionError> {
+    pub fn open(
+        spec: &StoreSpec,
+        memory: &MemoryConfig,
+        options: RegionOptions,
+    ) -> Result<Self, RegionError> {
         let header = RegionHeader::new(spec.clone());
         let region = match memory {
-            Memory::Anonymous => anonymous(&header, options)?,
-            Memory::Directory(dir) => Region::open_or_create(region_path(dir, &spec.name), &header, options)?,
+            MemoryConfig::Anonymous => anonymous(&header, options)?,
+            MemoryConfig::Directory(dir) => {
+                Region::open_or_create(region_path(dir, &spec.name), &header, options)?
+            }
         };
         let generation = region.header().map_or(header.generation, |h| h.generation);
         Ok(Self { spec: spec.clone(), region: Arc::new(region), generation })
@@ -62,11 +68,11 @@ impl Store {
 
     /// The same store with new memory of the next generation, all zero. In a directory it takes the
     /// place of the region file, so that this is what a collector finds that starts later.
-    fn successor(&self, memory: &Memory, options: RegionOptions) -> Result<Self, RegionError> {
+    fn successor(&self, memory: &MemoryConfig, options: RegionOptions) -> Result<Self, RegionError> {
         let header = RegionHeader::of_generation(self.spec.clone(), self.generation + 1);
         let region = match memory {
-            Memory::Anonymous => anonymous(&header, options)?,
-            Memory::Directory(dir) => {
+            MemoryConfig::Anonymous => anonymous(&header, options)?,
+            MemoryConfig::Directory(dir) => {
                 Region::replace_file(region_path(dir, &self.spec.name), &header, options)?
             }
         };
@@ -102,7 +108,7 @@ pub struct Stores {
     /// Each with its current memory. Locked for as long as it takes to copy or replace the pointer.
     now: RwLock<Arc<[Arc<Store>]>>,
     /// Where memory is made.
-    memory: Memory,
+    memory: MemoryConfig,
     options: RegionOptions,
     /// Held while memory is made, so that one change follows another.
     changing: Mutex<()>,
@@ -154,7 +160,11 @@ pub enum StoreError {
 
 impl Stores {
     /// Opens all stores of a configuration.
-    pub fn open(specs: &[StoreSpec], memory: &Memory, options: RegionOptions) -> Result<Self, RegionError> {
+    pub fn open(
+        specs: &[StoreSpec],
+        memory: &MemoryConfig,
+        options: RegionOptions,
+    ) -> Result<Self, RegionError> {
         let stores: Vec<Store> =
             specs.iter().map(|spec| Store::open(spec, memory, options)).collect::<Result<_, _>>()?;
         // Together, or each would take the time of all before it.
@@ -202,7 +212,7 @@ impl Stores {
     /// Removes the region file of a store that was made and is not needed after all. One that was
     /// found stays.
     fn take_back(&self, store: &Store) {
-        if let (Memory::Directory(dir), false) = (&self.memory, store.region.found())
+        if let (MemoryConfig::Directory(dir), false) = (&self.memory, store.region.found())
             && let Err(error) = std::fs::remove_file(region_path(dir, &store.spec.name))
         {
             tracing::warn!(%error, store = %store.spec.name, "a region file that is not needed could not be removed");
@@ -285,7 +295,7 @@ impl FromIterator<Store> for Stores {
     fn from_iter<T: IntoIterator<Item = Store>>(stores: T) -> Self {
         Self {
             now: RwLock::new(stores.into_iter().map(Arc::new).collect()),
-            memory: Memory::Anonymous,
+            memory: MemoryConfig::Anonymous,
             options: RegionOptions::default(),
             changing: Mutex::new(()),
         }

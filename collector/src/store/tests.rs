@@ -10,7 +10,7 @@ use crate::region::AccessError;
 pub(super) fn store(kind: StoreKind) -> Store {
     let spec = StoreSpec { id: 1, name: "s".into(), kind };
     spec.validate().unwrap();
-    Store::open(&spec, &Memory::Anonymous, RegionOptions { huge_pages: false }).unwrap()
+    Store::open(&spec, &MemoryConfig::Anonymous, RegionOptions { huge_pages: false }).unwrap()
 }
 
 fn key(i: u32) -> Key {
@@ -413,7 +413,7 @@ fn a_full_store_says_at_least() {
 #[test]
 fn stores_are_found_by_name_and_kind() {
     let stores =
-        Stores::open(&crate::config::default_stores(), &Memory::Anonymous, RegionOptions::default()).unwrap();
+        Stores::open(&crate::config::default_stores(), &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
     assert_eq!(stores.of_primitive("", Primitive::KeyWrite).unwrap().spec.name, "flows");
     assert_eq!(stores.of_primitive("flows", Primitive::KeyWrite).unwrap().spec.name, "flows");
     assert_eq!(stores.of_primitive("1", Primitive::KeyWrite).unwrap().spec.name, "flows");
@@ -445,7 +445,7 @@ fn a_store_that_is_replaced_has_new_memory_and_who_has_the_old_one_keeps_it() {
         reader.query(&[key(1)], policy, &mut answers, &mut values).unwrap();
         answers[0].found
     };
-    for memory in [Memory::Anonymous, Memory::Directory(dir.path().to_owned())] {
+    for memory in [MemoryConfig::Anonymous, MemoryConfig::Directory(dir.path().to_owned())] {
         let stores = Stores::open(&specs, &memory, options).unwrap();
         let others = stores.get("others").unwrap();
         let before = stores.get("flows").unwrap();
@@ -460,7 +460,7 @@ fn a_store_that_is_replaced_has_new_memory_and_who_has_the_old_one_keeps_it() {
         write(&after, &key(1), &[8; 12], |_| true);
         assert_eq!(stores.replace("flows").unwrap().generation, 3);
         assert!(stores.replace("x").unwrap_err().to_string().contains("others (key-write)"));
-        if let Memory::Directory(dir) = &memory {
+        if let MemoryConfig::Directory(dir) = &memory {
             // A reader beside it goes over, and a collector that starts later finds the newest.
             let path = region_path(dir, "flows");
             let region = Region::open_read_only(&path).unwrap();
@@ -538,7 +538,7 @@ fn open_many(count: u16) -> std::time::Duration {
         .collect();
     let clock = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let begin = clock();
-    let stores = Stores::open(&specs, &Memory::Anonymous, RegionOptions::default()).unwrap();
+    let stores = Stores::open(&specs, &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
     for store in stores.all().iter() {
         // As a start does, for its log.
         assert!(!store.region.pages().to_string().is_empty());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dta_client::collector::Client;
 use dta_client::{Ask, ClientOptions};
-use dta_collector::config::{Memory, default_stores};
+use dta_collector::config::{MemoryConfig, default_stores};
 use dta_collector::region::RegionOptions;
 use dta_collector::store::Stores;
 use dta_link::{Link, UdpConfig, UdpLink};
@@ -101,7 +101,7 @@ fn told(output: &Output) -> String {
 /// What NICs wrote before the program came: two values, a path, a counter, three batches.
 fn fill(memory: &Path) {
     std::fs::create_dir(memory).unwrap();
-    let memory = Memory::Directory(memory.to_owned());
+    let memory = MemoryConfig::Directory(memory.to_owned());
     let stores = Stores::open(&default_stores(), &memory, RegionOptions::default()).unwrap();
     let key: Key = FLOW.parse().unwrap();
     let region = |name| stores.get(name).unwrap().region.clone();

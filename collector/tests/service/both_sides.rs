@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::{config, key, start};
 use dta_client::{Answers, Ask, AskKeys, ClientError, Following, Moment, Question, QuestionKind};
 use dta_collector::answers::Memory;
-use dta_collector::config::{Config, Memory as Place};
+use dta_collector::config::{Config, MemoryConfig};
 use dta_collector::server::Server;
 use dta_proto::control::{
     MAX_KEYS, MAX_READ, Policy, ReadMemoryRequest, StoreInfo, StorePlacement, TailRequest, TailResponse,
@@ -49,7 +49,7 @@ struct Sides {
 impl Sides {
     async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let memory = Place::Directory(directory.path().to_owned());
+        let memory = MemoryConfig::Directory(directory.path().to_owned());
         let (server, client) = start(&Config { memory, stores: stores(), ..config() }).await;
         let all: [(_, Box<dyn Ask>); 3] = [
             ("over gRPC", Box::new(client)),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dta_client::collector::Client;
 use dta_client::{Ask, AskKeys, ClientError, ClientOptions, Following, Question, QuestionKind};
-use dta_collector::config::{Config, Memory, default_stores};
+use dta_collector::config::{Config, MemoryConfig, default_stores};
 use dta_collector::region::{Region, RegionHeader, RegionOptions};
 use dta_collector::server::{Server, ServerError};
 use dta_proto::control::collector_client::CollectorClient;
@@ -392,7 +392,7 @@ async fn sessions() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_cannot_be_written_down_is_to_be_asked_for_again() {
     let dir = tempfile::tempdir().unwrap();
-    let memory = Memory::Directory(dir.path().to_owned());
+    let memory = MemoryConfig::Directory(dir.path().to_owned());
     let (server, mut client) = start(&Config { memory, ..config() }).await;
     // The write fails, as it does on a full disk.
     let in_the_way = dir.path().join("sessions.bin.new");
@@ -435,7 +435,7 @@ async fn a_bad_open_is_told_what_is_wrong_with_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_in_files_are_joined_to_huge_pages_after_the_start_and_say_so() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let mut config = Config { memory: Memory::Directory(dir.path().join("memory")), ..config() };
+    let mut config = Config { memory: MemoryConfig::Directory(dir.path().join("memory")), ..config() };
     let kind = StoreKind::KeyWrite { slots: 1 << 18, value_len: 12, redundancy: 2 };
     config.stores = vec![StoreSpec { id: 1, name: "flows".into(), kind }];
     let (server, client) = start(&config).await;
@@ -468,7 +468,7 @@ async fn stores_in_files_are_joined_to_huge_pages_after_the_start_and_say_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_collector_serves_what_was_there() {
     let dir = tempfile::tempdir().unwrap();
-    let config = Config { memory: Memory::Directory(dir.path().join("memory")), ..config() };
+    let config = Config { memory: MemoryConfig::Directory(dir.path().join("memory")), ..config() };
     let (server, mut client) = start(&config).await;
     write_flow(&server, &key(1), b"still there!");
     let session = client.open_session(open_request("t", 50)).await.unwrap();

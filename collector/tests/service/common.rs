@@ -2,7 +2,7 @@
 
 use dta_client::collector::Client;
 use dta_client::{ClientError, ClientOptions};
-use dta_collector::config::{Config, Memory};
+use dta_collector::config::{Config, MemoryConfig};
 use dta_collector::server::Server;
 use dta_proto::control;
 use dta_proto::key::Key;
@@ -10,8 +10,11 @@ use tonic::Status;
 
 /// A configuration on free ports of loopback, with anonymous memory.
 pub(crate) fn config() -> Config {
-    let mut config =
-        Config { listen: "127.0.0.1:0".parse().unwrap(), memory: Memory::Anonymous, ..Config::default() };
+    let mut config = Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        memory: MemoryConfig::Anonymous,
+        ..Config::default()
+    };
     config.soft.port = 0;
     config
 }

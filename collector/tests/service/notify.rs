@@ -13,7 +13,7 @@ use dta_proto::control::{self, Purpose, TailRequest};
 use dta_proto::layout::append;
 use dta_proto::store::StoreKind;
 use dta_proto::wire::frame::Route;
-use dta_proto::wire::roce::{Place, Psn, Repr, Transport};
+use dta_proto::wire::roce::{BthFields, Psn, Repr, Transport};
 
 const LIST: u32 = 3;
 const BATCHES: u32 = 20;
@@ -48,7 +48,7 @@ impl Writer {
     fn write(&mut self, sequence: u32, immediate: Option<u32>) {
         let mut bytes = [0; 64];
         append::encode(&mut bytes, LIST, sequence, 1, &[sequence as u8; 16]);
-        let place = Place { dest_qp: self.qpn, psn: Psn::new(0xff_fff0 + sequence), ack_req: false };
+        let place = BthFields { dest_qp: self.qpn, psn: Psn::new(0xff_fff0 + sequence), ack_req: false };
         let va = self.events.address + append::offset(LIST, sequence, 1 << 12, 64);
         let packet = Repr::write(Transport::Uc, place, va, self.events.rkey, &bytes, immediate);
         let mut frame = [0; 300];

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use dta_client::collector::Client;
 use dta_client::{Ask, AskKeys, ClientOptions, Member, Moment, Question, QuestionKind, Spread};
-use dta_collector::config::{Config, Memory};
+use dta_collector::config::{Config, MemoryConfig};
 use dta_collector::server::Server;
 use dta_collector::service::Service;
 use dta_proto::buckets::{self, Buckets};
@@ -49,7 +49,7 @@ async fn version(client: &Client) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_placement_has_another_version_after_each_change_and_each_start() {
     let dir = tempfile::tempdir().unwrap();
-    let config = Config { memory: Memory::Directory(dir.path().join("memory")), ..config() };
+    let config = Config { memory: MemoryConfig::Directory(dir.path().join("memory")), ..config() };
     let (server, mut client) = start(&config).await;
     let mut all = BTreeSet::from([0, version(&client).await]);
     let session = client.open_session(shared(["a:1", "b:1"], 100, 0)).await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dta_client::Ask;
 use dta_client::collector::Client;
 use dta_client::{ClientError, ClientOptions};
-use dta_collector::config::{Config, Limits, Memory, Transport};
+use dta_collector::config::{Config, Limits, MemoryConfig, Transport};
 use dta_collector::server::ReloadError;
 use dta_proto::control::{RenewSessionRequest, TailRequest};
 use dta_proto::store::{StoreKind, StoreSpec};
@@ -28,7 +28,7 @@ async fn stores(client: &Client) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_that_were_added_are_served_and_granted() {
     let dir = tempfile::tempdir().unwrap();
-    let old = Config { memory: Memory::Directory(dir.path().join("m")), ..config() };
+    let old = Config { memory: MemoryConfig::Directory(dir.path().join("m")), ..config() };
     let (mut server, mut client) = start(&old).await;
     let session = client.open_session(open_request("t", 0x21)).await.unwrap();
     assert_eq!((session.regions.len(), session.stores_offered), (15, 15));
@@ -74,7 +74,7 @@ async fn stores_that_were_added_are_served_and_granted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_change_is_named_and_then_nothing_changes() {
     let dir = tempfile::tempdir().unwrap();
-    let old = Config { memory: Memory::Directory(dir.path().join("m")), ..config() };
+    let old = Config { memory: MemoryConfig::Directory(dir.path().join("m")), ..config() };
     let (mut server, client) = start(&old).await;
     let mut new = old.clone();
     new.stores.push(more());

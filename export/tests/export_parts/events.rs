@@ -2,10 +2,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dta_export::events::{Counters, Reader, Stores};
+use dta_export::events::{LookupCounters, Reader, Stores};
 use dta_export::source::{Options, Source};
 use dta_proto::key::Flow;
-use dta_proto::telemetry::{Entry, Means, Metric, Path, Place, Via, Why, list};
+use dta_proto::telemetry::{Entry, Location, Means, Metric, Path, Via, Why, list};
 
 use crate::lists::Lists;
 
@@ -15,7 +15,7 @@ fn flow() -> Flow {
 }
 
 fn drop_of_flow() -> Vec<u8> {
-    let place = Place { switch: Some(1), ..Place::default() };
+    let place = Location { switch: Some(1), ..Location::default() };
     let entry = Entry::Drop { time: 1, key: flow().key(), place, ingress_port: None, reason: 71 };
     entry.bytes().to_vec()
 }
@@ -25,10 +25,10 @@ fn name_of_flow() -> Vec<u8> {
 }
 
 /// A reader that has seen that there are no keys, and reads the other lists.
-async fn reader(lists: &Lists) -> (Reader, Arc<Counters>) {
+async fn reader(lists: &Lists) -> (Reader, Arc<LookupCounters>) {
     let ask = Arc::new(lists.clone());
     let source = Source::new(ask.clone(), &Options::default(), Arc::default());
-    let counters = Arc::new(Counters::default());
+    let counters = Arc::new(LookupCounters::default());
     let mut reader = Reader::new(source, ask, Stores::default(), counters.clone());
     nothing_comes(&mut reader).await;
     (reader, counters)
@@ -72,7 +72,7 @@ fn change(metric: Metric, why: Why, path: Via) -> Vec<u8> {
         Via::Path(path) => path.hops.into(),
         Via::Digest(_) => 9,
     };
-    let place = Place::default();
+    let place = Location::default();
     Entry::Change { time: 1, key, metric, why, old: 1, new, place, path: Some(path) }.bytes().to_vec()
 }
 

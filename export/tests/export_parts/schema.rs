@@ -4,13 +4,13 @@ use dta_export::json::Line;
 use dta_export::names::Names;
 use dta_export::schema::Schema;
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{self, Entry, Metric, Path, Place, Why};
+use dta_proto::telemetry::{self, Entry, Location, Metric, Path, Why};
 
 fn flow() -> Flow {
     "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap()
 }
 
-fn change(key: Key, metric: Metric, new: u64, place: Place, meaning: Meaning) -> Event {
+fn change(key: Key, metric: Metric, new: u64, place: Location, meaning: Meaning) -> Event {
     let entry =
         Entry::Change { time: 1524138290, key, metric, why: Why::Moved, old: 400, new, place, path: None };
     Event { entry, meaning: Some(meaning), path: None, latency: None }
@@ -26,11 +26,11 @@ fn line(schema: Schema, event: &Event) -> Option<String> {
 /// One event of each metric.
 fn events() -> [Event; 6] {
     let (flow, key) = (flow(), flow().key());
-    let place = Place { switch: Some(4), port: Some(3), queue: Some(5) };
+    let place = Location { switch: Some(4), port: Some(3), queue: Some(5) };
     let path = Some(Path::of(&[6, 5, 4]));
     let hop = Meaning::Hop { flow: Some(flow), flow_key: key, switch: 4 };
     let queue = Meaning::Queue { switch: 4, port: Some(3), queue: Some(5) };
-    let of_flow = |metric, new| change(key, metric, new, Place::default(), Meaning::Flow(flow));
+    let of_flow = |metric, new| change(key, metric, new, Location::default(), Meaning::Flow(flow));
     [
         Event { path, latency: Some(408), ..of_flow(Metric::FlowPath, 3) },
         Event { path, ..of_flow(Metric::FlowLatency, 12) },
@@ -100,7 +100,7 @@ fn a_new_value_has_none_before_it() {
 fn what_is_not_known_is_left_out_and_nothing_is_lost() {
     let v6: Flow = "[2001:db8::1]:1->[2001:db8::2]:2/tcp".parse().unwrap();
     let drop = |key, meaning| Event {
-        entry: Entry::Drop { time: 7, key, place: Place::default(), ingress_port: None, reason: 71 },
+        entry: Entry::Drop { time: 7, key, place: Location::default(), ingress_port: None, reason: 71 },
         meaning,
         path: None,
         latency: None,
@@ -133,7 +133,7 @@ fn names_stand_beside_the_numbers_of_the_schema_of_tags_alone() {
     );
     let plain = r"port_tx_utilize\,sw_id=4\,port_id=3 value=1000 1524138290";
     assert_eq!(line(Schema::IntCollector, &link).trim_end(), plain);
-    let place = Place { switch: Some(4), port: Some(9), queue: None };
+    let place = Location { switch: Some(4), port: Some(9), queue: None };
     let entry = Entry::Drop { time: 7, key: Key::default(), place, ingress_port: Some(3), reason: 71 };
     let drop = Event { entry, meaning: None, path: None, latency: None };
     assert_eq!(

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dta_export::source::{Batch, Begin, Counters, LISTS, Lost, Options, Source};
+use dta_export::source::{Batch, Begin, LISTS, ListCounters, Lost, Options, Source};
 use dta_proto::key::Key;
-use dta_proto::telemetry::{Entry, Means, Place, list};
+use dta_proto::telemetry::{Entry, Location, Means, list};
 
 use crate::lists::Lists;
 
@@ -11,7 +11,7 @@ pub(crate) fn drop_at(time: u64) -> Vec<u8> {
     let entry = Entry::Drop {
         time,
         key: Key::default(),
-        place: Place { switch: Some(1), ..Place::default() },
+        place: Location { switch: Some(1), ..Location::default() },
         ingress_port: None,
         reason: 71,
     };
@@ -31,8 +31,8 @@ fn times(batch: &Batch) -> Vec<u64> {
     batch.entries.iter().map(time).collect()
 }
 
-fn source(lists: &Lists, options: &Options) -> (Source, Arc<Counters>) {
-    let counters = Arc::new(Counters::default());
+fn source(lists: &Lists, options: &Options) -> (Source, Arc<ListCounters>) {
+    let counters = Arc::new(ListCounters::default());
     (Source::new(Arc::new(lists.clone()), options, counters.clone()), counters)
 }
 

@@ -10,7 +10,7 @@ use dta_proto::batch::Batch;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::direction::{Broken, Consumer, FRAME_MAX, Place, Producer};
+use super::direction::{Broken, Consumer, Extent, FRAME_MAX, Producer};
 use super::memory::Memory;
 use super::{RingCounters, Sizes};
 use crate::sys;
@@ -76,8 +76,8 @@ impl End {
         route: SocketAddrV4,
     ) -> Self {
         let memory = Arc::new(memory);
-        let requests = Place { at: 0, capacity: sizes.requests };
-        let answers = Place { at: requests.len(), capacity: sizes.answers };
+        let requests = Extent { at: 0, capacity: sizes.requests };
+        let answers = Extent { at: requests.len(), capacity: sizes.answers };
         let (out, inward) = match role {
             Role::Requester => (requests, answers),
             Role::Responder => (answers, requests),

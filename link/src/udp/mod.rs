@@ -31,7 +31,7 @@ pub use receiver::UdpReceiver;
 use runs::Runs;
 
 use crate::sys::{self, Messages, Outgoing};
-use crate::{Counters, Link, LinkError, Result, Scope};
+use crate::{Link, LinkCounters, LinkError, Result, Scope};
 
 /// Datagrams a system call at most: the kernel's own bound is 1,024.
 const CALL_MAX: usize = 256;
@@ -151,7 +151,7 @@ impl UdpLink {
                 used: Vec::new(),
                 queue: Vec::new(),
                 runs: sends_runs.then(Box::default),
-                counters: Counters::default(),
+                counters: LinkCounters::default(),
             },
         })
     }
@@ -209,10 +209,16 @@ impl Link for UdpLink {
         self.sender.send(batch)
     }
 
-    fn counters(&self) -> Counters {
-        let Counters { received, received_bytes, dropped_too_long, dropped_by_kernel, .. } =
+    fn counters(&self) -> LinkCounters {
+        let LinkCounters { received, received_bytes, dropped_too_long, dropped_by_kernel, .. } =
             self.receiver.counters();
-        Counters { received, received_bytes, dropped_too_long, dropped_by_kernel, ..self.sender.counters() }
+        LinkCounters {
+            received,
+            received_bytes,
+            dropped_too_long,
+            dropped_by_kernel,
+            ..self.sender.counters()
+        }
     }
 
     fn scope(&self) -> Scope {
@@ -249,7 +255,7 @@ pub struct UdpSender {
     queue: Vec<u16>,
     /// Where runs are sent as such.
     runs: Option<Box<Runs>>,
-    counters: Counters,
+    counters: LinkCounters,
 }
 
 /// What a datagram leaves through.
@@ -318,7 +324,7 @@ impl UdpSender {
     }
 
     /// What was sent, and what not, by reason.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> LinkCounters {
         self.counters
     }
 
@@ -447,7 +453,7 @@ const CORRUPT: &str = "corrupt faults on a UDP link with checksum (DTA reports a
 pub(crate) fn send_all<'a>(
     socket: BorrowedFd<'_>,
     messages: &mut Messages,
-    counters: &mut Counters,
+    counters: &mut LinkCounters,
     queue: &[u16],
     patience: u32,
     datagram: impl Fn(usize) -> (Outgoing<'a>, usize),

@@ -11,7 +11,7 @@ use dta_proto::wire::datagram;
 
 use super::CALL_MAX;
 use crate::sys::{self, Messages};
-use crate::{Counters, LinkError, Result};
+use crate::{LinkCounters, LinkError, Result};
 
 /// Messages of a call where each may be a run.
 const RUNS: usize = 64;
@@ -27,7 +27,7 @@ pub struct UdpReceiver {
     receive_buffer: usize,
     messages: Messages,
     runs: Option<Box<Runs>>,
-    counters: Counters,
+    counters: LinkCounters,
 }
 
 /// Runs of the last call, and how far they were handed out.
@@ -56,7 +56,7 @@ impl UdpReceiver {
             receive_buffer,
             messages: Messages::new(if runs { RUNS } else { CALL_MAX }),
             runs: runs.then(buffers),
-            counters: Counters::default(),
+            counters: LinkCounters::default(),
         }
     }
 
@@ -83,9 +83,9 @@ impl UdpReceiver {
     }
 
     /// What was received, and what the kernel dropped at this socket up to now.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> LinkCounters {
         let dropped_by_kernel = sys::drops(self.as_fd());
-        Counters { dropped_by_kernel, ..self.counters }
+        LinkCounters { dropped_by_kernel, ..self.counters }
     }
 
     /// 0 says that nothing is left of what the kernel gave before either, so that a caller may wait.

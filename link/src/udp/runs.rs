@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use dta_proto::wire::datagram;
 
 use super::{RUN_MAX, send_all, wait_for_room};
-use crate::Counters;
+use crate::LinkCounters;
 use crate::sys::{Messages, Outgoing};
 
 /// Bytes of a message at most: UDP's own bound.
@@ -53,7 +53,7 @@ impl Runs {
         &mut self,
         socket: BorrowedFd<'_>,
         messages: &mut Messages,
-        counters: &mut Counters,
+        counters: &mut LinkCounters,
         queue: &[u16],
         patience: u32,
         datagram: impl Fn(usize) -> Datagram<'a>,

@@ -29,7 +29,7 @@ use rustix::event::epoll;
 use crate::packet::{self, Interface, PORTS_MAX, PacketConfig, PacketLink};
 use crate::sys::{self, Frame, HEADROOM, Sent, Shape, Step, XdpSocket};
 use crate::udp::SEND_RETRIES;
-use crate::{Counters, Link, LinkError, Result, Scope};
+use crate::{Link, LinkCounters, LinkError, Result, Scope};
 
 /// Frames that wait to be sent at most.
 const SEND: u32 = 1024;
@@ -114,7 +114,7 @@ pub struct XdpLink {
     ready: OwnedFd,
     /// Which packets of the batch in hand are sent.
     line: Vec<u16>,
-    counters: Counters,
+    counters: LinkCounters,
 }
 
 impl XdpLink {
@@ -204,7 +204,7 @@ impl XdpLink {
             arp,
             ready,
             line: Vec::new(),
-            counters: Counters::default(),
+            counters: LinkCounters::default(),
         })
     }
 
@@ -336,9 +336,9 @@ impl Link for XdpLink {
         Ok((self.counters.sent - before) as usize)
     }
 
-    fn counters(&self) -> Counters {
+    fn counters(&self) -> LinkCounters {
         let arp = self.arp.as_ref().map(Link::counters).unwrap_or_default();
-        Counters {
+        LinkCounters {
             received: self.counters.received + arp.received,
             received_bytes: self.counters.received_bytes + arp.received_bytes,
             dropped_too_long: self.counters.dropped_too_long + arp.dropped_too_long,

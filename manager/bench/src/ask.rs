@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use dta_client::collector::Client;
 use dta_client::{Ask, AskKeys, ClientOptions, Member, Spread};
-use dta_collector::config::{Config, Memory};
+use dta_collector::config::{Config, MemoryConfig};
 use dta_collector::server::Server;
 use dta_proto::buckets::{self, Buckets};
 use dta_proto::control::{
@@ -75,7 +75,7 @@ async fn start() -> anyhow::Result<Collector> {
     let kind = StoreKind::KeyWrite { slots: SLOTS, value_len: 12, redundancy: 2 };
     let stores = vec![StoreSpec { id: 1, name: "flows".into(), kind }];
     let listen = (Ipv4Addr::LOCALHOST, 0).into();
-    let mut config = Config { listen, memory: Memory::Anonymous, stores, ..Config::default() };
+    let mut config = Config { listen, memory: MemoryConfig::Anonymous, stores, ..Config::default() };
     config.soft.port = 0;
     let server = Server::start(&config).await?;
     let address = server.listen.to_string();

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use anyhow::Context;
-use dta_collector::config::Memory;
+use dta_collector::config::MemoryConfig;
 use dta_collector::region::RegionOptions;
 use dta_collector::store::{Store, key_write};
 use dta_proto::key::Key;
@@ -20,7 +20,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     let slots = scale.memory / 16;
     let kind = StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2 };
     let spec = StoreSpec { id: 1, name: "bench".into(), kind };
-    let store = Store::open(&spec, &Memory::Anonymous, RegionOptions { huge_pages: true })
+    let store = Store::open(&spec, &MemoryConfig::Anonymous, RegionOptions { huge_pages: true })
         .context("memory for the store")?;
     // One key per eight slots: lightly loaded, and the keys asked for are all over the memory.
     let present = slots / 8;

@@ -4,7 +4,7 @@
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 
-use dta_collector::config::Memory;
+use dta_collector::config::MemoryConfig;
 use dta_collector::nic::{Access, NicError, QueuePairInfo, QueuePairRequest, Registration};
 use dta_collector::region::{Region, RegionOptions};
 use dta_collector::store::Store;
@@ -46,7 +46,7 @@ pub fn programmed(
     }
     let stores = specs
         .iter()
-        .map(|spec| Store::open(spec, &Memory::Anonymous, options))
+        .map(|spec| Store::open(spec, &MemoryConfig::Anonymous, options))
         .collect::<Result<Vec<_>, _>>()?;
     for store in &stores {
         let registration = register(Arc::clone(&store.region), Access::for_store(&store.spec.kind))?;

@@ -12,14 +12,14 @@ use super::workload::{Report, Workload};
 use crate::topology::{Primitive, Topology};
 
 /// Where the reporters are.
-enum Place {
+enum Senders {
     Here(Reporters),
     There(FarReporters),
 }
 
 /// All switches.
 pub struct Switches {
-    place: Place,
+    place: Senders,
     /// Whether a report waits for others to leave with.
     gathered: bool,
     stores: [u16; 5],
@@ -38,15 +38,15 @@ impl Switches {
     ) -> anyhow::Result<Self> {
         let count = topology.network.tiers.iter().sum();
         let reporters = Reporters::open(count, translator, Ipv4Addr::LOCALHOST, faults, seed, runs)?;
-        Ok(Self::at(topology, Place::Here(reporters)))
+        Ok(Self::at(topology, Senders::Here(reporters)))
     }
 
     /// Switches whose reporters are on another machine.
     pub fn far(topology: &Topology, reporters: FarReporters) -> Self {
-        Self::at(topology, Place::There(reporters))
+        Self::at(topology, Senders::There(reporters))
     }
 
-    fn at(topology: &Topology, place: Place) -> Self {
+    fn at(topology: &Topology, place: Senders) -> Self {
         Self {
             place,
             gathered: false,
@@ -77,7 +77,7 @@ impl Switches {
     /// Sends what waits for others to leave with.
     pub fn send_gathered(&mut self) -> anyhow::Result<()> {
         if std::mem::take(&mut self.gathered)
-            && let Place::Here(reporters) = &mut self.place
+            && let Senders::Here(reporters) = &mut self.place
         {
             reporters.flush()?;
         }
@@ -98,12 +98,12 @@ impl Switches {
         let (store, again) = (self.stores[primitive], self.retransmit[primitive]);
         // Of another machine's the fates are told later: it has no faults that hold a report back.
         let (sequence, told) = match &mut self.place {
-            Place::Here(reporters) if at_once => {
+            Senders::Here(reporters) if at_once => {
                 let (sequence, told) = reporters.send(switch, store, body, again)?;
                 (Some(sequence), told)
             }
-            Place::Here(reporters) => (Some(reporters.take(switch, store, body, again)?), true),
-            Place::There(reporters) => {
+            Senders::Here(reporters) => (Some(reporters.take(switch, store, body, again)?), true),
+            Senders::There(reporters) => {
                 reporters.take(switch, store, body, again, at_once)?;
                 (None, true)
             }
@@ -123,11 +123,11 @@ impl Switches {
     pub async fn poll(&mut self, journal: &mut Journal) -> anyhow::Result<()> {
         self.gathered = false;
         let told = match &mut self.place {
-            Place::Here(reporters) => {
+            Senders::Here(reporters) => {
                 reporters.flush()?;
                 reporters.told()
             }
-            Place::There(reporters) => reporters.poll().await?,
+            Senders::There(reporters) => reporters.poll().await?,
         };
         for told in told {
             note(journal, told);
@@ -138,8 +138,8 @@ impl Switches {
     /// Counters of this side of the link, of all switches together.
     pub fn side(&self) -> ReporterSide {
         match &self.place {
-            Place::Here(reporters) => reporters.side(),
-            Place::There(reporters) => reporters.side(),
+            Senders::Here(reporters) => reporters.side(),
+            Senders::There(reporters) => reporters.side(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use dta_client::collector::Client;
 use dta_client::{Ask as _, AskKeys as _, ClientOptions};
-use dta_collector::config::{Config, Memory, Transport};
+use dta_collector::config::{Config, MemoryConfig, Transport};
 use dta_collector::server::Server;
 use dta_collector::store::{Store, key_increment, key_write};
 use dta_link::{Link, UdpConfig, UdpLink};
@@ -18,7 +18,7 @@ use dta_proto::layout::{hash, key_write::Policy as Choice};
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::wire::dta::Body;
 use dta_proto::wire::frame::Route;
-use dta_proto::wire::roce::{self, Place, Psn, Repr};
+use dta_proto::wire::roce::{self, BthFields, Psn, Repr};
 
 use crate::ground::{PATIENCE, Translator};
 
@@ -81,7 +81,7 @@ impl World {
     async fn start(transport: Transport, faults: &str, source: Ipv4Addr) -> World {
         let mut config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
-            memory: Memory::Anonymous,
+            memory: MemoryConfig::Anonymous,
             transport,
             stores: stores(),
             ..Config::default()
@@ -298,7 +298,7 @@ async fn stores_are_replaced(transport: Transport, faults: &str, source: Ipv4Add
         Transport::Uc => roce::Transport::Uc,
         Transport::Rc => roce::Transport::Rc,
     };
-    let place = Place { dest_qp: pair.qpn, psn: Psn::new(pair.expected_psn), ack_req: false };
+    let place = BthFields { dest_qp: pair.qpn, psn: Psn::new(pair.expected_psn), ack_req: false };
     let packet = Repr::write(by, place, region.address, region.rkey, &[7; 16], None);
     let mut frame = vec![0; route.buffer_len(&packet)];
     route.emit(&packet, &mut frame).unwrap();

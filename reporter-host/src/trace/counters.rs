@@ -9,7 +9,7 @@ use dta_trace::counts::Books;
 /// Each record of a point on the packets' way is told with its packet, held, or one of `repeats`, `shared_digests` and
 /// `unknown_point`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct TracerCounters {
     /// Records taken.
     pub records: u64,
     /// Packets told.
@@ -37,10 +37,10 @@ pub struct Counters {
     /// What the kernel's programs count, as it was told last.
     pub books: Books,
     /// The reporter's own counters.
-    pub reporter: crate::Counters,
+    pub reporter: crate::ReporterCounters,
 }
 
-impl Counters {
+impl TracerCounters {
     /// Each counter under its name: those of tracing, and then the reporter's own.
     pub fn named(&self) -> Vec<(String, u64)> {
         let books = &self.books;
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn every_counter_is_defined() {
-        let named = Counters::default().named();
-        assert_eq!(named.len(), 14 + 8 + crate::Counters::default().named().len());
+        let named = TracerCounters::default().named();
+        assert_eq!(named.len(), 14 + 8 + crate::ReporterCounters::default().named().len());
         for (name, _) in named {
             assert!(Node::Reporter.find(&name).is_some_and(|found| found.known), "{name}");
         }

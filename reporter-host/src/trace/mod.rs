@@ -29,7 +29,7 @@ use dta_trace::record::{Record, flags};
 
 use crate::Reporter;
 
-pub use counters::Counters;
+pub use counters::TracerCounters;
 pub use stores::{BadStore, Stores};
 
 use counts::Counts;
@@ -173,7 +173,7 @@ pub struct Tracer {
     /// When values are told again, by the clock of the records; 0 = at the next tick.
     due: u64,
     turns: u64,
-    counters: Counters,
+    counters: TracerCounters,
 }
 
 impl Tracer {
@@ -190,7 +190,7 @@ impl Tracer {
             books: Books::default(),
             due: 0,
             turns: 0,
-            counters: Counters::default(),
+            counters: TracerCounters::default(),
             reporter,
             setup,
             name_reason,
@@ -325,8 +325,12 @@ impl Tracer {
     }
 
     /// What was counted so far, the reporter's own counters among them.
-    pub fn counters(&self) -> Counters {
-        Counters { reporter: self.reporter.counters(), held: self.journeys.len() as u64, ..self.counters }
+    pub fn counters(&self) -> TracerCounters {
+        TracerCounters {
+            reporter: self.reporter.counters(),
+            held: self.journeys.len() as u64,
+            ..self.counters
+        }
     }
 
     /// Readable when there is a NACK: for a loop that waits on several things.

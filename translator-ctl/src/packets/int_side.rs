@@ -147,8 +147,8 @@ impl IntSide {
     }
 
     /// What the links of all listeners count, in sum.
-    pub(super) fn link(&self) -> dta_link::Counters {
-        let mut sum = dta_link::Counters::default();
+    pub(super) fn link(&self) -> dta_link::LinkCounters {
+        let mut sum = dta_link::LinkCounters::default();
         for (link, _) in &self.listeners {
             let counters = link.counters();
             sum.received += counters.received;

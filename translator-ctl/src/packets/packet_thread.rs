@@ -19,7 +19,7 @@ use super::bell::Bell;
 use super::int_side::{IntSide, MOST_LISTENERS};
 use super::ledger::{self, Ledger};
 use super::roce_link::RoceLink;
-use dta_dataplane::counters::{Counters, Reason};
+use dta_dataplane::counters::{EngineCounters, Reason};
 use dta_dataplane::losses::FrameMeta;
 use dta_dataplane::workers::Crew;
 use dta_dataplane::{Engine, Offender, Output, QueuePairStatus, Reporter, ReporterCounters, SetupError};
@@ -117,7 +117,7 @@ pub struct Snapshot {
     /// When they were read.
     pub at: SystemTime,
     /// The engine's.
-    pub counters: Counters,
+    pub counters: EngineCounters,
     /// Per reporter.
     pub reporters: Vec<Reporter>,
     /// In sum, of reporters that gave up their places to others.
@@ -133,11 +133,11 @@ pub struct Snapshot {
     /// What is counted of INT, under its dotted names; empty where none is taken.
     pub int: Vec<(String, u64)>,
     /// The links of all INT listeners, in sum.
-    pub int_link: Option<dta_link::Counters>,
+    pub int_link: Option<dta_link::LinkCounters>,
     /// Link of reports and NACKs.
-    pub reports_link: dta_link::Counters,
+    pub reports_link: dta_link::LinkCounters,
     /// Link of frames and answers.
-    pub roce_link: dta_link::Counters,
+    pub roce_link: dta_link::LinkCounters,
     /// Of the latter, what went through rings.
     pub ring: RingCounters,
     /// Faults on frames.

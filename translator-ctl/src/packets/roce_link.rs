@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use dta_link::shared_ring::End;
 use dta_link::{
-    Counters, EthernetLink, HostLink, Link, LinkError, PacketConfig, Result, RingCounters, Scope, UdpConfig,
-    UdpLink,
+    EthernetLink, HostLink, Link, LinkCounters, LinkError, PacketConfig, Result, RingCounters, Scope,
+    UdpConfig, UdpLink,
 };
 use dta_proto::batch::Batch;
 
@@ -148,7 +148,7 @@ impl Link for RoceLink {
         }
     }
 
-    fn counters(&self) -> Counters {
+    fn counters(&self) -> LinkCounters {
         match self {
             RoceLink::Udp(link) => link.counters(),
             RoceLink::Ethernet(link) => link.counters(),

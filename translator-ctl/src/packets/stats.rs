@@ -123,7 +123,7 @@ fn node(node: String, life: u64, time_us: u64, counters: Vec<(String, u64)>) -> 
     NodeStatistics { node, counters, age_seconds: 0.0, session: String::new(), life, time_us }
 }
 
-fn link(counters: &mut Vec<(String, u64)>, name: &str, link: &dta_link::Counters) {
+fn link(counters: &mut Vec<(String, u64)>, name: &str, link: &dta_link::LinkCounters) {
     counters.push((names::LINK_RECEIVED.of(&[name]), link.received));
     counters.push((names::LINK_SENT.of(&[name]), link.sent));
     for (loss, count) in link.losses().into_iter().filter(|(_, count)| *count != 0) {
@@ -151,7 +151,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use dta_dataplane::counters::Counters;
+    use dta_dataplane::counters::EngineCounters;
     use dta_dataplane::requester::RequesterCounters;
     use dta_dataplane::{QueuePairStatus, Reporter};
     use dta_proto::counter::find;
@@ -159,7 +159,7 @@ mod tests {
 
     /// A translator that counted something everywhere.
     fn snapshot() -> Snapshot {
-        let link = dta_link::Counters {
+        let link = dta_link::LinkCounters {
             dropped_too_long: 1,
             dropped_by_kernel: 1,
             unsent_queue_full: 1,
@@ -170,10 +170,10 @@ mod tests {
             unsent_no_source: 1,
             unsent_malformed: 1,
             unsent_other: 1,
-            ..dta_link::Counters::default()
+            ..dta_link::LinkCounters::default()
         };
         let faults = FaultCounts { frames: 1, ..FaultCounts::default() };
-        let mut counters = Counters::default();
+        let mut counters = EngineCounters::default();
         counters.stores.push(("flows".into(), 1));
         let pair = |collector, purpose| QueuePairStatus {
             collector,

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use dta_grpc::standard::{self, Health};
-use dta_grpc::{Counters, Limits, Listen, MAX_MESSAGE, Method, UnixPath};
+use dta_grpc::{ConnectionCounters, Limits, Listen, MAX_MESSAGE, Method, UnixPath};
 use dta_proto::control::translator_server::TranslatorServer;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
@@ -51,7 +51,7 @@ impl Port {
         health: &Health,
         stopped: impl Future<Output = ()> + Send + 'static,
     ) -> Result<JoinHandle<Result<(), tonic::transport::Error>>, String> {
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(ConnectionCounters::default());
         let server = dta_grpc::server(Limits::FEW, method, counters.clone())
             .add_service(TranslatorServer::new(service).max_decoding_message_size(MAX_MESSAGE))
             .add_service(health.service())

@@ -3,7 +3,7 @@
 use dta_proto::program::{Program, Purpose, Transport};
 
 use super::{Engine, Offender};
-use crate::counters::{Counters, Reason};
+use crate::counters::{EngineCounters, Reason};
 use crate::egress::Pair;
 use crate::losses::Origins;
 use crate::reporters::Reporters;
@@ -41,7 +41,7 @@ impl Engine {
     }
 
     /// What it counts.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &EngineCounters {
         &self.egress.counters
     }
 

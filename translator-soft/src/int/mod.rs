@@ -30,7 +30,7 @@ use std::net::IpAddr;
 
 use dta_proto::counter::translator as names;
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{self, Entry, Means, Metric, Path, Place, Value, Via, Why, list};
+use dta_proto::telemetry::{self, Entry, Location, Means, Metric, Path, Value, Via, Why, list};
 use dta_proto::wire::int::{self, Metadata, Packet, Report, Settings, Time};
 
 pub use counters::{IntCounters, IntReason};
@@ -121,7 +121,7 @@ struct Tell {
     value: u64,
     time: Option<Time>,
     key: Key,
-    place: Place,
+    place: Location,
     means: Means,
     /// Of a flow latency.
     path: Option<Via>,
@@ -377,7 +377,7 @@ impl Int {
         let reason = local.drop_reason().unwrap_or(0);
         let time = self.moment(at, local.ingress_time());
         let queue = local.drop_queue().map(u32::from);
-        let place = Place { switch: report.switch, port: local.egress_port(), queue };
+        let place = Location { switch: report.switch, port: local.egress_port(), queue };
         let key = whose.map_or(Key::default(), |whose| whose.key);
         let entry = Entry::Drop { time, key, place, ingress_port: local.ingress_port(), reason };
         self.event(list::DROPS, &entry, made);
@@ -398,7 +398,7 @@ impl Int {
         let local = &report.local;
         let time = self.moment(at, local.egress_time().or(local.ingress_time()));
         let queue = local.queue();
-        let place = Place { switch: report.switch, port: local.egress_port(), queue: queue.id };
+        let place = Location { switch: report.switch, port: local.egress_port(), queue: queue.id };
         let latency = local.latency().map(|latency| latency.min(u64::from(u32::MAX) - 1) as u32);
         let key = whose.map_or(Key::default(), |whose| whose.key);
         let entry = Entry::Congestion { time, key, place, occupancy: queue.value, latency };
@@ -436,7 +436,7 @@ impl Int {
             let name = whose.name(Metric::FlowLatency as u8);
             if let Some(verdict) = self.judged(Metric::FlowLatency, &name, latency, at.now) {
                 let (metric, value) = (Metric::FlowLatency, latency);
-                let (key, place, means) = (whose.key, Place::default(), means_flow(whose.flow));
+                let (key, place, means) = (whose.key, Location::default(), means_flow(whose.flow));
                 let path = Some(Via::Digest(Path::of(path).digest()));
                 self.tell(at, &Tell { metric, verdict, value, time, key, place, means, path }, made);
             }
@@ -462,7 +462,7 @@ impl Int {
     ) {
         let time = || hop.egress_time().or(report.local.ingress_time());
         let port = hop.egress_port();
-        let place = |queue: Option<u32>| Place { switch: Some(switch), port, queue };
+        let place = |queue: Option<u32>| Location { switch: Some(switch), port, queue };
         if let Some(whose) = whose {
             let rule = self.rules.metrics[Metric::HopLatency.index()];
             match latency.filter(|_| rule.on) {
@@ -547,7 +547,7 @@ impl Int {
         at: Arrival,
         whose: Whose<'_>,
         latency: Option<(u64, Verdict)>,
-        place: Place,
+        place: Location,
         time: Option<Time>,
         moved: bool,
         made: &mut Made,
@@ -623,7 +623,7 @@ impl Int {
             why,
             old,
             new,
-            place: Place::default(),
+            place: Location::default(),
             path: Some(Via::of(&path)),
         };
         self.event(list::CHANGES, &change(why), made);
@@ -665,7 +665,7 @@ impl Int {
         let path = Some(Via::of(&Path::of(switches)));
         made.postcards(self.stores.postcards, whose.key, switches);
         let time = self.moment(at, None);
-        let place = Place { switch: Some(switch), ..Place::default() };
+        let place = Location { switch: Some(switch), ..Location::default() };
         let metric = Metric::FlowPath;
         let entry = Entry::Change { time, key: whose.key, metric, why, old, new: hops, place, path };
         self.event(list::CHANGES, &entry, made);

@@ -349,7 +349,7 @@ fn drops_are_told_and_counted_by_switch_and_by_flow() {
     world.take(1, &report);
     let drops = std::mem::take(&mut world.entries[list::DROPS as usize]);
     assert_eq!(drops.len(), 2);
-    let place = Place { switch: Some(4), port: Some(2), queue: Some(3) };
+    let place = Location { switch: Some(4), port: Some(2), queue: Some(3) };
     let time = 1_700_000_000 * SECOND;
     assert_eq!(drops[0], Entry::Drop { time, key: flow().key(), place, ingress_port: Some(1), reason: 71 });
     assert_eq!(world.counts[&telemetry::drops_key(4, 71)], 2);
@@ -382,7 +382,7 @@ fn a_path_of_switches_that_report_for_themselves() {
     assert_eq!(world.postcards[&flow().key()], [1, 3, 2]);
     assert_eq!(world.value(telemetry::hop_latency_key(&flow(), 3)), Some(100), "over the wrap of 32 bits");
     assert!(world.path(flow()).is_none() && world.value(flow().key()).is_none());
-    let place = Place { switch: Some(2), port: Some(2), queue: Some(1) };
+    let place = Location { switch: Some(2), port: Some(2), queue: Some(1) };
     let congestion = &world.entries[list::CONGESTION as usize];
     let time = 1_700_000_000 * SECOND + 2;
     let (key, occupancy, latency) = (flow().key(), Some(9), Some(100));

@@ -55,14 +55,14 @@ struct Index(AtomicU64);
 
 /// A place for a message, on lines of its own.
 #[repr(align(128))]
-struct Place([AtomicU64; WORDS]);
+struct MessageCell([AtomicU64; WORDS]);
 
 struct Shared {
     /// Messages ever published.
     written: Index,
     /// Messages ever read, and what came of them done.
     read: Index,
-    places: Box<[Place]>,
+    places: Box<[MessageCell]>,
 }
 
 impl Shared {
@@ -98,7 +98,7 @@ pub(super) fn ring() -> (Sender, Receiver) {
     let shared = Arc::new(Shared {
         written: Index(AtomicU64::new(0)),
         read: Index(AtomicU64::new(0)),
-        places: (0..CAPACITY).map(|_| Place([const { AtomicU64::new(0) }; WORDS])).collect(),
+        places: (0..CAPACITY).map(|_| MessageCell([const { AtomicU64::new(0) }; WORDS])).collect(),
     });
     let sender = Sender { shared: Arc::clone(&shared), put: 0, published: 0, read: 0, fetched: 0 };
     (sender, Receiver { shared, taken: 0, written: 0 })

@@ -149,7 +149,7 @@ fn make(workers: usize, traffic: &[Vec<Vec<u8>>], random: &mut Random) -> Made {
         counters: Vec::new(),
         reporters: BTreeMap::new(),
     };
-    let mut counters = crate::counters::Counters::default();
+    let mut counters = crate::counters::EngineCounters::default();
     for bench in &mut benches {
         bench.engine.flush(0, &mut bench.out);
         for frame in bench.out.frames.iter() {

@@ -12,7 +12,7 @@ use dta_proto::control::{
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::{append, key_write};
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
-use dta_proto::telemetry::{self, Entry, Metric, Place, Why};
+use dta_proto::telemetry::{self, Entry, Location, Metric, Why};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::{Buffer, Cell};
@@ -548,9 +548,9 @@ fn entries(latencies: u64) -> Vec<Entry> {
         why: Why::Moved,
         old: 1000 + n,
         new: 1001 + n,
-        place: Place::default(),
+        place: Location::default(),
     };
-    let place = Place { switch: Some(6), port: Some(12), queue: Some(5) };
+    let place = Location { switch: Some(6), port: Some(12), queue: Some(5) };
     let time = TIME + latencies * 1_000_000_000;
     let drop = Entry::Drop { time, key, place, ingress_port: Some(3), reason: 71 };
     (0..latencies).map(change).chain([drop]).collect()

@@ -7,7 +7,7 @@ use dta_export::directory::Directory;
 use dta_export::names::Names;
 use dta_proto::key::{Flow, Key};
 use dta_proto::prefix::Prefix;
-use dta_proto::telemetry::{self, Entry, Metric, Path, Place, Via, Why};
+use dta_proto::telemetry::{self, Entry, Location, Metric, Path, Via, Why};
 use serde::Serialize;
 
 use super::moment;
@@ -256,7 +256,7 @@ impl Event {
         self.flow = self.key.and_then(|key| directory.meaning(&key)).and_then(|meaning| meaning.flow());
     }
 
-    fn place(&mut self, place: Place, names: &Names) {
+    fn place(&mut self, place: Location, names: &Names) {
         (self.switch, self.port, self.queue) = (place.switch, place.port, place.queue);
         self.switch_name = place.switch.and_then(|switch| names.switch(switch)).map(str::to_owned);
         self.port_name = port_name(place.switch, place.port, names);
@@ -269,11 +269,11 @@ impl Event {
         let Some(meaning) = directory.meaning(&key) else { return };
         self.flow = meaning.flow();
         let place = match meaning {
-            Meaning::Hop { switch, .. } => Place { switch: Some(switch), ..Place::default() },
-            Meaning::Queue { switch, port, queue } => Place { switch: Some(switch), port, queue },
-            Meaning::Port { switch, port } => Place { switch: Some(switch), port, queue: None },
-            Meaning::SwitchDrops { switch, .. } => Place { switch: Some(switch), ..Place::default() },
-            Meaning::Flow(_) | Meaning::FlowDrops { .. } => Place::default(),
+            Meaning::Hop { switch, .. } => Location { switch: Some(switch), ..Location::default() },
+            Meaning::Queue { switch, port, queue } => Location { switch: Some(switch), port, queue },
+            Meaning::Port { switch, port } => Location { switch: Some(switch), port, queue: None },
+            Meaning::SwitchDrops { switch, .. } => Location { switch: Some(switch), ..Location::default() },
+            Meaning::Flow(_) | Meaning::FlowDrops { .. } => Location::default(),
         };
         self.place(place, names);
         if let Meaning::SwitchDrops { reason, .. } | Meaning::FlowDrops { reason, .. } = meaning {
@@ -503,7 +503,7 @@ mod tests {
         Names::parse(text, Path::new("x")).unwrap()
     }
 
-    fn change(metric: Metric, why: Why, old: u64, new: u64, key: Key, place: Place) -> Entry {
+    fn change(metric: Metric, why: Why, old: u64, new: u64, key: Key, place: Location) -> Entry {
         let path = (metric == Metric::FlowPath).then(|| match new & 0xff {
             2 => Via::Path(telemetry::Path::of(&[6, u32::MAX])),
             3 => Via::Path(telemetry::Path::of(&[6, 5, 4])),
@@ -512,8 +512,8 @@ mod tests {
         Entry::Change { time: TIME, key, metric, why, old, new, place, path }
     }
 
-    fn place(switch: u32, port: u32, queue: u32) -> Place {
-        Place { switch: Some(switch), port: Some(port), queue: Some(queue) }
+    fn place(switch: u32, port: u32, queue: u32) -> Location {
+        Location { switch: Some(switch), port: Some(port), queue: Some(queue) }
     }
 
     fn event(entry: Entry) -> Event {
@@ -530,8 +530,8 @@ mod tests {
         let hop = telemetry::hop_latency_key(&flow(), 6);
         let queue = telemetry::queue_occupancy_key(6, Some(12), Some(5));
         let at = place(6, 12, 5);
-        let none = Place::default();
-        let at_hop = Place { queue: None, ..at };
+        let none = Location::default();
+        let at_hop = Location { queue: None, ..at };
         let drop = Entry::Drop { time: TIME, key, place: at, ingress_port: Some(3), reason: 71 };
         let lost = Entry::Drop { time: 5, key: Key::default(), place: none, ingress_port: None, reason: 201 };
         let waited = Entry::Congestion {
@@ -545,7 +545,7 @@ mod tests {
         for (entry, kind, words) in [
             (change(Metric::FlowPath, Why::New, 0, 3, key, none), Kind::FlowPath, format!("{flow}: new path 6:5:4")),
             (
-                change(Metric::FlowPath, Why::Moved, 1, 2, key, Place { switch: Some(6), ..none }),
+                change(Metric::FlowPath, Why::Moved, 1, 2, key, Location { switch: Some(6), ..none }),
                 Kind::FlowPath,
                 format!("{flow}: path changed, now 6:?, before 1 hop, told by switch leaf1 (6)"),
             ),
@@ -614,7 +614,7 @@ mod tests {
     fn filters_take_what_they_name() {
         let at = place(6, 12, 5);
         let drop = |flow: &Flow, switch| {
-            let place = Place { switch: Some(switch), ..at };
+            let place = Location { switch: Some(switch), ..at };
             event(Entry::Drop { time: TIME, key: flow.key(), place, ingress_port: None, reason: 71 })
         };
         let hop = |flow: &Flow| {

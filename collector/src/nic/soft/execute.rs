@@ -41,7 +41,7 @@ impl Out<'_> {
 }
 
 /// Where a WRITE packet's payload goes.
-pub(super) struct Place<'k> {
+pub(super) struct WriteTarget<'k> {
     pub(super) entry: &'k Entry,
     /// The place of `entry` in the table of keys.
     pub(super) key: usize,
@@ -56,7 +56,7 @@ pub(super) fn place<'k>(
     mtu: u32,
     request: &Request,
     message: &Message,
-) -> Result<Option<Place<'k>>, Refusal> {
+) -> Result<Option<WriteTarget<'k>>, Refusal> {
     let payload = request.payload_len();
     let (start, end) = (request.opcode.is_start(), request.opcode.is_end());
     if start && message.length == 0 {
@@ -84,7 +84,7 @@ pub(super) fn place<'k>(
     if !fits || u32::from(request.pad) != pad || message.length > MOST_LENGTH {
         return Err(Refusal::invalid(Counter::DroppedPayloadLength));
     }
-    Ok(Some(Place { entry, key, offset }))
+    Ok(Some(WriteTarget { entry, key, offset }))
 }
 
 /// One request on its way.
@@ -193,7 +193,7 @@ impl Execution<'_> {
         };
         let fate = match place(self.keys.find(message.rkey), self.config.mtu, request, &message)? {
             None => Counter::ExecutedProbe,
-            Some(Place { entry, offset, .. }) => {
+            Some(WriteTarget { entry, offset, .. }) => {
                 if entry.region.write(offset, request.payload(self.packet)).is_err() {
                     return Err(Refusal::access(Counter::DroppedRange));
                 }

@@ -46,12 +46,12 @@ impl<'a> Received<'a> {
 mod tests {
     use super::*;
     use crate::wire::frame::Route;
-    use crate::wire::roce::{Aeth, Opcode, Place, Psn, Repr, Syndrome, Transport};
+    use crate::wire::roce::{Aeth, BthFields, Opcode, Psn, Repr, Syndrome, Transport};
     use core::net::Ipv4Addr;
     use proptest::prelude::*;
 
     const ROUTE: Route = Route::new(Ipv4Addr::new(10, 9, 0, 2), Ipv4Addr::new(10, 9, 0, 1), 0x123);
-    const PLACE: Place = Place { dest_qp: 0x123, psn: Psn::new(0x64), ack_req: true };
+    const PLACE: BthFields = BthFields { dest_qp: 0x123, psn: Psn::new(0x64), ack_req: true };
 
     fn packets() -> [Repr<'static>; 8] {
         let aeth = Aeth { syndrome: Syndrome::ACK, msn: 3 };

@@ -117,7 +117,7 @@ impl Route {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::roce::{Aeth, Place, Psn, Repr, Syndrome, Transport};
+    use crate::wire::roce::{Aeth, BthFields, Psn, Repr, Syndrome, Transport};
 
     const ROUTE: Route = Route::new(Ipv4Addr::new(10, 9, 0, 2), Ipv4Addr::new(10, 9, 0, 1), 0x123);
 
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn write_only() {
-        let place = Place { dest_qp: 0x123, psn: Psn::new(0x64), ack_req: false };
+        let place = BthFields { dest_qp: 0x123, psn: Psn::new(0x64), ack_req: false };
         let packet = Repr::write(Transport::Uc, place, 0x1_0000_0040, 0x5678, &[1, 2, 3, 4], None);
         let mut buffer = [0xa5; 80];
         let len = ROUTE.emit(&packet, &mut buffer).unwrap();
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn ethernet_goes_in_front() {
         let route = Route { ethernet: Some((Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]))), ..ROUTE };
-        let place = Place { dest_qp: 0x123, psn: Psn::new(0x64), ack_req: false };
+        let place = BthFields { dest_qp: 0x123, psn: Psn::new(0x64), ack_req: false };
         let packet = Repr::ack(place, Aeth { syndrome: Syndrome::ACK, msn: 1 });
         let (mut with, mut without) = ([0xa5; 80], [0xa5; 80]);
         let len = route.emit(&packet, &mut with).unwrap();
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn too_long_for_ipv4() {
-        let place = Place { dest_qp: 1, psn: Psn::new(0), ack_req: false };
+        let place = BthFields { dest_qp: 1, psn: Psn::new(0), ack_req: false };
         let mut buffer = vec![0; 1 << 17];
         for len in [65_476, 65_508, 70_000] {
             let payload = vec![0; len];

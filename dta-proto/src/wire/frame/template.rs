@@ -293,7 +293,7 @@ impl FetchAddTemplate {
 mod tests {
     use super::*;
     use crate::wire::ethernet::Mac;
-    use crate::wire::roce::{Place, Repr, icrc_ok};
+    use crate::wire::roce::{BthFields, Repr, icrc_ok};
     use core::net::Ipv4Addr;
     use proptest::prelude::*;
 
@@ -323,7 +323,7 @@ mod tests {
         fn same_as_the_plain_way(dest_qp in 0u32..1 << 24, psn in 0u32..1 << 24, ack_req: bool, va: u64, rkey: u32,
                                  imm: u32, add: u64, payload in proptest::collection::vec(any::<u8>(), 0..140)) {
             let psn = Psn::new(psn);
-            let place = Place { dest_qp, psn, ack_req };
+            let place = BthFields { dest_qp, psn, ack_req };
             for route in &routes() {
                 let mut all: Vec<([u8; 300], Result<usize>, Repr<'_>)> = Vec::new();
                 for transport in [Transport::Rc, Transport::Uc] {

@@ -4,7 +4,7 @@ use super::{Aeth, AtomicEth, Bth, ImmDt, Opcode, Psn, Repr, Reth, Transport};
 
 /// Where a packet goes within a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct BthFields {
     /// Destination queue pair number.
     pub dest_qp: u32,
     /// Packet sequence number.
@@ -15,7 +15,7 @@ pub struct Place {
 
 impl<'a> Repr<'a> {
     /// A packet of nothing but its BTH, with as many pad bytes as make the payload a multiple of 4.
-    const fn bare(opcode: Opcode, place: Place, payload: &'a [u8]) -> Repr<'a> {
+    const fn bare(opcode: Opcode, place: BthFields, payload: &'a [u8]) -> Repr<'a> {
         let mut bth = Bth::new(opcode, place.dest_qp, place.psn, place.ack_req);
         bth.pad = pad_of(payload.len());
         Repr { bth, reth: None, atomic: None, aeth: None, atomic_ack: None, imm: None, payload }
@@ -24,7 +24,7 @@ impl<'a> Repr<'a> {
     /// WRITE ONLY of `payload` to `va`, with immediate data if there is some.
     pub const fn write(
         transport: Transport,
-        place: Place,
+        place: BthFields,
         va: u64,
         rkey: u32,
         payload: &'a [u8],
@@ -39,21 +39,21 @@ impl<'a> Repr<'a> {
     }
 
     /// FETCH_ADD of `add` to the eight bytes at `va`, which is a multiple of 8.
-    pub const fn fetch_add(place: Place, va: u64, rkey: u32, add: u64) -> Repr<'a> {
+    pub const fn fetch_add(place: BthFields, va: u64, rkey: u32, add: u64) -> Repr<'a> {
         let mut repr = Repr::bare(Opcode::RcFetchAdd, place, &[]);
         repr.atomic = Some(AtomicEth { va, rkey, swap_add: add, compare: 0 });
         repr
     }
 
     /// CMP_SWAP: `swap` replaces the eight bytes at `va`, a multiple of 8, if they are `compare`.
-    pub const fn compare_swap(place: Place, va: u64, rkey: u32, compare: u64, swap: u64) -> Repr<'a> {
+    pub const fn compare_swap(place: BthFields, va: u64, rkey: u32, compare: u64, swap: u64) -> Repr<'a> {
         let mut repr = Repr::bare(Opcode::RcCmpSwap, place, &[]);
         repr.atomic = Some(AtomicEth { va, rkey, swap_add: swap, compare });
         repr
     }
 
     /// READ REQUEST of `length` bytes at `va`.
-    pub const fn read(place: Place, va: u64, rkey: u32, length: u32) -> Repr<'a> {
+    pub const fn read(place: BthFields, va: u64, rkey: u32, length: u32) -> Repr<'a> {
         let mut repr = Repr::bare(Opcode::RcReadRequest, place, &[]);
         repr.reth = Some(Reth { va, rkey, length });
         repr
@@ -61,7 +61,7 @@ impl<'a> Repr<'a> {
 
     /// One packet of the answer to a READ; `opcode` is one of the four READ RESPONSEs, and MIDDLE
     /// drops the AETH.
-    pub const fn read_response(opcode: Opcode, place: Place, aeth: Aeth, payload: &'a [u8]) -> Repr<'a> {
+    pub const fn read_response(opcode: Opcode, place: BthFields, aeth: Aeth, payload: &'a [u8]) -> Repr<'a> {
         let mut repr = Repr::bare(opcode, place, payload);
         if opcode.shape().aeth {
             repr.aeth = Some(aeth);
@@ -70,14 +70,14 @@ impl<'a> Repr<'a> {
     }
 
     /// ACK or NAK.
-    pub const fn ack(place: Place, aeth: Aeth) -> Repr<'a> {
+    pub const fn ack(place: BthFields, aeth: Aeth) -> Repr<'a> {
         let mut repr = Repr::bare(Opcode::RcAck, place, &[]);
         repr.aeth = Some(aeth);
         repr
     }
 
     /// The answer to an atomic: the value before.
-    pub const fn atomic_ack(place: Place, aeth: Aeth, before: u64) -> Repr<'a> {
+    pub const fn atomic_ack(place: BthFields, aeth: Aeth, before: u64) -> Repr<'a> {
         let mut repr = Repr::bare(Opcode::RcAtomicAck, place, &[]);
         repr.aeth = Some(aeth);
         repr.atomic_ack = Some(before);

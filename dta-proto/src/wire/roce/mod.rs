@@ -16,7 +16,7 @@ mod psn;
 pub use crate::queue_pair::Transport;
 pub use aeth::{AETH_LEN, ATOMIC_ACK_ETH_LEN, Aeth, NakCode, Syndrome};
 pub use bth::{BTH_LEN, Bth, PKEY_DEFAULT};
-pub use build::Place;
+pub use build::BthFields;
 pub(crate) use build::pad_of;
 pub use eth::{ATOMIC_ETH_LEN, AtomicEth, IMM_DT_LEN, ImmDt, RETH_LEN, Reth};
 pub use icrc::{ICRC_LEN, icrc, icrc_ok};

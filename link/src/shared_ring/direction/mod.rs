@@ -46,14 +46,14 @@ pub enum Broken {
 
 /// Where a ring lies in shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Extent {
     /// Its first word.
     pub(super) at: usize,
     /// Words for frames: a power of two.
     pub(super) capacity: usize,
 }
 
-impl Place {
+impl Extent {
     /// Words in all.
     pub(super) fn len(self) -> usize {
         CONTROL + self.capacity
@@ -64,7 +64,7 @@ impl Place {
 #[derive(Debug)]
 struct Side {
     memory: Arc<Memory>,
-    place: Place,
+    place: Extent,
 }
 
 impl Side {
@@ -112,7 +112,7 @@ pub(super) struct Producer {
 }
 
 impl Producer {
-    pub(super) fn new(memory: Arc<Memory>, place: Place) -> Self {
+    pub(super) fn new(memory: Arc<Memory>, place: Extent) -> Self {
         assert!(place.capacity.is_power_of_two(), "a ring of {} words", place.capacity);
         Self { side: Side { memory, place }, tail: 0, head: 0, published: 0, frames: 0 }
     }
@@ -206,7 +206,7 @@ pub(super) struct Consumer {
 }
 
 impl Consumer {
-    pub(super) fn new(memory: Arc<Memory>, place: Place) -> Self {
+    pub(super) fn new(memory: Arc<Memory>, place: Extent) -> Self {
         assert!(place.capacity.is_power_of_two(), "a ring of {} words", place.capacity);
         Self { side: Side { memory, place }, head: 0, taken: 0, end: None }
     }

@@ -7,7 +7,7 @@ use super::*;
 
 fn pair(capacity: usize) -> (Producer, Consumer, Arc<Memory>) {
     let memory = Arc::new(Memory::plain(CONTROL + capacity));
-    let place = Place { at: 0, capacity };
+    let place = Extent { at: 0, capacity };
     (Producer::new(Arc::clone(&memory), place), Consumer::new(Arc::clone(&memory), place), memory)
 }
 
@@ -251,7 +251,7 @@ fn a_scribbler_at_the_same_time_harms_nobody() {
         producer.publish();
         assert!(batch.iter().all(|frame| frame.len() <= batch.packet_capacity()));
         if !sound {
-            let place = Place { at: 0, capacity: 64 };
+            let place = Extent { at: 0, capacity: 64 };
             producer = Producer::new(Arc::clone(&memory), place);
             consumer = Consumer::new(Arc::clone(&memory), place);
         }

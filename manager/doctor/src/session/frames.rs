@@ -98,11 +98,11 @@ fn read(packet: &[u8]) -> Option<(Ipv4Addr, Ipv4Addr, u32, bool)> {
 mod tests {
     use super::*;
     use dta_proto::wire::frame::Route;
-    use dta_proto::wire::roce::{Place, Psn, Repr, Transport};
+    use dta_proto::wire::roce::{BthFields, Psn, Repr, Transport};
     use proptest::prelude::*;
 
     fn packet(to: [u8; 4], qpn: u32) -> Vec<u8> {
-        let place = Place { dest_qp: qpn, psn: Psn::new(1), ack_req: false };
+        let place = BthFields { dest_qp: qpn, psn: Psn::new(1), ack_req: false };
         let write = Repr::write(Transport::Uc, place, 64, 5, &[7; 16], None);
         let route = Route::new(Ipv4Addr::new(10, 9, 0, 2), to.into(), qpn);
         let mut bytes = vec![0; 200];

@@ -7,7 +7,7 @@ use dta_proto::control::{
     Counter, Endpoint, NodeStatistics, Purpose, QueuePairStatus, SessionInfo, Transport,
 };
 use dta_proto::wire::frame::Route;
-use dta_proto::wire::roce::{self, Place, Psn, Repr};
+use dta_proto::wire::roce::{self, BthFields, Psn, Repr};
 
 use super::super::rdma::tree;
 use super::super::tree::Tree;
@@ -136,7 +136,7 @@ impl Scene {
 
     /// Frames that reach the port.
     fn send(&mut self, count: u64, from: Ipv4Addr, to: Ipv4Addr, qpn: u32, damaged: bool) {
-        let place = Place { dest_qp: qpn, psn: Psn::new(1), ack_req: false };
+        let place = BthFields { dest_qp: qpn, psn: Psn::new(1), ack_req: false };
         let write = Repr::write(roce::Transport::Uc, place, 64, 5, &[7; 16], None);
         let mut bytes = [0; 200];
         let len = Route::new(from, to, qpn).emit(&write, &mut bytes).unwrap();
@@ -416,7 +416,7 @@ fn nothing_reaches_the_port() {
     let mut scene = Scene::rxe();
     let mut astray = Frames::default();
     let mut bytes = [0; 100];
-    let place = Place { dest_qp: WRITES, psn: Psn::new(1), ack_req: false };
+    let place = BthFields { dest_qp: WRITES, psn: Psn::new(1), ack_req: false };
     let probe = Repr::write(roce::Transport::Uc, place, 0, 0, &[], None);
     let len = Route::new(TRANSLATOR, COLLECTOR, WRITES).emit(&probe, &mut bytes).unwrap();
     astray.count(&bytes[..len], false);

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result, anyhow};
 use dta_grpc::standard::{self, Health};
 use dta_grpc::tls::{ServerFiles, Validity};
-use dta_grpc::{Counters, Limits, Listen, MAX_MESSAGE, Method};
+use dta_grpc::{ConnectionCounters, Limits, Listen, MAX_MESSAGE, Method};
 use dta_proto::control::agent_server::{Agent, AgentServer};
 use dta_proto::control::{AgentStatus, AgentStatusRequest, SetTraceRequest, TraceWanted};
 use tokio::net::TcpListener;
@@ -139,7 +139,7 @@ impl Server {
             let _ = halted.wait_for(|halt| *halt).await;
         };
         let listen = Listen { limits: Limits::FEW, tls: tls.map(|tls| tls.config) };
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(ConnectionCounters::default());
         let incoming =
             dta_grpc::accept_until(self.listener.clone(), listen, counters.clone(), until(halted.clone()));
         let service = Service { commands: self.commands.clone() };

@@ -13,7 +13,7 @@ use dta_proto::layout::{append, sketch_merge};
 use dta_proto::program::{Mac, Primitive};
 use dta_proto::wire::ethernet;
 use dta_proto::wire::frame::{Route, source_port};
-use dta_proto::wire::roce::{Place, Psn, Repr, Transport};
+use dta_proto::wire::roce::{BthFields, Psn, Repr, Transport};
 
 use super::row::FirstBits;
 use super::tables::Tables;
@@ -249,7 +249,7 @@ impl<'a> Rows<'a> {
             tos: to.tos,
             ..Route::new(to.source_ip, to.destination_ip, to.remote_qpn)
         };
-        let place = Place { dest_qp: to.remote_qpn, psn, ack_req: true };
+        let place = BthFields { dest_qp: to.remote_qpn, psn, ack_req: true };
         let write = Repr::write(Transport::Rc, place, 0, 0, &[], None);
         let mut frame = begin(self.profile, &[("work", SEND), ("copies", 1)], &[("pair", u64::from(pair))]);
         let begun = frame.len();
@@ -485,7 +485,7 @@ mod tests {
                          0a40ffff 00000012 80ffffff 0000000000000000 00000000 00000000";
             assert_eq!(sent[..sent.len() - 4], hex(bytes));
             let received = Received::parse(&sent[ethernet::HEADER_LEN..]).expect("its checksums are right");
-            let place = Place { dest_qp: 18, psn: Psn::new(0xff_ffff), ack_req: true };
+            let place = BthFields { dest_qp: 18, psn: Psn::new(0xff_ffff), ack_req: true };
             assert_eq!(Repr::parse(&received.roce), Ok(Repr::write(Transport::Rc, place, 0, 0, &[], None)));
             assert_eq!(rows.probe(5, Psn::new(1)), None);
         }

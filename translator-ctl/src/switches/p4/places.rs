@@ -30,19 +30,19 @@ impl Room {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Places {
     /// The number of each store, by id.
-    numbers: BTreeMap<u16, Place>,
+    numbers: BTreeMap<u16, PlaceRange>,
     /// Rows of the cache of each postcard store.
-    rows: BTreeMap<u16, Place>,
+    rows: BTreeMap<u16, PlaceRange>,
     /// Columns of each sketch, over all epochs.
-    columns: BTreeMap<u16, Place>,
+    columns: BTreeMap<u16, PlaceRange>,
     /// Lists: store and first list.
     #[serde(with = "pairs")]
-    lists: BTreeMap<(u16, u32), Place>,
+    lists: BTreeMap<(u16, u32), PlaceRange>,
 }
 
 /// A range of places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct PlaceRange {
     /// The first.
     pub first: u32,
     /// How many.
@@ -55,10 +55,10 @@ mod pairs {
 
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
-    use super::Place;
+    use super::PlaceRange;
 
     pub(super) fn serialize<S: Serializer>(
-        map: &BTreeMap<(u16, u32), Place>,
+        map: &BTreeMap<(u16, u32), PlaceRange>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
         map.iter().collect::<Vec<_>>().serialize(to)
@@ -66,7 +66,7 @@ mod pairs {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
-    ) -> Result<BTreeMap<(u16, u32), Place>, D::Error> {
+    ) -> Result<BTreeMap<(u16, u32), PlaceRange>, D::Error> {
         Ok(Vec::deserialize(from)?.into_iter().collect())
     }
 }
@@ -83,7 +83,7 @@ pub struct NoRoom {
 /// Takes `count` places in a row of `of` for a key, at a multiple of `count` where they are `aligned`. Places that
 /// it has of this count stay.
 fn take<K: Ord + Copy>(
-    map: &mut BTreeMap<K, Place>,
+    map: &mut BTreeMap<K, PlaceRange>,
     key: K,
     count: u32,
     of: u32,
@@ -94,7 +94,7 @@ fn take<K: Ord + Copy>(
         return Ok(());
     }
     map.remove(&key);
-    let mut taken: Vec<Place> = map.values().copied().collect();
+    let mut taken: Vec<PlaceRange> = map.values().copied().collect();
     taken.sort_by_key(|place| place.first);
     let up = |first: u32| if aligned { first.next_multiple_of(count.max(1)) } else { first };
     let mut first = 0;
@@ -107,7 +107,7 @@ fn take<K: Ord + Copy>(
     if u64::from(first) + u64::from(count) > u64::from(of) {
         return Err(NoRoom { what: what(), needs: count, of });
     }
-    map.insert(key, Place { first, count });
+    map.insert(key, PlaceRange { first, count });
     Ok(())
 }
 
@@ -172,17 +172,17 @@ impl Places {
     }
 
     /// The rows of a postcard store's cache.
-    pub fn rows(&self, store: u16) -> Option<Place> {
+    pub fn rows(&self, store: u16) -> Option<PlaceRange> {
         self.rows.get(&store).copied()
     }
 
     /// The columns of a sketch.
-    pub fn columns(&self, store: u16) -> Option<Place> {
+    pub fn columns(&self, store: u16) -> Option<PlaceRange> {
         self.columns.get(&store).copied()
     }
 
     /// Where the state of lists from `first` on is.
-    pub fn lists(&self, store: u16, first: u32) -> Option<Place> {
+    pub fn lists(&self, store: u16, first: u32) -> Option<PlaceRange> {
         self.lists.get(&(store, first)).copied()
     }
 }
@@ -198,7 +198,7 @@ mod tests {
         for (key, count) in [(1, 16), (2, 16), (3, 32)] {
             take(&mut map, key, count, 64, true, what).unwrap();
         }
-        assert_eq!(map[&3], Place { first: 32, count: 32 });
+        assert_eq!(map[&3], PlaceRange { first: 32, count: 32 });
         assert!(take(&mut map, 4, 16, 64, true, what).is_err());
         map.remove(&1);
         take(&mut map, 4, 8, 64, true, what).unwrap();
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!((map[&4].first, map[&5].first, map[&2].first), (0, 8, 16));
         // A place of another size is another place.
         take(&mut map, 4, 4, 64, true, what).unwrap();
-        assert_eq!(map[&4], Place { first: 0, count: 4 });
+        assert_eq!(map[&4], PlaceRange { first: 0, count: 4 });
         let error = take(&mut map, 6, 64, 64, true, what).unwrap_err().to_string();
         assert!(error.contains("no room for x"), "{error}");
     }
