@@ -490,9 +490,9 @@ pub enum Means {
 }
 
 /// Writes one field behind another.
-pub(crate) struct Writer<'a>(pub(crate) &'a mut [u8; ENTRY_LEN], pub(crate) usize);
+pub(crate) struct FieldWriter<'a>(pub(crate) &'a mut [u8; ENTRY_LEN], pub(crate) usize);
 
-impl Writer<'_> {
+impl FieldWriter<'_> {
     pub(crate) fn put(&mut self, bytes: &[u8]) -> &mut Self {
         self.0[self.1..self.1 + bytes.len()].copy_from_slice(bytes);
         self.1 += bytes.len();
@@ -505,9 +505,9 @@ impl Writer<'_> {
 }
 
 /// Reads one field behind another.
-pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+pub(crate) struct FieldReader<'a>(pub(crate) &'a [u8]);
 
-impl Reader<'_> {
+impl FieldReader<'_> {
     pub(crate) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (bytes, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -532,7 +532,7 @@ impl Entry {
     /// Its bytes.
     pub fn bytes(&self) -> [u8; ENTRY_LEN] {
         let mut bytes = [0; ENTRY_LEN];
-        let mut writer = Writer(&mut bytes, 0);
+        let mut writer = FieldWriter(&mut bytes, 0);
         match self {
             Entry::Change { time, key, metric: Metric::FlowPath, why, old, new, place, path } => {
                 writer.put(b"chng").put(&time.to_be_bytes()).put(&key.0);
@@ -599,7 +599,7 @@ impl Entry {
 
     /// The entry in these bytes; `None` where they are none.
     pub fn parse(bytes: &[u8]) -> Option<Entry> {
-        let mut reader = Reader(bytes.first_chunk::<ENTRY_LEN>()?);
+        let mut reader = FieldReader(bytes.first_chunk::<ENTRY_LEN>()?);
         let kind: [u8; 4] = reader.take()?;
         if kind == *b"keys" {
             let key = reader.key()?;
@@ -667,7 +667,7 @@ impl Entry {
 }
 
 /// The end of a path's change: what is new, the switch that reported for itself, and the path. A path without hops is none.
-fn path_of(reader: &mut Reader<'_>, hops: u8) -> Option<(u64, Location, Via)> {
+fn path_of(reader: &mut FieldReader<'_>, hops: u8) -> Option<(u64, Location, Via)> {
     let mut words = [0; EVENT_HOPS];
     for word in &mut words {
         *word = u32::from_be_bytes(reader.take()?);

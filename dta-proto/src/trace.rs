@@ -23,7 +23,7 @@
 
 use crate::key::{Flow, KEY_LEN, Key};
 use crate::store::{Merge, StoreKind, StoreSpec};
-use crate::telemetry::{FlowBytes, Reader, Writer, long_key};
+use crate::telemetry::{FieldReader, FieldWriter, FlowBytes, long_key};
 
 /// Bytes of an entry of the event lists.
 pub const ENTRY_LEN: usize = crate::telemetry::ENTRY_LEN;
@@ -181,7 +181,7 @@ impl Latency {
 
     /// What is in these bytes; `None` where they are fewer than 28.
     pub fn parse(bytes: &[u8]) -> Option<Latency> {
-        let mut reader = Reader(bytes);
+        let mut reader = FieldReader(bytes);
         let mut word = || reader.take().map(u32::from_be_bytes);
         let (last, least, most, mean, packets) = (word()?, word()?, word()?, word()?, word()?);
         Some(Latency { last, least, most, mean, packets, time: reader.time()? })
@@ -337,7 +337,7 @@ impl Entry {
     /// Its bytes.
     pub fn bytes(&self) -> [u8; ENTRY_LEN] {
         let mut bytes = [0; ENTRY_LEN];
-        let mut writer = Writer(&mut bytes, 0);
+        let mut writer = FieldWriter(&mut bytes, 0);
         match self {
             Entry::Packet { seen, points, left } => {
                 put(&mut writer, b"pckt", seen);
@@ -368,7 +368,7 @@ impl Entry {
 
     /// The entry in these bytes; `None` where they are none.
     pub fn parse(bytes: &[u8]) -> Option<Entry> {
-        let mut reader = Reader(bytes.first_chunk::<ENTRY_LEN>()?);
+        let mut reader = FieldReader(bytes.first_chunk::<ENTRY_LEN>()?);
         let kind: [u8; 4] = reader.take()?;
         if kind == *b"name" {
             let time = reader.time()?;
@@ -417,7 +417,7 @@ impl Entry {
     }
 }
 
-fn put(writer: &mut Writer<'_>, kind: &[u8; 4], seen: &Seen) {
+fn put(writer: &mut FieldWriter<'_>, kind: &[u8; 4], seen: &Seen) {
     writer.put(kind).put(&seen.time.to_be_bytes()).put(&seen.flow.0).put(&seen.digest.to_be_bytes());
     writer.put(&seen.host.to_be_bytes()).put(&[seen.hop, if seen.synced { SYNCED } else { 0 }]);
     writer.put(&seen.length.to_be_bytes());

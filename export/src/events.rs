@@ -85,7 +85,7 @@ pub struct LookupCounters {
 
 /// Reads events from a source and completes them.
 #[derive(Debug)]
-pub struct Reader {
+pub struct EventReader {
     source: Source,
     directory: Directory,
     lookup: Lookup,
@@ -109,7 +109,7 @@ struct Waiting {
     until: u64,
 }
 
-impl Reader {
+impl EventReader {
     /// Completes what `source` gives, by what `ask` answers; needs a tokio runtime.
     pub fn new(source: Source, ask: Arc<dyn Ask>, stores: Stores, counters: Arc<LookupCounters>) -> Self {
         let mut tick = tokio::time::interval(TICK);

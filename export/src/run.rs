@@ -17,13 +17,13 @@ use tokio::time::Instant;
 use crate::config::{Config, ConfigError, Influx};
 use crate::counters::{ExportCounters, OfSinks, add};
 use crate::deliver;
-use crate::events::{Event, Events, Positions, Reader};
+use crate::events::{Event, EventReader, Events, Positions};
 use crate::influx::{InfluxError, Server};
 use crate::json::{Line, Output};
 use crate::names::Names;
 use crate::schema::Schema;
 use crate::source::{Begin, LISTS, Options, Source};
-use crate::spool::{Kept, Spool, SpoolError};
+use crate::spool::{Checkpoint, Spool, SpoolError};
 use crate::unique::Times;
 
 /// Points of a record at most.
@@ -147,13 +147,13 @@ impl Exporters {
             });
             let options = Options { store: config.events.clone(), begin, once: run.once };
             let source = Source::new(ask.clone(), &options, counters.source.clone());
-            Reader::new(source, ask.clone(), config.stores(), counters.events.clone())
+            EventReader::new(source, ask.clone(), config.stores(), counters.events.clone())
         };
         if let Some((influx, server, spool)) = influx {
             let counters = Arc::new(ExportCounters::default());
             add(&counters.found, spool.points());
             let _ = counters.spool.set(spool.clone());
-            let kept = spool.kept();
+            let kept = spool.checkpoint();
             let names = names(influx.names);
             let points =
                 Points::new(influx, names, reader(kept.read, &counters), spool.clone(), kept, &counters);
@@ -219,7 +219,7 @@ fn interrupted(error: &dta_client::ClientError) {
 
 /// From events to the spool.
 struct Points {
-    reader: Reader,
+    reader: EventReader,
     spool: Arc<Spool>,
     schema: Schema,
     names: Arc<Names>,
@@ -238,9 +238,9 @@ impl Points {
     fn new(
         config: &Influx,
         names: Arc<Names>,
-        reader: Reader,
+        reader: EventReader,
         spool: Arc<Spool>,
-        kept: Kept,
+        kept: Checkpoint,
         counters: &Arc<ExportCounters>,
     ) -> Self {
         let most = NonZeroUsize::new(STATE).unwrap_or(NonZeroUsize::MIN);
@@ -352,7 +352,7 @@ impl Points {
         if self.points == 0 {
             return;
         }
-        let kept = Kept { read: self.read, recent: self.times.recent(RECENT) };
+        let kept = Checkpoint { read: self.read, recent: self.times.recent(RECENT) };
         let (lines, points) = (std::mem::take(&mut self.lines), std::mem::take(&mut self.points));
         let lines = Arc::new(lines);
         let mut told = false;
@@ -381,7 +381,7 @@ impl Points {
 
 /// From events to lines of JSON.
 async fn lines(
-    mut reader: Reader,
+    mut reader: EventReader,
     names: Arc<Names>,
     output: Output,
     counters: Arc<ExportCounters>,

@@ -526,12 +526,12 @@ fn bytes_of_flows(file: &PathBuf) -> BTreeMap<Flow, u64> {
 }
 
 /// A testbed that is left running.
-struct Kept {
+struct Demo {
     testbed: Child,
     address: String,
 }
 
-impl Kept {
+impl Demo {
     fn new(arguments: &[&str]) -> Self {
         let mut testbed = Command::new(MANAGER)
             .args(["run-testbed", "--keep"])
@@ -559,7 +559,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for Demo {
     fn drop(&mut self) {
         // In order, so that its own processes end with it.
         if let Some(pid) = i32::try_from(self.testbed.id()).ok().and_then(rustix::process::Pid::from_raw) {
@@ -575,7 +575,7 @@ fn the_top_flows_of_a_demo_are_those_of_its_traffic() {
     use dta_testbed::traffic::{Shape, Synthetic};
     let folder = tempfile::tempdir().unwrap();
     let outcome = folder.path().join("outcome.json");
-    let demo = Kept::new(&["--reports", "20000", "--seed", "5", "--json", outcome.to_str().unwrap()]);
+    let demo = Demo::new(&["--reports", "20000", "--seed", "5", "--json", outcome.to_str().unwrap()]);
     let outcome: Value = serde_json::from_str(&std::fs::read_to_string(&outcome).unwrap()).unwrap();
     let packets = outcome["run"]["packets"].as_u64().unwrap() as usize;
     let traffic = Topology::load(None).unwrap().traffic;
@@ -608,7 +608,7 @@ fn the_top_flows_of_a_demo_on_a_capture_are_those_of_the_capture() {
     let Some(folder) = captures("top of a testbed on real-wechat.pcap") else { return };
     let file = folder.join("traffic/real-wechat.pcap");
     let bytes = bytes_of_flows(&file);
-    let demo = Kept::new(&["--pcap", file.to_str().unwrap()]);
+    let demo = Demo::new(&["--pcap", file.to_str().unwrap()]);
     let top = demo.json(&["top", "--by", "bytes", "-n", "15"]);
     let mut all: Vec<u64> = bytes.values().copied().collect();
     all.sort_unstable_by(|a, b| b.cmp(a));

@@ -4,7 +4,7 @@ use dta_proto::wire::dta::MAX_REPORT_LEN;
 
 /// One report as it was sent.
 #[derive(Clone, Copy)]
-struct Kept {
+struct SentReport {
     sequence: u32,
     /// 0: nothing is kept here.
     len: u8,
@@ -31,14 +31,16 @@ const _: () = assert!(MAX_REPORT_LEN <= u8::MAX as usize);
 
 /// The last reports, each in the place of its sequence mod the ring's size. Allocates once.
 pub struct Backup {
-    kept: Box<[Kept]>,
+    kept: Box<[SentReport]>,
 }
 
 impl Backup {
     /// Room for `reports`, rounded up to a power of two; 0 keeps none.
     pub fn new(reports: usize) -> Self {
         let size = if reports == 0 { 0 } else { reports.next_power_of_two() };
-        Backup { kept: vec![Kept { sequence: 0, len: 0, again: 0, bytes: [0; MAX_REPORT_LEN] }; size].into() }
+        Backup {
+            kept: vec![SentReport { sequence: 0, len: 0, again: 0, bytes: [0; MAX_REPORT_LEN] }; size].into(),
+        }
     }
 
     /// Keeps a report, in the place of the one that many sequences before it.

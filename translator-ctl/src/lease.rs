@@ -34,34 +34,34 @@ struct Leases<'a, T, R> {
 }
 
 /// What leases know. It outlives a change of configuration.
-pub struct Kept {
+pub struct KnownLeases {
     known: Known,
     start: Start,
     /// By collector.
-    leases: Vec<KeptLease>,
+    leases: Vec<LeaseState>,
 }
 
 /// What is known of one lease.
 #[derive(Default)]
-struct KeptLease {
+struct LeaseState {
     /// Whether it was open.
     was_open: bool,
     /// Why it is over, if another translator has taken it.
     over: Option<SessionError>,
 }
 
-impl Kept {
+impl KnownLeases {
     /// Nothing is known yet of the leases in so many collectors.
-    pub fn new(collectors: usize) -> Kept {
-        Kept {
+    pub fn new(collectors: usize) -> KnownLeases {
+        KnownLeases {
             known: Known::new(collectors),
             start: Start::new(collectors),
-            leases: (0..collectors).map(|_| KeptLease::default()).collect(),
+            leases: (0..collectors).map(|_| LeaseState::default()).collect(),
         }
     }
 }
 
-impl Kept {
+impl KnownLeases {
     /// Whether a target could hold what these collectors would grant by another configuration, and
     /// of the others what it holds.
     ///
@@ -147,11 +147,11 @@ pub async fn keep(
     config: &Translator,
     sessions: &mut [Session],
     target: &mut impl Target,
-    kept: &mut Kept,
+    kept: &mut KnownLeases,
     halt: watch::Receiver<bool>,
     tell: impl Fn(Event<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<Halted> {
-    let Kept { known, start, leases: all } = kept;
+    let KnownLeases { known, start, leases: all } = kept;
     let leases = Leases { config, target: Shared::new(config, target, known), start, halt, tell };
     let each = sessions.iter_mut().zip(all.iter_mut());
     try_join_all(each.map(|(session, kept)| leases.keep(session, kept))).await?;
@@ -171,7 +171,7 @@ pub async fn keep(
 impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
     /// Keeps the lease of one collector until it is over, because another translator has taken it,
     /// or it is to halt. An error ends the program.
-    async fn keep(&self, session: &mut Session, kept: &mut KeptLease) -> anyhow::Result<()> {
+    async fn keep(&self, session: &mut Session, kept: &mut LeaseState) -> anyhow::Result<()> {
         if kept.over.is_some() {
             return Ok(());
         }

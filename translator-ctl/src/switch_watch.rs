@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, watch};
 use tracing::{info, warn};
 
 use crate::config::{Config, Translator};
-use crate::lease::{self, Event, Kept};
+use crate::lease::{self, Event, KnownLeases};
 use crate::session::Session;
 use crate::switches::p4::P4Switch;
 use crate::switches::{After, ApplyError, Status, Target, TargetError};
@@ -78,7 +78,7 @@ async fn keep(translator: &Translator, switch: P4Switch) -> anyhow::Result<()> {
         .collect::<Result<_, _>>()?;
     let switch = Arc::new(Mutex::new(switch));
     let mut target = Watched(switch.clone());
-    let mut kept = Kept::new(sessions.len());
+    let mut kept = KnownLeases::new(sessions.len());
     let (halt, halted) = watch::channel(false);
     let tell = |event: Event<'_>| {
         info!("{event}");

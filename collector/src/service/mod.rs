@@ -9,7 +9,7 @@ mod agents;
 mod ask;
 mod caller;
 mod convert;
-mod here;
+mod elsewhere;
 mod inspect;
 mod sessions;
 mod status;

@@ -65,7 +65,7 @@ pub struct NodeCounters {
 
 /// One node, over all its lives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Kept {
+struct NodeTotals {
     life: u64,
     /// Sums of earlier lives.
     earlier: BTreeMap<String, u64>,
@@ -78,20 +78,20 @@ struct Kept {
     time_us: u64,
 }
 
-impl Encode for Kept {
+impl Encode for NodeTotals {
     fn encode<E: Encoder>(&self, encoder: &mut E) -> Result<(), EncodeError> {
         (self.life, &self.earlier, &self.current, self.at).encode(encoder)
     }
 }
 
-impl<C> Decode<C> for Kept {
+impl<C> Decode<C> for NodeTotals {
     fn decode<D: Decoder<Context = C>>(decoder: &mut D) -> Result<Self, DecodeError> {
         let (life, earlier, current, at) = Decode::decode(decoder)?;
-        Ok(Kept { life, earlier, current, at, time_us: 0 })
+        Ok(NodeTotals { life, earlier, current, at, time_us: 0 })
     }
 }
 
-bincode::impl_borrow_decode!(Kept);
+bincode::impl_borrow_decode!(NodeTotals);
 
 /// One node's sums, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ struct Room {
 
 /// The nodes, by session and name, as they are kept over a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
-pub(super) struct Nodes(BTreeMap<(String, String), Kept>);
+pub(super) struct Nodes(BTreeMap<(String, String), NodeTotals>);
 
 /// What all nodes told last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -146,7 +146,7 @@ pub struct Statistics {
     ended: VecDeque<String>,
 }
 
-impl Kept {
+impl NodeTotals {
     /// Adds what the present life counted to the earlier ones: it has ended. Gives whether there
     /// was room for all of its names.
     fn end_life(&mut self, of: Node) -> bool {
@@ -307,7 +307,7 @@ impl Statistics {
     }
 
     /// Changes a node, which is made if it is not there, and notes how much it takes then.
-    fn change<T>(&mut self, key: (String, String), change: impl FnOnce(&mut Kept) -> T) -> T {
+    fn change<T>(&mut self, key: (String, String), change: impl FnOnce(&mut NodeTotals) -> T) -> T {
         let (session, of_key) = (key.0.clone(), bytes_of_key(&key));
         let (kept, before) = match self.nodes.0.entry(key) {
             Entry::Occupied(there) => {
@@ -315,7 +315,7 @@ impl Statistics {
                 let before = Room { nodes: 1, bytes: of_key + kept.bytes() };
                 (kept, before)
             }
-            Entry::Vacant(new) => (new.insert(Kept::default()), Room::default()),
+            Entry::Vacant(new) => (new.insert(NodeTotals::default()), Room::default()),
         };
         let result = change(kept);
         let takes = of_key + kept.bytes();

@@ -413,7 +413,8 @@ fn a_full_store_says_at_least() {
 #[test]
 fn stores_are_found_by_name_and_kind() {
     let stores =
-        Stores::open(&crate::config::default_stores(), &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+        Stores::open(&crate::config::default_stores(), &MemoryConfig::Anonymous, RegionOptions::default())
+            .unwrap();
     assert_eq!(stores.of_primitive("", Primitive::KeyWrite).unwrap().spec.name, "flows");
     assert_eq!(stores.of_primitive("flows", Primitive::KeyWrite).unwrap().spec.name, "flows");
     assert_eq!(stores.of_primitive("1", Primitive::KeyWrite).unwrap().spec.name, "flows");

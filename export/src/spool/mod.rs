@@ -5,7 +5,7 @@
 //! A record is written to disk (`fdatasync`) before [`Spool::append`] returns. When the bound is reached, the oldest segment
 //! goes, and what was in it is counted as dropped.
 //!
-//! Records know how far the lists were read ([`Kept`]): what is in the spool was read, what is not was not. So each event
+//! Records know how far the lists were read ([`Checkpoint`]): what is in the spool was read, what is not was not. So each event
 //! is in one record, and a record is sent again, byte for byte, until the database has taken it.
 //!
 //! They also know how many points were put in before them. A damaged record with a whole one behind it is passed over, and
@@ -65,7 +65,7 @@ pub enum SpoolError {
 
 /// What is to be known at the next start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct Checkpoint {
     /// How far each list was read.
     pub(crate) read: Positions,
     /// The last times of series.
@@ -81,7 +81,7 @@ struct Position {
     /// Points that were put in up to there.
     passed: u64,
     #[serde(flatten)]
-    kept: Kept,
+    kept: Checkpoint,
 }
 
 /// The oldest record that is not delivered.
@@ -91,7 +91,7 @@ pub(crate) struct Record {
     pub(crate) body: Vec<u8>,
     /// Points in it.
     pub(crate) points: u64,
-    kept: Kept,
+    kept: Checkpoint,
     segment: u64,
     /// Where it ends in its segment.
     end: u64,
@@ -120,9 +120,9 @@ struct State {
     /// Bytes that were passed over as damaged since the last whole record, and where they begin.
     unreadable: Option<(PathBuf, u64, u64)>,
     /// Of what was written last.
-    kept: Kept,
+    kept: Checkpoint,
     /// Of what was delivered last.
-    delivered: Kept,
+    delivered: Checkpoint,
     /// Points that were put in since the spool was made.
     written: u64,
     /// Of these, those that are delivered or lost.
@@ -176,7 +176,7 @@ impl Spool {
     }
 
     /// What was kept with the last record.
-    pub(crate) fn kept(&self) -> Kept {
+    pub(crate) fn checkpoint(&self) -> Checkpoint {
         self.state().kept.clone()
     }
 
@@ -197,7 +197,7 @@ impl Spool {
     }
 
     /// Adds a record; it is on disk when this returns.
-    pub(crate) fn append(&self, body: &[u8], points: u64, kept: Kept) -> Result<(), SpoolError> {
+    pub(crate) fn append(&self, body: &[u8], points: u64, kept: Checkpoint) -> Result<(), SpoolError> {
         let mut state = self.state();
         let before = state.written;
         let head = Head { bytes: body.len() as u64, crc: crc32fast::hash(body), before, points, kept };

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::Kept;
+use super::Checkpoint;
 
 /// Records begin at multiples of so many bytes.
 pub(super) const ALIGN: u64 = 512;
@@ -41,7 +41,7 @@ pub(super) struct Head {
     /// Points in the record.
     pub(super) points: u64,
     #[serde(flatten)]
-    pub(super) kept: Kept,
+    pub(super) kept: Checkpoint,
 }
 
 /// A whole record.

@@ -6,8 +6,8 @@ use rustix::fs::{FileType, Mode};
 
 use super::*;
 
-fn kept(n: u32) -> Kept {
-    Kept { read: [n, 0, 0, 0], recent: Vec::new() }
+fn kept(n: u32) -> Checkpoint {
+    Checkpoint { read: [n, 0, 0, 0], recent: Vec::new() }
 }
 
 fn oldest(spool: &Spool) -> Option<Record> {
@@ -29,7 +29,7 @@ fn what_was_not_delivered_is_there_after_a_start() {
     assert!(matches!(Spool::open(folder.path(), 1 << 20), Err(SpoolError::Locked { .. })));
     drop(spool);
     let spool = open();
-    assert_eq!((spool.points(), spool.kept()), (4, kept(3)));
+    assert_eq!((spool.points(), spool.checkpoint()), (4, kept(3)));
     for n in 2..=3 {
         let record = oldest(&spool).unwrap();
         assert_eq!(record.body, [b'0' + n; 10]);
@@ -39,7 +39,7 @@ fn what_was_not_delivered_is_there_after_a_start() {
     spool.append(b"4", 1, kept(4)).unwrap();
     drop(spool);
     let spool = open();
-    assert_eq!((oldest(&spool).unwrap().body.as_slice(), spool.kept()), (&b"4"[..], kept(4)));
+    assert_eq!((oldest(&spool).unwrap().body.as_slice(), spool.checkpoint()), (&b"4"[..], kept(4)));
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn what_was_half_written_is_cut_off_and_read_again() {
     let length = fs::metadata(&path).unwrap().len();
     OpenOptions::new().write(true).open(&path).unwrap().set_len(length - 1).unwrap();
     let spool = Spool::open(folder.path(), 1 << 20).unwrap();
-    assert_eq!((spool.points(), spool.kept()), (1, kept(1)));
+    assert_eq!((spool.points(), spool.checkpoint()), (1, kept(1)));
     spool.append(&[8; 100], 1, kept(2)).unwrap();
     let record = oldest(&spool).unwrap();
     spool.done(&record).unwrap();
@@ -171,7 +171,7 @@ fn a_damaged_record_in_the_middle_costs_itself_alone() {
     flip(&path, at);
     let spool = open();
     let total: u64 = (1..=20).map(points).sum();
-    assert_eq!((spool.points(), spool.kept()), (total, kept(20)));
+    assert_eq!((spool.points(), spool.checkpoint()), (total, kept(20)));
     let others: Vec<u32> = (1..=20).filter(|n| *n != bad).collect();
     assert_eq!(deliver(&spool), others);
     assert_eq!((spool.points(), spool.damaged(), spool.dropped()), (0, points(bad), 0));
@@ -206,7 +206,7 @@ fn what_was_dropped_is_not_counted_as_damaged_after_a_start() {
         assert!(spool.dropped() > 0);
         drop(spool);
         let spool = open();
-        assert_eq!((spool.points(), spool.kept()), (left, kept(60)));
+        assert_eq!((spool.points(), spool.checkpoint()), (left, kept(60)));
         assert_eq!(deliver(&spool).iter().map(|n| points(*n)).sum::<u64>(), left);
         assert_eq!((spool.points(), spool.damaged(), spool.dropped()), (0, 0, 0));
     }
@@ -244,7 +244,7 @@ fn a_damaged_position_loses_nothing() {
         fs::write(&path, &good).unwrap();
         flip(&path, at);
         let spool = open();
-        assert_eq!((spool.points(), spool.kept()), ((1..=3).map(points).sum(), kept(3)), "byte {at}");
+        assert_eq!((spool.points(), spool.checkpoint()), ((1..=3).map(points).sum(), kept(3)), "byte {at}");
         assert_eq!(oldest(&spool).unwrap().body, body(1), "byte {at}");
     }
 }
@@ -325,7 +325,7 @@ proptest! {
         let hit: Vec<u32> = (1..=RECORDS).filter(|n| is_hit(*n)).collect();
         fs::write(&path, &after).unwrap();
         let spool = spool.take().unwrap_or_else(open);
-        let last = spool.kept().read[0];
+        let last = spool.checkpoint().read[0];
         // What is behind the last whole record is read again; it was damaged, and not delivered.
         prop_assert!((last + 1..=RECORDS).all(|n| n > delivered && hit.contains(&n)));
         prop_assert!(!is_open || last == RECORDS);
@@ -390,7 +390,7 @@ fn what_was_delivered_makes_room_on_a_full_disk() {
     drop(spool);
     // Its position is on disk.
     let spool = open();
-    assert_eq!((deliver(&spool).len(), spool.kept()), (0, kept(n - 1)));
+    assert_eq!((deliver(&spool).len(), spool.checkpoint()), (0, kept(n - 1)));
     // Also where others filled the disk after all was delivered.
     append(&spool, n);
     deliver(&spool);

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dta_export::events::{LookupCounters, Reader, Stores};
+use dta_export::events::{EventReader, LookupCounters, Stores};
 use dta_export::source::{Options, Source};
 use dta_proto::key::Flow;
 use dta_proto::telemetry::{Entry, Location, Means, Metric, Path, Via, Why, list};
@@ -25,21 +25,21 @@ fn name_of_flow() -> Vec<u8> {
 }
 
 /// A reader that has seen that there are no keys, and reads the other lists.
-async fn reader(lists: &Lists) -> (Reader, Arc<LookupCounters>) {
+async fn reader(lists: &Lists) -> (EventReader, Arc<LookupCounters>) {
     let ask = Arc::new(lists.clone());
     let source = Source::new(ask.clone(), &Options::default(), Arc::default());
     let counters = Arc::new(LookupCounters::default());
-    let mut reader = Reader::new(source, ask, Stores::default(), counters.clone());
+    let mut reader = EventReader::new(source, ask, Stores::default(), counters.clone());
     nothing_comes(&mut reader).await;
     (reader, counters)
 }
 
-async fn nothing_comes(reader: &mut Reader) {
+async fn nothing_comes(reader: &mut EventReader) {
     assert!(tokio::time::timeout(Duration::from_millis(300), reader.next()).await.is_err());
 }
 
 /// Whether the next event has its name.
-async fn is_named(reader: &mut Reader) -> bool {
+async fn is_named(reader: &mut EventReader) -> bool {
     let events = reader.next().await.unwrap().unwrap().events;
     assert_eq!(events.len(), 1);
     events[0].meaning.is_some()
@@ -77,7 +77,7 @@ fn change(metric: Metric, why: Why, path: Via) -> Vec<u8> {
 }
 
 /// The paths of the next events, as they are written.
-async fn paths(reader: &mut Reader) -> Vec<String> {
+async fn paths(reader: &mut EventReader) -> Vec<String> {
     let events = reader.next().await.unwrap().unwrap().events;
     events.iter().map(|event| event.path.map_or("none".to_owned(), |path| path.to_string())).collect()
 }

@@ -283,10 +283,10 @@ impl RunTestbed {
         let Some(capture) = self.pcap.clone() else {
             return refuse("a machine of the role reporter forwards a capture: give one with --pcap");
         };
-        let options = bmv2::OptionsThere { topology, capture, logs: self.logs.clone() };
+        let options = bmv2::OptionsOnMachines { topology, capture, logs: self.logs.clone() };
         let runtime = runtime()?;
         let bar = bar_of("packets");
-        let run = bmv2::run_there(&options, |sent, of| advance(&bar, sent, of));
+        let run = bmv2::run_on_machines(&options, |sent, of| advance(&bar, sent, of));
         self.tell_of_switches(&runtime, run, &bar)
     }
 

@@ -192,7 +192,7 @@ pub(super) fn settings(p4: &P4, switch: &str) -> Result<Settings, ConfigError> {
     check_foreign(p4, &table)?;
     let netcfg = netcfg_of(p4, switch)?;
     let own = p4.reporter.clone().unwrap_or_default();
-    let reader = Reader { p4, own: &own, netcfg: &netcfg, table: &table };
+    let reader = SettingsReader { p4, own: &own, netcfg: &netcfg, table: &table };
     reader.check()?;
     let switch_id = own.switch_id.or(netcfg.switch_id);
     let switch_id = switch_id.ok_or_else(|| {
@@ -254,7 +254,7 @@ pub(super) fn settings(p4: &P4, switch: &str) -> Result<Settings, ConfigError> {
 }
 
 /// Puts together what the table of a switch and its netcfg say.
-struct Reader<'a> {
+struct SettingsReader<'a> {
     p4: &'a P4,
     own: &'a Reporter,
     netcfg: &'a Netcfg,
@@ -262,7 +262,7 @@ struct Reader<'a> {
     table: &'a str,
 }
 
-impl Reader<'_> {
+impl SettingsReader<'_> {
     fn wrong(&self, key: &str, value: impl ToString, must: &'static str) -> ConfigError {
         ConfigError::Value { key: format!("{}.reporter.{key}", self.table), value: value.to_string(), must }
     }

@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::Options;
 use crate::config::Translator;
-use crate::lease::Kept;
+use crate::lease::KnownLeases;
 use crate::packets::ledger::Ledger;
 use crate::packets::{
     Bell, Command, IntSide, Member, PacketThread, PacketThreadError, RoceLink, Snapshot, steering,
@@ -39,7 +39,7 @@ pub(super) struct Lane {
     /// Its data plane. That of the first also knows the others.
     pub(super) target: InProcess,
     /// What is known of its leases.
-    pub(super) kept: Kept,
+    pub(super) kept: KnownLeases,
 }
 
 /// The links of all workers.
@@ -147,7 +147,7 @@ impl Links {
             let sessions: Vec<Session> = (config.collector.indices())
                 .map(|collector| Session::new(&config, collector, endpoint))
                 .collect::<Result<_, _>>()?;
-            let kept = Kept::new(sessions.len());
+            let kept = KnownLeases::new(sessions.len());
             let target = if worker == 0 { target } else { target.untold() };
             workers.lanes.push(Lane { config, sessions, target, kept });
             all_commands.push(commands);

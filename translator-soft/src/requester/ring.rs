@@ -7,7 +7,7 @@ use dta_proto::wire::roce::Psn;
 
 /// An operation that is kept: it waits for its turn, or for its acknowledgement.
 #[derive(Clone)]
-pub(super) struct Kept {
+pub(super) struct Operation {
     pub(super) action: Action,
     pub(super) store: u32,
     pub(super) offset: u64,
@@ -20,8 +20,8 @@ pub(super) struct Kept {
     payload: [u8; MAX_PAYLOAD],
 }
 
-impl Kept {
-    const EMPTY: Kept = Kept {
+impl Operation {
+    const EMPTY: Operation = Operation {
         action: Action::IDLE,
         store: 0,
         offset: 0,
@@ -34,7 +34,7 @@ impl Kept {
 
     /// It does nothing any more, under the PSN that it has.
     pub(super) fn make_idle(&mut self) {
-        *self = Kept { atomic: self.atomic, ..Kept::EMPTY };
+        *self = Operation { atomic: self.atomic, ..Operation::EMPTY };
     }
 
     pub(super) fn departure(&self, psn: Psn, ack_request: bool) -> Departure<'_> {
@@ -52,13 +52,13 @@ impl Kept {
 
 /// The operations, by their number; a number's place is given again when its operation is acknowledged.
 pub(super) struct Ring {
-    slots: Vec<Kept>,
+    slots: Vec<Operation>,
 }
 
 impl Ring {
     /// Room for at least `operations`.
     pub(super) fn new(operations: usize) -> Ring {
-        Ring { slots: vec![Kept::EMPTY; operations.next_power_of_two()] }
+        Ring { slots: vec![Operation::EMPTY; operations.next_power_of_two()] }
     }
 
     /// No room: UC keeps nothing.
@@ -70,11 +70,11 @@ impl Ring {
         number as usize & (self.slots.len() - 1)
     }
 
-    pub(super) fn at(&self, number: u64) -> &Kept {
+    pub(super) fn at(&self, number: u64) -> &Operation {
         &self.slots[self.place(number)]
     }
 
-    pub(super) fn at_mut(&mut self, number: u64) -> &mut Kept {
+    pub(super) fn at_mut(&mut self, number: u64) -> &mut Operation {
         let place = self.place(number);
         &mut self.slots[place]
     }

@@ -8,19 +8,19 @@
 
 mod files;
 mod ground;
-mod here;
 mod hosts;
+mod machines;
+mod one_machine;
 mod outcome;
 mod place;
 mod reporter;
 mod run;
 mod simple_switch;
-mod there;
 mod truth;
 
 pub use ground::enter;
 pub use hosts::Hosts;
+pub use machines::OptionsOnMachines;
 pub use outcome::Outcome;
-pub use run::{Options, run, run_there};
+pub use run::{Options, run, run_on_machines};
 pub use simple_switch::SimpleSwitch;
-pub use there::OptionsThere;

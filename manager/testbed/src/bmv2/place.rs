@@ -4,18 +4,18 @@ use dta_client::Spread;
 use dta_proto::control::NodeStatistics;
 use dta_translator::switches::p4::counters::Counts;
 
-use super::here::Here;
+use super::machines::OnMachines;
+use super::one_machine::OneMachine;
 use super::reporter::Filter;
-use super::there::There;
 use super::truth::Traffic;
 use crate::statistics::Statistics;
 
 /// All that runs.
 pub(super) enum Place {
     /// Here, in a network namespace.
-    Here(Box<Here>),
+    OneMachine(Box<OneMachine>),
     /// On other machines.
-    There(Box<There>),
+    OnMachines(Box<OnMachines>),
 }
 
 /// A collector with its NIC: the NIC's address, and what both count.
@@ -25,8 +25,8 @@ pub(super) type OfCollector = (String, Vec<NodeStatistics>);
 macro_rules! with {
     ($place:expr, $of:ident => $does:expr) => {
         match $place {
-            Place::Here($of) => $does,
-            Place::There($of) => $does,
+            Place::OneMachine($of) => $does,
+            Place::Machines($of) => $does,
         }
     };
 }
@@ -40,8 +40,8 @@ impl Place {
     /// How many collectors there are.
     pub(super) fn collectors(&self) -> usize {
         match self {
-            Place::Here(here) => here.links.len(),
-            Place::There(_) => 1,
+            Place::OneMachine(here) => here.links.len(),
+            Place::Machines(_) => 1,
         }
     }
 
@@ -78,8 +78,8 @@ impl Place {
     /// Waits until nothing is on its way between translator and NIC, where these are on other machines.
     pub(super) async fn rest(&mut self) -> anyhow::Result<()> {
         match self {
-            Place::Here(_) => Ok(()),
-            Place::There(there) => there.rest().await,
+            Place::OneMachine(_) => Ok(()),
+            Place::Machines(there) => there.rest().await,
         }
     }
 

@@ -15,11 +15,11 @@ use dta_translator::switches::p4::counters::Counts;
 
 use super::files::{COPIES, SLOTS};
 use super::ground::COLLECTORS;
-use super::here::Here;
+use super::machines::{OnMachines, OptionsOnMachines};
+use super::one_machine::OneMachine;
 use super::outcome::Outcome;
 use super::place::Place;
 use super::reporter::{self, DROP_SESSION, FLOW_SESSION, Filter, OF_DROP, OF_FLOW};
-use super::there::{OptionsThere, There};
 use super::truth::{Fate, SWITCH, Traffic, Truth, Watched};
 use crate::accounting::LinkAccount;
 use crate::capture::{self, LinkType};
@@ -71,12 +71,15 @@ pub async fn run(options: &Options, progress: impl FnMut(u64, u64)) -> anyhow::R
     let folder = Folder::new().context("cannot make a folder for the testbed")?;
     let traffic = traffic(&options.capture)?;
     let links = &COLLECTORS[..usize::from(options.collectors).clamp(1, COLLECTORS.len())];
-    let here = Here::start(folder.path(), links, options.nic).await?;
-    play(Place::Here(Box::new(here)), "bmv2", &options.capture, &traffic, progress).await
+    let here = OneMachine::start(folder.path(), links, options.nic).await?;
+    play(Place::OneMachine(Box::new(here)), "bmv2", &options.capture, &traffic, progress).await
 }
 
 /// Runs it on the machines of a topology.
-pub async fn run_there(options: &OptionsThere, progress: impl FnMut(u64, u64)) -> anyhow::Result<Outcome> {
+pub async fn run_on_machines(
+    options: &OptionsOnMachines,
+    progress: impl FnMut(u64, u64),
+) -> anyhow::Result<Outcome> {
     let traffic = traffic(&options.capture)?;
     let folder = Folder::new().context("cannot make a folder for the testbed")?;
     let logs = options.logs.as_deref().unwrap_or(folder.path());
@@ -84,8 +87,8 @@ pub async fn run_there(options: &OptionsThere, progress: impl FnMut(u64, u64)) -
     let topology = &options.topology;
     let far = Far::connect(topology, folder.path(), logs).await?;
     let run = async {
-        let there = There::start(topology, &far, folder.path()).await?;
-        play(Place::There(Box::new(there)), &topology.name, &options.capture, &traffic, progress).await
+        let there = OnMachines::start(topology, &far, folder.path()).await?;
+        play(Place::Machines(Box::new(there)), &topology.name, &options.capture, &traffic, progress).await
     };
     match run.await {
         Ok(outcome) => Ok(outcome),

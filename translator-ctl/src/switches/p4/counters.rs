@@ -9,9 +9,9 @@ use dta_proto::control::{Counter, NodeStatistics};
 use dta_proto::counter::{Reason as R, Stage, translator as names};
 use dta_proto::program::Primitive;
 
-use super::kept::Kept;
 use super::lower::pair_of;
 use super::now_us;
+use super::state::SwitchState;
 
 /// Counters of the switch by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,7 +62,7 @@ const REASONS: [Option<R>; 22] = [
 ];
 
 /// The node of a switch whose session is called `name`.
-pub fn node(name: &str, kept: &Kept, counts: &Counts) -> NodeStatistics {
+pub fn node(name: &str, kept: &SwitchState, counts: &Counts) -> NodeStatistics {
     let mut all: Vec<(String, u64)> = Vec::new();
     let (mut accepted, mut emitted, mut superseded, mut discarded, mut operations, mut lost) =
         (0, 0, 0, 0, 0, 0);

@@ -14,7 +14,6 @@ pub mod bfrt_json;
 pub mod bfruntime;
 pub mod counters;
 pub mod cpu_port;
-pub mod kept;
 pub mod lower;
 pub mod p4runtime;
 pub mod pipeline;
@@ -24,6 +23,7 @@ mod row;
 pub mod runtime;
 pub mod schema;
 pub mod simple_switch;
+pub mod state;
 pub mod tables;
 pub mod tofino;
 pub mod translator;
@@ -39,11 +39,11 @@ use dta_proto::store::StoreKind;
 use tracing::{info, warn};
 
 use self::counters::Counts;
-use self::kept::{Kept, KeptFile};
 use self::lower::{LowerError, Lowering, pair_number, pair_of};
 use self::pipeline::TRANSLATOR;
 use self::places::Places;
 use self::runtime::{BATCH, Runtime, WriteError};
+use self::state::{StateFile, SwitchState};
 use self::tables::{Tables, Update};
 use self::translator::Command;
 use super::{After, ApplyError, Progress, Status, Target, TargetError};
@@ -62,7 +62,7 @@ pub struct P4Switch {
     /// Name of its session, and of its node.
     name: String,
     reporters: Vec<ListedReporter>,
-    file: KeptFile,
+    file: StateFile,
     /// By RC queue pair, the frames that it had sent at the last look, and how often it had no answer since.
     quiet: BTreeMap<u32, (u64, u32)>,
     /// Answers of all RC queue pairs at the last look.
@@ -72,7 +72,7 @@ pub struct P4Switch {
 /// What a switch holds, and what is kept beside it.
 struct State {
     tables: Tables,
-    kept: Arc<Kept>,
+    kept: Arc<SwitchState>,
     held: Program,
 }
 
@@ -96,7 +96,7 @@ impl P4Switch {
             config: config.clone(),
             name: translator.name.clone(),
             reporters: translator.reporters.clone(),
-            file: KeptFile::new(config.state.as_deref(), switch),
+            file: StateFile::new(config.state.as_deref(), switch),
             quiet: BTreeMap::new(),
             answers: 0,
         }
@@ -107,11 +107,11 @@ impl P4Switch {
         &mut *self.runtime
     }
 
-    fn kept(&mut self) -> Result<Arc<Kept>, TargetError> {
+    fn kept(&mut self) -> Result<Arc<SwitchState>, TargetError> {
         self.file.read().map_err(|error| TargetError::Refused(error.to_string()))
     }
 
-    fn keep(&self, kept: &Kept) -> Result<(), TargetError> {
+    fn keep(&self, kept: &SwitchState) -> Result<(), TargetError> {
         self.file.write(kept).map_err(|error| TargetError::Failed(error.to_string()))
     }
 
@@ -126,7 +126,7 @@ impl P4Switch {
     }
 
     /// The rows of what was applied: those of its program, without forwarding.
-    fn rows_of(&self, kept: &Kept) -> Result<Tables, TargetError> {
+    fn rows_of(&self, kept: &SwitchState) -> Result<Tables, TargetError> {
         let (mut rows, lowering) = (Tables::default(), self.lowering(&kept.applied, &kept.places));
         for entry in kept.applied.entries() {
             lowering.entry(&mut rows, entry)?;
@@ -384,7 +384,7 @@ impl Target for P4Switch {
         let tables = self.runtime.read().await.map_err(ApplyError::nothing)?;
         // What is kept is of a program that is gone.
         if fresh {
-            self.keep(&Kept::default()).map_err(ApplyError::nothing)?;
+            self.keep(&SwitchState::default()).map_err(ApplyError::nothing)?;
         }
         let State { tables, kept, held } = self.state(tables).map_err(ApplyError::nothing)?;
         let changes = after.changes(FIELDS, &held, want);
@@ -412,7 +412,7 @@ impl Target for P4Switch {
                 commands = commands.len(),
                 "programming the switch"
             );
-            let half = Kept { applied: certain, places: places.clone(), life };
+            let half = SwitchState { applied: certain, places: places.clone(), life };
             self.keep(&half).map_err(ApplyError::nothing)?;
             write_all(&mut *self.runtime, &updates).await?;
             if let Err(error) = self.runtime.command(&commands, &wanted).await {
@@ -420,7 +420,7 @@ impl Target for P4Switch {
                 return Err(ApplyError { progress: Progress::Part { applied: updates.len(), of }, error });
             }
         }
-        let whole = Kept { applied: want.clone(), places, life };
+        let whole = SwitchState { applied: want.clone(), places, life };
         self.keep(&whole).map_err(|error| ApplyError { progress: Progress::Unknown, error })?;
         Ok(changes)
     }
@@ -472,7 +472,7 @@ impl P4Switch {
     /// Collectors whose RC queue pair does not answer: it has sent frames since the last look, and nothing came
     /// back, twice, although it was asked by a probe. The switch counts answers of all queue pairs together.
     /// Of a switch that cannot be made to probe, that is not known: it asks for few answers by itself.
-    async fn silent(&mut self, counts: &Counts, kept: &Kept) -> Result<BTreeSet<u8>, TargetError> {
+    async fn silent(&mut self, counts: &Counts, kept: &SwitchState) -> Result<BTreeSet<u8>, TargetError> {
         if self.runtime.cannot_command().is_some() {
             return Ok(BTreeSet::new());
         }

@@ -14,7 +14,7 @@ use super::places::Places;
 
 /// What was applied to a switch, and where things are in it. It has remote keys, so its file is for its owner alone.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct SwitchState {
     /// What the switch held when it was last programmed as a whole.
     pub applied: Program,
     /// Where things are in it.
@@ -25,30 +25,30 @@ pub struct Kept {
 
 /// A file of what is kept.
 #[derive(Debug)]
-pub struct KeptFile {
+pub struct StateFile {
     path: PathBuf,
     /// What was in it at the last look, and which version of the file that was: its inode, time and length. It is replaced
     /// as a whole, so another version is another inode.
-    last: Option<([i64; 4], Arc<Kept>)>,
+    last: Option<([i64; 4], Arc<SwitchState>)>,
 }
 
 /// Why what is kept cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[error("what is kept of the switch ({path}): {source}")]
-pub struct KeptError {
+pub struct StateError {
     path: String,
     source: io::Error,
 }
 
-impl KeptFile {
+impl StateFile {
     /// The file at a path, or that of the switch of this name in the place for such files.
-    pub fn new(path: Option<&Path>, switch: &str) -> KeptFile {
+    pub fn new(path: Option<&Path>, switch: &str) -> StateFile {
         let path = path.map_or_else(|| directory().join(format!("{switch}.json")), Path::to_owned);
-        KeptFile { path, last: None }
+        StateFile { path, last: None }
     }
 
-    fn error(&self, source: io::Error) -> KeptError {
-        KeptError { path: self.path.display().to_string(), source }
+    fn error(&self, source: io::Error) -> StateError {
+        StateError { path: self.path.display().to_string(), source }
     }
 
     /// Where it is.
@@ -60,7 +60,7 @@ impl KeptFile {
     ///
     /// # Errors
     /// A file that cannot be read, or is none of these.
-    pub fn read(&mut self) -> Result<Arc<Kept>, KeptError> {
+    pub fn read(&mut self) -> Result<Arc<SwitchState>, StateError> {
         let read = || -> io::Result<_> {
             let of = fs::metadata(&self.path)?;
             let version = [of.ino() as i64, of.mtime(), of.mtime_nsec(), of.len() as i64];
@@ -85,7 +85,7 @@ impl KeptFile {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn write(&self, kept: &Kept) -> Result<(), KeptError> {
+    pub fn write(&self, kept: &SwitchState) -> Result<(), StateError> {
         let write = || -> io::Result<()> {
             if let Some(parent) = self.path.parent() {
                 fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
@@ -116,12 +116,12 @@ mod tests {
     #[test]
     fn what_is_kept_is_read_back_and_is_nobody_elses() {
         let dir = tempfile::tempdir().unwrap();
-        let mut file = KeptFile::new(Some(&dir.path().join("a/b.json")), "b");
-        assert_eq!(*file.read().unwrap(), Kept::default());
+        let mut file = StateFile::new(Some(&dir.path().join("a/b.json")), "b");
+        assert_eq!(*file.read().unwrap(), SwitchState::default());
         let program: Program =
             serde_json::from_str(include_str!("../../../../dta-proto/vectors/program.json")).unwrap();
         let places = Places::default().of(&program, 64, Room::ALL).unwrap();
-        let mut kept = Kept { applied: program, places, life: 7 };
+        let mut kept = SwitchState { applied: program, places, life: 7 };
         file.write(&kept).unwrap();
         file.write(&kept).unwrap();
         let first = file.read().unwrap();
@@ -129,7 +129,7 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &file.read().unwrap()), "it is parsed once");
         // Another process writes it.
         kept.life = 8;
-        KeptFile::new(Some(file.path()), "b").write(&kept).unwrap();
+        StateFile::new(Some(file.path()), "b").write(&kept).unwrap();
         assert_eq!(file.read().unwrap().life, 8);
         assert_eq!(fs::metadata(file.path()).unwrap().permissions().mode() & 0o777, 0o600);
         fs::write(file.path(), "{").unwrap();

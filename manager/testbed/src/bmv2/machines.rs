@@ -13,7 +13,7 @@ use dta_translator::switches::p4::counters::Counts;
 use serde::de::DeserializeOwned;
 
 use super::files::stores;
-use super::here::both;
+use super::one_machine::both;
 use super::place::OfCollector;
 use super::reporter::{self, Filter, Wiring};
 use super::truth::Traffic;
@@ -32,7 +32,7 @@ const REST: Duration = Duration::from_secs(5);
 
 /// What is run on other machines.
 #[derive(Clone, Debug)]
-pub struct OptionsThere {
+pub struct OptionsOnMachines {
     /// The machines.
     pub topology: Topology,
     /// The capture.
@@ -42,7 +42,7 @@ pub struct OptionsThere {
 }
 
 /// All that runs.
-pub(super) struct There {
+pub(super) struct OnMachines {
     daemons: Daemons,
     collector: Client,
     pub(super) all: Spread,
@@ -54,9 +54,9 @@ pub(super) struct There {
     wiring: Wiring,
 }
 
-impl There {
+impl OnMachines {
     /// Starts all of it, and programs the translator.
-    pub(super) async fn start(topology: &Topology, far: &Far, folder: &Path) -> anyhow::Result<There> {
+    pub(super) async fn start(topology: &Topology, far: &Far, folder: &Path) -> anyhow::Result<OnMachines> {
         let (traffic, reporter) = (far.with(Role::Traffic)?, far.with(Role::Reporter)?);
         let interfaces = traffic.settings.interfaces.clone();
         traffic.call::<()>(&Request::Traffic { interfaces }).await?;
@@ -89,7 +89,7 @@ impl There {
             "the translator's switch counted {before} reports before this run: start it anew, or have it started by \
              `simple_switch`"
         );
-        Ok(There {
+        Ok(OnMachines {
             daemons,
             collector,
             all: Spread::new(vec![member]),

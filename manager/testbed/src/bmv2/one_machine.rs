@@ -24,7 +24,7 @@ use crate::processes::Daemon;
 use crate::statistics::Statistics;
 
 /// All that runs.
-pub(super) struct Here {
+pub(super) struct OneMachine {
     /// The collectors, each by itself, and all of them as one.
     collectors: Vec<Client>,
     pub(super) all: Spread,
@@ -40,13 +40,13 @@ pub(super) struct Here {
     ground: Ground,
 }
 
-impl Here {
+impl OneMachine {
     /// Starts all of it, and programs the translator.
     pub(super) async fn start(
         folder: &Path,
         links: &'static [CollectorLink],
         nic: NicKind,
-    ) -> anyhow::Result<Here> {
+    ) -> anyhow::Result<OneMachine> {
         let ground = Ground::set_up(folder, links, nic).await?;
         let (mut daemons, mut addresses) = (Vec::new(), Vec::new());
         for link in links {
@@ -69,7 +69,7 @@ impl Here {
             ask: Arc::new(client.clone()),
         };
         let all = Spread::new(addresses.iter().zip(&collectors).map(member).collect());
-        Ok(Here {
+        Ok(OneMachine {
             collectors,
             all,
             links,
