@@ -8,6 +8,7 @@
 pub mod assembly;
 pub mod capture;
 pub mod captured;
+pub mod commands;
 pub mod generate;
 
 use std::collections::BTreeMap;

@@ -540,6 +540,11 @@ control Admission(
                 forget_postcard();
             }
 #endif
+#ifdef DTA_POSTCARDS
+        } else if (meta.other_pipe != 0) {
+            // ---- A command for another pipe: goes there as it is.
+            to_tm.ucast_egress_port = meta.other_pipe;
+#endif
         } else {
             // ---- All that is no report.
             forwarding.apply(hdr, meta, to_deparser, to_tm);

@@ -35,14 +35,47 @@ parser Reports(packet_in packet, out ingress_headers_t hdr, out ingress_metadata
         meta.same = 0;
         meta.leaves = 0;
         meta.is_command = 0;
+#ifdef DTA_POSTCARDS
+        meta.other_pipe = 0;
+        transition select(intrinsic.ingress_port) {
+            CPU_PORT_OF_2_PIPES: command_of_cpu;
+            CPU_PORT_OF_4_PIPES: command_of_cpu;
+            COMMAND_PORT &&& PORT_OF_A_PIPE: recirculated;
+            default: ethernet;
+        }
+#else
         transition select(intrinsic.ingress_port) {
             CPU_PORT_OF_2_PIPES: command;
             CPU_PORT_OF_4_PIPES: command;
             default: ethernet;
         }
+#endif
     }
-    // Behind the header of Ethernet: what it is to become, a byte that is free, the store, copies, the place of a row. Then what
-    // ingress would have made of a report.
+#ifdef DTA_POSTCARDS
+    // A command says which pipe it is for: 0 for the one that it comes to, else the number of the pipe and 1. There it comes once
+    // more, by a port that nothing of the network leads to.
+    state command_of_cpu {
+        transition select(packet.lookahead<bit<128>>()[7:0]) {
+            1: to_pipe_0;
+            2: to_pipe_1;
+            3: to_pipe_2;
+            4: to_pipe_3;
+            default: command;
+        }
+    }
+    state to_pipe_0 { meta.other_pipe = COMMAND_PORT; transition accept; }
+    state to_pipe_1 { meta.other_pipe = COMMAND_PORT + 128; transition accept; }
+    state to_pipe_2 { meta.other_pipe = COMMAND_PORT + 256; transition accept; }
+    state to_pipe_3 { meta.other_pipe = COMMAND_PORT + 384; transition accept; }
+    state recirculated {
+        transition select(packet.lookahead<bit<112>>()[15:0]) {
+            ETHERTYPE_COMMAND: command;
+            default: ethernet;
+        }
+    }
+#endif
+    // Behind the header of Ethernet: what it is to become, the pipe, the store, copies, the place of a row. Then what ingress would
+    // have made of a report.
     state command {
         packet.advance(112);
         meta.is_command = 1;

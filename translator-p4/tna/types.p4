@@ -21,6 +21,15 @@ const PortId_t AGAIN_PORT = 69;
 const PortId_t CPU_PORT_OF_2_PIPES = 192;
 const PortId_t CPU_PORT_OF_4_PIPES = 320;
 
+#ifdef DTA_POSTCARDS
+// The recirculation port of each pipe by which commands come that are for its rows: 68 in the pipe, whose number is in the two
+// bits above. NACKs come back by that of pipe 0; they are IPv4.
+#define COMMAND_PORT 9w68
+#define PORT_OF_A_PIPE 9w0x07f
+// What the frame of such a command has as its EtherType.
+const bit<16> ETHERTYPE_COMMAND = 0x88b5;
+#endif
+
 // Mirror sessions of NACKs and of postcards that are looked at again.
 const MirrorId_t NACK_SESSION = 1;
 const MirrorId_t AGAIN_SESSION = 2;
@@ -223,6 +232,10 @@ struct ingress_metadata_t {
     // It is a command; what it makes is `command_work`.
     bit<1> is_command;
     bit<8> command_work;
+#ifdef DTA_POSTCARDS
+    // It is a command for another pipe: the recirculation port that leads there; 0 for all others.
+    PortId_t other_pipe;
+#endif
 
     bool header_bad;
     bit<1> header_changed;

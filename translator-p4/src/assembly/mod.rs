@@ -1,10 +1,11 @@
 //! Reads the assembly that the compiler for Tofino made of a program: text in blocks by indentation, as YAML.
 //!
-//! [`pipeline`] computes what its tables and registers do with a packet.
+//! [`parser`] computes which container gets what of a packet, [`pipeline`] what tables and registers do with it.
 
 use std::io::Read as _;
 use std::path::Path;
 
+pub mod parser;
 pub mod pipeline;
 pub mod profiles;
 

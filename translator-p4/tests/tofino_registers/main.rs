@@ -4,6 +4,7 @@
 
 mod batches;
 mod columns;
+mod pipes;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 

@@ -1,13 +1,14 @@
 //! What the tables and registers of an assembly do with a packet.
 //!
 //! Of the chip this has containers of fields, conditions, tables with constant entries, actions, and the stateful
-//! ALUs. All actions of a stage see what was there before it. It has no parser and no deparser: fields are put in and
-//! taken out. Tables that the control plane fills miss, but for the entries that are put into them. What a hash gives
+//! ALUs. All actions of a stage see what was there before it. It has no deparser: fields are taken out, and put in if not by
+//! the [`parser`](super::parser). Tables that the control plane fills miss, but for the entries that are put into them. What a hash gives
 //! is not computed, and nobody may ask for it.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use super::parser::Parsed;
 use super::{Block, Slice, hex, pairs, range};
 use table::{Action, Entry, Follows, Table};
 
@@ -246,6 +247,13 @@ impl Pipeline {
     /// Empties the containers, as before another packet. Registers stay as they are.
     pub fn clear(&mut self) {
         self.containers.clear();
+    }
+
+    /// Takes a packet from the parser. Registers stay as they are.
+    pub fn receive(&mut self, parsed: &Parsed) {
+        let content = |value: &u32| Content { value: *value, hashed: 0 };
+        self.containers =
+            parsed.containers.iter().map(|(name, value)| (name.clone(), content(value))).collect();
     }
 
     fn parts(&self, name: &str, stage: usize) -> Vec<Part> {
