@@ -200,6 +200,15 @@ impl P4 {
         self.role == Role::Reporter
     }
 
+    /// The ports that frames are sent to.
+    fn ports(&self) -> impl Iterator<Item = u16> {
+        let ports = self.collector_ports.iter().chain(&self.flood);
+        ports
+            .chain(self.stations.iter().map(|station| &station.port))
+            .chain(self.routes.iter().map(|route| &route.port))
+            .copied()
+    }
+
     /// Whether what it says can be.
     fn check(&self, table: &str) -> Result<(), ConfigError> {
         let fail = |key: &str, value: String, must| {
@@ -208,10 +217,7 @@ impl P4 {
         if !self.postcard_rows.is_power_of_two() || self.postcard_rows > 65_536 {
             return fail("postcard_rows", self.postcard_rows.to_string(), "a power of two, 65,536 at most");
         }
-        let ports = self.collector_ports.iter().chain(&self.flood);
-        let all =
-            ports.chain(self.stations.iter().map(|s| &s.port)).chain(self.routes.iter().map(|r| &r.port));
-        if let Some(port) = all.copied().find(|port| *port > MAX_PORT) {
+        if let Some(port) = self.ports().find(|port| *port > MAX_PORT) {
             return fail("ports", port.to_string(), "a port of the switch, 511 at most");
         }
         if let Some(route) = self.routes.iter().find(|route| route.prefix.address().is_ipv6()) {
@@ -242,6 +248,11 @@ pub(super) const MAX_PORT: u16 = 511;
 /// The pipe of a Tofino that a port is of: a port's number is 128 times its pipe, and its number there.
 pub const fn pipe_of(port: u16) -> u16 {
     port >> 7
+}
+
+/// Whether a port of a Tofino recirculates: the last four of each pipe. No cable leads there.
+const fn is_recirculation(port: u16) -> bool {
+    matches!(port % 128, 68..=71)
 }
 
 /// What a switch has of its own in its session. What is left out is as in `[translator]`, but for
@@ -394,6 +405,14 @@ impl Config {
                         let (key, value) = (format!("{table}.{key}"), format!("{value:?}"));
                         return Err(ConfigError::Value { key, value, must });
                     }
+                }
+                // What comes back by them may be a command, which nobody but the control plane can give.
+                if is_of_tofino && let Some(port) = p4.ports().find(|port| is_recirculation(*port)) {
+                    return Err(ConfigError::Value {
+                        key: format!("{table}.ports"),
+                        value: port.to_string(),
+                        must: "a port of the network: 68 to 71 of each pipe recirculate, and the program alone sends to them",
+                    });
                 }
                 if p4.is_reporter() {
                     let deflects = p4.reporter.as_ref().is_some_and(|reporter| !reporter.deflect.is_empty());
@@ -557,6 +576,36 @@ mod tests {
         for name in ["", "bf/pci0", "an-interface-of-17"] {
             let error = told(&of("tofino", "").replace("bf_pci0", name));
             assert!(error.contains("but must be the name of a network interface"), "{error}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_sent_to_recirculation_ports_of_a_tofino() {
+        let of = |kind: &str, rest: &str| format!("[switch.a]\ntype = '{kind}'\ncontrol = 'x:1'\n{rest}");
+        let station = |port: u16| format!("stations = [{{ mac = '02:00:00:00:00:01', port = {port} }}]");
+        let route = |port: u16| {
+            format!(
+                "[[switch.a.routes]]\nprefix = '10.0.0.0/8'\nport = {port}\nsource = '02:00:00:00:00:01'\ndestination = '02:00:00:00:00:02'"
+            )
+        };
+        for port in [68, 71, 196, 324, 455] {
+            let ports = [
+                format!("collector_ports = [1, {port}]"),
+                format!("flood = [{port}]"),
+                station(port),
+                route(port),
+            ];
+            for text in ports {
+                let error = told(&of("tofino", &text));
+                let words = format!(
+                    "switch.a.ports is {port}, but must be a port of the network: 68 to 71 of each pipe"
+                );
+                assert!(error.starts_with(&words), "{error}");
+                parse(&of("bmv2", &text)).unwrap();
+            }
+        }
+        for port in [0, 63, 67, 72, 127, 192, 320] {
+            parse(&of("tofino", &station(port))).unwrap();
         }
     }
 

@@ -17,8 +17,9 @@ use crate::profiles::{BATCHES_OF_16, BATCHES_OF_32, POSTCARDS, SKETCH, program, 
 use crate::tofino::FakeTofino;
 use crate::{Bed, block_on};
 
-/// Where the fields of a command are: its work, the place of a row, and the bridge.
+/// Where the fields of a command are: its work, its pipe, the place of a row, and the bridge.
 const WORK: usize = 14;
+const PIPE: usize = 15;
 const ROW: usize = 20;
 const BRIDGE: usize = 24;
 const MINUTE_US: u32 = 60_000_000;
@@ -51,7 +52,7 @@ fn state_of(frame: &[u8], profile: Profile) -> u32 {
     word(frame, if frame[WORK] == Primitive::Postcarding.opcode() { ROW } else { index })
 }
 
-/// Does what a command says, as far as registers show it.
+/// Does what a command says, as far as registers show it. Rows are of the pipe that it is for, or of the CPU port's.
 fn obey(tofino: &FakeTofino, frame: &[u8], profile: Profile) {
     let state = state_of(frame, profile);
     match frame[WORK] {
@@ -61,7 +62,17 @@ fn obey(tofino: &FakeTofino, frame: &[u8], profile: Profile) {
             tofino.set_register("list_count", state, &[0]);
             tofino.set_register("list_sequence", state, &[word(&sequence, 0) + 1]);
         }
-        work if work == Primitive::Postcarding.opcode() => tofino.set_register("row_head", state, &[0]),
+        work if work == Primitive::Postcarding.opcode() => {
+            let mut heads = tofino.values("row_head", state);
+            let pipe = match (frame[PIPE], heads.len()) {
+                (0, 1) => 0,
+                (0, 2) => 1,
+                (0, _) => 2,
+                (pipe, _) => usize::from(pipe) - 1,
+            };
+            heads[pipe] = 0;
+            tofino.set_register("row_head", state, &heads);
+        }
         work if work == Primitive::SketchMerge.opcode() => tofino.set_register("column_unsent", state, &[0]),
         work => panic!("work {work}"),
     }
@@ -202,17 +213,73 @@ fn a_row_is_flushed_by_age_if_key_and_hops_stay() {
 }
 
 #[test]
-fn registers_of_the_pipe_count_that_a_command_reaches() {
+fn a_list_is_of_the_pipe_of_its_collector() {
     let bed = Bed::start();
-    // The collector is at a port of pipe 1 of 4, and the CPU port of pipe 2.
+    // The collector is at a port of pipe 1 of 4.
     let mut told = Told::start(&bed, Profile::Postcards, &[POSTCARDS, BATCHES_OF_16], 130, true);
     told.tofino.with(|state| state.pipes = 4);
     told.tofino.set_register("list_count", 0, &[1, 0, 1, 1]);
     told.tofino.set_register("list_count", 1, &[0, 1, 0, 0]);
-    told.tofino.set_register("row_head", 3, &[1, 1, 0, 1]);
-    told.tofino.set_register("row_head", 4, &[0, 0, 1, 0]);
     assert_eq!(told.flush(Primitive::Append, 0, Profile::Postcards), [1]);
-    assert_eq!(told.flush(Primitive::Postcarding, 0, Profile::Postcards), [4]);
+}
+
+#[test]
+fn rows_are_flushed_in_all_pipes() {
+    let bed = Bed::start();
+    for (pipes, of_cpu) in [(1, 0), (2, 1), (4, 2)] {
+        let mut told = Told::start(&bed, Profile::Postcards, &[POSTCARDS], 130, true);
+        told.tofino.with(|state| state.pipes = pipes);
+        // Row 3 is held by all pipes, and each holds one that the others do not.
+        told.tofino.set_register("row_head", 3, &vec![0x0001_0000; pipes]);
+        for pipe in 0..pipes {
+            let mut heads = vec![0; pipes];
+            heads[pipe] = 0x0001_0000;
+            told.tofino.set_register("row_head", 10 + pipe as u32, &heads);
+        }
+        block_on(told.target.flush_all()).unwrap();
+        let sent = told.sent.take();
+        let is: Vec<(u32, u8)> =
+            sent.iter().map(|frame| (state_of(frame, Profile::Postcards), frame[PIPE])).collect();
+        let command = |pipe: usize| if pipe == of_cpu { 0 } else { pipe as u8 + 1 };
+        let shared = (0..pipes).map(|pipe| (3, command(pipe)));
+        let own = (0..pipes).map(|pipe| (10 + pipe as u32, command(pipe)));
+        assert_eq!(is, shared.chain(own).collect::<Vec<_>>(), "{pipes} pipes");
+        // Nothing is left, and a pipe without rows is sent nothing.
+        block_on(told.target.flush_all()).unwrap();
+        assert_eq!(told.sent.take(), Vec::<Vec<u8>>::new(), "{pipes} pipes");
+    }
+}
+
+#[test]
+fn rows_of_two_pipes_have_ages_of_their_own() {
+    let bed = Bed::start();
+    let mut told = Told::start(&bed, Profile::Postcards, &[POSTCARDS], 1, true);
+    told.tofino.with(|state| state.pipes = 2);
+    let pause = || std::thread::sleep(Duration::from_millis(30));
+    let flush = |told: &mut Told| {
+        assert!(!block_on(told.target.flush(Primitive::Postcarding, 20_000, 0, 1024)).unwrap());
+        told.sent.take().iter().map(|frame| frame[PIPE]).collect::<Vec<u8>>()
+    };
+    told.tofino.set_register("row_head", 9, &[0x0001_0300, 0x0003_0300]);
+    told.tofino.set_register("row_key_d", 9, &[1, 2]);
+    assert_eq!(flush(&mut told), Vec::<u8>::new());
+    pause();
+    // The one of the CPU port's pipe becomes another path's.
+    told.tofino.set_register("row_key_d", 9, &[1, 3]);
+    assert_eq!(flush(&mut told), [1]);
+    pause();
+    assert_eq!(flush(&mut told), [0]);
+}
+
+#[test]
+fn a_pipe_that_no_command_reaches_is_named_by_its_port() {
+    let bed = Bed::start();
+    let mut told = Told::start(&bed, Profile::Postcards, &[POSTCARDS], 1, false);
+    told.tofino.with(|state| state.pipes = 4);
+    told.tofino.set_register("row_head", 9, &[1, 0, 1, 1]);
+    let error = block_on(told.target.flush_all()).unwrap_err().to_string();
+    assert!(error.contains("it did not do 3 commands"), "{error}");
+    assert!(error.contains("Are its recirculation ports enabled (68, 452)?"), "{error}");
 }
 
 #[test]

@@ -232,7 +232,7 @@ fn with_ten_thousand_rows(mut config: Config) -> Config {
     let byte = |number: u16, place: usize| number.to_be_bytes()[place];
     let Some(Switch::Bmv2(p4) | Switch::Tofino(p4)) = config.switch.get_mut("b1") else { panic!() };
     p4.stations = (0..4000)
-        .map(|i| Station { mac: Mac([2, 0, 0, 1, byte(i, 0), byte(i, 1)]), port: i % 500 })
+        .map(|i| Station { mac: Mac([2, 0, 0, 1, byte(i, 0), byte(i, 1)]), port: i % 64 })
         .collect();
     p4.routes = (0..4000)
         .map(|i| Route {
@@ -515,7 +515,7 @@ fn a_tofino_floods_all_ports_that_are_named() {
     let bed = Bed::start();
     bed.fake.state.lock().unwrap().batch_len = 16;
     let tofino = tofino::FakeTofino::start(&tofino::program());
-    let mut ports: Vec<u32> = (0..40).rev().map(|port| 4 * port).collect();
+    let mut ports: Vec<u32> = (0..40).rev().map(|port| 4 * port).filter(|port| *port != 68).collect();
     let config = tofino_config(&bed, &tofino, &format!("flood = {ports:?}"));
     block_on(setup::setup(&config, "b1")).unwrap();
     assert_eq!(block_on(setup::setup(&config, "b1")).unwrap(), []);

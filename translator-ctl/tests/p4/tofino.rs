@@ -194,8 +194,8 @@ impl FakeTofino {
         self.tables.table(name).or_else(|| self.own.table(name)).unwrap().id
     }
 
-    /// The value of a register.
-    pub(crate) fn register(&self, name: &str, index: u32) -> Option<Vec<u8>> {
+    /// What a register holds: a field for each pipe that it was written in.
+    fn held(&self, name: &str, index: u32) -> Option<Vec<Vec<u8>>> {
         let id = self.tables.table(name).unwrap().id;
         self.with(|state| {
             let index = index.to_be_bytes().to_vec();
@@ -204,11 +204,24 @@ impl FakeTofino {
                     && matches!(&entry.key.as_ref().unwrap().fields[0].match_type,
                 Some(key_field::MatchType::Exact(exact)) if exact.value == index)
             };
-            match state.entries.values().find(of)?.data.as_ref().unwrap().fields[0].value.clone() {
+            let fields = &state.entries.values().find(of)?.data.as_ref().unwrap().fields;
+            let bytes = |field: &DataField| match field.value.clone() {
                 Some(data_field::Value::Stream(value)) => Some(value),
                 _ => None,
-            }
+            };
+            fields.iter().map(bytes).collect()
         })
+    }
+
+    /// The value of a register.
+    pub(crate) fn register(&self, name: &str, index: u32) -> Option<Vec<u8>> {
+        self.held(name, index)?.into_iter().next()
+    }
+
+    /// The value of a register of 4 bytes in each pipe.
+    pub(crate) fn values(&self, name: &str, index: u32) -> Vec<u32> {
+        let held = self.held(name, index).unwrap();
+        held.into_iter().map(|bytes| u32::from_be_bytes(bytes.try_into().unwrap())).collect()
     }
 
     /// Lets a register hold a value in each pipe; of one with several fields, the first.

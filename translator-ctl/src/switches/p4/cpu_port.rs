@@ -27,14 +27,18 @@ use crate::config::Profile;
 /// A header: its fields in their order, with their bits.
 type Layout = [(&'static str, u8)];
 
-/// The EtherType of commands: the first of IEEE 802's local experimental ones. The switch does not read it.
+/// The EtherType of commands: the first of IEEE 802's local experimental ones. The switch reads it of those that come to another
+/// pipe, by a recirculation port.
 const TYPE_COMMAND: u16 = 0x88b5;
 /// The address that commands come from and go to, which is nobody's.
 const NOBODY: Mac = Mac([2, 0, 0, 0, 0, 0]);
 
-/// What stands behind the Ethernet header: the number of a primitive, of which something is flushed, or 0; the id of its
-/// store; copies that are made; the place of a row among those of all stores.
-const COMMAND: &Layout = &[("work", 8), ("reserved", 8), ("store", 16), ("copies", 16), ("row", 32)];
+/// What stands behind the Ethernet header: the number of a primitive, of which something is flushed, or 0; the pipe that it is
+/// for, and 1, or 0 for that of the CPU port; the id of its store; copies that are made; the place of a row among those of all
+/// stores.
+const COMMAND: &Layout = &[("work", 8), ("pipe", 8), ("store", 16), ("copies", 16), ("row", 32)];
+/// Where the pipe is in a command.
+const PIPE_AT: usize = ethernet::HEADER_LEN + 1;
 /// The work of a frame that leaves as it is.
 const SEND: u64 = 0;
 
@@ -115,8 +119,17 @@ pub struct Flush {
     pub pair: Option<u8>,
     /// Its place in the registers of its kind.
     pub state: u32,
-    /// The command.
+    /// The command, for the pipe of the CPU port.
     pub frame: Vec<u8>,
+}
+
+impl Flush {
+    /// The command for another pipe, 0 to 3: it goes there by the pipe's recirculation port.
+    pub fn in_pipe(&self, pipe: u8) -> Vec<u8> {
+        let mut frame = self.frame.clone();
+        frame[PIPE_AT] = pipe + 1;
+        frame
+    }
 }
 
 /// A column of a sketch at its place among all epochs. The command has the epoch that is there.
@@ -442,11 +455,16 @@ mod tests {
     #[test]
     fn a_row() {
         let tables = tables();
-        let command = "04 00 0007 0002 00000047";
-        let bridge = "00 06 00 02 05 00 00000000 000003ff 00000000 00000000 00000000";
-        let frame = hex(&format!("{ETHERNET} {command} {bridge} {}", "00".repeat(20)));
-        let row = Some(Flush { pair: None, state: 0x47, frame });
-        assert_eq!(Rows::new(Profile::Postcards, &tables).postcards(7, 7), row);
+        let row = Flush { pair: None, state: 0x47, frame: dta_p4_suite::commands::flush_row() };
+        let is = Rows::new(Profile::Postcards, &tables).postcards(7, 7);
+        assert_eq!(is.as_ref(), Some(&row));
+        // For another pipe one byte is another.
+        let there = row.in_pipe(3);
+        assert_eq!((there[PIPE_AT], PIPE_AT), (4, dta_p4_suite::commands::PIPE_AT));
+        assert_eq!(
+            (&there[..PIPE_AT], &there[PIPE_AT + 1..]),
+            (&row.frame[..PIPE_AT], &row.frame[PIPE_AT + 1..])
+        );
         assert_eq!(Rows::new(Profile::Postcards, &tables).postcards(6, 7), None);
     }
 

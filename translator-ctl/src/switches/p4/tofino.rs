@@ -264,6 +264,11 @@ pub fn registers_of(profile: Profile) -> &'static [&'static str] {
     }
 }
 
+/// The recirculation port by which a command comes to a pipe, 0 to 3: the first of each.
+pub const fn command_port(pipe: u8) -> u16 {
+    128 * pipe as u16 + 68
+}
+
 /// The pipe of the CPU port of a chip that has so many: it is port 192 of two pipes, and port 320 of four.
 pub const fn cpu_pipe(pipes: usize) -> usize {
     pipe_of(if pipes > 2 { 320 } else { 192 }) as usize

@@ -1,21 +1,21 @@
 //! Flushes and probes. Registers show what the switch holds; commands at its CPU port make it leave
 //! ([`cpu_port`](super::super::cpu_port)).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use dta_proto::wire::roce::Psn;
-use tracing::warn;
 
 use super::{BfRuntime, Described};
 use crate::config::pipe_of;
 use crate::switches::TargetError;
-use crate::switches::p4::ages::Mark;
-use crate::switches::p4::cpu_port::{Column, Rows, Send};
+use crate::switches::p4::ages::{Mark, Place};
+use crate::switches::p4::cpu_port::{Column, Flush, Rows, Send};
 use crate::switches::p4::lower::{collector_port, pair_of};
 use crate::switches::p4::tables::Tables;
 use crate::switches::p4::tofino::{
-    COLUMN_EPOCH, COLUMN_UNSENT, LIST_COUNT, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD, ROW_KEY, cpu_pipe,
+    COLUMN_EPOCH, COLUMN_UNSENT, LIST_COUNT, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD, ROW_KEY, command_port,
+    cpu_pipe,
 };
 use crate::switches::p4::translator::{Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW};
 
@@ -36,17 +36,21 @@ const PAUSES: [Duration; 5] = [
 struct Look {
     /// What it was looked at for.
     command: Command,
-    /// Its place in the registers.
+    /// The pipe whose registers have it.
+    pipe: usize,
+    /// Its place in them.
     state: u32,
     /// What is there; `None` for nothing.
     mark: Option<Mark>,
+    /// The recirculation port that the command passes, if it is for another pipe than that of the CPU port.
+    by: Option<u16>,
     /// The command by which that leaves.
     frame: Vec<u8>,
 }
 
 impl Look {
-    fn place(&self) -> (u8, u32) {
-        (self.command.command, self.state)
+    fn place(&self) -> Place {
+        (self.command.command, self.pipe, self.state)
     }
 }
 
@@ -96,17 +100,26 @@ impl BfRuntime {
             }
             self.send_commands(due.iter().map(|look| look.frame.clone()).collect())?;
             tokio::time::sleep(pause).await;
-            let again: Vec<Command> = due.iter().map(|look| look.command).collect();
+            let mut again: Vec<Command> = due.iter().map(|look| look.command).collect();
+            // Of one row in several pipes.
+            again.dedup();
             let now = self.look(described, &rows, &again).await?;
             let now: BTreeMap<_, _> = now.iter().map(|look| (look.place(), look.mark)).collect();
             due.retain(|look| now.get(&look.place()) == Some(&look.mark));
         }
-        match due.len() {
-            0 => Ok(()),
-            left => Err(self.failed(&format!(
-                "it did not do {left} commands: is `cpu_interface` the interface of its CPU port?"
-            ))),
+        if due.is_empty() {
+            return Ok(());
         }
+        let ports: BTreeSet<u16> = due.iter().filter_map(|look| look.by).collect();
+        let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+        let enabled = match ports.len() {
+            0 => String::new(),
+            _ => format!(" Are its recirculation ports enabled ({})?", ports.join(", ")),
+        };
+        Err(self.failed(&format!(
+            "it did not do {} commands: is `cpu_interface` the interface of its CPU port?{enabled}",
+            due.len()
+        )))
     }
 
     /// Lets queue pairs answer.
@@ -166,57 +179,64 @@ impl BfRuntime {
         for command in commands.iter().filter(|command| command.command == FLUSH_LIST) {
             if let Some(list) = rows.list(command.store, command.index) {
                 let pipe = list.pair.map_or(0, |pair| self.pipe_of_pair(pair));
-                let look = Look { command: *command, state: list.state, mark: None, frame: list.frame };
-                lists.push((look, pipe));
+                lists.push(Look {
+                    command: *command,
+                    pipe,
+                    state: list.state,
+                    mark: None,
+                    by: None,
+                    frame: list.frame,
+                });
             }
         }
-        let states: Vec<u32> = lists.iter().map(|(look, _)| look.state).collect();
+        let states: Vec<u32> = lists.iter().map(|look| look.state).collect();
         let counts = self.registers(described, LIST_COUNT, &states).await?;
         let (mut held, mut empty) = (Vec::new(), Vec::new());
-        for ((look, pipe), counts) in lists.into_iter().zip(counts) {
-            match in_pipe(&counts, pipe) {
+        for (look, counts) in lists.into_iter().zip(counts) {
+            match in_pipe(&counts, look.pipe) {
                 0 => empty.push(look),
-                _ => held.push((look, pipe)),
+                _ => held.push(look),
             }
         }
-        let states: Vec<u32> = held.iter().map(|(look, _)| look.state).collect();
+        let states: Vec<u32> = held.iter().map(|look| look.state).collect();
         let sequences = self.registers(described, LIST_SEQUENCE, &states).await?;
-        let held = held.into_iter().zip(sequences).map(|((look, pipe), sequences)| Look {
-            mark: Some([in_pipe(&sequences, pipe), 0, 0, 0, 0]),
+        let held = held.into_iter().zip(sequences).map(|(look, sequences)| Look {
+            mark: Some([in_pipe(&sequences, look.pipe), 0, 0, 0, 0]),
             ..look
         });
         empty.extend(held);
         Ok(empty)
     }
 
-    /// Rows are of the pipe that their reports came in by. A command comes in by that of the CPU port.
+    /// Rows are of the pipe that their reports came in by. A command for another pipe than that of the CPU port is sent on there.
     async fn look_at_rows(
         &mut self,
         described: &Described,
         rows: &Rows<'_>,
         commands: &[Command],
     ) -> Result<Vec<Look>, TargetError> {
-        let mut looks: Vec<Look> = commands
+        let rows: Vec<(&Command, Flush)> = commands
             .iter()
             .filter(|command| command.command == FLUSH_ROW)
-            .filter_map(|command| {
-                let row = rows.postcards(command.store, command.index)?;
-                Some(Look { command: *command, state: row.state, mark: None, frame: row.frame })
-            })
+            .filter_map(|command| Some((command, rows.postcards(command.store, command.index)?)))
             .collect();
-        let states: Vec<u32> = looks.iter().map(|look| look.state).collect();
+        let states: Vec<u32> = rows.iter().map(|(_, row)| row.state).collect();
         let heads = self.registers(described, ROW_HEAD, &states).await?;
-        let mut is_elsewhere = false;
-        for (look, heads) in looks.iter_mut().zip(&heads) {
-            let head = in_pipe(heads, cpu_pipe(heads.len()));
-            look.mark = (head != 0).then_some([head, 0, 0, 0, 0]);
-            is_elsewhere |= heads.iter().filter(|head| **head != 0).count() > usize::from(head != 0);
-        }
-        if is_elsewhere && !std::mem::replace(&mut self.warned_of_rows, true) {
-            warn!(
-                switch = self.address,
-                "postcards came in by another pipe than that of the CPU port: no flush reaches their rows"
-            );
+        let mut looks = Vec::new();
+        for ((command, row), heads) in rows.iter().zip(&heads) {
+            for (pipe, head) in heads.iter().enumerate() {
+                let other =
+                    u8::try_from(pipe).ok().filter(|_| heads.len() > 1 && pipe != cpu_pipe(heads.len()));
+                let frame = match (head, other) {
+                    // Most places hold nothing, and need no command.
+                    (0, _) => Vec::new(),
+                    (_, None) => row.frame.clone(),
+                    (_, Some(other)) => row.in_pipe(other),
+                };
+                let mark = (*head != 0).then_some([*head, 0, 0, 0, 0]);
+                let by = other.map(command_port);
+                looks.push(Look { command: **command, pipe, state: row.state, mark, by, frame });
+            }
         }
         // Whose they are matters for their age alone.
         let by_age = |look: &&mut Look| look.mark.is_some() && look.command.value != 0;
@@ -225,7 +245,7 @@ impl BfRuntime {
             let words = self.registers(described, name, &states).await?;
             for (look, words) in looks.iter_mut().filter(by_age).zip(&words) {
                 if let Some(mark) = &mut look.mark {
-                    mark[place + 1] = in_pipe(words, cpu_pipe(words.len()));
+                    mark[place + 1] = in_pipe(words, look.pipe);
                 }
             }
         }
@@ -260,7 +280,8 @@ impl BfRuntime {
             let column: Column = column;
             let epoch = in_pipe(&epochs, pipe);
             let mark = Some([epoch, unsent, 0, 0, 0]);
-            Look { command: *command, state: column.state, mark, frame: column.in_epoch(epoch) }
+            let frame = column.in_epoch(epoch);
+            Look { command: *command, pipe, state: column.state, mark, by: None, frame }
         };
         Ok(held.into_iter().zip(epochs).map(look).collect())
     }

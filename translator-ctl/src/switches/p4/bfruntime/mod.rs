@@ -50,8 +50,6 @@ pub struct BfRuntime {
     send: Option<cpu_port::Send>,
     /// Of lists and rows that were looked at.
     ages: Ages,
-    /// Whether a warning was logged of rows that no command reaches.
-    warned_of_rows: bool,
     /// What the switch said, once it was asked.
     info: Option<Arc<Described>>,
     /// Lasts as long as this is bound to the program.
@@ -96,7 +94,6 @@ impl BfRuntime {
                 .collect(),
             send: config.cpu_interface.as_deref().map(cpu_port::by_interface),
             ages: Ages::default(),
-            warned_of_rows: false,
             info: None,
             stream: None,
         })
