@@ -1,4 +1,4 @@
-//! Asks for the last value of a flow, and for its bytes.
+//! Queries the last value of a flow, and its bytes.
 //!
 //! usage: cargo run --example query [ADDRESS]     ADDRESS of the collector; without one, this host's
 
@@ -10,7 +10,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let collector = Client::connect(&ClientOptions::plain(address)).await?;
     let flow: Key = "10.0.0.1:5000->10.0.0.2:5000/udp".parse()?;
     for answer in collector.key_write("flows", &[flow], Policy::Plurality, 0).await? {
-        println!("{flow} is {:02x?}, says {} of {} copies", answer.value, answer.agreeing, answer.copies);
+        println!("{flow} is {:02x?}, by {} of {} copies", answer.value, answer.agreeing, answer.copies);
     }
     for answer in collector.counter("bytes", &[flow]).await? {
         println!("{flow} has {} bytes", answer.value);

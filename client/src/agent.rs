@@ -21,13 +21,13 @@ impl Client {
         Ok(Self { inner, address: options.address.clone() })
     }
 
-    /// What it traces, and what came of it.
+    /// What it traces, and its counters.
     pub async fn status(&mut self) -> Result<AgentStatus, ClientError> {
         let answer = self.inner.status(AgentStatusRequest {}).await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
-    /// Makes it trace so; without `trace`, as its configuration has it.
+    /// Sets what it traces; without `trace`, back to its configuration.
     pub async fn set_trace(&mut self, trace: Option<TraceWanted>) -> Result<AgentStatus, ClientError> {
         let answer = self.inner.set_trace(SetTraceRequest { trace }).await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())

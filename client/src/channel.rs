@@ -1,5 +1,4 @@
-//! The one way in which channels are made: what an address may be, when TLS is used, how long
-//! things may take.
+//! The only place where channels are made: which addresses are valid, when TLS is used, and time limits.
 
 use dta_grpc::dial;
 use dta_grpc::tls::ClientFiles;
@@ -7,7 +6,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::{ClientError, ClientOptions, Server};
 
-/// Connects now.
+/// Connects at once.
 pub(crate) async fn connect(server: Server, options: &ClientOptions) -> Result<Channel, ClientError> {
     let address = options.address.clone();
     dial::connect(&endpoint(server, options)?).await.map_err(|e| match dta_grpc::known(&e) {
@@ -21,15 +20,14 @@ pub(crate) fn connect_lazy(server: Server, options: &ClientOptions) -> Result<Ch
     Ok(dial::connect_lazy(&endpoint(server, options)?))
 }
 
-/// A channel to a server at `unix:PATH`. There is no host to judge, no TLS, and nothing to wait
-/// for: the socket is there or not.
+/// A channel to a server at `unix:PATH`, without host and TLS, and without waiting: the socket exists or not.
 pub(crate) fn unix_lazy(server: Server, options: &ClientOptions) -> Result<Channel, ClientError> {
     let endpoint = Endpoint::from_shared(options.address.clone())
         .map_err(|e| bad(server, options, dta_grpc::reason(&e)))?;
     Ok(limited(endpoint, options).connect_lazy())
 }
 
-/// An endpoint with its times and TLS; reads the files of TLS.
+/// An endpoint with its timeouts and TLS; reads the TLS files.
 fn endpoint(server: Server, options: &ClientOptions) -> Result<Endpoint, ClientError> {
     let endpoint = limited(address(server, options)?, options);
     let files = options.tls.as_ref().map(|tls| ClientFiles {
@@ -41,14 +39,14 @@ fn endpoint(server: Server, options: &ClientOptions) -> Result<Endpoint, ClientE
     Ok(dial::endpoint(endpoint, files.as_ref())?)
 }
 
-/// What the address says, judged; no file is read.
+/// The parsed address; reads no file.
 pub(crate) fn address(server: Server, options: &ClientOptions) -> Result<Endpoint, ClientError> {
     let bad = |reason: &str| bad(server, options, reason.to_owned());
     let host = match options.address.split_once("://") {
         Some(("http", host)) if options.tls.is_none() => host,
         Some(("https", host)) if options.tls.is_some() => host,
         Some(("http", _)) => {
-            return Err(bad("http, but the files of TLS are given: write https, or give no files"));
+            return Err(bad("http, but TLS files are given: write https, or give no files"));
         }
         Some(("https", _)) => return Err(bad(server.tls_files())),
         Some(_) => return Err(bad("neither http nor https")),
@@ -119,7 +117,7 @@ mod tests {
         let tls = ClientTls { ca: "ca".into(), cert: "none.crt".into(), key: "key".into(), domain: None };
         let of = |address: &str| ClientOptions::new(address, Some(tls.clone()));
         let told_of = |address: &str| told(Server::Collector, &of(address));
-        assert!(told_of("http://127.0.0.1:1").contains("files of TLS are given"));
+        assert!(told_of("http://127.0.0.1:1").contains("TLS files are given"));
         // They are read, which fails here: there are none.
         for address in ["https://127.0.0.1:1", "127.0.0.1:1"] {
             let error = endpoint(Server::Collector, &of(address)).unwrap_err();

@@ -1,4 +1,4 @@
-//! A client of a collector: `dta.v1.Collector`. What stores are asked is [`Ask`](crate::Ask); here are sessions.
+//! A client of a collector: `dta.v1.Collector`. Queries are in [`Ask`](crate::Ask); here are sessions.
 
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{EndSessionRequest, OpenSessionRequest, RenewSessionRequest, Session};
@@ -18,7 +18,7 @@ impl Client {
         Ok(Self::over(channel::connect(Server::Collector, options).await?))
     }
 
-    /// A client that connects when it is first used, and again after the collector was away.
+    /// A client that connects on first use, and again after the collector was down.
     pub fn connect_lazy(options: &ClientOptions) -> Result<Self, ClientError> {
         Ok(Self::over(channel::connect_lazy(Server::Collector, options)?))
     }
@@ -37,7 +37,7 @@ impl Client {
         Ok(self.inner.open_session(request).await?.into_inner())
     }
 
-    /// What [`Client::open_session`] would give; nothing changes in the collector.
+    /// What [`Client::open_session`] would return; nothing changes in the collector.
     pub async fn preview_session(&mut self, request: OpenSessionRequest) -> Result<Session, ClientError> {
         Ok(self.inner.preview_session(request).await?.into_inner())
     }

@@ -6,7 +6,7 @@ use dta_grpc::tls::TlsError;
 use dta_proto::control::ProgramMessageError;
 use tonic::{Code, Status};
 
-/// Which of the servers of DTA is meant.
+/// The servers of DTA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
     /// A collector.
@@ -37,7 +37,7 @@ impl Server {
         }
     }
 
-    /// An address as one is written.
+    /// An example of an address.
     fn example(self) -> &'static str {
         match self {
             Self::Collector => crate::DEFAULT_COLLECTOR,
@@ -54,14 +54,14 @@ impl Server {
         }
     }
 
-    /// What an address with https and without files lacks.
+    /// What is missing for an https address without files.
     pub(crate) fn tls_files(self) -> &'static str {
         match self {
             Self::Collector => {
-                "https needs the files of TLS: --ca, --client-cert and --client-key, or the table [translator.tls]"
+                "https needs TLS files: --ca, --client-cert and --client-key, or the table [translator.tls]"
             }
             Self::Translator => "https, but a translator's own service has no TLS",
-            Self::Agent => "https needs the files of TLS: the table [tls] of the agents' file",
+            Self::Agent => "https needs TLS files: the table [tls] of the agents' file",
         }
     }
 }
@@ -69,10 +69,10 @@ impl Server {
 /// Why a server did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The address is none.
+    /// The address is not valid.
     #[error("{address:?} is not an address of {} ({reason}); write it as {}", server.one(), server.example())]
     Address {
-        /// Whose it should be.
+        /// Which server it is for.
         server: Server,
         /// The address.
         address: String,
@@ -82,10 +82,10 @@ pub enum ClientError {
     /// A TLS file of this client.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// Somebody answers, but not as TLS wants it, or wants TLS.
-    #[error("cannot speak with the {server} at {address}: {reason}")]
+    /// There is an answer, but TLS is wrong or missing.
+    #[error("cannot talk to the {server} at {address}: {reason}")]
     Security {
-        /// Who should be there.
+        /// The expected server.
         server: Server,
         /// The address.
         address: String,
@@ -100,26 +100,26 @@ pub enum ClientError {
         /// What is wrong.
         reason: ProgramMessageError,
     },
-    /// Nobody answers.
+    /// No answer.
     #[error("no {server} answers at {address}: {reason}; is it running (`{}`)?", server.command())]
     Unreachable {
-        /// Who should be there.
+        /// The expected server.
         server: Server,
         /// The address.
         address: String,
-        /// What the transport says.
+        /// The reason from the transport.
         reason: String,
     },
     /// The collector refused, or the connection to it broke.
-    // Not a source: its own words would only repeat these with a code in front.
+    // Not a source: its text would only repeat this with a code in front.
     #[error("{}", of_collector(.0))]
     Status(Status),
-    /// A running translator refused, or it does not answer.
+    /// A running translator refused, or does not answer.
     #[error("{}", of_translator(address, status))]
     Translator {
         /// The address.
         address: String,
-        /// What it said, or the transport.
+        /// Its message, or the transport's.
         status: Status,
     },
     /// A host's agent refused, or the connection to it broke.
@@ -127,13 +127,13 @@ pub enum ClientError {
     Agent {
         /// The address.
         address: String,
-        /// What it said, or the transport.
+        /// Its message, or the transport's.
         status: Status,
     },
 }
 
 impl ClientError {
-    /// What the server or the transport said to a call, if it came to a call.
+    /// The status of a call, if one was made.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Status(status) | Self::Translator { status, .. } | Self::Agent { status, .. } => {
@@ -144,27 +144,27 @@ impl ClientError {
     }
 }
 
-/// A status that a collector's call ended with.
+/// The status with which a collector's call ended.
 impl From<Status> for ClientError {
     fn from(status: Status) -> Self {
         Self::Status(status)
     }
 }
 
-/// What a status says. Where the transport failed in the middle of a call, its reason: TLS 1.3
-/// tells a client only then that it is refused.
+/// The message of a status. If the transport failed during a call, its reason: only then does TLS 1.3 tell a client
+/// that it is refused.
 fn of_collector(status: &Status) -> String {
     if is_foreign(status) {
-        return "the port given as the collector's is not a collector's: is it a translator's own (40051)?"
+        return "the port given as the collector's is not a collector's: is it a translator's (40051)?"
             .into();
     }
     match std::error::Error::source(status).and_then(dta_grpc::known) {
-        Some(known) => format!("cannot speak with the collector: {known}"),
+        Some(known) => format!("cannot talk to the collector: {known}"),
         None => dta_grpc::status_reason(status),
     }
 }
 
-/// Whether a gRPC server answers that knows nothing of the service: such an answer has no words.
+/// Whether a gRPC server answered that does not know the service: such an answer has no message.
 fn is_foreign(status: &Status) -> bool {
     status.code() == Code::Unimplemented && status.message().is_empty()
 }
@@ -174,7 +174,7 @@ fn of_translator(address: &str, status: &Status) -> String {
         _ if is_foreign(status) => {
             format!("what answers at {address} is not a translator: is it a collector (40050)?")
         }
-        // What tonic itself says when there is no connection, or it broke.
+        // What tonic says without a connection, or if it broke.
         Code::Unavailable | Code::Unknown => format!(
             "no translator answers at {address}: start one (`dta-translator run`) or give its address ({})",
             dta_grpc::status_reason(status)
@@ -188,7 +188,7 @@ fn of_agent(address: &str, status: &Status) -> String {
         return format!("what answers at {address} is not an agent (`dta-reporter agent`, port 40054)");
     }
     match std::error::Error::source(status).and_then(dta_grpc::known) {
-        Some(known) => format!("cannot speak with the agent at {address}: {known}"),
+        Some(known) => format!("cannot talk to the agent at {address}: {known}"),
         None => format!("the agent at {address} says: {}", dta_grpc::status_reason(status)),
     }
 }

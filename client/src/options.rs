@@ -1,35 +1,33 @@
-//! Where a server is, and how to speak to it.
+//! A server's address, and how to connect to it.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::{ClientError, Server, channel};
 
-/// Where a server is, and how to speak to it.
+/// A server's address, and how to connect to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientOptions {
     /// Host and port, such as `127.0.0.1:40050`; `http://` or `https://` may stand in front.
     pub address: String,
     /// TLS, if the server has it.
     pub tls: Option<ClientTls>,
-    /// The longest time that one call may wait for its answer; without it, as long as the server takes.
-    /// An answer that is a stream must begin in this time.
+    /// Timeout of one call; `None` = unlimited. An answer that is a stream must begin in this time.
     pub call: Option<Duration>,
 }
 
 impl ClientOptions {
-    /// A server, with TLS if there are files for it. Calls may take any time.
+    /// A server, with TLS if there are files. Calls are unlimited.
     pub fn new(address: impl ToString, tls: Option<ClientTls>) -> Self {
         Self { address: address.to_string(), tls, call: None }
     }
 
-    /// A server without TLS. Calls may take any time.
+    /// A server without TLS. Calls are unlimited.
     pub fn plain(address: impl ToString) -> Self {
         Self::new(address, None)
     }
 
-    /// Whether the address is one, and has TLS where there are files for it. Connects to nobody and
-    /// reads no file.
+    /// Checks the address, and that it has TLS if there are files. Makes no connection and reads no file.
     ///
     /// # Errors
     /// [`ClientError::Address`].
@@ -41,7 +39,7 @@ impl ClientOptions {
 /// TLS files of a client, all PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientTls {
-    /// Authority of the server's certificate.
+    /// CA of the server's certificate.
     pub ca: PathBuf,
     /// This client's certificate chain, and
     pub cert: PathBuf,

@@ -1,11 +1,10 @@
-//! Several collectors that share stores, asked as one.
+//! Several collectors that share stores, queried as one.
 //!
-//! Each says of each store which buckets of keys and which lists it has ([`Ask::placement`]). A key goes to
-//! the collector of its bucket, a list to the one that has it. A store that one collector alone has is asked
-//! there. One that does not answer is missed by what it has alone: what the others say that they have is asked
-//! of them.
+//! Each says which buckets of keys and which lists of each store it has ([`Ask::placement`]). A key goes to the
+//! collector of its bucket, a list to the one that has it, and a store on only one collector there. If one does not
+//! answer, only what it alone has is missing: queries for the rest go to the others.
 //!
-//! What all said is kept for keys, until an answer has another version or a refusal may come of it.
+//! Placements are cached for keys, until an answer has another version or a refusal may come from an old one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,18 +29,18 @@ use crate::{Answers, Ask, ClientError, Following, KeyAnswer, Question};
 pub struct Member {
     /// Its address, for messages.
     pub address: String,
-    /// How it is asked.
+    /// How to query it.
     pub ask: Arc<dyn Ask>,
 }
 
-/// Several collectors, asked as one. With one of them, it is asked as it is. Clones share what they keep.
+/// Several collectors, queried as one; a single one is used as it is. Clones share the cache.
 #[derive(Clone)]
 pub struct Spread {
     members: Vec<Member>,
     kept: Arc<Mutex<Option<Arc<Placement>>>>,
 }
 
-/// What several collectors said, by their place among all.
+/// The placements of several collectors, by their index.
 type Told<T> = Vec<(usize, T)>;
 
 /// What the collectors that answer have.
@@ -53,11 +52,11 @@ struct Placement {
     away: Option<Status>,
 }
 
-/// What is known of a store.
+/// What is known about a store.
 struct Parts<'a> {
     /// Its name.
     name: &'a str,
-    /// What each collector that answers has of it; none is without any.
+    /// What each answering collector has of it; never empty.
     all: Vec<&'a Part>,
     /// Why one of the collectors did not answer.
     away: Option<&'a Status>,
@@ -69,17 +68,17 @@ struct Part {
     spec: StoreSpec,
     /// Whether anything of the store is at this collector.
     is_here: bool,
-    /// Whether a session that is open writes there, if that is known.
+    /// Whether an open session writes there, if that is known.
     is_written: Option<bool>,
     buckets: Buckets,
     lists: Vec<ListRange>,
 }
 
-/// The only one of these parts or, of several, the one that alone is written to. None is `Err(None)`, and of
-/// several two.
+/// The only one of these parts or, of several, the only one that is being written. `Err(None)` if there is none, and
+/// two of them if there are several.
 fn the_one<'a>(have: impl Iterator<Item = &'a Part>) -> Result<&'a Part, Option<[&'a Part; 2]>> {
     let mut have: Vec<&Part> = have.collect();
-    // Those that are written to first, then those of which it is not known.
+    // Those being written first, then those for which it is unknown.
     have.sort_by_key(|part| std::cmp::Reverse(part.is_written.map_or(1, |is| 2 * u8::from(is))));
     match have[..] {
         [] => Err(None),
@@ -90,7 +89,7 @@ fn the_one<'a>(have: impl Iterator<Item = &'a Part>) -> Result<&'a Part, Option<
 }
 
 impl Spread {
-    /// Asks all of these. There must be one at least.
+    /// Queries all of these, at least one.
     pub fn new(members: Vec<Member>) -> Spread {
         Spread { members, kept: Arc::default() }
     }
@@ -102,8 +101,8 @@ impl Spread {
         }
     }
 
-    /// What each collector that answers says to `ask`, and why one of the others did not answer. They are asked
-    /// side by side.
+    /// What each answering collector returns for `ask`, and why one of the others did not answer. They are queried in
+    /// parallel.
     async fn each<T, F>(
         &self,
         ask: impl Fn(Arc<dyn Ask>) -> F,
@@ -128,7 +127,7 @@ impl Spread {
         Ok((all, away))
     }
 
-    /// The same of those that answer, of which there must be one.
+    /// The same for those that answer, at least one.
     async fn any<T, F>(&self, ask: impl Fn(Arc<dyn Ask>) -> F) -> Result<Told<T>, ClientError>
     where
         F: Future<Output = Result<T, ClientError>>,
@@ -139,7 +138,7 @@ impl Spread {
         }
     }
 
-    /// Asks who has what, and keeps it where all answer with a version.
+    /// Queries who has what, and caches it if all answer with a version.
     async fn learn(&self) -> Result<Arc<Placement>, ClientError> {
         let (told, away) = self.each(|ask| async move { ask.placement().await }).await?;
         let mut placement = Placement { parts: Vec::new(), versions: vec![0; self.members.len()], away };
@@ -162,8 +161,8 @@ impl Spread {
         &self.members
     }
 
-    /// [`Ask::statistics`], where nodes of the collectors themselves have the address of theirs as their session,
-    /// if there are several.
+    /// [`Ask::statistics`]; with several collectors, nodes of the collectors themselves have their collector's
+    /// address as session.
     ///
     /// # Errors
     /// As [`Ask::statistics`].
@@ -178,8 +177,8 @@ impl Spread {
         Ok(self.nodes().await?.into_iter().map(with_address).collect())
     }
 
-    /// The nodes of all collectors that answer, and which of them told. A node that hands its counters to each of
-    /// them is told once, by its last word.
+    /// The nodes of all collectors that answer, and which of them answered. A node that hands its counters to several
+    /// of them appears once, with the latest.
     async fn nodes(&self) -> Result<Told<NodeStatistics>, ClientError> {
         let mut all: Told<NodeStatistics> = Vec::new();
         for (member, nodes) in self.any(|ask| async move { ask.statistics().await }).await? {
@@ -208,8 +207,8 @@ impl Spread {
         Ok(self.merged(self.any(|ask| async move { ask.placement().await }).await?))
     }
 
-    /// The placements of several collectors as one; that of one alone as it is. The generation of a store that
-    /// several have is the sum of theirs: another one when any of them has other memory.
+    /// The placements of several collectors as one; a single one unchanged. The generation of a store on several
+    /// collectors is the sum of theirs, so it changes when any of them has other memory.
     fn merged(&self, answers: Told<PlacementResponse>) -> PlacementResponse {
         let mut answers = answers.into_iter().map(|(_, answer)| answer);
         if self.only().is_some() {
@@ -226,14 +225,14 @@ impl Spread {
         PlacementResponse { version: 0, stores }
     }
 
-    /// The stores of several collectors as one; those of one alone as they are.
+    /// The stores of several collectors as one; those of a single one unchanged.
     fn summed(&self, told: Told<Vec<StoreInfo>>) -> Vec<StoreInfo> {
         let infos = told.into_iter().flat_map(|(_, infos)| infos);
         if self.only().is_some() { infos.collect() } else { summed(infos) }
     }
 
-    /// The parts of a store at all collectors. An empty name stands for the only store of the primitive that
-    /// is not one for INT.
+    /// The parts of a store at all collectors. An empty name stands for the only store of the primitive, not counting
+    /// those for INT.
     fn parts<'a>(
         &self,
         placement: &'a Placement,
@@ -243,7 +242,7 @@ impl Spread {
         let Placement { parts, away, .. } = placement;
         let away = away.as_ref();
         let name: &str = match (name, away) {
-            // Whether it is the only one, those say that answer; and all have to.
+            // Only all collectors together can say whether it is the only one.
             ("", Some(away)) => return Err(away.clone().into()),
             ("", None) => only_name(parts, primitive)?,
             (name, _) => match store::named(parts.iter(), |part| &part.spec, name) {
@@ -257,7 +256,7 @@ impl Spread {
         let all: Vec<&Part> = parts.iter().filter(|part| part.spec.name == name).collect();
         if let Some(other) = all.iter().find(|part| part.spec.kind.primitive() != primitive) {
             let kind = other.spec.kind.primitive();
-            return Err(refusal(format!("store {name:?} is a {kind} store, and {primitive} is asked for")));
+            return Err(refusal(format!("store {name:?} is a {kind} store, not {primitive}")));
         }
         Ok(Parts { name, all: all.into_iter().filter(|part| part.is_here).collect(), away })
     }
@@ -273,16 +272,16 @@ impl Spread {
         self.members.iter().map(|member| member.address.as_str()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Refuses that `what` is at two collectors, as far as they say.
+    /// Refuses if `what` is at two collectors, according to both.
     fn at_both(&self, what: &str, parts: [&Part; 2]) -> ClientError {
         let [a, b] = parts.map(|part| &self.members[part.member].address);
         refusal(format!(
-            "{what} of store {:?} is at {a} and at {b}, as both say; if these are two stores, ask one collector at a time",
+            "{what} of store {:?} is at {a} and at {b}, according to both; if these are two stores, ask one collector at a time",
             parts[0].spec.name
         ))
     }
 
-    /// The member that a key is asked at, or a sketch, which is at one collector, whole.
+    /// The member to query for a key, or for a sketch, which is whole at one collector.
     fn member_of(&self, parts: &Parts<'_>, primitive: Primitive, key: &Key) -> Result<usize, ClientError> {
         let is_sketch = primitive == Primitive::SketchMerge;
         let bucket = buckets::of_key(key);
@@ -292,15 +291,15 @@ impl Spread {
             Err(Some(two)) if is_sketch => Err(self.at_both("a sketch", two)),
             Err(None) if is_sketch => Err(self.at_none("a sketch", parts)),
             Err(Some(two)) => Err(self.at_both(&format!("bucket {bucket}"), two)),
-            Err(None) => Err(self.at_none(&format!("bucket {bucket}, that of {key},"), parts)),
+            Err(None) => Err(self.at_none(&format!("bucket {bucket}, of {key},"), parts)),
         }
     }
 
-    /// Refuses what no collector has that answers.
+    /// Refuses what no answering collector has.
     fn at_none(&self, what: &str, Parts { name, away, .. }: &Parts<'_>) -> ClientError {
         if let Some(away) = away {
             let message = format!(
-                "{what} of store {name:?} is at none of the collectors that answer; {}",
+                "{what} of store {name:?} is at none of the answering collectors; {}",
                 away.message()
             );
             return Status::unavailable(message).into();
@@ -312,8 +311,8 @@ impl Spread {
         Status::failed_precondition(message).into()
     }
 
-    /// Asks each member for its keys, side by side, and gives answers in the order of all keys; and whether a
-    /// member has changed what it has since `placement`.
+    /// Queries each member for its keys in parallel, and returns answers in the order of all keys, and whether a
+    /// member's placement has changed since `placement`.
     async fn ask_by(
         &self,
         placement: &Placement,
@@ -354,7 +353,7 @@ fn refusal(message: String) -> ClientError {
 
 fn part(member: usize, store: StorePlacement) -> Option<Part> {
     let spec = StoreSpec::try_from(store.store.as_ref()?).ok()?;
-    // What it has of nothing it does not tell: then it is everything.
+    // It lists nothing, which means everything.
     let buckets = control::buckets(&store.buckets).ok()?;
     let lists = store.lists.into_iter().map(ListRange::from).collect();
     let is_here = store.elsewhere.is_empty();
@@ -374,8 +373,8 @@ fn only_name(all: &[Part], primitive: Primitive) -> Result<&str, ClientError> {
     }
 }
 
-/// One store of each name: as the first collector that has it tells it, with what is used summed over all
-/// that have a part of it.
+/// One store of each name: as described by the first collector that has it, with usage summed over all that have a
+/// part of it.
 fn summed(infos: impl Iterator<Item = StoreInfo>) -> Vec<StoreInfo> {
     let name = |info: &StoreInfo| info.store.as_ref().map(|store| store.name.clone());
     let (here, elsewhere): (Vec<_>, Vec<_>) = infos.partition(|info| info.elsewhere.is_empty());
@@ -383,7 +382,7 @@ fn summed(infos: impl Iterator<Item = StoreInfo>) -> Vec<StoreInfo> {
     for info in here {
         match all.iter_mut().find(|known| name(known) == name(&info)) {
             Some(known) => {
-                // Of all keys, each survives as those of its collector do.
+                // A key survives like the other keys at its collector.
                 known.survival = match (known.survival, info.survival) {
                     (Some(a), Some(b)) if known.used + info.used > 0 => {
                         let of = |survival: f64, used: u64| survival * used as f64;
@@ -415,7 +414,7 @@ fn summed(infos: impl Iterator<Item = StoreInfo>) -> Vec<StoreInfo> {
 
 #[tonic::async_trait]
 impl Ask for Spread {
-    /// One of each name, where several share it with what is used summed over all. All must answer.
+    /// One of each name, with usage summed if several share it. All must answer.
     async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
         match self.each(|ask| async move { ask.stores().await }).await? {
             (_, Some(away)) => Err(away.into()),
@@ -451,7 +450,7 @@ impl Ask for Spread {
         if let Some(only) = self.only() {
             return only.tail(request).await;
         }
-        // What follows has no version by which what is kept could be known for old.
+        // The rest has no version that would show when a cached placement is old.
         let placement = self.learn().await?;
         let parts = self.parts(&placement, &request.store, Primitive::Append)?;
         let has = |part: &&&Part| {
@@ -471,11 +470,11 @@ impl Ask for Spread {
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
         match self.only() {
             Some(only) => only.read_memory(request).await,
-            None => Err(refusal("memory is read of one collector at a time".into())),
+            None => Err(refusal("memory can be read from one collector at a time".into())),
         }
     }
 
-    /// Those of all collectors that answer. The NIC told is that of the first of them.
+    /// Those of all collectors that answer. The NIC is that of the first one.
     async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
         let mut all = ListSessionsResponse::default();
         for (_, told) in self.any(|ask| async move { ask.sessions().await }).await? {
@@ -498,7 +497,7 @@ fn is_away(error: &ClientError) -> bool {
     error.status().is_some_and(|status| status.code() == Code::Unavailable)
 }
 
-/// Whether a question was refused in a way that may come of a placement that is old.
+/// Whether a refusal may come from an old placement.
 fn may_be_old(error: &ClientError) -> bool {
     use Code::{FailedPrecondition, InvalidArgument, NotFound, Unavailable};
     let codes = [FailedPrecondition, InvalidArgument, NotFound, Unavailable];

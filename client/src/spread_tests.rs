@@ -1,4 +1,4 @@
-//! Several collectors that are not there, each of which says what it has.
+//! Several made-up collectors, each of which says what it has.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -106,7 +106,7 @@ fn store(id: u16, name: &str, kind: StoreKind) -> StoreInfo {
     StoreInfo { store: Some((&spec).into()), used: 10, capacity: 100, length: 1000, ..StoreInfo::default() }
 }
 
-/// A collector with these buckets, the lists from `first` on, and the sketch if nobody else has it.
+/// A collector with these buckets, the lists from `first` on, and the sketch if no other has it.
 fn fake(number: u8, buckets: &str, first: u32, sketch_at: &str) -> Fake {
     let buckets = bucket_ranges(buckets.parse().unwrap());
     let lists = vec![ListRange { store: "events".into(), first, count: 4 }.into()];
@@ -164,14 +164,14 @@ async fn each_key_list_and_sketch_is_asked_where_it_is() {
         assert_eq!(stores.iter().map(|info| info.used).collect::<Vec<_>>(), [20, 20, 20, 10]);
         assert!(stores[3].elsewhere.is_empty());
     }
-    // A translator that tells both is counted once, by its last word.
+    // A translator that hands its counters to both is counted once, with the latest.
     let by_address = spread(&[a.clone(), b.clone()]).statistics_by_address().await.unwrap();
     let sessions = by_address.iter().map(|node| node.session.as_str()).collect::<Vec<_>>();
     assert_eq!((sessions[0], sessions[2]), ("1:1", "2:1"));
     let nodes = spread(&[a, b.clone()]).statistics().await.unwrap();
     let ages = nodes.iter().map(|node| (node.node.as_str(), node.age_seconds)).collect::<Vec<_>>();
     assert_eq!(ages, [("nic/test", 4.0), ("translator/leaf", 3.0), ("nic/test", 3.0)]);
-    // One alone is asked as it is, whatever it has.
+    // A single one is queried directly, whatever it has.
     assert_eq!(asked(&spread(&[b]), "flows", &keys).await, Ok(vec![2; keys.len()]));
 }
 
@@ -214,7 +214,7 @@ async fn of_two_that_say_to_have_a_key_the_one_that_is_written_to_has_it() {
     let unsaid = fake(1, None);
     for others in [vec![whole.clone()], vec![spread_once.clone()], vec![spread_once, whole]] {
         let all = spread(&[others, vec![unsaid.clone()]].concat());
-        assert!(asked(&all, "flows", &keys).await.unwrap_err().contains("as both say"));
+        assert!(asked(&all, "flows", &keys).await.unwrap_err().contains("according to both"));
     }
 }
 
@@ -232,7 +232,7 @@ async fn who_has_what_is_asked_once_until_an_answer_says_that_it_is_old() {
     }
     assert_eq!((asked_for(0), asked_for(1)), ([0, 0], [1, 1]));
 
-    // They change what they have: who kept what they had asks again, once.
+    // Their placement changes: a caller with a cached one asks again, once.
     (a, b) = (
         Fake { asked: a.asked, ..versioned(1, "0-199", 6) },
         Fake { asked: b.asked, ..versioned(2, "200-255", 8) },
@@ -243,7 +243,7 @@ async fn who_has_what_is_asked_once_until_an_answer_says_that_it_is_old() {
     }
     assert_eq!((asked_for(0), asked_for(1)), ([0, 0], [2, 2]));
 
-    // What one has no more, as it is away, is asked of whoever has it now; and is not kept.
+    // What one no longer has, because it is down, is asked of the one that has it now; this is not cached.
     let whole = Fake { asked: counts[1].clone(), ..versioned(2, "0-255", 9) };
     let later = Spread { members: spread(&[Fake { is_away: true, ..a }, whole]).members, ..later };
     for _ in 0..2 {

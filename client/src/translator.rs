@@ -14,10 +14,10 @@ use tonic::transport::Channel;
 
 use crate::{ClientError, ClientOptions, MAX_ANSWER, Server, channel};
 
-/// The longest time for one call.
+/// Timeout of one call.
 const CALL: Duration = Duration::from_secs(10);
 
-/// A client that connects when it is first used, and again after the translator was away. Cheap to clone.
+/// A client that connects on first use, and again after the translator was down. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Client {
     inner: TranslatorClient<Channel>,
@@ -43,7 +43,7 @@ impl Client {
         Ok(answer.map_err(|status| self.error(status))?.into_inner().nodes)
     }
 
-    /// Makes it send what it holds; gives how many reports that were.
+    /// Makes it send what it holds; returns how many reports that were.
     pub async fn flush(&mut self) -> Result<u64, ClientError> {
         let answer = self.inner.flush(FlushRequest {}).await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner().flushed)
@@ -56,7 +56,7 @@ impl Client {
         self.changes(&answer.into_inner().changes)
     }
 
-    /// Makes it hold `program`; gives the changes that were needed, with 0 for each key.
+    /// Makes it hold `program`; returns the changes that were needed, with 0 for each key.
     pub async fn apply_program(&mut self, program: &Program) -> Result<Vec<Change>, ClientError> {
         let request = ApplyProgramRequest { program: program_message(program) };
         let answer = self.inner.apply_program(request).await.map_err(|status| self.error(status))?;

@@ -1,12 +1,12 @@
-//! Region files with all kinds of contents, and what the readers say of them: the truth that the Python package is
-//! compared with (`python/tests`).
+//! Writes region files with all kinds of contents and prints what the readers answer: the truth that the Python
+//! package is compared with (`python/tests`).
 //!
 //! ```text
 //! cargo run -p dta-collector --example region_answers -- DIRECTORY
 //! ```
 //!
-//! It makes `DIRECTORY/memory`, a memory directory whose stores are dense, damaged and half-written, and
-//! `DIRECTORY/collector.toml`, with which `dta-collector serve` serves them; and prints questions and answers as JSON.
+//! It makes `DIRECTORY/memory`, a memory directory with dense, damaged and half-written stores, and
+//! `DIRECTORY/collector.toml` for `dta-collector serve`; it prints questions and answers as JSON.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,10 +22,10 @@ use dta_proto::layout::{self, hash};
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 use serde_json::{Value, json};
 
-/// Keys that are written and asked for; a quarter of them is only asked for.
+/// Keys that are written and queried; a quarter of them is only queried.
 const KEYS: u64 = 200;
 
-/// Texts that are keys, and some that are none.
+/// Texts that are valid keys, and some that are not.
 const TEXTS: [&str; 31] = [
     "10.0.0.1:5000->10.0.0.2:5000/udp",
     " 10.0.0.1:5000 -> 10.0.0.2:5000 / UDP ",
@@ -60,7 +60,7 @@ const TEXTS: [&str; 31] = [
     "1_0",
 ];
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): the same contents at each run.
+/// SplitMix64 (Steele, Lea and Flood, 2014): the same contents in each run.
 struct Random(u64);
 
 impl Random {
@@ -160,7 +160,7 @@ fn fill_key_write(store: &Store, keys: &[Key], slots: u64, value_len: u8, redund
         }
     }
     damage(store, &mut random, 20);
-    // What the README asks for: three numbers of the first key.
+    // What the README asks for: three counters of the first key.
     let value: Vec<u8> = [1u32, 2, 3].iter().flat_map(|n| n.to_be_bytes()).take(value_len.into()).collect();
     layout::key_write::encode(&mut slot, &keys[0], &value);
     for at in hash::slots(&keys[0], redundancy, slots).iter() {
@@ -215,11 +215,11 @@ fn fill_append(store: &Store, ring: u64, batch_len: u8, entry_len: u8) {
         encode(&mut batch, list, sequence, count, &entries);
         put(store, offset(list, sequence, ring, batch_len), &batch);
     };
-    // List 0: some, the last one half full. List 1: round and round, and over the wrap.
+    // List 0: some batches, the last one half full. List 1: several turns, and across the wrap.
     let some = (ring / 2).max(1) as u32;
     (1..=some).for_each(|s| write(0, s, if s == some { (room / 2).max(1) } else { room }));
     (0..3 * ring as u32).for_each(|n| write(1, forward(u32::MAX - ring as u32, n), room));
-    // List 2: with gaps, a batch of the turn before, and damage. List 3 is empty, or torn all over.
+    // List 2: gaps, a batch of the turn before, and damage. List 3 is empty, or torn everywhere.
     if batch_len == 64 {
         (0..ring).for_each(|at| put(store, place_offset(3, at, ring, batch_len), &[0xee; 64]));
     }
@@ -253,7 +253,7 @@ fn fill_counters(store: &Store, keys: &[Key], slots: u64, redundancy: u8) {
 fn fill_sketch(store: &Store, keys: &[Key], columns: u32, rows: u8, epochs: u32) {
     let mut random = Random(store.spec.id.into());
     let mut bytes = vec![0; layout::sketch_merge::column_len(rows) as usize];
-    // Epochs 3 to 6 lie in the ring; of each, some columns are older or were never written.
+    // Epochs 3 to 6 are in the ring; in each, some columns are older or were never written.
     for epoch in 3..3 + epochs {
         for column in 0..columns {
             if random.below(12) == 0 {

@@ -1,8 +1,7 @@
 //! The collector of Direct Telemetry Access (DTA).
 //!
-//! Translators write telemetry into this program's memory by RDMA; this program leases them queue pairs and
-//! keys, and answers queries from the memory. No code of it runs per report, unless its NIC is the software
-//! one.
+//! Translators write telemetry into this program's memory by RDMA; this program leases them queue pairs and rkeys,
+//! and answers queries from the memory. None of its code runs per report, unless its NIC is the software one.
 //!
 //! Modules point one way: `region` ← `nic`, `store` ← `answers`, `session` ← `service` ← `server` ← `cli`;
 //! [`config`] describes a collector. The other end of `service` is the crate `dta-client`, and so is the

@@ -26,7 +26,7 @@ use dta_proto::wire::roce::{self, BthFields, Psn, Repr};
 /// From the switch's side to the collector's, IPv4.
 const ETHERNET: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
 
-/// Peer of the queue pair that tells when the device has done with what was sent before.
+/// Peer of the queue pair that shows when the device is done with everything sent before.
 const FENCE_PEER: u32 = 0x777;
 /// For the answer of the fence: it comes in microseconds, unless the machine is very busy.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -99,7 +99,7 @@ impl Rxe {
 
 impl Backend for Rxe {
     fn set_up(&mut self, case: &Case) -> Handles {
-        // Everything anew: what the last case did to the device's objects ends with them.
+        // Everything from scratch: this ends whatever the last case did to the device's objects.
         (self.nic, self.fence) = open(case.resources);
         let (memory, handles) = set_up(&mut self.nic, case);
         (self.memory, self.qpn) = (memory, handles.qpn);

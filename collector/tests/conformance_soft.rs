@@ -109,7 +109,7 @@ struct Anew {
 const STRIDE: u32 = 1 << 16;
 
 impl Anew {
-    /// Breaks a new queue pair, if it is one that a frame can break; gives frames for it that would do something.
+    /// Breaks a new queue pair, if a frame can break it; returns frames for it that would have an effect.
     fn break_queue_pair(&mut self, case: &Case, at: &Handles) -> Vec<Vec<u8>> {
         let frame = |text: &str, start_psn| {
             let send = toml::from_str(text).unwrap();

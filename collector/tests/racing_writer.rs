@@ -53,7 +53,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// The number that all words tell.
+/// The number in all words.
 fn only(words: &[u8]) -> u32 {
     let numbers: Vec<u32> =
         words.chunks_exact(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();

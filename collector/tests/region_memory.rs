@@ -45,7 +45,7 @@ impl Neighbour {
 
     fn write(&self, value: u64) {
         for word in self.words() {
-            // SAFETY: the word lies in this mapping, which this value alone knows of.
+            // SAFETY: the word lies in this mapping, which only this value knows.
             unsafe { word.write_volatile(value) };
         }
     }
@@ -153,7 +153,7 @@ fn region_files_leave_the_memory_of_others_alone() {
     });
 }
 
-/// Huge pages of 2 MiB in the pool that nobody has or was promised.
+/// Free and unpromised huge pages of 2 MiB in the pool.
 fn pool() -> usize {
     let number = |name: &str| {
         let path = format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}");
@@ -177,7 +177,7 @@ fn with_the_pool(make: impl Fn(usize) -> Result<(), String>) {
     assert_eq!(result, Ok(()));
 }
 
-/// What the kernel says that the memory at `address` lies in: a second reading beside the region's own.
+/// How the kernel backs the memory at `address`: a second reading, besides the region's own.
 fn kernels_word(address: usize, len: usize) -> Pages {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let range = |line: &str| {
@@ -284,7 +284,7 @@ fn a_region_file_is_joined_to_huge_pages_while_it_is_written_and_nothing_is_lost
         let Pages::Transparent { huge, of } = region.pages() else { panic!("{}", region.pages()) };
         assert!(huge >= 1 && of == FILE / HUGE, "{}", region.pages());
     }
-    // Whoever opens it again finds it.
+    // The next one to open it finds it.
     drop((region, reader));
     let again = open(&path, SLOTS);
     assert_eq!((again.found(), again.load_u64(8).unwrap()), (true, 1));

@@ -32,7 +32,7 @@ const PSN: u32 = 0xff_fffe;
 const DEPTH: u32 = 64;
 /// Time for an answer, 4.096 µs · 2^14 = 67 ms: longer than the guest's one CPU is away.
 const TIMEOUT: u8 = 14;
-/// What has to come comes in milliseconds, also beside other work.
+/// Expected events take milliseconds, even next to other work.
 const PATIENCE: Duration = Duration::from_secs(10);
 const ALL: Access = Access { remote_write: true, remote_read: true, remote_atomic: true };
 
@@ -168,7 +168,7 @@ fn rc_write_of_one_packet_and_of_five() {
         pair.own.write(128, &sent).expect("inside the region");
         assert_eq!(pair.run(WRITE, 128, len, at), Status::Success, "{len} bytes");
         assert_eq!(bytes(&pair.region, at, len), sent, "{len} bytes");
-        // And nothing beside it.
+        // And nothing else.
         let around = bytes(&pair.region, 0, LEN as u32);
         let (before, rest) = around.split_at(at as usize);
         assert!(before.iter().chain(&rest[len as usize..]).all(|&b| b == 0), "{len} bytes");
@@ -395,7 +395,7 @@ fn what_is_not_granted_is_refused() {
         nic.destroy_queue_pair(pair.queue_pair.qpn).expect("ended");
         nic.deregister(good.rkey).expect("ended");
     }
-    // A queue pair made anew works, with the same requester's device and the same NIC.
+    // A rebuilt queue pair works, with the same requester's device and the same NIC.
     let mut pair = Pair::new(&nic, RC);
     assert_eq!(pair.run(add, 0, 8, 0), Status::Success);
     assert_eq!(pair.region.load_u64(0).expect("inside"), 1);

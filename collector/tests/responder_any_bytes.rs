@@ -268,7 +268,7 @@ fn nearly_right_packets_reach_everything() {
         "dropped.killed",
         "dropped.no_responder_resources",
         "dropped.permission",
-        // Of whole frames alone.
+        // Only for whole frames.
         "dropped.ip_checksum",
         "unsent.answer",
     ];

@@ -126,7 +126,7 @@ struct Seen {
     answers: Vec<Vec<u8>>,
 }
 
-/// The writes in batches of so many.
+/// The writes in batches of this size.
 fn run(writes: &[Write], batch: usize) -> Seen {
     let mut world = world();
     let mut output = world.responder.answer_batch(4);

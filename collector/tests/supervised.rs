@@ -1,4 +1,4 @@
-//! The program `dta-collector` under a service manager: what it tells through NOTIFY_SOCKET.
+//! The program `dta-collector` under a service manager: what it sends to NOTIFY_SOCKET.
 
 #[path = "../../testbed/supervised.rs"]
 #[allow(dead_code, reason = "not all of it is needed here")]
@@ -33,7 +33,7 @@ fn the_service_manager_is_told_of_start_life_and_end() {
     collector.told_of("WATCHDOG=1");
     collector.told_of("WATCHDOG=1");
 
-    // A program that is stopped makes no progress and tells none.
+    // A stopped program makes no progress and reports none.
     collector.signal(Signal::STOP);
     collector.manager.set_read_timeout(Some(Duration::from_millis(1500))).unwrap();
     let mut bytes = [0; 1024];
@@ -64,21 +64,21 @@ fn sighup_is_a_reload_and_never_an_end() {
     let folder = tempfile::tempdir().unwrap();
     let mut collector = start(folder.path(), "", None);
     collector.told_of("READY=1");
-    assert!(collector.logs("the configuration was read").contains("collector.toml"));
+    assert!(collector.logs("configuration read").contains("collector.toml"));
     let write = |text: &str| std::fs::write(folder.path().join("collector.toml"), text).unwrap();
     let reload = |collector: &Supervised| {
         collector.signal(Signal::HUP);
         let told = collector.told_of("RELOADING=1");
         assert!(told.contains("MONOTONIC_USEC="), "{told}");
         collector.told_of("READY=1");
-        collector.logs("the configuration was read anew")
+        collector.logs("reloaded")
     };
     assert!(reload(&collector).contains("nothing has changed"));
     write("[limits]\ntails = 3\n");
     assert!(reload(&collector).contains("limits.tails"));
     write("[limits]\ntails = 5\n[collector]\ntransport = \"rc\"\n");
     let line = reload(&collector);
-    assert!(line.contains("is not taken") && line.contains("collector.transport cannot change"), "{line}");
+    assert!(line.contains("not reloaded") && line.contains("collector.transport cannot change"), "{line}");
     write("[limits]\n\ntails = \"many\"\n");
     let line = reload(&collector);
     assert!(line.contains("collector.toml, line 3, key `limits.tails`"), "{line}");
@@ -102,12 +102,12 @@ fn a_broken_file_of_names_costs_the_names_and_not_the_collector() {
         }
         let mut collector = start(folder.path(), &config, None);
         let line = collector.logs("names.toml");
-        assert!(line.contains("ERROR") && line.contains(says) && line.contains("without names"), "{line}");
+        assert!(line.contains("ERROR") && line.contains(says) && line.contains("have no names"), "{line}");
         collector.told_of("READY=1");
         collector.signal(Signal::TERM);
         assert!(collector.child.wait().unwrap().success());
         std::fs::remove_file(folder.path().join("notify")).unwrap();
-        // Who asks before is told that it is wrong.
+        // check-config says so beforehand.
         let checked = Command::new(env!("CARGO_BIN_EXE_dta-collector"))
             .args(["check-config", "--config"])
             .arg(folder.path().join("collector.toml"))

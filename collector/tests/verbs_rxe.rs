@@ -31,7 +31,7 @@ const SWITCH_MAC: Mac = Mac([2, 0, 0, 0, 0, 2]);
 const SWITCH_QPN: u32 = 0x123;
 const IOVA: u64 = 1 << 40;
 const LEN: u64 = 1 << 21;
-/// Long enough for emulation beside other work; what has to come comes in microseconds.
+/// Long enough for emulation next to other work; expected events take microseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn open() -> VerbsNic {
@@ -231,7 +231,7 @@ fn uc_writes_land_and_errors_do_no_harm() {
 
     switch.send(&write(Transport::Uc, &qp, 100, (&to, 64), b"first write.", None));
     lands(&region, 64, b"first write.");
-    // Ahead, behind, again: UC takes them all.
+    // Ahead, behind, again: UC accepts them all.
     for (n, psn) in [(1, 500), (2, 7), (3, 7)] {
         let payload = [n; 8];
         switch.send(&write(Transport::Uc, &qp, psn, (&to, 128), &payload, None));
@@ -296,7 +296,7 @@ fn rc_acknowledges_adds_and_falls_into_error() {
     switch.send(&write(Transport::Rc, &qp, 103, (&to, 0), b"is deaf now.", None));
     assert_eq!(switch.hear(Duration::from_millis(200)), None);
 
-    // Made anew, it works, over the same region and key.
+    // Rebuilt, it works, over the same region and key.
     nic.destroy_queue_pair(qp.qpn).expect("ended");
     let qp = nic.create_queue_pair(&request(Transport::Rc, both, 0)).expect("a new queue pair");
     switch.send(&write(Transport::Rc, &qp, 100, (&to, 0), b"works again.", None));
@@ -388,7 +388,7 @@ fn immediates_wake_a_reader() {
     });
     assert_eq!(counter(&nic, "immediates"), 43);
 
-    // Who does not want to wait is not held up by one who does, and who waits does so as long as it said.
+    // A call that does not wait is not delayed by one that does, and one that waits does so for its whole timeout.
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let mut heard = Vec::new();

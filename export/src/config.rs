@@ -1,4 +1,4 @@
-//! What an exporter is told: the table `[export]` of a collector's configuration.
+//! The configuration of an exporter: the table `[export]` of a collector's configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -8,14 +8,14 @@ use crate::events::Stores;
 use crate::schema::Schema;
 use crate::source::DEFAULT_STORE;
 
-/// Where a token or password is looked for that no file gives.
+/// The variable with the token or password if no file has it.
 pub const SECRET_VARIABLE: &str = "DTA_EXPORT_INFLUX_SECRET";
 
 /// The table `[export]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The append store of the events.
+    /// The append store with the events.
     pub events: String,
     /// Store of paths.
     pub paths: String,
@@ -42,10 +42,10 @@ impl Default for Config {
 pub struct Influx {
     /// `http://HOST:PORT` or `https://HOST:PORT`; a path may follow.
     pub url: String,
-    /// Database of a 1.x server; it is made if it is not there.
+    /// Database of a 1.x server; created if it does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub database: Option<String>,
-    /// User of a 1.x server that asks for one.
+    /// User of a 1.x server with authentication.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Organisation of a 2.x server.
@@ -58,21 +58,21 @@ pub struct Influx {
     /// [`SECRET_VARIABLE`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
-    /// Authorities of the server's certificate (PEM); unset, those that browsers trust.
+    /// CAs of the server's certificate (PEM); unset, those that browsers trust.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// How events are named.
     pub schema: Schema,
-    /// Whether names of switches, ports and drop reasons stand beside their numbers (schema `tags`).
+    /// Whether names of switches, ports and drop reasons are written next to their numbers (schema `tags`).
     pub names: bool,
     /// Directory of the spool; unset, [`Influx::spool_directory`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spool: Option<PathBuf>,
-    /// Bound of the spool, in MiB.
+    /// Limit of the spool, in MiB.
     pub spool_mib: u64,
-    /// Milliseconds that events may wait for others to go with them.
+    /// Milliseconds that events may wait to be sent together.
     pub flush_ms: u64,
-    /// Seconds between two points of each value that was told, whether it changed or not; 0 = never.
+    /// Seconds after which each known value is written again, changed or not; 0 = never.
     pub state_seconds: u64,
 }
 
@@ -97,7 +97,7 @@ impl Default for Influx {
 }
 
 impl Influx {
-    /// Where the spool is unless it is named: `/var/lib/dta/export-NAME` for root, else in the user's folder of state.
+    /// The default spool directory: `/var/lib/dta/export-NAME` for root, else in the user's state folder.
     pub fn spool_directory(&self, name: &str) -> PathBuf {
         if let Some(spool) = &self.spool {
             return spool.clone();
@@ -131,7 +131,7 @@ fn is_root() -> bool {
 pub struct Json {
     /// The file that lines are appended to, or `-` for standard output.
     pub file: PathBuf,
-    /// Whether names of switches, ports and drop reasons stand beside their numbers.
+    /// Whether names of switches, ports and drop reasons are written next to their numbers.
     #[serde(default = "yes")]
     pub names: bool,
 }
@@ -140,7 +140,7 @@ const fn yes() -> bool {
     true
 }
 
-/// What is wrong in an `[export]`, and under which key of it.
+/// What is wrong in an `[export]`, and its key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct ConfigError {
@@ -160,15 +160,15 @@ impl Config {
         self.influx.is_some() || self.json.is_some()
     }
 
-    /// The stores beside that of the events.
+    /// The stores other than that of the events.
     pub fn stores(&self) -> Stores {
         Stores { paths: self.paths.clone(), values: self.values.clone() }
     }
 
-    /// Whether it can be right. Reads no file and connects to nobody.
+    /// Checks it. Reads no file and makes no connection.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first problem.
     pub fn check(&self) -> Result<(), ConfigError> {
         for (key, name) in
             [("export.events", &self.events), ("export.paths", &self.paths), ("export.values", &self.values)]
@@ -206,7 +206,7 @@ impl Influx {
                     "the URL of an InfluxDB server ends with its host, port or path: database, organisation and bucket are keys of their own",
                 ));
             }
-            // What stands in front of the @ is not repeated: it may be a password.
+            // What precedes the @ is not repeated: it may be a password.
             Some(rest) if rest.split('/').next().is_some_and(|host| host.contains('@')) => {
                 return Err(wrong(
                     "export.influx.url",
@@ -233,11 +233,11 @@ impl Influx {
             (None, Some(_), Some(_)) => Ok(()),
             (Some(_), _, _) => Err(wrong(
                 "export.influx.database",
-                "`database` is for a 1.x server, `org` and `bucket` for a 2.x server: give the one or the others",
+                "`database` is for a 1.x server, `org` and `bucket` for a 2.x server: give one or the other",
             )),
             (None, _, _) => Err(wrong(
                 "export.influx",
-                "`database` (1.x server), or `org` and `bucket` (2.x server), must say where in InfluxDB points go",
+                "`database` (1.x server), or `org` and `bucket` (2.x server), must say where points go",
             )),
         }?;
         if self.ca.is_some() && !self.url.starts_with("https://") {

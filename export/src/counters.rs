@@ -1,4 +1,4 @@
-//! What exporters count, by the names of `docs/counters.md`.
+//! The counters of exporters, named as in `docs/counters.md`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,33 +8,33 @@ use dta_proto::counter::collector as names;
 use crate::spool::Spool;
 use crate::{events, source};
 
-/// What one exporter counts. Shared and read at any time.
+/// The counters of one exporter. Shared and read at any time.
 #[derive(Debug, Default)]
 pub struct ExportCounters {
-    /// What came out of the lists.
+    /// What was read from the lists.
     pub source: Arc<source::ListCounters>,
-    /// What was not known of events.
+    /// What was unknown about events.
     pub events: Arc<events::LookupCounters>,
     /// Events that were taken.
     pub(crate) taken: AtomicU64,
-    /// Of them, those that the schema has no place for.
+    /// Those for which the schema has no point.
     pub(crate) skipped: AtomicU64,
-    /// Points or lines made, those of the state among them.
+    /// Points or lines made, including those of the state.
     pub(crate) made: AtomicU64,
-    /// Of them, points of the state.
+    /// Those that are points of the state.
     pub(crate) state: AtomicU64,
-    /// Points or lines that arrived.
+    /// Points or lines delivered.
     pub(crate) delivered: AtomicU64,
-    /// Requests that are made again.
+    /// Requests that were repeated.
     pub(crate) retried: AtomicU64,
-    /// Points that the database will never take.
+    /// Points that the database will never accept.
     pub(crate) rejected: AtomicU64,
     /// Points that were in the spool at the start.
     pub(crate) found: AtomicU64,
     pub(crate) spool: OnceLock<Arc<Spool>>,
 }
 
-/// What each of several exporters counts, by the name of its sink.
+/// The counters of several exporters, by the name of the sink.
 pub type OfSinks = Vec<(&'static str, Arc<ExportCounters>)>;
 
 /// Adds to a counter.
@@ -43,7 +43,7 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
 }
 
 impl ExportCounters {
-    /// All counters by their names, of the exporter to `sink` (`influx` or `json`).
+    /// All counters by name, for the exporter to `sink` (`influx` or `json`).
     pub fn named(&self, sink: &str) -> Vec<(String, u64)> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let [entries, unreadable, overwritten, missing, damaged, interrupted] =

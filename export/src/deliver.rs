@@ -1,4 +1,4 @@
-//! From the spool to the database, on a thread of its own: what it waits for, nobody else waits for.
+//! From the spool to the database, on its own thread: only this thread waits for the database.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,12 +7,12 @@ use crate::counters::{ExportCounters, add};
 use crate::influx::{Server, Written};
 use crate::spool::{Record, Spool};
 
-/// How long to wait before a database is asked again: twice as long each time, up to the longest.
+/// Delay before a database is tried again: doubles each time, up to the longest.
 const SHORTEST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(10);
-/// How often it is told that a database is still away.
+/// How often the log says that a database is still down.
 const REMIND: Duration = Duration::from_secs(60);
-/// How long to wait when the spool itself fails.
+/// Delay when the spool itself fails.
 const SPOOL: Duration = Duration::from_secs(1);
 
 /// Delivers until the spool is closed.
@@ -35,7 +35,7 @@ pub(crate) fn run(spool: &Spool, server: &Server, counters: &Arc<ExportCounters>
             }
             Err(error) => {
                 if !told {
-                    tracing::error!(%error, "the spool cannot be read; it is tried again");
+                    tracing::error!(%error, "cannot read the spool; trying again");
                 }
                 if spool.sleep(SPOOL) {
                     return;
@@ -56,7 +56,7 @@ struct Away {
     is_unwritten: bool,
 }
 
-/// Sends a record until it is taken; `false` if the spool was closed before that.
+/// Sends a record until it is accepted; `false` if the spool was closed before that.
 fn deliver(
     spool: &Spool,
     server: &Server,
@@ -67,7 +67,7 @@ fn deliver(
     let rejected = match server.write(&record.body, record.points) {
         Written::Done => 0,
         Written::Rejected { points, reason } => {
-            tracing::warn!(points, reason, "the database refuses points for good: they are dropped");
+            tracing::warn!(points, reason, "the database rejects points for good: they are dropped");
             points
         }
         Written::Later(reason) => {
@@ -78,20 +78,20 @@ fn deliver(
                 tracing::warn!(
                     reason,
                     points = spool.points(),
-                    "the database does not take points: they stay in the spool until it does"
+                    "the database does not accept points: they stay in the spool until it does"
                 );
             }
             away.pause = (2 * away.pause).clamp(SHORTEST, LONGEST);
-            // The next turn takes the oldest record anew: this one may have been dropped meanwhile.
+            // The next turn takes the oldest record again: this one may have been dropped meanwhile.
             return !spool.sleep(away.pause);
         }
     };
     if let Some(since) = away.since {
-        tracing::info!(seconds = since.elapsed().as_secs_f64(), "the database takes points again");
+        tracing::info!(seconds = since.elapsed().as_secs_f64(), "the database accepts points again");
         *away = Away { is_unwritten: away.is_unwritten, ..Away::default() };
     }
     let done = spool.done(record);
-    // Dropped while it was on its way: it counts as that.
+    // Dropped while being sent: it counts as dropped.
     if !matches!(done, Ok(false)) {
         add(&counters.rejected, rejected);
         add(&counters.delivered, record.points - rejected);
@@ -99,7 +99,8 @@ fn deliver(
     if let Err(error) = &done
         && !away.is_unwritten
     {
-        tracing::warn!(%error, "the position of the spool cannot be written: what was delivered would be sent again after a start");
+        tracing::warn!(%error, "cannot write the position of the spool: after a restart, delivered points would be \
+            sent again");
     }
     away.is_unwritten = done.is_err();
     true

@@ -1,24 +1,24 @@
-//! What keys stand for: a flow of IPv6, a hop of a flow and the drops of a flow are CRCs in a key, and only the key
-//! directory (list 3 of the events) tells what went into them.
+//! What keys stand for: an IPv6 flow, a hop of a flow and the drops of a flow are CRCs in a key, and only the key
+//! directory (list 3 of the events) has what went into them.
 //!
-//! A directory has a bound. Beyond it, the key that was told or looked up longest ago is forgotten, and counted. The
-//! translator tells each key again with its keep-alive, so that what was forgotten comes back.
+//! A directory is limited. When it is full, the key that was reported or looked up longest ago is forgotten, and
+//! counted. The translator reports each key again with its keep-alive, so that a forgotten one comes back.
 
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{Entry, Means};
 use lru::LruCache;
 
-/// Keys that a directory holds unless told otherwise: some 30 megabytes if all of them are there.
+/// Default number of keys in a directory: some 30 megabytes if it is full.
 pub const DEFAULT_CAPACITY: usize = 262_144;
 
 /// What a key stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Meaning {
-    /// A flow: under this key are its path, latency and reports.
+    /// A flow: this key has its path, latency and reports.
     Flow(Flow),
-    /// One hop of a flow (`hlat`): its latency is under the key.
+    /// One hop of a flow (`hlat`): the key has its latency.
     Hop {
-        /// The flow; `None` where only its key is known.
+        /// The flow; `None` if only its key is known.
         flow: Option<Flow>,
         /// Key of the flow.
         flow_key: Key,
@@ -27,14 +27,14 @@ pub enum Meaning {
     },
     /// Drops of a flow for a reason (`fdrp`).
     FlowDrops {
-        /// The flow; `None` where only its key is known.
+        /// The flow; `None` if only its key is known.
         flow: Option<Flow>,
         /// Key of the flow.
         flow_key: Key,
         /// The reason.
         reason: u8,
     },
-    /// A queue (`qocc`, `qcon`); numbers that were not available are `None`.
+    /// A queue (`qocc`, `qcon`); `None` for numbers that were not available.
     Queue {
         /// The switch.
         switch: u32,
@@ -47,7 +47,7 @@ pub enum Meaning {
     Port {
         /// The switch.
         switch: u32,
-        /// Egress port; `None` where it was not available.
+        /// Egress port; `None` if it was not available.
         port: Option<u32>,
     },
     /// Drops of a switch for a reason (`drop`).
@@ -60,7 +60,7 @@ pub enum Meaning {
 }
 
 impl Meaning {
-    /// The flow that it is about, if it is about one that is known.
+    /// The flow that it is about, if known.
     pub fn flow(&self) -> Option<Flow> {
         match *self {
             Meaning::Flow(flow) => Some(flow),
@@ -70,7 +70,7 @@ impl Meaning {
     }
 }
 
-/// A bounded memory of what keys stand for. Not shared: whoever reads the lists owns one.
+/// A bounded map of what keys stand for. Not shared: each reader of the lists owns one.
 #[derive(Debug)]
 pub struct Directory {
     keys: LruCache<Key, Means>,
@@ -85,12 +85,12 @@ impl Default for Directory {
 }
 
 impl Directory {
-    /// An empty one for `capacity` keys; at least one. Its memory grows with what it is told, up to there.
+    /// An empty one for `capacity` keys; at least one. It grows as it learns, up to its capacity.
     pub fn new(capacity: usize) -> Self {
         Self { keys: LruCache::unbounded(), capacity: capacity.max(1), forgotten: 0 }
     }
 
-    /// Takes what an entry of the key directory says; passes over all others.
+    /// Learns from an entry of the key directory; ignores all others.
     pub fn take(&mut self, entry: &Entry) {
         if let Entry::Key { key, means } = entry {
             self.learn(*key, *means);
@@ -106,11 +106,11 @@ impl Directory {
         }
     }
 
-    /// What a key stands for; `None` where it does not say it itself, and was not told or has been forgotten. A hop
-    /// whose flow is an IPv6 one that is not known has a meaning without a flow. Keeps the key from being forgotten.
+    /// What a key stands for; `None` if neither the key itself nor the directory says, or the directory has forgotten
+    /// it. A hop of an unknown IPv6 flow has a meaning without a flow. Keeps the key from being forgotten.
     pub fn meaning(&mut self, key: &Key) -> Option<Meaning> {
         if let Some(own) = of_itself(key) {
-            // Only so that it stays.
+            // Only to keep it.
             self.keys.promote(key);
             return Some(own);
         }
@@ -130,8 +130,8 @@ impl Directory {
         }
     }
 
-    /// Where the flow leaves its hop, and when that was told; `None` where it was not. The inner port is `None` where the
-    /// switch does not say it.
+    /// Where the flow leaves its hop, and when that was reported; `None` if unknown. The inner port is `None` if the
+    /// switch does not report it.
     pub fn port(&self, key: &Key) -> Option<(u64, Option<u32>)> {
         match self.keys.peek(key)? {
             Means::Leaves { port, time, .. } => Some((*time, *port)),
@@ -139,7 +139,7 @@ impl Directory {
         }
     }
 
-    /// The flow of this key: an IPv4 one says it itself, an IPv6 one must have been told. Keeps it from being
+    /// The flow of this key: an IPv4 key contains its flow, an IPv6 one must be in the directory. Keeps it from being
     /// forgotten.
     pub fn flow(&mut self, key: &Key) -> Option<Flow> {
         if let Some(Means::Flow(flow)) = self.keys.get(key) {
@@ -148,13 +148,13 @@ impl Directory {
         key.flow()
     }
 
-    /// Every key that was told and is remembered, those that say themselves what they stand for among them; the one
-    /// told or looked up last comes first.
+    /// Every key that was reported and is remembered, including those that contain their meaning; the most recently
+    /// reported or looked up first.
     pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
         self.keys.iter().map(|(key, _)| *key)
     }
 
-    /// Keys that are remembered.
+    /// Number of remembered keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
@@ -164,7 +164,7 @@ impl Directory {
         self.keys.is_empty()
     }
 
-    /// Keys that were forgotten because there was no place.
+    /// Keys that were forgotten because there was no room.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }

@@ -1,11 +1,11 @@
-//! Events with what is known of them: what their keys stand for, and the paths that they tell of.
+//! Completes events: what their keys stand for, and their paths.
 //!
-//! A key and the first event about it come in different lists, and either may come first: an event whose key is not
-//! known waits for its name for a moment ([`WAIT`]), and those behind it wait with it, so that all keep their order.
+//! A key and the first event about it are in different lists, and either may come first: an event with an unknown key
+//! waits briefly for it ([`WAIT`]), and later events wait with it, so that the order stays.
 //!
-//! An event of a path carries the path, if that has at most 7 hops. A longer one, and the path of a flow latency, is a
-//! digest there: the path told before in the same list, or the one in the store of paths, is the event's if it has this
-//! digest, and is left out if not.
+//! An event about a path carries the path, if that has at most 7 hops. A longer one, and the path of a flow latency,
+//! is only a digest there: the previous path in the same list, or the one in the path store, is used if it has this
+//! digest, and else left out.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -22,42 +22,42 @@ use tokio::time::{Interval, MissedTickBehavior};
 use crate::directory::{Directory, Meaning};
 use crate::source::{Batch, LISTS, Source};
 
-/// How many ticks an event waits for its key to be told. The translator holds an entry for `append_ms` at most, which is
-/// 100 ms unless it is changed; the rest is for a host that has much else to do.
+/// Ticks that an event waits for its key. The translator holds an entry for at most `append_ms`, 100 ms by default;
+/// the rest is for a busy host.
 const WAIT: u64 = 20;
-/// Time between ticks. It is counted from tick to tick: while this host stands still, there is one at most.
+/// Time between ticks. While this host stands still, at most one tick is counted.
 const TICK: Duration = Duration::from_millis(100);
-/// Events that may wait; beyond that, the first goes without its name.
+/// Events that may wait; beyond this, the first is passed on without its meaning.
 const WAITING: usize = 32_768;
-/// Flows whose paths are remembered for the latencies that come behind them: some 8 megabytes if all of them are there.
+/// Flows whose paths are remembered for later latencies: some 8 megabytes if full.
 const PATHS: usize = 65_536;
 
 /// An event of a list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// What the translator wrote; never an entry of the key directory.
+    /// The translator's entry; never one of the key directory.
     pub entry: Entry,
-    /// What its key stands for; `None` where that is not known, or the packet could not be read.
+    /// What its key stands for; `None` if unknown, or if the packet could not be read.
     pub meaning: Option<Meaning>,
-    /// The path of the flow, of a [`Metric::FlowPath`] or [`Metric::FlowLatency`].
+    /// The path of the flow, for a [`Metric::FlowPath`] or [`Metric::FlowLatency`].
     pub path: Option<Path>,
-    /// Latency of the flow at that time, of a [`Metric::FlowPath`].
+    /// Latency of the flow at that time, for a [`Metric::FlowPath`].
     pub latency: Option<u32>,
 }
 
 /// Events that came together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Events {
-    /// In the order of their list.
+    /// In list order.
     pub events: Vec<Event>,
-    /// How far each list was read when all these, and all that came before them, are done with; 0 = not at all.
+    /// How far each list has been read once all these, and everything before them, are processed; 0 = not at all.
     pub read: Positions,
 }
 
-/// Sequences of the last batches that are done with, by list; 0 = none.
+/// Sequences of the last processed batches, by list; 0 = none.
 pub type Positions = [u32; LISTS];
 
-/// Stores beside that of the events, by name.
+/// Stores other than that of the events, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stores {
     /// Paths of flows (key-write).
@@ -72,12 +72,12 @@ impl Default for Stores {
     }
 }
 
-/// What was not known of events. Shared and read at any time.
+/// What was unknown about events. Shared and read at any time.
 #[derive(Debug, Default)]
 pub struct LookupCounters {
-    /// Events whose key was not told in time.
+    /// Events whose key did not come in time.
     pub unnamed: AtomicU64,
-    /// Events whose path is not known: it was another by the time that it was looked up, or is not in its store.
+    /// Events with an unknown path: it had changed by the time it was looked up, or is not in its store.
     pub without_path: AtomicU64,
     /// Keys that the directory forgot.
     pub forgotten: AtomicU64,
@@ -94,7 +94,7 @@ pub struct EventReader {
     /// Runs while something waits.
     tick: Interval,
     ticks: u64,
-    /// What is being looked up.
+    /// The pending lookup.
     completing: Option<Vec<Event>>,
     /// Events in `waiting`.
     held: usize,
@@ -110,7 +110,7 @@ struct Waiting {
 }
 
 impl EventReader {
-    /// Completes what `source` gives, by what `ask` answers; needs a tokio runtime.
+    /// Completes events of `source`, with queries to `ask`; needs a tokio runtime.
     pub fn new(source: Source, ask: Arc<dyn Ask>, stores: Stores, counters: Arc<LookupCounters>) -> Self {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -129,9 +129,9 @@ impl EventReader {
         }
     }
 
-    /// Waits for what comes next. `None` at the end, which comes only where the source has one.
+    /// Waits for the next events. `None` at the end, which comes only if the source has one.
     ///
-    /// May be dropped and called again: no event is lost by it.
+    /// Cancel-safe: no event is lost if this is dropped and called again.
     ///
     /// # Errors
     /// As [`Source::next`].
@@ -153,7 +153,7 @@ impl EventReader {
                 return None;
             }
             tokio::select! {
-                // What can be read is read before anything goes without its name.
+                // Read all that is there before passing on an event without its meaning.
                 biased;
                 batch = self.source.next() => match batch {
                     Some(Ok(batch)) => self.put(batch),
@@ -203,8 +203,8 @@ impl EventReader {
         Some(batch.entries.into_iter().map(event).collect())
     }
 
-    /// Makes changes that were read before into what their keys hold by now, at `time`. Those whose store does not
-    /// answer keep what they say.
+    /// Replaces earlier changes by the values that their keys have now, at `time`. They stay unchanged if their store
+    /// does not answer.
     pub async fn refresh(&self, events: &mut [Event], time: u64) {
         for events in events.chunks_mut(MAX_KEYS) {
             self.lookup.refresh(events, time).await;
@@ -220,7 +220,7 @@ fn key(entry: &Entry) -> Option<Key> {
     }
 }
 
-/// Whether nothing is missing in what a key stands for.
+/// Whether the meaning of a key is complete.
 fn complete(meaning: &Meaning) -> bool {
     match meaning {
         Meaning::Hop { flow, .. } | Meaning::FlowDrops { flow, .. } => flow.is_some(),
@@ -231,7 +231,7 @@ fn complete(meaning: &Meaning) -> bool {
 struct Lookup {
     ask: Arc<dyn Ask>,
     stores: Stores,
-    /// The paths of flows, as their events told them last; [`PATHS`] at most.
+    /// The last path of each flow, from its events; at most [`PATHS`].
     paths: LruCache<Key, Path>,
 }
 
@@ -242,7 +242,7 @@ impl std::fmt::Debug for Lookup {
 }
 
 impl Lookup {
-    /// Completes at most [`MAX_KEYS`] events; gives how many paths are not known.
+    /// Completes at most [`MAX_KEYS`] events; returns how many paths are unknown.
     async fn complete(&mut self, events: &mut [Event]) -> u64 {
         let (mut of_paths, mut of_latencies) = (Vec::new(), Vec::new());
         for event in &mut *events {
@@ -317,7 +317,7 @@ impl Lookup {
         }
     }
 
-    /// What a key-write store holds under these keys. A store that does not answer holds nothing.
+    /// The values of these keys in a key-write store; none if it does not answer.
     async fn values<T>(
         &self,
         store: &str,
@@ -335,7 +335,7 @@ impl Lookup {
                 found.filter_map(|(key, answer)| Some((*key, parse(&answer.value?)?))).collect()
             }
             Err(error) => {
-                tracing::debug!(store, %error, "a store does not answer: events go without what it holds");
+                tracing::debug!(store, %error, "a store does not answer: events are exported without its values");
                 HashMap::new()
             }
         }

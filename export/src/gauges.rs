@@ -1,13 +1,13 @@
-//! Telemetry for Prometheus: the value told last of each flow, hop, queue and link, as gauges, and drops and congested
+//! Telemetry for Prometheus: the last value of each flow, hop, queue and link as gauges, and drops and congested
 //! packets as counters.
 //!
-//! Labels come from packets, and whoever can send packets can send any flow. So each family of series has a bound: what
-//! has no room is left out and counted, and series that are there stay. A series of which nothing was told for a while
-//! leaves. What the translator's rules tell again (the keep-alive) keeps a series that lives from leaving.
+//! Labels come from packets, and anyone who can send packets can send any flow. So each family of series is limited:
+//! what has no room is left out and counted, and existing series stay. A series without news for a while is dropped.
+//! The keep-alive of the translator's rules keeps a live series.
 //!
-//! Series are kept by their keys, and named when they are read: an event may come before its key is told. The directory
-//! of names has a bound, too, and forgets what was looked up longest ago; so the keys of all series are looked up again
-//! before new ones could fill it.
+//! Series are stored by key, and named when they are read: an event may come before its key. The directory is
+//! limited, too, and forgets what was looked up longest ago; so the keys of all series are looked up again before new
+//! ones could fill it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -26,24 +26,24 @@ use crate::names::Names;
 use crate::schema::Schema;
 use crate::source::{Batch, LISTS, ListCounters, Options, Source};
 
-/// What is told, and how much of it.
+/// What is exported, and how much.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// The most series of each family.
+    /// Most series of each family.
     pub series: usize,
-    /// Seconds after which a series of which nothing was told leaves.
+    /// Seconds without news after which a series is dropped.
     pub keep_seconds: u32,
 }
 
 impl Default for Limits {
-    /// Three keep-alives of the translator's rules, as they are unless they are changed.
+    /// Three default keep-alives of the translator's rules.
     fn default() -> Self {
         Self { series: 2000, keep_seconds: 180 }
     }
 }
 
-/// Series by their keys, as many as there is room for.
+/// Series by key, up to a limit.
 #[derive(Debug)]
 struct Series<K> {
     of: HashMap<K, Told>,
@@ -62,7 +62,7 @@ impl<K> Default for Series<K> {
 }
 
 impl<K: Eq + Hash> Series<K> {
-    /// Changes a value, and says whether there was room for it.
+    /// Changes a value; returns whether there was room for it.
     fn change(&mut self, key: K, now: Instant, limits: &Limits, change: impl FnOnce(u64) -> u64) -> bool {
         if self.of.len() >= limits.series && !self.of.contains_key(&key) {
             return false;
@@ -84,7 +84,7 @@ pub struct Gauges {
     limits: Limits,
     names: Arc<Names>,
     directory: Directory,
-    /// Keys that the directory may learn until those of all series are looked up again.
+    /// Keys that the directory may learn before those of all series are looked up again.
     room: usize,
     learned: usize,
     /// By [`Metric::index`].
@@ -96,17 +96,18 @@ pub struct Gauges {
     /// By list.
     events: [u64; LISTS],
     left_out: u64,
-    /// When series that are old left last.
+    /// When old series were last dropped.
     swept: Instant,
 }
 
-/// How often old series leave while new ones have no room.
+/// How often old series are dropped while new ones have no room.
 const SWEEP: Duration = Duration::from_secs(1);
 
 impl Gauges {
-    /// No series yet. Switches, ports and reasons that have a name have it in a label beside the number (schema `tags`).
+    /// No series yet. With names, switches, ports and reasons have their name in a label next to the number (schema
+    /// `tags`).
     pub fn new(schema: Schema, limits: Limits, names: Arc<Names>) -> Self {
-        // Both of a flow's families have its key; a hop has a key, and its flow another.
+        // Both of a flow's families use its key; a hop has its own key, and its flow's.
         let of_series = limits.series.saturating_mul(4);
         let keys = limits.series.saturating_mul(6).max(1 << 16);
         Self {
@@ -126,7 +127,7 @@ impl Gauges {
         }
     }
 
-    /// Takes what was read of a list.
+    /// Takes what was read from a list.
     pub fn take(&mut self, batch: &Batch, now: Instant) {
         if let Some(events) = self.events.get_mut(batch.list as usize) {
             *events += batch.entries.len() as u64;
@@ -156,7 +157,7 @@ impl Gauges {
                 let place = [place.switch, place.port, place.queue];
                 self.congested.change(place, now, limits, |count| count + 1)
             }
-            // What a key says itself takes no room.
+            // What a key contains itself takes no room.
             Entry::Key { means: Means::Itself, .. } => true,
             Entry::Key { key, means } => {
                 self.directory.learn(key, means);
@@ -169,7 +170,7 @@ impl Gauges {
         }
     }
 
-    /// Looks up the keys of all series, so that the directory forgets others.
+    /// Looks up the keys of all series, so that the directory forgets others instead.
     fn keep_names(&mut self) {
         for key in self.values.iter().flat_map(|series| series.of.keys()) {
             self.directory.meaning(key);
@@ -177,7 +178,7 @@ impl Gauges {
         self.learned = 0;
     }
 
-    /// Lets old series leave.
+    /// Drops old series.
     fn sweep(&mut self, now: Instant) {
         let keep = Duration::from_secs(self.limits.keep_seconds.into());
         self.values.iter_mut().for_each(|series| series.leave(now, keep));
@@ -186,7 +187,7 @@ impl Gauges {
         self.swept = now;
     }
 
-    /// Puts all series that are not old on a page.
+    /// Adds all series that are not old to a page.
     pub fn put(&mut self, page: &mut Page, now: Instant) {
         self.sweep(now);
         let mut unnamed = 0;
@@ -217,11 +218,17 @@ impl Gauges {
         }
         for (list, events) in LIST_NAMES.iter().zip(self.events) {
             let labels = vec![("list".into(), (*list).to_owned())];
-            page.add("dta_int_events", Kind::Counter, "entries read of the lists of events", labels, events);
+            page.add(
+                "dta_int_events",
+                Kind::Counter,
+                "entries read from the lists of events",
+                labels,
+                events,
+            );
         }
-        let help = "changes that are in no series, because their family had no room";
+        let help = "changes without a series, because their family had no room";
         page.add("dta_int_left_out_events", Kind::Counter, help, Labels::new(), self.left_out);
-        let help = "series that are not told, because nobody has said yet what their keys stand for";
+        let help = "series left out because the meaning of their key is not known yet";
         page.add("dta_int_unnamed_series", Kind::Gauge, help, Labels::new(), unnamed);
     }
 
@@ -232,9 +239,10 @@ impl Gauges {
     }
 }
 
-const DROPPED: &str = "packets that switches told to be dropped, by switch and by the number of the reason; since the series is there";
+const DROPPED: &str =
+    "packets that switches reported as dropped, by switch and number of the reason; since the series exists";
 const CONGESTED: &str =
-    "packets that switches told to have waited in a congested queue; since the series is there";
+    "packets that switches reported to have waited in a congested queue; since the series exists";
 const LIST_NAMES: [&str; LISTS] = {
     let mut names = [""; LISTS];
     names[list::CHANGES as usize] = "changes";
@@ -251,13 +259,13 @@ struct Family {
     unit: Unit,
 }
 
-/// What a value is in.
+/// The unit of a value.
 enum Unit {
     /// As the switch gives it.
     Own,
-    /// Nanoseconds, told in seconds.
+    /// Nanoseconds, exported in seconds.
     Seconds,
-    /// The hops in the low byte; bit 8 says that there is a loop.
+    /// The hops in the low byte; bit 8 = loop.
     Hops,
 }
 
@@ -271,7 +279,7 @@ impl Unit {
     }
 }
 
-/// The family of a metric; `None` where the schema has none.
+/// The family of a metric; `None` if the schema has none.
 fn family(schema: Schema, metric: Metric) -> Option<Family> {
     let (name, help, unit) = match (schema, metric) {
         (Schema::Tags, Metric::FlowPath) => {
@@ -303,7 +311,7 @@ fn family(schema: Schema, metric: Metric) -> Option<Family> {
     Some(Family { name, help, unit })
 }
 
-/// The labels of a series; `None` where its key is of another kind, or of a flow that is not known.
+/// The labels of a series; `None` if its key is of another kind, or of an unknown flow.
 fn labels(schema: Schema, metric: Metric, meaning: &Meaning, names: &Names) -> Option<Labels> {
     Some(match (schema, metric, *meaning) {
         (Schema::Tags, Metric::FlowPath | Metric::FlowLatency, Meaning::Flow(flow)) => flow_labels(flow),
@@ -326,7 +334,7 @@ fn labels(schema: Schema, metric: Metric, meaning: &Meaning, names: &Names) -> O
             labels.push(("sw_id".into(), switch.to_string()));
             labels
         }
-        // It has no word for what is not available: its number is 0.
+        // INTCollector has no word for "not available": it writes 0.
         (Schema::IntCollector, Metric::LinkUtilization, Meaning::Port { switch, port }) => {
             numbers(&[("sw_id", Some(switch)), ("p_id", port.or(Some(0)))])
         }
@@ -344,7 +352,7 @@ fn numbers(numbers: &[(&'static str, Option<u32>)]) -> Labels {
     known.collect()
 }
 
-/// A switch, its egress port and a queue of that, as far as they are known, and their names.
+/// A switch, its egress port and a queue of it, as far as they are known, and their names.
 fn place_labels([switch, port, queue]: [Option<u32>; 3], names: &Names) -> Labels {
     let mut labels = numbers(&[("switch", switch), ("port", port), ("queue", queue)]);
     name(&mut labels, "switch_name", switch.and_then(|switch| names.switch(switch)));
@@ -368,7 +376,7 @@ fn flow_labels(flow: Flow) -> Labels {
     ]
 }
 
-/// INTCollector's names of labels, in its order.
+/// INTCollector's label names, in its order.
 fn intcollector_flow(flow: Flow) -> Labels {
     let Flow { src, dst, sport, dport, proto } = flow;
     vec![
@@ -380,7 +388,7 @@ fn intcollector_flow(flow: Flow) -> Labels {
     ]
 }
 
-/// Gauges that follow a collector's events by themselves, until this is dropped.
+/// Gauges that follow a collector's events in the background, until this is dropped.
 #[derive(Debug)]
 pub struct Following {
     gauges: Arc<Mutex<Gauges>>,
@@ -389,7 +397,7 @@ pub struct Following {
 }
 
 impl Following {
-    /// Begins to follow the events of `store`, from the oldest on; needs a tokio runtime.
+    /// Starts to follow the events of `store`, from the oldest on; needs a tokio runtime.
     pub fn start(ask: Arc<dyn Ask>, store: &str, gauges: Gauges) -> Self {
         let counters = Arc::new(ListCounters::default());
         let options = Options { store: store.to_owned(), ..Options::default() };
@@ -400,7 +408,7 @@ impl Following {
                 match read {
                     Ok(batch) => lock(&shared).take(&batch, Instant::now()),
                     Err(error) => {
-                        tracing::warn!(%error, "events cannot be followed for metrics; it is tried again");
+                        tracing::warn!(%error, "cannot follow events for metrics; trying again");
                     }
                 }
             }
@@ -408,14 +416,14 @@ impl Following {
         Self { gauges, counters, task }
     }
 
-    /// Puts them on a page.
+    /// Adds them to a page.
     pub fn put(&self, page: &mut Page) {
         lock(&self.gauges).put(page, Instant::now());
         for (cause, batches) in self.counters.named() {
-            // Entries are told by list.
+            // Entries are counted per list.
             if cause != "entries" {
                 let labels = vec![("cause".into(), cause.to_owned())];
-                let help = "batches of events, or entries if unreadable, that were passed over, and times that a list could not be followed";
+                let help = "batches of events, or entries if unreadable, that were skipped, and times that a list could not be followed";
                 page.add("dta_int_passed_over", Kind::Counter, help, labels, batches);
             }
         }
@@ -428,7 +436,7 @@ impl Drop for Following {
     }
 }
 
-/// Whole after a panic, too: each change is one.
+/// Valid even after a panic: each change is a single step.
 fn lock(gauges: &Mutex<Gauges>) -> std::sync::MutexGuard<'_, Gauges> {
     gauges.lock().unwrap_or_else(PoisonError::into_inner)
 }

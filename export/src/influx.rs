@@ -1,4 +1,4 @@
-//! Points to InfluxDB over HTTP: `/write` of 1.x servers, `/api/v2/write` of 2.x servers.
+//! Sends points to InfluxDB over HTTP: `/write` of 1.x servers, `/api/v2/write` of 2.x servers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,19 +13,19 @@ use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::config::{Influx, SECRET_VARIABLE};
 
-/// The longest time for one request in all.
+/// Timeout of a request.
 const CALL: Duration = Duration::from_secs(30);
-/// The longest time until there is a connection.
+/// Timeout of connecting.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Lines of a rejected part that are tried alone before the part is halved.
 const ALONE: usize = 32;
-/// Bytes of an answer that are read.
+/// Bytes of a response that are read.
 const ANSWER: u64 = 16 << 10;
 
-/// Why a database cannot be written to at all.
+/// Why a database cannot be written at all.
 #[derive(Debug, thiserror::Error)]
 pub enum InfluxError {
-    /// A file of a secret or certificate.
+    /// A file with a secret or certificate.
     #[error("cannot read {}: {reason}", path.display())]
     File {
         /// The file.
@@ -34,7 +34,7 @@ pub enum InfluxError {
         reason: String,
     },
     /// A 2.x server, and no token.
-    #[error("a 2.x server wants a token: name its file (`secret_file`) or set {SECRET_VARIABLE}")]
+    #[error("a 2.x server needs a token: name its file (`secret_file`) or set {SECRET_VARIABLE}")]
     NoToken,
     /// A user without a password.
     #[error(
@@ -43,27 +43,27 @@ pub enum InfluxError {
     NoPassword,
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     /// All points are in the database.
     Done,
-    /// The database will never take so many of the points, and has the others.
+    /// The database will never accept this many of the points, and has the others.
     Rejected {
         /// Points.
         points: u64,
-        /// What it said.
+        /// Its message.
         reason: String,
     },
-    /// It is to be tried again.
+    /// To be retried.
     Later(String),
 }
 
-/// A server with what it wants to know. Its `Debug` has no secret.
+/// A server and its credentials. Its `Debug` shows no secret.
 pub(crate) struct Server {
     agent: Agent,
     write: String,
-    /// Makes the database; 1.x alone.
+    /// Creates the database; 1.x only.
     create: Option<(String, String)>,
     /// Value of the header `Authorization`.
     authorization: Option<String>,
@@ -76,7 +76,7 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// Reads secrets and certificates; connects to nobody.
+    /// Reads secrets and certificates; makes no connection.
     pub(crate) fn new(config: &Influx) -> Result<Self, InfluxError> {
         let secret = secret(config)?;
         let url = config.url.trim_end_matches('/');
@@ -115,7 +115,7 @@ impl Server {
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
-            // A proxy of the environment is for people's browsing.
+            // A proxy in the environment is for browsing.
             .proxy(None)
             .timeout_global(Some(CALL))
             .timeout_connect(Some(CONNECT))
@@ -126,9 +126,9 @@ impl Server {
         Ok(Self { agent, write, create, authorization })
     }
 
-    /// Writes lines, of which there are so many. A database that is not there is made (1.x). What is refused whole is halved, until
-    /// the lines at fault are alone: so no other is lost with them, unless nearly all are at fault. Points that arrive twice
-    /// are the same.
+    /// Writes `count` lines. A database that does not exist is created (1.x). A batch that is rejected is halved
+    /// until the bad lines are alone, so no other is lost with them, unless nearly all are bad. Points that arrive
+    /// twice are the same.
     pub(crate) fn write(&self, lines: &[u8], points: u64) -> Written {
         halving(lines, points, &mut |lines, points| self.write_whole(lines, points))
     }
@@ -139,14 +139,14 @@ impl Server {
             (Err((404, said)), Some((url, form))) if said.contains("database not found") => {
                 match self.post(url, "application/x-www-form-urlencoded", form.as_bytes()) {
                     Ok((200 | 204, said)) if !said.contains("error") => {
-                        tracing::info!("the database is not there: it was made");
+                        tracing::info!("the database did not exist and was created");
                         match self.attempt(lines, points) {
                             Ok(written) => written,
                             Err((status, said)) => Written::Later(answered(status, &said)),
                         }
                     }
                     Ok((status, said)) => Written::Later(format!(
-                        "the database is not there and cannot be made: {}",
+                        "the database does not exist and cannot be created: {}",
                         answered(status, &said)
                     )),
                     Err(reason) => Written::Later(reason),
@@ -157,14 +157,14 @@ impl Server {
         }
     }
 
-    /// What became of a write, or status and words of an answer that asks for more than patience.
+    /// The outcome of a write, or status and message of a response that needs special treatment.
     fn attempt(&self, lines: &[u8], points: u64) -> Result<Written, (u16, String)> {
         match self.post(&self.write, "text/plain; charset=utf-8", lines) {
             Ok((200..=299, _)) => Ok(Written::Done),
-            // What it cannot read, has with another type, or finds too old: that never changes.
+            // Lines that it cannot parse, has with another type, or finds too old: that never changes.
             Ok((400 | 413 | 422, said)) => {
-                // Where a number stands there, the database has the others. None were dropped, and yet it is no good: it does not
-                // say which.
+                // With a number, the database has the others. 0 dropped but still an error: it does not say which are
+                // bad.
                 let dropped = dropped(&said).filter(|dropped| *dropped > 0);
                 Ok(Written::Rejected { points: dropped.unwrap_or(points).min(points), reason: said })
             }
@@ -173,7 +173,7 @@ impl Server {
         }
     }
 
-    /// Status and the words of the answer; or why there is none.
+    /// Status and message of the response; or why there is none.
     fn post(&self, url: &str, kind: &str, body: &[u8]) -> Result<(u16, String), String> {
         let mut request = self.agent.post(url).header("Content-Type", kind);
         if let Some(authorization) = &self.authorization {
@@ -185,8 +185,8 @@ impl Server {
     }
 }
 
-/// Writes lines by `write`; those that it rejects all together, in halves. Where each of [`ALONE`] lines spread over a part is
-/// rejected alone, too, the part is given up: to find out that nothing is good would take two requests for each line.
+/// Writes lines with `write`, halving batches that are rejected. If each of [`ALONE`] lines spread over a part is
+/// rejected alone, too, the part is given up: to find out that nothing is good would take two requests per line.
 fn halving(lines: &[u8], points: u64, write: &mut impl FnMut(&[u8], u64) -> Written) -> Written {
     let (all, reason) = match write(lines, points) {
         Written::Rejected { points: all, reason } if all >= points => (all, reason),
@@ -212,7 +212,7 @@ fn halving(lines: &[u8], points: u64, write: &mut impl FnMut(&[u8], u64) -> Writ
     if rejected == 0 { Written::Done } else { Written::Rejected { points: rejected, reason } }
 }
 
-/// Whether one of [`ALONE`] lines, spread over all, is taken; or what else became of one.
+/// Whether one of [`ALONE`] lines, spread over all, is accepted; or another outcome of one.
 fn is_any_taken(lines: &[u8], write: &mut impl FnMut(&[u8], u64) -> Written) -> Result<bool, Written> {
     for n in 0..ALONE {
         let at = lines.len() * (2 * n + 1) / (2 * ALONE);
@@ -227,7 +227,7 @@ fn is_any_taken(lines: &[u8], write: &mut impl FnMut(&[u8], u64) -> Written) -> 
     Ok(false)
 }
 
-/// Lines in two parts, between two of them; `None` of one line.
+/// Splits lines into two parts; `None` for a single line.
 fn halves(lines: &[u8]) -> Option<(&[u8], &[u8])> {
     let ends = |at: usize| (lines[at] == b'\n' && at + 1 < lines.len()).then_some(at + 1);
     let middle = lines.len() / 2;
@@ -237,15 +237,15 @@ fn halves(lines: &[u8]) -> Option<(&[u8], &[u8])> {
 
 fn answered(status: u16, said: &str) -> String {
     let hint = match status {
-        401 | 403 => "; does it take this token or password, and may it write there?",
+        401 | 403 => "; is this token or password valid, and may it write there?",
         404 => "; is this the URL of an InfluxDB server, and is there such a bucket?",
-        301 | 302 | 307 | 308 => "; it wants to be asked elsewhere: give that URL",
+        301 | 302 | 307 | 308 => "; it redirects: give the new URL",
         _ => "",
     };
     format!("it answers {status} ({said}){hint}")
 }
 
-/// What an answer says, in one line of bounded length: the text of its JSON, or itself.
+/// The message of a response, in one line of limited length: the text in its JSON, or the whole.
 fn words(said: &str) -> String {
     let json: Option<serde_json::Value> = serde_json::from_str(said).ok();
     let field = |name: &str| json.as_ref()?.get(name)?.as_str().map(str::to_owned);
@@ -253,14 +253,14 @@ fn words(said: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect::<String>().trim().to_owned()
 }
 
-/// How many points a 1.x server says that it left out: `partial write: .. dropped=3`.
+/// How many points a 1.x server says that it dropped: `partial write: .. dropped=3`.
 fn dropped(said: &str) -> Option<u64> {
     let (_, rest) = said.rsplit_once("dropped=")?;
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
 }
 
-/// The first line of the file or the variable, if there is one.
+/// The first line of the file or the variable, if any.
 fn secret(config: &Influx) -> Result<Option<String>, InfluxError> {
     let Some(path) = &config.secret_file else {
         return Ok(std::env::var(SECRET_VARIABLE).ok().filter(|secret| !secret.is_empty()));
@@ -291,7 +291,7 @@ fn authorities(path: &Path) -> Result<RootCerts, InfluxError> {
     Ok(RootCerts::Specific(Arc::new(certificates)))
 }
 
-/// A text as a part of a query (RFC 3986): all but the unreserved characters in hex.
+/// Encodes a text for a query (RFC 3986): all but the unreserved characters in hex.
 fn percent(text: &str) -> impl std::fmt::Display {
     const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     utf8_percent_encode(text, RESERVED)
@@ -303,7 +303,7 @@ mod tests {
 
     use super::*;
 
-    /// What became of lines, which of them were taken, and how often it was written.
+    /// The outcome, the accepted lines, and the number of writes.
     fn halved(text: &str, is_refused: impl Fn(&str) -> bool) -> (Written, BTreeSet<String>, usize) {
         let (mut taken, mut calls) = (BTreeSet::new(), 0);
         let written = halving(text.as_bytes(), text.lines().count() as u64, &mut |part, points| {
@@ -330,15 +330,15 @@ mod tests {
     #[test]
     fn what_is_refused_whole_is_halved_until_the_bad_lines_are_alone() {
         let text = lines(100);
-        // Too large (413): all of it arrives, in parts.
+        // Too large (413): everything arrives, in parts.
         let (written, taken, _) = halved(&text, |part| part.len() > 200);
         assert_eq!((written, taken.len()), (Written::Done, 100));
-        // Lines that cannot be read (400): they alone are lost.
+        // Lines that cannot be parsed (400): only they are lost.
         let is_bad = |part: &str| part.lines().any(|line| ["m v=7", "m v=99"].contains(&line));
         let (written, taken, calls) = halved(&text, is_bad);
         assert_eq!((written, taken.len()), (rejected(2), 98));
         assert!(calls < 40, "{calls}");
-        // A number of dropped points is believed; and what is away is away.
+        // The number of dropped points is trusted; and a server that is down is down.
         assert_eq!(halving(text.as_bytes(), 100, &mut |_, _| rejected(3)), rejected(3));
         let mut calls = 0;
         let written = halving(text.as_bytes(), 100, &mut |_, points| {
@@ -354,7 +354,7 @@ mod tests {
         let (written, taken, calls) = halved(&text, |_| true);
         assert_eq!((written, taken.len()), (rejected(5000), 0));
         assert!(calls < 50, "{calls}");
-        // Half of it, in one piece: the other half arrives.
+        // The first half is bad, in one piece: the other half arrives.
         let number = |line: &str| line[4..].parse::<u64>().unwrap();
         let (written, taken, calls) = halved(&text, |part| part.lines().any(|line| number(line) < 2500));
         assert_eq!((written, taken.len()), (rejected(2500), 2500));

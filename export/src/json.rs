@@ -13,7 +13,7 @@ use crate::events::{Event, Positions};
 use crate::names::Names;
 use crate::schema::{known_before, why_name};
 
-/// An event as its line of JSON says it. What is not known is left out.
+/// An event as a line of JSON. Unknown values are left out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
     /// Nanoseconds since 1970, or as the translator's setting says.
@@ -23,10 +23,10 @@ pub struct Line {
     /// What changed: `hop-latency` and the like.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metric: Option<&'static str>,
-    /// Why it is told: `new`, `moved`, `keep-alive`, `loop` or `learning`.
+    /// Why it was reported: `new`, `moved`, `keep-alive`, `loop` or `learning`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<&'static str>,
-    /// The key in hex; left out where the packet could not be read.
+    /// The key in hex; left out if the packet could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The flow, such as `10.0.0.1:5000->10.0.0.2:5000/udp`.
@@ -38,7 +38,7 @@ pub struct Line {
     /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch_name: Option<String>,
-    /// Port that the packet came in at.
+    /// Ingress port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ingress_port: Option<u32>,
     /// Its name.
@@ -53,13 +53,13 @@ pub struct Line {
     /// Queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<u32>,
-    /// The value; of a path, its number of hops.
+    /// The value; for a path, its number of hops.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<u64>,
-    /// The value told last; left out for a new key.
+    /// The previous value; left out for a new key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old: Option<u64>,
-    /// Switches in the order in which packets pass them; null for one that is not known.
+    /// Switches in the order in which packets pass them; null for an unknown one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<Vec<Option<u32>>>,
     /// Whether the path passes a switch twice.
@@ -71,7 +71,7 @@ pub struct Line {
     /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason_name: Option<String>,
-    /// How full a congested queue was.
+    /// Occupancy of a congested queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub occupancy: Option<u32>,
     /// Nanoseconds in the switch.
@@ -80,7 +80,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// What is known of an event; `None` for an entry of the key directory.
+    /// What is known about an event; `None` for an entry of the key directory.
     pub fn of(event: &Event, names: &Names) -> Option<Line> {
         let (kind, time, key, place) = match event.entry {
             Entry::Change { time, key, place, .. } => ("change", time, key, place),
@@ -143,7 +143,7 @@ impl Line {
 pub(crate) enum Output {
     /// Standard output.
     Stdout,
-    /// A file that is appended to, and the one beside it that says how far the lists were read.
+    /// A file that is appended to, and the one next to it with the positions in the lists.
     File { path: PathBuf, file: File },
 }
 
@@ -155,14 +155,14 @@ impl Output {
         Ok(Self::File { path: path.to_owned(), file: append_to(path)? })
     }
 
-    /// How far the lists were read when the file was written last; `None` for what is not known.
+    /// The positions in the lists when the file was last written; `None` if unknown.
     pub(crate) fn read(&self) -> Option<Positions> {
         let Self::File { path, .. } = self else { return None };
         serde_json::from_slice(&std::fs::read(position(path)).ok()?).ok()
     }
 
-    /// Writes whole lines, and how far that is once they are on disk. A file that was moved away meanwhile is made
-    /// anew.
+    /// Writes whole lines, and the positions once they are on disk. A file that was moved away meanwhile is created
+    /// again.
     pub(crate) fn write(&mut self, lines: &str, read: Positions) -> io::Result<()> {
         match self {
             Self::Stdout => {

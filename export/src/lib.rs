@@ -1,17 +1,16 @@
-//! Out of a collector: the events that the translator's rules for INT append to the store `int-events`, for
+//! Export from a collector: the events that the translator's rules for INT append to the store `int-events`, for
 //! databases and for people.
 //!
-//! It sees a collector only through [`dta_client::Ask`], so that it works inside the collector's process and
-//! beside it. Modules point one way:
+//! It reads a collector only through [`dta_client::Ask`], so that it works inside the collector's process and outside
+//! it. Modules depend in one direction:
 //!
-//! - [`source`] follows the lists and decodes what is in them; [`directory`] remembers what keys stand for;
-//! - [`names`] is what people call switches, ports and drop reasons;
-//! - [`events`] puts both together: events with their flows and paths, in their order;
+//! - [`source`] follows the lists and decodes their entries; [`directory`] remembers what keys stand for;
+//! - [`names`] has people's names of switches, ports and drop reasons;
+//! - [`events`] combines both: events with their flows and paths, in order;
 //! - [`schema`] makes [points](point) of events; [`json`] makes lines of them;
 //! - [`gauges`] are telemetry for Prometheus;
-//! - [`spool`] keeps points on disk until a thread of its own has delivered them over HTTP;
-//! - [`names`] has what people call switches, ports and drop reasons;
-//! - [`run`] lets exporters work as a [`config`] says, and [`counters`] has what they count.
+//! - [`spool`] keeps points on disk until a separate thread has delivered them over HTTP;
+//! - [`run`] runs exporters as configured by a [`config`], and [`counters`] has their counters.
 
 pub mod config;
 pub mod counters;

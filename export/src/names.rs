@@ -1,4 +1,4 @@
-//! Names that people give to switches, to their ports and to drop reasons, from an optional TOML file:
+//! People's names for switches, their ports and drop reasons, from an optional TOML file:
 //!
 //! ```toml
 //! drop-reasons = "fabric-tna-1.1"
@@ -13,8 +13,8 @@
 //! 200 = "quota"
 //! ```
 //!
-//! [`Table`] has the reasons that have a name without a file: a file says which table a switch's numbers are of. What has
-//! no name is shown as its number.
+//! [`Table`] names drop reasons without a file: a file says which table a switch's numbers belong to. What has no
+//! name is shown as its number.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,13 +24,13 @@ use dta_files::config_file::{self, FileError, Places};
 use dta_proto::wire::int::drop_reason::Table;
 use serde::Deserialize;
 
-/// The file that is read where none is named, if it is there: `~/.config/dta/names.toml`, or `/etc/dta/names.toml`.
+/// The default file, if it exists: `~/.config/dta/names.toml`, or `/etc/dta/names.toml`.
 pub const FILE: &str = "names.toml";
 
-/// Characters of a name, at most: more would fill a line of a terminal.
+/// Longest name in characters: more would fill a line of a terminal.
 const LONGEST: usize = 40;
 
-/// Names of switches, ports and drop reasons. The default knows those of the default [`Table`] alone.
+/// Names of switches, ports and drop reasons. The default has only those of the default [`Table`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     switches: BTreeMap<u32, Switch>,
@@ -48,7 +48,7 @@ struct Switch {
 /// Why a file of names cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NamesError {
-    /// It holds no names.
+    /// It cannot be parsed.
     #[error(transparent)]
     File(#[from] FileError),
     /// A number or a name cannot be used.
@@ -87,8 +87,8 @@ impl Names {
         Self { table: Table::None, ..Self::default() }
     }
 
-    /// The names of the file that was asked for, or else of the one in its usual place ([`FILE`]), or else none; and
-    /// which file that was. The name `none` stands for no file.
+    /// The names in the requested file, or else the one in the usual place ([`FILE`]), or else none; and which file
+    /// it was. The name `none` stands for no file.
     ///
     /// # Errors
     /// As [`Names::load`].
@@ -107,7 +107,7 @@ impl Names {
         Self::parse(&config_file::read(path, "the names in")?, path)
     }
 
-    /// Like [`Names::load`], of a text; `path` is only for messages.
+    /// Like [`Names::load`], but from text; `path` is only for messages.
     ///
     /// # Errors
     /// As [`Names::load`].
@@ -150,7 +150,7 @@ impl Names {
             let key = format!("drop-reason.{reason}");
             let reason = self::number(&reason, u8::MAX.into()).map_err(|what| at(&places, &key, what))?;
             let name = plain(name).map_err(|what| at(&places, &key, what))?;
-            // Cannot fail: it is 255 at most.
+            // Cannot fail: it is at most 255.
             names.reasons.insert(u8::try_from(reason).unwrap_or(u8::MAX), name);
         }
         Ok(names)
@@ -166,18 +166,18 @@ impl Names {
         self.switches.get(&switch)?.ports.get(&port).map(String::as_str)
     }
 
-    /// The name of a switch's port, of which either may not be available.
+    /// The name of a switch's port, either of which may be unavailable.
     pub fn port_of(&self, switch: Option<u32>, port: Option<u32>) -> Option<&str> {
         self.port(switch?, port?)
     }
 
-    /// The name of a drop reason of a switch: the file's, or else that of the switch's table.
+    /// The name of a drop reason of a switch: from the file, or else from the switch's table.
     pub fn drop_reason(&self, switch: Option<u32>, reason: u8) -> Option<&str> {
         let own = switch.and_then(|switch| self.switches.get(&switch)?.table);
         self.reasons.get(&reason).map(String::as_str).or_else(|| own.unwrap_or(self.table).of(reason))
     }
 
-    /// The name of a reason for which several switches dropped; `None` where they do not mean the same by it.
+    /// The name of a reason for which several switches dropped; `None` if they mean different things by it.
     pub fn common_drop_reason(&self, switches: impl IntoIterator<Item = u32>, reason: u8) -> Option<&str> {
         let mut names = switches.into_iter().map(|switch| self.drop_reason(Some(switch), reason));
         let first = names.next().unwrap_or_else(|| self.drop_reason(None, reason));
@@ -190,12 +190,12 @@ impl Names {
         all.find(|(_, switch)| switch.name.as_deref() == Some(name)).map(|(number, _)| *number)
     }
 
-    /// A switch as people read it: `leaf1 (6)`, or `6`.
+    /// A switch for people: `leaf1 (6)`, or `6`.
     pub fn told_switch(&self, number: u32) -> String {
         told(self.switch(number), number).into_owned()
     }
 
-    /// A port of a switch as people read it: `uplink (12)`, or `12`.
+    /// A port of a switch for people: `uplink (12)`, or `12`.
     pub fn told_port(&self, switch: Option<u32>, port: u32) -> String {
         told(self.port_of(switch, Some(port)), port).into_owned()
     }
@@ -230,7 +230,7 @@ fn plain(name: String) -> Result<String, String> {
     ))
 }
 
-/// A switch's name: it can be asked for, so it is not to be taken for a number.
+/// A switch's name: queries accept it, so it must not look like a number.
 fn of_switch(name: String) -> Result<String, String> {
     if name.bytes().all(|byte| byte.is_ascii_digit()) && !name.is_empty() {
         return Err(format!("{name:?} reads as the number of a switch: give it a letter"));

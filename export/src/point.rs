@@ -1,15 +1,15 @@
-//! A point of a time series, and how InfluxDB writes it.
+//! A point of a time series, and its InfluxDB format.
 //!
-//! Line protocol: `measurement[,tag=value ..] field=value[,..] time`. In a measurement, commas and spaces are escaped by
-//! a backslash; in tags and the names of fields, equals signs too. Texts in fields stand in quotes, and quotes and
-//! backslashes in them are escaped. (InfluxDB documentation, "Line protocol".)
+//! Line protocol: `measurement[,tag=value ..] field=value[,..] time`. In a measurement, commas and spaces are escaped
+//! with a backslash; in tags and field names, equals signs too. Field texts are quoted, with quotes and backslashes
+//! escaped. (InfluxDB documentation, "Line protocol".)
 
 use std::fmt::Write as _;
 
 /// A value of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Field {
-    /// Written `5i`; larger ones than an `i64` holds are its largest.
+    /// Written `5i`; values beyond an `i64` become its largest.
     Integer(u64),
     /// Written `5`: a float to InfluxDB, which is what INTCollector writes.
     Number(u64),
@@ -24,16 +24,16 @@ pub enum Field {
 pub struct Point {
     /// The measurement.
     pub measurement: String,
-    /// Tags: with the measurement, they name the series. Empty values are left out when it is written.
+    /// Tags: together with the measurement, they name the series. Empty values are not written.
     pub tags: Vec<(&'static str, String)>,
     /// At least one.
     pub fields: Vec<(&'static str, Field)>,
-    /// Nanoseconds since 1970, or whatever the translator was told to send.
+    /// Nanoseconds since 1970, or whatever the translator was configured to send.
     pub time: u64,
 }
 
 impl Point {
-    /// Measurement and tags as they are written: what names the series.
+    /// Measurement and tags in line protocol: the name of the series.
     pub fn series(&self) -> String {
         let mut series = String::with_capacity(128);
         escaped(&mut series, &self.measurement, &[',', ' ']);
@@ -44,7 +44,7 @@ impl Point {
         series
     }
 
-    /// Appends the line, with the newline, of this point of `series` ([`Point::series`]) at `time`.
+    /// Appends the line, with its newline, of this point of `series` ([`Point::series`]) at `time`.
     pub fn write(&self, line: &mut String, series: &str, time: u64) {
         line.push_str(series);
         for (n, (name, value)) in self.fields.iter().enumerate() {
@@ -67,7 +67,7 @@ impl Point {
     }
 }
 
-/// Appends a text with a backslash in front of these characters. A newline would end the line: it becomes a space.
+/// Appends a text, with these characters escaped. A newline would end the line: it becomes a space.
 fn escaped(to: &mut String, text: &str, special: &[char]) {
     for c in text.chars() {
         let c = if c == '\n' { ' ' } else { c };

@@ -1,4 +1,4 @@
-//! Exporters at work: each follows the lists for itself, so that none waits for another.
+//! Running exporters: each follows the lists separately, so that none waits for another.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -26,17 +26,17 @@ use crate::source::{Begin, LISTS, Options, Source};
 use crate::spool::{Checkpoint, Spool, SpoolError};
 use crate::unique::Times;
 
-/// Points of a record at most.
+/// Most points per record.
 const RECORD: u64 = 5_000;
-/// Values of which the state is told, at most: those told longest ago are left out.
+/// Most values whose state is kept: those reported longest ago are dropped.
 const STATE: usize = 65_536;
 /// Series whose last times are kept with each record.
 const RECENT: usize = 64;
-/// How long to wait before what could not be written is written again.
+/// Delay before a failed write is repeated.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long the end of delivering is waited for.
+/// How long to wait for deliveries at the end.
 const END: Duration = Duration::from_secs(3);
-/// Times below this are no moments since 1970, but what a switch sent: it is the year 2001.
+/// Smaller times are not since 1970 but a switch's own: this is the year 2001.
 const WALL_CLOCK: u64 = 1_000_000_000_000_000_000;
 
 /// Why an exporter does not start.
@@ -59,22 +59,22 @@ pub enum ExportError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// The thread that delivers.
+    /// The delivery thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
 }
 
-/// Looks at what [`Exporters::start`] would look at: secrets and certificates. Connects to nobody and changes nothing.
+/// Checks what [`Exporters::start`] would check: secrets and certificates. Makes no connection and changes nothing.
 ///
 /// # Errors
-/// What would keep it from starting, as far as that can be seen.
+/// What would keep it from starting, as far as that can be checked.
 pub fn look(config: &Config) -> Result<(), ExportError> {
     config.check()?;
     config.influx.as_ref().map(Server::new).transpose()?;
     Ok(())
 }
 
-/// What would start but should be seen to, in sentences.
+/// Warnings, in sentences.
 pub fn warnings(config: &Config) -> Vec<String> {
     let in_clear = config.influx.as_ref().filter(|influx| {
         let host = influx.url.strip_prefix("http://").unwrap_or_default();
@@ -84,25 +84,25 @@ pub fn warnings(config: &Config) -> Vec<String> {
     });
     let warning = |influx: &Influx| {
         format!(
-            "[export.influx] {} is not https: whoever sees the traffic sees the token or password",
+            "[export.influx] {} is not https: anyone who sees the traffic sees the token or password",
             influx.url
         )
     };
     in_clear.map(warning).into_iter().collect()
 }
 
-/// Where to begin where nothing is known of an earlier life, whether to end, and what things are called.
+/// Where to begin without an earlier run, whether to end, and names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Run {
     /// Where to begin.
     pub begin: Begin,
-    /// End when all that is there has been exported.
+    /// End when everything there has been exported.
     pub once: bool,
-    /// Names of switches, ports and drop reasons, for those exporters that want them.
+    /// Names of switches, ports and drop reasons, for exporters that want them.
     pub names: Arc<Names>,
 }
 
-/// Exporters at work. Dropping it leaves them at work until the runtime ends; [`Exporters::stop`] ends them in order.
+/// Running exporters. Dropping it leaves them running until the runtime ends; [`Exporters::stop`] ends them in order.
 #[derive(Debug)]
 pub struct Exporters {
     stop: watch::Sender<bool>,
@@ -112,17 +112,17 @@ pub struct Exporters {
 }
 
 impl Exporters {
-    /// Starts what a configuration names; `name` is the collector's, and part of the name of the spool's directory.
-    /// Needs a tokio runtime.
+    /// Starts the exporters in a configuration; `name` is the collector's, and part of the name of the spool's
+    /// directory. Needs a tokio runtime.
     ///
     /// # Errors
-    /// Something that it needs on this machine is not there. A database that is away is no error.
+    /// Something that it needs on this machine is missing. A database that is down is not an error.
     pub fn start(config: &Config, name: &str, ask: &Arc<dyn Ask>, run: Run) -> Result<Self, ExportError> {
         config.check()?;
         let (stop, stopped) = watch::channel(false);
         let mut all = Self { stop, tasks: Vec::new(), counters: Vec::new(), delivery: None };
         let names = |wanted: bool| if wanted { run.names.clone() } else { Arc::new(Names::none()) };
-        // What can fail comes before anything is at work.
+        // What can fail comes before anything is started.
         let influx = match &config.influx {
             Some(influx) => {
                 let server = Server::new(influx)?;
@@ -176,12 +176,12 @@ impl Exporters {
         Ok(all)
     }
 
-    /// What they count, each by its name: see [`ExportCounters::named`].
+    /// Their counters: see [`ExportCounters::named`].
     pub fn counters(&self) -> OfSinks {
         self.counters.clone()
     }
 
-    /// Waits until all that was there has been exported, which ends only with [`Run::once`].
+    /// Waits until everything there has been exported, which ends only with [`Run::once`].
     pub async fn ended(&mut self) {
         for task in &mut self.tasks {
             if !task.is_finished() {
@@ -195,26 +195,26 @@ impl Exporters {
         self.stop.send_replace(true);
         for task in self.tasks.drain(..) {
             if !task.is_finished() && tokio::time::timeout(END, task).await.is_err() {
-                tracing::warn!("an exporter did not end in time: what it had read is read again");
+                tracing::warn!("an exporter did not end in time: what it had read will be read again");
             }
         }
         if let Some((spool, thread)) = self.delivery.take() {
             spool.close();
             let joined = tokio::task::spawn_blocking(move || thread.join());
-            // It may wait for a database: what it sends is sent again at the next start, and is the same.
+            // It may wait for a database: a point sent again after the next start is the same.
             let _ = tokio::time::timeout(END, joined).await;
         }
     }
 }
 
 async fn until(mut stopped: watch::Receiver<bool>) {
-    // An error says that the sender is gone, and this with it.
+    // `Err` means that the sender is gone, and this with it.
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-/// What an outage of the collector is told as.
+/// Logs an outage of the collector.
 fn interrupted(error: &dta_client::ClientError) {
-    tracing::warn!(%error, "events cannot be followed at the moment; it is tried again");
+    tracing::warn!(%error, "cannot follow events at the moment; trying again");
 }
 
 /// From events to the spool.
@@ -230,7 +230,7 @@ struct Points {
     lines: String,
     points: u64,
     read: Positions,
-    /// The last event of each key and metric; empty if the state is not told.
+    /// The last event of each key and metric; empty if the state is not exported.
     state: LruCache<(Key, Metric), Event>,
 }
 
@@ -295,7 +295,7 @@ impl Points {
             };
         }
         self.spool(&stopped).await;
-        // Whoever wants all that is there wants it in the database.
+        // `once` waits until everything is in the database.
         while once && self.spool.points() > 0 && !*stopped.borrow() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -320,7 +320,7 @@ impl Points {
     /// Writes the point of an event; `false` if it has none.
     fn put(&mut self, event: &Event) -> bool {
         let Some(point) = self.schema.point(event, &self.names) else { return false };
-        // Points of one report's path and latency are meant to have one time.
+        // Points of one report's path and latency should have the same time.
         let part = match event.entry {
             Entry::Change { metric, .. } => metric as u8,
             _ => 0,
@@ -332,7 +332,7 @@ impl Points {
         true
     }
 
-    /// Writes a point of each value as it is now.
+    /// Writes a point of each current value.
     async fn tell_state(&mut self, stopped: &watch::Receiver<bool>) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut events: Vec<Event> = self.state.iter().map(|(_, event)| event.clone()).collect();
@@ -347,7 +347,7 @@ impl Points {
         }
     }
 
-    /// Moves what was made into the spool. Where that fails it is tried again, until the end.
+    /// Moves new points into the spool. Retries until the end if that fails.
     async fn spool(&mut self, stopped: &watch::Receiver<bool>) {
         if self.points == 0 {
             return;
@@ -368,7 +368,7 @@ impl Points {
                 Err(error) => error.to_string(),
             };
             if !told {
-                tracing::error!(error, "points cannot be put into the spool; it is tried again");
+                tracing::error!(error, "cannot write points to the spool; trying again");
                 told = true;
             }
             if *stopped.borrow() {
@@ -405,7 +405,7 @@ async fn lines(
         for line in events.iter().filter_map(|event| Line::of(event, &names)) {
             match serde_json::to_string(&line) {
                 Ok(line) => text.extend([line.as_str(), "\n"]),
-                Err(error) => tracing::error!(%error, "an event cannot be written as JSON"),
+                Err(error) => tracing::error!(%error, "cannot write an event as JSON"),
             }
         }
         let (text, count) = (Arc::new(text), events.len() as u64);
@@ -423,10 +423,10 @@ async fn lines(
             output = Some(to);
             match written {
                 Ok(()) => break,
-                // Nobody reads any more.
+                // The reader is gone.
                 Err(error) if is_stdout && error.kind() == std::io::ErrorKind::BrokenPipe => return,
                 Err(error) if !told => {
-                    tracing::error!(%error, "lines cannot be written; it is tried again");
+                    tracing::error!(%error, "cannot write lines; trying again");
                     told = true;
                 }
                 Err(_) => {}

@@ -1,4 +1,4 @@
-//! From an event to a point of a database.
+//! Turns events into points of a database.
 
 use std::str::FromStr;
 
@@ -11,11 +11,11 @@ use crate::events::Event;
 use crate::names::Names;
 use crate::point::{Field, Point};
 
-/// How events are named in a database.
+/// Naming scheme of events in a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Schema {
-    /// A measurement for each kind of event, with what it is about in tags.
+    /// A measurement for each kind of event, with its subject in tags.
     ///
     /// | measurement | tags | fields |
     /// |---|---|---|
@@ -27,14 +27,14 @@ pub enum Schema {
     /// | `drops` | flow, `switch`, `reason` | `value` (1), `ingress_port`, `egress_port`, `queue` |
     /// | `congestion` | flow, `switch`, `port`, `queue` | `occupancy`, `latency` (ns), `value` (1) |
     ///
-    /// A flow is the tags `flow` (`10.0.0.1:5000->10.0.0.2:5000/udp`), `src`, `dst`, `sport`, `dport` and `proto`; one that
-    /// is not known is the tag `key` in hex. What was not available is left out. Switches, ports and reasons that have a name
-    /// ([`Names`]) have it beside the number, in the tags `switch_name`, `port_name` and `reason_name`; the ports of a drop in
-    /// the fields `ingress_port_name` and `egress_port_name`.
+    /// A flow is the tags `flow` (`10.0.0.1:5000->10.0.0.2:5000/udp`), `src`, `dst`, `sport`, `dport` and `proto`; an
+    /// unknown one is the tag `key` in hex. What was not available is left out. Switches, ports and reasons with a
+    /// name ([`Names`]) have it in the additional tags `switch_name`, `port_name` and `reason_name`; the ports of a
+    /// drop in the fields `ingress_port_name` and `egress_port_name`.
     #[default]
     Tags,
-    /// The names, fields and values of INTCollector's InfluxDB client, in which a measurement's name has all that is in
-    /// tags elsewhere. It has none for drops, for queue congestion and for loops: there are no points of these.
+    /// The names, fields and values of INTCollector's InfluxDB client, in which the name of a measurement contains
+    /// what are tags elsewhere. It has no points for drops, queue congestion and loops.
     ///
     /// | measurement | fields |
     /// |---|---|
@@ -43,8 +43,8 @@ pub enum Schema {
     /// | `port_tx_utilize,sw_id=N,port_id=N` | `value` |
     /// | `queue_occupancy,sw_id=N,queue_id=N` | `value` |
     ///
-    /// Numbers are floats, and a port or queue that is not available is 0, as there. A flow that is not known is its key
-    /// in hex.
+    /// Numbers are floats, and a port or queue that is not available is 0, as there. An unknown flow is its key in
+    /// hex.
     IntCollector,
 }
 
@@ -52,7 +52,7 @@ impl Schema {
     /// Its names.
     pub const NAMES: [&'static str; 2] = ["tags", "intcollector"];
 
-    /// The point of an event; `None` where this schema has no place for it.
+    /// The point of an event; `None` if this schema has none.
     pub fn point(self, event: &Event, names: &Names) -> Option<Point> {
         match self {
             Schema::Tags => tags(event, names),
@@ -82,7 +82,7 @@ impl std::fmt::Display for Schema {
     }
 }
 
-/// The word for why something was told.
+/// The word for the reason of a report.
 pub(crate) const fn why_name(why: Why) -> &'static str {
     match why {
         Why::New => "new",
@@ -93,7 +93,7 @@ pub(crate) const fn why_name(why: Why) -> &'static str {
     }
 }
 
-/// The value told last; a key that is new has none.
+/// The previous value; a new key has none.
 pub(crate) fn known_before(why: Why, old: u64) -> Option<u64> {
     Some(old).filter(|_| why != Why::New)
 }
@@ -106,7 +106,7 @@ fn hex(key: &Key) -> String {
     key.0.iter().fold(String::with_capacity(32), |all, byte| all + &format!("{byte:02x}"))
 }
 
-/// The tags of what an event is about.
+/// The tags of an event's subject.
 fn flow_tags(meaning: Option<Meaning>, key: &Key) -> Vec<(&'static str, String)> {
     match meaning.and_then(|meaning| meaning.flow()) {
         Some(flow) => vec![
@@ -122,7 +122,7 @@ fn flow_tags(meaning: Option<Meaning>, key: &Key) -> Vec<(&'static str, String)>
     }
 }
 
-/// Fields of numbers that are known.
+/// Fields of known numbers.
 fn numbers(numbers: &[(&'static str, Option<u32>)]) -> impl Iterator<Item = (&'static str, Field)> {
     numbers.iter().filter_map(|(name, number)| Some((*name, Field::Integer((*number)?.into()))))
 }
@@ -191,7 +191,7 @@ fn place_tags(place: Location, names: &Names) -> Vec<(&'static str, String)> {
     tags
 }
 
-/// A switch with its name. An empty text is no tag.
+/// A switch with its name. An empty text is not a tag.
 fn switch_tags(switch: Option<u32>, names: &Names) -> [(&'static str, String); 2] {
     let name = switch.and_then(|switch| names.switch(switch)).unwrap_or_default();
     [("switch", text(switch)), ("switch_name", name.to_owned())]

@@ -1,12 +1,12 @@
-//! The lists of events of one collector, followed for as long as it takes.
+//! The event lists of one collector, followed for as long as needed.
 //!
-//! A [`Source`] follows each list in a task of its own, through anybody who can be asked. A collector that goes away
-//! is asked again and again, and each list goes on behind the batch that was read last. Whoever keeps the
-//! [`Batch::sequence`]s of what it is done with can begin there again in another process ([`Begin::Behind`]).
+//! A [`Source`] follows each list in a task of its own, through any [`Ask`]. A collector that goes down is retried,
+//! and each list continues after the last batch read. Callers that keep the [`Batch::sequence`]s of what they have
+//! processed can continue there in another process ([`Begin::Behind`]).
 //!
-//! The key directory is read from its beginning, whatever [`Begin`] says, and before the other lists: what is in it is
-//! needed to name what is in them. A key and the first event about it come in different lists, all the same: an event
-//! may arrive a moment before its key is told.
+//! The key directory is read from its beginning, whatever [`Begin`] says, and before the other lists, whose entries
+//! need it. Still, a key and the first event about it are in different lists: an event may arrive a moment before its
+//! key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,65 +19,65 @@ use dta_proto::telemetry::{Entry, list};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-/// The store that the translator's rules append events to, unless its configuration names another.
+/// The default store to which the translator's rules append events.
 pub const DEFAULT_STORE: &str = dta_proto::telemetry::store::EVENTS;
 
 /// How many lists there are; their numbers are in [`dta_proto::telemetry::list`].
 pub const LISTS: usize = list::COUNT as usize;
 
-/// How long to wait before a collector is asked again: twice as long each time, up to the longest.
+/// Delay before a collector is retried: doubles each time, up to the longest.
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(2);
-/// Batches that wait to be taken; then the lists wait, and their writer may overtake them, which is told.
+/// Batches that wait to be taken; beyond this the lists wait, and the writer may overtake them, which is reported.
 const QUEUE: usize = 4;
 
 /// Where to begin in a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Begin {
-    /// With the oldest batch that is there.
+    /// With the oldest batch in the ring.
     #[default]
     Oldest,
-    /// With the first batch that there ever was: those that the ring no longer holds are told as overwritten.
+    /// With the very first batch: those no longer in the ring are reported as overwritten.
     First,
-    /// With what comes next.
+    /// With the next batch to come.
     Next,
-    /// Behind this sequence, as one that read it before. Where the list has begun anew meanwhile, with its oldest.
+    /// After this sequence, as a reader that read it. If the list has started again meanwhile, with its oldest.
     Behind(u32),
 }
 
 /// What to follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The append store of the events.
+    /// The append store with the events.
     pub store: String,
     /// Where to begin in each list, by its number; `None` = not followed. The key directory always begins with its
     /// oldest entry.
     pub begin: [Option<Begin>; LISTS],
-    /// End when all that is there has been read, rather than waiting for more.
+    /// End when everything there has been read, instead of waiting for more.
     pub once: bool,
 }
 
 impl Default for Options {
-    /// All lists of `int-events`, from the oldest batch on, without an end.
+    /// All lists of `int-events`, from the oldest batch on, without end.
     fn default() -> Self {
         Self { store: DEFAULT_STORE.into(), begin: [Some(Begin::Oldest); LISTS], once: false }
     }
 }
 
-/// What was read at a time: at most some hundred entries of one list, in their order.
+/// The result of one read: at most some hundred entries of one list, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
     /// Number of the list ([`dta_proto::telemetry::list`]).
     pub list: u32,
-    /// Sequence of the last batch of the list that was read: [`Begin::Behind`] it goes on. 0 if none was read yet.
+    /// Sequence of the last batch that was read, to continue after ([`Begin::Behind`]). 0 if none was read yet.
     pub sequence: u32,
     /// The entries that could be read.
     pub entries: Vec<Entry>,
-    /// What was passed over before and among them.
+    /// What was skipped before and among them.
     pub lost: Lost,
 }
 
-/// What never came out of a list, and why.
+/// What could not be read of a list, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Batches of the list that were overwritten before they could be read.
@@ -86,11 +86,11 @@ pub struct Lost {
     pub missing: u64,
     /// Batches whose bytes stayed wrong.
     pub damaged: u64,
-    /// Entries that are none of [`Entry`]: of a newer version, or not the translator's.
+    /// Entries that do not parse as [`Entry`]: of a newer version, or not the translator's.
     pub unreadable: u64,
 }
 
-/// What came out of all sources that were given it. Shared and read at any time.
+/// What was read from all sources that share it. Shared and read at any time.
 #[derive(Debug, Default)]
 pub struct ListCounters {
     entries: AtomicU64,
@@ -102,9 +102,8 @@ pub struct ListCounters {
 }
 
 impl ListCounters {
-    /// The counters with their names. `entries` (those that could be read) and `unreadable` are entries;
-    /// `overwritten`, `missing` and `damaged` batches of the lists; `interrupted` how often a list could not be
-    /// followed any longer.
+    /// The counters with their names. `entries` and `unreadable` count entries; `overwritten`, `missing` and
+    /// `damaged` batches of the lists; `interrupted` how often a list could no longer be followed.
     pub fn named(&self) -> [(&'static str, u64); 6] {
         [
             ("entries", &self.entries),
@@ -130,7 +129,7 @@ impl ListCounters {
     }
 }
 
-/// The events of one collector. Dropping it ends what it follows.
+/// The events of one collector. Dropping it stops following.
 #[derive(Debug)]
 pub struct Source {
     receiver: mpsc::Receiver<Result<Batch, ClientError>>,
@@ -139,10 +138,10 @@ pub struct Source {
 }
 
 impl Source {
-    /// Follows what `options` names; needs a tokio runtime.
+    /// Starts to follow what `options` names; needs a tokio runtime.
     pub fn new(ask: Arc<dyn Ask>, options: &Options, counters: Arc<ListCounters>) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        // True once the key directory has been read as far as it goes; also if it is not followed.
+        // True once the key directory has been read to its end, or if it is not followed.
         let (named, is_named) = watch::channel(options.begin[list::KEYS as usize].is_none());
         let named = Arc::new(named);
         let mut lists = JoinSet::new();
@@ -169,17 +168,17 @@ impl Source {
 
     /// Waits for the next batch. `None` at the end, which comes only with [`Options::once`].
     ///
-    /// May be dropped and called again: no batch is lost by it.
+    /// Cancel-safe: no batch is lost if this is dropped and called again.
     ///
     /// # Errors
-    /// Why a list cannot be followed at the moment. It is told once each time that following it fails anew, and the
-    /// list is followed again by itself: who wants to go on only calls again.
+    /// Why a list cannot be followed at the moment. Each new failure is returned once, and the list is retried
+    /// automatically: to go on, just call again.
     pub async fn next(&mut self) -> Option<Result<Batch, ClientError>> {
         self.receiver.recv().await
     }
 }
 
-/// One list that is followed.
+/// One followed list.
 struct List {
     ask: Arc<dyn Ask>,
     store: String,
@@ -194,7 +193,7 @@ struct List {
 struct Gone;
 
 impl List {
-    /// The key directory: as far as it goes, and then what comes.
+    /// The key directory: first to its current end, then what comes.
     async fn keys(mut self, named: Arc<watch::Sender<bool>>) {
         if self.follow(true).await.is_ok() {
             named.send_replace(true);
@@ -204,21 +203,21 @@ impl List {
         }
     }
 
-    /// Another list, once the key directory has been read as far as it goes.
+    /// Another list, once the key directory has been read to its current end.
     async fn behind(mut self, mut named: watch::Receiver<bool>) {
         if named.wait_for(|named| *named).await.is_ok() {
             let _ = self.follow(self.once).await;
         }
     }
 
-    /// Follows the list; ends when all that is there has been read, if `once`.
+    /// Follows the list; ends when everything there has been read, if `once`.
     async fn follow(&mut self, once: bool) -> Result<(), Gone> {
         let (mut pause, mut told) = (SHORTEST, false);
         loop {
             match self.attempt(once, &mut told).await? {
                 Ok(()) => return Ok(()),
                 Err(error) => {
-                    // What was followed and broke off is asked again soon.
+                    // What was followed and broke off is retried soon.
                     if !told {
                         (pause, told) = (SHORTEST, true);
                         self.counters.interrupted.fetch_add(1, Ordering::Relaxed);
@@ -252,7 +251,7 @@ impl List {
         }
     }
 
-    /// Begins to follow; `None` if there is nothing to read and no more is wanted.
+    /// Starts to follow; `None` if there is nothing to read and no more is wanted.
     async fn start(&self, once: bool) -> Result<Option<Following>, ClientError> {
         let request = TailRequest {
             store: self.store.clone(),
@@ -262,7 +261,7 @@ impl List {
         };
         let request = match self.at {
             Begin::Oldest => TailRequest { from_start: true, ..request },
-            // Sequences turn: after two thousand million batches the first one lies ahead.
+            // Sequences wrap: after two thousand million batches the first one lies ahead.
             Begin::First => match self.newest().await? {
                 newest if newest == 1 || is_after(newest, 1) => TailRequest { from_sequence: 1, ..request },
                 _ => TailRequest { from_start: true, ..request },
@@ -270,7 +269,7 @@ impl List {
             Begin::Next => request,
             Begin::Behind(0) => TailRequest { from_start: true, ..request },
             Begin::Behind(sequence) => {
-                // An empty list does not say whether it goes on there: that is known with its first batch.
+                // An empty list does not say whether it continues there: its first batch will tell.
                 let newest = loop {
                     match self.newest().await? {
                         0 if once => return Ok(None),
@@ -305,7 +304,7 @@ impl List {
         Ok(newest)
     }
 
-    /// What a message says; the list goes on behind it.
+    /// The contents of a message; the list continues after it.
     fn batch(&mut self, message: TailResponse) -> Batch {
         if message.sequence != 0 {
             self.at = Begin::Behind(message.sequence as u32);

@@ -1,5 +1,5 @@
-//! Times that are unique in their series, so that no point takes another's place: a database keeps one point of a series
-//! for each time, and two reports may have arrived in the same nanosecond, or bear the same switch's time.
+//! Unique times per series, so that no point replaces another: a database keeps one point per series and time, and
+//! two reports may have arrived in the same nanosecond, or carry the same switch's time.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use lru::LruCache;
 use serde::{Deserialize, Serialize};
 
-/// Series of which the last time is remembered.
+/// Series whose last time is remembered.
 const SERIES: NonZeroUsize = NonZeroUsize::new(65_536).expect("not 0");
 
 /// The last time of one series.
@@ -18,16 +18,16 @@ pub(crate) struct Last {
     series: u64,
     /// The event's own time, and
     own: u64,
-    /// the one that was given.
+    /// the one that was assigned.
     given: u64,
 }
 
-/// Gives times. One that was given in a series already becomes the next nanosecond that was not.
+/// Assigns times. One that is taken in its series becomes the next free nanosecond.
 #[derive(Debug)]
 pub(crate) struct Times(LruCache<u64, Last>);
 
 impl Times {
-    /// Goes on behind what was given before.
+    /// Continues after times assigned earlier.
     pub(crate) fn new(recent: &[Last]) -> Self {
         let mut times = LruCache::new(SERIES);
         for last in recent.iter().rev() {
@@ -36,9 +36,9 @@ impl Times {
         Self(times)
     }
 
-    /// The time for a point of this series; `part` keeps points apart that are meant to have the same time.
+    /// The time for a point of this series; `part` separates points that should have the same time.
     pub(crate) fn give(&mut self, series: &str, part: u8, own: u64) -> u64 {
-        // Its keys are constant, so that what was kept means the same in another process.
+        // Its keys are constant, so that saved hashes mean the same in another process.
         let mut hasher = DefaultHasher::new();
         (series, part).hash(&mut hasher);
         let series = hasher.finish();
@@ -51,7 +51,7 @@ impl Times {
         now.given
     }
 
-    /// The series whose times were given last, newest first.
+    /// The series with the most recently assigned times, newest first.
     pub(crate) fn recent(&self, most: usize) -> Vec<Last> {
         self.0.iter().take(most).map(|(_, last)| *last).collect()
     }

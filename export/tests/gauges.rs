@@ -67,7 +67,7 @@ fn every_metric_has_its_gauge_in_both_schemas() {
     let told = |schema| {
         let mut gauges = Gauges::new(schema, Limits::default(), Arc::new(Names::none()));
         gauges.take(&changes(entries.clone()), now);
-        // The key of the hop is told after the event about it.
+        // The key of the hop comes after the event about it.
         let unnamed = lines(&mut gauges, now, &["dta_int_unnamed"]);
         assert_eq!(unnamed, ["dta_int_unnamed_series 1"]);
         let hop = Entry::Key { key: telemetry::hop_latency_key(&f, 4), means: Means::Hop(f.key(), 4) };
@@ -202,7 +202,7 @@ fn random_flows_stay_under_the_bound_and_those_that_are_there_stay() {
     let mut page = Page::default();
     gauges.put(&mut page, now);
     assert!(page.series() <= 8 * 500 + 16, "{} series", page.series());
-    // The one of before is still there, and goes on.
+    // The earlier one is still there, and goes on.
     let latency = "dta_int_flow_latency_seconds{flow=\"10.0.0.0:5000->";
     gauges.take(&changes(vec![change(Metric::FlowLatency, good.key(), 2_000_000_000)]), now);
     let told = lines(&mut gauges, now, &[latency]);
@@ -216,13 +216,13 @@ fn random_flows_stay_under_the_bound_and_those_that_are_there_stay() {
     assert_eq!(gauges.series(), 1);
 }
 
-/// Whoever can send packets can make up flows, and so keys in the directory: more than it holds.
+/// Anyone who can send packets can make up flows, and so keys in the directory: more than it holds.
 #[test]
 fn a_flood_of_flows_takes_no_name_from_a_series_that_is_there() {
     let mut gauges = Gauges::new(Schema::Tags, Limits::default(), Arc::default());
     let now = Instant::now();
     let v6 = |n: u32| Flow { src: IpAddr::V6(Ipv6Addr::from(u128::from(n))), ..flow(0) };
-    // As a report of a new flow of one hop makes them: the hop is told before its flow.
+    // As for a report of a new flow of one hop: the hop comes before its flow.
     let mut tell = |f: &Flow| {
         let hop = telemetry::hop_latency_key(f, 4);
         gauges.take(&changes(vec![change(Metric::HopLatency, hop, 400)]), now);

@@ -1,5 +1,5 @@
-//! Accepting connections: TLS and the first bytes of HTTP/2 within a time, at most so many
-//! connections, and no busy loop on errors.
+//! Accepts connections: time limits for TLS and the first bytes of HTTP/2, a maximum of connections, and no busy loop
+//! on errors.
 
 use std::future::Future;
 use std::io;
@@ -29,7 +29,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 /// First byte of a TLS client: a record of a handshake (RFC 8446 section 5.1).
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// Connections that are past their handshake and wait for tonic.
+/// Connections past their handshake, waiting for tonic.
 const QUEUE: usize = 16;
 
 /// How to listen.
@@ -37,15 +37,14 @@ const QUEUE: usize = 16;
 pub struct Listen {
     /// How many connections, and for how long.
     pub limits: Limits,
-    /// TLS, if clients are to show a certificate.
+    /// TLS, if clients must have a certificate.
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// The connections, for [`tonic::transport::Server::serve_with_incoming_shutdown`]. Dropping it
-/// closes the listener.
+/// The connections, for [`tonic::transport::Server::serve_with_incoming_shutdown`]. Dropping it closes the listener.
 pub type Incoming = ReceiverStream<io::Result<Connection>>;
 
-/// What became of connections, and of calls that were not admitted.
+/// The fates of connections, and of calls that were not admitted.
 #[derive(Debug, Default)]
 pub struct ConnectionCounters {
     accepted: AtomicU64,
@@ -80,18 +79,18 @@ impl ConnectionCounters {
     }
 }
 
-/// Nothing else is read by way of these numbers.
+/// No other memory is published through these numbers.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Begins to accept on a listener. Must be called within a tokio runtime.
+/// Starts to accept on a listener. Must be called within a tokio runtime.
 pub fn accept(listener: TcpListener, listen: Listen, counters: Arc<ConnectionCounters>) -> Incoming {
     accept_until(Arc::new(listener), listen, counters, std::future::pending())
 }
 
-/// As [`accept`], until `stopped` is ready; the listener is the caller's. Connections that are in
-/// their handshake by then still come, and then the stream ends.
+/// Like [`accept`], until `stopped` is ready; the listener is the caller's. Connections that are then in their
+/// handshake still come, and then the stream ends.
 pub fn accept_until(
     listener: Arc<TcpListener>,
     listen: Listen,
@@ -108,7 +107,7 @@ pub fn accept_until(
     accept_with(one, listen, counters, stopped)
 }
 
-/// As [`accept`], on a Unix socket: all its clients are one caller, at 127.0.0.1, and have no TLS.
+/// Like [`accept`], on a Unix socket: all its clients are one caller, at 127.0.0.1, without TLS.
 pub fn accept_unix(listener: UnixListener, limits: Limits, counters: Arc<ConnectionCounters>) -> Incoming {
     let listener = Arc::new(listener);
     let one = move || {
@@ -147,11 +146,11 @@ where
     ReceiverStream::new(receiver)
 }
 
-/// What all handshakes of a listener share.
+/// State shared by the handshakes of a listener.
 struct Shared {
     listen: Listen,
     gate: Arc<Gate>,
-    /// Of each caller.
+    /// By caller.
     streams: Arc<Pool>,
     counters: Arc<ConnectionCounters>,
     quiet: Mutex<Quiet>,
@@ -199,12 +198,12 @@ async fn run<A, F>(
                 let task = tokio::spawn(attend(shared.clone(), socket, address, place));
                 shared.gate.attend(number, task.abort_handle());
             }
-            // One client's, and over with it.
+            // An error of one client only.
             Err(error) if is_of_one_connection(&error) => count(&shared.counters.accept_errors),
             Err(error) => {
                 count(&shared.counters.accept_errors);
                 if let Some(times) = errors.event(Instant::now()) {
-                    tracing::error!(%error, times, "connections cannot be accepted; it is tried again every second");
+                    tracing::error!(%error, times, "cannot accept connections; trying again every second");
                 }
                 tokio::select! {
                     () = tokio::time::sleep(pause) => pause = (2 * pause).min(PAUSE.1),
@@ -220,7 +219,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// Looks after one connection until tonic has it.
+/// Serves one connection until tonic takes it.
 async fn attend(shared: Arc<Shared>, socket: Socket, address: IpAddr, place: GatePass) {
     let done = tokio::time::timeout(shared.listen.limits.handshake, handshake(&shared, socket)).await;
     let reason = match done {
@@ -234,7 +233,7 @@ async fn attend(shared: Arc<Shared>, socket: Socket, address: IpAddr, place: Gat
             let (identity, streams) = (Arc::new(identity), shared.streams.clone());
             let peer = Peer { address, identity, caller, streams, line };
             count(&shared.counters.accepted);
-            // An error says that the server is ending.
+            // `Err` means that the server is ending.
             let _ = shared.sender.send(Ok(Connection::new(transport, peer, cut, place))).await;
             return;
         }
@@ -250,15 +249,15 @@ async fn attend(shared: Arc<Shared>, socket: Socket, address: IpAddr, place: Gat
     };
     let line = shared.quiet.lock().unwrap_or_else(PoisonError::into_inner).event(Instant::now());
     if let Some(times) = line {
-        tracing::warn!(%address, times, reason, "a connection came to nothing");
+        tracing::warn!(%address, times, reason, "a connection failed");
     }
 }
 
 /// Why there is no connection.
 enum Failed {
-    /// The client left before it said anything, as a check of the port does.
+    /// The client left before it sent anything, like a port check.
     Left,
-    /// What went wrong.
+    /// The error.
     Said(String),
 }
 
@@ -281,9 +280,9 @@ async fn handshake(shared: &Shared, socket: Socket) -> Result<(Transport, Identi
     }
 }
 
-/// TLS, if there is to be any.
+/// TLS, if required.
 async fn secure(shared: &Shared, stream: TcpStream) -> Result<(Transport, Identity), Failed> {
-    // Small answers must not wait for the client's delayed acknowledgement of the segment before.
+    // Small answers must not wait for the client's delayed acknowledgement of the previous segment.
     stream.set_nodelay(true)?;
     let mut first = [0];
     if stream.peek(&mut first).await.map_err(|_| Failed::Left)? == 0 {
@@ -297,7 +296,7 @@ async fn secure(shared: &Shared, stream: TcpStream) -> Result<(Transport, Identi
         None => (Transport::Plain(stream), Identity::Anybody),
         Some(_) if first[0] == PREFACE[0] => {
             wants_tls(stream).await?;
-            return Err(Failed::Said("it does not speak TLS, which this port wants".into()));
+            return Err(Failed::Said("it does not speak TLS, which this port requires".into()));
         }
         Some(config) => {
             let stream = TlsAcceptor::from(config.clone()).accept(stream).await?;
@@ -309,8 +308,8 @@ async fn secure(shared: &Shared, stream: TcpStream) -> Result<(Transport, Identi
     })
 }
 
-/// Tells a client of HTTP/2 without TLS what is missing, in its own protocol: empty SETTINGS, then
-/// GOAWAY with INADEQUATE_SECURITY (RFC 9113 sections 6.5, 6.8 and 7).
+/// Tells a client of HTTP/2 without TLS what is missing, in its own protocol: empty SETTINGS, then GOAWAY with
+/// INADEQUATE_SECURITY (RFC 9113 sections 6.5, 6.8 and 7).
 async fn wants_tls(stream: TcpStream) -> io::Result<()> {
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     const WORDS: &[u8] = b"this port wants TLS";
@@ -319,11 +318,11 @@ async fn wants_tls(stream: TcpStream) -> io::Result<()> {
     answer(stream, &[&SETTINGS[..], &GOAWAY, WORDS].concat()).await
 }
 
-/// Sends a last word.
+/// Sends a final message.
 async fn answer(mut stream: TcpStream, words: &[u8]) -> io::Result<()> {
     stream.write_all(words).await?;
     stream.shutdown().await?;
-    // What is closed with bytes unread takes the answer back (RST).
+    // Closing with unread bytes would discard the answer (RST).
     let mut rest = [0; 256];
     while stream.read(&mut rest).await? != 0 {}
     Ok(())
@@ -384,7 +383,7 @@ mod tests {
             assert!(matches!(ended, Ok(Ok(0) | Err(_))), "{ended:?}");
         }
         assert_eq!(counters.silent.load(Ordering::Relaxed), 2);
-        // Long after the time for a handshake the good one is there.
+        // The good one is there long after the handshake timeout.
         tokio::time::sleep(Duration::from_millis(400)).await;
         good.write_all(b"!").await.unwrap();
         assert_eq!(connection.read_u8().await.unwrap(), b'!');

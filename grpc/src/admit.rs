@@ -1,8 +1,8 @@
-//! The layer in front of a service: who may call at all, and how many calls are worked on at a time.
+//! The layer in front of a service: who may call at all, and how many calls run at a time.
 //!
-//! A call is admitted once its request is here, and holds its places until its work has ended and its answer
-//! has left. So neither calls without a body, nor calls that are cancelled, nor answers that nobody reads make
-//! a server do or hold more than its [`Limits`] say.
+//! A call is admitted once its request is complete, and holds its places until its work has ended and its answer has
+//! been sent. So calls without a body, cancelled calls and unread answers cannot make a server do or hold more than
+//! its [`Limits`] allow.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,37 +25,36 @@ use crate::share::Shares;
 use crate::stream::Line;
 use crate::{LONGEST_ANSWER, Limits};
 
-/// Long answers of the standard services at a time.
+/// Simultaneous long answers of the standard services.
 const STREAMS: usize = 256;
 
-/// What a method is, by what it takes.
+/// The kind of a method, by what it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// One message, and an answer of [`LONGEST_ANSWER`] bytes at most.
+    /// One message, and an answer of at most [`LONGEST_ANSWER`] bytes.
     Ordinary,
-    /// One message, and an answer of as many bytes as all calls of one caller may have: it takes the places of
-    /// all of them.
+    /// One message, and an answer as long as those of all calls of one caller together: it takes all of their places.
     Large,
-    /// What must not wait for other methods, as renewals must not: it has places and threads of its own.
+    /// Must not wait for other methods, such as renewals: it has its own places and threads.
     First,
-    /// A stream that the service itself bounds.
+    /// A stream that the service itself limits.
     Tail,
-    /// A stream of which each caller has few.
+    /// A stream of which each caller may have few.
     Stream,
 }
 
 impl Method {
-    /// Of how many calls it takes the places.
+    /// The number of call places that it takes.
     fn weight(self, limits: &Limits) -> usize {
         if self == Self::Large { limits.calls_per_caller.min(limits.calls) } else { 1 }
     }
 
-    /// The longest answer that it may have, in bytes; streams have no such bound.
+    /// Its longest answer in bytes; streams have no such limit.
     pub fn longest_answer(self, limits: &Limits) -> usize {
         self.weight(limits) * LONGEST_ANSWER
     }
 
-    /// Of the standard services; `None` if it is not one of theirs.
+    /// The kind of a method of the standard services; `None` if it is not one of theirs.
     fn standard(path: &str) -> Option<Self> {
         match path {
             "/grpc.health.v1.Health/Check" => Some(Self::First),
@@ -75,13 +74,13 @@ struct Inner {
     ordinary: Shares,
     first: Shares,
     streams: Arc<Pool>,
-    /// Threads for the work of calls that are not [`Method::First`].
+    /// Threads for calls that are not [`Method::First`].
     threads: Arc<Pool>,
     counters: Arc<ConnectionCounters>,
 }
 
 impl Admission {
-    /// As `limits` say. `method` tells what a path of the server's own service is.
+    /// A layer with these `limits`. `method` returns the kind of a path of the server's own service.
     pub fn new(limits: Limits, method: fn(&str) -> Method, counters: Arc<ConnectionCounters>) -> Self {
         Self(Arc::new(Inner {
             limits,
@@ -96,7 +95,7 @@ impl Admission {
 }
 
 impl Inner {
-    /// Takes in a request, and waits for its place.
+    /// Reads a request, and waits for its places.
     async fn admit(
         &self,
         method: Method,
@@ -113,7 +112,7 @@ impl Inner {
         let room = Room { pool: &shares.bodies, caller, line: Arc::new(line), counters };
         let place = shares.calls.take(caller, method.weight(&self.limits), &counters.unread);
         let admitted = async {
-            // Its messages come while it is answered.
+            // Its messages come while it is being answered.
             if request.uri().path().starts_with("/grpc.reflection.") {
                 return Ok::<_, Status>((request, place.await));
             }
@@ -126,14 +125,14 @@ impl Inner {
         let (request, place) = tokio::select! {
             admitted = admitted => admitted?,
             Ok(()) = displaced => return Err(Status::resource_exhausted(
-                "its message took long, and others waited for the room that it has; call again later",
+                "its message took too long while others waited for its room; call again later",
             )),
         };
         let threads = (method != Method::First).then(|| self.threads.clone());
         Ok((request, Held { place, threads }))
     }
 
-    /// Lets an answer go out, which holds the call's places until it has.
+    /// Sends an answer, which holds the call's places until it is sent.
     fn send(&self, method: Method, peer: &Peer, held: Arc<Held>, answer: Response<Body>) -> Response<Body> {
         if http_body::Body::is_end_stream(answer.body()) {
             return answer;
@@ -182,7 +181,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        // The one that said it was ready is the one to be called.
+        // The clone that reported ready must be the one that is called.
         let next = self.inner.clone();
         let mut ready = std::mem::replace(&mut self.inner, next);
         let Admission(admission) = self.admission.clone();
@@ -216,7 +215,7 @@ where
     }
 }
 
-/// The places of a stream: of all, and its caller's.
+/// The places of a stream: one of all, and one of its caller's.
 fn stream(admission: &Inner, method: Method, peer: &Peer) -> Result<Option<(Permit, Permit)>, Status> {
     if method != Method::Stream {
         return Ok(None);
@@ -224,7 +223,7 @@ fn stream(admission: &Inner, method: Method, peer: &Peer) -> Result<Option<(Perm
     let places = admission.streams.at_once(&peer.caller).zip(peer.stream());
     places
         .map(Some)
-        .ok_or_else(|| Status::resource_exhausted("there are as many long answers as may be at a time"))
+        .ok_or_else(|| Status::resource_exhausted("too many long answers at a time"))
 }
 
 /// A long answer, which keeps its places until it ends.
@@ -255,7 +254,7 @@ impl http_body::Body for Long {
 
 fn nameless(why: &str) -> Status {
     Status::permission_denied(format!(
-        "this client's certificate gives no DNS or URI name to know it by ({why}): issue it one with such a subject alternative name"
+        "this client's certificate has no DNS or URI name to identify it ({why}): issue one with such a subject alternative name"
     ))
 }
 
@@ -281,11 +280,11 @@ mod tests {
     struct Done {
         begun: AtomicUsize,
         answered: AtomicUsize,
-        /// Work waits for these.
+        /// Calls wait for these.
         release: Mutex<Option<mpsc::Receiver<()>>>,
     }
 
-    /// Works until it is released (`/t.T/Work`), or answers with a MiB (`Big`) or with more than may be (`Long`).
+    /// Works until it is released (`/t.T/Work`), or answers with a MiB (`Big`) or with more than allowed (`Long`).
     #[derive(Clone)]
     struct Test(Arc<Done>);
 
@@ -353,7 +352,7 @@ mod tests {
         (address, counters)
     }
 
-    /// A connection whose streams may be sent `window` bytes each.
+    /// A connection whose streams have a window of `window` bytes.
     async fn connect(at: SocketAddr, window: u32) -> h2::client::SendRequest<Bytes> {
         connect_from(1, at, window).await
     }
@@ -375,7 +374,7 @@ mod tests {
         sender
     }
 
-    /// Begins a call, and sends its message if it is to.
+    /// Begins a call, and optionally sends its message.
     async fn begin(
         client: &mut h2::client::SendRequest<Bytes>,
         path: &str,
@@ -457,11 +456,11 @@ mod tests {
         }
         until("work begins", || done.begun.load(Ordering::SeqCst) == 2).await;
         let mut asked = std::pin::pin!(ask(&mut newcomer, "/t.T/Brief"));
-        // All of them wait for a thread by then.
+        // By now, all of them wait for a thread.
         let early = tokio::time::timeout(Duration::from_secs(1), &mut asked).await;
         release.send(()).unwrap();
         let answered = tokio::time::timeout(Duration::from_secs(60), asked).await;
-        // The runtime waits for what works.
+        // Dropping the runtime waits for running work.
         drop(release);
         assert!(early.is_err(), "{early:?}");
         assert_eq!(answered.expect("the next thread").unwrap(), 1);
@@ -469,7 +468,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn answers_that_nobody_reads_hold_their_places_and_end_with_their_connection() {
-        // Those of which nothing may be sent, and those whose beginning was sent, so that the rest waits as bytes.
+        // Answers of which nothing may be sent, and answers that are partly sent, the rest waiting as bytes.
         for window in [0, 1] {
             unread_answers_hold_their_places(window).await;
         }
@@ -501,10 +500,10 @@ mod tests {
         assert_eq!(ask(&mut reads, "/t.T/Big").await.unwrap(), 1 << 20);
     }
 
-    /// Callers that together hold all places by answers that they do not read, and a newcomer.
+    /// Callers that together hold all places by not reading their answers, and a newcomer.
     async fn newcomer_beside_unread(path: &str, callers: u8, calls: usize) {
         let done = Arc::<Done>::default();
-        // Longer than the test waits.
+        // Longer than the test runs.
         let limits = Limits { call: Duration::from_secs(600), ..crate::testing::limits() };
         let (at, counters) = serving(limits, &done).await;
         let mut unread = Vec::new();
@@ -549,7 +548,7 @@ mod tests {
         assert!(begin_fails(&mut client).await);
     }
 
-    /// Begins a call with the beginning of a message of so many bytes.
+    /// Begins a call with the beginning of a message of this many bytes.
     async fn announce(
         client: &mut h2::client::SendRequest<Bytes>,
         bytes: usize,
@@ -570,7 +569,7 @@ mod tests {
         let mut held = Vec::new();
         while displaced() == 0 {
             assert!(Instant::now() < end, "a newcomer never needed room");
-            // All room, by four callers.
+            // Four callers take all the room.
             held.clear();
             for last in 2..6 {
                 let mut client = connect_from(last, at, 1 << 16).await;
@@ -583,7 +582,7 @@ mod tests {
             body.send_data(Bytes::from_static(&[7; 8 << 10]), true).unwrap();
             assert_eq!(answer.await.unwrap().headers().get("grpc-status"), None);
         }
-        // It is one call that had to go, and its connection stays.
+        // Only the one call is dropped; its connection stays.
         let mut refused = 0;
         for ((answer, _), client) in &mut held {
             if let Ok(Ok(answer)) = tokio::time::timeout(Duration::from_millis(1), answer).await {
@@ -607,16 +606,16 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn calls_without_a_message_hold_no_places() {
-        // A machine that does much else may take so long that they are cut off before others ask.
+        // A busy machine may take so long that they are cut off before others call.
         for _ in 0..5 {
             if others_are_answered_beside_calls_without_a_message().await {
                 return;
             }
         }
-        panic!("each time, others were answered only when those had been cut off");
+        panic!("each time, others were answered only after those had been cut off");
     }
 
-    /// Gives whether others were answered before any of these was cut off.
+    /// Returns whether others were answered before any of these was cut off.
     async fn others_are_answered_beside_calls_without_a_message() -> bool {
         let done = Arc::<Done>::default();
         let (at, counters) = serving(crate::testing::limits(), &done).await;
@@ -638,7 +637,7 @@ mod tests {
         assert_eq!(ask(&mut client, "/t.T/Work").await.unwrap(), 1);
         let in_time = counters.calls_late.load(Ordering::Relaxed) == 0;
         assert_eq!(done.begun.load(Ordering::SeqCst), 1);
-        // There may be so many and no more.
+        // This many are allowed, and no more.
         let mut others = Vec::new();
         for _ in 0..10 {
             let mut client = connect(at, 1 << 16).await;

@@ -1,5 +1,5 @@
-//! What a call holds of a server: its places among the calls, from its admission until its work has ended and
-//! its answer has left.
+//! What a call holds on a server: its places among the calls, from its admission until its work has ended and its
+//! answer has been sent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,16 +21,15 @@ tokio::task_local! {
     pub(crate) static CALL: Arc<Held>;
 }
 
-/// The places of a call; free again when the last of those is dropped that hold it.
+/// The places of a call; free again when the last holder drops them.
 pub(crate) struct Held {
     pub(crate) place: Permit,
-    /// Threads that calls of its kind share; `None` if it waits for no other.
+    /// Threads shared by calls of its kind; `None` if it waits for no other.
     pub(crate) threads: Option<Arc<Pool>>,
 }
 
-/// Runs `work` on a thread that may wait for memory, files or devices. Within a call, work that has not begun
-/// when the call is cancelled is dropped; what has begun keeps the call's places until it ends. So nobody can
-/// have more work under way than calls.
+/// Runs `work` on a thread that may block. Within a call, work that has not begun when the call is cancelled is
+/// dropped; running work keeps the call's places until it ends. So nobody can have more work under way than calls.
 ///
 /// # Errors
 /// The work panicked.
@@ -48,8 +47,8 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
     tokio::task::spawn_blocking(all).await
 }
 
-/// An answer as the bytes that it goes out as. Left to itself it becomes these when the client lets it go out, and until
-/// then takes several times as much.
+/// An answer in its encoded form. tonic would encode it only when the client lets it be sent, and until then the
+/// message takes several times as much memory.
 pub(crate) async fn encoded(answer: Response<Body>) -> Response<Body> {
     if answer.body().is_end_stream() {
         return answer;
@@ -61,10 +60,10 @@ pub(crate) async fn encoded(answer: Response<Body>) -> Response<Body> {
     }
 }
 
-/// An answer on its way: dropped with its last byte.
+/// An answer being sent: dropped with its last byte.
 pub(crate) struct Sending {
     pub(crate) _held: Arc<Held>,
-    /// Its other end hears of the drop.
+    /// The other end notices the drop.
     pub(crate) _sent: oneshot::Sender<()>,
 }
 
@@ -72,7 +71,7 @@ pub(crate) struct Sending {
 pub(crate) struct Answer {
     pub(crate) body: Body,
     pub(crate) sending: Arc<Sending>,
-    /// How many bytes it may have yet.
+    /// How many bytes it may still have.
     pub(crate) left: usize,
 }
 
@@ -130,7 +129,7 @@ mod tests {
         let (message, mut gone) = oneshot::channel::<()>();
         let trailers = HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]);
         let frames = [Frame::data(Bytes::from_static(b"abc")), Frame::trailers(trailers.clone())];
-        // What is encoded as it is asked for.
+        // Encoding happens on demand.
         let frames = frames.map(Ok::<_, Status>).into_iter().inspect(move |_| assert!(!message.is_closed()));
         let answer = encoded(Response::new(Body::new(StreamBody::new(tokio_stream::iter(frames))))).await;
         assert_eq!(gone.try_recv(), Err(oneshot::error::TryRecvError::Closed), "it is held until it is read");

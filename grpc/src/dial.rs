@@ -1,4 +1,4 @@
-//! Connecting, within a time.
+//! Connects, with a timeout.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,18 +7,17 @@ use tonic::transport::{Channel, Endpoint, Error};
 
 use crate::tls::{self, ClientFiles, TlsError};
 
-/// How long connecting may take, with the handshake of TLS.
+/// Timeout of connecting, including the TLS handshake.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// A connection that says nothing for this long while calls wait for answers is asked whether it
-/// lives, and given up after [`ALIVE`].
+/// A connection that is silent for this long while calls wait for answers is pinged, and given up after [`ALIVE`].
 const ASK: Duration = Duration::from_secs(10);
 const ALIVE: Duration = Duration::from_secs(5);
 
-/// Where a server of this host listens that only a file's owner may reach.
+/// The prefix of the address of a Unix socket, which only its owner may reach.
 pub const UNIX: &str = "unix:";
 
-/// Sets an endpoint up as all clients of DTA have it, with TLS if there are files for it.
+/// Sets an endpoint up as for all clients of DTA, with TLS if there are files.
 pub fn endpoint(endpoint: Endpoint, files: Option<&ClientFiles<'_>>) -> Result<Endpoint, TlsError> {
     let endpoint = endpoint.connect_timeout(CONNECT).http2_keep_alive_interval(ASK).keep_alive_timeout(ALIVE);
     let Some(files) = files else {
@@ -32,18 +31,17 @@ pub fn endpoint(endpoint: Endpoint, files: Option<&ClientFiles<'_>>) -> Result<E
     })
 }
 
-/// Connects now.
+/// Connects at once.
 pub async fn connect(endpoint: &Endpoint) -> Result<Channel, Error> {
     endpoint.connect_with_connector(connector()).await
 }
 
-/// A channel that connects when it is first used, and again after the connection broke.
+/// A channel that connects on first use, and again after the connection broke.
 pub fn connect_lazy(endpoint: &Endpoint) -> Channel {
     endpoint.connect_with_connector_lazy(connector())
 }
 
-/// tonic's own connector limits the time of TCP's connecting alone; around one that is given to it,
-/// the limit includes TLS.
+/// tonic's own connector limits only TCP's connecting; around a given connector, the limit includes TLS.
 fn connector() -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);

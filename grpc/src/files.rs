@@ -1,8 +1,8 @@
-//! The limit of open files, of which each connection is one.
+//! The limit of open files: each connection is one.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Raises this process's soft limit of open files to the hard one. Gives the limit that holds now.
+/// Raises this process's soft limit of open files to the hard one. Returns the resulting limit.
 ///
 /// The soft one is 1,024 on most systems, for programs that use `select`; this one does not.
 pub fn raise_file_limit() -> u64 {
@@ -11,7 +11,7 @@ pub fn raise_file_limit() -> u64 {
         let before = limit.current;
         limit.current = limit.maximum;
         if let Err(error) = setrlimit(Resource::Nofile, limit) {
-            tracing::warn!(%error, limit = before, "the limit of open files could not be raised");
+            tracing::warn!(%error, limit = before, "cannot raise the limit of open files");
         }
     }
     file_limit()

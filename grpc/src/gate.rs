@@ -1,10 +1,9 @@
-//! The places for connections: how many there are in all and for one address, and who leaves when
-//! they are full.
+//! Places for connections: how many there are in all and per address, and which is closed when they are full.
 //!
-//! A connection waits until it has shown that it speaks TLS (where that is wanted) and HTTP/2.
-//! Where the places are full, the oldest that waits leaves for the new one, so silent connections
-//! keep nobody out. If none waits, the newest of the origin that has most leaves, where that has more than
-//! the new one would: so a few origins keep nobody out either.
+//! A connection is pending until it has shown that it speaks TLS (if required) and HTTP/2. When the places are full,
+//! the oldest pending one is closed for the new one, so silent connections lock nobody out. If none is pending, the
+//! newest of the origin with the most is closed, if that has more than the new one would: so a few origins lock
+//! nobody out either.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -37,27 +36,27 @@ struct Taken {
 
 #[derive(Debug)]
 enum Waits {
-    /// The task that looks after the handshake is being made.
+    /// The handshake task is being created.
     Unattended,
-    /// Ending this task closes the connection.
+    /// Aborting this task closes the connection.
     Until(AbortHandle),
     /// Past the handshake; cutting this closes the connection.
     No(Arc<Line>),
 }
 
-/// One connection's place; free again when this is dropped.
+/// The place of one connection; free again when this is dropped.
 #[derive(Debug)]
 pub(crate) struct GatePass {
     gate: Arc<Gate>,
     number: u64,
 }
 
-/// What entering gave.
+/// The result of entering.
 #[derive(Debug)]
 pub(crate) enum Entered {
-    /// A place, and whether another one had to leave for it.
+    /// A place, and whether another connection was closed for it.
     Passed(GatePass, bool),
-    /// All places that this address may have are taken by connections past their handshake.
+    /// Connections past their handshake take all places of this address.
     Full,
 }
 
@@ -77,7 +76,7 @@ impl Gate {
         let full = inner.places.len() >= self.connections;
         let mut left = false;
         if of_origin >= self.per_address || full {
-            // One's own first: nobody makes others leave while connections of the same address wait.
+            // One's own first: nobody displaces others while connections of the same address are pending.
             let oldest = |of_all: bool| {
                 let mut waiting =
                     inner.places.iter().filter(|(_, taken)| matches!(taken.waits, Waits::Until(_)));
@@ -104,7 +103,7 @@ impl Gate {
         Entered::Passed(GatePass { gate: self.clone(), number }, left)
     }
 
-    /// The connection of a place waits for its handshake, of which `task` takes care.
+    /// The connection of a place is in its handshake, run by `task`.
     pub(crate) fn attend(&self, number: u64, task: AbortHandle) {
         if let Some(taken) = self.lock().places.get_mut(&number)
             && matches!(taken.waits, Waits::Unattended)
@@ -120,8 +119,8 @@ impl Gate {
 }
 
 impl Inner {
-    /// The newest connection past its handshake of the origin with most of them, which are at least two more
-    /// than `own`.
+    /// The newest connection past its handshake of the origin with the most, which must be at least two more than
+    /// `own`.
     fn of_most(&self, own: usize) -> Option<u64> {
         let mut origins = HashMap::new();
         for (number, taken) in &self.places {
@@ -140,8 +139,7 @@ impl GatePass {
         self.number
     }
 
-    /// The handshake is done: the connection may stay, unless it had to leave before this (`false`).
-    /// `line` closes it.
+    /// The handshake is done: the connection stays, unless it was closed before this (`false`). `line` closes it.
     #[must_use]
     pub(crate) fn stay(&self, line: Arc<Line>) -> bool {
         let mut inner = self.gate.lock();
@@ -156,7 +154,7 @@ impl Drop for GatePass {
     }
 }
 
-/// Whoever has one IPv6 address has the 64 bits below it.
+/// Anyone with an IPv6 address has the 64 bits below it.
 pub(crate) fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6((u128::from(v6) >> 64 << 64).into()),
@@ -217,14 +215,14 @@ mod tests {
         let gate = gate(3, 2);
         let (first, first_task) = waiting(&gate, 1);
         let (_second, second_task) = waiting(&gate, 1);
-        // The address is full: its own oldest leaves.
+        // The address is full: its own oldest is closed.
         let Entered::Passed(third, true) = gate.enter(address(1)) else { panic!("full") };
         assert!(first_task.await.unwrap_err().is_cancelled());
-        // What left frees no second place when it is dropped.
+        // A closed connection frees no second place when it is dropped.
         drop(first);
         assert!(third.stay(line().0));
         let _other = staying(&gate, 2);
-        // All are taken: the one that waits is another address's, and leaves too.
+        // All are taken: the pending one is another address's, and is closed, too.
         assert!(matches!(gate.enter(address(3)), Entered::Passed(_, true)));
         tokio::time::timeout(Duration::from_secs(60), second_task).await.unwrap().unwrap_err();
     }
@@ -243,12 +241,12 @@ mod tests {
         // The newest of the first address.
         let (_three, mut cut, true) = enter(3) else { panic!("nobody left") };
         assert!(one[3].1.try_recv().is_ok() && one[2].1.try_recv().is_err());
-        // What left frees no second place when it is dropped.
+        // A closed connection frees no second place when it is dropped.
         let [first, second, third, last] = one;
         drop(last);
         let (_four, _, true) = enter(4) else { panic!("nobody left") };
         assert_eq!(gate.lock().places.len(), 6);
-        // Two of each of the first ones: one who has one would have as many.
+        // Two of each of the first: an origin that has one would have as many.
         assert!(matches!(gate.enter(address(3)), Entered::Full));
         assert!(two.iter_mut().all(|two| two.1.try_recv().is_err()) && cut.try_recv().is_err());
         drop((first, second, third));

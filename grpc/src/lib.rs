@@ -1,16 +1,14 @@
 //! Both ends of gRPC connections, as the daemons and clients of DTA share them.
 //!
-//! A server takes its connections from [`accept`]: there, before tonic gets one, TLS is done,
-//! silent clients are cut off and the numbers of [`Limits`] are kept. [`server`] serves them:
-//! [`Admission`] bounds the calls on them, with their work ([`blocking`]) and answers. [`Peer`] says
-//! who is at the other end.
+//! A server takes its connections from [`accept`], which does TLS, cuts off silent clients and enforces the
+//! connection limits of [`Limits`] before tonic sees them. [`server`] serves them: [`Admission`] limits calls with
+//! their work ([`blocking`]) and answers. [`Peer`] identifies the other end.
 //!
-//! A client connects through [`dial`], which limits the time that connecting may take, and tells
-//! with [`reason`] why it failed.
+//! A client connects through [`dial`], which limits the time of connecting; [`reason`] explains failures.
 //!
-//! [`standard`] has the services that every daemon serves beside its own: health and reflection.
+//! [`standard`] has the services of every daemon: health and reflection.
 //!
-//! What a call means is not known here.
+//! Nothing here knows what a call means.
 
 mod accept;
 mod admit;
@@ -47,37 +45,36 @@ pub use unix::{UnixPath, listen_unix};
 
 use std::time::Duration;
 
-/// The longest message that a server of DTA takes, in bytes.
+/// The longest message that a server of DTA accepts, in bytes.
 pub const MAX_MESSAGE: usize = 4 << 20;
 
 /// The longest answer of an ordinary call, in bytes.
 pub const LONGEST_ANSWER: usize = 8 << 20;
 
-/// How much of a server its clients may take.
+/// How much of a server its clients may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time.
+    /// Simultaneous connections.
     pub connections: usize,
-    /// Connections at a time from one IPv4 address, or from one IPv6 network of 64 bits.
+    /// Simultaneous connections from one IPv4 address, or from one IPv6 network of 64 bits.
     pub connections_per_address: usize,
     /// How long a new connection may take for TLS and the first bytes of HTTP/2.
     pub handshake: Duration,
-    /// How long a call may take with the time for which it waited, and how long its answer may then take to
-    /// be read.
+    /// How long a call may take, waiting included, and how long the reading of its answer may then take.
     pub call: Duration,
-    /// Calls that are worked on, or whose answers are not read yet, at a time; others wait.
+    /// Simultaneous calls, including those whose answer has not been read; others wait.
     pub calls: usize,
-    /// Threads that work on them.
+    /// Threads for their work.
     pub threads: usize,
-    /// Calls of one caller that are worked on, or whose answers are not read yet, at a time. A caller is a certificate's identity or,
-    /// without TLS, an IPv4 address or an IPv6 network of 64 bits.
+    /// Simultaneous calls of one caller, counted in the same way. A caller is a certificate's identity or, without
+    /// TLS, an IPv4 address or an IPv6 network of 64 bits.
     pub calls_per_caller: usize,
-    /// Long answers (streams) of one caller at a time.
+    /// Simultaneous long answers (streams) of one caller.
     pub streams_per_caller: usize,
 }
 
 impl Limits {
-    /// For servers at which a few people and programs look: a translator's own, and an agent's.
+    /// For servers with few clients: a translator's own, and an agent's.
     pub const FEW: Self = Self {
         connections: 64,
         connections_per_address: 64,
@@ -89,8 +86,7 @@ impl Limits {
         streams_per_caller: 16,
     };
 
-    /// Connections that a limit of open files allows, of those that are wanted: `reserved` files
-    /// are for other things.
+    /// The number of wanted connections that a limit of open files allows, with `reserved` files for other things.
     pub fn within(self, files: u64, reserved: u64) -> Self {
         let most = usize::try_from(files.saturating_sub(reserved)).unwrap_or(usize::MAX).max(1);
         Self { connections: self.connections.min(most), ..self }

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection.
+//! The other end of a connection.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,25 +17,24 @@ use crate::stream::Line;
 pub struct Peer {
     pub(crate) address: IpAddr,
     pub(crate) identity: Arc<Identity>,
-    /// Whose share of the server its calls take.
+    /// The share of the server that its calls use.
     pub(crate) caller: Arc<str>,
     pub(crate) streams: Arc<Pool>,
     pub(crate) line: Arc<Line>,
 }
 
 impl Peer {
-    /// Where it calls from; of a Unix socket, 127.0.0.1.
+    /// Its address; for a Unix socket, 127.0.0.1.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// What stands for everybody who may have this address: an IPv4 address, or an IPv6 network of 64 bits with
-    /// zeros behind it.
+    /// Stands for everybody who may have this address: an IPv4 address, or an IPv6 network of 64 bits, the rest zero.
     pub fn origin(&self) -> IpAddr {
         gate::origin(self.address)
     }
 
-    /// Who it is, as far as TLS tells.
+    /// Its identity, as far as TLS gives one.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -46,25 +45,24 @@ impl Peer {
     }
 }
 
-/// Whose share of a server somebody has: a certificate's or, without TLS, that of an origin.
+/// Whose share of a server is used: a certificate's or, without TLS, an origin's.
 pub(crate) fn caller(identity: &Identity, address: IpAddr) -> Arc<str> {
     identity.name_list().unwrap_or_else(|| gate::origin(address).to_string()).into()
 }
 
-/// Who somebody is, as far as TLS tells.
+/// An identity, as far as TLS gives one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// No TLS: nobody is told from anybody.
+    /// No TLS: callers cannot be told apart.
     Anybody,
-    /// The names of a certificate, sorted, each once; one at least.
+    /// The names of a certificate, sorted, without duplicates; at least one.
     Named(Vec<Name>),
-    /// A certificate without a name to know it by, and why it has none. It is refused: all such
-    /// certificates would be one caller.
+    /// A certificate without a usable name, and why. It is refused: all such certificates would be one caller.
     Nameless(&'static str),
 }
 
-/// An alternative name of a certificate (RFC 5280 section 4.2.1.6), with its kind. Written
-/// `DNS:tor1.example` or `URI:spiffe://example/tor1`.
+/// A subject alternative name of a certificate (RFC 5280 section 4.2.1.6), with its kind. Written `DNS:tor1.example`
+/// or `URI:spiffe://example/tor1`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
     /// A DNS name, in lower case.
@@ -85,7 +83,7 @@ impl fmt::Display for Name {
 impl FromStr for Name {
     type Err = &'static str;
 
-    /// With its kind in front, or a bare name: one with a colon is a URI, as no DNS name has one.
+    /// With its kind in front, or a bare name: with a colon it is a URI, as no DNS name has one.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let name = match text.split_once(':') {
             Some(("DNS", name)) => Self::dns(name),
@@ -108,14 +106,14 @@ impl Name {
     }
 }
 
-/// Names are written one after the other with a blank between, so none may have one.
+/// Names are written one after another, separated by blanks, so none may contain one.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_graphic() && b != b',')
 }
 
 impl Identity {
-    /// The identity of a certificate is its DNS and URI names, so that one issued anew under the
-    /// same names is the same caller.
+    /// The identity of a certificate is its DNS and URI names, so a renewed one with the same names is the same
+    /// caller.
     pub fn of(certificate: &CertificateDer<'_>) -> Self {
         let Ok(certificate) = EndEntityCert::try_from(certificate) else {
             return Self::Nameless("it cannot be read");
@@ -194,7 +192,7 @@ mod tests {
             let identity = Identity::of(&certificate(&[], &[], subject));
             assert!(matches!(identity, Identity::Nameless(_)) && identity.name_list().is_none());
         }
-        // One name that reads as two would be another's identity.
+        // A name that reads as two would be another's identity.
         assert!(name_list(&[], &["a:b, URI:c:d"]).is_none());
     }
 

@@ -1,9 +1,9 @@
-//! Places that callers share: who gets one, and who has to give one back.
+//! Places shared by callers: who gets one, and who has to give one back.
 //!
-//! A free place goes to the waiting caller who has fewest, in the order in which he asked. Places may stand
-//! idle: their answers are being read, or their messages sent, by the caller. Whoever has waited
-//! [`PATIENCE`] takes back what has been idle for as long, from the caller who has most, if that is more than
-//! he has himself. So callers who hold places and do nothing with them keep nobody out, however many they are.
+//! A free place goes to the waiting caller with the fewest, in the order of requests. Places may be idle: the caller
+//! is slow to read their answers or send their messages. A caller that has waited [`PATIENCE`] takes back places that
+//! have been idle for as long from the caller with the most, if that has more than itself. So callers that hold
+//! places without using them lock nobody out, however many they are.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,11 +15,11 @@ use tokio::sync::oneshot;
 
 use crate::stream::Line;
 
-/// How long one waits, and how long a place has been idle, before it is taken back.
+/// How long a caller must have waited, and a place been idle, before the place is taken back.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long what is taken back may take to come before more is.
+/// How long a place being taken back may take to become free before another is taken.
 const AGAIN: Duration = Duration::from_millis(500);
-/// So many places a caller has in any case, where nobody waits for one ([`Pool::at_once`]).
+/// Places that every caller gets at once if nobody waits for one ([`Pool::at_once`]).
 const ALWAYS: usize = 4;
 
 /// Places of one kind.
@@ -35,7 +35,7 @@ struct Inner {
     taken: usize,
     /// Number of the last request: lower is older.
     last: u64,
-    /// Those who have places or wait for some.
+    /// Callers that have places or wait for some.
     callers: BTreeMap<Arc<str>, Caller>,
 }
 
@@ -56,25 +56,25 @@ struct Waiting {
 struct Idle {
     since: Instant,
     weight: usize,
-    /// Its cut makes the place free soon.
+    /// Cutting it frees the place soon.
     line: Arc<Line>,
     is_cut: bool,
 }
 
 impl Caller {
-    /// How many places it has beside those that are being taken back.
+    /// How many places it has, not counting those being taken back.
     fn keeps(&self) -> usize {
         self.has - self.idle.values().filter(|idle| idle.is_cut).map(|idle| idle.weight).sum::<usize>()
     }
 
-    /// Number and beginning of what has been idle for longest, and long enough.
+    /// Number and start of the longest idle place, if idle long enough.
     fn oldest(&self, now: Instant) -> Option<(u64, Instant)> {
         let long = self.idle.iter().filter(|(_, idle)| !idle.is_cut && now - idle.since >= PATIENCE);
         long.map(|(number, idle)| (*number, idle.since)).min_by_key(|(_, since)| *since)
     }
 }
 
-/// One place, or several that were asked for together; free again when this is dropped.
+/// One place, or several requested together; free again when this is dropped.
 #[derive(Debug)]
 pub struct Permit {
     pool: Arc<Pool>,
@@ -84,12 +84,12 @@ pub struct Permit {
 }
 
 impl Pool {
-    /// So many places, of which one caller has `per_caller` at most.
+    /// A pool of `places`, of which one caller may have `per_caller`.
     pub(crate) fn new(places: usize, per_caller: usize) -> Arc<Self> {
         Arc::new(Self { places, per_caller, inner: Mutex::default() })
     }
 
-    /// Waits for `weight` places, of as many as one caller may have at most. Counts in `cuts` whom it displaces.
+    /// Waits for `weight` places, at most as many as one caller may have. Counts displaced callers in `cuts`.
     pub(crate) async fn take(self: &Arc<Self>, caller: &Arc<str>, weight: usize, cuts: &AtomicU64) -> Permit {
         let weight = weight.min(self.per_caller).min(self.places);
         let mut turn = std::pin::pin!(self.turn(caller, weight));
@@ -103,7 +103,7 @@ impl Pool {
         }
     }
 
-    /// Waits for `weight` places, which may be had, and displaces nobody.
+    /// Waits for `weight` places, and displaces nobody.
     pub(crate) async fn turn(self: &Arc<Self>, caller: &Arc<str>, weight: usize) -> Permit {
         let (sender, place) = oneshot::channel();
         let number = self.change(|inner| {
@@ -113,11 +113,11 @@ impl Pool {
             inner.last
         });
         let _leave = Leave { pool: self, caller, number };
-        // Its sender is dropped by `_leave` alone.
-        place.await.expect("who waits is given a place")
+        // Only `_leave` drops its sender.
+        place.await.expect("a waiting caller gets a place")
     }
 
-    /// A place, if there is one now, or the caller has few.
+    /// A place, if one is free, or the caller has few.
     pub(crate) fn at_once(self: &Arc<Self>, caller: &Arc<str>) -> Option<Permit> {
         let mut inner = self.lock();
         let has = inner.callers.get(caller).map_or(0, |caller| caller.has);
@@ -130,14 +130,14 @@ impl Pool {
         Some(Permit { pool: self.clone(), caller: caller.clone(), number: inner.last, weight: 1 })
     }
 
-    /// Makes a change, and gives out what is free after it.
+    /// Makes a change, and then hands out free places.
     fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut Inner) -> T) -> T {
         let mut inner = self.lock();
         let done = change(&mut inner);
         let given = self.give(&mut inner);
         drop(inner);
         for (waits, place) in given {
-            // Whoever does not wait any longer gives it back here, for which the lock has to be free.
+            // Requests whose receiver is gone give their places back here, for which the lock must be free.
             let _ = waits.send(place);
         }
         done
@@ -153,7 +153,7 @@ impl Pool {
             let next = inner.callers.iter_mut().filter_map(|(name, c)| Some((fits(c)?, name, c)));
             let Some((_, name, caller)) = next.min_by_key(|(order, ..)| *order) else { break };
             let Some(first) = caller.waiting.first_entry() else { break };
-            // What many places are asked for by waits until they are free, and others behind it.
+            // A request for many places waits until they are free, and others wait behind it.
             if inner.taken + first.get().weight > self.places {
                 break;
             }
@@ -165,11 +165,11 @@ impl Pool {
         given
     }
 
-    /// Makes room for `weight` places of a caller by those that are idle. Gives how many lines were cut.
+    /// Makes room for `weight` places of a caller by taking back idle ones. Returns how many lines were cut.
     fn displace(&self, caller: &str, weight: usize) -> u64 {
         let (mut inner, now) = (self.lock(), Instant::now());
         let own = inner.callers.get(caller).map_or(0, |caller| caller.has);
-        // Who waits for himself alone displaces nobody.
+        // A caller that waits only for its own places displaces nobody.
         if own + weight > self.per_caller {
             return 0;
         }
@@ -182,20 +182,20 @@ impl Pool {
             let Some(idle) = other.idle.get_mut(&number) else { break };
             idle.is_cut = true;
             free += idle.weight;
-            // Several places may have one line.
+            // Several places may share a line.
             cuts += u64::from(idle.line.cut());
         }
         cuts
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing panics between two changes that belong together.
+        // Nothing panics between changes that belong together.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Inner {
-    /// Forgets a caller who has nothing and waits for nothing.
+    /// Forgets a caller that has nothing and waits for nothing.
     fn tidy(&mut self, caller: &str) {
         if self.callers.get(caller).is_some_and(|caller| caller.has == 0 && caller.waiting.is_empty()) {
             self.callers.remove(caller);
@@ -204,7 +204,7 @@ impl Inner {
 }
 
 impl Permit {
-    /// Who has it.
+    /// Its caller.
     pub(crate) fn caller(&self) -> &Arc<str> {
         &self.caller
     }
@@ -217,7 +217,7 @@ impl Permit {
         }
     }
 
-    /// It is idle no more.
+    /// It is no longer idle.
     pub(crate) fn busy(&self) {
         if let Some(caller) = self.pool.lock().callers.get_mut(&self.caller) {
             caller.idle.remove(&self.number);
@@ -238,7 +238,7 @@ impl Drop for Permit {
     }
 }
 
-/// Takes a request that nobody waits for any longer out.
+/// Removes a request that nobody waits for any longer.
 struct Leave<'a> {
     pool: &'a Arc<Pool>,
     caller: &'a Arc<str>,
@@ -264,7 +264,7 @@ mod tests {
         name.into()
     }
 
-    /// Asks for places in a task of its own.
+    /// Requests places in a task of its own.
     async fn ask(pool: &Arc<Pool>, name: &str, weight: usize) -> tokio::task::JoinHandle<Permit> {
         let (pool, caller) = (pool.clone(), caller(name));
         let waiting = |pool: &Pool| -> usize {
@@ -274,7 +274,7 @@ mod tests {
         let before = waiting(&pool);
         let (asked, cuts) = (pool.clone(), AtomicU64::new(0));
         let task = tokio::spawn(async move { asked.take(&caller, weight, &cuts).await });
-        // Asked before others that follow.
+        // Requested before those that follow.
         while waiting(&pool) == before && !task.is_finished() {
             tokio::task::yield_now().await;
         }
@@ -293,7 +293,7 @@ mod tests {
         let (a1, _a2, _a3) =
             (take(&pool, "a", 1).await, take(&pool, "a", 1).await, take(&pool, "a", 1).await);
         let b1 = take(&pool, "b", 1).await;
-        // None of these has a place yet, but b.
+        // None of these but b has a place yet.
         let (b2, c, d) = (ask(&pool, "b", 1).await, ask(&pool, "c", 1).await, ask(&pool, "d", 1).await);
         drop(a1);
         let c = c.await.unwrap();
@@ -303,7 +303,7 @@ mod tests {
         assert!(!b2.is_finished());
         drop(b1);
         let _b2 = b2.await.unwrap();
-        // Nothing of who has gone is kept.
+        // Nothing is kept about callers that are gone.
         assert_eq!(pool.lock().callers.keys().map(|name| &**name).collect::<Vec<_>>(), ["a", "b", "d"]);
     }
 
@@ -323,7 +323,7 @@ mod tests {
         let _more = more.await.unwrap();
         drop(other);
         assert_eq!(pool.lock().taken, 2);
-        // What is wanted is as much as one may have.
+        // The request is for as many as one caller may have.
         assert_eq!(take(&pool, "c", 100).await.weight, 4);
     }
 
@@ -335,7 +335,7 @@ mod tests {
             let place = take(&pool, name, 1).await;
             let (line, cut) = Line::new();
             place.idle(Arc::new(line));
-            // Cutting the line ends what has the place.
+            // Cutting the line ends the holder of the place.
             lines.push(tokio::spawn(async move {
                 let _ = cut.await;
                 drop(place);

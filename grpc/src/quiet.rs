@@ -1,11 +1,11 @@
-//! Log lines at a limited rate: what strangers cause must not fill a disk.
+//! Rate-limited logging: strangers must not be able to fill a disk.
 
 use std::time::{Duration, Instant};
 
-/// How often the same thing is logged at most.
+/// Least time between lines about the same thing.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Lets one line through every ten seconds, and says how many came since.
+/// Lets one line through every ten seconds, and counts events in between.
 #[derive(Debug, Default)]
 pub(crate) struct Quiet {
     last: Option<Instant>,

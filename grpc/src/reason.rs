@@ -1,4 +1,4 @@
-//! Why a connection failed, in words that say what to do. The libraries' own end in "transport error".
+//! Why a connection failed, in words that say what to do. The libraries only say "transport error".
 
 use std::error::Error;
 use std::io;
@@ -9,11 +9,10 @@ use tonic::{Code, Status};
 
 use crate::tls::for_people;
 
-/// The libraries' and the system's words for a connection that ended before the answer came.
+/// Messages of libraries and system for a connection that ended before the answer came.
 const CLOSED: [&str; 4] = ["connection closed", "broken pipe", "Broken pipe", "Connection reset"];
 
-/// What is known to be wrong with the TLS (or its absence) of a connection; `None` if the error has
-/// another reason.
+/// What is known to be wrong with the TLS (or its absence) of a connection; `None` if the error has another cause.
 pub fn known(error: &(dyn Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -25,7 +24,7 @@ pub fn known(error: &(dyn Error + 'static)) -> Option<String> {
     None
 }
 
-/// Why a connection failed: what is known, or the reason behind the reasons.
+/// Why a connection failed: what is known, or the innermost cause.
 pub fn reason(error: &(dyn Error + 'static)) -> String {
     known(error).unwrap_or_else(|| {
         let mut innermost = error;
@@ -36,23 +35,23 @@ pub fn reason(error: &(dyn Error + 'static)) -> String {
         if !CLOSED.iter().any(|closed| text.contains(closed)) {
             return text;
         }
-        // Which of these it is, is chance. Why is lost on the way: with TLS 1.3 it is most often
-        // the server's refusal.
+        // Which of these it is depends on timing, and the cause is lost: with TLS 1.3 it is most often the server's
+        // refusal.
         format!(
-            "{text} by the other side: either it wants TLS (write its address with https:// and give the files of TLS), or it has TLS and \
-             refuses this client's certificate: is that of the authority that the server names (client_ca), and in date?"
+            "{text} by the other side: either it wants TLS (write its address with https:// and give the TLS files), or it has TLS and \
+             refuses this client's certificate: is it from the authority that the server accepts (client_ca), and not expired?"
         )
     })
 }
 
-/// What a status says: the server's words or, where there was no server to say any, why.
+/// What a status says: the server's message or, if there was no server to give one, the reason.
 pub fn status_reason(status: &Status) -> String {
     status.source().map_or_else(|| status.message().to_owned(), reason)
 }
 
-/// Whether the server ended the connection in good order and left the call out: HTTP/2's GOAWAY
-/// without an error (RFC 9113 section 6.8), or an end before the call left. A call that only reads
-/// can be made again, over a new connection.
+/// Whether the server ended the connection gracefully without processing the call: HTTP/2's GOAWAY without an error
+/// (RFC 9113 section 6.8), or an end before the call was sent. A read-only call can be made again, over a new
+/// connection.
 pub fn is_farewell(status: &Status) -> bool {
     let mut next = status.source();
     // A server's own status has no source.
@@ -75,7 +74,7 @@ fn one(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(http) = error.downcast_ref::<h2::Error>() {
         return of_http(http);
     }
-    // What an I/O error holds is not among its sources.
+    // The inner error of an I/O error is not among its sources.
     let io = error.downcast_ref::<io::Error>()?;
     if let Some(inner) = io.get_ref() {
         return known(inner);
@@ -83,7 +82,7 @@ fn one(error: &(dyn Error + 'static)) -> Option<String> {
     None
 }
 
-/// The same, of an error of which HTTP/2 has kept the words alone.
+/// The same, for an error of which HTTP/2 has kept only the text.
 fn of_words(error: &(dyn Error + 'static)) -> Option<String> {
     error.to_string().split_once("received fatal alert: ").map(|(_, name)| of_alert(name))
 }
@@ -91,11 +90,11 @@ fn of_words(error: &(dyn Error + 'static)) -> Option<String> {
 fn of_http(error: &h2::Error) -> Option<String> {
     match error.reason()? {
         Reason::INADEQUATE_SECURITY => Some(
-            "it wants TLS: write its address with https:// and give the files of TLS (authority, certificate and key)".into(),
+            "it wants TLS: write its address with https:// and give the TLS files (authority, certificate and key)".into(),
         ),
-        // The answer of a TLS server, read as a frame.
+        // The answer of a TLS server, parsed as a frame.
         Reason::FRAME_SIZE_ERROR => Some(
-            "what answers there does not speak HTTP/2; if it wants TLS, write its address with https:// and give the files of TLS".into(),
+            "what answers there does not speak HTTP/2; if it wants TLS, write its address with https:// and give the TLS files".into(),
         ),
         _ => None,
     }
@@ -105,7 +104,7 @@ fn of_tls(error: &rustls::Error) -> Option<String> {
     match error {
         rustls::Error::InvalidCertificate(why) => Some(of_certificate(why)),
         rustls::Error::InvalidMessage(_) => Some(
-            "what answers there does not speak TLS: write its address with http:// and leave the files of TLS out, or let it have TLS"
+            "what answers there does not speak TLS: write its address with http:// and leave the TLS files out, or turn on its TLS"
                 .into(),
         ),
         rustls::Error::AlertReceived(alert) => Some(of_alert(&format!("{alert:?}"))),
@@ -113,47 +112,47 @@ fn of_tls(error: &rustls::Error) -> Option<String> {
     }
 }
 
-/// What the server said when it refused, by the name of its alert (RFC 8446 section 6).
+/// Why the server refused, by the name of its alert (RFC 8446 section 6).
 fn of_alert(name: &str) -> String {
     match name {
         "UnknownCA" | "BadCertificate" | "CertificateUnknown" | "DecryptError" => {
-            "it refuses this client's certificate: is it of the authority that the server names (client_ca)?"
+            "it refuses this client's certificate: is it from the authority that the server accepts (client_ca)?"
                 .into()
         }
         "CertificateExpired" => {
-            "it refuses this client's certificate, which is out of date by the server's clock".into()
+            "it refuses this client's certificate, which has expired by the server's clock".into()
         }
-        "CertificateRequired" => "it wants a certificate of this client: give certificate and key".into(),
-        _ => format!("TLS was refused there: {name}"),
+        "CertificateRequired" => "it requires a client certificate: give certificate and key".into(),
+        _ => format!("it refused TLS: {name}"),
     }
 }
 
 fn of_certificate(why: &CertificateError) -> String {
     match why {
         CertificateError::UnknownIssuer => {
-            "its certificate is of another authority than the one given: give the file of the authority that issued it".into()
+            "its certificate is from another authority than the one given: give the file of the authority that issued it".into()
         }
         CertificateError::BadSignature => {
             "its certificate is not signed by the authority given, but by another of the same name: give the file of the authority that issued it"
                 .into()
         }
         CertificateError::Expired => {
-            "its certificate has expired: give the server a new one (or set this machine's clock)".into()
+            "its certificate has expired: give the server a new one (or correct this machine's clock)".into()
         }
         CertificateError::ExpiredContext { time, not_after } => format!(
-            "its certificate expired {} ago: give the server a new one (or set this machine's clock)",
+            "its certificate expired {} ago: give the server a new one (or correct this machine's clock)",
             for_people(std::time::Duration::from_secs(time.as_secs().saturating_sub(not_after.as_secs())))
         ),
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "its certificate is not valid yet: are the clocks right?".into()
         }
-        CertificateError::NotValidForName => "its certificate is not for this name: give the name that it has".into(),
+        CertificateError::NotValidForName => "its certificate is not for this name: give a name that it has".into(),
         CertificateError::NotValidForNameContext { expected, presented } => format!(
             "its certificate is not for {:?} but for {}: use one of these as the address, or give it as the name to expect (--tls-domain, or \
-             `domain` beside the other files)",
+             `domain` next to the other files)",
             expected.to_str(),
-            if presented.is_empty() { "nobody by name".to_owned() } else { presented.join(", ") }
+            if presented.is_empty() { "no name".to_owned() } else { presented.join(", ") }
         ),
-        other => format!("its certificate cannot be taken: {other}"),
+        other => format!("its certificate is not accepted: {other}"),
     }
 }

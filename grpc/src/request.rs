@@ -1,5 +1,5 @@
-//! Taking in the whole of a request before it is given a place: who does not send what he began holds nothing
-//! but room for it, and that only as long as others do not need it.
+//! Receives a whole request before it gets a place: a client that does not send what it began holds nothing but room
+//! for it, and that only as long as others do not need it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,19 +18,18 @@ use crate::accept::{ConnectionCounters, count};
 use crate::pool::{Permit, Pool};
 use crate::stream::Line;
 
-/// How long a message may take to come, without the time for which it waits for room; and how long it may wait
-/// for that.
+/// Timeout of a message, without the time it waits for room; and timeout of that wait.
 const BODY: Duration = Duration::from_secs(10);
-/// Bytes before a message: whether it is compressed, and its length (big-endian).
+/// Prefix of a message: whether it is compressed, and its length (big-endian).
 const PREFIX: usize = 5;
-/// Bytes of a message that waits for no room: so many calls as may wait can have them.
+/// Bytes of a message that need not wait for room: there is enough for all calls that may wait.
 const SMALL: usize = 4 << 10;
 
 /// Where a request gets its room.
 pub(crate) struct Room<'a> {
     pub(crate) pool: &'a Arc<Pool>,
     pub(crate) caller: &'a Arc<str>,
-    /// By what it is taken back.
+    /// Cutting it takes the room back.
     pub(crate) line: Arc<Line>,
     pub(crate) counters: &'a ConnectionCounters,
 }
@@ -47,17 +46,17 @@ impl Room<'_> {
     }
 }
 
-/// A request's body that is here.
+/// A received request body.
 pub(crate) struct Received {
-    /// One message, however many frames it came in.
+    /// One message, in however many frames it came.
     message: Option<Bytes>,
-    /// What is not taken in: that of one which is refused by its length.
+    /// A body that is not received, because its length is refused.
     rest: Option<Body>,
     room: Option<Permit>,
 }
 
 impl Received {
-    /// It is worked on from now on, and keeps its room.
+    /// It is processed from now on, and keeps its room.
     pub(crate) fn begin(&self) {
         if let Some(room) = &self.room {
             room.busy();
@@ -65,8 +64,8 @@ impl Received {
     }
 }
 
-/// Takes in a body of one message; what follows the message is left out. Room is taken for all of it once its
-/// length is known, so that requests do not wait for each other in a circle.
+/// Receives a body of one message; ignores what follows the message. Room for all of it is taken once its length is
+/// known, so that requests do not wait for one another in a circle.
 pub(crate) async fn receive(mut body: Body, room: Room<'_>) -> Result<Received, Status> {
     let mut message = BytesMut::new();
     let (mut whole, mut place) = (None, None);
@@ -77,7 +76,7 @@ pub(crate) async fn receive(mut body: Body, room: Room<'_>) -> Result<Received, 
             Status::deadline_exceeded(format!("its message did not come in {} s", BODY.as_secs()))
         })?;
         let Some(frame) = frame else { break };
-        // Trailers of a request say nothing.
+        // Trailers of a request carry nothing.
         let Ok(data) = frame?.into_data() else { continue };
         message.extend_from_slice(&data);
         if whole.is_none()
@@ -147,7 +146,7 @@ mod tests {
         Body::new(InFrames(all.iter().map(|data| Frame::data(Bytes::copy_from_slice(data))).collect()))
     }
 
-    /// The frames of a request that was taken in.
+    /// The frames of a received request.
     async fn taken(body: Body) -> Vec<Vec<u8>> {
         let (line, _) = Line::new();
         let (pool, caller, counters) =
@@ -168,11 +167,11 @@ mod tests {
         pieces.splice(3..3, [&[][..]; 1000]);
         assert_eq!(taken(frames(&pieces)).await, [&message[..]]);
         assert_eq!(taken(frames(&[&message])).await, [&message[..]]);
-        // What follows is left out, in its frame and in others.
+        // What follows is ignored, in the same frame and in others.
         let longer = [&message[..], &[9; 50]].concat();
         assert_eq!(taken(frames(&[&longer, &[9; 50]])).await, [&message[..]]);
         assert_eq!(taken(frames(&[&message, &[9; 50]])).await, [&message[..]]);
-        // One that is cut short is judged by what comes of it.
+        // A truncated one fails later.
         assert_eq!(taken(frames(&[&message[..100]])).await, [&message[..100]]);
         assert!(taken(frames(&[&[], &[]])).await.is_empty() && taken(frames(&[])).await.is_empty());
     }

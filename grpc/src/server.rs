@@ -1,4 +1,4 @@
-//! The gRPC server that all daemons serve with.
+//! The gRPC server of all daemons.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use tower_layer::{Identity, Stack};
 use crate::admit::{Admission, Method};
 use crate::{ConnectionCounters, Limits};
 
-/// A connection that says nothing for this long is asked whether it lives, and given up after [`ALIVE`].
+/// A connection that is silent for this long is pinged, and given up after [`ALIVE`].
 const ASK: Duration = Duration::from_secs(30);
 const ALIVE: Duration = Duration::from_secs(20);
-/// Bytes that a connection may have sent and that nobody has taken in yet, in all its calls.
+/// Bytes that a connection may have sent but nobody has read yet, over all its calls.
 const WINDOW: u32 = 64 << 10;
 
-/// A server to add services to, for connections of [`accept`](crate::accept). `method` tells what a path of the
-/// daemon's own service is.
+/// A server to add services to, for connections of [`accept`](crate::accept). `method` returns the kind of a path of
+/// the daemon's own service.
 pub fn server(
     limits: Limits,
     method: fn(&str) -> Method,

@@ -1,4 +1,4 @@
-//! What the callers of a server share, for each kind of calls.
+//! What the callers of a server share, for each kind of call.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use crate::{Limits, MAX_MESSAGE};
 
 /// Places for calls of one kind.
 pub(crate) struct Shares {
-    /// Calls that are not worked on yet.
+    /// Calls that wait.
     pub(crate) waiting: Arc<Pool>,
-    /// Calls that are worked on, or whose answers have not left.
+    /// Calls that are running, or whose answers are not sent.
     pub(crate) calls: Arc<Pool>,
-    /// Bytes of requests that are not worked on yet.
+    /// Bytes of requests that wait.
     pub(crate) bodies: Arc<Pool>,
 }
 
@@ -24,13 +24,13 @@ impl Shares {
         }
     }
 
-    /// Of methods that wait for no others.
+    /// For methods that wait for no others.
     pub(crate) fn first() -> Self {
         Self { waiting: Pool::new(1024, 64), calls: Pool::new(32, 4), bodies: messages(8, 2) }
     }
 }
 
-/// Bytes for so many of the longest messages, in all and of one caller.
+/// Bytes for this many of the longest messages, in all and per caller.
 fn messages(all: usize, of_one: usize) -> Arc<Pool> {
     let longest = MAX_MESSAGE + 16;
     Pool::new(all * longest, of_one * longest)

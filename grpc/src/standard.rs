@@ -1,7 +1,6 @@
-//! The standard services beside a daemon's own: health (`grpc.health.v1.Health`), by which load balancers
-//! and supervisors ask whether a port serves, and reflection (`grpc.reflection.v1`), by which tools ask what
-//! can be called. They are served on the daemon's own port, so that nobody reaches them who may not call
-//! the daemon.
+//! The standard services of a daemon: health (`grpc.health.v1.Health`), with which load balancers and supervisors
+//! check whether a port serves, and reflection (`grpc.reflection.v1`), with which tools list its methods. They are on
+//! the daemon's own port, so that only those who may call the daemon can reach them.
 
 use tokio::sync::watch;
 use tonic_health::ServingStatus;
@@ -9,7 +8,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 
-/// Whether a daemon serves, as its health service tells it. Begins with "no".
+/// Whether a daemon serves, for its health service. Initially "no".
 #[derive(Clone)]
 pub struct Health {
     serving: watch::Sender<bool>,
@@ -17,12 +16,12 @@ pub struct Health {
 }
 
 impl Health {
-    /// Tells whether the daemon serves from now on.
+    /// Sets whether the daemon serves from now on.
     pub fn set(&self, serving: bool) {
         self.serving.send_if_modified(|now| std::mem::replace(now, serving) != serving);
     }
 
-    /// What was told last.
+    /// The last value set.
     pub fn is_serving(&self) -> bool {
         *self.serving.borrow()
     }
@@ -33,7 +32,7 @@ impl Health {
     }
 }
 
-/// The health of a service, which is asked for by its full name (`dta.v1.Collector`) or by none. To be
+/// The health of a service, by its full name (`dta.v1.Collector`) or without a name. Must be
 /// called within a tokio runtime.
 pub fn health(service: &'static str) -> Health {
     let reporter = HealthReporter::new();
@@ -54,10 +53,10 @@ pub fn health(service: &'static str) -> Health {
     health
 }
 
-/// Reflection of services, of which `descriptors` is the encoded `FileDescriptorSet`, and of health.
+/// Reflection of services, whose encoded `FileDescriptorSet` is `descriptors`, and of health.
 ///
 /// # Errors
-/// The descriptors cannot be read.
+/// The descriptors cannot be decoded.
 pub fn reflection(descriptors: &[u8]) -> Result<ServerReflectionServer<impl ServerReflection>, String> {
     tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(descriptors)

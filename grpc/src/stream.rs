@@ -17,31 +17,31 @@ use crate::peer::Peer;
 /// The bytes with which every client of HTTP/2 begins (RFC 9113 section 3.4).
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// By what a connection can be closed from outside.
+/// Closes a connection from outside.
 #[derive(Debug)]
 pub(crate) struct Line(Mutex<Option<oneshot::Sender<()>>>);
 
 impl Line {
-    /// It, and its end at the connection.
+    /// A line, and its end at the connection.
     pub(crate) fn new() -> (Self, oneshot::Receiver<()>) {
         let (sender, cut) = oneshot::channel();
         (Self(Mutex::new(Some(sender))), cut)
     }
 
-    /// Closes the connection; whether it was open.
+    /// Closes the connection; returns whether it was open.
     pub(crate) fn cut(&self) -> bool {
         let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         sender.is_some_and(|sender| sender.send(()).is_ok())
     }
 }
 
-/// A connection that a client has shown to be one of HTTP/2.
+/// A connection whose client has shown that it speaks HTTP/2.
 pub struct Connection {
     transport: Transport,
-    /// How much of the preface, which was read to see it, has been given to the reader.
+    /// How much of the preface, which was read to check it, has been passed to the reader.
     given: usize,
     peer: Peer,
-    /// Ready when it is to be closed.
+    /// Ready when it must be closed.
     cut: oneshot::Receiver<()>,
     is_cut: bool,
     _place: GatePass,
@@ -59,7 +59,7 @@ impl Connection {
         Self { transport, given: 0, peer, cut, is_cut: false, _place: place }
     }
 
-    /// An error from when it is to be closed on. Its [`Line`] lives as long as it, in its peer.
+    /// An error from the time it must be closed on. Its [`Line`] lives as long as it, in its peer.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if !self.is_cut && Pin::new(&mut self.cut).poll(cx).is_pending() {
             return Ok(());
@@ -67,7 +67,7 @@ impl Connection {
         self.is_cut = true;
         Err(io::Error::new(
             io::ErrorKind::TimedOut,
-            "others waited for what it had and did not use, or an answer was not read in time",
+            "others waited for places that it held without using them, or an answer was not read in time",
         ))
     }
 }

@@ -1,4 +1,4 @@
-//! TLS files: read, checked before they are used, and turned into what rustls takes. All are PEM.
+//! TLS files: read, checked before use, and turned into what rustls takes. All are PEM.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,26 +13,26 @@ use tokio_rustls::rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig}
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 use webpki::{EndEntityCert, KeyUsage};
 
-/// A certificate's end is told this long ahead at most.
+/// A certificate's expiry is announced at most this long ahead.
 const AHEAD: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The files of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerFiles<'a> {
-    /// Its certificate chain, its own first.
+    /// Its certificate chain, leaf first.
     pub cert: &'a Path,
     /// Its private key.
     pub key: &'a Path,
-    /// The authorities of whose clients it takes certificates.
+    /// The CAs of accepted client certificates.
     pub client_ca: &'a Path,
 }
 
 /// The files of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientFiles<'a> {
-    /// The authority of the server's certificate.
+    /// The CA of the server's certificate.
     pub ca: &'a Path,
-    /// This client's certificate chain, its own first.
+    /// This client's certificate chain, leaf first.
     pub cert: &'a Path,
     /// Its private key.
     pub key: &'a Path,
@@ -46,7 +46,7 @@ pub enum TlsError {
     /// A file cannot be read.
     #[error("cannot read the {what} {}: {source}", path.display())]
     Read {
-        /// What it is to hold.
+        /// What it should hold.
         what: &'static str,
         /// The file.
         path: PathBuf,
@@ -56,24 +56,24 @@ pub enum TlsError {
     /// A file holds something else.
     #[error("the {what} {} cannot be used: {reason}", path.display())]
     Unusable {
-        /// What it is to hold.
+        /// What it should hold.
         what: &'static str,
         /// The file.
         path: PathBuf,
         /// What is wrong.
         reason: String,
     },
-    /// Certificate and key are of different pairs.
-    #[error("the TLS key {} is not that of the certificate {}", key.display(), cert.display())]
+    /// Certificate and key do not belong together.
+    #[error("the TLS key {} does not belong to the certificate {}", key.display(), cert.display())]
     KeyMismatch {
         /// The certificate.
         cert: PathBuf,
         /// The key.
         key: PathBuf,
     },
-    /// The certificate is past its end.
+    /// The certificate has expired.
     #[error(
-        "the TLS certificate {} expired {ago} ago, and nobody would take it: put one there that is valid (or set this machine's clock)",
+        "the TLS certificate {} expired {ago} ago, and nobody would accept it: replace it with a valid one (or correct this machine's clock)",
         path.display()
     )]
     Expired {
@@ -82,7 +82,7 @@ pub enum TlsError {
         /// How long ago, for people.
         ago: String,
     },
-    /// The certificate is before its beginning.
+    /// The certificate is not valid yet.
     #[error("the TLS certificate {} is valid only in {ahead}: is this machine's clock right?", path.display())]
     NotYetValid {
         /// The file.
@@ -92,7 +92,7 @@ pub enum TlsError {
     },
 }
 
-/// From when to when a certificate is valid, both since 1970.
+/// The validity of a certificate, both times since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     not_before: Duration,
@@ -100,18 +100,17 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// From the certificate; `None` if it cannot be read.
+    /// From the certificate; `None` if it cannot be parsed.
     ///
-    /// The library tells of both ends only when it refuses a certificate for them. They are judged
-    /// before everything else, so no authority and no signature is needed for that.
+    /// The library reveals both times only when it rejects a certificate for them. They are checked before everything
+    /// else, so no CA and no signature is needed.
     fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = EndEntityCert::try_from(certificate).ok()?;
         let refused_at = |at: Duration| {
             let at = UnixTime::since_unix_epoch(at);
             certificate.verify_for_usage(&[], &[], &[], at, KeyUsage::server_auth(), None, None).err()
         };
-        // The last second that X.509 can write: 9999-12-31 23:59:59. A certificate that ends with
-        // it has no end.
+        // The last second that X.509 can express: 9999-12-31 23:59:59. A certificate with this end never expires.
         let last = Duration::from_secs(253_402_300_799);
         let not_after = match refused_at(last) {
             Some(webpki::Error::CertExpired { not_after, .. }) => Duration::from_secs(not_after.as_secs()),
@@ -126,7 +125,7 @@ impl Validity {
         Some(Self { not_before, not_after })
     }
 
-    /// Of a file's first certificate, by what the file says now.
+    /// Of the first certificate in a file, as the file is now.
     ///
     /// # Errors
     /// The file cannot be read, or holds no certificate.
@@ -135,17 +134,17 @@ impl Validity {
         Self::of(&chain[0]).ok_or_else(|| TlsError::Unusable {
             what: "TLS certificate",
             path: cert.to_owned(),
-            reason: "it is no certificate that can be read".into(),
+            reason: "it is not a readable certificate".into(),
         })
     }
 
-    /// When it ends, since 1970.
+    /// Its expiry, since 1970.
     pub fn not_after(&self) -> Duration {
         self.not_after
     }
 
-    /// How long it has still to go, if that is to be told: in the last third of its time, and 30
-    /// days ahead at most. Zero = it has ended.
+    /// The remaining time, if it should be announced: in the last third of its validity, and at most 30 days ahead.
+    /// Zero = it has expired.
     pub fn ends_soon(&self, now: SystemTime) -> Option<Duration> {
         let left = self.not_after.saturating_sub(since_1970(now));
         let ahead = (self.not_after.saturating_sub(self.not_before) / 3).min(AHEAD);
@@ -169,7 +168,7 @@ fn since_1970(at: SystemTime) -> Duration {
     at.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// A length of time in its largest unit.
+/// A duration in its largest unit.
 pub fn for_people(time: Duration) -> String {
     let seconds = time.as_secs();
     let (n, unit) = match seconds {
@@ -184,7 +183,7 @@ pub fn for_people(time: Duration) -> String {
 /// TLS of a server, ready to use.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
-    /// What rustls takes. Clients without a certificate of the authorities are refused in the handshake.
+    /// What rustls takes. The handshake refuses clients without a certificate of the CAs.
     pub config: Arc<ServerConfig>,
     /// Of the server's own certificate.
     pub validity: Validity,
@@ -236,7 +235,7 @@ fn own(cert: &Path, key: &Path, provider: &CryptoProvider, now: SystemTime) -> R
     let unusable =
         |what, path: &Path, reason: String| TlsError::Unusable { what, path: path.to_owned(), reason };
     let validity = Validity::of(&chain[0])
-        .ok_or_else(|| unusable("TLS certificate", cert, "it is no certificate that can be read".into()))?;
+        .ok_or_else(|| unusable("TLS certificate", cert, "it is not a readable certificate".into()))?;
     validity.check(cert, now)?;
     let key_der = PrivateKeyDer::from_pem_slice(&read("TLS key", key)?)
         .map_err(|e| unusable("TLS key", key, format!("{e}; it must be a private key in a PEM file")))?;
@@ -261,7 +260,7 @@ fn authorities(what: &'static str, path: &Path) -> Result<RootCertStore, TlsErro
     Ok(roots)
 }
 
-/// The certificates of a file; one at least.
+/// The certificates in a file; at least one.
 fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let text = read(what, path)?;
     let unusable = |reason: String| TlsError::Unusable { what, path: path.to_owned(), reason };
@@ -287,13 +286,13 @@ mod tests {
         UNIX_EPOCH + Duration::from_secs(n * 86_400)
     }
 
-    /// A certificate that is valid for days `from` to `until` since 1970, and its key.
+    /// A certificate that is valid from day `from` to day `until` since 1970, and its key.
     fn pair(dir: &Path, from: i64, until: i64) -> (PathBuf, PathBuf) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec!["c.example".to_owned()]).unwrap();
         let day = |n: i64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(n as u64 * 86_400);
         (params.not_before, params.not_after) = (day(from), day(until));
-        // A server's certificate, as authorities issue it: its use is no reason not to tell its end.
+        // A server's certificate, as CAs issue it: its key usage must not hide its validity.
         params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
         let (cert_path, key_path) =
             (dir.join(format!("{from}-{until}.crt")), dir.join(format!("{from}-{until}.key")));
@@ -321,12 +320,12 @@ mod tests {
         assert_eq!(validity.ends_soon(day(20_091)), Some(Duration::ZERO));
         assert_eq!(validity.not_after(), Duration::from_secs(20_090 * 86_400));
         assert_eq!(Validity::read(&cert).unwrap(), validity);
-        // One that is issued for three days is not told of on its first.
+        // One issued for three days is not announced on its first.
         let (cert, key) = pair(dir.path(), 20_000, 20_003);
         let validity = load(&cert, &key, day(20_001)).unwrap().validity;
         assert_eq!(validity.ends_soon(day(20_001)), None);
         assert!(validity.ends_soon(day(20_002) + Duration::from_secs(3600)).is_some());
-        // One without an end (RFC 5280 section 4.1.2.5) never ends.
+        // One without an end (RFC 5280 section 4.1.2.5) never expires.
         let (cert, key) = pair(dir.path(), 20_000, 2_932_896);
         assert_eq!(load(&cert, &key, day(30_000)).unwrap().validity.ends_soon(day(30_000)), None);
     }

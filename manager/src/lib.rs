@@ -1,6 +1,6 @@
 //! The command line over [`dta_testbed`], [`dta_bench`] and [`dta_doctor`], and the commands that need none of them:
 //!
-//! - [`replay`]: the DTA datagrams of a capture, sent again.
+//! - [`replay`]: sends the DTA datagrams of a capture again.
 //! - [`agents`]: what the agents of many hosts trace.
 
 pub mod agents;

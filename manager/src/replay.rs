@@ -1,4 +1,4 @@
-//! Sending the datagrams or frames of a capture again.
+//! Replays the datagrams or frames of a capture.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
@@ -11,14 +11,14 @@ use dta_proto::batch::PushError;
 use dta_proto::counter::LinkLoss;
 use dta_testbed::capture::{self, CaptureError, Cut, LinkType};
 
-/// What a capture holds to be sent.
+/// What to send from a capture.
 #[derive(Clone, Debug, Default)]
 pub struct Load {
-    /// UDP payloads, or whole frames, in the order of the file.
+    /// UDP payloads, or whole frames, in file order.
     pub packets: Vec<Vec<u8>>,
     /// Packets in the capture.
     pub read: u64,
-    /// Of these, not to be sent.
+    /// Those that are not sent.
     pub skipped: u64,
     /// Where the capture ends early.
     pub cut: Option<Cut>,
@@ -27,20 +27,20 @@ pub struct Load {
 /// How to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Datagrams per second; as fast as the link takes them for `None`.
+    /// Datagrams per second; `None` = as fast as the link takes them.
     pub rate: Option<u64>,
-    /// How many times the whole capture is sent.
+    /// How many times to send the whole capture.
     pub times: u64,
 }
 
-/// What was sent.
+/// The result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sent {
-    /// Datagrams that left.
+    /// Datagrams sent.
     pub sent: u64,
     /// From the first to the last.
     pub seconds: f64,
-    /// Those that did not leave, by reason.
+    /// Those not sent, by reason.
     pub losses: BTreeMap<&'static str, u64>,
 }
 
@@ -69,7 +69,7 @@ pub fn load_frames(path: &Path) -> Result<Load, CaptureError> {
     Ok(load)
 }
 
-/// Sends the payloads to `to`; `progress` is told how many have been handled.
+/// Sends the payloads to `to`; calls `progress` with the number handled so far.
 pub fn send_datagrams(
     load: &Load,
     to: SocketAddrV4,
@@ -84,7 +84,7 @@ pub fn send_datagrams(
     send(load, options, &mut link, &mut batch, push, before_batch, progress)
 }
 
-/// The address that this host's routes choose towards `to`. Connecting a UDP socket sends nothing.
+/// The source address that this host's routes choose for `to`. Connecting a UDP socket sends nothing.
 fn address_towards(to: SocketAddrV4) -> Result<IpAddr, LinkError> {
     let route = || {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
@@ -95,8 +95,7 @@ fn address_towards(to: SocketAddrV4) -> Result<IpAddr, LinkError> {
     Ok(found.ip())
 }
 
-/// Waits a while for a receiver on this host that has much to do: nobody else would know that its
-/// queue overflows.
+/// Pauses for a busy receiver on this host: nobody else would notice that its queue overflows.
 fn wait_for_room(to: SocketAddrV4) -> Result<(), LinkError> {
     let start = Instant::now();
     while start.elapsed() < LONGEST_WAIT && netstat::socket_backlog(to)?.is_some_and(|bytes| bytes > BACKLOG)
@@ -106,7 +105,7 @@ fn wait_for_room(to: SocketAddrV4) -> Result<(), LinkError> {
     Ok(())
 }
 
-/// Sends the frames on `interface`, as they stand; needs CAP_NET_RAW.
+/// Sends the frames on `interface`, unchanged; needs CAP_NET_RAW.
 pub fn send_frames(
     load: &Load,
     interface: &str,
@@ -125,15 +124,15 @@ fn batch_for(load: &Load) -> Batch {
     Batch::with_packet_capacity(BATCH, longest + 28)
 }
 
-/// Bytes in a local receiver's queue beyond which no more is sent: half of what Linux grants by default.
+/// Bytes in a local receiver's queue from which on sending pauses: half of Linux's default.
 const BACKLOG: u64 = 100 << 10;
-/// A receiver that takes nothing for this long is not waited for.
+/// A receiver that takes nothing for this long is no longer waited for.
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
-/// Datagrams handed to the link at once.
+/// Datagrams passed to the link at once.
 const BATCH: usize = 64;
 
-/// Sends what is loaded through `link`, paced, in batches.
+/// Sends the batches through `link`, paced.
 fn send(
     load: &Load,
     options: &Options,

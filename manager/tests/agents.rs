@@ -258,7 +258,7 @@ async fn points_and_filters_of_two_agents_change_at_once_and_are_taken_back() {
     let before = [counts(&told, 0, 1), counts(&told, 1, 0)];
     assert_eq!(before.map(|[reported, _]| reported), [SENT, SENT], "{told:#}");
 
-    // Another filter, and nothing is attached anew: the points go on counting.
+    // Another filter, and nothing is reattached: the points go on counting.
     let (told, status) = trace(&file, &["--filter", "tcp"]);
     assert_eq!((status, counts(&told, 0, 1)[0]), (0, SENT));
     pass();
@@ -276,7 +276,7 @@ async fn points_and_filters_of_two_agents_change_at_once_and_are_taken_back() {
         told[0]["ways"] == json!([{ "hops": [1, 2], "packets": SENT }])
     });
 
-    // A filter that is none changes nothing; a point that is not there is told, and comes with its interface.
+    // An invalid filter changes nothing; a missing point is reported, and comes with its interface.
     let output = manager(&["trace", "--agents", file.to_str().unwrap(), "--filter", "tcp prt 80"]);
     assert_eq!(output.status.code(), Some(2));
     let later = format!("netns:{}/iface:later/ingress", hosts.0[0]);
@@ -289,7 +289,7 @@ async fn points_and_filters_of_two_agents_change_at_once_and_are_taken_back() {
         status == 0 && told[0]["agent"]["points"][2]["attached"] == true
     });
 
-    // One that nobody answers for is told, and the others do it all the same.
+    // One without an answer is reported, and the others are changed anyway.
     write("[[agent]]\naddress = \"127.0.0.1:1\"\n");
     let (told, status) = trace(&file, &["--back"]);
     assert!(told[2]["error"].as_str().unwrap().contains("no agent answers at 127.0.0.1:1"), "{told:#}");
@@ -428,7 +428,7 @@ fn truth(records: &[Record], points: [u16; 2]) -> i64 {
     both.min().expect("packets passed")
 }
 
-/// Both agents have the machine's clock, but one of them tells times that are 7.3 ms ahead and gain 40 ppm.
+/// Both agents have the machine's clock, but one of them reports times that are 7.3 ms ahead and gain 40 ppm.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "attaches programs to the kernel in network namespaces: needs root"]
 async fn a_clock_that_is_ahead_and_gains_is_taken_out() {

@@ -28,7 +28,7 @@ impl Bed {
         Bed(IntBed::start(&Setup { dialects: &[dialect], collector: stores, ..Setup::default() }).await)
     }
 
-    /// Replays a capture of so many reports, and waits until all are in memory.
+    /// Replays a capture of this many reports, and waits until all are in memory.
     async fn replay(&mut self, capture: PathBuf, reports: u64) {
         self.0.replay(&capture, 0, &[]);
         self.0.until("reports in memory", |counted| counted.is_in_memory(reports)).await;
@@ -74,7 +74,7 @@ fn hold(command: &str, document: &Value) {
 
 fn collector(address: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(MANAGER);
-    // The file of names of whoever runs the tests says nothing here.
+    // The user's own file of names must not matter here.
     command.env("DTA_COLLECTOR_NAMES", "none").arg("__collector").args(arguments);
     command.args(["--collector", address]).output().unwrap()
 }
@@ -140,7 +140,7 @@ async fn a_flow_and_its_events_are_those_of_three_reports() {
     assert!(places.is_sorted(), "{drawn}");
     assert!(drawn.contains("Packets and bytes are counted only with per_packet = true."), "{drawn}");
 
-    // A flow that nobody reported is absent, and the others are told all the same.
+    // A flow that nobody reported is absent, and the others are shown anyway.
     let (told, status) = bed.json(&["query", "flow", "10.0.0.9:1->10.0.0.2:2/tcp", FLOW]);
     assert_eq!((status, &told[0]["found"], &told[1]["found"]), (3, &json!(false), &json!(true)));
     for (arguments, says) in [
@@ -212,7 +212,7 @@ async fn a_flow_and_its_events_are_those_of_three_reports() {
         bed.0.address(),
     ]);
     assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
-    // One report beside the three Telemetry Reports.
+    // One report next to the three Telemetry Reports.
     let is_there = |counted: &Counted| {
         counted.is_in_memory(3) && counted.own("received") == counted.own("int.primitives") + 1
     };
@@ -249,7 +249,7 @@ async fn queues_and_links_of_a_flow_are_found_with_and_without_ports_and_latenci
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = bed.0.translator.ready["int"][0].as_str().unwrap().to_owned();
     let sent = [
-        // Switch and queue only; switch, ports and utilisation; the switch alone.
+        // Switch and queue only; switch, ports and utilisation; only the switch.
         report(&flow(1), 0x9000, Hop { queue: queue(5, 600), ..of(4, 3) }),
         report(&flow(2), 0xc100, Hop { utilization: Some(77), ..of(6, 3) }),
         report(&flow(3), 0x8000, of(8, 3)),
@@ -272,13 +272,10 @@ async fn queues_and_links_of_a_flow_are_found_with_and_without_ports_and_latenci
     };
     let unknown = |n: usize| told[n]["unknown"].to_string();
     assert_eq!(hop(0), json!([null, null, 5, 600]), "{told:#}");
-    assert!(unknown(0).contains("Ports at switch 4: their reports do not say them."), "{told:#}");
+    assert!(unknown(0).contains("Ports at switch 4: not in the reports."), "{told:#}");
     assert_eq!(hop(1), json!([3, 77, null, null]), "{told:#}");
     assert_eq!(hop(2), json!([null, null, null, null]), "{told:#}");
-    assert!(
-        unknown(2).contains("at switch 8: no report of this flow said at which port it leaves."),
-        "{told:#}"
-    );
+    assert!(unknown(2).contains("at switch 8: no report of this flow has its egress port."), "{told:#}");
     assert_eq!(hop(3), json!([4, 1000, 5, 1000]), "{told:#}");
 }
 
@@ -291,7 +288,7 @@ async fn events_are_told_as_they_come() {
     let mut tail = Followed::new(bed.0.address(), &arguments);
     let past: Vec<Value> = (0..3).map(|_| tail.next()["event"]["new"].clone()).collect();
     assert!(past.contains(&json!(408)) && past.contains(&json!(3)) && past[2] == 12, "{past:?}");
-    // What comes behind that was not there when it began.
+    // What comes later was not there when it began.
     bed.replay(file.with_file_name("int-v1.0-6-hops-all-fields.pcap"), 103).await;
     let mut flows = BTreeSet::new();
     for _ in 0..200 {
@@ -468,7 +465,7 @@ async fn the_top_flows_of_a_capture_are_those_that_it_has() {
     let counted: u64 =
         told[0]["drops"].as_array().unwrap().iter().map(|drop| drop["counted"].as_u64().unwrap()).sum();
     assert_eq!(counted, *count, "{told:#}");
-    // Nobody counted packets, which is said.
+    // Nobody counted packets, which is shown.
     let nothing = text(&bed.run(&["top", "--by", "packets"]));
     assert!(nothing.contains("per_packet = true"), "{nothing}");
 }
@@ -505,7 +502,7 @@ async fn what_the_ring_of_keys_no_longer_holds_is_said() {
     let doctor = manager(&["doctor", "--collector", bed.0.address(), "--seconds", "1"]);
     let told = String::from_utf8_lossy(&doctor.stdout).into_owned();
     assert!(told.contains("rings of events"), "{told}");
-    // Whoever knows the flows otherwise is told all of them.
+    // With the flows from another source, all of them are shown.
     let output = bed.run(&["tail", "events", "--once", "--kind", "flow-path", "-o", "json"]);
     assert!(text(&output).lines().next().unwrap().contains("\"overwritten\""), "{output:?}");
     let flows = bed.0.folder.path().join("flows");
@@ -584,7 +581,7 @@ fn the_top_flows_of_a_demo_are_those_of_its_traffic() {
     for packet in Synthetic::new(shape).take(packets) {
         *bytes.entry(packet.packet.flow).or_default() += u64::from(packet.packet.length);
     }
-    // By the names of its stores, and as one who names them.
+    // By the names of its stores, and with stores named.
     let top = demo.json(&["top", "--by", "bytes", "-n", "20"]);
     holds(&top, &bytes, 20);
     assert_eq!((&top["keys"], &top["store"]), (&json!("events"), &json!("bytes")));

@@ -1,4 +1,4 @@
-//! `dta-manager bench --nic`: the NICs beside each other on a veth pair.
+//! `dta-manager bench --nic`: compares the NICs on a veth pair.
 
 mod common;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 /// A figure as JSON has it: name, unit, value and floor, ratio.
 type Figure = (String, String, [f64; 2], Option<f64>);
 
-/// Runs the benchmarks in short, and gives their figures.
+/// Runs the benchmarks briefly, and returns their figures.
 fn bench(command: &[&str], nic: &str) -> Vec<Figure> {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let json = folder.path().join("figures.json");
@@ -23,7 +23,7 @@ fn bench(command: &[&str], nic: &str) -> Vec<Figure> {
         .expect("it runs");
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     print!("{}{told}", String::from_utf8_lossy(&output.stdout));
-    // 4: one was slower than it should be, of which so short a run says nothing.
+    // 4: one was slower than required, which such a short run does not prove.
     assert!(matches!(output.status.code(), Some(0 | 4)), "{told}");
     let figures: Value = serde_json::from_slice(&std::fs::read(&json).expect("the figures")).expect("JSON");
     let figure = |row: &Value| {

@@ -10,7 +10,7 @@ use common::outcome_document::{contradictions, documented_fields};
 use common::{MANAGER, captures, has_bmv2};
 use serde_json::Value;
 
-/// Runs it on a capture, with more arguments; gives status, output and what it complained of.
+/// Runs it on a capture, with more arguments; returns status, output and standard error.
 fn run(capture: &Path, more: &[&str], path: Option<&str>) -> (Option<i32>, String, String) {
     let mut command = Command::new(MANAGER);
     command.args(["run-testbed", "--switch", "bmv2", "--pcap"]).arg(capture).args(more);

@@ -62,7 +62,7 @@ fn a_killed_translator_comes_back_and_what_it_missed_is_accounted_for() {
         assert!(number(&chaos["answers_before"]) > 100, "{chaos}");
         assert_eq!(chaos["answers_after"], chaos["answers_before"], "{chaos}");
         assert_eq!(chaos["session_resumed"], true, "{chaos}");
-        // The translator itself knows what it missed, by the sequences of those who go on.
+        // The translator itself knows what it missed, by the sequences of those that go on.
         assert_eq!(chaos["missing_sequences"], chaos["frames_lost"], "{chaos}");
         // Every report of the gap is lost, in its socket or at its closed port, and by name.
         let lost = number(&chaos["frames_lost"]);

@@ -32,7 +32,7 @@ impl Clock {
         clock
     }
 
-    /// Ahead of the machine's by so many seconds.
+    /// Ahead of the machine's by this many seconds.
     fn set(&self, ahead: &str) {
         let new = format!("{}.new", self.file);
         std::fs::write(&new, format!("{ahead}\n")).unwrap();
@@ -164,7 +164,8 @@ impl Bed {
         }
     }
 
-    /// Sends reports until the lease was renewed five times more and so many of them were written. Gives what was counted then.
+    /// Sends reports until the lease was renewed five more times and this many of them were written. Returns the
+    /// counts then.
     async fn goes_on(&self, what: &str) -> Counts {
         let before = self.counts().await;
         let begun = Instant::now();
@@ -194,7 +195,7 @@ impl Bed {
         }
     }
 
-    /// What somebody is told who connects anew, by the clock that jumps.
+    /// What a client that reconnects sees, by the clock that jumps.
     fn stores(&self) -> Output {
         let file = |name: &str| self.folder.path().join(name);
         Command::new(MANAGER)
@@ -233,7 +234,7 @@ async fn a_wall_clock_that_jumps_ends_no_session_and_a_certificate_that_expires_
     assert!(bed.stores().status.success(), "{}", String::from_utf8_lossy(&bed.stores().stderr));
     bed.clock.set(DAY);
     let later = bed.goes_on("a day later").await;
-    // Who comes anew is told what is wrong.
+    // New clients learn what is wrong.
     let refused = bed.stores();
     let told = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && told.contains("its certificate expired 12 hours ago"), "{told}");

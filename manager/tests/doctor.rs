@@ -67,7 +67,7 @@ fn write(session: &control::Session, link: &UdpLink, rkey: impl Fn(u32) -> u32) 
     bytes
 }
 
-/// Runs doctor, while the packet is sent again and again. Gives its exit status and findings.
+/// Runs doctor, while the packet is sent again and again. Returns its exit status and findings.
 fn doctor(address: &str, more: &[&str], sent: Option<(&mut UdpLink, &[u8])>) -> (Option<i32>, Vec<Value>) {
     let done = AtomicBool::new(false);
     let ran = std::thread::scope(|scope| {
@@ -143,7 +143,7 @@ fn frames_of_the_second_before_are_not_missed() {
     let translator = ["__translator", "run", "--ready", "--collector", address, "--listen", "127.0.0.1:0"];
     let more = ["--control", "127.0.0.1:0", "--source", "127.0.0.77", "--source-port", "0"];
     let translator = Daemon::start(&[&translator[..], &more].concat());
-    // The moments at which the translator tells its counters lie anywhere in a second.
+    // The translator may report its counters at any time within a second.
     for look in 0..4 {
         let sent = manager(
             &[

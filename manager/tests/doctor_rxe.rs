@@ -165,7 +165,7 @@ fn add(session: &control::Session, rkey: u32) -> Frame {
 async fn each_cause_is_named() {
     let mut ground = Ground::new().await;
 
-    // Nobody yet.
+    // No peer yet.
     assert_eq!(ground.cause(None).await.0, "session");
 
     // Healthy: writes land.
@@ -193,13 +193,13 @@ async fn each_cause_is_named() {
     let (check, told, _) = ground.cause(Some(add(&session, bytes ^ 0x5a))).await;
     assert!(check == "queue pair in ERROR" && told.contains("(RC)"), "{told}");
 
-    // Nobody answers for the switch's Ethernet address, so answers cannot leave. The frames are right.
+    // The switch's Ethernet address cannot be resolved, so answers cannot be sent. The frames are right.
     let session = ground.session().await;
     ip("neigh del 10.9.0.2 dev vrx");
     let (check, told, advice) = ground.cause(Some(add(&session, region(&session, "bytes").rkey))).await;
     assert!(check == "no neighbour entry" && told.contains("nobody answers"), "{told}");
     // The advice, carried out, helps.
-    let cure = advice.split("kernel an entry: ip ").nth(1).expect("a command");
+    let cure = advice.split("add an entry: ip ").nth(1).expect("a command");
     ip(&cure.replace("MAC", "02:00:00:00:00:02"));
     let session = ground.session().await;
     let findings = ground.doctor(Some(write(&session, COLLECTOR))).await;

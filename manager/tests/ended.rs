@@ -17,7 +17,7 @@ fn children(parent: u32) -> BTreeMap<u32, String> {
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         let Ok(about) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
-        // Behind the name in parentheses: state, then the parent (proc_pid_stat(5)).
+        // After the name in parentheses: state, then the parent (proc_pid_stat(5)).
         let of = about.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1));
         if of == Some(&parent.to_string()) {
             let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -30,7 +30,7 @@ fn children(parent: u32) -> BTreeMap<u32, String> {
     found
 }
 
-/// Waits until the testbed has this many processes; gives them and its folder.
+/// Waits until the testbed has this many processes; returns them and its folder.
 fn started(testbed: &Child, count: usize) -> (Vec<u32>, PathBuf) {
     let start = Instant::now();
     loop {

@@ -140,7 +140,7 @@ impl Bed {
         Bed(IntBed::start_in(folder, &Setup { dialects, collector: &collector, ports, translator }).await)
     }
 
-    /// Waits until so many reports were taken apart, and all that they became has left the translator.
+    /// Waits until this many reports were decoded, and all that they became has left the translator.
     async fn executed(&mut self, reports: u64) {
         self.0.until("reports taken", |counted| counted.is_taken(reports)).await;
     }
@@ -353,7 +353,7 @@ async fn a_database_that_is_away_and_a_collector_that_is_killed_cost_no_event() 
     let spooled = bed.counted("spooled").await;
     bed.0.restart_collector();
     assert!(bed.counted("found").await >= spooled);
-    // Until the translator has its session again, the NIC refuses what it sends. It tells its counters there then.
+    // Until the translator has its session again, the NIC refuses what it sends. It hands in its counters there then.
     let is_back = |counted: &Counted| {
         counted.collector("session.queue_pairs_rebuilt") > 0
             && counted.told("received") == counted.own("received")
@@ -386,7 +386,7 @@ async fn a_database_that_is_away_and_a_collector_that_is_killed_cost_no_event() 
     let refused = counter(&bed.0.client.statistics().await.unwrap(), "nic/", "dropped.unknown_queue_pair");
     let missing = bed.counted("missing").await;
     assert!(missing <= refused, "{missing} batches are missing, and the NIC refused {refused} frames");
-    // A batch that is missing may have told keys.
+    // A missing batch may have had keys.
     assert!(missing > 0 || bed.counted("unnamed").await == 0);
     assert!(expected(&events).values().sum::<u64>() > 2000, "{:?}", expected(&events));
 }

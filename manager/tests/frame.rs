@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 const MANAGER: &str = env!("CARGO_BIN_EXE_dta-manager");
 
-/// Name of each program, and how this one is told to be it.
+/// Name of each program, and how this one is told to act as it.
 const PROGRAMS: [(&str, &[&str]); 4] = [
     ("dta-collector", &["__collector"]),
     ("dta-translator", &["__translator"]),

@@ -22,7 +22,7 @@ impl Bed {
         Bed(IntBed::start(&Setup { dialects: &[dialect], translator: &translator, ..Setup::default() }).await)
     }
 
-    /// Replays a capture of so many reports, and waits until all are in memory. All must be decoded.
+    /// Replays a capture of this many reports, and waits until all are in memory. All must be decoded.
     async fn replay(&mut self, capture: PathBuf, reports: u64) -> Counted {
         let told = self.0.replay(&capture, 0, &[]).replace(',', "");
         assert!(told.starts_with(&format!("{reports} of {reports} datagrams sent")), "{told}");
@@ -145,7 +145,7 @@ async fn six_hops(file: &str, path: &str) {
         let link = telemetry::link_utilization_key(first + hop, Some(3));
         assert_eq!(bed.values(&[queue, link]).await, [Some(6), Some(11 + hop)]);
     }
-    // Queues and links are told by the first flow.
+    // The first flow reports queues and links.
     assert_eq!(counted.own("int.suppressed.queue-occupancy"), 99 * 6);
 }
 

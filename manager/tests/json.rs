@@ -51,7 +51,7 @@ impl Held {
         self.0.insert(name.to_owned());
     }
 
-    /// Runs a command and holds what it prints against its schema; gives what it printed.
+    /// Runs a command and checks its output against its schema; returns the output.
     fn run(&mut self, name: &str, arguments: &[&str]) -> Value {
         let output = json(arguments);
         let document = serde_json::from_slice(&output.stdout)

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use common::daemon::Daemon;
 
-/// Runs an example, and gives what it printed.
+/// Runs an example, and returns its output.
 fn example(name: &str, address: &str) -> String {
-    // Beside the folder of this test's own program.
+    // In the parent of this test program's own folder.
     let folder = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("examples");
     let path: PathBuf = folder.join(name);
     assert!(path.is_file(), "no {}: `cargo build --workspace --examples` builds it", path.display());
@@ -37,7 +37,7 @@ fn what_the_one_example_reports_the_other_finds() {
     ]);
     let address = collector.said("listen");
     let [_, a, b, c] = std::process::id().to_be_bytes();
-    // Not the address of the test beside this one, which is made in the same way.
+    // Not the address of the neighbouring test, which is made in the same way.
     let source = format!("127.{}.{b}.{c}", 224 + (a & 15));
     let ports = ["--listen", "127.0.0.1:0", "--control", "127.0.0.1:0", "--source-port", "0"];
     let names = ["__translator", "run", "--ready", "--collector", address, "--source", &source];

@@ -89,13 +89,13 @@ fn what_keeps_a_machine_from_working_is_told_with_what_to_do() {
     for (of, change, expect) in [
         ("edge", "port = 2222".to_owned(), "edge (ssh 198.18.9.2): it cannot be reached"),
         ("load", "ssh = \"198.18.9.77\"".to_owned(), "load (ssh 198.18.9.77): it cannot be reached"),
-        ("store", "ssh = \"nobody@198.18.9.1\"".to_owned(), "it does not let you in"),
+        ("store", "ssh = \"nobody@198.18.9.1\"".to_owned(), "it denies access"),
         (
             "store",
             "program = \"/nowhere/dta-manager\"".to_owned(),
             "there is no program /nowhere/dta-manager there",
         ),
-        ("edge", format!("program = \"{silent}\""), "cannot be run there"),
+        ("edge", format!("program = \"{silent}\""), "cannot run there"),
         ("edge", format!("program = \"{other}\""), "dta-manager 0.0.1 (commit x), and this one is"),
         ("edge", "program = \"/bin/true\"".to_owned(), "another version, or no dta-manager"),
         ("load", "address = \"198.18.9.99\"".to_owned(), "load: "),
@@ -140,7 +140,7 @@ fn what_keeps_a_machine_from_working_is_told_with_what_to_do() {
     // A host key that nobody has seen.
     std::fs::write(bed.path("known_hosts"), "").unwrap();
     let output = bed.run(&bed.topology(|_| String::new()), &["--reports", "2000"]);
-    assert!(told(&output).contains("its host key is not known here"), "{}", told(&output));
+    assert!(told(&output).contains("its host key is unknown"), "{}", told(&output));
     bed.is_clean();
 }
 

@@ -183,7 +183,7 @@ fn a_switch_reports_to_the_software_translator_on_another_machine() {
     must(&["ip", "-n", &bed.network("load"), "link", "set", "h2", "mtu", "576"]);
     let output = bed.run(&path, &["--pcap", &capture]);
     let said = told(&output);
-    assert!(output.status.code() == Some(1) && said.contains("is its MTU as large?"), "{said}");
+    assert!(output.status.code() == Some(1) && said.contains("is its MTU large enough?"), "{said}");
     let text = std::fs::read_to_string(&path).unwrap().replace("\"h2\"", "\"h9\"");
     std::fs::write(&path, text).unwrap();
     let output = bed.run(&path, &["--pcap", &capture]);
@@ -198,7 +198,7 @@ fn a_tofino_that_reports_is_programmed_and_reports_no_more_however_the_run_ends(
     let test = "a_tofino_that_reports_is_programmed_and_reports_no_more_however_the_run_ends";
     let (Some(bed), Some(captures)) = (with_wires(test), captures(test)) else { return };
     let capture = cut(&bed, &captures.join("traffic/real-1kxun.pcap"), 10);
-    // The driver runs there already. No traffic passes: it serves tables alone.
+    // The driver runs there already. No traffic passes: it only serves tables.
     let switch = bed.inside("leaf", || FakeTofino::start_as("reporter", &tofino::program_of("reporter")));
     let leaf = leaf()
         .replace("simple_switch = [\"1@p1\", \"2@p2\", \"3@p3\"]\n", "")
@@ -212,7 +212,7 @@ fn a_tofino_that_reports_is_programmed_and_reports_no_more_however_the_run_ends(
         kill_process(Pid::from_raw(child.id() as i32).unwrap(), signal).unwrap();
         let output = child.wait_with_output().unwrap();
         let said = told(&output);
-        assert!(!said.contains("broken off") && !said.contains("still holds"), "{said}");
+        assert!(!said.contains("did not end within") && !said.contains("still holds"), "{said}");
         assert!(signal == Signal::KILL || output.status.code() == Some(130), "{:?}: {said}", output.status);
         bed.is_clean();
         assert_eq!((switch.rows("report"), switch.rows("watchlist")), (0, 0));

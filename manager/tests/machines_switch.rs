@@ -111,7 +111,7 @@ fn rows(switch: &FakeTofino) -> usize {
 fn a_tofino_on_another_machine_is_programmed_and_emptied_however_the_run_ends() {
     let test = "a_tofino_on_another_machine_is_programmed_and_emptied_however_the_run_ends";
     let Some(bed) = with_wires(test) else { return };
-    // The driver runs there already. No traffic passes: it serves tables alone.
+    // The driver runs there already. No traffic passes: it only serves tables.
     let switch = bed.inside("edge", || FakeTofino::start(&program()));
     let of_switch = format!(
         "type = \"tofino\"\ncontrol = \"{}\"\nstores = [\"flows\", \"paths\", \"bytes\"]\n",

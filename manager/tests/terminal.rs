@@ -62,7 +62,7 @@ fn commands(bed: &Bed) -> Vec<Vec<&str>> {
     all
 }
 
-/// Runs a command on a terminal of its own (script(1)); gives what came out there.
+/// Runs a command on its own terminal (script(1)); returns what it printed there.
 fn on_terminal(arguments: &[&str], environment: &[(&str, &str)]) -> String {
     let quoted: Vec<String> = arguments.iter().map(|word| format!("'{word}'")).collect();
     on_terminal_for("", &quoted, environment)

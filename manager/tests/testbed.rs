@@ -154,7 +154,7 @@ fn the_same_seed_gives_the_same_traffic() {
 #[test]
 fn the_json_is_as_documented() {
     let documented = documented_fields();
-    // Faults, so that there are losses; `--chaos` is looked at in `chaos.rs`, so that its tests take turns.
+    // Faults, so that there are losses; `chaos.rs` tests `--chaos`, so that its tests take turns.
     let (_, outcome) = testbed(&["--reports", "2000", "--report-faults", "drop=0.05"]);
     assert!(!outcome["losses"].as_object().unwrap().is_empty(), "{:#}", outcome["losses"]);
     assert_eq!(contradictions(&documented, &outcome), Vec::<String>::new());
@@ -264,7 +264,7 @@ fn a_capture_whose_first_record_is_damaged_says_where_and_why() {
         let output = manager(&arguments);
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {told}");
-        for part in [path, "holds no packet", "byte 24", "2147483647 bytes"] {
+        for part in [path, "holds no readable packet", "byte 24", "2147483647 bytes"] {
             assert!(told.contains(part), "{arguments:?}: {told}");
         }
     }

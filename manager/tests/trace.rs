@@ -223,7 +223,7 @@ async fn a_flow_over_two_hosts_is_told_with_its_segments_drops_and_clocks() {
     assert_eq!(times(2)["median"], STEP);
     assert_eq!((&times(2)["p99"], &times(2)["most"]), (&(STEP + QUEUE).into(), &(STEP + QUEUE).into()));
     assert_eq!(segments[2]["told"]["packets"], PACKETS);
-    // Between the hosts, 7.3 ms and 40 ppm are taken out, within 10 us and within what is told.
+    // Between the hosts, 7.3 ms and 40 ppm are corrected, within 10 us and within the reported error.
     let between = &segments[5];
     assert_eq!(between["clock"], "fitted");
     let bound = between["bound"].as_i64().unwrap();
@@ -269,7 +269,7 @@ async fn a_flow_over_two_hosts_is_told_with_its_segments_drops_and_clocks() {
     // Of another flow nothing is known, and the exit status says so.
     assert_eq!(ask(&bed, &["10.9.9.9:1->10.0.0.2:80/tcp"]).status.code(), Some(3));
 
-    // The size of the flow is told of the epoch in which it was counted, at one point of the host that counted it.
+    // The size of the flow is in the epoch in which it was counted, at one point of the host that counted it.
     let sizes = told["sizes"].as_array().unwrap();
     assert_eq!((sizes.len(), &sizes[0]["bytes"], &sizes[0]["hosts"]), (1, &1_400_000.into(), &1.into()));
     let epochs = [start, end[0]].map(|time| time / 10_000_000_000 * 10);
@@ -282,7 +282,7 @@ struct Namespaces([String; 2]);
 
 impl Namespaces {
     fn make() -> Namespaces {
-        // Tests run beside each other.
+        // Tests run in parallel.
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = |end: &str| format!("dta-trace-{}-{number}{end}", std::process::id());
@@ -397,7 +397,7 @@ async fn of_a_million_packets_each_is_in_the_answer_or_counted() {
     let sender = namespaces.inside(0, || std::net::UdpSocket::bind("10.99.0.1:6000").unwrap());
     for number in 0..SENT {
         let port = if number % 4 == 0 { 9 } else { 5001 };
-        // That nobody has the other port is told to the sender.
+        // The sender learns that the other port is closed.
         while sender.send_to(&number.to_be_bytes(), ("10.99.0.2", port)).is_err() {}
     }
     let said = tracing.end();
@@ -414,13 +414,13 @@ async fn of_a_million_packets_each_is_in_the_answer_or_counted() {
     assert_eq!(of("trace.seen"), known, "{said}");
     assert!(of("trace.seen") >= 2 * SENT && of("trace.filtered") >= 2 * (SENT - CHOSEN), "{said}");
     assert_eq!(of("trace.records"), of("trace.reported"), "{said}");
-    // Each record is told with its packet, which was at both points.
+    // Each record is reported with its packet, which was at both points.
     let untold = agent("repeat") + agent("shared-digest") + agent("unknown-point");
     assert_eq!(of("trace.records"), 2 * of("trace.packets") + untold, "{said}");
     let packets = of("trace.packets");
     assert!((CHOSEN / 512..CHOSEN / 128).contains(&packets), "{said}");
 
-    // What was told is accepted: nothing is lost on its way.
+    // What was reported is accepted: nothing is lost on the way.
     bed.until("reports in the collector", |counted| {
         counted.own("accepted") == of("reports") && counted.own("held") + counted.own("superseded") == 0
     })
@@ -436,7 +436,7 @@ async fn of_a_million_packets_each_is_in_the_answer_or_counted() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     assert_eq!(told["points"][0]["packets"], CHOSEN);
-    let gone = told["lacks"].to_string().contains("the points are not known any more");
+    let gone = told["lacks"].to_string().contains("are no longer known");
     assert!(told["with_path"] == packets || gone, "{told:#}");
     assert!(told["with_path"].as_u64() >= Some(packets - 5), "{told:#}");
 }

@@ -1,4 +1,4 @@
-//! Where metrics are scraped, as a flag or configuration says it.
+//! The address of a metrics port, in a flag or configuration.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Address {
-    /// At the program's own address, if that is free: a second instance on a host says that it is not, and goes on
+    /// The program's default address, if it is free: a second instance on a host logs that it is not, and runs
     /// without metrics.
     #[default]
     Auto,
     /// Nowhere.
     Off,
-    /// There, and nowhere else. Port 0 takes a free one.
+    /// Exactly there. Port 0 takes a free one.
     At(SocketAddr),
 }
 

@@ -1,12 +1,12 @@
-//! Metrics of DTA for Prometheus, as both daemons share them.
+//! DTA's metrics for Prometheus, shared by both daemons.
 //!
-//! - [`Page`] is what one scrape gives: families of counters and gauges, with a bound on their series.
-//! - [`nodes`] puts the counters of the accounting on a page. Their names are made by [`metric_name`] from the
-//!   definitions in [`dta_proto::counter`], so that each is told in one place.
-//! - [`Process`] puts on it what the system knows of this process, and which build it is.
-//! - [`Port`] is where pages are scraped, and [`Address`] what a configuration says of it.
+//! - [`Page`] is the result of one scrape: families of counters and gauges, with a limit on their series.
+//! - [`nodes`] adds the accounting counters to a page. [`metric_name`] makes their names from the definitions in
+//!   [`dta_proto::counter`], so that each is defined in one place.
+//! - [`Process`] adds what the system knows about this process, and its build.
+//! - [`Port`] serves pages, and [`Address`] is its address in a configuration.
 //!
-//! Which nodes there are, and how a daemon is, its daemon knows.
+//! Which nodes exist, and a daemon's health, are up to the daemon.
 
 mod address;
 mod name;
@@ -26,7 +26,7 @@ pub use process::Process;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Where a collector's metrics are scraped unless told otherwise.
+/// The default address of a collector's metrics.
 pub const COLLECTOR_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 40052);
-/// Where a translator's metrics are scraped unless told otherwise.
+/// The default address of a translator's metrics.
 pub const TRANSLATOR_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 40053);

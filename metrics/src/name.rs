@@ -1,14 +1,14 @@
-//! Names of metrics, made from definitions of counters.
+//! Makes metric names from definitions of counters.
 
 use dta_proto::counter::{Definition, Node, Stage, Unit};
 
-/// The name of the metric of a counter, without the `_total` that Prometheus wants behind what only rises;
-/// `None` for counters that no daemon tells of another node.
+/// The name of a counter's metric, without the `_total` that Prometheus wants after a counter's name; `None` for
+/// counters that no daemon reports about another node.
 ///
-/// It is `dta_`, the stage, the fixed parts of the counter's name, and its unit where these do not have it yet. Variable
-/// parts become labels. One at the beginning leaves its word (`PRIMITIVE.lost` is `primitive_lost`), so that the
-/// counter that says more of another has another name; where one at the end alone makes the difference, it is `by_`
-/// and its word (`lost.CAUSE` is `lost_by_cause`).
+/// It is `dta_`, the stage, the fixed parts of the counter's name, and its unit if these do not contain it. Variable
+/// parts become labels. One at the beginning leaves its word (`PRIMITIVE.lost` is `primitive_lost`), so that the more
+/// detailed counter has another name; if only one at the end makes the difference, it is `by_` and its word
+/// (`lost.CAUSE` is `lost_by_cause`).
 ///
 /// ```
 /// use dta_proto::counter::{Node, translator};
@@ -39,7 +39,7 @@ pub fn metric_name(node: Node, definition: &Definition) -> Option<String> {
     Some(name)
 }
 
-/// The name of the label of a variable part.
+/// The label of a variable part.
 pub(crate) fn label(word: &str) -> String {
     word.to_ascii_lowercase().replace('-', "_")
 }
@@ -48,7 +48,7 @@ fn is_variable(part: &str) -> bool {
     part.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
-/// The stage that the name says.
+/// The stage in the name.
 fn stage(node: Node) -> Option<Stage> {
     match node {
         Node::HeardAgent => Some(Stage::Agent),
@@ -60,13 +60,13 @@ fn stage(node: Node) -> Option<Stage> {
     }
 }
 
-/// Whether there is a counter of this name, without a variable part.
+/// Whether there is a counter of this name without a variable part.
 fn is_counted_in_sum(node: Node, parts: &[&str]) -> bool {
     let name = parts.join(".");
     node.tables().iter().flat_map(|table| table.definitions).any(|other| other.name == name)
 }
 
-/// As it stands in names. How many times something happened has no unit, nor has what a driver tells.
+/// The unit as part of a name. Numbers of events have none, nor have a driver's counters.
 fn unit(unit: Unit) -> Option<String> {
     match unit {
         Unit::Times | Unit::Kernel => None,
@@ -74,7 +74,7 @@ fn unit(unit: Unit) -> Option<String> {
     }
 }
 
-/// Whether a name has a unit among its words, in the plural or the singular.
+/// Whether a name contains a unit as a word, plural or singular.
 fn has_unit(name: &str, unit: &str) -> bool {
     let name = format!("{name}_");
     let singular = match unit.strip_suffix("ies") {

@@ -1,4 +1,4 @@
-//! The counters of the accounting on a page.
+//! Adds the accounting counters to a page.
 
 use dta_proto::control::NodeStatistics;
 use dta_proto::counter::{Definition, Found, Kind as Counts, Node, Stage, Values};
@@ -6,23 +6,23 @@ use dta_proto::counter::{Definition, Found, Kind as Counts, Node, Stage, Values}
 use crate::name::{label, metric_name};
 use crate::page::{Kind, Labels, Page};
 
-/// The most series that counters become: what is handed in has names and values of others' choice.
+/// Most series of all counters: others choose the names and values of what is handed in.
 const MAX_SERIES: usize = 50_000;
-/// The most series of one node, so that one does not take the room of others.
+/// Most series of one node, so that it does not take the room of others.
 const MAX_OF_NODE: usize = 2_000;
 
-/// Puts counters of nodes on a page, as [`docs/counters.md`] defines them.
+/// Adds counters of nodes to a page, as [`docs/counters.md`] defines them.
 ///
-/// What a session handed in is a copy of what its translator counts: it has the label `session`, and names that begin with
-/// `dta_session_`, so that a sum over both does not count twice. A reporter has no series
-/// of its own, as there are as many as somebody cares to name: those that one node hears are added up. Numbers that
-/// are no count and no amount are not told. There are at most 50,000 series, 2,000 of one node; what is beyond, and
-/// counters that no definition has, are left out and counted.
+/// What a session handed in is a copy of its translator's counters: it has the label `session`, and names that begin
+/// with `dta_session_`, so that a sum over both does not count twice. A reporter has no series of its own, as clients
+/// choose how many there are: those that one node hears are summed. Numbers that are neither counts nor amounts are
+/// left out. There are at most 50,000 series, 2,000 of one node; what is beyond, and unknown counters, are left out
+/// and counted.
 ///
 /// [`docs/counters.md`]: https://github.com/dta-telemetry/dta/blob/main/docs/counters.md
 pub fn nodes(page: &mut Page, nodes: &[NodeStatistics]) {
     let room = page.series() + MAX_SERIES;
-    // Who tells of reporters that no session handed in.
+    // The node that hears reporters which no session handed in.
     let own = nodes.iter().find(|node| node.session.is_empty() && Stage::of(&node.node) == Stage::Translator);
     let own = own.and_then(|node| Stage::Translator.of_node(&node.node)).unwrap_or_default();
     for node in nodes {
@@ -58,8 +58,8 @@ pub fn nodes(page: &mut Page, nodes: &[NodeStatistics]) {
     }
 }
 
-/// What a translator has not counted yet is 0, where it is known what may stand in the name: a rate begins with the first
-/// that is dropped.
+/// Zeros for what a translator has not counted yet, if the variable parts are listed: a rate then includes the first
+/// drop.
 fn zeros(page: &mut Page, node: &NodeStatistics, labels: &Labels) {
     let definitions = Node::Translator.tables().iter().flat_map(|table| table.definitions);
     for definition in definitions.filter(|definition| definition.kind == Counts::Counter) {
@@ -84,7 +84,7 @@ fn names(definition: &Definition) -> Vec<String> {
     all.into_iter().map(|values| definition.of(&values)).collect()
 }
 
-/// The name of a metric, or of a copy of it that a session handed in.
+/// The name of a metric, or of the copy that a session handed in.
 fn own_or_copy(name: String, node: &NodeStatistics) -> String {
     match name.strip_prefix("dta_") {
         Some(rest) if !node.session.is_empty() => format!("dta_session_{rest}"),
@@ -92,7 +92,7 @@ fn own_or_copy(name: String, node: &NodeStatistics) -> String {
     }
 }
 
-/// Labels that say whose counters these are.
+/// Labels of the counters' owner.
 fn labels_of(node: &NodeStatistics, own: &str) -> Labels {
     let mut labels = Labels::new();
     let stage = Stage::of(&node.node);
@@ -120,8 +120,7 @@ fn with_values(labels: &Labels, found: &Found<'_>) -> Labels {
     labels
 }
 
-/// What a metric counts, in words that need no table beside them, and the name by which `stats` and docs/counters.md
-/// have it.
+/// What a metric counts, readable without a table, and its name in `stats` and docs/counters.md.
 fn help(found: &Found<'_>) -> String {
     let definition = found.definition;
     format!("{} (counter {})", definition.meaning, definition.name)

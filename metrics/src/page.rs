@@ -1,4 +1,4 @@
-//! What one scrape gives.
+//! The result of one scrape.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,10 +10,10 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Registry;
 
-/// Names and values of labels, in the order in which they are told.
+/// Names and values of labels, in order.
 pub type Labels = Vec<(Cow<'static, str>, String)>;
 
-/// What becomes of what does not fit on a page.
+/// The metric of what does not fit on a page.
 const LEFT_OUT: (&str, &str) = (
     "dta_metrics_left_out",
     "counters that are not on this page: there was no room, or no definition has their names",
@@ -22,10 +22,10 @@ const LEFT_OUT: (&str, &str) = (
 /// A format in which Prometheus reads a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// OpenMetrics 1.0, for those who ask for it.
+    /// OpenMetrics 1.0, for scrapers that ask for it.
     OpenMetrics,
-    /// Prometheus' older text format, version 0.0.4, for everybody else. There a counter's `_total` is part of the name of
-    /// its family, too.
+    /// Prometheus' older text format, version 0.0.4, for all others. There a counter's `_total` is part of its
+    /// family's name, too.
     Text,
 }
 
@@ -43,7 +43,7 @@ pub enum Kind {
     Gauge,
 }
 
-/// Counters and gauges of a moment.
+/// Counters and gauges at one time.
 #[derive(Debug, Default)]
 pub struct Page {
     families: BTreeMap<String, Family>,
@@ -65,7 +65,7 @@ enum Number {
 }
 
 impl Page {
-    /// Adds to a counter or gauge; what has the same labels already is added up.
+    /// Adds to a counter or gauge; numbers with the same labels are summed.
     pub fn add(
         &mut self,
         name: impl Into<String>,
@@ -81,7 +81,7 @@ impl Page {
         };
     }
 
-    /// A gauge that is no whole number.
+    /// A gauge that is not an integer.
     pub fn real(
         &mut self,
         name: impl Into<String>,
@@ -97,19 +97,19 @@ impl Page {
         *self.place(name.into(), Kind::Counter, help.into(), Labels::new()) = Number::Real(value);
     }
 
-    /// Counts what cannot be told.
+    /// Counts what is left out.
     pub fn leave_out(&mut self, series: u64) {
         self.left_out += series;
     }
 
-    /// Where a number stands. The first help and kind of a name stay.
+    /// Where to add a number. The first help and kind of a name stay.
     fn place(&mut self, name: String, kind: Kind, help: Cow<'static, str>, labels: Labels) -> &mut Number {
         let new = || Family { help, kind, series: BTreeMap::new() };
         let family = self.families.entry(name).or_insert_with(new);
         family.series.entry(labels).or_insert(Number::Whole(0))
     }
 
-    /// How many series there are.
+    /// The number of series.
     pub fn series(&self) -> usize {
         self.families.values().map(|family| family.series.len()).sum()
     }
@@ -131,7 +131,7 @@ impl Page {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Formatted { page: self, format }));
         let mut text = String::new();
-        // Text has room for everything.
+        // A `String` takes any text.
         let _ = match format {
             Format::OpenMetrics => text::encode(&mut text, &registry),
             Format::Text => text::encode_registry(&mut text, &registry),
@@ -153,7 +153,7 @@ impl Collector for Formatted {
                 Kind::Counter => MetricType::Counter,
                 Kind::Gauge => MetricType::Gauge,
             };
-            // Written as a gauge, a counter's samples have the name of their family, and no `_total` behind it.
+            // Written as a gauge, a counter's samples have the name of their family, without `_total`.
             let (name, written) = match (self.format, family.kind) {
                 (Format::Text, Kind::Counter) => (Cow::from(format!("{name}_total")), Kind::Gauge),
                 (_, kind) => (Cow::from(name), kind),

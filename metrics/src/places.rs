@@ -1,6 +1,6 @@
-//! The places for connections of scrapers. Where they are full, one leaves for the newcomer, so nobody keeps
-//! others out: first those that have not sent their request, of them those of the address that has most, and of
-//! these the oldest.
+//! Slots for scrapers' connections. When they are full, one is closed for the newcomer, so nobody can lock others
+//! out: first those that have not sent their request, of these the ones of the busiest address, and of these the
+//! oldest.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,11 +22,11 @@ pub(crate) struct Places {
 struct Taken {
     address: IpAddr,
     has_asked: bool,
-    /// Ending this task closes the connection.
+    /// Aborting this task closes the connection.
     task: Option<AbortHandle>,
 }
 
-/// One connection's place; free again when this is dropped.
+/// The slot of one connection; free again when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ScraperPlace {
     places: Arc<Places>,
@@ -43,12 +43,12 @@ impl Places {
         })
     }
 
-    /// Connections that had to leave for others.
+    /// Connections that were closed for others.
     pub(crate) fn displaced(&self) -> u64 {
         self.displaced.load(Ordering::Relaxed)
     }
 
-    /// A place, for which another one may have had to leave.
+    /// A slot, for which another one may have been closed.
     pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> ScraperPlace {
         let number = self.entered.fetch_add(1, Ordering::Relaxed);
         let mut all = self.lock();
@@ -74,11 +74,11 @@ impl Places {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The task that attends the connection of a place.
+    /// The task that serves the connection of a slot.
     pub(crate) fn attend(&self, number: u64, task: AbortHandle) {
         match self.lock().get_mut(&number) {
             Some(taken) => taken.task = Some(task),
-            // It is over, or had to leave before this.
+            // It is over, or was closed before this.
             None => task.abort(),
         }
     }

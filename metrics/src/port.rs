@@ -1,8 +1,8 @@
-//! Where a daemon's metrics are scraped: HTTP/1.1, `GET /metrics`, one request a connection.
+//! A daemon's metrics port: HTTP/1.1, `GET /metrics`, one request per connection.
 //!
-//! Whoever reaches the port may read, so it is loopback's unless told otherwise. There is no more of it than a few
-//! scrapers need: connections at a time, seconds a connection, and one page a second in each format, which all who
-//! ask meanwhile get.
+//! Anyone who reaches the port may read it, so the default is loopback. It is limited to what a few scrapers need:
+//! connections at a time, seconds per connection, and one page per second in each format, shared by all who ask
+//! meanwhile.
 
 use std::future::Future;
 use std::io;
@@ -24,26 +24,26 @@ use crate::page::{Format, Kind, Labels, Page};
 use crate::places::{Places, ScraperPlace};
 use crate::reply::{self, Body};
 
-/// Connections at a time: for others, some that have not asked yet leave.
+/// Simultaneous connections: beyond this, waiting ones are closed for others.
 const CONNECTIONS: usize = 16;
-/// How long a connection may take in all.
+/// How long a connection may take in total.
 const CONNECTION: Duration = Duration::from_secs(10);
-/// How old a page may be that is given to another scraper.
+/// Greatest age of a page that is given to another scraper.
 const AGE: Duration = Duration::from_secs(1);
 /// Pause after an error of the listener, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Why a port cannot be had.
+/// Why a port cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot serve metrics on {address}: {source}; choose another --metrics, or `off`")]
 pub struct PortError {
-    /// The address asked for.
+    /// The requested address.
     pub address: SocketAddr,
-    /// What the system says.
+    /// The system's reason.
     pub source: io::Error,
 }
 
-/// A port that is open and not served yet.
+/// A port that is open but not served yet.
 #[derive(Debug)]
 pub struct Port {
     address: SocketAddr,
@@ -53,7 +53,7 @@ pub struct Port {
 /// A port that is served until this is dropped.
 #[derive(Debug)]
 pub struct Served {
-    /// Where, with the port that was taken.
+    /// Its address, with the chosen port.
     pub address: SocketAddr,
     task: JoinHandle<()>,
 }
@@ -65,10 +65,10 @@ impl Drop for Served {
 }
 
 impl Port {
-    /// Opens it, within a tokio runtime. `own` is where [`Address::Auto`] is. `None` if there is to be none.
+    /// Opens it; needs a tokio runtime. `own` is the address of [`Address::Auto`]. `None` if metrics are off.
     ///
     /// # Errors
-    /// The address of [`Address::At`] cannot be had.
+    /// The address of [`Address::At`] cannot be opened.
     pub async fn open(address: &Address, own: SocketAddr) -> Result<Option<Port>, PortError> {
         let at = match address {
             Address::Off => return Ok(None),
@@ -82,7 +82,7 @@ impl Port {
         match opened.await.map_err(|source| PortError { address: at, source }) {
             Ok(port) => {
                 if !port.address.ip().is_loopback() {
-                    tracing::warn!(address = %port.address, "whoever reaches this address can read all metrics");
+                    tracing::warn!(address = %port.address, "anyone who reaches this address can read all metrics");
                 }
                 Ok(Some(port))
             }
@@ -94,12 +94,13 @@ impl Port {
         }
     }
 
-    /// Where it is, with the port that was taken.
+    /// Its address, with the chosen port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves what `page` gives, which is asked at most once a second for each format; an error is told to the scraper.
+    /// Serves the result of `page`, which is called at most once a second for each format; the scraper gets an
+    /// error's text.
     pub fn serve<P, F>(self, page: P) -> Served
     where
         P: Fn() -> F + Send + Sync + 'static,
@@ -113,7 +114,7 @@ impl Port {
                 let (stream, address) = match listener.accept().await {
                     Ok(accepted) => accepted,
                     Err(error) => {
-                        tracing::debug!(%error, "a connection to the metrics was not accepted");
+                        tracing::debug!(%error, "cannot accept a connection to the metrics");
                         tokio::time::sleep(PAUSE).await;
                         continue;
                     }
@@ -130,7 +131,7 @@ impl Port {
     }
 }
 
-/// Makes pages, and keeps the last one of each format.
+/// Makes pages, and caches the last one of each format.
 struct Pages<P> {
     page: P,
     last: [Mutex<Option<(Instant, Body)>>; Format::ALL.len()],
@@ -165,20 +166,20 @@ where
             .keep_alive(false)
             .max_buf_size(16 << 10)
             .serve_connection(TokioIo::new(stream), answer);
-        // A scraper that goes away early is its own affair.
+        // A scraper that leaves early is its own affair.
         if let Err(error) = connection.await {
             tracing::debug!(%error, "a connection to the metrics ended early");
         }
     }
 
-    /// The page of now, or one that is as good. Who asks while it is made, waits for it.
+    /// The current page, or a recent one. Callers wait while one is made.
     async fn body(&self, format: Format) -> Result<Body, String> {
         let mut last = self.last[format as usize].lock().await;
         match &*last {
             Some((made, body)) if made.elapsed() < AGE => Ok(body.clone()),
             _ => {
                 let mut page = (self.page)().await?;
-                let help = "connections to this port that left for others, because too many had not asked or not read yet";
+                let help = "connections to this port that were closed for others, because too many had not asked or not read yet";
                 page.add(
                     "dta_metrics_connections_displaced",
                     Kind::Counter,
@@ -186,7 +187,7 @@ where
                     Labels::new(),
                     self.places.displaced(),
                 );
-                // As text it may be megabytes.
+                // As text it may take megabytes.
                 let text = tokio::task::spawn_blocking(move || page.encoded(format))
                     .await
                     .map_err(|e| e.to_string())?;

@@ -1,4 +1,4 @@
-//! What the system knows of this process, under the names that other programs use for it.
+//! What the system knows about this process, under the metric names that other programs use.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,12 +15,12 @@ pub struct Process {
 }
 
 impl Process {
-    /// To be made when it starts. `program` is `dta-collector` or `dta-translator`.
+    /// To be made at the start. `program` is `dta-collector` or `dta-translator`.
     pub fn new(program: &'static str, version: &'static str) -> Process {
         Process { program, version, started: SystemTime::now() }
     }
 
-    /// Puts it on a page, and which build it is. Where the system does not tell, there is no line.
+    /// Adds it, and the build, to a page. Numbers that the system does not give are left out.
     pub fn put(&self, page: &mut Page) {
         let build =
             vec![("program".into(), self.program.to_owned()), ("version".into(), self.version.to_owned())];
@@ -29,7 +29,7 @@ impl Process {
         let help = "when this process started, in seconds since 1970";
         page.real("process_start_time_seconds", help, Labels::new(), started.as_secs_f64());
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
-        let help = "time of processors that this process took";
+        let help = "processor time of this process";
         page.seconds("process_cpu_seconds", help, cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9);
         if let Some(bytes) = std::fs::read_to_string("/proc/self/status").ok().as_deref().and_then(resident) {
             let help = "memory of this process that is in RAM, region files included";

@@ -1,4 +1,4 @@
-//! Answers of the port.
+//! Responses of the port.
 
 use http::header::{ACCEPT, ALLOW, CONTENT_TYPE};
 use http_body_util::Full;
@@ -7,19 +7,19 @@ use hyper::{Method, Request, Response, StatusCode};
 
 use crate::page::Format;
 
-/// What an answer holds. Cheap to clone.
+/// The body of a response. Cheap to clone.
 pub(crate) type Body = Full<Bytes>;
 
 const PATH: &str = "/metrics";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The answer to what is not asked for metrics.
+/// The response to a request for something else than metrics.
 pub(crate) fn refusal<B>(request: &Request<B>) -> Option<Response<Body>> {
     match (request.uri().path(), request.method()) {
         (PATH, &Method::GET | &Method::HEAD) => None,
         (PATH, _) => {
-            let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "metrics are read with GET\n");
+            let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "read metrics with GET\n");
             answer.headers_mut().insert(ALLOW, http::HeaderValue::from_static("GET, HEAD"));
             Some(answer)
         }
@@ -27,7 +27,7 @@ pub(crate) fn refusal<B>(request: &Request<B>) -> Option<Response<Body>> {
     }
 }
 
-/// The format that a scraper reads.
+/// The format that a scraper wants.
 pub(crate) fn format<B>(request: &Request<B>) -> Format {
     let mut accepts = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     match accepts.any(|value| value.contains("application/openmetrics-text")) {
@@ -45,7 +45,7 @@ pub(crate) fn page(format: Format, body: Body) -> Response<Body> {
     with_type(StatusCode::OK, kind, body)
 }
 
-/// The answer when there is no page.
+/// The response when there is no page.
 pub(crate) fn unavailable(why: &str) -> Response<Body> {
     text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
 }

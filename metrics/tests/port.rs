@@ -52,7 +52,7 @@ async fn it_answers_what_scrapers_ask() {
         (
             "POST /metrics HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n",
             "HTTP/1.1 405 ",
-            "metrics are read with GET\n",
+            "read metrics with GET\n",
         ),
         ("nonsense\r\n\r\n", "HTTP/1.1 400 ", "\r\n\r\n"),
     ] {

@@ -41,7 +41,7 @@ def connect(
 
     What is not given is taken from the variables that the commands of `dta-collector` take it from:
     `DTA_COLLECTOR_COLLECTOR` (else 127.0.0.1:40050), `DTA_COLLECTOR_CA`, `DTA_COLLECTOR_CLIENT_CERT`,
-    `DTA_COLLECTOR_CLIENT_KEY` and `DTA_COLLECTOR_TLS_DOMAIN`. The files of TLS are PEM. `timeout` is that of each call, in
+    `DTA_COLLECTOR_CLIENT_KEY` and `DTA_COLLECTOR_TLS_DOMAIN`. The TLS files are PEM. `timeout` is that of each call, in
     seconds.
     """
     env = os.environ.get
@@ -303,5 +303,5 @@ def _host(address: str, tls: bool) -> str:
     if mark and scheme not in ("http", "https"):
         raise bad(f"{scheme} is neither http nor https")
     if mark and (scheme == "https") != tls:
-        raise bad("http, but the files of TLS are given" if tls else "https needs the three files of TLS")
+        raise bad("http, but TLS files are given" if tls else "https needs the three TLS files")
     return host

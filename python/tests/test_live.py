@@ -12,7 +12,7 @@ import dta
         (":40050", "write HOST:PORT"),
         ("127.0.0.1:70000", "write HOST:PORT"),
         ("ftp://127.0.0.1:1", "neither http nor https"),
-        ("https://127.0.0.1:1", "https needs the three files of TLS"),
+        ("https://127.0.0.1:1", "https needs the three TLS files"),
     ],
 )
 def test_addresses(address, told):

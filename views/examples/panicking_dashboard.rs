@@ -1,5 +1,5 @@
-//! The dashboard of a collector, a worker of which panics while it is shown: for the test that the terminal is as it was
-//! afterwards.
+//! The dashboard of a collector, one of whose workers panics while it is shown: for the test that the terminal is
+//! restored afterwards.
 //!
 //! cargo run -p dta-views --example panicking_dashboard -- HOST:PORT
 
@@ -15,14 +15,14 @@ use dta_proto::control::{
 };
 use dta_views::dashboard::{self, DataSource};
 
-/// A collector of which the fourth look at its stores panics.
+/// A collector that panics the fourth time its stores are read.
 struct Panics(Client, AtomicU32);
 
 #[tonic::async_trait]
 impl Ask for Panics {
     async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
         if self.1.fetch_add(1, Ordering::Relaxed) == 3 {
-            panic!("a mistake that the test made");
+            panic!("a bug made by the test");
         }
         self.0.stores().await
     }

@@ -1,4 +1,4 @@
-//! A collector for tests, which answers with what was put into it. What it cannot have, it refuses.
+//! A collector for tests, which answers with what was put into it and refuses everything else.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -19,17 +19,17 @@ use tonic::Status;
 #[derive(Default)]
 pub(crate) struct Fake {
     stores: Vec<StoreSpec>,
-    /// By the name of the store.
+    /// By store name.
     answers: BTreeMap<(String, Key), KeyAnswer>,
     lists: BTreeMap<(String, u32), Vec<TailResponse>>,
     pub(crate) memory: Mutex<BTreeMap<String, Vec<u8>>>,
     /// Of all stores.
     pub(crate) generation: AtomicU64,
-    /// How often [`Ask::stores`] was called, for which a collector looks at all of its memory.
+    /// How often [`Ask::stores`] was called, for which a collector reads all of its memory.
     pub(crate) looks: AtomicU64,
     /// The sequences from which lists were read, in the order of the requests.
     pub(crate) tails: Mutex<Vec<u32>>,
-    /// Sketches are answered once so many are asked.
+    /// Sketch queries are answered once this many are pending.
     pub(crate) sketches_together: Option<Barrier>,
 }
 
@@ -99,7 +99,7 @@ impl Ask for Fake {
         Ok(Answers { of_keys, ..Answers::default() })
     }
 
-    /// The first batch is 1; a list that is followed goes on without end.
+    /// The first batch is 1; a followed list goes on without end.
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
         self.tails.lock().unwrap().push(request.from_sequence);
         let all = self.lists.get(&(request.store, request.list)).cloned().unwrap_or_default();

@@ -1,32 +1,31 @@
-//! What a count may lack: reports that never came into a store, by the counters of the sessions that
-//! write it.
+//! What a count may be missing: reports that never reached a store, by the counters of the sessions that write it.
 //!
-//! A key-increment store counts what reached it. Keys that share counters make an answer too high; what
-//! was lost on the way makes it too low, and no answer tells of which key that was. Pure, as
-//! [`waterfall`](crate::waterfall): from what [`Ask`](dta_client::Ask) answers.
+//! A key-increment store counts what reached it. Keys that share counters make an answer too high; losses on the way
+//! make it too low, and nothing says which key lost them. Pure, like [`waterfall`](crate::waterfall): computed from
+//! answers of [`Ask`](dta_client::Ask).
 
 use dta_proto::control::{NodeStatistics, SessionInfo};
 use dta_proto::counter::{Definition, Stage, reporter, translator};
 use dta_proto::wire::dta::Primitive;
 use serde::Serialize;
 
-/// Reports that are not in a store, of all sessions that write it or wrote it.
+/// Reports missing from a store, over all sessions that write or wrote it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lacks {
     /// The sessions.
     pub sessions: Vec<String>,
     /// Sequences of reporters that never reached the translator, whatever their store.
     pub not_received: u64,
-    /// Reports of this primitive that the translator received and did not accept; repeats are among
-    /// them, which took nothing away.
+    /// Reports of this primitive that the translator received but did not accept; these include repeats, which are no
+    /// loss.
     pub not_applied: u64,
-    /// Reports of this primitive that were lost behind the translator.
+    /// Reports of this primitive that were lost after the translator.
     pub lost: u64,
-    /// Reports of this primitive that wait in the translator.
+    /// Reports of this primitive waiting in the translator.
     pub held: u64,
 }
 
-/// What a store of a primitive lacks. Counters of translators are as old as their last renewal.
+/// What a store of a primitive is missing. Counters of translators are as old as their last renewal.
 pub fn of_store(
     store: &str,
     primitive: Primitive,
@@ -67,27 +66,27 @@ impl Lacks {
     /// In sentences for people.
     pub fn in_words(&self, store: &str) -> String {
         let over = format!(
-            "A count is of what reached store {store}. It is too high where other keys share its counters"
+            "A count covers what reached store {store}. It is too high where other keys share its counters"
         );
         if self.sessions.is_empty() {
             return format!(
-                "{over}; whether something was lost on the way is not known: no session has told counters."
+                "{over}; whether anything was lost on the way is unknown: no session has handed in counters."
             );
         }
         let missing = [
             (self.not_received, "never reached the translator (reports of all stores)"),
             (self.not_applied, "received and not applied (repeats among them)"),
-            (self.lost, "lost behind the translator"),
+            (self.lost, "lost after the translator"),
             (self.held, "waiting in the translator"),
         ];
         let told: Vec<String> =
             missing.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
         let sessions = match &self.sessions[..] {
-            [one] => format!("session {one} tells of"),
-            all => format!("sessions {} tell of", all.join(", ")),
+            [one] => format!("session {one} reports"),
+            all => format!("sessions {} report", all.join(", ")),
         };
         match told.is_empty() {
-            true => format!("{over}, and too low by nothing that is known: {sessions} no loss."),
+            true => format!("{over}, and not known to be too low: {sessions} no loss."),
             false => format!("{over}, and too low by what was lost: {sessions} {}.", told.join(", ")),
         }
     }
@@ -134,17 +133,17 @@ mod tests {
         assert_eq!(lacks, Lacks { sessions, not_received: 10, not_applied: 4, lost: 2, held: 1 });
         assert_eq!(
             lacks.in_words("bytes"),
-            "A count is of what reached store bytes. It is too high where other keys share its counters, and too low by what was \
-             lost: sessions a, gone tell of 10 never reached the translator (reports of all stores), 4 received and not applied \
-             (repeats among them), 2 lost behind the translator, 1 waiting in the translator."
+            "A count covers what reached store bytes. It is too high where other keys share its counters, and too low by what was \
+             lost: sessions a, gone report 10 never reached the translator (reports of all stores), 4 received and not applied \
+             (repeats among them), 2 lost after the translator, 1 waiting in the translator."
         );
         let nothing = of_store("bytes", Primitive::KeyIncrement, &[], &[node("translator/a", "a", &[])]);
         assert!(
-            nothing.in_words("bytes").ends_with("session a tells of no loss."),
+            nothing.in_words("bytes").ends_with("session a reports no loss."),
             "{}",
             nothing.in_words("bytes")
         );
         let unknown = of_store("bytes", Primitive::KeyIncrement, &[], &[]);
-        assert!(unknown.in_words("bytes").contains("is not known"));
+        assert!(unknown.in_words("bytes").contains("is unknown"));
     }
 }

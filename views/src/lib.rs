@@ -1,8 +1,9 @@
 //! What people see of a collector: flows, events, counters and the dashboard.
 //!
-//! [`int`] answers from the stores for INT and [`trace`] from those that hosts fill, [`waterfall`] puts the counters of all nodes in
-//! the order in which reports pass them, [`lacks`] says what a count may lack, and [`dashboard`] shows all of it in a terminal.
-//! Everything is asked through [`dta_client::Ask`], so that none of it knows whether a running collector answers or its memory alone.
+//! [`int`] answers from the stores for INT and [`trace`] from those that hosts fill, [`waterfall`] lists the counters
+//! of all nodes in the order in which reports pass them, [`lacks`] says what a count may be missing, and
+//! [`dashboard`] shows all of it in a terminal. All queries go through [`dta_client::Ask`], to a running collector or
+//! its memory alone.
 
 pub mod dashboard;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A list that is being followed.
+//! A list being followed.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -10,21 +10,21 @@ use tokio_stream::Stream;
 
 use crate::ClientError;
 
-/// What comes of a list that is being followed, until it is dropped.
+/// The messages of a list being followed, until it is dropped.
 pub struct Following(Pin<Box<dyn Stream<Item = Result<TailResponse, ClientError>> + Send>>);
 
 impl Following {
-    /// Follows what a stream gives.
+    /// Follows the messages of a stream.
     pub fn new(stream: impl Stream<Item = Result<TailResponse, ClientError>> + Send + 'static) -> Self {
         Self(Box::pin(stream))
     }
 
-    /// Waits for the next message; `None` at the end, which comes only where the request wanted one.
+    /// Waits for the next message; `None` at the end, which comes only if the request asked for one.
     ///
-    /// May be dropped and called again: no message is lost by it.
+    /// Cancel-safe: no message is lost if this is dropped and called again.
     ///
     /// # Errors
-    /// The list cannot be followed any longer; nothing comes after that.
+    /// The list can no longer be followed; nothing comes after that.
     pub async fn message(&mut self) -> Result<Option<TailResponse>, ClientError> {
         poll_fn(|context| self.0.as_mut().poll_next(context)).await.transpose()
     }

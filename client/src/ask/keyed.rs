@@ -1,4 +1,4 @@
-//! Questions about any number of keys.
+//! Queries of any number of keys.
 
 use dta_proto::control::{CounterAnswer, KeyWriteAnswer, MAX_KEYS, PathAnswer, Policy, SketchAnswer};
 use dta_proto::key::Key;
@@ -6,8 +6,8 @@ use dta_proto::key::Key;
 use super::{Ask, KeyAnswer, Question, QuestionKind};
 use crate::ClientError;
 
-/// Questions about any number of keys, answered in their order, to whoever can be asked. An empty store name
-/// stands for the only store of the primitive.
+/// Queries of any number of keys, answered in order, for every [`Ask`]. An empty store name stands for the only store
+/// of the primitive.
 #[tonic::async_trait]
 pub trait AskKeys: Ask {
     /// Values. `at_least` is for [`Policy::AtLeast`].

@@ -1,4 +1,4 @@
-//! Asking a running collector, over gRPC.
+//! Queries a running collector, over gRPC.
 
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{
@@ -14,8 +14,8 @@ use super::{Answers, Ask, Following, Question, QuestionKind};
 use crate::ClientError;
 use crate::collector::Client;
 
-/// How often a call is made whose connection the collector ended in good order, as it does with
-/// those of before when its configuration is read again.
+/// Attempts of a call whose connection the collector closed gracefully, as it does with existing connections on a
+/// reload.
 const TRIES: usize = 3;
 
 impl Client {
@@ -46,7 +46,7 @@ impl Ask for Client {
         Ok(self.read(ListStoresRequest {}, call).await?.stores)
     }
 
-    /// A collector of before this call says it with its stores, each of which it looks at.
+    /// A collector older than this call answers through its stores, each of which it reads.
     async fn placement(&self) -> Result<PlacementResponse, ClientError> {
         let call = |mut to: CollectorClient<_>, request| async move { to.placement(request).await };
         match self.read(PlacementRequest {}, call).await {

@@ -1,4 +1,4 @@
-//! One question about keys, whatever the kind of their store, and its answers.
+//! A query of keys of one store of any kind, and its answers.
 
 use std::num::NonZeroU64;
 
@@ -13,25 +13,25 @@ use tonic::Status;
 
 use crate::ClientError;
 
-/// What is asked about some keys of one store.
+/// A query of some keys of one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The store, by name or id; empty = the only one of the primitive that is not one for INT.
+    /// The store, by name or id; empty = the only one of the primitive, not counting those for INT.
     pub store: String,
     /// The keys, at most [`MAX_KEYS`](dta_proto::control::MAX_KEYS).
     pub keys: Vec<Key>,
-    /// What is asked.
+    /// What to query.
     pub kind: QuestionKind,
-    /// The moment that is asked about.
+    /// The time of the state to query.
     pub at: Moment,
 }
 
-/// What is asked, which says the primitive of the store.
+/// What to query, which implies the primitive of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuestionKind {
     /// The last value.
     KeyWrite {
-        /// How one answer is made of several copies.
+        /// How to choose among copies.
         policy: Policy,
         /// Copies that must agree, for [`Policy::AtLeast`].
         at_least: u32,
@@ -40,9 +40,9 @@ pub enum QuestionKind {
     Postcarding,
     /// The count.
     KeyIncrement,
-    /// The estimate. Without one: the store does not hold that epoch, or not all of the key's columns of it.
+    /// The estimate. `None`: the store does not have that epoch, or not all of the key's columns of it.
     SketchMerge {
-        /// Of which epoch.
+        /// The epoch.
         epoch: u32,
     },
 }
@@ -62,7 +62,7 @@ impl QuestionKind {
 /// A moment that is asked about. Only now is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Moment {
-    /// When the question is answered.
+    /// The time of the answer.
     #[default]
     Now,
     /// Milliseconds since 1970.
@@ -89,19 +89,19 @@ impl From<Moment> for u64 {
 pub struct Answers {
     /// One for each key, in the order of the keys, all of the question's kind.
     pub of_keys: Vec<KeyAnswer>,
-    /// The generation of the store's memory; 0 where several collectors answered.
+    /// The generation of the store's memory; 0 if several collectors answered.
     pub generation: u64,
-    /// The version of the collector's placement when it answered; 0 where there is none.
+    /// The version of the collector's placement when it answered; 0 if it has none.
     pub placement: u64,
 }
 
-/// Why the message of a question is none.
+/// Why the message of a question is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuestionError {
     /// A key of another length.
     #[error("a key has {0} bytes, but must have 16")]
     KeyLength(usize),
-    /// A policy of a later version.
+    /// A policy that this version does not know.
     #[error("policy {0} is unknown")]
     Policy(i32),
 }
@@ -183,7 +183,7 @@ macro_rules! kinds {
             fn try_from(answer: KeyAnswer) -> Result<Self, ClientError> {
                 match answer {
                     KeyAnswer::$kind(answer) => Ok(answer),
-                    _ => Err(Status::internal("a collector answered another question than it was asked").into()),
+                    _ => Err(Status::internal("the collector answered a different question").into()),
                 }
             }
         }

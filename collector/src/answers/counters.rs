@@ -1,4 +1,4 @@
-//! What the service itself counts.
+//! What queries and tails of this service count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,13 +17,13 @@ pub(super) struct AnswerCounters {
     pub(super) tail_damaged: Count,
 }
 
-/// A number that only rises.
+/// A counter.
 #[derive(Default)]
 pub(super) struct Count(AtomicU64);
 
 impl Count {
     pub(super) fn add(&self, n: u64) {
-        // Nothing else is read by way of this number.
+        // No other memory is published through this counter.
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
@@ -32,7 +32,7 @@ impl Count {
     }
 }
 
-/// Keys asked for, and what came of them.
+/// Keys asked for, and how many were found.
 #[derive(Default)]
 pub(super) struct Query {
     pub(super) keys: Count,

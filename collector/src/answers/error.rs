@@ -1,4 +1,4 @@
-//! Why a question is refused, and the status that says so on every side.
+//! Why a question is refused, and the gRPC status of each refusal.
 
 use dta_client::ClientError;
 use dta_proto::control::{MAX_KEYS, MAX_READ};
@@ -10,10 +10,10 @@ use crate::store::{MemoryError, StoreError};
 /// Why a question is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// No such store, or one of another kind.
+    /// No store of this name, or one of another kind.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// More keys than are answered at a time.
+    /// More keys than one query takes.
     #[error("{0} keys in one query, but at most {MAX_KEYS} are answered; ask in several")]
     TooManyKeys(usize),
     /// Another moment than now, in milliseconds since 1970.
@@ -24,7 +24,7 @@ pub enum AskError {
     AtLeast {
         /// What was asked for.
         at_least: u32,
-        /// The store's copies.
+        /// Copies per key of this store.
         copies: u8,
     },
     /// A list that the store does not have.
@@ -37,9 +37,9 @@ pub enum AskError {
         /// Its last list.
         last: u32,
     },
-    /// Something that another collector has.
+    /// Something that another collector holds.
     #[error(
-        "{what} of store {store:?} is at the collector at {address}: several share the store; ask that one, or all of them \
+        "{what} of store {store:?} is at the collector at {address}: several collectors share the store; ask that one, or all \
          (--collector A,B)"
     )]
     Elsewhere {
@@ -50,8 +50,8 @@ pub enum AskError {
         /// The other's gRPC address.
         address: String,
     },
-    /// A long read.
-    #[error("{0} bytes in one read, but at most {MAX_READ} are given; read in several")]
+    /// A read that is too long.
+    #[error("{0} bytes in one read, but at most {MAX_READ} are allowed; read in several")]
     TooManyBytes(u32),
     /// A read beyond the end.
     #[error("store {store:?} has {len} bytes: {source}")]
@@ -63,25 +63,25 @@ pub enum AskError {
         /// What was asked for.
         source: AccessError,
     },
-    /// A store is not as its description says.
+    /// A store does not match its description.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// A store's bytes lie otherwise than its primitive's.
+    /// A store's bytes are not laid out as its primitive's.
     #[error("a store of this primitive has another layout")]
     Layout,
-    /// A region file that took the place of another cannot be read.
+    /// A replacement region file cannot be read.
     #[error(transparent)]
     File(#[from] RegionError),
-    /// The list that was followed lies in former memory.
+    /// The memory of the list being followed was replaced.
     #[error("the memory of store {0:?} was replaced; follow the list again, from its start")]
     Replaced(String),
     /// What only a running collector knows.
     #[error("memory alone knows no {0}: ask the running collector, at its address")]
     MemoryAlone(&'static str),
-    /// The collector ends.
+    /// The collector is shutting down.
     #[error("the collector is shutting down; tail again later")]
     Stopping,
-    /// The thread that should have answered did not.
+    /// The thread that was to answer panicked or was cancelled.
     #[error("the call ended early: {0}")]
     Ended(String),
 }
@@ -105,7 +105,7 @@ impl AskError {
     }
 }
 
-/// What a client of the gRPC service is told, word for word.
+/// What a client of the gRPC service reads, word for word.
 impl From<AskError> for Status {
     fn from(error: AskError) -> Self {
         Status::new(error.code(), error.to_string())

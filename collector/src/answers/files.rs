@@ -1,4 +1,4 @@
-//! The stores of a memory directory, whether or not their collector runs.
+//! The stores of a memory directory, whether or not its collector runs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::Memory;
 use crate::region::{Region, RegionError};
 use crate::store::Store;
 
-/// Why the stores of a directory cannot be asked.
+/// Why the stores of a directory cannot be queried.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
     /// The directory cannot be read.
@@ -19,7 +19,7 @@ pub enum FilesError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A region file cannot be opened, or is none.
+    /// A region file cannot be opened, or is not one.
     #[error(transparent)]
     Region(#[from] RegionError),
     /// There is no region file.
@@ -28,11 +28,11 @@ pub enum FilesError {
 }
 
 impl Memory {
-    /// Answers from the region files of a memory directory, which are only read. Where a collector replaces
-    /// one, its successor answers from then on.
+    /// Answers from the region files of a memory directory, opened read-only. When a collector replaces a file,
+    /// answers come from the new one.
     ///
     /// # Errors
-    /// A sentence that names the file and says what is wrong with it; or that there is none.
+    /// A sentence that names the file and what is wrong with it; or that there is no region file.
     pub fn open(directory: &Path) -> Result<Self, FilesError> {
         let unreadable = |source| FilesError::Directory { path: directory.to_owned(), source };
         let mut stores = Vec::new();

@@ -1,9 +1,9 @@
 //! What stores answer, from this process's memory: the other side of [`Ask`], which `dta-client` implements
 //! over gRPC.
 //!
-//! Each question is checked, answered by a reader of [`store`](crate::store), and counted. What is refused is
-//! an [`AskError`], whose words say what to do. Who asks is the gRPC service, the dashboard of a memory
-//! directory, or an exporter.
+//! Each question is checked, answered by a reader of [`store`](crate::store), and counted. A refusal is an
+//! [`AskError`], whose text says what to do. The gRPC service, the dashboard of a memory directory and exporters ask
+//! here.
 
 mod counters;
 mod error;
@@ -30,10 +30,10 @@ use counters::AnswerCounters;
 pub use error::AskError;
 pub use files::FilesError;
 
-/// Threads that look at whole rings for lists that are followed; others wait for them.
+/// Threads that scan whole rings for followed lists; others wait for a thread.
 const LOOKS: usize = 4;
 
-/// Stores that answer from memory. Cheap to clone: clones share stores and counters.
+/// Answers from the memory of stores. Cheap to clone: clones share stores and counters.
 ///
 /// It needs a tokio runtime. What reads much memory runs on threads of its own, so that nobody else waits for
 /// it.
@@ -55,7 +55,7 @@ impl Memory {
         Self { stores, counters: Arc::default(), wake: Arc::default(), looks, stop: None, beside: false }
     }
 
-    /// Ends what is followed when `stop` becomes true, or its sender is gone.
+    /// Ends all tails when `stop` becomes true, or its sender is dropped.
     pub fn until(self, stop: watch::Receiver<bool>) -> Self {
         Self { stop: Some(stop), ..self }
     }
@@ -65,12 +65,12 @@ impl Memory {
         self.wake.clone()
     }
 
-    /// What was asked and followed so far. Names are explained in docs/counters.md.
+    /// Counts of queries and tails so far. docs/counters.md explains the names.
     pub fn counters(&self) -> Vec<(String, u64)> {
         self.counters.named()
     }
 
-    /// The stores with the memory that they have now.
+    /// The stores with their current memory.
     fn current(&self) -> Result<&Stores, AskError> {
         if self.beside {
             self.stores.follow_files()?;
@@ -83,7 +83,7 @@ impl Memory {
         Ok(self.current()?.of_primitive(name, primitive)?)
     }
 
-    /// Runs `work` on a thread that may wait for memory.
+    /// Runs `work` on a thread that may block.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, AskError> + Send + 'static,
@@ -100,7 +100,7 @@ impl Ask for Memory {
         self.blocking(Self::infos).await
     }
 
-    /// Memory alone knows of no other collector.
+    /// Memory alone knows no other collector.
     async fn placement(&self) -> Result<PlacementResponse, ClientError> {
         let placement = |store: &Arc<Store>| StorePlacement {
             store: Some((&store.spec).into()),

@@ -102,7 +102,7 @@ fn path_answer(key: &Key, answer: &postcarding::Answer) -> PathAnswer {
     let Some(path) = &answer.path else {
         return PathAnswer { key, ..PathAnswer::default() };
     };
-    // As many as the path has or, if nobody told, up to the last that is there.
+    // As many as the path has or, if its length is unknown, up to the last hop present.
     let last = u16::BITS - path.bitmap.leading_zeros();
     let hops = last.max(path.length.into()) as u8;
     let hop = |h| Path::hop(path, h);

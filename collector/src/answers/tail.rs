@@ -16,8 +16,8 @@ use crate::store::Store;
 use crate::store::append::{ListError, Lists, Progress, Start};
 use crate::store::follow::{Follower, News};
 
-/// Messages on their way to a slow client; then its reader waits, and may be overtaken by the writer, which
-/// it will tell.
+/// Messages queued for a slow client; beyond that its reader waits, and may be overtaken by the writer, which it
+/// reports.
 const QUEUE: usize = 4;
 
 impl Memory {
@@ -31,7 +31,7 @@ impl Memory {
         request: TailRequest,
         place: impl Send + 'static,
     ) -> Result<Following, ClientError> {
-        // Beginning at either end reads the whole ring.
+        // To begin at either end, the whole ring is read.
         let begin = move |memory: &Self| Ok((Tail::begin(memory, &request)?, place));
         let (tail, place) = self.blocking(begin).await?;
         let (sender, receiver) = mpsc::channel(QUEUE);
@@ -43,7 +43,7 @@ impl Memory {
     }
 }
 
-/// A list that is followed, in the memory that its store had at the start.
+/// A list being followed, in the memory that its store had at the start.
 struct Tail {
     memory: Memory,
     store: Arc<Store>,
@@ -63,7 +63,7 @@ impl Tail {
     }
 
     fn read(&mut self) -> Result<News, AskError> {
-        // Beside a collector, whether the file is still whole.
+        // Checks that the file is still whole, if another process owns it.
         self.memory.current()?;
         let news = self.follower.read(lists(&self.store)?, Instant::now());
         let news = news.map_err(|error| self.store.outside(error))?;
@@ -79,7 +79,7 @@ impl Tail {
         counters.tail_damaged.add(progress.damaged);
     }
 
-    /// Whether the store still has this memory. To be asked when nothing came: finding the store takes longer the more
+    /// Whether the store still has this memory. Call it only when nothing came: the lookup takes longer the more
     /// stores there are.
     fn check_replaced(&self) -> Result<(), AskError> {
         let now = self.memory.store(&self.store.spec.name, Primitive::Append)?;
@@ -90,7 +90,7 @@ impl Tail {
         }
     }
 
-    /// What is still to be said if all that is there was read and no more is wanted. Looks at the whole ring.
+    /// What to report at the end, if everything was read and no more is wanted. Scans the whole ring.
     fn end(&mut self) -> Result<Option<News>, AskError> {
         let end = self.follower.end(lists(&self.store)?).map_err(|error| self.store.outside(error))?;
         Ok(end.map(|progress| {
@@ -111,11 +111,11 @@ fn follower(store: &Store, list: u32, start: Start, until_caught_up: bool) -> Re
     })
 }
 
-/// Sends what is read, until the end, an error, or nobody listens.
+/// Sends what is read, until the end, an error, or the receiver is gone.
 async fn follow(mut tail: Tail, sender: mpsc::Sender<Result<TailResponse, AskError>>) {
     let (wake, mut stop) = (tail.memory.wake.clone(), tail.memory.stop.clone());
     let refused = loop {
-        // Registered before the list is read, so that no wake-up falls between.
+        // Registered before the list is read, so that no wake-up is missed in between.
         let woken = wake.notified();
         let news = match tail.read() {
             Ok(news) => news,
@@ -161,10 +161,10 @@ async fn follow(mut tail: Tail, sender: mpsc::Sender<Result<TailResponse, AskErr
     let _ = sender.send(Err(refused)).await;
 }
 
-/// Returns when the collector shuts down, if it ever does.
+/// Returns when the collector shuts down, if ever.
 async fn stopped(stop: &mut Option<watch::Receiver<bool>>) {
     match stop {
-        // An error says that the sender is gone, which it only is with the collector.
+        // `Err` means that the sender is dropped, which happens only with the collector.
         Some(stop) => drop(stop.wait_for(|stop| *stop).await),
         None => std::future::pending().await,
     }

@@ -46,7 +46,7 @@ async fn memory_that_is_too_short_is_told_with_its_store_and_what_to_do() {
         assert_eq!(error.status().map(tonic::Status::code), Some(Code::Internal), "{error}");
         let told = error.to_string();
         assert!(told.contains(&format!("store \"store{store}\" is shorter")), "{told}");
-        assert!(told.contains("start the collector again"), "{told}");
+        assert!(told.contains("restart the collector"), "{told}");
     }
 }
 
@@ -115,7 +115,7 @@ async fn a_list_whose_memory_is_replaced_is_to_be_followed_again() {
     let stores = Stores::open(&specs, &directory, RegionOptions { huge_pages: false }).unwrap();
     for memory in [Memory::open(dir.path()).unwrap(), Memory::new(Arc::new(stores))] {
         let mut following = memory.tail(TailRequest::default()).await.unwrap();
-        // Beside the collector it is another one's stores that are replaced, and only their file is seen.
+        // In another process than the collector, only the file shows that a store was replaced.
         if memory.beside {
             std::fs::remove_file(dir.path().join("events.region")).unwrap();
             drop(Stores::open(&specs, &directory, RegionOptions { huge_pages: false }).unwrap());

@@ -8,7 +8,7 @@ use crate::server;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Takes the flags and variables of `serve`, and looks at what a start would look at: also at files of TLS, and at memory. It starts nothing. The configuration that results is printed as a file; warnings go to standard error.
+Takes the flags and variables of `serve` and checks what a start would check, including TLS files and memory, without starting anything. Prints the resulting configuration as a file; warnings go to standard error.
 
 Example:
   dta-collector check-config --config collector.toml")]
@@ -25,8 +25,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Status> {
     }
     let mut warnings = server::check(&config).map_err(dta_cli::misuse)?;
     if config.tls.is_none() && !config.listen.ip().is_loopback() {
-        warnings
-            .push(format!("gRPC on {} WITHOUT TLS: whoever reaches it gets keys to memory", config.listen));
+        warnings.push(format!(
+            "gRPC on {} WITHOUT TLS: anyone who reaches it can get keys to memory",
+            config.listen
+        ));
     }
     let text = config.to_toml().context("cannot write the configuration")?;
     dta_cli::configuration_is_good(&text, &warnings)

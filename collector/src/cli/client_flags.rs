@@ -1,4 +1,4 @@
-//! Flags of every command that asks a running collector.
+//! Flags of every command that queries a running collector.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use dta_cli::output::{Output, OutputFlag};
 use dta_client::collector::Client;
 use dta_client::{ClientError, ClientOptions, ClientTls, DEFAULT_COLLECTOR, Member, Spread};
 
-/// Where the collector is, and how to show what it says.
+/// Where the collector is, and how to print its answers.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ClientFlags {
-    /// The collector's gRPC address; of several that share stores, all
+    /// Address of the collector's gRPC service; all of them, separated by commas, if several share stores
     #[arg(long, env, default_value = DEFAULT_COLLECTOR, value_name = "HOST:PORT", value_delimiter = ',')]
     collector: Vec<String>,
     #[command(flatten)]
@@ -20,10 +20,10 @@ pub(super) struct ClientFlags {
     pub(super) output: OutputFlag,
 }
 
-/// The files of TLS, as every program that asks a collector takes them.
+/// TLS files, for every program that calls a collector.
 #[derive(Args, Clone, Debug, Default)]
 pub struct TlsFlags {
-    /// Authority of the collector's certificate (PEM); turns TLS on
+    /// CA of the collector's certificate (PEM); turns TLS on
     #[arg(long, env, value_name = "FILE", requires_all = ["client_cert", "client_key"])]
     ca: Option<PathBuf>,
     /// This client's certificate (PEM)
@@ -38,7 +38,7 @@ pub struct TlsFlags {
 }
 
 impl TlsFlags {
-    /// The files, if they were given.
+    /// The files, if given.
     pub fn tls(&self) -> Option<ClientTls> {
         match (&self.ca, &self.client_cert, &self.client_key) {
             (Some(ca), Some(cert), Some(key)) => Some(ClientTls {
@@ -53,20 +53,20 @@ impl TlsFlags {
 }
 
 impl ClientFlags {
-    /// Whether people want all columns.
+    /// Whether wide output was asked for.
     pub(super) fn is_wide(&self) -> bool {
         self.output.output == Output::Wide
     }
 
-    /// How the only collector is reached, for what is about one of them.
+    /// The connection to the only collector, for commands about a single one.
     ///
     /// # Errors
-    /// Several were named.
+    /// Several collectors were named.
     pub(super) fn options(&self) -> anyhow::Result<ClientOptions> {
         match &self.collector[..] {
             [only] => Ok(self.options_of(only)),
             several => Err(dta_cli::misuse(anyhow::anyhow!(
-                "this asks one collector, and --collector names {}: name one of them",
+                "this command asks one collector, but --collector names {}: name one of them",
                 several.len()
             ))),
         }
@@ -81,7 +81,7 @@ impl ClientFlags {
         Ok(Client::connect(&self.options()?).await?)
     }
 
-    /// All collectors that were named, one by one.
+    /// All named collectors, one by one.
     ///
     /// # Errors
     /// One of them does not answer.
@@ -95,7 +95,7 @@ impl ClientFlags {
         Ok(clients)
     }
 
-    /// All collectors that were named, asked as one. Of several, one that is away is missed by what it has
+    /// All named collectors, asked as one. Of several, one that is down is missed by what it has
     /// alone.
     pub(super) async fn ask(&self) -> Result<Spread, ClientError> {
         let mut members: Vec<Member> = Vec::new();

@@ -18,9 +18,9 @@ Examples:
   dta-collector dashboard
   dta-collector dashboard --memory /dev/shm/dta-collector
 
-With --memory it reads the region files themselves, also of a collector that is not running.
+With --memory it reads the region files directly, even if their collector is not running.
 
-Keys are shown at the bottom of every page; ? explains them, and what is shown; q quits. NO_COLOR=1 shows no colours. docs/dashboard.md has pictures.")]
+Keys are listed at the bottom of every page; ? explains them and the page; q quits. NO_COLOR=1 turns colours off. docs/dashboard.md has pictures.")]
 pub(super) struct Args {
     /// Read a memory directory instead of asking a collector
     #[arg(long, value_name = "DIR")]
@@ -46,8 +46,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
             }
             None => {
                 let options = args.client.options()?;
-                // Lazy, so that the dashboard stays while a collector restarts; but one that was
-                // never there is told at once.
+                // Lazy, so that the dashboard survives a restart of the collector; but one that was never there is
+                // reported at once.
                 Client::connect(&options).await?;
                 DataSource::live(Client::connect_lazy(&options)?, &options.address)
             }

@@ -40,10 +40,10 @@ struct Port<'a> {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Status> {
     let devices = verbs::devices().map_err(|error| match error {
-        // What is there can be told without the library, how it may be used cannot.
+        // The kernel lists devices without the library; their capabilities need it.
         NicError::Verbs(VerbsError::NotBuilt) => {
             let kernel = in_kernel(Path::new("/sys/class/infiniband"));
-            anyhow::anyhow!("{error}. The kernel shows {kernel}; `dta-manager doctor` tells more of it")
+            anyhow::anyhow!("{error}. The kernel shows {kernel}; `dta-manager doctor` says more")
         }
         error => error.into(),
     })?;

@@ -1,4 +1,4 @@
-//! The epochs that a sketch-merge store holds, found by reading all of its columns.
+//! The epochs in a sketch-merge store, found by reading all of its columns.
 
 use std::collections::BTreeMap;
 
@@ -13,31 +13,31 @@ use dta_proto::telemetry;
 use dta_proto::wire::dta::Primitive;
 use serde::Serialize;
 
-/// What of an epoch is there.
+/// How much of an epoch is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Epoch {
     epoch: u32,
-    /// Whether each column of the store has been merged from all reporters.
+    /// Whether every column has been merged from all reporters.
     complete: bool,
-    /// Columns with something in them, and those that all reporters are in, of so many of the store.
+    /// Columns in use, those merged from all reporters, and columns of the store.
     columns: u64,
     complete_columns: u64,
     of: u64,
 }
 
-/// The epochs of a store, the newest first; with the store's name. An empty name stands for the only sketch-merge store.
+/// The epochs of a store, newest first, and the store's name. An empty name stands for the only sketch-merge store.
 ///
 /// # Errors
 /// There is no such store, or a collector does not answer.
 pub(super) async fn of(ask: &Spread, members: &[Client], name: &str) -> anyhow::Result<(String, Vec<Epoch>)> {
     let spec = sketch(ask, name).await?;
     let StoreKind::SketchMerge { columns, rows, epochs, .. } = spec.kind else {
-        unreachable!("it was looked at")
+        unreachable!("checked above")
     };
     let len = column_len(rows);
     let total = u64::from(epochs) * u64::from(columns) * len;
     let mut found = Found::default();
-    // Of a store that several share, each column is at one of them.
+    // If several collectors share the store, each column is at one of them.
     for member in members {
         let mut offset = 0;
         while offset < total {
@@ -84,12 +84,12 @@ async fn sketch(ask: &Spread, name: &str) -> anyhow::Result<StoreSpec> {
     }
 }
 
-/// Columns by epoch: those with something in them, and those that are complete.
+/// Columns by epoch: those in use, and those that are complete.
 #[derive(Default)]
 struct Found(BTreeMap<u32, (u64, u64)>);
 
 impl Found {
-    /// Counts whole columns, one behind the other.
+    /// Counts whole consecutive columns.
     fn read(&mut self, bytes: &[u8], rows: u8) {
         for column in bytes.chunks_exact(column_len(rows) as usize).filter_map(|bytes| decode(bytes, rows)) {
             let held = column.held(column.epoch);
@@ -116,7 +116,7 @@ impl Found {
 /// The newest epoch that is complete.
 ///
 /// # Errors
-/// None is: says what there is, and what to do.
+/// No epoch is complete: says what there is, and what to do.
 pub(super) fn newest(store: &str, epochs: &[Epoch]) -> anyhow::Result<u32> {
     if let Some(epoch) = epochs.iter().find(|epoch| epoch.complete) {
         return Ok(epoch.epoch);
@@ -154,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// A store of two columns of one row and four epochs: what was merged into each place.
+    /// A store with two columns of one row and four epochs: what was merged into each.
     fn epochs(places: [[(u32, u16); 2]; 4]) -> Vec<Epoch> {
         let mut found = Found::default();
         for place in places {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_newest_complete_epoch_is_taken_and_others_are_named() {
-        // Epoch 6 has begun over epoch 2; of 5 a reporter is missing in one column.
+        // Epoch 6 has begun to replace epoch 2; in 5 a reporter is missing from one column.
         let all = epochs([[(4, 2), (4, 2)], [(5, 2), (5, 1)], [(6, 1), (2, 2)], [(3, 2), (3, 2)]]);
         let told = |epoch: &Epoch| (epoch.epoch, epoch.complete, epoch.columns, epoch.complete_columns);
         assert_eq!(

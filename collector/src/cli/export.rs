@@ -19,7 +19,7 @@ use super::supervise::Signals;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Brings the events of INT to InfluxDB, or prints them as lines of JSON, in a process of its own. `dta-collector serve` does the same in the collector, with the table [export] of its configuration.
+Exports INT events to InfluxDB, or prints them as lines of JSON, in a process of its own. `dta-collector serve` does the same within the collector, with the table [export] of its configuration.
 
 Examples:
   dta-collector export --json -           print each event as it comes
@@ -27,23 +27,23 @@ Examples:
   dta-collector export --influx http://127.0.0.1:8086 --database int
   dta-collector export --config collector.toml
 
-A token or password is in the file that --secret-file names, or in the variable DTA_EXPORT_INFLUX_SECRET. What the database does not take is kept in the spool until it does, also over the end of this program.")]
+The token or password is read from --secret-file or the variable DTA_EXPORT_INFLUX_SECRET. Points that the database does not accept stay in the spool until it does, even after this program ends.")]
 pub(super) struct Args {
     /// The collector's gRPC address
     #[arg(long, env, default_value = DEFAULT_COLLECTOR, value_name = "HOST:PORT")]
     collector: String,
     #[command(flatten)]
     tls: TlsFlags,
-    /// Take the table [export] of a collector's configuration; flags go over it
+    /// Take the table [export] of a collector's configuration; flags override it
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
     /// InfluxDB server, such as http://127.0.0.1:8086
     #[arg(long, value_name = "URL")]
     influx: Option<String>,
-    /// Database of a 1.x server; it is made if it is not there
+    /// Database of a 1.x server; created if it does not exist
     #[arg(long, value_name = "NAME")]
     database: Option<String>,
-    /// User of a 1.x server that asks for one
+    /// User of a 1.x server with authentication
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// Organisation of a 2.x server
@@ -55,24 +55,24 @@ pub(super) struct Args {
     /// File whose first line is the token (2.x) or the user's password (1.x)
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// Authorities of the server's certificate (PEM), for an https URL
+    /// CA certificates of the server (PEM), for an https URL
     #[arg(long, value_name = "FILE")]
     influx_ca: Option<PathBuf>,
-    /// Names in the database: `intcollector` for those of INTCollector [default: tags]
+    /// Names in the database; `intcollector` uses those of INTCollector [default: tags]
     #[arg(long, value_name = "SCHEMA", value_parser = dta_cli::one_of::<Schema>(&Schema::NAMES))]
     schema: Option<Schema>,
-    /// Directory of what the database has not taken yet
+    /// Directory of points that the database has not accepted yet
     #[arg(long, value_name = "DIR")]
     spool: Option<PathBuf>,
     /// Append events to this file as lines of JSON; `-` prints them
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Store of the events [default: int-events]
+    /// Append store with the events [default: int-events]
     #[arg(long, value_name = "NAME")]
     events: Option<String>,
     #[command(flatten)]
     names: NamesFlag,
-    /// Begin with the oldest event that is there. Lines that are printed begin with the next one otherwise
+    /// Begin with the oldest event in the ring. Printed lines otherwise begin with the next one
     #[arg(long, action = ArgAction::SetTrue)]
     from_start: bool,
     /// Stop when everything that is there has been exported
@@ -81,13 +81,13 @@ pub(super) struct Args {
     /// What to log, for instance `info` or `dta_export=debug`
     #[arg(long, default_value = "info", value_name = "FILTER")]
     log: String,
-    /// How to write the log
+    /// Log format
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
     log_format: LogFormat,
 }
 
 impl Args {
-    /// The file's table, with flags over it; and what switches, ports and drop reasons are called.
+    /// The file's table with flags applied; and the names of switches, ports and drop reasons.
     fn configuration(&self) -> anyhow::Result<(Config, Names)> {
         let (mut config, named) = match &self.config {
             Some(path) => {
@@ -110,7 +110,7 @@ impl Args {
         if let Some(influx) = &mut config.influx {
             let Influx { url, database, user, org, bucket, secret_file, ca, schema, spool, .. } = influx;
             *url = self.influx.clone().unwrap_or_else(|| url.clone());
-            // The one kind of server takes the place of the other.
+            // A server has one version: flags of one replace those of the other.
             if self.database.is_some() {
                 (*org, *bucket) = (None, None);
             } else if self.org.is_some() || self.bucket.is_some() {
@@ -132,14 +132,15 @@ impl Args {
         config.events = self.events.clone().unwrap_or(config.events);
         if !config.is_on() {
             return Err(dta_cli::misuse(anyhow::anyhow!(
-                "nothing says where events are to go: give --influx URL and --database NAME (or --org and --bucket), --json FILE, or --config FILE"
+                "no destination for events: give --influx URL and --database NAME (or --org and --bucket), --json \
+                 FILE, or --config FILE"
             )));
         }
         look(&config).map_err(dta_cli::misuse)?;
         Ok((config, names))
     }
 
-    /// Where to begin where nothing is known of an earlier run: a terminal wants what comes, a database what there is.
+    /// Where to begin without an earlier run: a terminal wants what is new, a database what there is.
     fn begin(&self, config: &Config) -> Begin {
         let prints = config.json.as_ref().is_some_and(|json| json.file.as_os_str() == "-");
         if prints && config.influx.is_none() && !self.from_start && !self.once {
@@ -161,7 +162,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         let mut signals = Signals::new()?;
         let ask: Arc<dyn Ask> = Arc::new(Client::connect_lazy(&options)?);
         let begin = args.begin(&config);
-        // The default of the spool is each collector's own.
+        // The default spool directory depends on the collector.
         let name: String =
             args.collector.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
         let mut exporters =

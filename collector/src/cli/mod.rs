@@ -33,7 +33,7 @@ use dta_views::int::IntError;
 
 pub use client_flags::TlsFlags;
 
-/// Collector of Direct Telemetry Access: memory that translators write by RDMA, and answers from it.
+/// Collector of Direct Telemetry Access: holds memory that translators write by RDMA, and answers queries from it.
 #[derive(Parser)]
 #[command(name = "dta-collector", version, after_help = EXAMPLES, propagate_version = true)]
 struct Cli {
@@ -46,7 +46,7 @@ Examples:
   dta-collector serve                        with a software NIC, on loopback
   dta-collector config --example > collector.toml
   dta-collector serve --config collector.toml
-  dta-collector stores                       what it holds, how full it is
+  dta-collector stores                       its stores, and how full they are
   dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp'
   dta-collector tail --store events --list 0 --from-start
   dta-collector stats --watch                where did my reports go?";
@@ -59,19 +59,19 @@ enum Command {
     CheckConfig(check_config::Args),
     /// Print a configuration
     Config(config::Args),
-    /// Ask for what a key holds
+    /// Query keys
     Query(query::Args),
     /// Follow an append list
     Tail(tail::Args),
-    /// Bring events to a database, or print them as JSON, beside a collector
+    /// Export events to a database, or print them as JSON, outside the collector process
     Export(export::Args),
-    /// List the flows with most latency, drops, packets, bytes or reports
+    /// List the flows with the most latency, drops, packets, bytes or reports
     Top(top::Args),
-    /// Show where packets of flows spent their time on and between hosts, and where they were dropped
+    /// Show where packets of flows spent time on and between hosts, and where they were dropped
     Trace(trace::Args),
     /// Show the counters of every node: where did my reports go?
     Stats(stats::Args),
-    /// List stores, with load, survival and advised copies
+    /// List stores with load, survival and advised copies
     Stores(stores::Args),
     /// List sessions, or end one
     Sessions(sessions::Args),
@@ -88,11 +88,11 @@ pub fn main() -> ExitCode {
     run(std::env::args_os())
 }
 
-/// What of cargo's features is built in, as `--version` tells it.
+/// The cargo features built in, as `--version` prints them.
 const FEATURES: &[&str] = if cfg!(feature = "verbs") { &["verbs"] } else { &[] };
 
-/// Runs the program with arguments, of which the first is the program's name: how another program
-/// runs it in its own process.
+/// Runs the program with these arguments, the first of which is the program's name: so another program can run it in
+/// its own process.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::region::name_lost_files();
     dta_cli::program::run(args, FEATURES, |cli: Cli| match cli.command {
@@ -113,7 +113,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     })
 }
 
-/// A question without an answer: a store that is not there is the command line's fault.
+/// The status of a failed question: a store that does not exist is a usage error.
 fn int_error(error: IntError) -> anyhow::Error {
     match error {
         IntError::Client(error) => error.into(),
@@ -121,7 +121,7 @@ fn int_error(error: IntError) -> anyhow::Error {
     }
 }
 
-/// Waits the seconds of `--watch`. `false` where nothing is to be shown again: without `--watch`, and after Ctrl-C.
+/// Waits for the interval of `--watch`. `false` if nothing is to be shown again: without `--watch`, and after Ctrl-C.
 async fn is_time_again(watch: Option<u64>) -> bool {
     let Some(seconds) = watch else { return false };
     tokio::select! {
@@ -130,12 +130,12 @@ async fn is_time_again(watch: Option<u64>) -> bool {
     }
 }
 
-/// Runs a client command: a few messages to and fro need no more than this thread.
+/// Runs a client command: a few messages need no thread but this one.
 fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
-/// The stores of those collectors that answer, one of each name.
+/// The stores of the collectors that answer, one of each name.
 async fn specs(ask: &Spread) -> Result<Vec<StoreSpec>, ClientError> {
     let stores = ask.placement_that_answers().await?.stores;
     Ok(stores.into_iter().filter_map(|place| StoreSpec::try_from(&place.store?).ok()).collect())

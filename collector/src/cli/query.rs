@@ -23,13 +23,13 @@ use super::epochs;
 macro_rules! keys {
     () => {
         "\
-Keys are flows, written 10.0.0.1:5000->10.0.0.2:5000/udp, [2001:db8::1]:1->[2001:db8::2]:2/tcp or 10.0.0.1->10.0.0.2/icmp, or up to 32 hex digits (fewer stand for leading bytes). `-` reads keys from standard input, one per line.
+Keys are flows, written 10.0.0.1:5000->10.0.0.2:5000/udp, [2001:db8::1]:1->[2001:db8::2]:2/tcp or 10.0.0.1->10.0.0.2/icmp, or up to 32 hex digits (fewer are the leading bytes). `-` reads keys from standard input, one per line.
 
-Exit status 3 says that at least one of the keys is absent."
+Exit status 3: at least one of the keys is absent."
     };
 }
 
-/// The help below a query: its examples, and what keys are.
+/// The help below a query: its examples, and how to write keys.
 macro_rules! help {
     ($examples:literal) => {
         concat!("Examples:\n", $examples, "\n\n", keys!())
@@ -47,7 +47,7 @@ pub(super) struct Args {
 
 #[derive(Subcommand)]
 enum Query {
-    /// All that is known of flows, drawn as a path
+    /// Everything known about flows, drawn as a path
     #[command(after_help = super::query_flow::HELP)]
     Flow(super::query_flow::What),
     /// The last value of keys
@@ -56,8 +56,7 @@ enum Query {
     KeyWrite {
         #[command(flatten)]
         what: What,
-        /// How one answer is made of several copies: `first` that matches, `plurality`, or
-        /// `at-least=N` that agree
+        /// How to choose among copies: `first` match, `plurality`, or `at-least=N` that agree
         #[arg(long, default_value = "first", value_parser = policy, value_name = "POLICY")]
         policy: (Policy, u32),
     },
@@ -67,7 +66,7 @@ enum Query {
         #[command(flatten)]
         what: What,
     },
-    /// The count of keys, and what it may lack
+    /// The count of keys, and what it may be missing
     #[command(visible_alias = "counter", after_help = help!("  dta-collector query key-increment '10.0.0.1:5000->10.0.0.2:5000/udp'
   dta-collector query key-increment - < keys.txt"))]
     KeyIncrement {
@@ -80,9 +79,9 @@ enum Query {
         mut_arg("keys", |keys| keys.required(false).required_unless_present("epochs")),
         after_help = help!("  dta-collector query sketch-merge '10.0.0.1:5000->10.0.0.2:5000/udp'
   dta-collector query sketch-merge '10.0.0.1:5000->10.0.0.2:5000/udp' --epoch 1
-  dta-collector query sketch-merge --epochs     which there are
+  dta-collector query sketch-merge --epochs     list epochs
 
-An epoch is complete when all reporters are merged into each of its columns. To find the newest such epoch, all of the store is read.")
+An epoch is complete when every column has been merged from all reporters. Finding the newest one reads the whole store.")
     )]
     SketchMerge {
         #[command(flatten)]
@@ -90,7 +89,7 @@ An epoch is complete when all reporters are merged into each of its columns. To 
         /// Which epoch [default: the newest that is complete]
         #[arg(long, short)]
         epoch: Option<u32>,
-        /// List the epochs that the store holds, the newest first
+        /// List the epochs in the store, newest first
         #[arg(long, conflicts_with_all = ["epoch", "keys"])]
         epochs: bool,
     },
@@ -133,13 +132,12 @@ struct Path {
 #[derive(Serialize)]
 struct Counter<'a> {
     key: Key,
-    /// Too high by other keys in the same counters, too low by what is in `lacks`.
+    /// Too high by other keys in the same counters, too low by `lacks`.
     counted: u64,
     lacks: &'a Lacks,
 }
 
-/// The name of the key-increment store that `store` means (of none: the only one), and what its counts
-/// may lack.
+/// The name of the key-increment store that `store` means (empty: the only one), and what its counts may be missing.
 async fn lacks(client: &Spread, store: &str) -> anyhow::Result<(String, Lacks)> {
     let specs = super::specs(client).await?;
     let spec = match store {
@@ -264,7 +262,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     Ok(if all_there { Status::Done } else { Status::Absent })
 }
 
-/// Prints answers; says whether all keys are there.
+/// Prints answers; returns whether all keys were found.
 fn show<T: Serialize>(
     what: &What,
     header: &[&str],
@@ -286,7 +284,7 @@ fn keys(texts: &[String]) -> anyhow::Result<Vec<Key>> {
     written(texts, "keys")
 }
 
-/// What was written as arguments; `-` stands for the lines of standard input.
+/// The arguments; `-` stands for the lines of standard input.
 pub(super) fn written<T: FromStr>(texts: &[String], what: &str) -> anyhow::Result<Vec<T>>
 where
     T::Err: Into<anyhow::Error>,

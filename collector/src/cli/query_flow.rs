@@ -11,7 +11,7 @@ use super::client_flags::ClientFlags;
 use super::names_flag::NamesFlag;
 
 pub(super) const HELP: &str = "\
-Path, latencies, queues, counts and drops of flows, from the stores for INT (int-...), drawn as a path; and what the stores of DTA reports say that are named. Each value is told with its age, and what is not known is said.
+Path, latencies, queues, counts and drops of flows, from the INT stores (int-...), drawn as a path; and what the named stores of DTA reports hold. Each value is shown with its age, and unknown values are marked as such.
 
 A flow is written 10.0.0.1:5000->10.0.0.2:5000/udp, [2001:db8::1]:1->[2001:db8::2]:2/tcp or 10.0.0.1->10.0.0.2/icmp. `-` reads flows from standard input, one per line.
 
@@ -20,20 +20,20 @@ Examples:
   dta-collector query flow '10.0.0.1:5000->10.0.0.2:5000/udp' \\
       --paths paths --counters bytes --values flows
 
-Exit status 3 says that nothing is known of at least one of the flows.";
+Exit status 3: nothing is known about at least one of the flows.";
 
 #[derive(clap::Args)]
 pub(super) struct What {
     /// Flows, or `-`
     #[arg(required = true, value_name = "FLOW")]
     flows: Vec<String>,
-    /// Stores of paths (postcarding) that are asked, too
+    /// Path stores (postcarding) to query as well
     #[arg(long, value_name = "STORE", value_delimiter = ',')]
     paths: Vec<String>,
-    /// Stores of counts (key-increment) that are asked, too
+    /// Count stores (key-increment) to query as well
     #[arg(long, value_name = "STORE", value_delimiter = ',')]
     counters: Vec<String>,
-    /// Stores of values (key-write) that are asked, too
+    /// Value stores (key-write) to query as well
     #[arg(long, value_name = "STORE", value_delimiter = ',')]
     values: Vec<String>,
     #[command(flatten)]

@@ -14,12 +14,12 @@ use super::supervise::{self, Signals, service_manager};
 use crate::config::{Config, ConfigError, MemoryConfig, SoftLink, Telemetry, Tls, Transport};
 use crate::server::Server;
 
-/// Threads that take calls; the software NIC has its own.
+/// Threads for calls; the software NIC has its own.
 const WORKERS: usize = 2;
-/// Threads that wait for memory and files, at most. Calls that read memory have 8 of them and calls of sessions 32,
-/// so that some are left for what looks after stores, sessions and exports.
+/// Most threads that wait for memory and files. Calls that read memory take up to 8 of them and session calls 32,
+/// which leaves some for the upkeep of stores, sessions and exports.
 const BLOCKING: usize = 48;
-/// Threads for the doors of rings, exports and signals, at most.
+/// Most threads for ring doors, exports and signals.
 const OTHERS: usize = 8;
 
 #[derive(clap::Args)]
@@ -30,34 +30,34 @@ Examples:
   dta-collector serve --listen 10.0.0.5:40050 \\
       --tls-cert c.crt --tls-key c.key --tls-client-ca ca.crt
 
-Flags go over DTA_COLLECTOR_* variables, and these over the file. When it is ready it prints one line of JSON with the addresses it took. SIGTERM and SIGINT end it in order; sessions and stores outlive it, also a kill.
+Flags override DTA_COLLECTOR_* variables, which override the file. When ready, it prints one line of JSON with its addresses. SIGTERM and SIGINT shut it down cleanly; sessions and stores survive even a kill.
 
-SIGHUP reads the configuration again. TLS files, limits, operators and stores that were added change. Anything else that has changed is told, and then nothing changes.")]
+SIGHUP reloads the configuration: TLS files, limits, operators and added stores take effect. If anything else has changed, that is logged and nothing takes effect.")]
 pub(super) struct Args {
     #[command(flatten)]
     settings: Settings,
     /// What to log, for instance `info` or `dta_collector=debug`
     #[arg(long, env, default_value = "info", value_name = "FILTER")]
     log: String,
-    /// How to write the log
+    /// Log format
     #[arg(long, env, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
     log_format: LogFormat,
-    /// File descriptor that the ready line is written to, instead of stdout
+    /// File descriptor for the ready line, instead of stdout
     #[arg(long, value_name = "FD")]
     ready_fd: Option<u32>,
-    /// End when the process that started this one ends
+    /// Exit when the parent process exits
     #[arg(long, hide = true)]
     die_with_parent: bool,
 }
 
-/// What the configuration is made of.
+/// Where the configuration comes from.
 #[derive(clap::Args)]
 pub(super) struct Settings {
     /// Configuration file; `none` reads no file [default: ~/.config/dta/collector.toml or
     /// /etc/dta/collector.toml, if there is one; else small stores are served on loopback]
     #[arg(long, short, env, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Name of this collector: names its memory directory
+    /// Name of this collector, part of its memory directory's name
     #[arg(long, env)]
     name: Option<String>,
     /// Address and port of gRPC; port 0 takes a free one
@@ -72,7 +72,7 @@ pub(super) struct Settings {
     /// Where metrics are scraped: HOST:PORT, `off`, or `auto`, which is 127.0.0.1:40052 if it is free
     #[arg(long, env, value_name = "HOST:PORT|auto|off")]
     metrics: Option<dta_metrics::Address>,
-    /// How telemetry is named among the metrics
+    /// Naming scheme of telemetry in the metrics
     #[arg(long, env, value_name = "SCHEMA", value_parser = dta_cli::one_of::<Telemetry>(&Telemetry::NAMES))]
     metrics_telemetry: Option<Telemetry>,
     #[command(flatten)]
@@ -89,13 +89,13 @@ pub(super) struct Settings {
     /// Link of the software NIC: `udp`, or `packet:`, `xdp:` or `auto:` and an interface
     #[arg(long, env, value_name = "LINK")]
     soft_link: Option<SoftLink>,
-    /// Threads of the software NIC, 1 to 16; each queue pair belongs to one of them
+    /// Threads of the software NIC, 1 to 16; each queue pair belongs to one thread
     #[arg(long, env, value_name = "N")]
     soft_threads: Option<usize>,
-    /// Faults on what the software NIC sends, such as drop=0.01,dup=0.01 (for testbeds)
+    /// Faults on frames that the software NIC sends, such as drop=0.01,dup=0.01 (for testbeds)
     #[arg(long, env, value_name = "FAULTS")]
     soft_faults: Option<dta_link::fault::Faults>,
-    /// Seed of these faults
+    /// Seed of the faults
     #[arg(long, env, value_name = "N")]
     soft_fault_seed: Option<u64>,
     /// Port of the RDMA device, from 1
@@ -104,19 +104,19 @@ pub(super) struct Settings {
     /// Address whose GID translators send to
     #[arg(long, env, value_name = "HOST", value_parser = host::ip)]
     roce_address: Option<IpAddr>,
-    /// Index of the GID of the RDMA device, rather than the one that suits best
+    /// GID index of the RDMA device, instead of the best match
     #[arg(long, env, value_name = "N")]
     gid_index: Option<u32>,
     /// Certificate of the gRPC service (PEM)
     #[arg(long, env, value_name = "FILE", requires_all = ["tls_key", "tls_client_ca"])]
     tls_cert: Option<PathBuf>,
-    /// Its private key (PEM)
+    /// Private key of that certificate (PEM)
     #[arg(long, env, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Authority of client certificates (PEM)
+    /// CA of client certificates (PEM)
     #[arg(long, env, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
-    /// Serve an address that is not loopback without TLS: whoever reaches it gets keys to memory
+    /// Serve a non-loopback address without TLS: anyone who reaches it can get keys to memory
     #[arg(
         long, env, num_args = 0..=1, default_missing_value = "true",
         value_name = "YES|NO", value_parser = clap::builder::BoolishValueParser::new()
@@ -125,14 +125,14 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The file, with flags and variables over it; and which file, if there is one.
+    /// The file with variables and flags applied; and which file, if any.
     pub(super) fn configuration(&self) -> Result<(Config, Option<PathBuf>), ConfigError> {
         let path = config_file::place(self.config.as_deref(), "collector.toml");
         let (mut config, mut places) = match &path {
             Some(path) => Config::load(path)?,
             None => Default::default(),
         };
-        // What a flag says is not the file's fault.
+        // An error in a flag is not the file's fault.
         for (key, given) in [
             ("collector.name", self.name.is_some()),
             ("collector.listen", self.listen.is_some()),
@@ -187,15 +187,15 @@ impl Settings {
     }
 }
 
-/// What the ready line says.
+/// The ready line.
 #[derive(Serialize)]
 struct Ready<'a> {
     ready: bool,
     pid: u32,
-    /// Address of gRPC.
+    /// gRPC address.
     listen: SocketAddr,
     device: &'a str,
-    /// Where RoCEv2 frames go.
+    /// Endpoint of RoCEv2 frames.
     roce: SocketAddr,
     /// Where metrics are scraped; `null` if nowhere.
     metrics: Option<SocketAddr>,
@@ -206,16 +206,16 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     if args.die_with_parent {
         let parent = rustix::process::getppid();
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
-            .context("cannot ask to end with the parent")?;
-        // It may have ended before the line above.
+            .context("cannot ask to exit with the parent")?;
+        // The parent may have exited before the line above.
         if rustix::process::getppid() != parent {
             return Ok(Status::Failed);
         }
     }
     dta_cli::log(&args.log, args.log_format);
     match &path {
-        Some(path) => tracing::info!(config = %path.display(), "the configuration was read"),
-        None => tracing::info!("no configuration file: the defaults are served"),
+        Some(path) => tracing::info!(config = %path.display(), "configuration read"),
+        None => tracing::info!("no configuration file: using the defaults"),
     }
     dta_grpc::give_memory_back();
     dta_grpc::raise_file_limit();
@@ -239,13 +239,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         let read = || args.settings.configuration().map(|(config, _)| config);
         supervise::run(server, &manager, &mut signals, &read).await
     })?;
-    // A start that was broken off may still be making memory, which nobody needs to wait for.
+    // An aborted start may still be making memory; do not wait for it.
     runtime.shutdown_background();
     Ok(Status::Done)
 }
 
-/// The error of a ready line that cannot be written. The collector then stops, because the program
-/// that started it waits for this line.
+/// A ready line that cannot be written stops the collector, because the program that started it waits for that line.
 fn ready_line_error(error: std::io::Error) -> anyhow::Error {
     anyhow::anyhow!("cannot write the ready line: {error}")
 }

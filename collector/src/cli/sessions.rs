@@ -15,10 +15,10 @@ use super::client_flags::ClientFlags;
     after_help = "\
 Examples:
   dta-collector sessions
-  dta-collector sessions -o wide     with owners, and how frames travel
-  dta-collector sessions end leaf1   its keys end at once; what it wrote stays
+  dta-collector sessions -o wide     with owners and transport
+  dta-collector sessions end leaf1   revoke its keys at once; what it wrote stays
 
-A translator that runs opens its session again: stop it first, if another one is to have its lists."
+A running translator reopens its session: stop it first to give its lists to another."
 )]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -37,7 +37,7 @@ enum Command {
     },
     /// End a session
     #[command(
-        after_help = "Example:\n  dta-collector sessions end leaf1   its keys end at once; what it wrote stays"
+        after_help = "Example:\n  dta-collector sessions end leaf1   revoke its keys at once; what it wrote stays"
     )]
     End {
         /// Its name
@@ -49,7 +49,7 @@ enum Command {
 
 #[derive(Serialize)]
 struct Shown {
-    /// Its address, where several are asked.
+    /// The address of the collector, if several are asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     collector: Option<String>,
     name: String,
@@ -60,7 +60,7 @@ struct Shown {
     stores: Vec<String>,
     /// Names of the certificate that opened it; absent without TLS.
     owner: Option<String>,
-    /// How its frames travel: `ring`, or `udp: ` and why; absent where its translator does not say.
+    /// How its frames travel: `ring`, or `udp: ` and the reason; absent if its translator does not say.
     frames_by: Option<String>,
     queue_pairs: Vec<Pair>,
 }
@@ -109,7 +109,7 @@ fn list(client: &ClientFlags) -> anyhow::Result<()> {
                 Err(error) => away.push((address, error)),
             }
         }
-        // One that answers is enough, and the others are named.
+        // One that answers is enough; the others are reported.
         if away.len() == all.members().len()
             && let Some((_, error)) = away.pop()
         {
@@ -127,7 +127,7 @@ fn table(sessions: &[Shown], wide: bool) -> String {
     if sessions.is_empty() {
         return "no session: no translator has a key to this collector's memory".to_owned();
     }
-    // Which collector they are at is said where several are asked.
+    // If several collectors are asked, each row names its collector.
     let several = sessions.iter().any(|session| session.collector.is_some());
     let (mut header, right): (Vec<&str>, &[usize]) = if wide {
         let header =

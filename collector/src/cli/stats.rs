@@ -12,17 +12,17 @@ use super::client_flags::ClientFlags;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Every node counts what comes in, what goes on and what it drops, where it happens; the waterfall puts them in the order in which reports pass them. Translators hand in their numbers, and their reporters', when they renew their session, so these may be seconds old; docs/counters.md explains every name. Several collectors (--collector A,B) are shown as one.
+Every node counts what it receives, forwards and drops; the waterfall lists the nodes in the order in which reports pass them. Translators hand in their counters and their reporters' when they renew their session, so these may be seconds old; docs/counters.md explains every name. Several collectors (--collector A,B) are shown as one.
 
 Examples:
   dta-collector stats
   dta-collector stats --watch          again every second, with rates
   dta-collector stats --all -o json    every counter, for programs")]
 pub(super) struct Args {
-    /// Show again every so many seconds, with what was added per second
+    /// Repeat every so many seconds, with rates
     #[arg(long, short, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = clap::value_parser!(u64).range(1..=3600))]
     watch: Option<u64>,
-    /// Show counters that are 0 too
+    /// Show counters that are 0, too
     #[arg(long, short)]
     all: bool,
     #[command(flatten)]
@@ -61,13 +61,13 @@ fn show(args: &Args, nodes: &[waterfall::Node], rates: &Rates) -> anyhow::Result
             Document { nodes: nodes.iter().map(document).collect(), links: waterfall::link_losses(nodes) };
         return if args.watch.is_some() { output::json_line(&document) } else { output::json(&document) };
     }
-    // There are rates from the second look on. A column without them would be in the way on a terminal.
+    // Rates exist from the second reading on. An empty column would be in the way on a terminal.
     let columns = if args.watch.is_some() { 5 } else { 4 };
     let mut table = Table::new(&["node", "", "count", "share", "per second"][..columns], &[2, 3, 4]);
     for row in waterfall::rows(nodes, rates, args.all) {
         table.row(cells(&row).into_iter().take(columns));
     }
-    // A terminal shows the last look alone, as `watch` does; elsewhere one comes after another.
+    // A terminal shows only the last reading, as `watch` does; elsewhere they follow one another.
     let (clear, end) = match args.watch {
         Some(_) if terminal::has_screen() => ("\x1b[2J\x1b[H", ""),
         Some(_) => ("", "\n"),

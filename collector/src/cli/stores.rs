@@ -12,7 +12,7 @@ use super::client_flags::ClientFlags;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Used are keys, counted in a store of up to 16 MiB and estimated from a sample of a larger one; load is keys per slot (of lists and sketches: batches or columns in use). Survival is the share of keys that are still there (of counters: whose count is exact). N is how many copies a key has. More copies help only while load times copies is below 0.69; \"advised\" says how many would serve best at this load. Here is what this collector has of a store that several share; of several that are named with --collector, what they have together.
+\"used\" is the number of keys, counted in a store of up to 16 MiB and estimated from a sample of a larger one; \"load\" is keys per slot (of lists and sketches: batches or columns in use). \"survival\" is the share of keys that are still there (of counters: whose count is exact). \"N\" is the number of copies of a key. More copies help only while load times copies is below 0.69; \"advised\" is the best number at this load. \"here\" is the part of a shared store that this collector has, or that all collectors named with --collector have together.
 
 Examples:
   dta-collector stores
@@ -35,9 +35,9 @@ struct Shown {
     load: f64,
     survival: Option<f64>,
     advised_redundancy: Option<u32>,
-    /// What is here, where several collectors share the store; `null` = all of it.
+    /// What is here, if several collectors share the store; `null` = all of it.
     here: Option<Here>,
-    /// Of the events of INT: the rings that have turned over, and how far back they reach.
+    /// Of INT events: the rings that have turned over, and how far back they reach.
     rings: Vec<Ring>,
 }
 
@@ -91,7 +91,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         let mut stores = Vec::new();
         for info in ask.stores_that_answer().await? {
             let mut store = shown(info)?;
-            // Of a store that others have, too, this collector may lack lists: what it does not answer is not shown.
+            // Lists of a shared store may be at another collector: rings that cannot be read here are left out.
             store.rings = rings::turned_over(&ask, &store.spec).await.unwrap_or_default();
             stores.push(store);
         }
@@ -160,7 +160,7 @@ fn shown(info: StoreInfo) -> anyhow::Result<Shown> {
     let spec = info.store.as_ref().map(StoreSpec::try_from).transpose()?;
     let here = Here::of(&info)?;
     Ok(Shown {
-        spec: spec.ok_or_else(|| anyhow::anyhow!("the collector described a store without saying which"))?,
+        spec: spec.ok_or_else(|| anyhow::anyhow!("the collector described a store without naming it"))?,
         generation: info.generation,
         bytes: info.length,
         memory: info.memory,

@@ -1,4 +1,4 @@
-//! A collector while it runs: signals, and what the service manager is told.
+//! A running collector: signals, and notifications to the service manager.
 
 use std::convert::Infallible;
 use std::io;
@@ -10,10 +10,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::config::{Config, ConfigError};
 use crate::server::Server;
 
-/// How often the status line is looked at, and the watchdog at least.
+/// How often the status line is updated, and the least interval of the watchdog.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long something may stand still before the watchdog is told nothing more. Sessions are looked
-/// after every second, but wait for calls that take long.
+/// How long a component may stand still before the watchdog is no longer fed. Sessions are tended every second, but
+/// wait for calls that take long.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a start asks for more time, and for how much.
 const MORE_TIME: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
@@ -21,12 +21,12 @@ const MORE_TIME: (Duration, Duration) = (Duration::from_secs(5), Duration::from_
 /// The service manager that started this process, if there is one.
 pub(super) fn service_manager() -> ServiceManager {
     ServiceManager::of_this_process().unwrap_or_else(|error| {
-        tracing::warn!(%error, "the service manager is told nothing");
+        tracing::warn!(%error, "cannot notify the service manager");
         ServiceManager::default()
     })
 }
 
-/// The signals that say something to a collector.
+/// The signals that a collector handles.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -34,7 +34,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// From here on none of them ends the process by itself.
+    /// From here on, none of them kills the process.
     pub(super) fn new() -> io::Result<Signals> {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
@@ -43,7 +43,7 @@ impl Signals {
         })
     }
 
-    /// Waits until it is to end. What else comes meanwhile is kept.
+    /// Waits for SIGTERM or SIGINT. Other signals stay pending.
     pub(super) async fn end(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -62,13 +62,13 @@ impl Signals {
     }
 }
 
-/// What a signal says.
+/// What a signal asks for.
 enum Told {
     End,
     Reload,
 }
 
-/// Tells the service manager again and again that the start goes on: to make much memory takes long.
+/// Keeps telling the service manager that the start goes on: making much memory takes long.
 pub(super) async fn ask_for_time(manager: &ServiceManager) -> Infallible {
     loop {
         tokio::time::sleep(MORE_TIME.0).await;
@@ -76,7 +76,7 @@ pub(super) async fn ask_for_time(manager: &ServiceManager) -> Infallible {
     }
 }
 
-/// Serves until it is told to end, or something has ended by itself.
+/// Serves until asked to stop, or until a part of it has ended.
 pub(super) async fn run(
     mut server: Server,
     manager: &ServiceManager,
@@ -114,7 +114,7 @@ pub(super) async fn run(
         let moves = progress.is_made(server.progress(), Instant::now());
         if !moves && !stuck {
             tracing::error!(
-                "sessions or the NIC stand still: health is told as not serving, and a watchdog nothing more"
+                "sessions or the NIC stand still: health reports NOT_SERVING, and the watchdog is no longer fed"
             );
         }
         server.set_serving(moves);
@@ -131,7 +131,7 @@ pub(super) async fn run(
     }
 }
 
-/// Goes on with the configuration as it is now, or says why not.
+/// Reloads the configuration, or logs why not.
 async fn reload(server: &mut Server, read: &dyn Fn() -> Result<Config, ConfigError>) {
     let changed = match read() {
         Ok(config) => server.reload(&config).await.map_err(anyhow::Error::from),
@@ -139,14 +139,14 @@ async fn reload(server: &mut Server, read: &dyn Fn() -> Result<Config, ConfigErr
     };
     match changed {
         Ok(changed) if changed.is_empty() => {
-            tracing::info!("the configuration was read anew: nothing has changed");
+            tracing::info!("configuration reloaded: nothing has changed");
         }
         Ok(changed) => {
-            tracing::info!(changed = changed.join(", "), "the configuration was read anew");
+            tracing::info!(changed = changed.join(", "), "configuration reloaded");
         }
         Err(error) => {
             let error = dta_cli::error_line(&error);
-            tracing::error!(error, "the configuration was read anew and is not taken: nothing has changed");
+            tracing::error!(error, "configuration not reloaded: nothing has changed");
         }
     }
 }

@@ -14,11 +14,11 @@ use super::client_flags::ClientFlags;
     args_conflicts_with_subcommands = true,
     after_help = "\
 Examples:
-  dta-collector tail           what comes next in list 0
+  dta-collector tail           new entries of list 0
   dta-collector tail --store events --list 3 --from-start
   dta-collector tail --from-start --once -o json | jq .entry
 
-Entries are printed as hex. What the reader missed is told in lines of their own: overwritten (the ring came round before it was read), missing (lost on the way to memory), damaged."
+Entries are printed as hex. What the reader missed is printed on separate lines: overwritten (the ring came round before it was read), missing (lost on the way to memory), damaged."
 )]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -29,12 +29,12 @@ pub(super) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Follow what INT reports: changes, drops, congestion, in words
+    /// Follow INT events in words: changes, drops, congestion
     #[command(after_help = super::tail_events::HELP)]
     Events(super::tail_events::What),
 }
 
-/// Entries as they are.
+/// Entries, as hex.
 #[derive(clap::Args)]
 struct Entries {
     /// The store, by name or id [default: the only append store]
@@ -93,7 +93,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
 }
 
 fn lines(message: TailResponse) -> impl Iterator<Item = Line> {
-    // What was passed over lies before what was read.
+    // What was skipped lies before what was read.
     let gaps = [
         Line::Overwritten(message.overwritten_batches),
         Line::Missing(message.missing_batches),

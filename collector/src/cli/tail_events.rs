@@ -23,15 +23,15 @@ use super::client_flags::ClientFlags;
 use super::names_flag::NamesFlag;
 
 pub(super) const HELP: &str = "\
-Follows the lists of int-events and says in words what happened, a line for each event: when, what kind, which flow or place, the value and the one before. Flows of long keys are named by the key directory.
+Follows the lists of int-events and prints a line for each event: time, kind, flow or place, the value and the one before. Flows of long keys are named by the key directory.
 
 Examples:
   dta-collector tail events
-  dta-collector tail events -n 20 --once            the last 20 that there are
+  dta-collector tail events -n 20 --once            the last 20
   dta-collector tail events --kind drop,loop --from 10m
   dta-collector tail events --prefix 10.0.0.0/8 --switch leaf1 -o json
 
-Events of the past are told in the order of their times, up to what the rings hold; what comes then is told as it comes. What could not be read is told in lines of its own.";
+Past events in the rings are printed in order of time, new ones as they come. What could not be read is printed on separate lines.";
 
 #[derive(clap::Args)]
 pub(super) struct What {
@@ -50,10 +50,10 @@ pub(super) struct What {
     /// Begin with the oldest events that the rings hold
     #[arg(long, conflicts_with_all = ["from", "number"])]
     from_start: bool,
-    /// Begin so long ago, as 30s, 10m or 2h
+    /// Begin this long ago, as 30s, 10m or 2h
     #[arg(long, value_name = "WHEN")]
     from: Option<Ago>,
-    /// Begin with the last N events of the past
+    /// Begin with the last N past events
     #[arg(long, short, value_name = "N")]
     number: Option<usize>,
     /// Stop when everything that is there has been read
@@ -91,7 +91,7 @@ impl FromStr for Ago {
 #[serde(rename_all = "snake_case")]
 enum Line {
     Event(Box<Event>),
-    /// What of a list could not be read.
+    /// What could not be read of a list.
     Missed {
         list: &'static str,
         #[serde(flatten)]
@@ -99,7 +99,7 @@ enum Line {
     },
 }
 
-/// Makes lines of what comes.
+/// Formats what comes.
 struct Teller {
     directory: Directory,
     names: Names,
@@ -134,9 +134,9 @@ fn number_of(switch: &str, names: &Names) -> anyhow::Result<u32> {
 }
 
 impl Teller {
-    /// Reads what is there, and tells what of it is wanted. Gives the last batch of each list.
+    /// Reads and prints the wanted past events. Returns the last batch of each list.
     async fn past(&mut self, ask: &Arc<dyn Ask>, what: &What) -> anyhow::Result<[u32; LISTS]> {
-        // Without a wish for the past, the lists are read all the same: to know the keys, and where they end.
+        // The lists are read even if no past events are wanted: to learn the keys, and where the lists end.
         let wanted = what.from_start || what.from.is_some() || what.number.is_some() || what.once;
         let since = match what.from {
             Some(Ago(ago)) => moment::now().saturating_sub(ago.as_nanos().try_into().unwrap_or(u64::MAX)),
@@ -160,7 +160,7 @@ impl Teller {
         })
         .await?;
         let mut events = Vec::from(events);
-        // Keys have no time: they come first, in their order.
+        // Key entries have no time: they come first, in their order.
         events.sort_by_key(|event| event.time);
         let wanted_lists = self.filter.lists();
         if wanted {
@@ -175,7 +175,7 @@ impl Teller {
         Ok(last)
     }
 
-    /// Tells what comes behind the last batches that were read.
+    /// Prints what comes after the last batches that were read.
     async fn follow(&mut self, ask: Arc<dyn Ask>, last: [u32; LISTS]) -> anyhow::Result<()> {
         let mut begin = [None; LISTS];
         self.filter

@@ -22,15 +22,14 @@ Examples:
   dta-collector top --by reports --prefix 10.0.0.0/8 --watch
   dta-collector top --keys events --store bytes     of DTA reports
 
-Stores cannot list what is in them. Flows are known by the key directory (list 3 of int-events), in which the translator tells each key when it is new and again with its keep-alive. What its ring no longer holds is said below the table.
+Stores cannot list their keys. Flows come from the key directory (list 3 of int-events), in which the translator writes each key when it is new and with every keep-alive. The line below the table says what its ring no longer holds.
 
-Where there is no int-events, flows are known by the only append store whose entries are keys (16 bytes), and figures come from the store that is called as what they are ranked by: so `top --by bytes` answers on what `dta-manager run-testbed --keep` left.")]
+Without int-events, flows come from the only append store whose entries are keys (16 bytes), and figures from the store that has the name of the ranking: so `top --by bytes` works on what `dta-manager run-testbed --keep` left.")]
 pub(super) struct Args {
     /// What flows are ranked by
     #[arg(long, short, default_value = "latency", value_parser = dta_cli::one_of::<By>(&By::NAMES), conflicts_with = "store")]
     by: By,
-    /// Rank by this store instead: counts (key-increment), or values (key-write), of which the
-    /// first 4 bytes are the number
+    /// Rank by this store instead: counts (key-increment), or values (key-write), whose first 4 bytes are the number
     #[arg(long, value_name = "STORE")]
     store: Option<String>,
     /// How many flows, at most
@@ -39,14 +38,13 @@ pub(super) struct Args {
     /// Only flows with an end in this prefix, such as 10.0.0.0/8
     #[arg(long, short, value_name = "PREFIX")]
     prefix: Option<Prefix>,
-    /// Know flows by the entries of this append store (16 bytes, a key each), instead of by the
-    /// key directory
+    /// Take flows from this append store (16-byte entries, a key each) instead of the key directory
     #[arg(long, value_name = "STORE")]
     keys: Option<String>,
     /// Rank the flows of this file, one per line; `-` reads standard input
     #[arg(long, value_name = "FILE", conflicts_with = "keys")]
     flows: Option<std::path::PathBuf>,
-    /// Show again every so many seconds
+    /// Repeat every so many seconds
     #[arg(long, short, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=3600))]
     watch: Option<u64>,
     #[command(flatten)]

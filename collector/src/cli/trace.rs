@@ -7,7 +7,7 @@ use dta_views::trace::{draw, flow};
 use super::client_flags::ClientFlags;
 
 pub(super) const HELP: &str = "\
-Where the packets of a flow spent their time, from point to point and from host to host, and where they were dropped and why, from what `dta-reporter trace` on the hosts told (stores trace-...). Times are over the sampled packets whose points are known. Clocks of hosts that PTP does not keep are compared by the packets that crossed in both directions; how far off each time can be is told.
+Where the packets of a flow spent their time, from point to point and from host to host, and where they were dropped and why, from the reports of `dta-reporter trace` on the hosts (stores trace-...). Times cover the sampled packets whose points are known. Clocks of hosts without PTP are compared by packets that crossed in both directions; each time is shown with its possible error.
 
 A flow is written 10.0.0.1:5000->10.0.0.2:5000/udp, [2001:db8::1]:1->[2001:db8::2]:2/tcp or 10.0.0.1->10.0.0.2/icmp. `-` reads flows from standard input, one per line.
 
@@ -15,7 +15,7 @@ Examples:
   dta-collector trace '10.0.0.1:5000->10.0.0.2:5000/udp'
   dta-collector trace '10.0.0.1:5000->10.0.0.2:5000/udp' --output json
 
-Exit status 3 says that no host told of at least one of the flows.";
+Exit status 3: no host reported at least one of the flows.";
 
 #[derive(clap::Args)]
 #[command(after_help = HELP)]

@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use dta_files::config_file::{At, FileError};
 use dta_proto::store::SpecError;
 
-/// Why a configuration cannot be used, in words that say what to change.
+/// Why a configuration cannot be used; the text says what to change.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file is no configuration.
+    /// The file cannot be parsed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Something in a file that parses but cannot be used.
+    /// A value in a file that parses but cannot be used.
     #[error(transparent)]
     At(#[from] At<ConfigError>),
     /// A value outside its range.
@@ -25,7 +25,7 @@ pub enum ConfigError {
         /// What it may hold.
         must: String,
     },
-    /// An address that is none, or a host that nobody knows.
+    /// A malformed address, or a host that cannot be resolved.
     #[error("{key}: {why}")]
     Address {
         /// The key, with its table.
@@ -33,7 +33,7 @@ pub enum ConfigError {
         /// What is wrong.
         why: String,
     },
-    /// A store's own description is wrong.
+    /// A store's own settings are wrong.
     #[error(transparent)]
     Store(#[from] SpecError),
     /// The table `[export]`.
@@ -42,29 +42,29 @@ pub enum ConfigError {
     /// No store at all.
     #[error("no store: add a [[store]] table (`dta-collector config --example` shows one of each kind)")]
     NoStore,
-    /// Two stores of one id.
+    /// Two stores with the same id.
     #[error(
         "stores {first:?} and {second:?} have the same id {id}: reports name a store by its id, so give each its own"
     )]
     DoubleStoreId {
         /// The id.
         id: u16,
-        /// Name of the store that had it first.
+        /// Name of the first store.
         first: String,
-        /// Name of the other.
+        /// Name of the second one.
         second: String,
     },
-    /// Two stores of one name.
+    /// Two stores with the same name.
     #[error("two stores are called {name:?}: queries name a store by its name, so give each its own")]
     DoubleStoreName {
         /// The name.
         name: String,
     },
-    /// gRPC in the open.
+    /// gRPC without TLS on an address that is not loopback.
     #[error(
-        "refusing to listen on {listen} without TLS: whoever opens a session gets keys to this machine's memory. \
+        "refusing to listen on {listen} without TLS: anyone who opens a session gets keys to this machine's memory. \
          Give [tls] cert, key and client_ca (--tls-cert, --tls-key, --tls-client-ca), listen on loopback, \
-         or say --insecure if the network itself keeps others out"
+         or pass --insecure if the network itself keeps others out"
     )]
     Exposed {
         /// The address.

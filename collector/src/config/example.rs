@@ -1,4 +1,4 @@
 //! The commented configuration that `dta-collector config --example` prints.
 
-/// A file that says what the defaults are. Lines that begin with `#!` are settings that have no default.
+/// A file with the defaults. Lines that begin with `#!` are settings without a default.
 pub const EXAMPLE: &str = include_str!("example.toml");

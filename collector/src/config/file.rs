@@ -1,4 +1,4 @@
-//! The TOML file: its shape, and the line of what is wrong in it.
+//! The TOML file: its shape, and the line of an error in it.
 
 use std::path::{Path, PathBuf};
 
@@ -52,13 +52,13 @@ struct SoftTable {
 }
 
 impl Config {
-    /// Reads and checks a file. Whether the gRPC address is safe is left to [`Config::check`],
-    /// because flags may still change it. Gives also where its keys stand.
+    /// Reads and checks a file. Whether the gRPC address is safe is left to [`Config::check`], because flags may
+    /// still change it. Also returns where the keys are.
     pub fn load(path: &Path) -> Result<(Self, Places), ConfigError> {
         Self::parse(&config_file::read(path, "the configuration")?, path)
     }
 
-    /// Like [`Config::load`], of a text; `path` is only for messages.
+    /// Like [`Config::load`], but from text; `path` is only for messages.
     pub fn parse(text: &str, path: &Path) -> Result<(Self, Places), ConfigError> {
         let (file, places) = config_file::parse::<File>(text, path)?;
         match of_file(file) {
@@ -68,7 +68,7 @@ impl Config {
     }
 }
 
-/// A configuration of what a file says; or what is wrong, and under which key.
+/// The configuration in a file; or what is wrong, and under which key.
 fn of_file(file: File) -> Result<Config, (String, ConfigError)> {
     let mut config = Config::default();
     if let Some(name) = file.collector.name {
@@ -103,7 +103,7 @@ fn of_file(file: File) -> Result<Config, (String, ConfigError)> {
         }
         config.stores = stores;
     }
-    // The address may still be overridden by a flag, so it is judged later.
+    // A flag may still override the address, so it is checked later.
     let listen = std::mem::replace(&mut config.listen, super::DEFAULT_LISTEN);
     config.check().map_err(|error| (error.key().to_owned(), error))?;
     config.listen = listen;
@@ -135,7 +135,7 @@ fn soft(table: SoftTable) -> Result<Soft, (String, ConfigError)> {
     Ok(soft)
 }
 
-/// Reads an address or the name of a host; the error names its key.
+/// Resolves an address or host name; the error names its key.
 fn address<T>(
     key: &'static str,
     value: &str,
@@ -175,11 +175,11 @@ mod tests {
 
     #[test]
     fn every_commented_key_of_the_example_is_known() {
-        // Uncommenting a line that looks like a key gives a file that still parses.
+        // Lines that look like keys give a valid file when uncommented.
         let text: String =
             EXAMPLE.lines().map(|l| l.strip_prefix("#! ").unwrap_or(l).to_owned() + "\n").collect();
         assert_ne!(text, EXAMPLE);
-        // An Ethernet address goes with whole frames alone.
+        // An Ethernet address requires raw frames.
         let text = text.replace("link = \"udp\"", "link = \"packet:eth0\"");
         let (config, _) = Config::parse(&text, Path::new("x")).unwrap();
         assert!(config.tls.is_some());

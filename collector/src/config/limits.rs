@@ -1,4 +1,4 @@
-//! How much of a collector its clients may take.
+//! How much of a collector each client may use.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 
-/// Threads that read memory for calls. Sessions have others.
+/// Threads that read memory for calls. Sessions have their own.
 const THREADS: usize = 8;
 
 /// Table `[limits]`. A caller is a client certificate's identity (its DNS and URI names) or,
@@ -14,23 +14,23 @@ const THREADS: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Connections at a time.
+    /// Simultaneous connections.
     pub connections: usize,
-    /// Connections at a time from one IPv4 address, or from one IPv6 network of 64 bits.
+    /// Simultaneous connections from one IPv4 address, or from one IPv6 network of 64 bits.
     pub connections_per_address: usize,
     /// Seconds that a new connection may take for TLS and the first bytes of HTTP/2.
     pub handshake_seconds: u32,
-    /// Calls that are worked on, or whose answers are not read yet, at a time; others wait.
+    /// Simultaneous calls, including those whose answer has not been read; others wait.
     pub calls: usize,
-    /// The same of one caller.
+    /// The same for one caller.
     pub calls_per_caller: usize,
-    /// Seconds that a call may take, with the time for which it waited; and then those in which its answer is to be read.
+    /// Seconds that a call may take, waiting included; and then those in which its answer must be read.
     pub call_seconds: u32,
-    /// Lists that are followed (`tail`) at a time.
+    /// Lists followed (`tail`) at a time.
     pub tails: usize,
-    /// Lists that one caller follows at a time.
+    /// Lists that one caller may follow at a time.
     pub tails_per_caller: usize,
-    /// Sessions that one client certificate's identity has at a time.
+    /// Sessions that one client certificate's identity may have at a time.
     pub sessions_per_certificate: usize,
 }
 
@@ -69,7 +69,7 @@ impl Limits {
         }
     }
 
-    /// As the listener of gRPC takes them.
+    /// As the gRPC listener takes them.
     pub(crate) fn of_connections(&self) -> dta_grpc::Limits {
         dta_grpc::Limits {
             connections: self.connections,

@@ -1,4 +1,4 @@
-//! What is told for Prometheus, and where.
+//! What is exported to Prometheus, and where.
 
 use std::str::FromStr;
 
@@ -14,32 +14,32 @@ use super::ConfigError;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Metrics {
-    /// Where they are scraped, over HTTP: `auto` is 127.0.0.1:40052 if that port is free.
+    /// Where metrics are scraped, over HTTP: `auto` is 127.0.0.1:40052 if that port is free.
     pub listen: Address,
-    /// How the telemetry of INT is named.
+    /// Naming scheme of INT telemetry.
     pub telemetry: Telemetry,
-    /// Whether names of switches, ports and drop reasons are labels beside their numbers (schema `tags`).
+    /// Whether names of switches, ports and drop reasons are labels next to their numbers (schema `tags`).
     pub names: bool,
-    /// The append store whose events it is made of.
+    /// The append store with the events.
     pub store: String,
-    /// The most series of each family of telemetry.
+    /// Most series of each family of telemetry.
     pub series: usize,
-    /// Seconds after which a series of telemetry of which nothing was told leaves.
+    /// Seconds without news after which a telemetry series is dropped.
     pub keep_seconds: u32,
 }
 
-/// How telemetry is named among the metrics.
+/// Naming scheme of telemetry in the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Telemetry {
-    /// Not told.
+    /// Not exported.
     Off,
-    /// As this schema says.
+    /// Named as in this schema.
     As(Schema),
 }
 
 impl Telemetry {
-    /// Its names.
+    /// The names in the configuration.
     pub const NAMES: [&'static str; 3] = ["tags", "intcollector", "off"];
 }
 
@@ -102,7 +102,7 @@ impl Metrics {
         Ok(())
     }
 
-    /// The bounds of telemetry.
+    /// The limits of telemetry.
     pub(crate) fn limits(&self) -> Limits {
         Limits { series: self.series, keep_seconds: self.keep_seconds }
     }

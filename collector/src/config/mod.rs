@@ -1,8 +1,7 @@
-//! What a collector is told: one TOML file, with flags and `DTA_*` variables over it.
+//! A collector's configuration: one TOML file, with `DTA_*` variables and flags over it.
 //!
 //! [`Config::load`] gives a checked configuration or an error that names the file, the line and the
-//! key. Flags are applied by the caller ([`crate::cli`]) to the fields, then [`Config::check`]
-//! looks at the whole again.
+//! key. The caller ([`crate::cli`]) applies flags to the fields, then [`Config::check`] checks the whole again.
 
 mod error;
 mod example;
@@ -34,48 +33,48 @@ pub use metrics::{Metrics, Telemetry};
 use crate::nic::ROCE_PORT;
 use crate::nic::soft::MAX_THREADS;
 
-/// Where gRPC listens unless told otherwise.
+/// Where gRPC listens by default.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 40050);
 
-/// A whole collector.
+/// The configuration of a collector.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Name of this collector: part of its memory directory's name.
+    /// Name of this collector, part of its memory directory's name.
     pub name: String,
     /// Address of the gRPC service; port 0 takes a free one.
     pub listen: SocketAddr,
     /// Serve gRPC without TLS on an address that is not loopback.
     pub insecure: bool,
-    /// Where regions live.
+    /// Where regions are kept.
     pub memory: MemoryConfig,
     /// `soft`, or the name of an RDMA device.
     pub device: String,
     /// Transport of writes; atomics are always on RC.
     pub transport: Transport,
-    /// The software NIC; looked at when `device` is `soft`.
+    /// The software NIC; used if `device` is `soft`.
     pub soft: Soft,
-    /// RDMA devices; looked at when `device` is not `soft`.
+    /// RDMA devices; used if `device` is not `soft`.
     pub verbs: Verbs,
     /// TLS of the gRPC service.
     pub tls: Option<Tls>,
-    /// How much its clients may take.
+    /// Limits for its clients.
     pub limits: Limits,
     /// File with names of switches, ports and drop reasons, as [`dta_export::names::Names::find`] takes it.
     pub names: Option<PathBuf>,
-    /// What is told for Prometheus, and where.
+    /// What is exported to Prometheus, and where.
     pub metrics: Metrics,
-    /// What goes out to databases.
+    /// What is exported to databases.
     pub export: dta_export::config::Config,
     /// Stores, in the order of the file; ids and names are unique.
     pub stores: Vec<StoreSpec>,
 }
 
-/// Where regions live.
+/// Where regions are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemoryConfig {
-    /// Gone with the process.
+    /// Lost with the process.
     Anonymous,
-    /// A directory of named region files, which a restarted collector finds again.
+    /// A directory of named region files, which survive a restart.
     Directory(PathBuf),
 }
 
@@ -98,13 +97,13 @@ pub struct Soft {
     pub address: Ipv4Addr,
     /// UDP port of RoCEv2; 0 takes a free one (UDP link only).
     pub port: u16,
-    /// How frames come in.
+    /// Its link.
     pub link: SoftLink,
-    /// Ethernet address on raw frames; unset, the interface's.
+    /// Ethernet address on raw frames; if unset, the interface's.
     pub mac: Option<Mac>,
     /// Faults on the frames that the NIC sends (ACK and NAK), for testbeds.
     pub faults: Faults,
-    /// Seed of the choice of frames.
+    /// Seed of the faults.
     pub fault_seed: u64,
     /// Whether translators of this host are offered a ring of frames in shared memory.
     pub ring: RingUse,
@@ -146,7 +145,7 @@ impl FromStr for SoftLink {
     fn from_str(s: &str) -> Result<Self, String> {
         match s {
             "udp" => Ok(Self::Udp),
-            // An interface says by which sockets, so that a slip of the pen is none.
+            // The prefix names the kind of socket, so that a typo is not taken for an interface.
             wire if wire.contains(':') => wire.parse().map(Self::Wire),
             _ => Err(format!("must be {SOFT_LINK}")),
         }
@@ -157,17 +156,16 @@ impl FromStr for SoftLink {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Verbs {
-    /// Port, from 1; unset, the first that is up and has a GID that will do.
+    /// Port, from 1; if unset, the first that is up and has a usable GID.
     pub port: Option<u8>,
-    /// Address that translators send to: the GID is the one that belongs to it. Unset, the NIC's
-    /// choice (it is logged).
+    /// Address that translators send to, which selects the GID. If unset, the NIC chooses (and logs its choice).
     #[serde(deserialize_with = "dta_files::host::serde::some_ip")]
     pub address: Option<IpAddr>,
-    /// Index of the GID and no other.
+    /// Index of the GID; no other is used.
     pub gid_index: Option<u32>,
 }
 
-/// Files of the gRPC service's TLS, all PEM.
+/// TLS files of the gRPC service, all PEM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
@@ -175,10 +173,10 @@ pub struct Tls {
     pub cert: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// Authorities whose client certificates are accepted: whoever opens a session gets keys to memory.
+    /// CAs whose client certificates are accepted: anyone who opens a session gets keys to memory.
     pub client_ca: PathBuf,
-    /// Names of client certificates that may end sessions which another certificate opened:
-    /// `DNS:NAME` or `URI:NAME`. Of a bare name, one with a colon is a URI.
+    /// Names of client certificates that may end sessions opened with another certificate: `DNS:NAME` or `URI:NAME`.
+    /// A bare name with a colon is a URI.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operators: Vec<String>,
 }
@@ -206,14 +204,13 @@ impl Default for Config {
     }
 }
 
-/// The memory directory of a collector that names none: in shared memory, so that a restart finds
-/// it and no disk is worn.
+/// The memory directory if none is named: in shared memory, so that a restart finds it and no disk wears out.
 pub fn default_directory(name: &str) -> PathBuf {
     PathBuf::from(format!("/dev/shm/dta-{name}"))
 }
 
-/// One store of each kind, some tens of megabytes in all, and the small ones that the translator's rules
-/// for INT and traces of hosts write.
+/// One store of each kind, some tens of megabytes in all, and the small ones that the translator's rules for INT and
+/// host traces write.
 pub fn default_stores() -> Vec<StoreSpec> {
     let store = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
     let mut stores = vec![
@@ -251,8 +248,8 @@ pub fn default_stores() -> Vec<StoreSpec> {
 }
 
 impl Config {
-    /// Checks what can be checked without touching the machine: names, store descriptions, ids, and
-    /// that keys to memory are not handed to whoever can reach a port.
+    /// Checks what can be checked without touching the machine: names, store descriptions, ids, and that keys to
+    /// memory are not given to anyone who can reach a port.
     pub fn check(&self) -> Result<(), ConfigError> {
         if !name::is_plain(&self.name) {
             return Err(ConfigError::value("collector.name", &self.name, name::PLAIN));
@@ -266,7 +263,7 @@ impl Config {
             return Err(ConfigError::value("collector.device", "", "\"soft\" or the name of an RDMA device"));
         }
         if let (Some(mac), SoftLink::Udp) = (self.soft.mac, &self.soft.link) {
-            let must = "left out with link = \"udp\": there the kernel has an address of its own";
+            let must = "left out with link = \"udp\", where the kernel's address is used";
             return Err(ConfigError::value("soft.mac", mac, must));
         }
         let threads = self.soft.threads;
@@ -274,7 +271,7 @@ impl Config {
             return Err(ConfigError::value("soft.threads", threads, "1 to 16"));
         }
         if threads > 1 && self.soft.link != SoftLink::Udp {
-            let must = "1 unless link = \"udp\": whole frames of an interface come to one thread";
+            let must = "1 unless link = \"udp\": an interface's raw frames go to one thread";
             return Err(ConfigError::value("soft.threads", threads, must));
         }
         for operator in self.tls.iter().flat_map(|tls| &tls.operators) {
@@ -292,16 +289,16 @@ impl Config {
     }
 }
 
-/// Ids and names that stores have.
+/// The ids and names of stores.
 #[derive(Default)]
 struct Taken<'a> {
-    /// Whose it is.
+    /// Whose they are.
     ids: BTreeMap<u16, &'a str>,
     names: BTreeSet<&'a str>,
 }
 
 impl<'a> Taken<'a> {
-    /// Checks one store by itself and against those that were added before it.
+    /// Checks one store alone and against those added before it.
     fn add(&mut self, store: &'a StoreSpec) -> Result<(), ConfigError> {
         store.validate()?;
         if let Some(first) = self.ids.insert(store.id, &store.name) {
@@ -333,7 +330,7 @@ mod tests {
             let ended = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
             (ended.tv_sec - begun.tv_sec) as f64 + (ended.tv_nsec - begun.tv_nsec) as f64 / 1e9
         };
-        // Of this thread's processor, whatever else runs; the quickest of three.
+        // CPU time of this thread, whatever else runs; the fastest of three.
         let best = |stores| (0..3).map(|_| time(stores)).fold(f64::MAX, f64::min);
         let (few, many) = (best(6_000), best(60_000));
         assert!(many < 40.0 * few, "{few} s for a tenth of the stores, {many} s for all");

@@ -1,4 +1,4 @@
-//! A configuration as the file that means it.
+//! Writes a configuration as a file.
 
 use std::path::Path;
 
@@ -46,10 +46,10 @@ struct Soft {
 }
 
 impl Config {
-    /// The file that means this configuration, with every setting that has a value.
+    /// The file of this configuration, with every setting that has a value.
     ///
     /// # Errors
-    /// TOML cannot say it: a name of a file that is no UTF-8.
+    /// TOML cannot express it: a file name that is not UTF-8.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
         let soft = &self.soft;
         toml::to_string(&File {
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        // The example with all that is commented out there.
+        // The example with every commented setting enabled.
         let all: String =
             EXAMPLE.lines().map(|l| l.strip_prefix("#! ").unwrap_or(l).to_owned() + "\n").collect();
         let all = all.replace("link = \"udp\"", "link = \"packet:eth0\"");

@@ -1,7 +1,7 @@
-//! What a collector needs of an RDMA NIC, and nothing more: register memory, make passive queue
-//! pairs that receive from a given peer, read counters.
+//! What a collector needs from an RDMA NIC, and no more: register memory, make passive queue pairs that receive from
+//! a given peer, read counters.
 //!
-//! Back ends: [`soft`], a RoCEv2 responder in user space, and [`verbs`], RDMA devices through libibverbs.
+//! Backends: [`soft`], a RoCEv2 responder in user space, and [`verbs`], RDMA devices through libibverbs.
 
 mod open;
 pub mod soft;
@@ -21,20 +21,19 @@ pub use open::{SOFT, open};
 
 use crate::region::Region;
 
-/// An RDMA NIC as the collector uses it. All methods may be called from any thread; none is meant
-/// for the data path.
+/// An RDMA NIC as the collector uses it. All methods may be called from any thread; none is meant for the data path.
 pub trait Nic: Send + Sync {
     /// What this NIC is and can do.
     fn device(&self) -> Device;
 
-    /// Rises each time the device was lost and opened anew: registrations and queue pairs of before
-    /// are void then, and their keys and numbers may be given out again. A call that needs the
-    /// device notices it, [`Nic::queue_pairs`] for one.
+    /// Rises each time the device was lost and reopened: earlier registrations and queue pairs are then void, and
+    /// their keys and numbers may be given out again. Any call that needs the device notices this, such as
+    /// [`Nic::queue_pairs`].
     fn epoch(&self) -> u64 {
         0
     }
 
-    /// Whether registered memory is pinned: its pages can be moved no more.
+    /// Whether registered memory is pinned: its pages can no longer be moved.
     fn pins_memory(&self) -> bool {
         false
     }
@@ -42,35 +41,33 @@ pub trait Nic: Send + Sync {
     /// Lets remote peers access `region` with the rights `access`, at its own [`Region::iova`].
     fn register(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError>;
 
-    /// Ends a registration: its key is worth nothing any more.
+    /// Ends a registration: its rkey becomes invalid.
     fn deregister(&self, rkey: u32) -> Result<(), NicError>;
 
-    /// Makes a queue pair that is ready to receive (RTR) from the peer of the request.
+    /// Makes a queue pair in state RTR for the peer of the request.
     fn create_queue_pair(&self, request: &QueuePairRequest) -> Result<QueuePairInfo, NicError>;
 
-    /// Ends a queue pair. Gives the PSN that it expected when it took nothing more, where the
-    /// device can tell.
+    /// Ends a queue pair. Returns its expected PSN at that moment, if the device can tell.
     fn destroy_queue_pair(&self, qpn: u32) -> Result<Option<u32>, NicError>;
 
-    /// Every queue pair as it stands now. A passive queue pair that fell into ERROR raises no
-    /// event: it is seen here.
+    /// The current status of every queue pair. A passive queue pair that fell into ERROR raises no event: it is seen
+    /// here.
     fn queue_pairs(&self) -> Result<Vec<QueuePairStatus>, NicError>;
 
     /// The device's counters, by dotted name (`received`, `executed.write`, `dropped.icrc`, …).
     fn counters(&self) -> Vec<(String, u64)>;
 
-    /// Why the device has stopped for good, if it has: nothing lands any more, and only opening it
-    /// anew helps.
+    /// Why the device has stopped for good, if it has: nothing is written any more, and only reopening it helps.
     fn failure(&self) -> Option<String>;
 
-    /// How often this NIC's own thread has looked for packets; one that stands still for seconds is
-    /// stuck. `None` = it has no thread, as an RDMA device has none.
+    /// How often this NIC's thread has polled for packets; one that stands still for seconds is stuck. `None` = it
+    /// has no thread, like an RDMA device.
     fn turns(&self) -> Option<u64> {
         None
     }
 
-    /// How a requester of this host, at this address, joins a ring of frames in shared memory; `None`
-    /// where there is no such way. It is the same as long as this NIC lives.
+    /// How a requester on this host, at this address, joins a ring of frames in shared memory; `None` if there is no
+    /// such way. It stays the same as long as this NIC lives.
     fn offer_ring(&self, requester: &Endpoint) -> Option<Offer> {
         let _ = requester;
         None
@@ -82,9 +79,9 @@ pub trait Nic: Send + Sync {
         false
     }
 
-    /// Adds the immediates received since the last call, oldest first, to `out`; waits up to
-    /// `timeout` if there are none. Each one taken posts its receive again: a queue pair holds as
-    /// many as its request says, and a WRITE with immediate that finds none left is refused
+    /// Appends the immediates received since the last call, oldest first, to `out`; waits up to `timeout` if there
+    /// are none. Each one taken reposts its receive: a queue pair holds as many as its request says, and a WRITE with
+    /// immediate that finds none left is refused
     /// (`dropped.no_receive`).
     fn take_immediates(&self, out: &mut Vec<Immediate>, timeout: Duration) -> Result<(), NicError>;
 }
@@ -94,7 +91,7 @@ pub trait Nic: Send + Sync {
 pub struct Device {
     /// `soft`, or the RDMA device's name.
     pub name: String,
-    /// Where requesters send to.
+    /// Where requesters send.
     pub endpoint: Endpoint,
     /// Payload bytes of one RoCEv2 packet: 256, 512, 1024, 2048 or 4096.
     pub mtu: u32,
@@ -150,31 +147,31 @@ impl fmt::Debug for Registration {
     }
 }
 
-/// A queue pair to be made.
+/// A request for a queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuePairRequest {
-    /// What it is for; for people, it grants nothing.
+    /// Its purpose; for people, it grants nothing.
     pub purpose: Purpose,
     /// Transport service.
     pub transport: Transport,
-    /// The requester: packets from another IP address are dropped, answers go here.
+    /// The requester: packets from other IP addresses are dropped, answers go here.
     pub peer: Endpoint,
     /// The requester's queue pair number (24 bits): destination of ACKs and NAKs.
     pub peer_qpn: u32,
     /// PSN of the requester's first packet (24 bits).
     pub start_psn: u32,
-    /// What the requester may do over this queue pair, on top of what the region's registration says.
+    /// What the requester may do over this queue pair, within what the region's registration allows.
     pub access: Access,
-    /// How many receives to keep posted for WRITEs with immediate; 0 if nobody wants to be woken.
+    /// How many receives to keep posted for WRITEs with immediate; 0 if no reader wants to be woken.
     pub receives: u32,
 }
 
-/// A queue pair as a requester needs it.
+/// A queue pair as its requester needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePairInfo {
     /// Queue pair number (24 bits).
     pub qpn: u32,
-    /// The PSN that it expects next.
+    /// Its expected PSN.
     pub expected_psn: u32,
     /// Atomics and reads that may be in flight; 0 on UC.
     pub max_dest_rd_atomic: u8,
@@ -185,7 +182,7 @@ pub struct QueuePairInfo {
 pub enum QueuePairState {
     /// Ready to receive.
     ReadyToReceive,
-    /// Took an error that its transport does not survive: drops everything until it is made anew.
+    /// Hit an error that its transport does not survive: drops everything until it is made again.
     Error,
 }
 
@@ -198,18 +195,18 @@ impl fmt::Display for QueuePairState {
     }
 }
 
-/// A queue pair as it stands.
+/// The status of a queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuePairStatus {
     /// Its number.
     pub qpn: u32,
-    /// What it was made with.
+    /// The request that it was made with.
     pub request: QueuePairRequest,
     /// Its state.
     pub state: QueuePairState,
-    /// The PSN that it expects next.
+    /// Its expected PSN.
     pub expected_psn: u32,
-    /// Counters of this queue pair, by dotted name. What a device cannot measure is not in the list.
+    /// Counters of this queue pair, by dotted name. What a device cannot measure is left out.
     pub counters: Vec<(String, u64)>,
 }
 
@@ -220,7 +217,7 @@ pub struct Immediate {
     pub qpn: u32,
     /// Its 32 bits, as a big-endian number.
     pub value: u32,
-    /// Bytes that the WRITE wrote.
+    /// Bytes written by the WRITE.
     pub len: u32,
 }
 
@@ -228,19 +225,19 @@ pub struct Immediate {
 #[derive(Debug, thiserror::Error)]
 pub enum NicError {
     /// No room for another registration.
-    #[error("the NIC `{device}` holds {limit} registrations, its most; end a session or use fewer stores")]
+    #[error("the NIC `{device}` holds {limit} registrations, its limit; end a session or use fewer stores")]
     TooManyRegistrations {
         /// Device.
         device: String,
-        /// Its most.
+        /// Its limit.
         limit: usize,
     },
     /// No room for another queue pair.
-    #[error("the NIC `{device}` holds {limit} queue pairs, its most; end a session first")]
+    #[error("the NIC `{device}` holds {limit} queue pairs, its limit; end a session first")]
     TooManyQueuePairs {
         /// Device.
         device: String,
-        /// Its most.
+        /// Its limit.
         limit: usize,
     },
     /// The region cannot be registered as asked.
@@ -263,11 +260,11 @@ pub enum NicError {
         /// What it may hold.
         must: &'static str,
     },
-    /// An RDMA device cannot be used so.
+    /// An RDMA device cannot be used this way.
     #[error(transparent)]
     Verbs(#[from] verbs::VerbsError),
     /// No such registration.
-    #[error("no region is registered under that key")]
+    #[error("no region has that rkey")]
     NoRegistration,
     /// No such queue pair.
     #[error("there is no queue pair {qpn:#08x}")]
@@ -281,8 +278,8 @@ pub enum NicError {
         /// Why.
         reason: String,
     },
-    /// The device went while something was made of it; it may be back.
-    #[error("the RDMA device `{device}` was lost in the middle of this; try again")]
+    /// The device was lost during the call; it may be back.
+    #[error("the RDMA device `{device}` was lost during this call; try again")]
     Lost {
         /// Device.
         device: String,

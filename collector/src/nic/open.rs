@@ -1,4 +1,4 @@
-//! The NIC that a configuration names. The one place where back ends are chosen.
+//! Opens the NIC that a configuration names. The only place where backends are chosen.
 
 use std::net::SocketAddrV4;
 use std::sync::Arc;

@@ -1,12 +1,11 @@
-//! Reading and writing memory that somebody else writes.
+//! Reads and writes memory that somebody else writes.
 //!
 //! Every access is an atomic load (acquire) or store (release) of 1, 2, 4 or 8 aligned bytes, so a
 //! race gives old or new units and never undefined behaviour, and the units of one call are read
 //! and written in ascending order. On x86-64 these are plain moves.
 //!
-//! A load is a relaxed one and a fence: a region that was opened for reading is mapped without the
-//! right to write, and of such memory Rust promises relaxed loads alone (`std::sync::atomic`,
-//! "Atomic accesses to read-only memory").
+//! A load is a relaxed one plus a fence: a region opened for reading is mapped read-only, and for such memory Rust
+//! allows only relaxed loads (`std::sync::atomic`, "Atomic accesses to read-only memory").
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
@@ -19,15 +18,15 @@ pub enum AccessError {
     /// Some of the bytes lie outside the region.
     #[error("{len} bytes at offset {offset} lie outside the region")]
     OutOfRange {
-        /// Byte offset asked for.
+        /// The requested offset.
         offset: u64,
-        /// Bytes asked for.
+        /// The requested length.
         len: u64,
     },
     /// An atomic operation needs its natural alignment.
     #[error("offset {offset} is not aligned")]
     Misaligned {
-        /// Byte offset asked for.
+        /// The requested offset.
         offset: u64,
     },
     /// The region was opened for reading.
@@ -36,7 +35,7 @@ pub enum AccessError {
 }
 
 impl Region {
-    /// Address of `len` bytes at `offset`, all inside the data.
+    /// Address of `len` bytes at `offset`, all of them inside the data.
     #[inline(always)]
     fn address(&self, offset: u64, len: usize) -> Result<*mut u8, AccessError> {
         // `len - n` cannot wrap once `n <= len`; `offset + n` could.
@@ -81,14 +80,14 @@ impl Region {
         Ok(())
     }
 
-    /// Copies elements of one length out, each as [`Region::read`] would. If one lies outside, none after it is read.
-    #[inline(always)] // for the lengths that the caller knows
+    /// Copies elements of one length out, each as [`Region::read`] would. Stops at the first that lies outside.
+    #[inline(always)] // for lengths that the caller knows at compile time
     pub fn read_each<const LEN: usize>(
         &self,
         offsets: impl Iterator<Item = u64>,
         out: &mut [[u8; LEN]],
     ) -> Result<(), AccessError> {
-        // Looked up once: behind a load that acquires, nothing counts as known.
+        // Looked up once: after an acquire load, the compiler assumes nothing.
         let (start, len) = (self.address(0, 0)?, self.len);
         for (offset, out) in offsets.zip(out) {
             if LEN > len || offset > (len - LEN) as u64 {
@@ -110,8 +109,8 @@ impl Region {
         Ok(())
     }
 
-    /// Copies each of these in, to its offset, as [`Region::write`] would, and gives how many: all but those of which
-    /// some bytes would lie outside. None of a region that was opened for reading.
+    /// Copies each of these in at its offset, as [`Region::write`] would, and returns how many. Skips those that lie
+    /// partly outside; writes nothing to a region opened for reading.
     #[inline(always)] // for the iterator
     pub fn write_each<'d>(&self, writes: impl Iterator<Item = (u64, &'d [u8])>) -> usize {
         // Looked up once, as in `read_each`.
@@ -152,8 +151,7 @@ impl Region {
         Ok(())
     }
 
-    /// Adds to a `u64` in the host's byte order, wrapping, and gives the value before; `offset` a
-    /// multiple of 8.
+    /// Adds to a `u64` in the host's byte order, wrapping, and returns the previous value; `offset` a multiple of 8.
     #[inline]
     pub fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, AccessError> {
         let at = self.word_mut(offset, 8)?;
@@ -161,8 +159,8 @@ impl Region {
         Ok(unsafe { AtomicU64::from_ptr(at.cast()) }.fetch_add(add, Ordering::AcqRel))
     }
 
-    /// Replaces a `u64` in the host's byte order by `swap` if it equals `compare`, and gives the
-    /// value before; `offset` a multiple of 8.
+    /// Replaces a `u64` in the host's byte order by `swap` if it equals `compare`, and returns the previous value;
+    /// `offset` a multiple of 8.
     #[inline]
     pub fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, AccessError> {
         let at = self.word_mut(offset, 8)?;
@@ -173,7 +171,7 @@ impl Region {
         })
     }
 
-    /// Asks the CPU to bring the cache line at `offset` near, for a later read or write. Harmless anywhere.
+    /// Prefetches the cache line at `offset` for a later read or write. Harmless anywhere.
     #[inline(always)]
     pub fn prefetch(&self, offset: u64) {
         let at = self.mapping.address().wrapping_add(self.data).wrapping_add(offset as usize);
@@ -187,7 +185,7 @@ impl Region {
     }
 }
 
-/// A relaxed load with acquire order: what follows comes after it.
+/// A relaxed load with acquire ordering: what follows comes after it.
 #[inline(always)]
 fn acquire<T>(load: impl FnOnce() -> T) -> T {
     let value = load();

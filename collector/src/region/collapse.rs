@@ -1,7 +1,7 @@
-//! Joining the base pages of a region to huge ones while it is in use.
+//! Collapses base pages of a region in use into huge ones.
 //!
-//! Files on a tmpfs lie in base pages unless the machine is set up otherwise, and nothing joins them
-//! later. `MADV_COLLAPSE` does, for whoever has the memory mapped, without privileges.
+//! Files on a tmpfs lie in base pages unless the machine is set up otherwise, and nothing joins them later.
+//! `MADV_COLLAPSE` does, without privileges, for any process that has the memory mapped.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -12,18 +12,18 @@ use rustix::io::Errno;
 use super::mapping::HUGE;
 use super::{Pages, Region};
 
-/// Times that one huge page is tried: somebody may have looked at one of its base pages just then.
+/// Attempts per huge page: another thread may be touching one of its base pages.
 const ATTEMPTS: usize = 3;
 
-/// Huge pages one after the other for which there was no memory, before no more are asked for. The
-/// kernel may find some a moment later, when it has put free memory together.
+/// Consecutive failures for lack of memory before giving up. The kernel may find some a moment later, after
+/// compaction.
 const WITHOUT_MEMORY: usize = 16;
 
-/// The rest after one for which there was no memory.
+/// The pause after such a failure.
 const REST: Duration = Duration::from_millis(10);
 
 impl Region {
-    /// Whether [`Region::collapse`] has something to do that was not tried yet.
+    /// Whether [`Region::collapse`] still has something to try.
     pub fn wants_collapse(&self) -> bool {
         self.huge_pages
             && self.writable
@@ -31,18 +31,16 @@ impl Region {
             && !self.collapsed.load(Ordering::Relaxed)
     }
 
-    /// Asks the kernel to join the base pages of this region to huge ones, one huge page after the
-    /// other, until `stop` says so. Contents stay, and so do reads and writes meanwhile. It rests as
-    /// long as it works, so it takes half of one processor at most. [`Region::look_up_pages_again`]
-    /// then tells what came of it.
+    /// Asks the kernel to join the base pages of this region to huge ones, one huge page after another, until `stop`
+    /// says so. Contents stay, as do concurrent reads and writes. It rests as long as it works, so it takes at most
+    /// half a processor. [`Region::look_up_pages_again`] then reports the result.
     ///
-    /// All pages of a region exist since it was opened, so this takes no memory but one huge page at
-    /// a time.
+    /// All pages of a region exist from the start, so this takes no memory but one huge page at a time.
     ///
     /// # Errors
-    /// The kernel cannot do it for this memory (`EINVAL`, `ENOSYS`), or had no memory for some of the
-    /// huge pages, or a limit did not allow them (`ENOMEM`, `EBUSY`): what is not joined stays in base
-    /// pages. Single pages that cannot be joined for another reason are no error.
+    /// The kernel cannot do it for this memory (`EINVAL`, `ENOSYS`), had no memory for some of the huge pages, or a
+    /// limit did not allow them (`ENOMEM`, `EBUSY`): the rest stays in base pages. Single pages that cannot be joined
+    /// for another reason are no error.
     pub fn collapse(&self, mut stop: impl FnMut() -> bool) -> io::Result<()> {
         if !self.wants_collapse() {
             return Ok(());
@@ -61,7 +59,7 @@ impl Region {
                 Ok(()) => (joined, without_memory) = (joined + 1, 0),
                 Err(error) => match Errno::from_io_error(&error) {
                     Some(Errno::AGAIN) => {}
-                    // Of one page among others it says nothing of the kernel.
+                    // An error of one page among others says nothing about the kernel.
                     Some(Errno::INVAL) if joined > 0 => {}
                     Some(Errno::NOMEM | Errno::BUSY) => {
                         refused = Err(error);

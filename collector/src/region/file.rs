@@ -17,9 +17,9 @@ use dta_files::own_file;
 /// `statfs` type of hugetlbfs.
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
-/// How long a collector that has just ended may take until its last call under way lets go of its memory.
+/// How long a collector that has just stopped may take until its last call releases its memory.
 const LETTING_GO: Duration = Duration::from_secs(2);
-/// How often a locked file is tried again meanwhile.
+/// How often a locked file is retried meanwhile.
 const AGAIN: Duration = Duration::from_millis(10);
 
 pub(super) fn open_or_create(
@@ -57,15 +57,15 @@ pub(super) fn open_or_create(
         if file.metadata().map_err(fail("read its size"))?.len() > 0 {
             tell_blank(path);
         }
-        // Ask before filling it: a tmpfs shares the machine's memory, and pages are made below
-        // until one fails. A file system without a limit of its own says that it has 0 blocks.
+        // Ask before filling it: a tmpfs shares the machine's memory, and pages are made below until one fails. A
+        // file system without a limit reports 0 blocks.
         let free = rustix::fs::fstatvfs(file).ok().filter(|fs| fs.f_blocks > 0);
         if free.is_some_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) < total as u64) {
             let _ = std::fs::remove_file(path);
             let source = Errno::NOSPC.into();
             return Err(RegionError::Space { path: path.to_owned(), len: total as u64, source });
         }
-        // Cut to nothing first: what an interrupted creation left must not show through.
+        // Truncated first: leftovers of an interrupted creation must not show through.
         file.set_len(0).and_then(|()| file.set_len(total as u64)).map_err(fail("set its size"))?;
     }
     let mapping = Mapping::file(file, total, true, options.huge_pages, huge_file).map_err(|e| match e {
@@ -106,9 +106,9 @@ pub(super) fn replace(
 ) -> Result<Region, RegionError> {
     let new = path.with_extension("region-new");
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
-    // One that an earlier collector did not get to put in its place.
+    // Left by an earlier collector that stopped before it was put in place.
     match std::fs::remove_file(&new) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(fail("make another beside it")(e)),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(fail("create a replacement next to it")(e)),
         _ => {}
     }
     let mut region = open_or_create(&new, header, options)?;
@@ -122,8 +122,8 @@ pub(super) fn replace(
     Ok(region)
 }
 
-/// Whether `path` leads to a file that has another number; a path that leads nowhere does not. It is an error if the
-/// file is the same, and shorter than `wants` bytes.
+/// Whether `path` leads to a different file than `number`; a path that leads nowhere does not. It is an error if the
+/// file is the same, but shorter than `wants` bytes.
 pub(super) fn is_another(path: &Path, than: (u64, u64), wants: u64) -> Result<bool, RegionError> {
     match std::fs::metadata(path) {
         Ok(found) if (found.dev(), found.ino()) != than => Ok(true),
@@ -173,8 +173,7 @@ pub(super) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError>
     let total = whole_pages(len, huge_file).ok_or(RegionError::Length { len: len as u64 })?;
     let has = file.metadata().map_err(fail("read its size"))?.len();
     if (1..total as u64).contains(&has) {
-        // Made at its full length in one step: what is shorter has been cut, and what is missing is
-        // not zeros.
+        // It was made at its full length in one step: a shorter file has been cut, and what is missing is not zeros.
         let mismatch = Mismatch::Truncated { has, wants: total as u64 };
         return Err(RegionError::Mismatch { path: path.to_owned(), mismatch });
     }
@@ -193,14 +192,14 @@ pub(super) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError>
     Ok(Region { backing, ..Region::of(mapping, len) })
 }
 
-/// Opens or creates a file, and locks it. One that is locked is tried again for [`LETTING_GO`]. One that was there and is
-/// empty is logged: whoever creates one gives it its size while it is locked, or takes it away again.
+/// Opens or creates a file, and locks it, retrying for [`LETTING_GO`]. An existing empty file is logged: its creator
+/// sets its size while it holds the lock, or removes the file again.
 fn open_locked(path: &Path) -> Result<Lock, RegionError> {
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
     let until = Instant::now() + LETTING_GO;
     let mut is_ours = false;
     loop {
-        // Only its owner reads what a network reported.
+        // Only the owner may read what a network reported.
         let mut options = OpenOptions::new();
         options.read(true).write(true);
         let file = match own_file::open(path, options.clone().create_new(true)) {
@@ -219,7 +218,7 @@ fn open_locked(path: &Path) -> Result<Lock, RegionError> {
                 if has == 0 && !is_ours {
                     tracing::warn!(
                         path = %path.display(),
-                        "the file is empty, as after a power loss or where somebody cut it: what was in it is gone, and it is begun anew"
+                        "the file is empty, as after a power loss or a truncation: its contents are lost, and it is created again"
                     );
                 }
                 return Ok(lock);
@@ -230,12 +229,12 @@ fn open_locked(path: &Path) -> Result<Lock, RegionError> {
     }
 }
 
-/// Logs that a file that has a length, but no header, is begun anew.
+/// Logs that a file that has a length but no header is created again.
 pub(super) fn tell_blank(path: &Path) {
     tracing::warn!(
         path = %path.display(),
-        "the file is not empty, but its header is zeros, as after a power loss or where its making was interrupted: what was in it is \
-         gone, and it is begun anew"
+        "the file is not empty, but its header is zeros, as after a power loss or an interrupted creation: its contents are lost, \
+         and it is created again"
     );
 }
 
@@ -249,7 +248,7 @@ fn read_header(file: &File, path: &Path) -> Result<Option<Found>, RegionError> {
     }
     let mut bytes = [0; HEADER_LEN];
     if has < HEADER_LEN as u64 {
-        // Too short for a header; say whose it is not rather than how short, if it is another kind of file.
+        // Too short for a header; for another kind of file, say that rather than how short it is.
         let mut file = file;
         let begun = file.read(&mut bytes).map_err(fail("read it"))?;
         let is_ours = bytes[..begun.min(7)] == b"DTAREGN"[..begun.min(7)];
@@ -268,18 +267,18 @@ fn read_header(file: &File, path: &Path) -> Result<Option<Found>, RegionError> {
     Ok(Some(found))
 }
 
-/// Where the data begins: after a whole huge page where huge pages can hold the data, else after the header.
+/// Where the data begins: after a whole huge page if huge pages can hold the data, else after the header.
 fn data_offset_for(len: u64, huge_file: bool) -> u64 {
     if huge_file || len >= HUGE as u64 { HUGE as u64 } else { HEADER_LEN as u64 }
 }
 
-/// Bytes of a page of the file, where it lies in hugetlbfs.
+/// Page size of the file, if it lies in hugetlbfs.
 fn huge_page(file: &File) -> Option<usize> {
     let fs = rustix::fs::fstatfs(file).ok().filter(|fs| fs.f_type == HUGETLBFS_MAGIC)?;
     usize::try_from(fs.f_bsize).ok().filter(|page| page.is_power_of_two())
 }
 
-/// `len` in whole pages, for a file in hugetlbfs. The kernel maps no part of a page there, and unmaps none.
+/// `len` rounded up to whole pages, for a file in hugetlbfs: the kernel maps and unmaps only whole pages there.
 fn whole_pages(len: usize, huge_page: Option<usize>) -> Option<usize> {
     huge_page.map_or(Some(len), |page| len.checked_next_multiple_of(page))
 }

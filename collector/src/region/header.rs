@@ -4,7 +4,7 @@
 //! offset  bytes
 //!  0      8     magic "DTAREGN\0"
 //!  8      4     header version, little-endian: 2
-//! 12      4     0x01020304 in the writer's byte order: counters in the data are in it too
+//! 12      4     0x01020304 in the writer's byte order, which counters in the data use too
 //! 16      8     offset of the data in the file, little-endian
 //! 24      8     bytes of data, little-endian
 //! 32      4     bytes of the body, little-endian
@@ -13,9 +13,9 @@
 //!               1970), and the store as the bytes of protobuf message dta.v1.Store
 //! ```
 //!
-//! Version 1 is read too: there the checksum is that of the body alone.
+//! Version 1 is read, too: its checksum covers only the body.
 //!
-//! The magic is written last, so a file whose creation was interrupted has none and is created anew.
+//! The magic is written last, so a file whose creation was interrupted has none and is created again.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -27,9 +27,9 @@ use prost::Message;
 
 use super::iova_for;
 
-/// Bytes set aside for the header at the beginning of the file.
+/// Bytes reserved for the header at the beginning of the file.
 pub const HEADER_LEN: usize = 4096;
-/// Version of the header that this program writes; it reads those before, too.
+/// Version of the header that this program writes; it also reads older ones.
 pub const VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"DTAREGN\0";
@@ -37,7 +37,7 @@ const BYTE_ORDER_MARK: u32 = 0x0102_0304;
 const CHECKSUM: usize = 36;
 const BODY: usize = 40;
 
-/// What a region file says of itself.
+/// The header of a region file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionHeader {
     /// The store whose memory it is.
@@ -51,12 +51,12 @@ pub struct RegionHeader {
 }
 
 impl RegionHeader {
-    /// The header of a new region for a store: generation 1, the store's usual address, created now.
+    /// The header of a new region of a store: generation 1, the store's usual address, created now.
     pub fn new(spec: StoreSpec) -> RegionHeader {
         Self::of_generation(spec, 1)
     }
 
-    /// The header of a new region that takes the place of one of the generation before.
+    /// The header of a new region that replaces one of the previous generation.
     pub fn of_generation(spec: StoreSpec, generation: u64) -> RegionHeader {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let iova = iova_for(spec.id, spec.region_len(), generation);
@@ -64,17 +64,17 @@ impl RegionHeader {
     }
 }
 
-/// Why a file is not the region that was wanted.
+/// Why a file is not the expected region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mismatch {
     /// Shorter than its header says, or than a header.
     Truncated {
-        /// Bytes that it has.
+        /// Its length in bytes.
         has: u64,
-        /// Bytes that it should have.
+        /// The length that it should have.
         wants: u64,
     },
-    /// Does not begin as a region file does.
+    /// Does not begin like a region file.
     NotARegion,
     /// Another version of the header.
     Version(u32),
@@ -86,7 +86,7 @@ pub enum Mismatch {
     Store {
         /// The store in the file.
         file: Box<StoreSpec>,
-        /// The store that was wanted.
+        /// The expected store.
         wanted: Box<StoreSpec>,
     },
 }
@@ -95,7 +95,7 @@ impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Mismatch::Truncated { has, wants } => {
-                write!(f, "is cut off: {has} bytes, but it should have {wants}; remove it to begin anew")
+                write!(f, "is cut off: {has} bytes, but it should have {wants}; remove it to start empty")
             }
             Mismatch::NotARegion => {
                 write!(f, "is not a region file (no magic \"DTAREGN\"); choose another name, or remove it")
@@ -103,16 +103,16 @@ impl fmt::Display for Mismatch {
             Mismatch::Version(version) => write!(
                 f,
                 "has header version {version}, this program reads versions 1 to {VERSION}; \
-                 use the program that wrote it, or remove it to begin anew"
+                 use the program that wrote it, or remove it to start empty"
             ),
             Mismatch::ByteOrder => {
-                write!(f, "was written on a machine of the other byte order; remove it to begin anew")
+                write!(f, "was written on a machine of the other byte order; remove it to start empty")
             }
-            Mismatch::Damaged(what) => write!(f, "has a damaged header ({what}); remove it to begin anew"),
+            Mismatch::Damaged(what) => write!(f, "has a damaged header ({what}); remove it to start empty"),
             Mismatch::Store { file, wanted } => write!(
                 f,
                 "holds store `{}` (id {}, {:?}), but the configuration wants `{}` (id {}, {:?}); \
-                 change the configuration back, or remove the file to begin anew",
+                 change the configuration back, or remove the file to start empty",
                 file.name, file.id, file.kind, wanted.name, wanted.id, wanted.kind
             ),
         }
@@ -127,14 +127,14 @@ struct Body {
     store: Vec<u8>,
 }
 
-/// A header as found in a file.
+/// A header as read from a file.
 pub(super) struct Found {
     pub(super) header: RegionHeader,
     pub(super) data_offset: u64,
     pub(super) data_len: u64,
 }
 
-/// The bytes of a header without its magic (zero instead), and the magic to be written after them.
+/// The bytes of a header without its magic (zeros instead), and the magic, to be written after them.
 pub(super) fn encode(header: &RegionHeader, data_offset: u64) -> (Vec<u8>, [u8; 8]) {
     let body = Body {
         generation: header.generation,
@@ -160,7 +160,7 @@ fn checksum(version: u32, bytes: &[u8], body: &[u8]) -> u32 {
     if version == 1 { crc::crc32(body) } else { crc::crc32(&[&bytes[8..CHECKSUM], body].concat()) }
 }
 
-/// Reads a header. `None` if there was never one (no magic, all zero): creation was interrupted.
+/// Reads a header. `None` if there never was one (no magic, all zeros): creation was interrupted.
 pub(super) fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Option<Found>, Mismatch> {
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
@@ -170,7 +170,7 @@ pub(super) fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Option<Found>, Mismatch
     if bytes[..8] != MAGIC {
         return Err(Mismatch::NotARegion);
     }
-    // The version comes first: what follows it belongs to the version.
+    // The version comes first: it decides what follows.
     let version = u32_at(8);
     if !(1..=VERSION).contains(&version) {
         return Err(Mismatch::Version(version));
@@ -215,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// The bytes of the example in the document, which a program in another language wrote.
+    /// The bytes of the example in the documentation, which a program in another language wrote.
     fn of_the_document() -> Vec<u8> {
         let document = include_str!("../../../docs/region-file.md");
         let example = document.split("```hex\n").nth(1).and_then(|rest| rest.split("```").next());

@@ -1,10 +1,10 @@
-//! A last word of a process that reads memory of a file that is gone.
+//! An error message when memory of a mapped file is gone.
 //!
-//! Whoever may write a file can cut it short while it is mapped, and a file system can be out of room for a page that
-//! was never made. Who touches such a page gets SIGBUS, whatever was checked a moment before. The process cannot go
-//! on, as bytes that a NIC wrote are lost; but it says which file it was, and ends with the status of a failure.
+//! Anyone who may write a file can truncate it while it is mapped, and a file system can run out of room for a page
+//! that was never made. Touching such a page raises SIGBUS, whatever was checked a moment before. The process cannot
+//! go on, as bytes that a NIC wrote are lost; but it names the file and exits with a failure status.
 //!
-//! The kernel's own list of mappings has the file's name: nothing has to be noted beforehand.
+//! The kernel's own list of mappings has the file's name: nothing has to be recorded beforehand.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -13,10 +13,10 @@ use std::sync::OnceLock;
 
 use libc::{c_int, c_void, siginfo_t};
 
-/// What SIGBUS did before.
+/// The previous action of SIGBUS.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// From now on, a process that ends because memory of a file is gone names the file on standard error, and ends with
+/// From now on, a process that dies because memory of a file is gone names the file on standard error and exits with
 /// status 1. Other bus errors go where they went before.
 pub fn name_lost_files() {
     BEFORE.get_or_init(|| {
@@ -24,17 +24,17 @@ pub fn name_lost_files() {
         let (mut own, mut before): (libc::sigaction, libc::sigaction) =
             unsafe { (MaybeUninit::zeroed().assume_init(), MaybeUninit::zeroed().assume_init()) };
         own.sa_sigaction = on_bus_error as extern "C" fn(c_int, *mut siginfo_t, *mut c_void) as usize;
-        // On the stack that the standard library gives each thread for its own handler, if it has one.
+        // On the stack that the standard library gives each thread for its own handler, if any.
         own.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: both are valid for the call. The handler only does what a handler may (signal-safety(7)).
+        // SAFETY: both are valid for the call. The handler does only what a handler may (signal-safety(7)).
         unsafe { libc::sigaction(libc::SIGBUS, &own, &mut before) };
         before
     });
 }
 
-/// Calls nothing but system calls, and takes no lock.
+/// Makes only system calls, and takes no lock.
 extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
-    // SAFETY: with SA_SIGINFO the kernel hands over what it knows of the signal.
+    // SAFETY: with SA_SIGINFO the kernel passes the signal's details.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
     if code == libc::BUS_ADRERR {
         let mut path = [0; 512];
@@ -42,17 +42,17 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, _: *mut c_void) 
         if len > 0 {
             for part in [
                 &path[..len],
-                b": the file was cut short while it was in use, or its file system is full (SIGBUS): ended\n",
+                b": the file was cut short while it was in use, or its file system is full (SIGBUS): exiting\n",
             ] {
-                // SAFETY: `part` is valid for its length. With standard error closed there is nobody left to tell.
+                // SAFETY: `part` is valid for its length. With standard error closed there is nobody left to inform.
                 unsafe { libc::write(libc::STDERR_FILENO, part.as_ptr().cast(), part.len()) };
             }
-            // SAFETY: ends the process without running anything more of it.
+            // SAFETY: ends the process without running any more of it.
             unsafe { libc::_exit(dta_cli::Status::Failed as c_int) };
         }
     }
-    // SAFETY: what was there before is put back, or what a process begins with. An access that failed is
-    // then made again, and fails again; a signal that somebody sent is sent again.
+    // SAFETY: the previous action, or the default, is restored. A failed access is then repeated and fails again; a
+    // signal that somebody sent is sent again.
     unsafe {
         let begins_with: libc::sigaction = MaybeUninit::zeroed().assume_init();
         libc::sigaction(signal, BEFORE.get().unwrap_or(&begins_with), null_mut());
@@ -62,7 +62,7 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, _: *mut c_void) 
     }
 }
 
-/// Writes the path of the file that is mapped at an address, and gives its length; 0 if there is none.
+/// Writes the path of the file mapped at an address, and returns its length; 0 if there is none.
 fn path_at(address: usize, path: &mut [u8]) -> usize {
     // SAFETY: the name ends with a zero byte.
     let maps = unsafe { libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
@@ -76,8 +76,8 @@ fn path_at(address: usize, path: &mut [u8]) -> usize {
     })
 }
 
-/// [`path_at`] of lines such as `7f00-7f80 rw-s 00000000 00:1a 123   /dev/shm/a b.region`, which `read` gives some
-/// bytes of at a time.
+/// [`path_at`] for lines such as `7f00-7f80 rw-s 00000000 00:1a 123   /dev/shm/a b.region`, which `read` returns some
+/// bytes at a time.
 fn find(address: usize, path: &mut [u8], mut read: impl FnMut(&mut [u8]) -> usize) -> usize {
     let mut buffer = [0; 256];
     let (mut start, mut number, mut is_range, mut is_here, mut len) = (0, 0usize, true, false, 0);
@@ -136,7 +136,7 @@ mod tests {
             assert_eq!((at(0x7f80, 512), at(0x7ffc_0000_0001, 512)), (String::new(), String::new()));
             assert_eq!((at(0x1, 512), at(0x7ffc_0003_0fff, 512)), (String::new(), "/dev/shm/last".into()));
         }
-        // The real one: this function is in a file.
+        // The real list: this function is in a file.
         let mut path = [0; 512];
         let len = path_at(a_mapping_is_found_by_an_address_in_it as fn() as usize, &mut path);
         let own = std::env::current_exe().unwrap();

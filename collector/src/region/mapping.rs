@@ -1,10 +1,9 @@
-//! Getting memory from the kernel.
+//! Gets memory from the kernel.
 //!
-//! Nothing here replaces what is mapped already (`MAP_FIXED`). Such a call unmaps the old memory
-//! first, so when it then fails it leaves a hole, and the next mapping of any other thread may land
-//! in it: a hole must not be unmapped, and nobody can tell it from what is still ours. So each call
-//! either takes addresses that were free, or changes the protection of memory that stays where it
-//! is; a failure leaves everything as it was.
+//! Nothing here replaces an existing mapping (`MAP_FIXED`). Such a call unmaps the old memory first, so when it then
+//! fails it leaves a hole, and another thread's next mapping may land in it: a hole must not be unmapped, and nobody
+//! can tell it from what is still ours. So each call either takes free addresses, or changes the protection of memory
+//! that stays in place; a failure leaves everything as it was.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -19,28 +18,26 @@ use super::Pages;
 /// Alignment that lets the kernel use huge pages.
 pub(super) const HUGE: usize = 2 << 20;
 
-/// How often a file is asked for at an aligned address before any address will do.
+/// Attempts to map a file at an aligned address before any address is accepted.
 const PLACES: usize = 16;
 
 /// A mapping of our own; unmapped when dropped.
 pub(super) struct Mapping {
     /// First byte.
     start: *mut u8,
-    /// What is unmapped in the end, all of it ours: `start` lies inside.
+    /// What is unmapped on drop, all of it ours; it contains `start`.
     whole: *mut u8,
     whole_len: usize,
     pages: Pages,
 }
 
-// SAFETY: the mapping is plain memory that belongs to this value alone; the type gives out nothing
-// but its address.
+// SAFETY: the mapping is plain memory owned by this value alone; the type gives out only its address.
 unsafe impl Send for Mapping {}
 // SAFETY: as for Send; all accesses through a shared reference are atomic (see `access`).
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Zeroed private memory: reserved huge pages if the pool has enough, else transparent ones,
-    /// else base pages.
+    /// Zeroed private memory: reserved huge pages if the pool has enough, else transparent ones, else base pages.
     pub(super) fn anonymous(len: usize, huge: bool) -> Result<Mapping, Errno> {
         if huge
             && len.is_multiple_of(HUGE)
@@ -49,8 +46,8 @@ impl Mapping {
             return Ok(mapping);
         }
         let mapping = Mapping::no_access(len)?;
-        // The kernel promises the memory here, or refuses and the reservation stays as it is.
-        // SAFETY: `len` bytes from `start` are our own reservation, which nobody else knows of yet.
+        // The kernel commits the memory here, or refuses and leaves the reservation as it is.
+        // SAFETY: `len` bytes from `start` are our own reservation, which nobody else knows yet.
         unsafe {
             rustix::mm::mprotect(mapping.start.cast(), len, MprotectFlags::READ | MprotectFlags::WRITE)?;
         }
@@ -59,8 +56,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// The first `len` bytes of `file`, shared. A file in hugetlbfs has `huge_file`, the bytes of
-    /// its pages; `len` is then a multiple of that.
+    /// The first `len` bytes of `file`, shared. For a file in hugetlbfs, `huge_file` is its page size, and `len` a
+    /// multiple of that.
     pub(super) fn file(
         file: &File,
         len: usize,
@@ -88,9 +85,8 @@ impl Mapping {
         self.start
     }
 
-    /// Joins the base pages of one huge page, `offset` bytes into the mapping, into a huge page, if the
-    /// address there is aligned to one. Who reads or writes there meanwhile waits, and finds
-    /// everything as it was.
+    /// Joins the base pages at `offset` bytes into the mapping to one huge page, if the address there is aligned to
+    /// one. Concurrent readers and writers wait, and find everything as it was.
     ///
     /// # Errors
     /// As madvise(2) says of `MADV_COLLAPSE` (Linux 6.1): the pages stay as they were.
@@ -103,14 +99,12 @@ impl Mapping {
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// What it lies in, as far as that was asked for: whether base pages are joined to huge ones is
-    /// the kernel's to say.
+    /// The requested kind of pages: whether base pages become huge ones is up to the kernel.
     pub(super) fn pages(&self) -> Pages {
         self.pages
     }
 
-    /// Memory in the pool's huge pages. The kernel reserves them here or refuses, so touching them
-    /// later cannot fail.
+    /// Memory in the pool's huge pages. The kernel reserves them here or refuses, so touching them later cannot fail.
     fn reserved_pages(len: usize) -> Result<Mapping, Errno> {
         let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
@@ -123,8 +117,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Address space for `len` bytes at an aligned address, with no access to it yet. It is larger
-    /// than `len`, so that `len` bytes fit at an aligned address wherever the kernel puts it.
+    /// Inaccessible address space for `len` bytes at an aligned address: larger than `len`, so that an aligned
+    /// address fits wherever the kernel puts it.
     fn no_access(len: usize) -> Result<Mapping, Errno> {
         let whole_len =
             len.checked_next_multiple_of(HUGE).and_then(|n| n.checked_add(HUGE)).ok_or(Errno::NOMEM)?;
@@ -139,20 +133,18 @@ impl Mapping {
 
     fn advise_huge(&self, len: usize, huge: bool) {
         let advice = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-        // The kernel may be built without them: then base pages are what there is, and
-        // `Region::pages` says so. SAFETY: the advice changes how our own mapping is backed, not
-        // what it holds.
+        // A kernel built without them leaves base pages, and `Region::pages` says so. SAFETY: the advice changes how
+        // our own mapping is backed, not what it holds.
         let _ = unsafe { rustix::mm::madvise(self.start.cast(), len, advice) };
     }
 
-    /// Makes every page exist now, so that a full file system is an error here and not a signal
-    /// (SIGBUS) later.
+    /// Allocates every page now, so that a full file system is an error here and not a signal (SIGBUS) later.
     fn populate(&self, len: usize) -> Result<(), Errno> {
         // SAFETY: faults in pages of our own mapping and leaves their contents alone.
         match unsafe { rustix::mm::madvise(self.start.cast(), len, Advice::LinuxPopulateWrite) } {
-            // Kernels before 5.14 do not know it: pages then come when touched.
+            // Kernels before 5.14 do not know it: pages are then allocated when touched.
             Ok(()) | Err(Errno::INVAL) => Ok(()),
-            // What would have been a SIGBUS.
+            // This would have been a SIGBUS.
             Err(Errno::FAULT) => Err(Errno::NOSPC),
             Err(e) => Err(e),
         }
@@ -161,8 +153,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: everything in this range was mapped by this value and by nobody else since, and
-        // with `self` its last user is gone.
+        // SAFETY: only this value mapped anything in this range, and with `self` its last user is gone.
         let _ = unsafe { rustix::mm::munmap(self.whole.cast(), self.whole_len) };
     }
 }
@@ -170,11 +161,10 @@ impl Drop for Mapping {
 /// Maps the first `len` bytes of `file`, at an address aligned to [`HUGE`] if there is one.
 fn map_file(file: &File, len: usize, protection: ProtFlags) -> Result<*mut u8, Errno> {
     for _ in 0..PLACES {
-        // The address space is given back at the end of this line, so `place` is where nothing was
-        // a moment ago.
+        // The address space is released at the end of this line, so `place` was free a moment ago.
         let place = Mapping::no_access(len)?.start;
-        // Another thread may take the place at any time: then the kernel says so (FIXED_NOREPLACE)
-        // and touches nothing. Before Linux 4.17 it takes another place instead, which will do.
+        // Another thread may take the place at any time: the kernel then says so (FIXED_NOREPLACE) and touches
+        // nothing. Before Linux 4.17 it chooses another place instead, which is fine, too.
         let flags = MapFlags::SHARED | MapFlags::FIXED_NOREPLACE;
         // SAFETY: a new mapping that replaces none touches nothing that exists.
         match unsafe { rustix::mm::mmap(place.cast(), len, protection, flags, file, 0) } {

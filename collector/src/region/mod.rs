@@ -1,11 +1,11 @@
 //! Memory that a NIC writes while we read it.
 //!
-//! A [`Region`] is one store's memory: anonymous, or backed by a named shared-memory file with a
-//! self-describing header so that a restarted collector and a second process find it again. It lies
-//! in huge pages where the machine has some, and [`Region::pages`] says what it got.
+//! A [`Region`] is one store's memory: anonymous, or backed by a named shared-memory file with a self-describing
+//! header so that a restarted collector or another process finds it again. It lies in huge pages if the machine has
+//! some; [`Region::pages`] says what it got.
 //!
-//! Somebody else writes this memory at any time, so there is no way to get a `&[T]` into it: every
-//! access is atomic, at most 8 bytes wide, and bounds-checked. `docs/decisions/region-memory.md`
+//! A NIC writes this memory at any time, so there is no way to get a `&[T]` into it: every access is atomic, at most
+//! 8 bytes wide, and bounds-checked. `docs/decisions/region-memory.md`
 //! gives the reasons.
 //!
 //! - [`header`]: the header of a region file.
@@ -14,7 +14,7 @@
 //! - `pages`: what kind of pages the kernel gave.
 //! - `collapse`: joining base pages to huge ones, later.
 //! - `file`: creating, opening and locking region files.
-//! - `last_word`: what is said where a file was cut short while it was in use (unsafe).
+//! - `last_word`: the error message when a file was truncated while in use (unsafe).
 
 mod access;
 mod collapse;
@@ -36,8 +36,8 @@ pub use last_word::name_lost_files;
 use dta_files::lock::Lock;
 use mapping::{HUGE, Mapping};
 
-/// The memory of one store (or any other registered memory). `Send + Sync`: it is meant to be held
-/// in an `Arc` by the NIC that writes it and by the readers. Unmapped when dropped; a file stays.
+/// The memory of one store (or any other registered memory). `Send + Sync`: held in an `Arc` by the NIC that writes
+/// it and by the readers. Unmapped on drop; a file stays.
 pub struct Region {
     mapping: Mapping,
     /// Where the data begins in the mapping: 0, or the file header's length.
@@ -51,32 +51,32 @@ pub struct Region {
     huge_pages: bool,
     /// Whether that was tried.
     collapsed: AtomicBool,
-    /// Looked up when it is asked for the first time, and again when pages were joined.
+    /// Looked up on first use, and again after pages were joined.
     pages: Mutex<Option<Pages>>,
 }
 
 /// The file behind a region.
 struct Backing {
     path: PathBuf,
-    /// A store's; other files have formats of their own.
+    /// A store's header; other files have formats of their own.
     header: Option<RegionHeader>,
     found: bool,
-    /// Device and number of the file, by which it is told from another one of that path.
+    /// Device and inode of the file, which tell it from another file at the same path.
     inode: (u64, u64),
-    /// Held for as long as the region lives; a reader has none.
+    /// Held as long as the region lives; a reader has none.
     _lock: Option<Lock>,
 }
 
 /// What kind of pages a region lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// Reserved huge pages (hugetlbfs or `MAP_HUGETLB`) of so many bytes each.
+    /// Reserved huge pages (hugetlbfs or `MAP_HUGETLB`) of this many bytes each.
     Hugetlb(usize),
     /// Base pages, of which the kernel has joined some to huge pages of 2 MiB.
     Transparent {
         /// Huge pages.
         huge: usize,
-        /// Whole 2 MiB of the region (a file's header is the first of them).
+        /// All 2 MiB pages of the region (a file's header is the first of them).
         of: usize,
     },
     /// Base pages.
@@ -96,7 +96,7 @@ impl fmt::Display for Pages {
 /// How to make a region.
 #[derive(Clone, Copy, Debug)]
 pub struct RegionOptions {
-    /// Try huge pages before base pages (default). Without it, base pages alone.
+    /// Try huge pages before base pages (default); otherwise base pages only.
     pub huge_pages: bool,
 }
 
@@ -109,10 +109,10 @@ impl Default for RegionOptions {
 /// Why a region could not be made or opened.
 #[derive(Debug, thiserror::Error)]
 pub enum RegionError {
-    /// A length of 0, or more than this machine addresses.
+    /// A length of 0, or more than this machine can address.
     #[error("a region cannot have {len} bytes")]
     Length {
-        /// Bytes asked for.
+        /// The requested length.
         len: u64,
     },
     /// The kernel refused memory.
@@ -120,7 +120,7 @@ pub enum RegionError {
         "no memory for a region of {len} bytes: {source}; make the stores smaller, or give the machine more memory"
     )]
     Memory {
-        /// Bytes asked for.
+        /// The requested length.
         len: u64,
         /// The kernel's reason.
         source: std::io::Error,
@@ -133,7 +133,7 @@ pub enum RegionError {
     Space {
         /// The region file.
         path: PathBuf,
-        /// Bytes asked for, header included.
+        /// The requested length, header included.
         len: u64,
         /// The kernel's reason.
         source: std::io::Error,
@@ -154,7 +154,7 @@ pub enum RegionError {
         /// The region file.
         path: PathBuf,
     },
-    /// The file is not a region file, or not one that fits.
+    /// The file is not a region file, or does not fit.
     #[error("{}: {mismatch}", path.display())]
     Mismatch {
         /// The region file.
@@ -189,7 +189,7 @@ impl Region {
         }
     }
 
-    /// The region of the file `path`, which is created with `header` if there is none.
+    /// The region of the file `path`, created with `header` if it does not exist.
     ///
     /// An existing file must describe the same store, in this version and byte order and at full
     /// length; its generation and address are then the file's (see [`Region::header`],
@@ -213,10 +213,10 @@ impl Region {
         file::replace(path.as_ref(), header, options)
     }
 
-    /// The region of the file that has taken the place of this one's, for reading; `None` if none has.
+    /// The region of the file that replaced this one's, for reading; `None` if none has.
     ///
     /// # Errors
-    /// The file cannot be read, or it is still this one's and was cut short.
+    /// The file cannot be read, or it is still this one's and was truncated.
     pub(crate) fn reopened(&self) -> Result<Option<Region>, RegionError> {
         match &self.backing {
             Some(backing)
@@ -228,18 +228,18 @@ impl Region {
         }
     }
 
-    /// The region of an existing file, for reading, beside whoever writes it. Takes no lock.
+    /// The region of an existing file, for reading, while another process may write it. Takes no lock.
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Region, RegionError> {
         file::open_read_only(path.as_ref())
     }
 
-    /// The first `len` bytes of a file with a format of its own, created and filled up with zeros
-    /// as needed; locked while the region lives.
+    /// The first `len` bytes of a file with another format, created and extended with zeros as needed; locked while
+    /// the region lives.
     pub(crate) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError> {
         file::open_plain(path, len)
     }
 
-    /// Logs that the region of [`Region::open_plain`] is begun anew, if its file was there.
+    /// Logs that the region of [`Region::open_plain`] starts from nothing, if its file existed.
     pub(crate) fn tell_blank(&self) {
         if let Some(backing) = self.backing.as_ref().filter(|backing| backing.found) {
             file::tell_blank(&backing.path);
@@ -268,14 +268,12 @@ impl Region {
         *self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds out what kind of pages many regions lie in, for [`Region::pages`], in the time that it
-    /// takes for one.
+    /// Finds out what kind of pages many regions lie in, for [`Region::pages`], in the time that one takes.
     pub fn look_up_pages<'r>(regions: impl IntoIterator<Item = &'r Region>) {
         Region::look_up_pages_again(regions.into_iter().filter(|region| region.known_pages().is_none()));
     }
 
-    /// As [`Region::look_up_pages`], also of regions whose pages were known: they may have been
-    /// joined since.
+    /// Like [`Region::look_up_pages`], but also for regions whose pages are known: they may have been joined since.
     pub fn look_up_pages_again<'r>(regions: impl IntoIterator<Item = &'r Region>) {
         let set = |region: &Region, pages| {
             *region.pages.lock().unwrap_or_else(PoisonError::into_inner) = Some(pages)
@@ -305,7 +303,7 @@ impl Region {
         self.backing.as_ref().map(|b| b.path.as_path())
     }
 
-    /// Whether the file was there before (with data from an earlier run).
+    /// Whether the file existed before (with data of an earlier run).
     pub fn found(&self) -> bool {
         self.backing.as_ref().is_some_and(|b| b.found)
     }
@@ -315,8 +313,8 @@ impl Region {
         self.writable
     }
 
-    /// Address of the first byte in this process, for registration with a NIC. Dereferencing it is
-    /// the NIC's business: in this program all access goes through the methods of this type.
+    /// Address of the first byte in this process, for registration with a NIC. Only the NIC dereferences it: in this
+    /// program all access goes through the methods of this type.
     pub fn as_ptr(&self) -> *mut u8 {
         self.mapping.address().wrapping_add(self.data)
     }
@@ -332,10 +330,9 @@ impl fmt::Debug for Region {
     }
 }
 
-/// The address on the wire of a store's region of `len` bytes: it depends on the store's id and
-/// generation alone, so that it is the same after a restart. No two stores' regions of up to 1 TiB
-/// overlap, and neither do 128 generations of one store that follow each other. Aligned to `len`, a
-/// power of two.
+/// The wire address of a store's region of `len` bytes: it depends only on the store's id and generation, so that a
+/// restart does not change it. Regions of up to 1 TiB overlap neither between stores nor between 128 consecutive
+/// generations of a store. Aligned to `len`, a power of two.
 pub fn iova_for(store: u16, len: u64, generation: u64) -> u64 {
     // Ids take the bits from 40 to 56.
     let turn = (generation.max(1) - 1) % 128;

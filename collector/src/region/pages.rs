@@ -1,10 +1,10 @@
-//! Which pages back a region, as the kernel tells of the whole process at once.
+//! Which pages back a region, as the kernel reports them for the whole process.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 
-/// Bytes in transparent huge pages of each mapping that begins at one of `starts`, in their order.
-/// The kernel looks through all memory of the process for this, so many regions are to be asked for
+/// Bytes in transparent huge pages of each mapping that begins at one of `starts`, in their order. The kernel scans
+/// all memory of the process for this, so ask for many regions
 /// together.
 pub(super) fn transparent(starts: &[usize]) -> Vec<usize> {
     let mut found = vec![0; starts.len()];

@@ -376,7 +376,7 @@ fn what_is_no_regular_file_is_refused_at_once() {
         let told = tells.recv_timeout(std::time::Duration::from_secs(60)).expect("an answer");
         assert!(told.iter().all(|t| t.contains("regular file")), "{told:?}");
     }
-    // Readers follow links, and wait for nobody either.
+    // Readers follow links, and do not block, either.
     let (told, tells) = std::sync::mpsc::channel();
     std::thread::spawn(move || told.send(Region::open_read_only(&fifo).unwrap_err().to_string()));
     let told = tells.recv_timeout(std::time::Duration::from_secs(60)).expect("an answer");

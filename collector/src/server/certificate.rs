@@ -13,14 +13,14 @@ const LOOK: Duration = Duration::from_secs(3600);
 
 /// The warning about a certificate that has expired or soon will; `None` while there is time.
 pub(super) fn expiry_warning(validity: &Validity, now: SystemTime) -> Option<String> {
-    let cure = "put a new one in its place and send this collector SIGHUP";
+    let cure = "replace it and send this collector SIGHUP";
     match validity.ends_soon(now)? {
-        Duration::ZERO => Some(format!("has expired: clients are refused by it; {cure}")),
-        left => Some(format!("ends in {}: {cure} before", for_people(left))),
+        Duration::ZERO => Some(format!("has expired, so clients reject this collector; {cure}")),
+        left => Some(format!("expires in {}: {cure} before then", for_people(left))),
     }
 }
 
-/// Writes the warning to the log every hour, as soon as there is one.
+/// Logs the warning every hour, as long as there is one.
 pub(super) async fn watch(path: PathBuf, validity: Validity, stopped: watch::Receiver<bool>) {
     let mut interval = tokio::time::interval(LOOK);
     loop {

@@ -1,4 +1,4 @@
-//! What can be seen to be wrong before a collector starts.
+//! Checks before a collector starts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,9 +10,8 @@ use dta_grpc::tls::{ServerFiles, ServerTls};
 use super::{ServerError, certificate};
 use crate::config::{Config, MemoryConfig};
 
-/// Looks whether a collector of this configuration could start: TLS files, and room for the stores.
-/// Opens nothing and changes nothing. Gives what keeps it from nothing yet but should be seen to,
-/// in sentences.
+/// Checks whether a collector with this configuration could start: TLS files, and room for the stores. Opens nothing
+/// and changes nothing. Returns warnings, in sentences.
 ///
 /// # Errors
 /// What would keep it from starting.
@@ -33,16 +32,16 @@ pub fn check(config: &Config) -> Result<Vec<String>, ServerError> {
     Ok(soon.into_iter().chain(no_events).chain(dta_export::run::warnings(&config.export)).collect())
 }
 
-/// What switches, ports and drop reasons are called.
+/// The names of switches, ports and drop reasons.
 pub(super) fn names(config: &Config) -> Result<Arc<Names>, ServerError> {
     let (names, path) = Names::find(config.names.as_deref())?;
     if let Some(path) = path {
-        tracing::debug!(path = %path.display(), "names of switches, ports and drop reasons are read");
+        tracing::debug!(path = %path.display(), "names of switches, ports and drop reasons read");
     }
     Ok(Arc::new(names))
 }
 
-/// As [`check`]; gives the TLS that was found good.
+/// Like [`check`], but returns the checked TLS.
 pub(super) fn checked(config: &Config) -> Result<Option<ServerTls>, ServerError> {
     config.check()?;
     let files = config.tls.as_ref().map(|tls| ServerFiles {

@@ -1,4 +1,4 @@
-//! Joins the memory of stores to huge pages in the background: a start does not wait for it.
+//! Joins the memory of stores to huge pages in the background, so that a start need not wait for it.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -11,12 +11,12 @@ use tokio::sync::watch;
 use crate::region::Region;
 use crate::store::{Store, Stores};
 
-/// How often it is looked whether a store has new memory.
+/// How often stores are checked for new memory.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often pages are counted meanwhile: the kernel looks through all memory for it.
+/// How often pages are counted meanwhile: the kernel scans all memory for it.
 const COUNT: Duration = Duration::from_secs(1);
 
-/// Joins the memory that stores have, and the memory that they get later, until the collector stops.
+/// Joins the memory of stores, including what they get later, until the collector stops.
 pub(super) async fn keep(stores: Arc<Stores>, stopped: watch::Receiver<bool>) {
     let mut told = HashSet::new();
     loop {
@@ -38,8 +38,8 @@ pub(super) async fn keep(stores: Arc<Stores>, stopped: watch::Receiver<bool>) {
     }
 }
 
-/// Joins the memory of `todo`, one store after the other. Gives the kinds of errors that were told
-/// up to now: each is told once.
+/// Joins the memory of `todo`, one store after another. Logs each kind of error once: takes and returns those logged
+/// so far.
 fn collapse(
     all: &Stores,
     todo: &[Arc<Store>],
@@ -64,9 +64,11 @@ fn collapse(
         {
             let why = match Errno::from_io_error(&error) {
                 Some(Errno::NOMEM | Errno::BUSY) => "there was no memory for some huge pages, or a limit",
-                _ => "this kernel does not join pages of such memory (Linux 6.1 does, of files on a tmpfs)",
+                _ => {
+                    "this kernel cannot join pages of such memory (Linux 6.1 and later can, for files on a tmpfs)"
+                }
             };
-            tracing::info!(store = %store.spec.name, %error, "{why}: what is not joined stays in 4 KiB pages");
+            tracing::info!(store = %store.spec.name, %error, "{why}: the rest stays in 4 KiB pages");
         }
         if counted.elapsed() > COUNT || todo.len() == 1 {
             Region::look_up_pages_again([&*store.region]);
@@ -74,10 +76,10 @@ fn collapse(
         }
         tracing::debug!(store = %store.spec.name, seconds = began.elapsed().as_secs_f64(), "pages joined");
     }
-    // Together, or each would take the time of all.
+    // All at once, or each would take the time of all.
     Region::look_up_pages_again(all.all().iter().map(|store| &*store.region));
     for store in todo {
-        // `stores` tells it, too.
+        // `stores` shows it, too.
         tracing::debug!(store = %store.spec.name, memory = %store.region.pages(), "pages of the store");
     }
     told

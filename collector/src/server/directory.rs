@@ -11,9 +11,9 @@ use super::ServerError;
 use dta_files::lock::Lock;
 use dta_files::own_file;
 
-/// Makes the memory directory, readable to its owner alone, and locks it: two collectors in one
-/// would take each other's state for their own. One that is there has to be as this makes it: its
-/// default place is one where anybody may make a directory first.
+/// Makes the memory directory, accessible only to its owner, and locks it: two collectors in one would take each
+/// other's state for their own. An existing one must look as if made here: in the default location anyone may make a
+/// directory first.
 pub(super) fn lock(dir: &Path) -> Result<Lock, ServerError> {
     let fail = |action| move |source| ServerError::Directory { path: dir.to_owned(), action, source };
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail("make"))?;
@@ -28,7 +28,7 @@ fn check(dir: &Path) -> Result<(), Error> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(dir, flags, Mode::empty()).map_err(|errno| match errno {
         rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR => {
-            Error::new(ErrorKind::NotADirectory, "it is no directory, or a symbolic link")
+            Error::new(ErrorKind::NotADirectory, "it is not a directory, or it is a symbolic link")
         }
         other => other.into(),
     })?;

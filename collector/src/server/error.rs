@@ -31,7 +31,7 @@ pub enum ServerError {
     /// The names of switches, ports and drop reasons.
     #[error(transparent)]
     Names(#[from] dta_export::names::NamesError),
-    /// The memory directory.
+    /// Making or locking the memory directory failed.
     #[error("cannot {action} the memory directory {}: {source}; choose another with --memory", path.display())]
     Directory {
         /// The directory.
@@ -41,14 +41,14 @@ pub enum ServerError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// Stores larger than what they are to lie in.
+    /// Stores larger than the place for them.
     #[error(
-        "the stores need {need} bytes, but {place} has {have} in all; make them smaller or choose another place with --memory"
+        "the stores need {need} bytes, but {place} has {have} in all; make them smaller, or choose another place with --memory"
     )]
     TooLarge {
         /// Bytes of all regions.
         need: u64,
-        /// Bytes that there are, used or not.
+        /// Its total bytes, used or not.
         have: u64,
         /// This machine's memory, or the directory's file system.
         place: String,
@@ -71,10 +71,10 @@ pub enum ServerError {
     /// The kept state.
     #[error(transparent)]
     State(#[from] StateError),
-    /// What goes out to databases.
+    /// Exports to databases.
     #[error(transparent)]
     Export(#[from] dta_export::run::ExportError),
-    /// The service ended by itself.
+    /// The gRPC service ended unexpectedly.
     #[error("the gRPC service ended: {0}")]
     Ended(String),
 }

@@ -1,4 +1,4 @@
-//! What a collector tells for Prometheus.
+//! What a collector exports to Prometheus.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -20,7 +20,7 @@ use crate::config::{Config, Metrics as Configured, Telemetry};
 use crate::service::Service;
 use crate::store::Stores;
 
-/// Sessions that are told one by one.
+/// Most sessions with series of their own.
 const MAX_SESSIONS: usize = 1000;
 
 /// Serves metrics until this is dropped.
@@ -29,14 +29,14 @@ pub(super) struct Metrics {
     source: Arc<Source>,
 }
 
-/// What a page is made of.
+/// The sources of a page.
 struct Source {
     process: Process,
     service: Service,
     health: Health,
     telemetry: std::sync::OnceLock<Following>,
     room: Arc<Room>,
-    /// Of the certificate that is in use.
+    /// Of the certificate in use.
     certificate: Mutex<Option<Validity>>,
 }
 
@@ -54,7 +54,7 @@ impl Metrics {
         Metrics { served, source }
     }
 
-    /// Takes when the certificate ends with which it serves by now.
+    /// Updates the expiry of the certificate in use.
     pub(super) fn set_certificate(&self, validity: Option<Validity>) {
         *self.source.certificate.lock().unwrap_or_else(PoisonError::into_inner) = validity;
     }
@@ -64,7 +64,7 @@ impl Metrics {
         self.served.address
     }
 
-    /// Begins to tell telemetry as well, if it is wanted, there is a store for it and it is not told yet.
+    /// Starts to export telemetry as well, if it is wanted, its store exists and it is not exported yet.
     pub(super) fn follow(&self, config: &Configured, names: &Arc<Names>, stores: &Stores) {
         let Telemetry::As(schema) = config.telemetry else { return };
         let all = stores.all();
@@ -75,10 +75,10 @@ impl Metrics {
             Some(_) => {
                 tracing::warn!(
                     store = config.store,
-                    "metrics tell no telemetry: the store is not one of the events of INT"
+                    "metrics have no telemetry: the store does not hold INT events"
                 );
             }
-            None => tracing::info!(store = config.store, "metrics tell no telemetry: there is no such store"),
+            None => tracing::info!(store = config.store, "metrics have no telemetry: there is no such store"),
         }
     }
 }
@@ -97,7 +97,7 @@ impl Source {
         let sessions = self.service.sessions().await.map_err(said)?;
         let stores = self.service.stores().await.map_err(said)?;
         let room = self.room.clone();
-        // Counters of all nodes may be many, and file systems may be slow.
+        // There may be many counters of nodes, and file systems may be slow.
         let filled = tokio::task::spawn_blocking(move || {
             let mut page = Page::default();
             dta_metrics::nodes(&mut page, &nodes);
@@ -108,7 +108,7 @@ impl Source {
         });
         let mut page = filled.await.map_err(|error| error.to_string())?;
         self.process.put(&mut page);
-        let help = "1 if sessions and the NIC are looked after, as the health service tells";
+        let help = "1 if sessions and the NIC are tended, as in the health service";
         let serving = self.health.is_serving().into();
         page.add("dta_collector_serving", Kind::Gauge, help, Labels::new(), serving);
         if let Some(validity) = *self.certificate.lock().unwrap_or_else(PoisonError::into_inner) {

@@ -1,4 +1,4 @@
-//! A whole collector: regions, NIC, sessions and the gRPC service, put together and taken apart again.
+//! A whole collector: regions, NIC, sessions and the gRPC service, started and stopped together.
 
 mod certificate;
 mod check;
@@ -40,18 +40,17 @@ use crate::session::Sessions;
 use crate::store::Stores;
 use metrics::Metrics;
 
-/// How often sessions are looked after.
+/// How often sessions are tended.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Open files that are for other things than connections: two for the ring of each session, the doors of rings with
-/// those who knock, metrics, the NIC's sockets, region files while they are opened, state files.
+/// Open files other than connections: two for the ring of each session, ring doors and pending joins, metrics, the
+/// NIC's sockets, region files while they are opened, state files.
 const FILES: u64 = 768;
 
 /// The gRPC service of collectors, by its full name.
 const SERVICE: &str = "dta.v1.Collector";
 
-/// How long exporters, then calls under way, then the tasks, and writing what is kept may take at shutdown: less than
-/// 10 seconds together.
+/// Time limits at shutdown, of exporters, calls under way, tasks, and writing state: less than 10 seconds together.
 const EXPORTS: Duration = Duration::from_secs(3);
 const GRACE: Duration = Duration::from_secs(3);
 const TASKS: Duration = Duration::from_secs(1);
@@ -60,10 +59,10 @@ const WRITE: Duration = Duration::from_secs(2);
 /// The gRPC server of one configuration.
 struct Grpc {
     task: JoinHandle<Result<(), tonic::transport::Error>>,
-    /// Takes no further connections once this is true; those that it has are asked to come again. Closed once no
-    /// further connection can be taken.
+    /// True = takes no new connections and asks clients of existing ones to reconnect. Closed once no new connection
+    /// can be taken.
     halt: watch::Sender<bool>,
-    /// Tells when its certificate ends.
+    /// Expiry of its certificate.
     certificate: Option<JoinHandle<()>>,
 }
 
@@ -73,7 +72,7 @@ pub struct Server {
     pub listen: SocketAddr,
     /// How long the start took.
     pub took: Duration,
-    /// The NIC, with the endpoint that it listens on.
+    /// The NIC, with its endpoint.
     pub device: Device,
     stores: Arc<Stores>,
     sessions: Arc<Sessions>,
@@ -82,10 +81,10 @@ pub struct Server {
     stop: watch::Sender<bool>,
     stopped: watch::Receiver<bool>,
     tasks: Vec<JoinHandle<()>>,
-    /// How often sessions have been looked after.
+    /// How often sessions have been tended.
     ticks: Arc<AtomicU64>,
     grpc: Grpc,
-    /// Those of configurations of before: they end with their last connection.
+    /// Listeners of earlier configurations: they end with their last connection.
     former: Vec<JoinHandle<Result<(), tonic::transport::Error>>>,
     listener: Arc<TcpListener>,
     connections: Arc<dta_grpc::ConnectionCounters>,
@@ -93,11 +92,11 @@ pub struct Server {
     health: Health,
     /// What goes out to databases.
     exporters: Option<Exporters>,
-    /// What switches, ports and drop reasons are called.
+    /// The names of switches, ports and drop reasons.
     names: Arc<Names>,
-    /// Whether somebody takes the NIC's immediates.
+    /// Whether a thread takes the NIC's immediates.
     wakes: bool,
-    /// What it serves by now.
+    /// The configuration in effect.
     config: Config,
     /// Holds the lock of the memory directory.
     _lock: Option<Lock>,
@@ -109,19 +108,19 @@ impl Server {
         Self::start_with(config, || Ok(nic::open(config)?)).await
     }
 
-    /// Starts a collector with a NIC of the caller's.
+    /// Starts a collector with the caller's NIC.
     pub async fn start_with(
         config: &Config,
         open_nic: impl FnOnce() -> Result<Arc<dyn Nic>, ServerError>,
     ) -> Result<Self, ServerError> {
         let began = Instant::now();
-        // The cheap things that can be wrong come first.
+        // Cheap checks come first.
         let tls = check::checked(config)?;
         let names = check::names(config).unwrap_or_else(|error| {
             let error = dta_cli::error_line(&error.into());
             tracing::error!(
                 error,
-                "the file of names cannot be used: switches and ports stay without names until the next start"
+                "cannot use the file of names: switches and ports have no names until the next start"
             );
             Arc::default()
         });
@@ -138,8 +137,7 @@ impl Server {
             MemoryConfig::Directory(dir) => Some(dir.clone()),
         };
         let lock = folder.as_deref().map(directory::lock).transpose()?;
-        // On a thread of its own: making much memory takes long, and whoever waits here may want to
-        // end meanwhile.
+        // On a thread of its own: making much memory takes long, and the caller may want to stop meanwhile.
         let (specs, memory) = (config.stores.clone(), config.memory.clone());
         let open = move || Stores::open(&specs, &memory, RegionOptions::default());
         let opened = tokio::task::spawn_blocking(open).await;
@@ -173,8 +171,8 @@ impl Server {
         let ticks = Arc::new(AtomicU64::new(0));
         let mut tasks = vec![tokio::spawn(tick(sessions.clone(), ticks.clone(), stopped.clone()))];
         if nic.pins_memory() {
-            // Pinned pages cannot be joined any more, and a start does not wait until they are.
-            tracing::info!(device = %device.name, "the device pins the memory of stores: their pages are not joined to huge ones; use hugetlbfs");
+            // Pinned pages can no longer be joined, and a start does not wait until they are.
+            tracing::info!(device = %device.name, "the device pins the memory of stores, so their pages cannot be joined to huge ones; use hugetlbfs");
         } else {
             tasks.push(tokio::spawn(collapse::keep(stores.clone(), stopped.clone())));
         }
@@ -220,7 +218,7 @@ impl Server {
         })
     }
 
-    /// Tells whoever asks for this collector's health whether it serves.
+    /// Reports health: whether this collector serves.
     pub fn set_serving(&self, serving: bool) {
         self.health.set(serving);
     }
@@ -235,7 +233,7 @@ impl Server {
         &self.stores
     }
 
-    /// What answers callers: it can be asked ([`dta_client::Ask`]) in this process, too.
+    /// Answers queries; implements [`dta_client::Ask`] in this process, too.
     pub fn service(&self) -> &Service {
         &self.service
     }
@@ -248,7 +246,7 @@ impl Server {
     /// Serves until `shutdown` is ready, then stops.
     ///
     /// # Errors
-    /// The NIC or the gRPC server ended by itself: whoever looks after this process is to start it again.
+    /// The NIC or the gRPC server ended unexpectedly: the service manager must restart this process.
     pub async fn run_until(mut self, shutdown: impl Future<Output = ()>) -> Result<(), ServerError> {
         let failure = tokio::select! {
             () = shutdown => return self.stop().await,
@@ -258,7 +256,7 @@ impl Server {
         Err(failure)
     }
 
-    /// Waits until the NIC or the gRPC server has ended by itself. May be asked again and again.
+    /// Waits until the NIC or the gRPC server has ended. May be called again and again.
     pub async fn failed(&mut self) -> ServerError {
         let nic = self.nic.clone();
         tokio::select! {
@@ -271,7 +269,7 @@ impl Server {
         }
     }
 
-    /// What it does now, in one line for people; `None` while its sessions are being changed.
+    /// Its current state in one line for people; `None` while its sessions are being changed.
     pub fn status(&self) -> Option<String> {
         let (stores, sessions) = (self.stores.all().len(), self.sessions.count()?);
         Some(format!(
@@ -282,15 +280,15 @@ impl Server {
         ))
     }
 
-    /// Counters that rise as long as this collector works: one of the sessions' care, and one of
-    /// the NIC's thread. Where the NIC has none, the first stands for both.
+    /// Counters that rise as long as this collector works: one of the upkeep of sessions, and one of the NIC's
+    /// thread. If the NIC has none, the first stands for both.
     pub fn progress(&self) -> [u64; 2] {
         let ticks = self.ticks.load(Ordering::Relaxed);
         [ticks, self.nic.turns().unwrap_or(ticks)]
     }
 
-    /// Ends tails and calls, writes what is kept, and gives everything back. Sessions stay: their
-    /// translators go on when a collector starts in the same memory directory.
+    /// Ends tails and calls, writes state, and releases everything. Sessions stay: their translators go on when a
+    /// collector starts in the same memory directory.
     pub async fn stop(self) -> Result<(), ServerError> {
         let began = tokio::time::Instant::now();
         self.health.set(false);
@@ -299,23 +297,23 @@ impl Server {
         if let Some(exporters) = self.exporters
             && tokio::time::timeout(EXPORTS, exporters.stop()).await.is_err()
         {
-            tracing::warn!("exporters did not end in time: what they had read is read again");
+            tracing::warn!("exporters did not end in time: what they had read will be read again");
         }
         self.stop.send_replace(true);
         let Grpc { task: mut grpc, certificate, .. } = self.grpc;
-        // One that has ended by itself may have been asked for its result already.
+        // One that has ended may have been asked for its result already.
         if !grpc.is_finished() && tokio::time::timeout(GRACE, &mut grpc).await.is_err() {
-            tracing::info!("calls that did not end in time are cut off");
+            tracing::info!("cutting off calls that did not end in time");
             grpc.abort();
         }
         self.former.iter().for_each(JoinHandle::abort);
-        // They may use what the others left: a task that goes on holds the memory of its stores.
+        // They may use what the others left: a task that goes on keeps the memory of its stores.
         let by = began + EXPORTS + GRACE + TASKS;
         for task in self.tasks.into_iter().chain(certificate) {
             match tokio::time::timeout_at(by, task).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::warn!(%error, "a task ended early"),
-                Err(_) => tracing::warn!("a task did not end in time, and is left"),
+                Err(_) => tracing::warn!("a task did not end in time"),
             }
         }
         let sessions = self.sessions;
@@ -342,7 +340,7 @@ fn export(config: &Config, names: &Arc<Names>, service: &Service) -> Result<Opti
     Ok(Some(exporters))
 }
 
-/// Serves gRPC with what a configuration says of TLS and limits.
+/// Serves gRPC with the TLS and limits of a configuration.
 fn serve(
     listener: Arc<TcpListener>,
     config: &Config,
@@ -368,13 +366,13 @@ fn serve(
     Ok(Grpc { task: tokio::spawn(serve), halt, certificate })
 }
 
-/// Certificate names that may end anybody's session.
+/// Certificate names that may end any session.
 fn operators(config: &Config) -> Vec<dta_grpc::Name> {
     let names = config.tls.iter().flat_map(|tls| &tls.operators);
     names.filter_map(|name| name.parse().ok()).collect()
 }
 
-/// The limits of connections, where the system allows as many.
+/// The connection limits, as far as the system allows them.
 fn limits(config: &Config) -> dta_grpc::Limits {
     let (wanted, files) = (config.limits.of_connections(), dta_grpc::file_limit());
     let limits = wanted.within(files, FILES);
@@ -389,11 +387,11 @@ fn limits(config: &Config) -> dta_grpc::Limits {
 }
 
 async fn until(mut stopped: watch::Receiver<bool>) {
-    // An error says that the sender is gone, which it only is with the collector.
+    // `Err` means that the sender is dropped, which happens only with the collector.
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-/// Why the NIC stopped, when it does.
+/// Waits until the NIC stops; returns why.
 async fn failure(nic: Arc<dyn Nic>) -> String {
     loop {
         if let Some(reason) = nic.failure() {
@@ -414,8 +412,8 @@ async fn tick(sessions: Arc<Sessions>, ticks: Arc<AtomicU64>, stopped: watch::Re
         let sessions = sessions.clone();
         match tokio::task::spawn_blocking(move || sessions.tick(Instant::now())).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "state could not be written; it is tried again"),
-            Err(error) => tracing::warn!(%error, "sessions could not be looked after"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot write state; trying again"),
+            Err(error) => tracing::warn!(%error, "cannot tend sessions"),
         }
         ticks.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Waking readers when the NIC says that something was written.
+//! Wakes readers when the NIC reports a write with immediate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use crate::nic::Nic;
 use crate::store::Stores;
 
-/// How long to wait for immediates before looking whether to stop.
+/// How long to wait for immediates before checking whether to stop.
 const WAIT: Duration = Duration::from_millis(200);
 
 /// Whether any store's batches come with immediate.
@@ -18,14 +18,14 @@ pub(super) fn is_wanted(stores: &Stores) -> bool {
     stores.all().iter().any(|store| matches!(store.spec.kind, StoreKind::Append { notify: true, .. }))
 }
 
-/// Takes immediates and wakes all tails at each; those whose list it was not go back to sleep.
+/// Takes immediates and wakes all tails at each; those of other lists go back to sleep.
 pub(super) fn spawn(nic: Arc<dyn Nic>, wake: Arc<Notify>, stopped: watch::Receiver<bool>) -> JoinHandle<()> {
     tokio::task::spawn_blocking(move || {
         let mut immediates = Vec::new();
         while !*stopped.borrow() {
             immediates.clear();
             if let Err(error) = nic.take_immediates(&mut immediates, WAIT) {
-                tracing::warn!(%error, "readers are no longer woken by the NIC; they look by themselves");
+                tracing::warn!(%error, "the NIC no longer wakes readers; they poll");
                 return;
             }
             if !immediates.is_empty() {

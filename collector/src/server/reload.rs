@@ -1,4 +1,4 @@
-//! Another configuration for a running collector: all that can change, or nothing.
+//! Reloads the configuration of a running collector: all changes take effect, or none.
 
 use dta_files::config_file::changes;
 use dta_proto::store::{StoreKind, StoreSpec};
@@ -7,7 +7,7 @@ use super::{Grpc, Server, ServerError, check, notify, operators, serve};
 use crate::config::Config;
 use crate::region::RegionError;
 
-/// Why another configuration was not taken. Nothing has changed.
+/// Why another configuration was refused. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
     /// Keys that a running collector cannot change.
@@ -30,10 +30,9 @@ pub enum ReloadError {
 }
 
 impl Server {
-    /// Goes on with another configuration: TLS files are read again, limits and operators are those
-    /// of now, and stores that were added are served. Connections that there are may finish their
-    /// calls and are asked to come again; lists that are followed are followed on. Gives what has
-    /// changed, in words.
+    /// Switches to another configuration: TLS files are reloaded, new limits and operators apply, and added stores
+    /// are served. Existing connections may finish their calls and are asked to reconnect; tails go on. Returns what
+    /// has changed, in words.
     ///
     /// # Errors
     /// A [`ReloadError`]; then nothing has changed.
@@ -60,7 +59,7 @@ impl Server {
         if changed.is_empty() {
             return Ok(changed);
         }
-        // What can fail comes first, and the memory last of it: nothing has to be taken back then.
+        // What can fail comes first, memory last: then nothing has to be rolled back.
         let service = self.service.clone().with_operators(operators(new)).with_limits(&new.limits);
         if !added.is_empty() {
             let (stores, specs) = (self.stores.clone(), added.clone());
@@ -73,7 +72,7 @@ impl Server {
         let next = serve(self.listener.clone(), new, tls, &service, &self.health, connections, stopped)?;
         let Grpc { task, halt, certificate } = std::mem::replace(&mut self.grpc, next);
         halt.send_replace(true);
-        // A connection made from here on is one of the new configuration.
+        // Connections from here on use the new configuration.
         halt.closed().await;
         if let Some(certificate) = certificate {
             certificate.abort();
@@ -94,7 +93,7 @@ impl Server {
     }
 }
 
-/// The keys that differ and cannot change while a collector runs.
+/// The keys that differ but cannot change while a collector runs.
 fn fixed(old: &Config, new: &Config) -> Vec<String> {
     let mut keys = Vec::new();
     for (key, differs) in [

@@ -1,4 +1,4 @@
-//! How much room there is where a collector writes: its file systems, and the spool of its exporter.
+//! Free space where a collector writes: its file systems, and the spool of its exporter.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,9 @@ use crate::config::{Config, MemoryConfig};
 
 /// The folders that a collector writes to.
 pub(super) struct Room {
-    /// By what they are for: `memory`, `spool`, `json`.
+    /// By purpose: `memory`, `spool`, `json`.
     folders: Vec<(&'static str, PathBuf)>,
-    /// The spool, and the most bytes that it may have.
+    /// The spool, and its limit in bytes.
     spool: Option<(PathBuf, u64)>,
 }
 
@@ -34,10 +34,10 @@ impl Room {
         Room { folders, spool }
     }
 
-    /// Asks the file systems: may wait for them.
+    /// Asks the file systems, so it may block.
     pub(super) fn put(&self, page: &mut Page) {
         for (name, folder) in &self.folders {
-            // One that cannot be asked has no series.
+            // One that cannot be read has no series.
             let Ok(system) = rustix::fs::statvfs(folder) else { continue };
             let labels = || vec![("folder".into(), (*name).to_owned())];
             let bytes = |blocks: u64| blocks.saturating_mul(system.f_frsize);

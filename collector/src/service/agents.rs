@@ -1,4 +1,4 @@
-//! What agents on hosts say that became of packets at their points, as nodes of the waterfall.
+//! The packet accounts of agents on hosts, as nodes of the waterfall.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use rustix::time::{DynamicClockId, clock_gettime_dynamic};
 use crate::store::Stores;
 use crate::store::append::{Lists, Start};
 
-/// A node `agent/HOST` for each host whose books are in the list: the newest that it wrote, and how old they are by this
-/// host's TAI clock. None where there is no such store.
+/// A node `agent/HOST` for each host with accounts in the list: its newest, and their age by this host's TAI clock.
+/// None if there is no such store.
 pub(super) fn nodes(stores: &Stores) -> Vec<NodeStatistics> {
     let now = tai();
     let node = |(host, (time, books)): (u16, (u64, Books))| NodeStatistics {
@@ -32,7 +32,7 @@ fn newest(stores: &Stores) -> BTreeMap<u16, (u64, Books)> {
     let Some(lists) = Lists::new(&store) else { return newest };
     let Ok(mut reader) = lists.reader(list::NAMES, Start::Oldest) else { return newest };
     let entry_len = reader.entry_len().max(1);
-    // Later ones take the place of earlier ones. A list that is no list of this store has no books.
+    // Later ones replace earlier ones. A list that this store does not have has no accounts.
     let _ = reader.read(u64::MAX, Instant::now(), |_, entries| {
         for entry in entries.chunks_exact(entry_len) {
             if let Some(Entry::Books { time, host, books }) = Entry::parse(entry) {
@@ -55,7 +55,7 @@ fn counters(books: &Books) -> [Counter; 5] {
     .map(|(name, value)| Counter { name, value })
 }
 
-/// Nanoseconds by the clock of books.
+/// Nanoseconds on the clock of the accounts.
 fn tai() -> u64 {
     let now = clock_gettime_dynamic(DynamicClockId::Tai).unwrap_or_default();
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A running collector as one that can be asked, without a gRPC call: its memory knows the stores, and the
-//! service its sessions and counters.
+//! A running collector answers queries without gRPC: its memory knows the stores, and the service its sessions and
+//! counters.
 
 use dta_client::{Answers, Ask, ClientError, Following, Question};
 use dta_proto::control::{
@@ -25,7 +25,7 @@ impl Ask for Service {
     }
 
     async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
-        // Before the answer: what changes meanwhile shows with the next one.
+        // Before the answer: a change in between shows in the next one.
         let shared = self.sessions.shared();
         let placement = self.version(&shared);
         self.check(&shared, &question)?;

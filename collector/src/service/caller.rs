@@ -1,21 +1,21 @@
-//! From who is at the other end of a connection to who calls.
+//! Identifies the caller from the other end of a connection.
 
 use dta_grpc::{Name, Peer};
 use tonic::Request;
 
 use crate::session::Caller;
 
-/// Whom callers are measured by.
+/// Who callers are, and what they may do.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
-    /// Names of certificates that may end anybody's session.
+    /// Names of certificates that may end any session.
     pub(super) operators: Vec<Name>,
-    /// The most sessions of one certificate's identity.
+    /// Most sessions of one certificate's identity.
     pub(super) sessions: usize,
 }
 
 impl Rules {
-    /// Who made a request.
+    /// The caller of a request.
     pub(super) fn caller<T>(&self, request: &Request<T>) -> Caller {
         let peer = request.extensions().get::<Peer>();
         let (identity, address) = (peer.map(Peer::identity), peer.map(Peer::origin));

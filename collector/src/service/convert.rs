@@ -1,4 +1,4 @@
-//! Between protobuf messages and this program's own types. What comes from outside is checked here.
+//! Converts between protobuf messages and this program's types. Input is checked here.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) fn open_request(
     caller: Caller,
 ) -> Result<OpenRequest, Status> {
     let translator = request.translator.as_ref().ok_or_else(|| {
-        Status::invalid_argument("`translator` is missing: where do this session's frames come from?")
+        Status::invalid_argument("`translator` is missing: say where this session's frames come from")
     })?;
     let sharing = sharing(request.shares, request.own_share)?;
     Ok(OpenRequest {
@@ -39,7 +39,7 @@ fn sharing(shares: Vec<control::CollectorShare>, own: u32) -> Result<Option<Shar
     let (count, own) = (shares.len(), own as usize);
     if count > usize::from(MAX_COLLECTORS) || own >= count {
         return Err(Status::invalid_argument(format!(
-            "`own_share` is {own} of {count} `shares`, but there are {MAX_COLLECTORS} at most and it is one of them"
+            "`own_share` is {own} of {count} `shares`, but there may be {MAX_COLLECTORS} at most, and it must be one of them"
         )));
     }
     let share = |share: control::CollectorShare| {
@@ -75,7 +75,7 @@ fn queue_pair(pair: &control::RequesterQueuePair) -> Result<RequesterQueuePair, 
 pub(super) fn node_counters(nodes: Vec<control::NodeStatistics>) -> Result<Vec<NodeCounters>, Status> {
     if nodes.len() > MAX_NODES {
         return Err(Status::invalid_argument(format!(
-            "counters of {} nodes in one call, but at most {} are taken; renew several times",
+            "counters of {} nodes in one call, but at most {} are accepted; renew in several calls",
             nodes.len(),
             MAX_NODES
         )));

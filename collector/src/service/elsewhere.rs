@@ -1,4 +1,4 @@
-//! Where several collectors share stores: what is not here is refused with the address of the one that has it.
+//! If several collectors share stores: queries for what another one has are refused with its address.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Service {
         refuse(shared.list(store, list), || format!("list {list}"), store)
     }
 
-    /// What of each store is here.
+    /// The part of each store that is here.
     pub(super) fn here(&self, shared: &Shared) -> PlacementResponse {
         let version = self.version(shared);
         let placement = |store: &Arc<Store>| {
@@ -62,7 +62,7 @@ impl Service {
         PlacementResponse { version, stores: self.stores.all().iter().map(placement).collect() }
     }
 
-    /// The version of [`Service::here`]: another one when a store has come, too, of which none goes.
+    /// The version of [`Service::here`]; it changes when a store is added, too. Stores are never removed.
     pub(super) fn version(&self, shared: &Shared) -> u64 {
         shared.version + self.stores.all().len() as u64
     }

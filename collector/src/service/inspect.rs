@@ -1,4 +1,4 @@
-//! Statistics: what operators look at.
+//! Statistics for operators.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,8 +15,8 @@ impl Service {
             time_us: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64),
             ..NodeStatistics::default()
         };
-        // Before the NIC's: what a translator has sent by then has arrived or is lost, and frames
-        // on the way are not taken for lost.
+        // Before the NIC's: what a translator has sent by then has arrived or is lost, and frames on the way do not
+        // count as lost.
         let handed_in = self.sessions.statistics();
         let mut nodes = vec![
             own(format!("nic/{}", self.nic.device().name), self.nic.counters()),

@@ -1,9 +1,8 @@
 //! The gRPC service `dta.v1.Collector`.
 //!
-//! What stores are asked is passed on to [`answers`](crate::answers). Calls of sessions are checked
-//! ([`convert`]), done by [`session`](crate::session), and their errors become statuses whose messages say
-//! what to do. What may take long runs on threads of its own, so that neither other calls nor the software
-//! NIC wait for it.
+//! Queries of stores go to [`answers`](crate::answers). Session calls are checked ([`convert`]) and executed by
+//! [`session`](crate::session); their errors become statuses whose messages say what to do. Whatever may take long
+//! runs on other threads, so that neither other calls nor the software NIC wait for it.
 
 mod agents;
 mod ask;
@@ -40,7 +39,7 @@ use dta_client::{Answers, Ask, ClientError, Question, QuestionError};
 use dta_export::counters::OfSinks;
 use dta_grpc::{Method, Name};
 
-/// Everything that calls are answered from.
+/// What calls are answered from.
 #[derive(Clone)]
 pub struct Service {
     stores: Arc<Stores>,
@@ -56,8 +55,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// The service over stores, their sessions and the NIC that fills them. Tails end when `stop` becomes
-    /// true, or its sender is gone.
+    /// The service over stores, their sessions and the NIC that fills them. Tails end when `stop` becomes true, or
+    /// its sender is dropped.
     pub fn new(
         stores: Arc<Stores>,
         sessions: Arc<Sessions>,
@@ -78,24 +77,24 @@ impl Service {
         }
     }
 
-    /// Lets callers whose certificate has one of these names end anybody's session.
+    /// Lets callers whose certificate has one of these names end any session.
     pub fn with_operators(self, operators: Vec<Name>) -> Self {
         let rules = Arc::new(Rules { operators, ..(*self.rules).clone() });
         Self { rules, ..self }
     }
 
-    /// Bounds tails and sessions.
+    /// Limits tails and sessions.
     pub fn with_limits(self, limits: &Limits) -> Self {
         let rules = Arc::new(Rules { sessions: limits.sessions_per_certificate, ..(*self.rules).clone() });
         Self { rules, tails: Arc::new(Semaphore::new(limits.tails)), ..self }
     }
 
-    /// Tells these counters of connections among its own.
+    /// Adds these counters of connections to the service's own.
     pub fn with_connections(self, connections: Arc<dta_grpc::ConnectionCounters>) -> Self {
         Self { connections, ..self }
     }
 
-    /// Tells these counters of exporters among its own, by the name of each sink; the first call counts.
+    /// Adds these counters of exporters to the service's own, by sink; only the first call counts.
     pub fn tell_exporters(&self, counters: OfSinks) {
         let _ = self.exporters.set(counters);
     }
@@ -110,7 +109,7 @@ impl Service {
         CollectorServer::new(self).max_decoding_message_size(dta_grpc::MAX_MESSAGE)
     }
 
-    /// Answers what is asked about keys.
+    /// Answers queries of keys.
     async fn answers<Q, A>(&self, request: Request<Q>) -> Result<Response<A>, Status>
     where
         Question: TryFrom<Q, Error = QuestionError>,
@@ -120,7 +119,7 @@ impl Service {
         answer(Ask::ask(self, question).await.and_then(A::try_from))
     }
 
-    /// Runs `work` on a thread that may wait for memory or files.
+    /// Runs `work` on a thread that may block.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, Status> + Send + 'static,
@@ -130,7 +129,7 @@ impl Service {
         done.map_err(|e| Status::internal(format!("the call ended early: {e}")))?
     }
 
-    /// What all nodes count. One caller at a time: it may be much, and sessions wait while it is read.
+    /// The counters of all nodes. One caller at a time: there may be many, and sessions wait meanwhile.
     async fn all_counters(&self) -> Result<StatisticsResponse, Status> {
         let turn = self.counting.clone().lock_owned().await;
         let work = move |service: &Self| {
@@ -146,14 +145,14 @@ impl Service {
 pub(crate) fn method(path: &str) -> Method {
     match path.strip_prefix("/dta.v1.Collector/") {
         Some("OpenSession" | "PreviewSession" | "RenewSession" | "EndSession") => Method::First,
-        // Counters of all nodes may be many.
+        // There may be many counters of nodes.
         Some("Statistics") => Method::Large,
         Some("Tail") => Method::Tail,
         _ => Method::Ordinary,
     }
 }
 
-/// What a question's answer or refusal is to a gRPC client.
+/// The answer or refusal of a query, for a gRPC client.
 fn answer<T>(answer: Result<T, ClientError>) -> Result<Response<T>, Status> {
     answer.map(Response::new).map_err(status::of_ask)
 }

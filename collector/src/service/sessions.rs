@@ -100,14 +100,14 @@ impl Service {
         })
     }
 
-    /// The session, with a ring to join where there is one.
+    /// The session, with a ring to join if there is one.
     fn with_ring(&self, session: Session) -> Result<control::Session, Status> {
         let offer = self.nic.offer_ring(&session.lease.translator);
         let ring = offer.map(|offer| control::RingOffer { name: offer.name, token: offer.token.to_vec() });
         Ok(control::Session { ring, ..self.session_message(session)? })
     }
 
-    /// The session with its keys: goes to its translator alone.
+    /// The session with its keys, for its translator only.
     fn session_message(&self, session: Session) -> Result<control::Session, Status> {
         let device = self.nic.device();
         let mut regions = Vec::with_capacity(session.grant.regions.len());
@@ -163,8 +163,7 @@ impl Service {
     }
 }
 
-/// How frames of a session travel: what the NIC knows of a ring counts, and without one what the
-/// translator says.
+/// How frames of a session travel: by the NIC's ring if it has one, else as the translator says.
 fn frames_by(ring: bool, said: String) -> String {
     match (ring, said.as_str()) {
         (true, _) => "ring".to_owned(),

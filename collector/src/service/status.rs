@@ -8,8 +8,8 @@ use crate::nic::NicError;
 use crate::session::{LeaseError, SessionError, StateError};
 use crate::store::StoreError;
 
-/// The status of a refused session call: `NOT_FOUND` = open it, `ABORTED` = another translator has
-/// it, `FAILED_PRECONDITION` = another session owns a store.
+/// The status of a refused session call: `NOT_FOUND` = open it, `ABORTED` = another translator has it,
+/// `FAILED_PRECONDITION` = another session owns a store.
 pub(super) fn session(error: SessionError) -> Status {
     let message = error.to_string();
     match error {
@@ -33,7 +33,7 @@ pub(super) fn session(error: SessionError) -> Status {
         SessionError::Nic(error) => nic(error),
         SessionError::NoAtomics { .. } => Status::failed_precondition(message),
         SessionError::HeldBack { .. } => Status::unavailable(message),
-        // A full disk, for one, has room again later.
+        // A full disk, for example, has room again later.
         SessionError::State(StateError::File { .. }) => Status::unavailable(message),
         SessionError::State(_) | SessionError::Memory(_) => Status::internal(message),
     }
@@ -53,7 +53,7 @@ pub(super) fn nic(error: NicError) -> Status {
     }
 }
 
-/// The status of a refused question, which is one already.
+/// The status of a refused query, which is already one.
 pub(super) fn of_ask(error: ClientError) -> Status {
     match error {
         ClientError::Status(status) => status,

@@ -1,4 +1,4 @@
-//! Streams of lists that are followed: how many there may be, and of whom.
+//! Streams of followed lists, and their limits.
 
 use std::pin::Pin;
 
@@ -9,22 +9,22 @@ use tonic::{Request, Status};
 
 use super::{Service, status};
 
-/// What a tail call streams.
+/// The stream of a tail call.
 pub(super) type Stream = Pin<Box<dyn tokio_stream::Stream<Item = Result<TailResponse, Status>> + Send>>;
 
-/// Takes a place among the streams that there may be, and begins to stream.
+/// Takes a place among the allowed streams, and starts to stream.
 pub(super) async fn start(service: &Service, request: Request<TailRequest>) -> Result<Stream, Status> {
     let own = match request.extensions().get::<Peer>() {
         Some(peer) => Some(peer.stream().ok_or_else(|| {
             Status::resource_exhausted(
-                "this caller follows as many lists as one may at a time (`tails_per_caller` in the collector's [limits])",
+                "this caller already follows the most lists that it may (`tails_per_caller` in the collector's [limits])",
             )
         })?),
         None => None,
     };
     let place = service.tails.clone().try_acquire_owned().map_err(|_| {
         Status::resource_exhausted(
-            "as many lists are being followed as may be at a time (`tails` in the collector's [limits])",
+            "this collector already follows the most lists that it may (`tails` in its [limits])",
         )
     })?;
     let request = request.into_inner();

@@ -1,8 +1,8 @@
-//! What a lease holds of the NIC: one queue pair per purpose, and a key per store.
+//! What a lease holds on the NIC: one queue pair per purpose, and an rkey per store.
 //!
-//! Each has a generation of its own: that of the session when it was made. A key is kept for as long as
-//! the store has the region that the key is of. When it has another, the session gets a key to that one,
-//! and the key of before goes on until the translator has confirmed the new one ([`FormerRegion`]).
+//! Each has a generation of its own: that of the session when it was made. A key is kept as long as the store has the
+//! same region. When it gets another, the session gets a key to that one, and the old key stays valid until the
+//! translator has confirmed the new one ([`FormerRegion`]).
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use dta_proto::wire::roce::Psn;
 use super::SessionError;
 use super::lease::{Lease, RequesterQueuePair};
 
-/// Receives kept posted on a queue pair whose writes may come with immediate: some milliseconds of
-/// a busy list. A write that finds none is dropped.
+/// Receives kept posted on a queue pair whose writes may come with immediate: some milliseconds of a busy list. A
+/// write that finds none is dropped.
 const RECEIVES: u32 = 4096;
 
 /// Queue pairs and keys of one session.
@@ -26,9 +26,9 @@ const RECEIVES: u32 = 4096;
 pub struct Grant {
     /// In the order in which the translator asked for them.
     pub queue_pairs: Vec<GrantedQueuePair>,
-    /// In the order of the stores.
+    /// In store order.
     pub regions: Vec<GrantedRegion>,
-    /// At most one per store: regions of before, to which the translator may still write.
+    /// At most one per store: earlier regions, to which the translator may still write.
     pub former: Vec<FormerRegion>,
     /// The NIC's epoch in which all this was made.
     pub epoch: u64,
@@ -41,15 +41,15 @@ pub struct GrantedQueuePair {
     pub purpose: Purpose,
     /// Its transport.
     pub transport: Transport,
-    /// Its number and where it stands.
+    /// Its number and expected PSN.
     pub info: QueuePairInfo,
     /// The session's generation when it was made.
     pub generation: u64,
-    /// The one that it took the place of, where it is known how that one ended.
+    /// The one it replaced, if it is known how that one ended.
     pub replaced: Option<Ended>,
 }
 
-/// A store's region with the key to it.
+/// A store's region with its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantedRegion {
     /// Name of the store.
@@ -65,7 +65,7 @@ pub struct GrantedRegion {
 }
 
 impl GrantedRegion {
-    /// Whether it is of the memory that the store has now, with these rights.
+    /// Whether it is the store's current memory, with these rights.
     fn is_of(&self, store: &Store, access: Access) -> bool {
         let place = |r: &Registration| (r.iova, r.len);
         place(&self.registration) == (store.region.iova(), store.region.len())
@@ -74,13 +74,13 @@ impl GrantedRegion {
     }
 }
 
-/// A region whose place another one has taken in the grant. Its key lives until the translator has
-/// confirmed that: what is on its way there would otherwise be refused, and break its queue pair.
+/// A region that another one has replaced in the grant. Its key stays valid until the translator has confirmed that:
+/// operations on their way there would otherwise be refused, and break its queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormerRegion {
     /// The region and its key.
     pub region: GrantedRegion,
-    /// The generation of the session that the translator has to confirm.
+    /// The session generation that the translator has to confirm.
     pub until: u64,
 }
 
@@ -89,7 +89,7 @@ pub struct FormerRegion {
 pub struct Ended {
     /// Its number.
     pub qpn: u32,
-    /// The PSN that it expected: everything before was executed, and nothing from it on.
+    /// The PSN that it expected: everything before it was executed, and nothing from it on.
     pub expected_psn: u32,
 }
 
@@ -114,11 +114,11 @@ impl Grant {
     }
 }
 
-/// How far the first PSN of a queue pair is beyond the last one of the queue pair that it takes the
-/// place of: late answers of that one are no answers to this one.
+/// Distance between the last PSN of a queue pair and the first PSN of its replacement: late answers to the old one
+/// are not taken for answers to the new one.
 const PSN_STRIDE: u32 = 1 << 16;
 
-/// A PSN that nobody can foresee.
+/// An unpredictable PSN.
 fn anywhere() -> Result<u32, NicError> {
     let random = getrandom::u32().map_err(|error| NicError::System {
         action: "get random bytes for a PSN".into(),
@@ -127,40 +127,39 @@ fn anywhere() -> Result<u32, NicError> {
     Ok(random & Psn::MASK)
 }
 
-/// How [`make`] goes about what is there.
+/// How [`make`] treats the previous grant.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'a> {
-    /// The grant of before, of which it keeps what it can.
+    /// The previous grant, of which it keeps what it can.
     pub(super) keep: Option<&'a Grant>,
-    /// The generation of what is new.
+    /// The generation of new queue pairs and keys.
     pub(super) generation: u64,
-    /// Whether queue pairs that live, or are in ERROR, may be made anew.
+    /// Whether existing queue pairs may be rebuilt, in ERROR or not.
     pub(super) rebuild: bool,
-    /// Whether all RC queue pairs are to be new.
+    /// Whether all RC queue pairs must be new.
     pub(super) fresh: bool,
     /// Whether the translator may have had queue pairs in this session that are in no grant any more.
     pub(super) resumes: bool,
-    /// Whether the translator begins with this grant. One that renews has to confirm the last region
-    /// that it got of a store before it gets another.
+    /// Whether the translator opens the session with this grant. One that renews must confirm a store's last region
+    /// before it gets another.
     pub(super) opens: bool,
 }
 
-/// What [`make`] made.
+/// The result of [`make`].
 pub(super) struct Made {
     pub(super) grant: Grant,
     /// Whether something is new or gone.
     pub(super) changed: bool,
-    /// What became of queue pairs that lived and were to be made anew.
+    /// The outcome for existing queue pairs that had to be rebuilt.
     pub(super) anew: Anew,
-    /// Those that new ones take the place of, by purpose. They still live, for [`Made::finish`] to end.
+    /// Those that are replaced, by purpose. They still exist, for [`Made::finish`] to end.
     former: Vec<(Purpose, u32)>,
 }
 
-/// Queue pairs that lived and were to be made anew, because they were in ERROR or because `fresh`
-/// asked for it.
+/// Existing queue pairs that had to be rebuilt, because they were in ERROR or because of `fresh`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Anew {
-    /// How many were.
+    /// How many were rebuilt.
     pub(super) made: u32,
     /// How many were left as they are, without `rebuild`.
     pub(super) held_back: u32,
@@ -169,22 +168,22 @@ pub(super) struct Anew {
 }
 
 impl Made {
-    /// Ends what the former grant has and this one does not, and notes how the queue pairs ended
-    /// whose place was taken. To be called when nothing can be refused any more.
+    /// Ends what the former grant has and this one does not, and records how the replaced queue pairs ended. Call it
+    /// once nothing can fail any more.
     pub(super) fn finish(mut self, nic: &dyn Nic, former: Option<&Grant>) -> Grant {
         if self.grant.epoch != nic.epoch() {
-            // They went with the device, and its numbers may be somebody else's by now.
+            // They went with the device, and their numbers may be in use again.
             self.former.clear();
         }
         for (purpose, qpn) in self.former {
-            // Asked as it ends: one that lives goes on executing until then.
+            // The PSN is read as it ends: until then it goes on executing.
             match nic.destroy_queue_pair(qpn) {
                 Ok(ended) => {
                     if let Some(new) = self.grant.queue_pairs.iter_mut().find(|q| q.purpose == purpose) {
                         new.replaced = ended.map(|expected_psn| Ended { qpn, expected_psn });
                     }
                 }
-                Err(error) => tracing::warn!(%error, "a queue pair could not be ended"),
+                Err(error) => tracing::warn!(%error, "cannot end a queue pair"),
             }
         }
         if let Some(former) = former {
@@ -194,11 +193,11 @@ impl Made {
     }
 }
 
-/// The grant of a lease: what lives of the one before, and new queue pairs and keys for the rest.
-/// Nothing of that one has ended when this returns: either [`Made::finish`] does that, or
-/// [`release`] gives back what is new.
+/// The grant of a lease: what still exists of the previous one, and new queue pairs and keys for the rest. Nothing of
+/// the previous one has ended when this returns: either [`Made::finish`] does that, or [`release`] gives back what is
+/// new.
 ///
-/// Nobody else makes anything on the NIC meanwhile: the caller holds the lock of the sessions.
+/// Nobody else creates anything on the NIC meanwhile: the caller holds the lock of the sessions.
 pub(super) fn make(
     nic: &dyn Nic,
     stores: &Stores,
@@ -206,7 +205,7 @@ pub(super) fn make(
     lease: &Lease,
     terms: Terms<'_>,
 ) -> Result<Made, SessionError> {
-    // Asked first: it notices a device that was lost, and what was made of that is not worth keeping.
+    // Called first: it notices a lost device, whose queue pairs and keys are not worth keeping.
     let status = nic.queue_pairs()?;
     let mut grant = Grant { epoch: nic.epoch(), ..Grant::default() };
     let keep = terms.keep.filter(|keep| keep.epoch == grant.epoch);
@@ -248,7 +247,7 @@ fn fill(
             grant.queue_pairs.push(GrantedQueuePair { purpose, transport, info, generation, replaced: None });
         };
         let Some((granted, live)) = held else {
-            // Nobody knows how far the one before had got: its late answers may have any PSN.
+            // The progress of the previous one is unknown: its late answers may have any PSN.
             let start_psn = if terms.resumes { anywhere()? } else { request.start_psn };
             let info = create(nic, grant, &QueuePairRequest { start_psn, ..request })?;
             push(grant, info);
@@ -300,7 +299,7 @@ fn fill_regions(
         let had = terms.keep.and_then(|k| k.regions.iter().find(|r| r.store == *name));
         let waits = terms.keep.and_then(|k| k.former.iter().find(|f| f.region.store == *name));
         if let (Some(had), Some(waits), false) = (had, waits, terms.opens) {
-            // One at a time: so a translator that confirms nothing keeps two regions at most.
+            // One at a time: so a translator that confirms nothing keeps at most two regions.
             grant.former.push(waits.clone());
             grant.regions.push(had.clone());
             continue;
@@ -320,9 +319,9 @@ fn create(nic: &dyn Nic, grant: &Grant, request: &QueuePairRequest) -> Result<Qu
     Ok(info)
 }
 
-/// Makes sure that the device is still the one that the grant began with, after something was made
-/// on it. If it is not, all that was made before went with the earlier device, but this last thing
-/// may be the later one's: it is given back there.
+/// Checks, after something was made on the device, that it is still the one that the grant began with. If not,
+/// everything made before went with the earlier device, but this last thing may be the later one's: it is given back
+/// there.
 fn still(
     nic: &dyn Nic,
     grant: &Grant,
@@ -337,7 +336,7 @@ fn still(
     Err(NicError::Lost { device: nic.device().name })
 }
 
-/// The rights that a store's memory needs, where the device can give them.
+/// The rights that a store's memory needs, if the device supports them.
 fn access_of(store: &Store, device: &Device) -> Result<Access, SessionError> {
     let access = Access::for_store(&store.spec.kind);
     if access.remote_atomic && !device.atomics {
@@ -346,8 +345,7 @@ fn access_of(store: &Store, device: &Device) -> Result<Access, SessionError> {
     Ok(access)
 }
 
-/// The grant that a lease has, or would get; numbers and keys that are not given out yet are 0.
-/// Changes nothing.
+/// The grant that a lease has, or would get; numbers and keys not given out yet are 0. Changes nothing.
 pub(super) fn preview(
     nic: &dyn Nic,
     stores: &Stores,
@@ -391,7 +389,7 @@ pub(super) fn preview(
     Ok(grant)
 }
 
-/// What a queue pair is made with: the rights that its stores need, and no more.
+/// The request for a queue pair: with the rights that its stores need, and no more.
 fn request(
     lease: &Lease,
     pair: &RequesterQueuePair,
@@ -410,9 +408,8 @@ fn request(
         }
     }
     let transport = pair.purpose.transport(writes);
-    // Zero-length WRITEs, with which a switch finds its place again and which take the place of
-    // what lost its store, touch no memory but need the right all the same; what may be written is
-    // the regions' to say.
+    // Zero-length WRITEs, with which a switch resynchronizes and which replace writes whose store is gone, touch no
+    // memory but still need the right; which memory may be written is up to the regions.
     access.remote_write |= transport == Transport::Rc;
     QueuePairRequest {
         purpose: pair.purpose,
@@ -425,10 +422,10 @@ fn request(
     }
 }
 
-/// Gives back what `grant` holds and `but` does not.
+/// Releases what `grant` holds and `but` does not.
 pub(super) fn release(nic: &dyn Nic, grant: &Grant, but: Option<&Grant>) {
     if grant.epoch != nic.epoch() {
-        // It went with the device; its numbers may be somebody else's by now.
+        // It went with the device; its numbers may be in use again.
         return;
     }
     for pair in &grant.queue_pairs {
@@ -436,9 +433,9 @@ pub(super) fn release(nic: &dyn Nic, grant: &Grant, but: Option<&Grant>) {
             continue;
         }
         match nic.destroy_queue_pair(pair.info.qpn) {
-            // It ended when another one took its place.
+            // It ended when it was replaced.
             Ok(_) | Err(NicError::NoQueuePair { .. }) => {}
-            Err(error) => tracing::warn!(%error, "a queue pair could not be ended"),
+            Err(error) => tracing::warn!(%error, "cannot end a queue pair"),
         }
     }
     for region in grant.keys() {
@@ -449,7 +446,7 @@ pub(super) fn release(nic: &dyn Nic, grant: &Grant, but: Option<&Grant>) {
     }
 }
 
-/// Ends keys that nobody uses any more.
+/// Revokes keys that are no longer used.
 pub(super) fn end_keys(nic: &dyn Nic, epoch: u64, former: &[FormerRegion]) {
     if epoch == nic.epoch() {
         former.iter().for_each(|former| end_key(nic, &former.region));
@@ -458,6 +455,6 @@ pub(super) fn end_keys(nic: &dyn Nic, epoch: u64, former: &[FormerRegion]) {
 
 fn end_key(nic: &dyn Nic, region: &GrantedRegion) {
     if let Err(error) = nic.deregister(region.registration.rkey) {
-        tracing::warn!(%error, store = %region.store, "a key could not be ended");
+        tracing::warn!(%error, store = %region.store, "cannot revoke a key");
     }
 }

@@ -1,4 +1,4 @@
-//! One lease, and the book of them: who may write what, until when. No NIC, no clock, no file.
+//! A lease, and the table of all leases: who may write what, until when. No NIC, no clock, no files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -21,17 +21,17 @@ pub struct OpenRequest {
     pub translator: Endpoint,
     /// Its queue pairs, at most one per purpose.
     pub queue_pairs: Vec<RequesterQueuePair>,
-    /// How long the lease lasts without renewal; `None` = for ever.
+    /// How long the lease lasts without renewal; `None` = forever.
     pub lease: Option<Duration>,
     /// Stores wanted, by name; empty = all.
     pub stores: Vec<String>,
     /// Append lists wanted; a store without a range here means all its lists.
     pub lists: Vec<ListRange>,
-    /// Whether RC queue pairs are to be made anew even where those of the session live.
+    /// Whether RC queue pairs must be rebuilt even if those of the session work.
     pub fresh: bool,
     /// What other collectors have of the stores, if the translator spreads them.
     pub sharing: Option<Sharing>,
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
 }
 
@@ -46,7 +46,7 @@ pub struct RequesterQueuePair {
     pub start_psn: u32,
 }
 
-/// Ranges by store and first list. Those that do not overlap are in the order of their ends as well.
+/// Ranges by store and first list. Ranges that do not overlap are also in the order of their ends.
 fn sorted(ranges: &[ListRange]) -> Vec<&ListRange> {
     let mut sorted: Vec<_> = ranges.iter().collect();
     sorted.sort_unstable_by(|a, b| (&a.store, a.first).cmp(&(&b.store, b.first)));
@@ -58,24 +58,21 @@ fn sorted(ranges: &[ListRange]) -> Vec<&ListRange> {
 pub struct Lease {
     /// Its name.
     pub name: String,
-    /// Rises, over all sessions of a collector, whenever queue pairs or keys are given out anew,
-    /// which have it as theirs.
+    /// Rises, over all sessions of a collector, whenever new queue pairs or keys are given out, which carry it.
     pub generation: u64,
-    /// The generation at the last open: a renewal of an earlier one comes from a translator that
-    /// has been replaced.
+    /// The generation at the last open: a renewal of an earlier one comes from a translator that has been replaced.
     pub opened: u64,
     /// The translator.
     pub translator: Endpoint,
     /// Its queue pairs.
     pub queue_pairs: Vec<RequesterQueuePair>,
-    /// How long it lasts without renewal; `None` = for ever.
+    /// How long it lasts without renewal; `None` = forever.
     pub lease: Option<Duration>,
     /// Names of the stores it may write.
     pub stores: Vec<String>,
     /// The append lists it owns.
     pub lists: Vec<ListRange>,
-    /// The identity that opened it, and alone may open it again, renew it and (operators aside) end
-    /// it; `None` without TLS.
+    /// The identity that opened it; only it may reopen, renew and (operators aside) end it; `None` without TLS.
     pub owner: Option<String>,
     /// Where it was opened from; `None` after a restart.
     pub from: Option<IpAddr>,
@@ -86,54 +83,54 @@ pub struct Lease {
 /// Why a lease is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
-    /// The name is not one.
+    /// The name is not valid.
     #[error("session name {0:?} must be {must}", must = dta_proto::name::SESSION)]
     Name(String),
     /// A wanted store does not exist.
     #[error("there is no store {store:?}; this collector has {have}")]
     UnknownStore {
-        /// The name asked for.
+        /// The requested name.
         store: String,
-        /// The names there are.
+        /// The existing names.
         have: String,
     },
-    /// Lists of a store that has none, or that was not asked for.
+    /// Lists of a store that has none, or that was not requested.
     #[error("lists of store {store:?} are asked for, but it is not among the append stores asked for")]
     NotAppend {
         /// The store.
         store: String,
     },
-    /// Lists beyond the store's.
+    /// Lists that the store does not have.
     #[error("lists {first} to {} of store {store:?} are asked for, but it has lists 0 to {}", u64::from(*first) + u64::from(*count) - 1, have - 1)]
     ListRange {
         /// The store.
         store: String,
-        /// First list asked for.
+        /// The first list requested.
         first: u32,
-        /// How many.
+        /// How many were requested.
         count: u32,
-        /// How many there are.
+        /// How many the store has.
         have: u32,
     },
-    /// A range of no lists.
+    /// An empty range of lists.
     #[error("a range of 0 lists of store {store:?}; leave it out to get all")]
     NoLists {
         /// The store.
         store: String,
     },
-    /// Ranges of one request that overlap: one list has one state.
-    #[error("list {list} of store {store:?} is asked for twice; let the ranges not overlap")]
+    /// Overlapping ranges in one request: one list has one state.
+    #[error("list {list} of store {store:?} is asked for twice; ranges must not overlap")]
     ListTwice {
         /// The store.
         store: String,
         /// The first list in both.
         list: u32,
     },
-    /// Another session owns what is asked for.
+    /// Another session owns part of the request.
     #[error(
         "{what} is owned by session {owner:?}, and has one writer at a time; \
          ask for other stores or lists, or stop that session's translator and end the session \
-         (`dta-collector sessions end {owner}`): a translator that runs opens its session again"
+         (`dta-collector sessions end {owner}`): a running translator reopens its session"
     )]
     Owned {
         /// `store "paths"` or `list 3 of store "events"`.
@@ -141,7 +138,7 @@ pub enum LeaseError {
         /// Name of the session that owns it.
         owner: String,
     },
-    /// A session of somebody else.
+    /// A session of another owner.
     #[error(
         "session {name:?} belongs to {owner:?}, whose certificate opened it; use another name, or have it ended by its owner or by an \
          operator (`operators` of the collector's [tls])"
@@ -152,10 +149,10 @@ pub enum LeaseError {
         /// The names of the certificate that opened it.
         owner: String,
     },
-    /// A purpose twice.
+    /// The same purpose twice.
     #[error("two queue pairs for the same purpose; a session has one for writes and one for atomics")]
     DoubleQueuePair,
-    /// A store cannot be written with the queue pairs offered.
+    /// A store cannot be written with the offered queue pairs.
     #[error("store {store:?} needs a queue pair for {purpose}, but none was offered")]
     MissingQueuePair {
         /// The store.
@@ -168,7 +165,7 @@ pub enum LeaseError {
         "there is no session {0:?}: it was never opened, was ended, or has expired; its translator may open it again"
     )]
     Unknown(String),
-    /// Another translator opened the name since.
+    /// Another translator has opened the name since.
     #[error(
         "another translator has opened session {name:?}, from {by} (generation {current}, this one knows {given}); \
          each translator needs a name of its own: give one of them another (--name), or stop one"
@@ -180,34 +177,34 @@ pub enum LeaseError {
         given: u64,
         /// Generation now.
         current: u64,
-        /// Where the frames of the other one come from.
+        /// Where the other translator's frames come from.
         by: SocketAddr,
     },
     /// Too many sessions of one identity.
     #[error(
-        "{owner:?} has {most} sessions, the most for one certificate (`sessions_per_certificate` in the collector's [limits]); end one \
+        "{owner:?} has {most} sessions, the limit for one certificate (`sessions_per_certificate` in the collector's [limits]); end one \
          first (`dta-collector sessions`)"
     )]
     TooManyOf {
         /// The names of the certificate.
         owner: String,
-        /// How many it may have.
+        /// Its limit.
         most: usize,
     },
     /// Too many sessions from one address.
     #[error(
-        "{MAX_FROM} sessions were opened from {0}, the most from one address without TLS; end one first (`dta-collector sessions`)"
+        "{MAX_FROM} sessions were opened from {0}, the limit for one address without TLS; end one first (`dta-collector sessions`)"
     )]
     TooManyFrom(IpAddr),
     /// Too many sessions.
-    #[error("this collector holds {0} sessions, its most; end one first (`dta-collector sessions`)")]
+    #[error("this collector holds {0} sessions, its limit; end one first (`dta-collector sessions`)")]
     TooMany(usize),
 }
 
-/// The most sessions at a time.
+/// Most sessions at a time.
 pub const MAX_SESSIONS: usize = 256;
 
-/// The most of them that were opened from one address, where no certificate tells who opens them.
+/// Most of them opened from one address, if no certificate identifies the caller.
 pub const MAX_FROM: usize = MAX_SESSIONS / 2;
 
 /// All leases.
@@ -219,8 +216,8 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Leases as they were stored, each running anew from `now`: how long the collector was away is
-    /// not known to a monotonic clock, and its translators could not renew meanwhile.
+    /// Leases as stored, each with its full time from `now`: a monotonic clock does not know how long the collector
+    /// was down, and its translators could not renew meanwhile.
     pub fn restore(leases: Vec<Lease>, generation: u64, now: Instant) -> Self {
         let by_name = leases
             .into_iter()
@@ -232,7 +229,7 @@ impl Leases {
         Self { by_name, generation }
     }
 
-    /// The lease of a name.
+    /// The lease with a name.
     pub fn get(&self, name: &str) -> Option<&Lease> {
         self.by_name.get(name)
     }
@@ -247,7 +244,7 @@ impl Leases {
         self.generation
     }
 
-    /// The lease that a request would get, with generation 0; nothing is changed.
+    /// The lease that a request would get, with generation 0; changes nothing.
     pub fn prepare(
         &self,
         request: &OpenRequest,
@@ -308,8 +305,8 @@ impl Leases {
         Ok(lease)
     }
 
-    /// Refuses what another session owns, by name. Workers of one translator share what it owns: each
-    /// list, row and column is written by one of them alone.
+    /// Refuses what another session owns, by name. Workers of one translator share ownership: each list, row and
+    /// column is written by only one of them.
     fn check_owners(&self, lease: &Lease, wanted: &[&StoreSpec]) -> Result<(), LeaseError> {
         let another = |other: &&Lease| {
             other.name != lease.name
@@ -319,7 +316,7 @@ impl Leases {
         for other in self.by_name.values().filter(another) {
             let owned = |what| Err(LeaseError::Owned { what, owner: other.name.clone() });
             let has: BTreeSet<&str> = other.stores.iter().map(String::as_str).collect();
-            // Append stores have a writer per list.
+            // An append store has one writer per list.
             let whole = |s: &&&StoreSpec| s.single_writer() && !matches!(s.kind, StoreKind::Append { .. });
             if let Some(spec) = wanted.iter().filter(whole).find(|s| has.contains(s.name.as_str())) {
                 return owned(format!("store {:?}", spec.name));
@@ -345,14 +342,14 @@ impl Leases {
         self.generation
     }
 
-    /// Enters a lease, in place of that of its name.
+    /// Inserts a lease, replacing the one with its name.
     pub fn insert(&mut self, lease: Lease) {
         self.generation = self.generation.max(lease.generation);
         self.by_name.insert(lease.name.clone(), lease);
     }
 
-    /// Extends a lease. Generations that the collector itself gave out since the last open are
-    /// taken too: the answer that told of them may have been lost.
+    /// Extends a lease. Generations that the collector gave out since the last open are accepted, too: the answer
+    /// that carried them may have been lost.
     pub fn renew(
         &mut self,
         name: &str,
@@ -374,7 +371,7 @@ impl Leases {
         Ok(lease)
     }
 
-    /// Lets a lease run anew from `now`, where its translator asked for something and was told to come again.
+    /// Restarts a lease's time at `now`, when its translator was told to try again.
     pub fn extend(&mut self, name: &str, now: Instant) {
         if let Some(lease) = self.by_name.get_mut(name) {
             lease.expires = lease.lease.map(|l| now + l);
@@ -386,7 +383,7 @@ impl Leases {
         self.by_name.remove(name)
     }
 
-    /// Names of leases that have run out.
+    /// Names of expired leases.
     pub fn expired(&self, now: Instant) -> Vec<String> {
         self.by_name
             .values()
@@ -427,7 +424,7 @@ fn wanted_lists(request: &OpenRequest, wanted: &[&StoreSpec]) -> Result<Vec<List
     };
     let lists_of: BTreeMap<&str, u32> =
         wanted.iter().filter_map(|s| Some((s.name.as_str(), append(s)?))).collect();
-    // Who gave an id means the store of that name from here on.
+    // An id given here means the store with that name from here on.
     let mut lists = request.lists.clone();
     for range in &mut lists {
         if let Some(spec) = named(wanted.iter().copied(), |spec| spec, &range.store) {
@@ -450,7 +447,7 @@ fn wanted_lists(request: &OpenRequest, wanted: &[&StoreSpec]) -> Result<Vec<List
             });
         }
     }
-    // There may be as many ranges as lists, and the sessions are locked: so neighbours alone are compared.
+    // There may be as many ranges as lists, and the sessions are locked: so only neighbours are compared.
     if let Some(twice) = sorted(&lists).windows(2).find(|pair| pair[0].overlaps(pair[1])) {
         return Err(LeaseError::ListTwice { store: twice[1].store.clone(), list: twice[1].first });
     }

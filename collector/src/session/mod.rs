@@ -1,18 +1,18 @@
 //! Sessions: named leases by which translators get queue pairs and keys to memory.
 //!
-//! A session is not a connection. It begins with [`Sessions::open`], lasts as long as it is renewed
-//! (or for ever), and ends by [`Sessions::end`] or expiry; then its queue pairs and keys end and
-//! the regions stay. Opening a name again resumes it.
+//! A session is not a connection. It begins with [`Sessions::open`], lasts as long as it is renewed (or forever), and
+//! ends by [`Sessions::end`] or expiry; then its queue pairs and keys end and the regions stay. Reopening a name
+//! resumes it.
 //!
-//! - `caller`: who calls, and whose sessions they may touch.
+//! - `caller`: the caller, and whose sessions it may touch.
 //! - [`lease`]: who may write what, until when.
-//! - [`grant`]: what a lease holds of the NIC.
-//! - `rebuilds`: how often broken queue pairs are made anew.
+//! - [`grant`]: what a lease holds on the NIC.
+//! - `rebuilds`: how often broken queue pairs are rebuilt.
 //! - [`sharing`]: which keys and lists are at other collectors.
-//! - [`state`]: the files from which a restarted collector knows its sessions.
+//! - [`state`]: the files that restore sessions after a restart.
 //! - [`statistics`]: the counters that translators hand in.
 //!
-//! Time is an argument: `now` never goes back.
+//! Time is an argument: `now` must never go back.
 
 mod caller;
 mod grant;
@@ -47,8 +47,8 @@ use rebuilds::Rebuilds;
 use sharing::Shared;
 use statistics::{LeftOut, Statistics};
 
-/// Why a session call was refused. Nothing has changed, but that the lease may have been extended
-/// before something else was refused.
+/// Why a session call was refused. Nothing has changed, except that the lease may have been extended before something
+/// else was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The lease.
@@ -65,10 +65,10 @@ pub enum SessionError {
         /// The device.
         device: String,
     },
-    /// Queue pairs of the session were made anew too often; they are as they were.
+    /// Queue pairs of the session were rebuilt too often; they are unchanged.
     #[error(
-        "the queue pairs of session {name:?} were made anew again and again, and are now made anew once in {} s; ask again: until then \
-         those that there are stay (docs/rdma.md)",
+        "the queue pairs of session {name:?} were rebuilt too often; now at most once in {} s: ask again later; until then \
+         the existing ones stay (docs/rdma.md)",
         rebuilds::EVERY.as_secs()
     )]
     HeldBack {
@@ -78,7 +78,7 @@ pub enum SessionError {
     /// The state could not be written: after a crash the session would be unknown.
     #[error("cannot keep the session: {0}")]
     State(#[from] StateError),
-    /// Where the session's lists stand cannot be read. The session is open; asked again, it is resumed.
+    /// The positions of the session's lists cannot be read. The session is open; asking again resumes it.
     #[error(transparent)]
     Memory(#[from] MemoryError),
 }
@@ -88,13 +88,13 @@ pub enum SessionError {
 pub struct Session {
     /// The lease.
     pub lease: Lease,
-    /// Whether an earlier session of this name goes on.
+    /// Whether it resumes an earlier session of this name.
     pub resumed: bool,
     /// Queue pairs and keys.
     pub grant: Grant,
-    /// Where the lists of this session stand; only told at open, and only of lists that hold something.
+    /// The positions of this session's lists; only at open, and only of lists that are not empty.
     pub positions: Vec<ListPosition>,
-    /// How far the translators that held this session before had heard their reporters; only told at open.
+    /// How far the earlier translators of this session had heard their reporters; only at open.
     pub reporters: Vec<ReporterPosition>,
 }
 
@@ -105,7 +105,7 @@ pub struct SessionStatus {
     pub lease: Lease,
     /// Its queue pairs; none after a restart until the translator renews.
     pub queue_pairs: Vec<QueuePairStatus>,
-    /// How its frames travel, in its translator's words; empty where it did not say.
+    /// How its frames travel, in its translator's words; empty if it did not say.
     pub frames_by: String,
 }
 
@@ -114,29 +114,28 @@ pub struct SessionStatus {
 pub struct SessionCounters {
     /// Opened under a new name.
     pub opened: u64,
-    /// Opened again under their name.
+    /// Opened again under the same name.
     pub resumed: u64,
     /// Renewals.
     pub renewed: u64,
-    /// Run out.
+    /// Expired.
     pub expired: u64,
     /// Ended by their translator or an operator.
     pub ended: u64,
     /// Opens and renewals that were refused.
     pub refused: u64,
-    /// Queue pairs that were made anew because they had fallen into ERROR, were lost in a restart,
-    /// or did not answer their translator.
+    /// Queue pairs that were rebuilt because they had fallen into ERROR, were lost in a restart, or did not answer
+    /// their translator.
     pub queue_pairs_rebuilt: u64,
-    /// Times that a queue pair was left as it is for now, because it had been made anew too often.
+    /// Times that a queue pair was not rebuilt yet, because it had been too often.
     pub rebuilds_held_back: u64,
-    /// Times that a node of statistics was left out because of its names, or of how many counters it had.
+    /// Times that a node's statistics were left out because of its names or its number of counters.
     pub statistics_left_out: u64,
-    /// Times that a node of statistics, or counters of its earlier lives, were left out because
-    /// there was no room.
+    /// Times that a node's statistics, or counters of its earlier lives, were left out for lack of room.
     pub statistics_no_room: u64,
 }
 
-/// How often the log says of one session that statistics are left out: they come again with each renewal.
+/// Least interval between log lines about left-out statistics of one session: they come again with each renewal.
 const TELL_EVERY: Duration = Duration::from_secs(300);
 
 /// All sessions of a collector.
@@ -144,12 +143,12 @@ pub struct Sessions {
     nic: Arc<dyn Nic>,
     stores: Arc<Stores>,
     transport: Transport,
-    /// Where state is kept; `None` = nowhere.
+    /// Directory of the state; `None` = not kept.
     directory: Option<PathBuf>,
     inner: Mutex<Inner>,
-    /// A name has left [`Inner::unsettled`].
+    /// Notified when a name leaves [`Inner::unsettled`].
     settled: Condvar,
-    /// For itself: who asks a store does not wait for a session that is being opened.
+    /// Has its own lock: queries do not wait for a session that is being opened.
     shared: Mutex<Known>,
     files: Files,
 }
@@ -157,69 +156,69 @@ pub struct Sessions {
 /// What is known of other collectors.
 struct Known {
     shared: Arc<Shared>,
-    /// Whether the file lacks something of it.
+    /// Whether it has changes that are not in the file.
     dirty: bool,
 }
 
-/// Whoever writes a file has its lock, so that nothing older takes the place of anything newer. A disk may take
-/// long, so nothing is written with the lock of the sessions held.
+/// A file's lock is held while it is written, so that older contents never replace newer ones. A disk may take long,
+/// so nothing is written while the sessions are locked.
 #[derive(Default)]
 struct Files {
-    /// Which change of the leases is in the file. Nobody takes the lock of the sessions who has this.
+    /// The last change of the leases that is in the file. Never lock the sessions while holding this.
     leases: Mutex<u64>,
-    /// Taken before the lock of the sessions, never with it.
+    /// Locked before the sessions, never together with them.
     statistics: Mutex<()>,
     sharing: Mutex<()>,
 }
 
 struct Inner {
     leases: Leases,
-    /// Names whose lease is new or changed, and not yet in its file.
+    /// Names whose lease is new or changed, and not yet in the file.
     unsettled: BTreeSet<String>,
     grants: BTreeMap<String, Grant>,
-    /// By session, where queue pairs broke.
+    /// By session, if queue pairs broke.
     rebuilds: BTreeMap<String, Rebuilds>,
     statistics: Statistics,
     statistics_dirty: bool,
-    /// How often leases were made ready for their file.
+    /// How often leases were encoded for the file.
     leases_change: u64,
-    /// Whether the file of leases has some that ended, or never began.
+    /// Whether the file has leases that ended, or never began.
     leases_dirty: bool,
-    /// By session, when the log said last that statistics of it are left out.
+    /// By session, when left-out statistics were last logged.
     told_left_out: BTreeMap<String, Instant>,
     /// By session, how its frames travel, in its translator's words.
     frames_by: BTreeMap<String, String>,
-    /// Sessions whose translator has taken its leave.
+    /// Sessions whose translator has said goodbye.
     left: BTreeSet<String>,
     counters: SessionCounters,
 }
 
-/// A lease that was entered, and is to be written down ([`Sessions::keep`]).
+/// A lease that was inserted, and must still be written ([`Sessions::keep`]).
 struct Entered<'a> {
     lease: Lease,
-    /// The lease whose place it took.
+    /// The lease that it replaced.
     replaced: Option<Lease>,
     made: Made,
-    /// The grant of before.
+    /// The previous grant.
     former: Option<Grant>,
-    /// Queue pairs that count as made anew.
+    /// Queue pairs that count as rebuilt.
     rebuilt: u64,
-    /// What asked for it, if the session is being opened.
+    /// The request, if the session is being opened.
     opens: Option<&'a OpenRequest>,
-    /// The file with it, if there is one, and the number of the change.
+    /// The contents of the file with it, if there is one, and the number of the change.
     file: Result<Option<(u64, Vec<u8>)>, StateError>,
 }
 
-/// What a renewal found.
+/// The outcome of a renewal.
 enum Renewed {
-    /// The session has what it had.
+    /// Nothing has changed.
     AsItWas(Box<Session>),
-    /// It has something new.
+    /// Something is new.
     Changed(Box<Entered<'static>>),
 }
 
 impl Inner {
-    /// Keeps what a session hands in, which never fails.
+    /// Stores what a session hands in; never fails.
     fn hand_in(&mut self, session: &str, statistics: &[NodeCounters], now: Instant) {
         let LeftOut { bad, no_room } = self.statistics.hand_in(session, statistics, SystemTime::now());
         self.counters.statistics_left_out += bad as u64;
@@ -229,25 +228,25 @@ impl Inner {
         if bad + no_room > 0 && told.is_none_or(|told| now.saturating_duration_since(*told) >= TELL_EVERY) {
             tracing::warn!(
                 %session, bad, no_room,
-                "statistics of nodes are left out: a name of theirs is none, or they have too many counters (bad), or there is no room \
+                "statistics of nodes are left out: a name is not valid or they have too many counters (bad), or there is no room \
                  for more nodes and counters (no_room; docs/counters.md)"
             );
             self.told_left_out.insert(session.to_owned(), now);
         }
     }
 
-    /// The leases as their file has them, and the number of this change of it.
+    /// The encoded leases, and the number of this change.
     fn encode_leases(&mut self, dir: &Path) -> Result<(u64, Vec<u8>), StateError> {
         (self.leases_change, self.leases_dirty) = (self.leases_change + 1, false);
         Ok((self.leases_change, persisted::encode_leases(dir, &self.leases)?))
     }
 
-    /// Whether queue pairs of a session may be made anew now.
+    /// Whether queue pairs of a session may be rebuilt now.
     fn may_rebuild(&self, session: &str, now: Instant) -> bool {
         self.rebuilds.get(session).is_none_or(|rebuilds| rebuilds.may(now))
     }
 
-    /// Says and counts what became of queue pairs that were to be made anew.
+    /// Logs and counts queue pairs that had to be rebuilt.
     fn count_anew(&mut self, session: &str, anew: Anew, now: Instant) {
         if anew.made + anew.held_back == 0 {
             return;
@@ -259,17 +258,17 @@ impl Inner {
         if anew.made > 0 && anew.broken > 0 {
             tracing::warn!(
                 %session, queue_pairs = anew.made,
-                "queue pairs had fallen into ERROR and are made anew: the translator asked for what is not its own, or somebody else \
+                "queue pairs had fallen into ERROR and are rebuilt: the translator accessed what it does not own, or somebody else \
                  sent in its name (docs/rdma.md)"
             );
         } else if anew.made > 0 {
-            tracing::info!(%session, queue_pairs = anew.made, "queue pairs are made anew, as the translator asks");
+            tracing::info!(%session, queue_pairs = anew.made, "queue pairs are rebuilt, as the translator asks");
         }
         self.counters.rebuilds_held_back += u64::from(anew.held_back);
         if anew.held_back > 0 && rebuilds.tell() {
             tracing::warn!(
                 %session, queue_pairs = anew.held_back,
-                "queue pairs break again and again: from now on they are made anew every {} s at most",
+                "queue pairs break again and again: from now on they are rebuilt at most every {} s",
                 rebuilds::EVERY.as_secs()
             );
         }
@@ -288,8 +287,8 @@ impl Files {
 }
 
 impl Sessions {
-    /// Sessions over a NIC and stores. With a directory, those that an earlier collector kept there
-    /// go on: their leases run anew from `now`, and their translators get new queue pairs when they
+    /// Sessions over a NIC and stores. With a directory, those that an earlier collector saved there go on: their
+    /// leases have their full time from `now`, and their translators get new queue pairs when they
     /// renew.
     pub fn open_state(
         nic: Arc<dyn Nic>,
@@ -304,7 +303,7 @@ impl Sessions {
                 let statistics = persisted::load_statistics(dir, &leases)?;
                 let mut shared = sharing::load(dir)?;
                 shared.open_are(|name| leases.get(name).is_some());
-                // As long as nobody shares anything, nothing of it is in a file.
+                // There is no file as long as nothing is shared.
                 for lease in leases.iter() {
                     if !shared.knows(&lease.name) {
                         shared.note(&lease.name, &lease.stores, None);
@@ -328,7 +327,7 @@ impl Sessions {
             left: BTreeSet::new(),
             counters: SessionCounters::default(),
         };
-        // So that no number is that of an earlier life.
+        // So that no version is that of an earlier run.
         shared.version = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_micros() as u64);
         let shared = Mutex::new(Known { shared: Arc::new(shared), dirty: false });
         let files = Files::default();
@@ -336,11 +335,10 @@ impl Sessions {
         Ok(Self { nic, stores, transport, directory, inner, settled, shared, files })
     }
 
-    /// Opens a session, or resumes the one of its name. If the translator is the same, it keeps the
-    /// keys, and the queue pairs that live; with `fresh` its RC queue pairs are new ones, if that
-    /// is allowed so soon after the last time ([`SessionError::HeldBack`]). Another translator gets
-    /// new queue pairs and new keys. Whatever is new comes under a new generation. Reads the rings
-    /// of the session's lists, so it may take a while.
+    /// Opens a session, or resumes the one with its name. The same translator keeps its keys, and the queue pairs
+    /// that work; with `fresh` its RC queue pairs are rebuilt, if that is allowed so soon after the last time
+    /// ([`SessionError::HeldBack`]). Another translator gets new queue pairs and new keys. Everything new comes under
+    /// a new generation. Reads the rings of the session's lists, so it may take a while.
     pub fn open(&self, request: &OpenRequest, now: Instant) -> Result<Session, SessionError> {
         let entered = self.enter_opened(&mut self.settled(&request.name), request, now);
         let result = entered.and_then(|entered| self.keep(entered));
@@ -354,7 +352,7 @@ impl Sessions {
         drop(inner);
         let mut session = result?;
         self.write_sharing()?;
-        // The lists are this session's by now, and others need not wait while their rings are read.
+        // The lists are this session's by now, so others need not wait while their rings are read.
         session.positions = positions::of(&self.stores, &session.lease.lists)?;
         if session.resumed && request.fresh && !has_left {
             session.positions.iter_mut().for_each(ListPosition::leave_out);
@@ -362,9 +360,8 @@ impl Sessions {
         Ok(session)
     }
 
-    /// What [`Sessions::open`] would give, without opening, granting or extending anything: of a
-    /// session of that name what it holds, and 0 for numbers and keys that are not given out yet.
-    /// Refuses what `open` refuses.
+    /// What [`Sessions::open`] would return, without opening, granting or extending anything: what an existing
+    /// session of that name holds, and 0 for numbers and keys not given out yet. Refuses what `open` refuses.
     pub fn preview(&self, request: &OpenRequest, now: Instant) -> Result<Session, SessionError> {
         let mut inner = self.lock();
         self.expire(&mut inner, now);
@@ -393,7 +390,7 @@ impl Sessions {
         let specs: Vec<_> = stores.iter().map(|store| &store.spec).collect();
         let mut lease = inner.leases.prepare(request, &specs, now)?;
         let earlier = inner.leases.get(&request.name);
-        // Another translator, or another life of it, gets nothing that the one before knows.
+        // Another translator, or another run of it, gets nothing that the previous one knows.
         let same = earlier.is_some_and(|e| {
             e.translator == lease.translator
                 && e.queue_pairs
@@ -415,8 +412,7 @@ impl Sessions {
         inner.count_anew(&request.name, anew, now);
         if anew.held_back > 0 {
             grant::release(&*self.nic, &made.grant, before.1.as_ref());
-            // Its translator is there, and is told to come again: the session has to be there, too,
-            // and its count of rebuilds with it.
+            // Its translator is told to come again, so the session and its count of rebuilds must stay.
             inner.leases.extend(&request.name, now);
             return Err(SessionError::HeldBack { name: request.name.clone() });
         }
@@ -433,8 +429,8 @@ impl Sessions {
         Ok(self.enter(inner, lease, made, before.1, u64::from(anew.made), Some(request)))
     }
 
-    /// Enters a lease with what was made for it. Until it is written down, or that has failed, whoever opens, renews or
-    /// ends this session waits, and it does not expire.
+    /// Inserts a lease with what was made for it. Until it is written, or that has failed, calls that open, renew or
+    /// end this session wait, and it does not expire.
     fn enter<'a>(
         &self,
         inner: &mut Inner,
@@ -451,8 +447,8 @@ impl Sessions {
         Entered { lease, replaced, made, former, rebuilt, opens, file }
     }
 
-    /// Writes an entered lease down, and gives its session what was made for it: nobody may use what a collector that
-    /// restarts would not know. If it cannot be written, all is as before.
+    /// Writes an inserted lease, then gives its session what was made for it: nobody may use what a restarted
+    /// collector would not know. If it cannot be written, everything is rolled back.
     fn keep(&self, entered: Entered<'_>) -> Result<Session, SessionError> {
         let Entered { lease, replaced, made, former, rebuilt, opens, file } = entered;
         let written = file.and_then(|file| match (&self.directory, file) {
@@ -468,7 +464,7 @@ impl Sessions {
                 Some(lease) => inner.leases.insert(lease),
                 None => drop(inner.leases.remove(&lease.name)),
             }
-            // Whoever wrote theirs meanwhile wrote this one with it.
+            // A concurrent write of another lease wrote this one with it.
             inner.leases_dirty = true;
             grant::release(&*self.nic, &made.grant, former.as_ref());
             return Err(error.into());
@@ -485,8 +481,8 @@ impl Sessions {
         Ok(Session { lease, resumed, grant, positions: Vec::new(), reporters })
     }
 
-    /// Whether a caller may renew a session, as far as its name tells: looked at before what it
-    /// sends is taken in. A refusal is counted like one of the renewal itself.
+    /// Whether a caller may renew a session, judged by its name alone: checked before its statistics are read. A
+    /// refusal counts like one of the renewal itself.
     pub fn may_renew(&self, name: &str, caller: &Caller) -> Result<(), SessionError> {
         let mut inner = self.lock();
         let lease = inner.leases.get(name).ok_or_else(|| LeaseError::Unknown(name.to_owned()));
@@ -495,8 +491,8 @@ impl Sessions {
         Ok(result?)
     }
 
-    /// Takes note of how the frames of a session travel, in words of its translator, of which 200
-    /// characters are kept, and none that moves a cursor.
+    /// Notes how the frames of a session travel, in its translator's words: at most 200 characters, without control
+    /// characters.
     pub fn note_frames_by(&self, name: &str, said: &str) {
         let mut inner = self.lock();
         if said.is_empty() || inner.leases.get(name).is_none() {
@@ -507,10 +503,9 @@ impl Sessions {
         }
     }
 
-    /// Takes note of whether the translator of a session has sent all that it held and stops. Where it
-    /// has not said so, what it sent last may be lost: one that opens the session anew then leaves out
-    /// some sequences of each list that holds something, which readers see. A collector that was started
-    /// since does not know.
+    /// Notes whether the translator of a session has sent everything that it held and stops. If it has not said so,
+    /// what it sent last may be lost: the next translator to open the session then skips some sequences of each
+    /// non-empty list, which readers see. A collector started since then does not know.
     pub fn note_leaving(&self, name: &str, leaving: bool) {
         let mut inner = self.lock();
         match leaving && inner.leases.get(name).is_some() {
@@ -519,10 +514,9 @@ impl Sessions {
         };
     }
 
-    /// Extends a lease and takes its translator's statistics. `generation` is the one that the
-    /// translator works with: keys that this one took the place of end. If queue pairs fell into
-    /// ERROR, or were lost with an earlier collector, or a store has another region, the answer has
-    /// new ones under a new generation.
+    /// Extends a lease and takes its translator's statistics. `generation` is the one that the translator works with:
+    /// keys that it replaced end. If queue pairs fell into ERROR, or were lost with an earlier collector, or a store
+    /// has another region, the answer has new ones under a new generation.
     pub fn renew(
         &self,
         name: &str,
@@ -582,7 +576,7 @@ impl Sessions {
         Ok(Renewed::Changed(Box::new(self.enter(inner, lease, made, old, rebuilt, None))))
     }
 
-    /// Ends the keys that a session does not use any more, now that its translator works with this
+    /// Revokes the keys that a session no longer uses, now that its translator works with this
     /// generation.
     fn confirm(&self, inner: &mut Inner, name: &str, generation: u64) {
         let Some(grant) = inner.grants.get_mut(name) else { return };
@@ -590,15 +584,14 @@ impl Sessions {
         for former in &confirmed {
             tracing::info!(
                 session = %name, store = %former.region.store, generation,
-                "the translator writes to the new region: the key to the one before ends"
+                "the translator writes to the new region: revoking the key to the previous one"
             );
         }
         grant::end_keys(&*self.nic, grant.epoch, &confirmed);
     }
 
-    /// Ends a session: its queue pairs and keys are worth nothing from here on. `last` is what a
-    /// translator gives that ends its own session: the generation it knows, and its last counters.
-    /// An operator has none.
+    /// Ends a session: its queue pairs and keys become invalid. `last` comes from a translator that ends its own
+    /// session: the generation it knows, and its last counters. An operator has none.
     pub fn end(
         &self,
         name: &str,
@@ -622,31 +615,31 @@ impl Sessions {
         Ok(self.write_statistics()?)
     }
 
-    /// Ends sessions that have run out, looks after the NIC, and writes which sessions have ended and
-    /// which statistics came in since the last call. To be called about once a second.
+    /// Ends expired sessions, checks the NIC, and writes ended sessions and new statistics since the last call. Call
+    /// it about once a second.
     pub fn tick(&self, now: Instant) -> Result<(), StateError> {
-        // Nobody tells of a queue pair that broke, or of a device that is gone: both are seen by
-        // asking, and logged and counted there.
+        // Broken queue pairs and lost devices raise no event: both are noticed by this query, which logs and counts
+        // them.
         if let Err(error) = self.nic.queue_pairs() {
             tracing::debug!(%error, "the NIC does not answer");
         }
         self.expire(&mut self.lock(), now);
         self.write_sharing_or_warn();
         if let Err(error) = self.write_leases() {
-            // They are only found again by a collector that restarts now, and then run out again.
-            tracing::warn!(%error, "expired sessions could not be removed from the state file");
+            // Only a collector that restarts now finds them again, and they expire again.
+            tracing::warn!(%error, "cannot remove expired sessions from the state file");
         }
         self.write_statistics()
     }
 
-    /// Changes what is known of other collectors; `change` says whether that is anything new.
+    /// Updates what is known of other collectors; `change` returns whether anything is new.
     fn change_shared(&self, change: impl FnOnce(&mut Shared) -> bool) {
         let mut known = self.known();
         let before = known.shared.is_empty();
         let now = Arc::make_mut(&mut known.shared);
         let changed = change(now);
         now.version += u64::from(changed);
-        // As long as nobody shares anything, there is no file.
+        // There is no file as long as nothing is shared.
         known.dirty |= changed && !(before && known.shared.is_empty());
     }
 
@@ -665,8 +658,8 @@ impl Sessions {
 
     fn write_sharing_or_warn(&self) {
         if let Err(error) = self.write_sharing() {
-            // A collector that restarts takes those for ended by itself that have no lease.
-            tracing::warn!(%error, "what other collectors have could not be written");
+            // A restarted collector treats sessions without a lease as ended.
+            tracing::warn!(%error, "cannot write what other collectors have");
         }
     }
 
@@ -679,7 +672,7 @@ impl Sessions {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All sessions, by name, with their queue pairs as they stand.
+    /// All sessions, by name, with the status of their queue pairs.
     pub fn list(&self, now: Instant) -> Result<Vec<SessionStatus>, NicError> {
         let pairs = self.nic.queue_pairs()?;
         let mut inner = self.lock();
@@ -713,12 +706,12 @@ impl Sessions {
         self.lock().counters
     }
 
-    /// The sums of what translators handed in, also of ended sessions.
+    /// The sums of what translators handed in, including ended sessions.
     pub fn statistics(&self) -> Vec<NodeSums> {
         self.lock().statistics.sums(SystemTime::now())
     }
 
-    /// Ends what has run out. The files hear of it within a second ([`Sessions::tick`]).
+    /// Ends expired sessions. The files follow within a second ([`Sessions::tick`]).
     fn expire(&self, inner: &mut Inner, now: Instant) {
         for name in inner.leases.expired(now) {
             if inner.unsettled.contains(&name) {
@@ -744,7 +737,7 @@ impl Sessions {
         }
     }
 
-    /// Writes which leases have ended, if any have.
+    /// Writes which leases have ended, if any.
     fn write_leases(&self) -> Result<(), StateError> {
         let Some(dir) = &self.directory else { return Ok(()) };
         let (change, bytes) = {
@@ -770,7 +763,7 @@ impl Sessions {
         persisted::write_statistics(dir, &bytes).inspect_err(|_| self.lock().statistics_dirty = true)
     }
 
-    /// The lock, once no lease of this name is on its way to the file.
+    /// Locks the sessions once no lease of this name is being written.
     fn settled(&self, name: &str) -> MutexGuard<'_, Inner> {
         let inner = self.lock();
         let settled = self.settled.wait_while(inner, |inner| inner.unsettled.contains(name));
@@ -778,7 +771,7 @@ impl Sessions {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Every change leaves the maps whole before anything that could panic.
+        // Every change leaves the maps consistent before anything that could panic.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

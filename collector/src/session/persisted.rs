@@ -26,7 +26,7 @@ struct Stored {
     opened: u64,
     ip: IpAddr,
     mac: Option<[u8; 6]>,
-    /// Written for collectors of before, which read it; the address says it.
+    /// Written for older collectors, which read it; it duplicates the address.
     gid: [u8; 16],
     port: u16,
     /// Whether it is for atomics, queue pair number, start PSN.
@@ -105,8 +105,8 @@ pub(super) fn load_leases(dir: &Path, now: Instant) -> Result<Leases, StateError
     Ok(Leases::restore(book.leases.into_iter().map(lease).collect(), book.generation, now))
 }
 
-/// An owner as it is written now. Collectors of before wrote names without their kinds: one with a
-/// colon was a URI, as no DNS name has one.
+/// An owner in the current format. Older collectors wrote names without their kinds: one with a colon was a URI, as
+/// no DNS name has one.
 fn with_kinds(owner: String) -> String {
     let with_kind = |name: &str| match name.split_once(':') {
         Some(("DNS" | "URI", _)) => name.to_owned(),
@@ -118,7 +118,7 @@ fn with_kinds(owner: String) -> String {
     names.join(", ")
 }
 
-/// Writes what [`encode_leases`] gave.
+/// Writes what [`encode_leases`] returned.
 pub(super) fn write_leases(dir: &Path, bytes: &[u8]) -> Result<(), StateError> {
     state::write(&leases_path(dir), bytes)
 }
@@ -127,12 +127,12 @@ pub(super) fn encode_statistics(dir: &Path, statistics: &Statistics) -> Result<V
     state::encode(&statistics_path(dir), statistics.nodes())
 }
 
-/// Writes what [`encode_statistics`] gave.
+/// Writes what [`encode_statistics`] returned.
 pub(super) fn write_statistics(dir: &Path, bytes: &[u8]) -> Result<(), StateError> {
     state::write(&statistics_path(dir), bytes)
 }
 
-/// `leases` are those that go on: of the others, the statistics are those of sessions that have ended.
+/// `leases` are the current ones: all other statistics belong to ended sessions.
 pub(super) fn load_statistics(dir: &Path, leases: &Leases) -> Result<Statistics, StateError> {
     let nodes = state::load::<Nodes>(&statistics_path(dir))?.unwrap_or_default();
     Ok(Statistics::restore(nodes, |session| leases.get(session).is_some()))

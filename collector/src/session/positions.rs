@@ -1,4 +1,4 @@
-//! Where append lists stand, read from memory, so that a new writer continues where the last one ended.
+//! Positions of append lists, read from memory, so that a new writer continues where the last one ended.
 
 use crate::store::append::Lists;
 use crate::store::{MemoryError, Stores};
@@ -16,21 +16,21 @@ pub struct ListPosition {
     pub sequence: u32,
 }
 
-/// Sequences of a list that are left out after a writer that took no leave: where one frame in ten is lost, the last
-/// four batches of a list are lost together once in ten thousand times.
+/// Sequences of a list that are skipped after a writer that did not say goodbye: if one frame in ten is lost, the
+/// last four batches of a list are all lost once in ten thousand times.
 const LEFT_OUT: u32 = 4;
 
 impl ListPosition {
-    /// Takes the batches after the newest one for written, and perhaps lost.
+    /// Assumes that the batches after the newest one were written, and perhaps lost.
     pub(super) fn leave_out(&mut self) {
         self.sequence = append::forward(self.sequence, LEFT_OUT);
     }
 }
 
-/// The positions of those lists that hold something. Reads their whole rings.
+/// The positions of those lists that are not empty. Reads their whole rings.
 ///
 /// # Errors
-/// A store's memory is not that of its description.
+/// A store's memory does not match its description.
 pub fn of(stores: &Stores, ranges: &[ListRange]) -> Result<Vec<ListPosition>, MemoryError> {
     let mut positions = Vec::new();
     for range in ranges {

@@ -1,24 +1,23 @@
-//! How often the broken queue pairs of a session are made anew.
+//! How often the broken queue pairs of a session are rebuilt.
 //!
-//! Whoever can send in a translator's name can break its RC queue pair with one frame, as often as
-//! it is made anew. Making one takes an RDMA device up to seconds, while other sessions wait. So
-//! after some in a row it is done at intervals, by renewals and by opens that resume a session
-//! alike.
+//! Anyone who can send in a translator's name can break its RC queue pair with one frame, each time it is rebuilt.
+//! Rebuilding takes an RDMA device up to seconds, while other sessions wait. So after a few in a row rebuilds are
+//! spaced out, both by renewals and by opens that resume a session.
 
 use std::time::{Duration, Instant};
 
 /// Rebuilds that may follow each other at once.
 pub(super) const BURST: u32 = 8;
-/// How long it takes until another one is allowed.
+/// Time until another one is allowed.
 pub(super) const EVERY: Duration = Duration::from_secs(5);
 
-/// What a session may still do of it.
+/// The rebuilds that a session has left.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rebuilds {
     left: u32,
-    /// When `left` was right.
+    /// When `left` was computed.
     at: Instant,
-    /// Whether the log says already that they break too often.
+    /// Whether it is logged already that they break too often.
     logged: bool,
 }
 
@@ -27,7 +26,7 @@ impl Rebuilds {
         Rebuilds { left: BURST, at: now, logged: false }
     }
 
-    /// How many there are left, and since when.
+    /// How many are left, and since when.
     fn left(&self, now: Instant) -> (u32, Instant) {
         let passed = now.saturating_duration_since(self.at).as_secs() / EVERY.as_secs();
         let more = u32::try_from(passed).unwrap_or(BURST).min(BURST);
@@ -37,19 +36,19 @@ impl Rebuilds {
         }
     }
 
-    /// Whether queue pairs may be made anew now.
+    /// Whether queue pairs may be rebuilt now.
     pub(super) fn may(&self, now: Instant) -> bool {
         self.left(now).0 > 0
     }
 
-    /// Some were.
+    /// Counts a rebuild.
     pub(super) fn count(&mut self, now: Instant) {
         let (left, at) = self.left(now);
         (self.left, self.at) = (left.saturating_sub(1), at);
         self.logged &= left < BURST;
     }
 
-    /// Whether to say that they break too often: once, until they have held for a while.
+    /// Whether to log that they break too often: once, until they have held for a while.
     pub(super) fn tell(&mut self) -> bool {
         !std::mem::replace(&mut self.logged, true)
     }

@@ -1,8 +1,7 @@
-//! Who has which keys and lists, where a translator spreads stores over several collectors.
+//! Which collector has which keys and lists, if a translator spreads stores over several.
 //!
-//! A session's translator says which collectors it serves and what each has. What a collector does not
-//! have it need not look for: it says who has it. It is remembered beyond the session, as what was
-//! written stays.
+//! A session's translator says which collectors it serves and what each has. A collector does not search for what it
+//! does not have: it names the one that does. This is remembered beyond the session, as what was written stays.
 
 use std::path::Path;
 
@@ -21,7 +20,7 @@ pub struct Share {
     pub stores: Vec<String>,
     /// Buckets of the keys of keyed stores.
     pub buckets: Buckets,
-    /// Append lists; of a store that none names it has all.
+    /// Append lists; all lists of a store that is not named here.
     pub lists: Vec<ListRange>,
 }
 
@@ -30,14 +29,14 @@ pub struct Share {
 pub struct Sharing {
     /// What each has.
     pub all: Vec<Share>,
-    /// Which of them is this one.
+    /// The index of this collector.
     pub own: usize,
 }
 
 /// Where something is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whereabouts {
-    /// Here, or at nobody that is known.
+    /// Here, or at no known collector.
     Here,
     /// At the collector of this address.
     At(String),
@@ -54,16 +53,15 @@ impl Share {
     }
 }
 
-/// What the translators of all sessions have said, also of sessions that have ended.
+/// What the translators of all sessions have said, including ended sessions.
 ///
-/// What an open session says of a key or list comes first. Of what those leave open, ended ones are asked, the
-/// last to end first: so what they wrote is found as long as nobody else writes there, and they claim nothing
-/// against those that do.
+/// Open sessions come first. What they leave open, ended ones decide, the last to end first: so what they wrote is
+/// found as long as nobody else writes there, and they never overrule a session that does.
 #[derive(Clone, Debug, Default)]
 pub struct Shared {
-    /// Ended ones in the order of their ends.
+    /// Ended ones in the order in which they ended.
     all: Vec<Told>,
-    /// Another number after each change, and after each start of the collector; never 0.
+    /// Changes with every update, and with every start of the collector; never 0.
     pub version: u64,
 }
 
@@ -73,11 +71,11 @@ struct Told {
     is_open: bool,
     /// Stores of the session.
     stores: Vec<String>,
-    /// Of a translator that has this collector alone, nothing.
+    /// `None` if its translator has only this collector.
     sharing: Option<Sharing>,
 }
 
-/// The most sessions that are remembered: open ones all are, as there are fewer.
+/// Most sessions remembered: always all open ones, as there are fewer.
 const MOST: usize = 1024;
 const _: () = assert!(super::lease::MAX_SESSIONS < MOST);
 
@@ -86,7 +84,7 @@ impl Told {
         self.stores.iter().any(|name| name == store)
     }
 
-    /// Where this says that something of a store is, if it says so.
+    /// Where this session says that something of a store is, if it says so.
     fn whereabouts(&self, store: &str, has: impl Fn(&Share) -> bool) -> Option<Whereabouts> {
         let Some(Sharing { all, own }) = &self.sharing else {
             return self.writes(store).then_some(Whereabouts::Here);
@@ -105,7 +103,7 @@ impl Told {
 }
 
 impl Shared {
-    /// Notes what the translator of a session that is open said; whether that is anything new.
+    /// Notes what the translator of an open session said; returns whether that is new.
     pub fn note(&mut self, session: &str, stores: &[String], sharing: Option<&Sharing>) -> bool {
         let told = Told {
             session: session.to_owned(),
@@ -129,8 +127,7 @@ impl Shared {
         }
     }
 
-    /// Forgets an ended session where there are as many as are remembered: the first to end of those that
-    /// shared nothing, or the first of all.
+    /// Forgets an ended session if the table is full: the first to end that shared nothing, or the first to end.
     fn make_room(&mut self) {
         if self.all.len() < MOST {
             return;
@@ -143,13 +140,13 @@ impl Shared {
         if told.sharing.is_some() {
             tracing::warn!(
                 session = %told.session,
-                "{MOST} sessions are remembered, open ones and ended ones: where this ended one had keys and lists at other collectors is \
-                 forgotten, and who asks here for them is told that they are absent"
+                "{MOST} sessions are remembered, open and ended: what this ended one had at other collectors is forgotten, \
+                 and queries for it here find nothing"
             );
         }
     }
 
-    /// The session has ended; whether that is anything new.
+    /// Notes that the session has ended; returns whether that is new.
     pub fn end(&mut self, session: &str) -> bool {
         let Some(at) = self.all.iter().position(|told| told.session == session && told.is_open) else {
             return false;
@@ -174,7 +171,7 @@ impl Shared {
         self.all.iter().all(|told| told.sharing.is_none())
     }
 
-    /// Whether a session that is open writes a store here.
+    /// Whether an open session writes a store here.
     pub fn is_written(&self, store: &str) -> bool {
         self.all.iter().any(|told| told.is_open && told.writes(store))
     }
@@ -184,7 +181,7 @@ impl Shared {
         for told in self.all.iter().filter(|told| told.is_open) {
             match told.whereabouts(store, &has) {
                 Some(Whereabouts::Here) => return Whereabouts::Here,
-                // Who writes the store knows better than who does not.
+                // Sessions that write the store know better than those that do not.
                 Some(at) if elsewhere.is_none() || told.writes(store) => elsewhere = Some(at),
                 _ => {}
             }
@@ -196,8 +193,7 @@ impl Shared {
         elsewhere.or_else(ended).unwrap_or(Whereabouts::Here)
     }
 
-    /// The collector that has a store of which no session writes anything here, because another collector
-    /// has all of it.
+    /// The collector that has all of a store of which no session writes anything here.
     pub fn elsewhere(&self, store: &str) -> Option<String> {
         let deciding = self.deciding(store);
         if deciding.iter().any(|told| told.writes(store)) {
@@ -209,8 +205,8 @@ impl Shared {
         })
     }
 
-    /// Who says what is here of a store: the open sessions that have to do with it or, without any, the last
-    /// ended one that had.
+    /// The sessions that decide what is here of a store: open sessions concerned with it or, without any, the last
+    /// ended one that was.
     fn deciding(&self, store: &str) -> Vec<&Told> {
         let concerns = |told: &&Told| told.writes(store) || told.whereabouts(store, |_| true).is_some();
         let open: Vec<_> = self.all.iter().filter(|told| told.is_open).filter(concerns).collect();
@@ -219,7 +215,7 @@ impl Shared {
         }
         let mut ended = self.all.iter().rev().filter(|told| !told.is_open).filter(concerns);
         let last = ended.next();
-        // Workers of one translator, and translators with the same collectors, end one after the other.
+        // Workers of one translator, and translators with the same collectors, end one after another.
         let same = ended.take_while(|told| last.is_some_and(|last| last.sharing == told.sharing));
         last.into_iter().chain(same).collect()
     }
@@ -229,7 +225,7 @@ impl Shared {
         self.whereabouts(store, |share| share.buckets.contains(bucket))
     }
 
-    /// Where a sketch is, which is at one collector.
+    /// Where a sketch is: it is at one collector.
     pub fn sketch(&self, store: &str) -> Whereabouts {
         self.whereabouts(store, |share| share.has_store(store))
     }
@@ -239,7 +235,7 @@ impl Shared {
         self.whereabouts(store, |share| share.has_list(store, list))
     }
 
-    /// Buckets and lists of a store that are here; all if nobody shares it.
+    /// Buckets and lists of a store that are here; all of them if it is not shared.
     pub fn here(&self, store: &str) -> (Buckets, Vec<ListRange>) {
         let mut here: Option<(Buckets, Vec<ListRange>)> = None;
         for told in self.deciding(store).into_iter().filter(|told| told.writes(store)) {
@@ -280,7 +276,7 @@ pub(super) fn save(dir: &Path, shared: &Shared) -> Result<(), StateError> {
     state::save(&dir.join(FILE), &all)
 }
 
-/// All of them as ended: [`Shared::open_are`] says which are not.
+/// All of them as ended: [`Shared::open_are`] marks those that are not.
 pub(super) fn load(dir: &Path) -> Result<Shared, StateError> {
     let share = |(address, stores, buckets, lists): StoredShare| Share {
         address,
@@ -328,7 +324,7 @@ mod tests {
         assert!(!shared.note("tor1", &names(&["flows", "events"]), Some(&sharing(0))));
         let at_b = || Whereabouts::At("b:1".into());
         let of = |buckets: [u8; 5]| buckets.map(|bucket| shared.bucket("flows", bucket));
-        // What nobody has is here as well as anywhere.
+        // What nobody has is queried here.
         assert_eq!(
             of([0, 127, 128, 254, 255]),
             [Whereabouts::Here, Whereabouts::Here, at_b(), at_b(), Whereabouts::Here]
@@ -337,7 +333,7 @@ mod tests {
             [0, 3, 4, 7].map(|list| shared.list("events", list)),
             [Whereabouts::Here, Whereabouts::Here, at_b(), at_b()]
         );
-        // A store that the session does not write, or another session writes whole, is here.
+        // A store that the session does not write, or another session writes completely, is here.
         assert_eq!(shared.bucket("others", 200), Whereabouts::Here);
         assert_eq!(shared.here("flows"), (Buckets::range(0, 127), Vec::new()));
         assert_eq!(shared.here("events").1.len(), 1);
@@ -359,7 +355,7 @@ mod tests {
         // Where another session writes it here, it is here.
         shared.note("tor2", &names(&["sketch"]), None);
         assert_eq!((shared.sketch("sketch"), shared.elsewhere("sketch")), (Whereabouts::Here, None));
-        // What nobody says to have is looked for here.
+        // What nobody claims to have is looked up here.
         let mut both = sharing(0);
         both.all.iter_mut().for_each(|share| share.stores = names(&["flows"]));
         let mut shared = Shared::default();
@@ -382,9 +378,9 @@ mod tests {
                 && shared.here("flows").0 == Buckets::range(0, 127)
         };
         assert!(is_spread(&shared) && shared.is_written("flows"));
-        // What nobody has of those that are open, an ended one may.
+        // What no open session has, an ended one may.
         assert_eq!(shared.bucket("flows", 255), Whereabouts::Here);
-        // It stays so over a restart, and when the newer ones have ended as well.
+        // It stays so across a restart, and when the newer ones have ended as well.
         save(dir.path(), &shared).unwrap();
         let mut again = load(dir.path()).unwrap();
         again.open_are(|name| name.starts_with("both"));
@@ -396,10 +392,10 @@ mod tests {
         save(dir.path(), &shared).unwrap();
         let mut shared = load(dir.path()).unwrap();
         assert!(is_spread(&shared));
-        // The first one comes again.
+        // The first one comes back.
         shared.note("alone", &flows, None);
         assert_eq!((shared.bucket("flows", 233), shared.here("flows").0), (Whereabouts::Here, Buckets::ALL));
-        // One that writes other lists does not make the lists of ended ones absent.
+        // A session that writes other lists does not make the lists of ended ones absent.
         let events = names(&["events"]);
         let mut shared = Shared::default();
         shared.note("tor1", &events, Some(&sharing(0)));

@@ -1,5 +1,5 @@
-//! What survives a kill: leases, and the counters that translators handed in. Small files beside
-//! the regions, each replaced whole.
+//! What survives a kill: leases, and the counters that translators handed in. Small files next to the regions, each
+//! replaced as a whole.
 //!
 //! ```text
 //! offset  bytes
@@ -33,8 +33,8 @@ pub enum StateError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// The file is not what it should be.
-    #[error("{}: {reason}; remove it to begin without the sessions and statistics it held", path.display())]
+    /// The file is not valid.
+    #[error("{}: {reason}; remove it to start without its sessions and statistics", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -43,12 +43,12 @@ pub enum StateError {
     },
 }
 
-/// Replaces the file by `value`: whoever opens it sees the old or the new one whole.
+/// Replaces the file by `value`: readers see the old or the new one, complete.
 pub(crate) fn save(path: &Path, value: &impl Encode) -> Result<(), StateError> {
     write(path, &encode(path, value)?)
 }
 
-/// What [`write`] makes the file of `value` of.
+/// The bytes that [`write`] needs for `value`.
 pub(crate) fn encode(path: &Path, value: &impl Encode) -> Result<Vec<u8>, StateError> {
     let body = bincode::encode_to_vec(value, bincode::config::standard()).map_err(|e| {
         StateError::Damaged { path: path.to_owned(), reason: format!("cannot be encoded: {e}") }
@@ -61,7 +61,7 @@ pub(crate) fn encode(path: &Path, value: &impl Encode) -> Result<Vec<u8>, StateE
     Ok(bytes)
 }
 
-/// Replaces the file by what [`encode`] gave. It is on disk when this returns, so it may take long.
+/// Replaces the file by what [`encode`] returned. It is on disk when this returns, so it may take long.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
     own_file::replace(path, bytes).map_err(|source| StateError::File {
         path: path.to_owned(),

@@ -1,15 +1,13 @@
 //! Counters that translators hand in: their own and their reporters'.
 //!
-//! The last word of every node is kept, also of those whose session has ended, because "where did
-//! my reports go?" is asked afterwards. A node that starts again counts from 0 again; what it
-//! counted in earlier lives is added, so that a sum over the whole time can be compared with what
-//! the next hop counted.
+//! The last counters of every node are kept, also of ended sessions, because "where did my reports go?" is asked
+//! afterwards. A node that restarts counts from 0; its counts of earlier lives are added, so that a sum over the
+//! whole time can be compared with what the next hop counted.
 //!
-//! There are as many nodes and counters as translators and reporters care to name, so there are
-//! bounds, and none of them makes a renewal fail. Sessions that ended long ago are added up to one
-//! node per kind (`reporter/ended sessions`). A node of a living session that has no room is left
-//! out, and the caller is told how many were: a sum over such nodes would need a line for each of
-//! them, because each counts on from its own last word.
+//! Translators and reporters may name any number of nodes and counters, so there are limits, and none of them makes a
+//! renewal fail. Sessions that ended long ago are summed up in one node per kind (`reporter/ended sessions`). A node
+//! of a living session that has no room is left out, and the caller learns how many were: a sum over such nodes would
+//! need an entry for each of them, because each continues from its own last value.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,22 +19,21 @@ use bincode::error::{DecodeError, EncodeError};
 use bincode::{Decode, Encode};
 use dta_proto::counter::{Kind, Node, Stage, reporter};
 
-/// So many nodes are kept before sessions that ended are folded, and room is short for those that live.
+/// Nodes kept before ended sessions are folded, and room for living ones is short.
 pub const KEPT_NODES: usize = 1 << 16;
-/// So many bytes are kept before the same happens: [`NODE_BYTES`] a node and [`COUNTER_BYTES`] a
-/// counter, and their names.
+/// Bytes kept before the same happens: [`NODE_BYTES`] per node and [`COUNTER_BYTES`] per counter, and their names.
 pub const KEPT_BYTES: usize = 64 << 20;
-/// So many nodes of each session are kept even where room is short.
+/// Nodes of each session kept even if room is short.
 pub const SESSION_NODES: usize = 256;
-/// So many bytes of each session are kept even where room is short.
+/// Bytes of each session kept even if room is short.
 pub const SESSION_BYTES: usize = 256 << 10;
-/// What a node takes beside its names and counters.
+/// The size of a node without names and counters.
 const NODE_BYTES: usize = 64;
-/// What a counter takes beside its name.
+/// The size of a counter without its name.
 const COUNTER_BYTES: usize = 16;
-/// The most sessions that have ended and whose nodes are still kept one by one.
+/// Most ended sessions whose nodes are kept one by one.
 pub const MAX_ENDED: usize = 256;
-/// The most counters of one node, and the most of its earlier lives.
+/// Most counters of one node, and most of its earlier lives.
 pub const MAX_COUNTERS: usize = 1024;
 /// The longest name of a node or counter, in bytes.
 pub const MAX_NAME: usize = 128;
@@ -46,18 +43,18 @@ pub const MAX_NAME: usize = 128;
 pub struct ReporterPosition {
     /// Its id.
     pub reporter: u16,
-    /// The newest of its sequences that was heard.
+    /// The newest sequence that was heard.
     pub sequence: u32,
 }
 
-/// What one node tells of itself.
+/// The counters of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeCounters {
     /// `translator/NAME`, `reporter/ID`, …
     pub node: String,
-    /// A number that the node chose when it began to count from 0.
+    /// A number that the node chose when it started to count from 0.
     pub life: u64,
-    /// When it read them, in microseconds since 1970 by its own clock; 0 = it did not say.
+    /// When it read them, in microseconds since 1970 by its own clock; 0 = unknown.
     pub time_us: u64,
     /// Counters by dotted name.
     pub counters: Vec<(String, u64)>,
@@ -69,12 +66,12 @@ struct NodeTotals {
     life: u64,
     /// Sums of earlier lives.
     earlier: BTreeMap<String, u64>,
-    /// The last word of this life.
+    /// The last counters of this life.
     current: BTreeMap<String, u64>,
-    /// When it came, in milliseconds since 1970: a monotonic clock would not survive a restart.
+    /// When they came, in milliseconds since 1970: a monotonic clock would not survive a restart.
     at: u64,
-    /// When the node read the counters of this life, as in [`NodeSums::time_us`]. Not kept over a restart: rates are
-    /// made of two words, and the next one comes soon.
+    /// When the node read the counters of this life, as in [`NodeSums::time_us`]. Not kept across a restart: rates
+    /// need two readings, and the next one comes soon.
     time_us: u64,
 }
 
@@ -104,22 +101,22 @@ pub struct NodeSums {
     pub counters: Vec<(String, u64)>,
     /// How long ago.
     pub age: Duration,
-    /// When the node read them, in microseconds since 1970 by its own clock, or by that of this collector where it did
-    /// not say. 0 = before this collector started.
+    /// When the node read them, in microseconds since 1970 by its own clock, or by this collector's if unknown. 0 =
+    /// before this collector started.
     pub time_us: u64,
 }
 
-/// The session, and the end of the node's name, under which sessions that ended are added up. No
-/// session or node can be called so: names have no spaces.
+/// The session, and the end of the node's name, of the sums of ended sessions. No real name can look like this: names
+/// have no spaces.
 const ENDED: &str = "ended sessions";
 
-/// How many nodes of a call were left out.
+/// Nodes of a call that were left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// A name of theirs is none ([`MAX_NAME`] printable ASCII characters and no space), or they
-    /// have more than [`MAX_COUNTERS`] counters.
+    /// A name is not valid ([`MAX_NAME`] printable ASCII characters and no space), or there are more than
+    /// [`MAX_COUNTERS`] counters.
     pub bad: usize,
-    /// There was no room for them, or not for all that their earlier lives counted.
+    /// There was no room for them, or not for all counters of their earlier lives.
     pub no_room: usize,
 }
 
@@ -130,25 +127,25 @@ struct Room {
     bytes: usize,
 }
 
-/// The nodes, by session and name, as they are kept over a restart.
+/// The nodes, by session and name, as they are kept across a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub(super) struct Nodes(BTreeMap<(String, String), NodeTotals>);
 
-/// What all nodes told last.
+/// The last counters of all nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     nodes: Nodes,
-    /// What all nodes take.
+    /// The size of all nodes.
     taken: Room,
-    /// What the nodes of each session take.
+    /// The size of each session's nodes.
     of_session: BTreeMap<String, Room>,
-    /// Sessions that have ended and have nodes, the one that ended first in front.
+    /// Ended sessions that have nodes, the first to end in front.
     ended: VecDeque<String>,
 }
 
 impl NodeTotals {
-    /// Adds what the present life counted to the earlier ones: it has ended. Gives whether there
-    /// was room for all of its names.
+    /// Adds the counts of the current life, which has ended, to the earlier ones. Returns whether there was room for
+    /// all names.
     fn end_life(&mut self, of: Node) -> bool {
         let mut all = true;
         for (name, value) in std::mem::take(&mut self.current) {
@@ -159,7 +156,7 @@ impl NodeTotals {
         all
     }
 
-    /// The names, and how many bytes they take, that the earlier lives have once this one has ended.
+    /// The names of the earlier lives once this one has ended, and their size in bytes.
     fn bytes_after_life(&self, of: Node) -> usize {
         let new = self.current.keys().filter_map(|name| after_life(of, name.clone()));
         let mut new: Vec<_> = new.filter(|name| !self.earlier.contains_key(name)).collect();
@@ -175,7 +172,7 @@ impl NodeTotals {
 }
 
 impl Statistics {
-    /// Nodes as they were kept, of sessions that live or have ended.
+    /// Restores nodes of living and ended sessions.
     pub(super) fn restore(nodes: Nodes, lives: impl Fn(&str) -> bool) -> Self {
         let mut all = Statistics { nodes, ..Statistics::default() };
         let mut last_word: BTreeMap<&str, u64> = BTreeMap::new();
@@ -203,13 +200,13 @@ impl Statistics {
         all
     }
 
-    /// The nodes, to be kept.
+    /// The nodes, to be saved.
     pub(super) fn nodes(&self) -> &Nodes {
         &self.nodes
     }
 
-    /// Takes what a session hands in, in one call or in several. Gives how many nodes were left
-    /// out; of those without room what they told before stays as it is.
+    /// Takes what a session hands in, in one call or in several. Returns how many nodes were left out; nodes without
+    /// room keep their earlier counters.
     pub fn hand_in(&mut self, session: &str, nodes: &[NodeCounters], now: SystemTime) -> LeftOut {
         let at = millis(now);
         let mut left_out = LeftOut::default();
@@ -250,12 +247,12 @@ impl Statistics {
         left_out
     }
 
-    /// A session is opened: what it has is kept one by one again.
+    /// A session is opened: its nodes are kept one by one again.
     pub fn begin(&mut self, session: &str) {
         self.ended.retain(|ended| ended != session);
     }
 
-    /// A session has ended. What it counted stays, one by one as long as there is room.
+    /// A session has ended. Its counts stay, one by one as long as there is room.
     pub fn end(&mut self, session: &str) {
         self.begin(session);
         if self.of_session.contains_key(session) {
@@ -264,7 +261,7 @@ impl Statistics {
         self.fold_ended();
     }
 
-    /// Whether a session may take so much more. Sessions that ended make room first.
+    /// Whether a session may grow by this much. Ended sessions are folded first to make room.
     fn has_room(&mut self, session: &str, more: Room) -> bool {
         let fits = |taken: Room, nodes: usize, bytes: usize| {
             (more.nodes == 0 || taken.nodes + more.nodes <= nodes)
@@ -282,7 +279,7 @@ impl Statistics {
         while too_much(self) && self.fold_oldest() {}
     }
 
-    /// Adds the nodes of the session that ended first to those of all that ended; says whether there was one.
+    /// Adds the nodes of the first session to end to the sums of all ended ones; returns whether there was one.
     fn fold_oldest(&mut self) -> bool {
         let Some(session) = self.ended.pop_front() else { return false };
         if let Some(room) = self.of_session.remove(&session) {
@@ -298,7 +295,7 @@ impl Statistics {
             self.change((ENDED.to_owned(), stage(&key.1).node(ENDED)), |all| {
                 all.at = all.at.max(kept.at);
                 for (name, value) in kept.earlier {
-                    // What counters are called is theirs to say, so there is a bound on this too.
+                    // Sessions choose the names of counters, so there is a limit on this, too.
                     add_bounded(&mut all.earlier, name, value);
                 }
             });
@@ -306,7 +303,7 @@ impl Statistics {
         true
     }
 
-    /// Changes a node, which is made if it is not there, and notes how much it takes then.
+    /// Changes a node, creating it if needed, and updates its size.
     fn change<T>(&mut self, key: (String, String), change: impl FnOnce(&mut NodeTotals) -> T) -> T {
         let (session, of_key) = (key.0.clone(), bytes_of_key(&key));
         let (kept, before) = match self.nodes.0.entry(key) {
@@ -326,7 +323,7 @@ impl Statistics {
         result
     }
 
-    /// How far the translators of a session had heard their reporters when they handed in last.
+    /// How far the translators of a session had heard their reporters when they last handed in.
     pub fn reporters(&self, session: &str) -> Vec<ReporterPosition> {
         let from = (session.to_owned(), Stage::Reporter.node(""));
         self.nodes
@@ -364,7 +361,7 @@ impl Statistics {
     }
 }
 
-/// Whether the names of a node are names, and not too many.
+/// Whether the names of a node are valid, and not too many.
 fn is_good(node: &NodeCounters) -> bool {
     let name_ok =
         |name: &String| (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic());
@@ -372,8 +369,8 @@ fn is_good(node: &NodeCounters) -> bool {
     node.counters.len() <= MAX_COUNTERS && names.all(name_ok)
 }
 
-/// What a node is, by its name, as far as sums are told apart by it: sessions hand in no others
-/// than translators and reporters.
+/// The kind of a node, by its name, as far as sums distinguish kinds: sessions hand in only translators and
+/// reporters.
 fn stage(node: &str) -> Stage {
     match Stage::of(node) {
         stage @ (Stage::Reporter | Stage::Translator) => stage,
@@ -381,9 +378,8 @@ fn stage(node: &str) -> Stage {
     }
 }
 
-/// What a counter of a life that has ended is called: what it still held was never sent, and nobody
-/// holds it any more. `None` for what has no sum over lives. A name that nobody here knows is a
-/// number that only rises.
+/// The name of a counter in the sums of ended lives: what a life still held was never sent, and nobody holds it any
+/// more. `None` if it has no sum over lives. An unknown name is a counter that only rises.
 fn after_life(of: Node, name: String) -> Option<String> {
     match of.find(&name).map(|found| (found, found.definition.kind)) {
         Some((found, Kind::Held { becomes })) => Some(found.name_of(becomes)),
@@ -400,7 +396,7 @@ fn bytes_of<'a>(names: impl Iterator<Item = &'a String>) -> usize {
     names.map(|name| COUNTER_BYTES + name.len()).sum()
 }
 
-/// Adds to at most [`MAX_COUNTERS`] sums; says whether there was room.
+/// Adds to at most [`MAX_COUNTERS`] sums; returns whether there was room.
 fn add_bounded(sums: &mut BTreeMap<String, u64>, name: String, value: u64) -> bool {
     let has_room = sums.len() < MAX_COUNTERS || sums.contains_key(&name);
     if has_room {
@@ -453,7 +449,7 @@ mod tests {
         assert_eq!(time(&s), 50_000_000);
         s.hand_in("t", &[NodeCounters { time_us: 7_000_001, ..node(7, 11) }], came);
         assert_eq!(time(&s), 7_000_001);
-        // A collector that started again does not know it, and reads what those of before wrote.
+        // A restarted collector does not know it, and reads what older ones wrote.
         let bytes = bincode::encode_to_vec(s.nodes(), bincode::config::standard()).unwrap();
         let (nodes, _): (Nodes, _) = bincode::decode_from_slice(&bytes, bincode::config::standard()).unwrap();
         let again = Statistics::restore(nodes, |_| true);
@@ -487,7 +483,7 @@ mod tests {
             s.sums(UNIX_EPOCH)[0].counters,
             [("discarded.held_at_restart".to_owned(), 3), ("held".to_owned(), 1)]
         );
-        // Of one primitive, too, also of one that a newer translator has; and the end of a word is no word.
+        // Per primitive, too, including one that only a newer translator has; but a suffix of a word does not count.
         for (name, after) in [
             ("append.held", Some("append.discarded.held_at_restart")),
             ("new-primitive.held", Some("new-primitive.discarded.held_at_restart")),
@@ -556,7 +552,7 @@ mod tests {
         s.sums(UNIX_EPOCH).iter().flat_map(|n| &n.counters).map(|(_, value)| value).sum()
     }
 
-    /// Whether what is noted of the room is what the nodes take.
+    /// Whether the recorded sizes match the nodes.
     fn room_is_right(s: &Statistics) -> bool {
         let again = Statistics::restore(s.nodes.clone(), |_| true);
         (again.taken, &again.of_session) == (s.taken, &s.of_session)
@@ -567,7 +563,7 @@ mod tests {
         let mut s = Statistics::default();
         s.hand_in("big", &flood(1, 0..KEPT_NODES, 1), UNIX_EPOCH);
         let more = 5000;
-        // In several calls, as translators do, and each node in a life of its own.
+        // In several calls, as translators do, and each node in a new life.
         let hand_in = |s: &mut Statistics, life: u64, received| -> LeftOut {
             let mut nodes = flood(life, 0..more, received);
             nodes.iter_mut().enumerate().for_each(|(n, node)| node.life += 10 * n as u64);
@@ -582,15 +578,14 @@ mod tests {
             assert_eq!(s.of_session["late"].nodes, SESSION_NODES);
         }
         assert!(room_is_right(&s));
-        // The first makes room: each node is told with all of its present life, and those that were
-        // kept with all of both.
+        // The first makes room: each node has all of its current life, and the kept ones all of both.
         s.end("big");
         assert_eq!(hand_in(&mut s, 2, 9), LeftOut::default());
         assert_eq!(total(&s), (KEPT_NODES + more * 9 + SESSION_NODES * 4) as u64);
         assert!(room_is_right(&s));
     }
 
-    /// A node with so many counters of long names, in a life of its own.
+    /// A node with many counters with long names, in a life of its own.
     fn heavy(node: usize, life: u64, counters: usize) -> NodeCounters {
         let name = |n| format!("{n:08}.{life:08}.{}", "n".repeat(MAX_NAME - 18));
         let counters = (0..counters).map(|n| (name(n), 1)).collect();
@@ -602,7 +597,7 @@ mod tests {
         let mut s = Statistics::default();
         for life in 1..=10 {
             let left_out = s.hand_in("t", &[heavy(0, life, 500)], UNIX_EPOCH);
-            // Two lives have room beside the present one, and a part of a third.
+            // There is room for two more lives next to the current one, and for part of a third.
             assert_eq!(left_out.no_room, usize::from(life > 3), "life {life}");
         }
         let kept = &s.nodes.0[&("t".to_owned(), "reporter/0".to_owned())];
@@ -619,17 +614,17 @@ mod tests {
             bytes_of_key(&("big".into(), "reporter/100".into())) + MAX_COUNTERS * (MAX_NAME + COUNTER_BYTES);
         assert!(left_out.no_room.abs_diff(1000 - KEPT_BYTES / each) <= 1, "{left_out:?}");
         assert!(s.taken.bytes <= KEPT_BYTES);
-        // Those that are kept go on; a new life of them has no room, and what they told stays.
+        // The kept ones go on; a new life of theirs has no room, and their earlier counters stay.
         let told = total(&s);
         assert_eq!(s.hand_in("big", &many, UNIX_EPOCH), left_out);
         assert_eq!(s.hand_in("big", &[heavy(0, 2, MAX_COUNTERS)], UNIX_EPOCH).no_room, 1);
         assert_eq!(total(&s), told);
-        // Others have what is theirs.
+        // Others keep their share.
         assert_eq!(s.hand_in("small", &flood(1, 0..SESSION_NODES, 1), UNIX_EPOCH), LeftOut::default());
         assert_eq!(s.hand_in("other", &many, UNIX_EPOCH).no_room, 999);
         assert!(s.of_session["other"].bytes <= SESSION_BYTES);
         assert!(room_is_right(&s));
-        // A session that ended makes room for bytes, too.
+        // An ended session makes room for bytes, too.
         s.end("big");
         assert_eq!(s.hand_in("other", &many[..300], UNIX_EPOCH), LeftOut::default());
         assert!(room_is_right(&s));
@@ -663,7 +658,7 @@ mod tests {
         assert_eq!(total(&s), all + has as u64);
         assert_eq!(s.ended.len(), 0);
         assert_eq!(s.of_session.values().map(|room| room.nodes).sum::<usize>(), s.nodes.0.len());
-        // A session that ended and is opened again goes on, whether it was folded or not.
+        // An ended session that is reopened goes on, whether it was folded or not.
         s.end("new");
         s.begin("new");
         s.hand_in("new", &flood(2, 0..KEPT_NODES, 2), UNIX_EPOCH);

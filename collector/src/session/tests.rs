@@ -24,9 +24,9 @@ struct Books {
     away: AtomicBool,
     atomics: bool,
     most_pairs: usize,
-    /// The last of so many queue pairs from now is not made.
+    /// Fails the creation of the queue pair that comes this many from now.
     fails_in: AtomicU32,
-    /// The device is lost, and back at once, in the middle of so many calls from now.
+    /// Loses the device, and brings it back at once, this many calls from now.
     lost_in: AtomicU32,
     pairs: Mutex<Vec<QueuePairStatus>>,
     keys: Mutex<BTreeMap<u32, Access>>,
@@ -52,13 +52,13 @@ impl Books {
         self.away.store(true, Ordering::Relaxed);
     }
 
-    /// It is back, and begins to number anew.
+    /// It is back, and its numbers start again.
     fn come_back(&self) {
         self.next.store(100, Ordering::Relaxed);
         self.away.store(false, Ordering::Relaxed);
     }
 
-    /// A call that makes something begins; as with a real device, it finds a lost one open anew.
+    /// A call that creates something begins; as with a real device, it finds a lost one reopened.
     fn begin(&self) {
         if self.lost_in.load(Ordering::Relaxed) > 0 && self.lost_in.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.lose();
@@ -302,7 +302,7 @@ fn ending_gives_everything_back() {
     assert!(refusal(b.sessions.end("t", &Caller::ANYBODY, None, b.t0)).contains("\"t\""));
 }
 
-/// One translator had this collector alone; after its end another spreads the stores over this and a second collector.
+/// One translator had only this collector; after its end another spreads the stores over this and a second collector.
 #[test]
 fn an_ended_session_claims_no_bucket_against_an_open_one_over_a_restart_too() {
     let dir = tempfile::tempdir().unwrap();
@@ -492,7 +492,7 @@ fn each_queue_pair_and_each_region_has_a_generation_of_its_own() {
     let first = b.sessions.open(&request("t", 60), b.t0).unwrap();
     let g = first.lease.generation;
     assert_eq!((generations(&first), g), (vec![g; 7], other.lease.generation + 1));
-    // One queue pair breaks: it alone is new.
+    // One queue pair breaks: only that one is new.
     b.nic.break_pair(first.grant.queue_pairs[1].info.qpn, 70);
     let second = b.sessions.renew("t", &Caller::ANYBODY, g, &[], b.t0).unwrap();
     assert_eq!(second.lease.generation, g + 1);
@@ -588,7 +588,7 @@ fn keys_that_wait_go_with_the_device() {
     assert_eq!(b.nic.live(), (2, 6));
     b.nic.lose();
     b.nic.come_back();
-    // The numbers of before are those of others now.
+    // The earlier numbers belong to others now.
     let renewed = renew(g).unwrap();
     assert_eq!((b.nic.live(), renewed.grant.former), ((2, 5), vec![]));
     renew(renewed.lease.generation).unwrap();
@@ -648,7 +648,7 @@ fn a_device_that_was_lost_gives_everything_anew_and_nothing_of_before_is_ended_i
     // The same numbers as before: ending the old ones by number would end the new ones.
     let numbers = |session: &Session| pairs(session).iter().map(|pair| pair.0).collect::<Vec<_>>();
     assert_eq!(numbers(&renewed), numbers(&first));
-    // By their generations they are told apart.
+    // Their generations tell them apart.
     assert!(generations(&renewed).iter().all(|g| *g == renewed.lease.generation));
     assert_eq!(b.nic.live(), (2, 5));
     assert_eq!(b.sessions.counters().queue_pairs_rebuilt, 2);
@@ -679,7 +679,7 @@ fn a_new_writer_continues_where_lists_stand() {
     let session = b.sessions.open(&request("t", 50), b.t0).unwrap();
     let at = |sequence| [ListPosition { store: "events".into(), list: 3, sequence }];
     assert_eq!(session.positions, at(6));
-    // The next one to open it anew: batches 7 to 10 may have been sent and lost, unless its writer took leave.
+    // The next translator: batches 7 to 10 may have been sent and lost, unless its predecessor said goodbye.
     let anew = || b.sessions.open(&OpenRequest { fresh: true, ..request("t", 50) }, b.t0).unwrap();
     assert_eq!(anew().positions, at(10));
     assert_eq!(anew().positions, at(10), "the same, as nothing was written");
@@ -732,7 +732,7 @@ fn a_restarted_collector_knows_its_sessions() {
     assert!(resumed.lease.generation > first.lease.generation);
     assert_eq!(nic.live(), (2, 5));
     assert_eq!(sessions.counters().queue_pairs_rebuilt, 2);
-    // A lease runs anew from the restart.
+    // A lease has its full time again after the restart.
     sessions.tick(t1 + Duration::from_secs(11)).unwrap();
     assert_eq!(nic.live(), (0, 0));
     drop(sessions);
@@ -883,7 +883,7 @@ fn one_certificate_has_so_many_sessions_and_no_more() {
     open(caller("DNS:tor2.example"), "c", 70).unwrap();
     b.sessions.end("a", &caller("DNS:tor1.example"), None, b.t0).unwrap();
     open(caller("DNS:tor1.example"), "d", 80).unwrap();
-    // Without TLS nobody can be told from anybody.
+    // Without TLS callers cannot be told apart.
     for n in 0..5 {
         open(Caller::ANYBODY, &format!("n{n}"), 100 + 10 * n).unwrap();
     }
@@ -1035,7 +1035,7 @@ fn sessions_that_ended_are_folded_into_sums() {
         of("translator/", "held") + of("translator/", "discarded.held_at_restart"),
         u64::from(sessions)
     );
-    // Those that ended last are still told one by one.
+    // Those that ended last are still listed one by one.
     assert!(told.iter().any(|n| n.session == "t999" && n.node == "translator/t999"));
 }
 
@@ -1170,7 +1170,7 @@ fn an_open_that_resumes_makes_no_more_queue_pairs_anew_than_renewals_may() {
     b.nic.break_pair(atomic, 1);
     let renewed = b.sessions.renew("t", &Caller::ANYBODY, generation, &[], now).unwrap();
     assert_eq!(pairs(&renewed)[1].0, atomic);
-    // Who asks for nothing anew gets its session, and after a while everybody does.
+    // A renewal that needs nothing new gets its session, and after a while everybody does.
     b.sessions.open(&fresh, now + rebuilds::EVERY).unwrap();
     b.sessions.open(&OpenRequest { fresh: false, ..fresh }, now + rebuilds::EVERY).unwrap();
 }
@@ -1203,7 +1203,7 @@ fn many_ranges_of_lists_are_compared_in_no_time() {
         seen.last().is_some_and(|(few, many)| *many < *few * 40)
     });
     assert!(grows_little, "for 6,000 ranges, and for 60,000: {seen:?}");
-    // What overlaps is still found, and the first of it told.
+    // Overlaps are still found, and the first one reported.
     let told = |request| leases.prepare(&request, &[&spec], t0).unwrap_err().to_string();
     let twice = told(lists(ranges("t", 0, 60_000), "events", 500, 9));
     assert!(twice.contains("list 500 of store \"events\" is asked for twice"), "{twice}");

@@ -12,16 +12,16 @@ use crate::region::{AccessError, Region};
 
 const MAX_BATCH: usize = 128;
 
-/// A batch that is not there is given up at once when one this much later is: no link moves a frame that far.
+/// A missing batch is given up at once when one this much later is there: no link delays a frame that far.
 const REORDERED: u32 = 64;
 
 /// Otherwise it is given up after this time: a frame that was merely overtaken is here by then.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Batches that are waited for together, at most. To look at so many takes well below [`PATIENCE`].
+/// Most batches waited for together. Checking that many takes well below [`PATIENCE`].
 const TOGETHER: u64 = 1 << 16;
 
-/// What one call of [`Reader::read`] went through.
+/// The outcome of a call of [`Reader::read`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Batches handed over.
@@ -30,16 +30,16 @@ pub struct Progress {
     pub entries: u64,
     /// Batches that the writer overwrote before they could be read.
     pub overwritten: u64,
-    /// Batches that never came although later ones did.
+    /// Batches that never came, although later ones did.
     pub missing: u64,
-    /// Places whose bytes stayed those of no batch, and were given up.
+    /// Places whose bytes never became a valid batch, and were given up.
     pub damaged: u64,
-    /// Times that a batch was seen half-written and left for later.
+    /// Times that a batch was seen half-written and retried later.
     pub torn: u64,
 }
 
 impl Progress {
-    /// Adds up.
+    /// Adds two outcomes.
     pub fn add(&mut self, other: Progress) {
         self.batches += other.batches;
         self.entries += other.entries;
@@ -67,31 +67,31 @@ pub enum ListError {
     /// The store has fewer lists.
     #[error("there is no list {list}: there are lists 0 to {last}")]
     NoSuchList {
-        /// The list asked for.
+        /// The requested list.
         list: u32,
-        /// The last that there is.
+        /// The last list.
         last: u32,
     },
-    /// The list lies outside the region: it is not that of the store's description.
+    /// The list lies outside the region: the region does not match the store's description.
     #[error(transparent)]
     Access(#[from] AccessError),
 }
 
-/// Reads one list of one append store. Keep it and call [`Reader::read`] again for what came since.
+/// Reads one list of one append store. Keep it and call [`Reader::read`] again for newer batches.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     lists: Lists<'a>,
     at: ReadPosition,
 }
 
-/// Where a reader stands, without the store: [`Lists::resume`] goes on from here.
+/// A reader's position, without the store: [`Lists::resume`] continues from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadPosition {
     list: u32,
     cursor: Cursor,
-    /// Batches that were overwritten before this reader began, and are not told yet.
+    /// Batches that were overwritten before this reader began, and are not reported yet.
     gone: u64,
-    /// What is waited for.
+    /// What it waits for.
     stuck: Option<Stuck>,
 }
 
@@ -99,11 +99,11 @@ pub struct ReadPosition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stuck {
     since: Instant,
-    /// The first.
+    /// The first one.
     from: u32,
-    /// The last: a later batch that was there then, or the first where there was none.
+    /// The last one: a later batch that was there then, or the first if there was none.
     to: u32,
-    /// Whether a later one was there.
+    /// Whether there was a later one.
     later: bool,
     /// Whether they have been waited for long enough.
     over: bool,
@@ -141,13 +141,13 @@ impl<'a> Lists<'a> {
         self.lists
     }
 
-    /// Bytes of an entry.
+    /// Bytes per entry.
     pub fn entry_len(&self) -> usize {
         usize::from(self.entry_len)
     }
 
-    /// Sequence of the newest batch in a list's ring; 0 if it holds none. Reads the trailers of the whole
-    /// ring twice: what claims to be the newest is checked first, so that few others have to be.
+    /// Sequence of the newest batch in a list's ring; 0 if it is empty. Reads the trailers of the whole ring twice:
+    /// the one that claims to be the newest is checked first, so that few others must be.
     ///
     /// # Errors
     /// The ring lies outside the region.
@@ -160,8 +160,8 @@ impl<'a> Lists<'a> {
         self.newer(list, known, is_there)
     }
 
-    /// The newest sequence that a trailer of a ring claims and that `holds(sequence, place)`; `known` if
-    /// none is newer than that one (0 = none is known). Asks only about what is newer than what was found.
+    /// The newest sequence that a trailer of a ring claims and for which `holds(sequence, place)`; `known` if none is
+    /// newer (0 = none is known). Checks only sequences newer than the newest found so far.
     fn newer(
         &self,
         list: u32,
@@ -203,8 +203,8 @@ impl<'a> Lists<'a> {
             Start::Oldest => Cursor::oldest(self.ring, found),
             Start::Next => Cursor::latest(self.ring, found),
             Start::At(sequence) if self.is_a_ring_before(self.newest(list)?, sequence) => {
-                // All up to the oldest are gone at once. Sequences that lie far ahead of a list are taken for
-                // such, as sequences turn.
+                // All up to the oldest are gone. Sequences far ahead of a list are treated the same, as sequences
+                // wrap.
                 self.scan(list, |sequence| found.push(sequence));
                 let oldest = Cursor::oldest(self.ring, found);
                 gone = distance(sequence.max(1), oldest.sequence()).into();
@@ -215,7 +215,7 @@ impl<'a> Lists<'a> {
         Ok(self.resume(ReadPosition { list, cursor, gone, stuck: None }))
     }
 
-    /// The reader that stood at this place of this store.
+    /// The reader with this position in this store.
     pub fn resume(&self, at: ReadPosition) -> Reader<'a> {
         Reader { lists: *self, at }
     }
@@ -226,7 +226,7 @@ impl<'a> Lists<'a> {
         newest != 0 && is_after(newest, sequence) && u64::from(distance(sequence, newest)) >= self.ring
     }
 
-    /// Calls `with` for the sequence of every whole batch in a ring.
+    /// Calls `with` for the sequence of every valid batch in a ring.
     fn scan(&self, list: u32, mut with: impl FnMut(u32)) {
         let mut batch = [0u8; MAX_BATCH];
         let batch = &mut batch[..usize::from(self.batch_len)];
@@ -248,7 +248,7 @@ impl<'a> Lists<'a> {
         }
     }
 
-    /// Whether the whole ring of a list lies in the region: it does if its last word does.
+    /// Whether the whole ring of a list lies in the region: true if its last word does.
     fn within(&self, list: u32) -> Result<(), AccessError> {
         let end = place_offset(list, self.ring - 1, self.ring, self.batch_len) + u64::from(self.batch_len);
         self.region.load_u64(end - 8).map(drop)
@@ -268,21 +268,21 @@ impl Reader<'_> {
         self.at.sequence()
     }
 
-    /// Where it stands.
+    /// Its position.
     pub fn place(&self) -> ReadPosition {
         self.at
     }
 
-    /// Bytes of an entry.
+    /// Bytes per entry.
     pub fn entry_len(&self) -> usize {
         self.lists.entry_len()
     }
 
-    /// Hands over up to `most` batches that are there: `with(sequence, entries)`, entries back to back. Gives
-    /// up missing and damaged batches when it is time; `now` never goes back.
+    /// Passes up to `most` batches to `with(sequence, entries)`, with the entries back to back. Gives up missing and
+    /// damaged batches when it is time; `now` must never go back.
     ///
     /// # Errors
-    /// The list lies outside the region: it is not that of the store's description.
+    /// The list lies outside the region: the region does not match the store's description.
     pub fn read(
         &mut self,
         most: u64,
@@ -292,7 +292,7 @@ impl Reader<'_> {
         self.lists.within(self.at.list)?;
         let mut progress = Progress { overwritten: std::mem::take(&mut self.at.gone), ..Progress::default() };
         let mut batch = [0u8; MAX_BATCH];
-        // A constant length for the usual batch makes its copy and its check straight code.
+        // A constant length for the usual batch makes its copy and its check straight-line code.
         if self.lists.batch_len == 64 {
             let batch: &mut [u8; 64] = batch.first_chunk_mut().expect("64 of 128 bytes");
             while progress.batches < most && self.step(batch, now, &mut progress, &mut with) {}
@@ -315,8 +315,7 @@ impl Reader<'_> {
         let mut cursor = self.at.cursor;
         for _ in 0..=self.lists.ring / (Cursor::LOOK_AHEAD - Cursor::NEAR) {
             let step = cursor.poll(|at| self.lists.look(self.at.list, at, batch));
-            // A batch that was found is left for `read` to hand over or to count; a later one that was
-            // sighted is worth remembering.
+            // `read` hands over or counts a batch that was found; a later one that was sighted is worth remembering.
             if !matches!(step, Step::New { .. } | Step::Overwritten { .. }) {
                 self.at.cursor = cursor;
             }
@@ -334,9 +333,9 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    /// Places behind the last batch, one after the other, that hold bytes of no batch. Who has
-    /// [caught up](Reader::caught_up) counts them as damaged; the reader stays before them, as the batches that
-    /// belong there may not have been written yet.
+    /// How many consecutive places after the last batch hold invalid bytes. A reader that has [caught
+    /// up](Reader::caught_up) counts them as damaged, but stays before them, as the batches that belong there may not
+    /// have been written yet.
     ///
     /// # Errors
     /// The list lies outside the region.
@@ -356,7 +355,7 @@ impl Reader<'_> {
         Ok((0..ring).take_while(&mut is_torn).count() as u64)
     }
 
-    /// One look; `false` when there is nothing more for now.
+    /// One step; `false` if there is nothing more for now.
     #[inline(always)]
     fn step(
         &mut self,
@@ -406,7 +405,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether a batch much later than `sequence` is there.
+    /// Whether a much later batch than `sequence` is there.
     fn overtaken(&self, sequence: u32, batch: &mut [u8]) -> bool {
         let ring = self.lists.ring;
         let later = forward(sequence, REORDERED);
@@ -415,8 +414,8 @@ impl Reader<'_> {
                 Found::Valid(found) if found == later || is_after(found, later))
     }
 
-    /// Whether `sequence`, the next one, has been waited for long enough, since it was first seen to be stuck with
-    /// or without a later one behind it.
+    /// Whether `sequence`, the next one, has been waited for long enough since it was first seen to be stuck, with or
+    /// without a later one behind it.
     #[cold]
     fn waited(&mut self, sequence: u32, later: bool, now: Instant, batch: &mut [u8]) -> bool {
         if let Some(stuck) = self.at.stuck.as_mut().filter(|stuck| stuck.is_of(sequence, later)) {
@@ -424,7 +423,7 @@ impl Reader<'_> {
             return stuck.over;
         }
         let (lists, list) = (self.lists, self.at.list);
-        // All before the latest that is there have their chance from now on.
+        // The wait for all before the latest one starts now.
         self.at.cursor.sight(TOGETHER, REORDERED, |at| lists.look(list, at, batch));
         let seen = self.at.cursor.seen();
         let (to, later) = (seen.unwrap_or(sequence), seen.is_some());

@@ -1,40 +1,39 @@
-//! Following one append list: how much is read at a time, how long to sleep when there is nothing new, and
-//! when all has been read.
+//! Following one append list: how much to read at a time, how long to sleep when there is nothing new, and when
+//! everything has been read.
 //!
-//! Nothing here sleeps or knows of a service: who follows a list reads, hands over what came, and sleeps for
-//! [`Follower::pause`] when it is told to. Nor does a follower keep the store: it is handed the lists
-//! whenever it is to look at them.
+//! Nothing here sleeps or knows of a service: the caller reads, hands over what came, and sleeps for
+//! [`Follower::pause`] when there was nothing. A follower does not keep the store: each call gets the lists.
 
 use std::time::{Duration, Instant};
 
 use super::append::{ListError, Lists, Progress, ReadPosition, Start};
 use crate::region::AccessError;
 
-/// Batches read at a time: at most about 3,000 entries, some tens of kilobytes.
+/// Most batches read at a time: about 3,000 entries, some tens of kilobytes.
 const BATCHES: u64 = 256;
 
-/// How long to sleep when there is nothing new: twice as long each time, up to the longest.
+/// How long to sleep when there is nothing new: doubles each time, up to the longest.
 const SHORTEST: Duration = Duration::from_micros(500);
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// What one reading gave.
+/// The outcome of one reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct News {
-    /// Sequence of the last batch that was read; 0 without one.
+    /// Sequence of the last batch read; 0 without one.
     pub sequence: u32,
-    /// Entries in their order.
+    /// Entries in order.
     pub entries: Vec<Vec<u8>>,
-    /// What was read and what was passed over.
+    /// What was read and what was skipped.
     pub progress: Progress,
 }
 
 impl News {
-    /// Whether there is nothing to tell: neither entries nor anything that was passed over.
+    /// Whether there is nothing to report: neither entries nor anything skipped.
     pub fn is_empty(&self) -> bool {
         self.progress == Progress::default()
     }
 
-    /// Whether it is time to sleep: no batch was there.
+    /// Whether it is time to sleep: there was no batch.
     pub fn is_idle(&self) -> bool {
         self.progress.batches == 0
     }
@@ -49,8 +48,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Begins at `start`, and ends when all that is there has been read if `until_caught_up`. Reads the whole
-    /// ring, or its trailers.
+    /// Begins at `start`; with `until_caught_up`, ends once everything has been read. Reads the whole ring, or its
+    /// trailers.
     ///
     /// # Errors
     /// There is no such list, or it lies outside the region.
@@ -59,7 +58,7 @@ impl Follower {
         Ok(Self { at, until_caught_up, pause: SHORTEST })
     }
 
-    /// Reads what is there, some at a time. `now` never goes back.
+    /// Reads what is there, a part at a time. `now` must never go back.
     ///
     /// # Errors
     /// The list lies outside the region.
@@ -77,13 +76,13 @@ impl Follower {
         Ok(news)
     }
 
-    /// Whether this one ends at all: then [`Follower::end`] is to be asked whenever nothing came.
+    /// Whether it may end: then call [`Follower::end`] whenever nothing came.
     pub fn may_end(&self) -> bool {
         self.until_caught_up
     }
 
-    /// Where nothing is there that could still be read or waited for, what is to be said at the end: how many
-    /// places behind the last batch are damaged. Looks at the whole ring.
+    /// The last progress, once nothing is left to read or wait for: how many places after the last batch are damaged.
+    /// Scans the whole ring.
     ///
     /// # Errors
     /// The list lies outside the region.
@@ -100,7 +99,7 @@ impl Follower {
         self.pause
     }
 
-    /// It has slept so long, and nobody woke it: the next sleep is longer.
+    /// It has slept this long, and nobody woke it: the next sleep is longer.
     pub fn slept(&mut self) {
         self.pause = (2 * self.pause).min(LONGEST);
     }

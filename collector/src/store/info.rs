@@ -1,4 +1,4 @@
-//! What a store tells of itself over the control plane.
+//! Describes a store over the control plane.
 
 use dta_proto::control::StoreInfo;
 
@@ -8,7 +8,7 @@ use super::{MemoryError, Store, load};
 /// memory.
 ///
 /// # Errors
-/// The memory is not that of the store's description.
+/// The memory does not match the store's description.
 pub fn info(store: &Store) -> Result<StoreInfo, MemoryError> {
     let load = load::measure(store).map_err(|error| store.outside(error))?;
     Ok(StoreInfo {

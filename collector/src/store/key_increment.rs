@@ -1,4 +1,4 @@
-//! Key-increment: the least counter of a key.
+//! Key-increment: the smallest counter of a key.
 
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
@@ -27,14 +27,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Asks for many keys: never below what was applied, 0 for a key that was never counted and
-    /// shares no counter.
+    /// Queries many keys: counts are never below what was applied, and 0 for a key that was never counted and shares
+    /// no counter.
     ///
     /// # Errors
-    /// A slot lies outside the region: it is not that of the store's description. Then no answer counts.
+    /// A slot lies outside the region: the region does not match the store's description. Then no answer counts.
     ///
     /// # Panics
-    /// If `answers` has not one entry per key.
+    /// If `answers` does not have one entry per key.
     pub fn query(&self, keys: &[Key], answers: &mut [u64]) -> Result<(), AccessError> {
         assert_eq!(keys.len(), answers.len(), "one answer per key");
         for (keys, answers) in keys.chunks(32).zip(answers.chunks_mut(32)) {
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
             for (answer, slots) in answers.iter_mut().zip(slots.iter().flatten()) {
                 let mut counters = [0u64; MAX_REDUNDANCY as usize];
                 for (counter, slot) in counters.iter_mut().zip(slots.iter()) {
-                    // In the host's byte order: so does the NIC add.
+                    // In the host's byte order, in which the NIC adds.
                     *counter = self.region.load_u64(offset(*slot))?;
                 }
                 *answer = estimate(slots, &counters);

@@ -9,16 +9,16 @@ use dta_proto::store::StoreKind;
 use super::Store;
 use crate::region::{AccessError, Region};
 
-/// Keys that pass a station together (see [`Reader::query`]). With N copies each, more slots than a
-/// core has outstanding cache misses (10 to 50); measured, 16 to 64 differ little.
+/// Keys that pass a stage together (see [`Reader::query`]). With N copies each, more slots than a core has
+/// outstanding cache misses (10 to 50); measured, 16 to 64 differ little.
 const GROUP: usize = 32;
 
-/// What the copies say of one key.
+/// What the copies say about one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// Whether there is a value.
     pub found: bool,
-    /// Matching copies that hold it (or, without a value, the value that most hold).
+    /// Matching copies that hold it (or, without a value, the most common value).
     pub agreeing: u8,
     /// Matching copies with another value.
     pub differing: u8,
@@ -54,14 +54,14 @@ impl<'a> Reader<'a> {
         self.redundancy
     }
 
-    /// Asks for many keys: answer `i` is of key `i`, and its value, if it is found, is in `values`
-    /// at `i * value_len`, where there are zeros if it is not.
+    /// Queries many keys: answer `i` is for key `i`; its value, if found, is in `values` at `i * value_len`, else
+    /// there are zeros.
     ///
     /// # Errors
-    /// A slot lies outside the region: it is not that of the store's description. Then no answer counts.
+    /// A slot lies outside the region: the region does not match the store's description. Then no answer counts.
     ///
     /// # Panics
-    /// If `answers` has not one entry per key, or `values` not [`Reader::value_len`] bytes per key.
+    /// If `answers` does not have one entry per key, or `values` not [`Reader::value_len`] bytes per key.
     pub fn query(
         &self,
         keys: &[Key],
@@ -71,7 +71,7 @@ impl<'a> Reader<'a> {
     ) -> Result<(), AccessError> {
         assert_eq!(keys.len(), answers.len(), "one answer per key");
         assert_eq!(keys.len() * self.value_len(), values.len(), "one value per key");
-        // Lengths as constants make the copy out of memory, the checksums and the comparisons straight code.
+        // Constant lengths make the copy out of memory, the checksums and the comparisons straight-line code.
         match self.value_len {
             4 => self.query_values::<4, 8>(keys, policy, answers, values),
             12 => self.query_values::<12, 16>(keys, policy, answers, values),
@@ -96,8 +96,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A group of keys goes through three stations: their slots are asked for, copied, and judged.
-    /// While a group's slots are on their way from memory, the group before is copied and judged.
+    /// A group of keys passes three stages: its slots are prefetched, copied, and judged. While a group's slots are
+    /// on their way from memory, the previous group is copied and judged.
     fn query_slots<const VALUE: usize, const SLOT: usize, const N: usize>(
         &self,
         keys: &[Key],
@@ -127,7 +127,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Puts the numbers of the keys' slots into `places`, and asks for the slots.
+    /// Puts the numbers of the keys' slots into `places`, and prefetches the slots.
     #[inline(always)]
     fn ask<const SLOT: usize, const N: usize>(&self, keys: &[Key], places: &mut [[u32; N]; GROUP]) {
         hash::slots_of_each(keys, self.slots, places);
@@ -137,13 +137,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where the slot of a number begins, of slots with `SLOT` bytes.
+/// The offset of a slot by its number, if slots have `SLOT` bytes.
 #[inline(always)]
 fn offset<const SLOT: usize>(place: u32) -> u64 {
     key_write::offset(place.into(), (SLOT - CHECKSUM_LEN) as u8)
 }
 
-/// The slots of a group, out of memory that changes: `N` of each key.
+/// Copies the slots of a group, `N` of each key, out of memory that may change meanwhile.
 struct Copied<const VALUE: usize, const SLOT: usize, const N: usize> {
     slots: [[[u8; SLOT]; N]; GROUP],
 }
@@ -151,13 +151,13 @@ struct Copied<const VALUE: usize, const SLOT: usize, const N: usize> {
 impl<const VALUE: usize, const SLOT: usize, const N: usize> Copied<VALUE, SLOT, N> {
     const EMPTY: Self = Self { slots: [[[0; SLOT]; N]; GROUP] };
 
-    #[inline(never)] // of its own, it has all registers
+    #[inline(never)] // out of line, so that it has all registers
     fn copy(&mut self, region: &Region, places: &[[u32; N]]) -> Result<(), AccessError> {
         let offsets = places.as_flattened().iter().map(|place| offset::<SLOT>(*place));
         region.read_each(offsets, self.slots.as_flattened_mut())
     }
 
-    #[inline(never)] // of its own, it has all registers
+    #[inline(never)] // out of line, so that it has all registers
     fn judge(&self, keys: &[Key], policy: Policy, answers: &mut [Answer], values: &mut [[u8; VALUE]]) {
         let mut matching = [0; GROUP];
         let many = keys.len();
@@ -166,9 +166,9 @@ impl<const VALUE: usize, const SLOT: usize, const N: usize> Copied<VALUE, SLOT, 
         crc::crc32_matches(keys.iter().map(|key| &key.0), slots, matching);
         for i in 0..many {
             let (slots, matching) = (&slots[i], matching[i]);
-            // Without branches: whether a random key's copy matches is nothing that a processor can foresee.
+            // Branch-free: a processor cannot predict whether a random key's copy matches.
             let matches = |n: usize| matching >> n & 1;
-            // Of no copy at all, the last: it is blanked out below.
+            // If no copy matches, the last one: it is zeroed below.
             let first = |first, n| if matches(n) == 1 { value::<VALUE, SLOT>(&slots[n]) } else { first };
             let first = (0..N - 1).rev().fold(value::<VALUE, SLOT>(&slots[N - 1]), first);
             let (mut agreeing, mut differing) = (0, 0);
@@ -188,13 +188,13 @@ impl<const VALUE: usize, const SLOT: usize, const N: usize> Copied<VALUE, SLOT, 
     }
 }
 
-/// The value behind the checksum.
+/// The value after the checksum.
 #[inline(always)]
 fn value<const VALUE: usize, const SLOT: usize>(slot: &[u8; SLOT]) -> &[u8; VALUE] {
     slot.last_chunk().unwrap_or(&[0; VALUE])
 }
 
-/// Copies that match and differ, under a policy that has to weigh them.
+/// Weighs copies that match and differ, under a policy that requires it.
 #[cold]
 fn weigh<const VALUE: usize, const SLOT: usize, const N: usize>(
     slots: &[[u8; SLOT]; N],

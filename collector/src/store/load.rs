@@ -1,4 +1,4 @@
-//! How full a store is, what that does to its answers, and which N would serve better.
+//! How full a store is, how that affects its answers, and which N would serve better.
 
 use dta_proto::layout::load;
 use dta_proto::store::StoreKind;
@@ -6,12 +6,12 @@ use dta_proto::store::StoreKind;
 use super::Store;
 use crate::region::AccessError;
 
-/// Bytes looked at in one store, at most: a millisecond or two of memory bandwidth.
+/// Most bytes read in one store: a millisecond or two of memory bandwidth.
 const BUDGET: u64 = 16 << 20;
-/// Bytes read in one go.
+/// Bytes per read.
 const RUN: u64 = 16 << 10;
 
-/// How full a store is. Estimated from a sample where the store is larger than 16 MiB.
+/// How full a store is. Estimated from a sample if the store is larger than 16 MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
     /// Keys (key-write, postcarding, key-increment), batches (append) or columns (sketch-merge)
@@ -21,22 +21,22 @@ pub struct Load {
     pub capacity: u64,
     /// `used / capacity`: keys per slot for keyed stores.
     pub load: f64,
-    /// Predicted share of keys that are still there (key-write, postcarding), or whose count is
-    /// exact (key-increment).
+    /// Predicted share of keys that are still there (key-write, postcarding), or whose count is exact
+    /// (key-increment).
     pub survival: Option<f64>,
-    /// The N that would serve best at this load; none for an empty store.
+    /// The best N at this load; none for an empty store.
     pub advised_redundancy: Option<u8>,
 }
 
-/// Looks at a store. An element is in use when any of its bytes is not 0.
+/// Measures a store. An element is in use if any of its bytes is not 0.
 ///
 /// # Errors
-/// An element lies outside the region: it is not that of the store's description.
+/// An element lies outside the region: the region does not match the store's description.
 pub fn measure(store: &Store) -> Result<Load, AccessError> {
     let elements = store.spec.elements();
     let element = store.spec.element_len();
-    // Hashing spreads keys evenly, so neighbours are as good a sample as any and come fast; rings
-    // and epochs fill in order, so there the sample has to be spread.
+    // Hashing spreads keys evenly, so neighbours are as good a sample as any and fast to read; rings and epochs fill
+    // in order, so their sample must be spread.
     let keyed = store.spec.redundancy();
     let per_run = if keyed.is_some() { (RUN / element).min(elements) } else { 1 };
     let budget = if keyed.is_some() { BUDGET / element } else { 1 << 16 };
@@ -63,7 +63,7 @@ pub fn measure(store: &Store) -> Result<Load, AccessError> {
     let keys = load::estimate_keys(used.min(sampled - 1), sampled, n).unwrap_or_default() * scale;
     let a = load::load(keys, elements);
     let survival = match store.spec.kind {
-        // A counter is exact if one of the key's slots is no other key's, early or late.
+        // A counter is exact if at least one of the key's slots is used by no other key, earlier or later.
         StoreKind::KeyIncrement { .. } => load::survival(a, n),
         _ => load::mean_survival(a, n),
     };
@@ -72,7 +72,7 @@ pub fn measure(store: &Store) -> Result<Load, AccessError> {
         capacity: elements,
         load: a,
         survival: Some(survival),
-        // An empty store gives no reason to prefer any.
+        // An empty store gives no reason to prefer any N.
         advised_redundancy: (used > 0).then(|| load::advised_redundancy(a)),
     })
 }

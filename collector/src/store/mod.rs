@@ -1,13 +1,13 @@
-//! Stores: regions with their meaning, and the readers that answer from them.
+//! Stores: regions with a meaning, and the readers that answer from them.
 //!
-//! A reader never writes, takes no lock and asks nobody: it copies an element out of memory that a
-//! NIC may be writing at that moment, and believes the copy only if its own check says so. One
-//! module per kind of store: [`key_write`], [`postcarding`], [`append`], [`key_increment`],
-//! [`sketch_merge`]; [`follow`] goes on reading a list; [`load`] tells how full a store is.
+//! A reader never writes, takes no lock and calls nobody: it copies an element out of memory that a NIC may be
+//! writing at that moment, and trusts the copy only if its checksum matches. One module per kind of store:
+//! [`key_write`], [`postcarding`], [`append`], [`key_increment`], [`sketch_merge`]; [`follow`] keeps reading a list;
+//! [`load`] measures how full a store is.
 //!
-//! A store's memory can be replaced while it is in use ([`Stores::replace`]). [`Stores`] hands out
-//! the current memory, which its holder may use for as long as it wants: memory is freed when
-//! nobody, the NIC included, holds it any more.
+//! A store's memory can be replaced while it is in use ([`Stores::replace`]). [`Stores`] returns the current memory,
+//! which its holder may use for as long as it wants: memory is freed when nobody, including the NIC, holds it any
+//! more.
 
 pub mod append;
 pub mod follow;
@@ -32,7 +32,7 @@ use dta_proto::wire::dta::Primitive;
 use crate::config::MemoryConfig;
 use crate::region::{AccessError, Region, RegionError, RegionHeader, RegionOptions};
 
-/// A store: its description and the memory that it has.
+/// A store: its description and its current memory.
 #[derive(Clone, Debug)]
 pub struct Store {
     /// Its description.
@@ -44,7 +44,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store's memory, or makes it.
+    /// Opens the store's memory, or creates it.
     pub fn open(
         spec: &StoreSpec,
         memory: &MemoryConfig,
@@ -61,7 +61,7 @@ impl Store {
         Ok(Self { spec: spec.clone(), region: Arc::new(region), generation })
     }
 
-    /// A reader met the end of this store's region.
+    /// A reader reached the end of this store's region.
     pub fn outside(&self, source: AccessError) -> MemoryError {
         MemoryError { store: self.spec.name.clone(), source }
     }
@@ -83,13 +83,13 @@ impl Store {
 /// A store's memory is shorter than its description says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the memory of store {store:?} is shorter than its description says ({source}); start the collector again, and if \
-     that does not help, move the store's region file away first: the store then begins empty"
+    "the memory of store {store:?} is shorter than its description says ({source}); restart the collector; if \
+     that does not help, move the store's region file away first: the store then starts empty"
 )]
 pub struct MemoryError {
     /// The store.
     pub store: String,
-    /// What was to be read.
+    /// The access that failed.
     pub source: AccessError,
 }
 
@@ -105,16 +105,16 @@ pub fn region_path(directory: &std::path::Path, store: &str) -> PathBuf {
 /// All stores of a collector, in the order of its configuration; those that were added later are last.
 #[derive(Debug)]
 pub struct Stores {
-    /// Each with its current memory. Locked for as long as it takes to copy or replace the pointer.
+    /// Each with its current memory. Locked only to copy or replace the pointer.
     now: RwLock<Arc<[Arc<Store>]>>,
-    /// Where memory is made.
+    /// Where memory is created.
     memory: MemoryConfig,
     options: RegionOptions,
-    /// Held while memory is made, so that one change follows another.
+    /// Held while memory is created, so that changes follow one another.
     changing: Mutex<()>,
 }
 
-/// Why a store's memory was not replaced. It has the one that it had.
+/// Why a store's memory was not replaced. It keeps its memory.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplaceError {
     /// No such store.
@@ -128,12 +128,12 @@ pub enum ReplaceError {
 /// Why no store answers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// No store of that name.
+    /// No store with that name.
     #[error("there is no store {name:?}; this collector has {have}")]
     Unknown {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names there are, with their kinds.
+        /// The existing names, with their kinds.
         have: String,
     },
     /// The store is of another kind.
@@ -143,7 +143,7 @@ pub enum StoreError {
         name: String,
         /// Its kind.
         is: Primitive,
-        /// The kind wanted.
+        /// The requested kind.
         wanted: Primitive,
         /// Names of stores of that kind.
         have: String,
@@ -151,7 +151,7 @@ pub enum StoreError {
     /// No name was given, and there is not exactly one candidate.
     #[error("name the {wanted} store to ask: this collector has {have}")]
     Ambiguous {
-        /// The kind wanted.
+        /// The requested kind.
         wanted: Primitive,
         /// Names of stores of that kind.
         have: String,
@@ -167,7 +167,7 @@ impl Stores {
     ) -> Result<Self, RegionError> {
         let stores: Vec<Store> =
             specs.iter().map(|spec| Store::open(spec, memory, options)).collect::<Result<_, _>>()?;
-        // Together, or each would take the time of all before it.
+        // At the same time, or each would take the time of all before it.
         Region::look_up_pages(stores.iter().map(|store| &*store.region));
         Ok(Self { memory: memory.clone(), options, ..stores.into_iter().collect() })
     }
@@ -188,10 +188,10 @@ impl Stores {
         self.set(self.all().iter().map(|old| Arc::clone(if same(old) { store } else { old })));
     }
 
-    /// Opens further stores, or makes them. All of them are there from now on, or none.
+    /// Opens or creates further stores: either all of them are added, or none.
     ///
     /// # Errors
-    /// No memory for one of them. What was made for others is taken back.
+    /// No memory for one of them. What was created for the others is removed.
     pub fn add(&self, specs: &[StoreSpec]) -> Result<(), RegionError> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stores: Vec<Store> = Vec::new();
@@ -209,13 +209,13 @@ impl Stores {
         Ok(())
     }
 
-    /// Removes the region file of a store that was made and is not needed after all. One that was
-    /// found stays.
+    /// Removes the region file of a store that was created but is not needed after all. One that existed before
+    /// stays.
     fn take_back(&self, store: &Store) {
         if let (MemoryConfig::Directory(dir), false) = (&self.memory, store.region.found())
             && let Err(error) = std::fs::remove_file(region_path(dir, &store.spec.name))
         {
-            tracing::warn!(%error, store = %store.spec.name, "a region file that is not needed could not be removed");
+            tracing::warn!(%error, store = %store.spec.name, "cannot remove a region file that is not needed");
         }
     }
 
@@ -252,7 +252,7 @@ impl Stores {
         Ok(())
     }
 
-    /// The store of a name or id ([`dta_proto::store::named`]).
+    /// The store with a name or id ([`dta_proto::store::named`]).
     pub fn get(&self, name: &str) -> Result<Arc<Store>, StoreError> {
         let all = self.all();
         let found = dta_proto::store::named(all.iter(), |store| &store.spec, name);

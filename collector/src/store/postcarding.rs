@@ -10,7 +10,7 @@ use crate::region::{AccessError, Region};
 
 const MAX_ROW: usize = 64;
 
-/// What the copies say of one key.
+/// What the copies say about one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The path, if any copy matched.
@@ -41,14 +41,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Asks for many keys. Of copies that differ, the one with most hops is the answer: a row only
-    /// loses hops when it is begun anew.
+    /// Queries many keys. If copies differ, the one with the most hops is the answer: a row only loses hops when it
+    /// is started again.
     ///
     /// # Errors
-    /// A slot lies outside the region: it is not that of the store's description. Then no answer counts.
+    /// A slot lies outside the region: the region does not match the store's description. Then no answer counts.
     ///
     /// # Panics
-    /// If `answers` has not one entry per key.
+    /// If `answers` does not have one entry per key.
     pub fn query(&self, keys: &[Key], answers: &mut [Answer]) -> Result<(), AccessError> {
         assert_eq!(keys.len(), answers.len(), "one answer per key");
         for (keys, answers) in keys.chunks(32).zip(answers.chunks_mut(32)) {

@@ -9,11 +9,10 @@ use dta_proto::store::{Merge, StoreKind};
 use super::Store;
 use crate::region::{AccessError, Region};
 
-/// A column has no checksum, so it is read until two readings agree; a single WRITE of 32 bytes is
-/// over long before.
+/// A column has no checksum, so it is read until two readings agree; a single WRITE of 32 bytes is over long before.
 const READINGS: usize = 16;
 
-/// What an epoch says of one key.
+/// What an epoch says about one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The estimate; `None` (unknown) if one of its columns is of another epoch or was never written.
@@ -46,13 +45,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Asks for many keys of one epoch.
+    /// Queries many keys of one epoch.
     ///
     /// # Errors
-    /// A column lies outside the region: it is not that of the store's description. Then no answer counts.
+    /// A column lies outside the region: the region does not match the store's description. Then no answer counts.
     ///
     /// # Panics
-    /// If `answers` has not one entry per key.
+    /// If `answers` does not have one entry per key.
     pub fn query(&self, keys: &[Key], epoch: u32, answers: &mut [Answer]) -> Result<(), AccessError> {
         assert_eq!(keys.len(), answers.len(), "one answer per key");
         for (keys, answers) in keys.chunks(32).zip(answers.chunks_mut(32)) {
@@ -69,8 +68,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The column `column` of the ring place of `epoch`, whatever epoch it is of; `None` if it
-    /// never came to rest while it was read.
+    /// The column `column` of the ring place of `epoch`, whatever epoch it holds; `None` if it kept changing while it
+    /// was read.
     ///
     /// # Errors
     /// The column lies outside the region.

@@ -378,13 +378,13 @@ fn a_list_that_is_torn_all_over_is_read_to_its_end_in_one_wait_and_loses_nothing
     let (got, progress) = read_all(&mut reader, t1 + Duration::from_secs(1));
     assert_eq!(got, [50, 100, 102, 255, 256]);
     assert_eq!((progress.damaged, progress.missing), (RING - 8, 0));
-    // Behind the last one lies batch 1 again.
+    // After the last one comes batch 1 again.
     assert_eq!((reader.caught_up(), reader.torn_behind()), (Ok(true), Ok(0)));
 }
 
 #[test]
 fn load_is_estimated_from_a_sample() {
-    // 64 MiB, of which 4 are looked at.
+    // 64 MiB, of which 4 are read.
     let store = store(StoreKind::KeyWrite { slots: 1 << 22, value_len: 12, redundancy: 2 });
     assert_eq!(load::measure(&store).unwrap().used, 0);
     let keys = 400_000u32;
@@ -462,7 +462,7 @@ fn a_store_that_is_replaced_has_new_memory_and_who_has_the_old_one_keeps_it() {
         assert_eq!(stores.replace("flows").unwrap().generation, 3);
         assert!(stores.replace("x").unwrap_err().to_string().contains("others (key-write)"));
         if let MemoryConfig::Directory(dir) = &memory {
-            // A reader beside it goes over, and a collector that starts later finds the newest.
+            // A reader in another process switches over, and a collector started later finds the newest.
             let path = region_path(dir, "flows");
             let region = Region::open_read_only(&path).unwrap();
             let spec = region.header().unwrap().spec.clone();

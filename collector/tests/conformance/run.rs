@@ -52,7 +52,7 @@ pub type Answer = Vec<u8>;
 pub trait Backend {
     /// Makes the queue pair (path MTU 1024) and the regions of a case, with `initial` bytes in memory.
     fn set_up(&mut self, case: &Case) -> Handles;
-    /// Sends packets (from the IPv4 header on), in order, and gives all answers to them, in order.
+    /// Sends packets (from the IPv4 header on), in order, and returns all answers to them, in order.
     fn send(&mut self, packets: &[Vec<u8>]) -> Vec<Answer>;
     /// All bytes of a region.
     fn memory(&mut self, region: &str) -> Vec<u8>;

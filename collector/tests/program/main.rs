@@ -143,7 +143,7 @@ fn commands_answer_for_people_and_for_programs() {
     assert_eq!(counter[0]["lacks"]["not_applied"], 0);
     let text = collector.text(&["query", "counter", FLOW]);
     assert!(text.contains("counted") && text.contains("1,234,567"), "{text}");
-    assert!(text.contains("whether something was lost on the way is not known"), "{text}");
+    assert!(text.contains("whether anything was lost on the way is unknown"), "{text}");
     let path = collector.json(&["query", "path", FLOW]);
     assert_eq!(path[0]["hops"], serde_json::json!([7, null, 9]));
     assert_eq!(path[0]["complete"], false);
@@ -503,7 +503,7 @@ fn a_wrong_start_says_what_to_do() {
     assert!(code == Some(1) && error.contains(&running.address) && error.contains("--listen"), "{error}");
     assert_eq!(error.matches("in use").count(), 1, "told once: {error}");
     let (code, error) = serve(&["--listen", "127.0.0.1:0", "--device", "mlx5_9", "--memory", "anonymous"]);
-    // Built with verbs it knows that there is no such device, without it says how to get it.
+    // Built with verbs it reports that there is no such device, without it how to get it.
     assert!(code == Some(1) && (error.contains("verbs") || error.contains("mlx5_9")), "{error}");
 }
 
@@ -545,7 +545,7 @@ fn a_file_that_is_found_empty_or_blank_is_named_in_the_log() {
         log.lines()
             .any(|line| line.contains("WARN") && line.contains(what) && line.contains(file.to_str().unwrap()))
     };
-    assert!(!log().contains("begun anew"), "what it makes itself is no surprise");
+    assert!(!log().contains("created again"), "what it makes itself is no surprise");
     let cut = ["flows.region", "nic.counters"].map(|name| memory.join(name));
     for file in &cut {
         std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(0).unwrap();
@@ -561,8 +561,8 @@ fn a_file_that_is_found_empty_or_blank_is_named_in_the_log() {
     }
     let found = log();
     assert!(cut.iter().all(|file| is_told(&found, file, "its header is zeros")), "{found}");
-    assert_eq!(found.matches("begun anew").count(), 2, "{found}");
-    assert!(!log().contains("begun anew"), "they are whole again");
+    assert_eq!(found.matches("created again").count(), 2, "{found}");
+    assert!(!log().contains("created again"), "they are whole again");
 }
 
 #[test]
@@ -789,7 +789,7 @@ fn several_collectors_are_shown_as_one() {
     }
     let text = ask("stats", &["--all"]);
     assert!(text.contains(&format!("collector ({})", a.address)), "{text}");
-    // One that is away is not waited for in vain.
+    // One that is down is not waited for.
     let away = b.address.clone();
     drop(b);
     let output = program().args(["sessions", "--collector", &both]).output().unwrap();

@@ -11,7 +11,7 @@ use dta_proto::wire::roce::{AtomicEth, ImmDt, NakCode, Syndrome};
 /// PSNs that the cases use up, of writes and of atomics.
 const WRITES: u32 = 4;
 const ATOMICS: u32 = 1 + KEPT;
-/// Of so many atomics, the answers are kept.
+/// The number of atomics whose answers are kept.
 const KEPT: u32 = 16;
 const PSNS: u32 = 1 << 24;
 
@@ -58,7 +58,7 @@ struct World {
 
 /// The session's queue pairs at the translator.
 const OWN: [u32; 2] = [50, 51];
-/// How far a queue pair that is made anew begins beyond the last PSN of the one before.
+/// Distance between the last PSN of a queue pair and the first of its replacement.
 const STRIDE: u32 = 1 << 16;
 
 /// A collector, and where its NIC listens.
@@ -87,7 +87,7 @@ async fn each_case_is_as_before_on_a_queue_pair_that_was_made_anew() {
             assert_eq!(now.psn, add(before.psn, STRIDE));
         }
         world.stragglers(before).await;
-        // One of before that finds the new number is a repeat to it.
+        // An old one that reaches the new queue pair is a repeat to it.
         let late = Pair { psn: before[0].psn, ..world.write };
         world.send(late, 0, Does::Write([0xee; 8]));
         let last = world.write;
@@ -114,7 +114,7 @@ async fn each_case_is_as_before_after_a_kill_of_the_collector() {
         }
         world.cases().await;
         world.stragglers(before).await;
-        // A key of before is none.
+        // An old key is invalid.
         world.refused(before.map(|pair| pair.rkey)).await;
     }
 }
@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    /// Renews the session, which has other queue pairs since; gives those of before.
+    /// Renews the session, which has other queue pairs since; returns the old ones.
     async fn renew(&mut self) -> [Pair; 2] {
         let renew = control::RenewSessionRequest {
             name: "leaf1".into(),
@@ -298,7 +298,7 @@ impl World {
         assert_eq!(self.memory().await, (self.written, self.added));
     }
 
-    /// Frames for queue pairs of before, with their keys and PSNs, and with those of now: none is executed or answered.
+    /// Frames for old queue pairs, with their keys and PSNs, and with current ones: none is executed or answered.
     async fn stragglers(&mut self, before: [Pair; 2]) {
         let had = self.counted(&["dropped.unknown_queue_pair"]).await[0];
         let psns = [(self.write, before[0]), (self.atomic, before[1])];
@@ -310,7 +310,7 @@ impl World {
                 }
             }
         }
-        // These come behind them: their answers are the only ones.
+        // These come after them: theirs are the only answers.
         let (w, a) = (self.write, self.atomic);
         self.send(w, 0, Does::Write(self.written));
         self.expect(OWN[0], w, 0, Syndrome::ACK, None);
@@ -345,7 +345,7 @@ impl World {
         assert!(sessions.sessions[0].queue_pairs.iter().all(|pair| pair.state == "error"));
     }
 
-    /// Keys that nobody has.
+    /// Keys that do not exist.
     fn guessed(&self) -> [u32; 2] {
         [self.write.rkey, self.atomic.rkey].map(|rkey| rkey ^ 0x5500_0000)
     }

@@ -119,7 +119,7 @@ fn fill(server: &Server) {
             server.stores().get("bytes").unwrap().region.fetch_add(at, 1000 + u64::from(i)).unwrap();
         }
     }
-    // A whole path; a partial one whose length was told; and one whose length was not.
+    // A complete path; a partial one of known length; and one of unknown length.
     for (i, length, hops) in [(1, 3, &[0, 1, 2][..]), (2, 5, &[0, 2]), (3, 0, &[1])] {
         let mut path = postcarding::Path { length, ..Default::default() };
         hops.iter().for_each(|hop| assert!(path.set(*hop, 100 + u32::from(*hop))));
@@ -155,7 +155,7 @@ fn keys(which: impl IntoIterator<Item = u32>) -> Vec<Key> {
 async fn every_side_gives_the_same_answers() {
     let sides = Sides::start().await;
 
-    // Files alone do not know which stores are written to, nor a version.
+    // Files do not know which stores are being written, nor a version.
     let stores = sides.ask(async |ask| {
         let unsaid = |info| StoreInfo { written: None, ..info };
         Ok(ask.stores().await?.into_iter().map(unsaid).collect::<Vec<_>>())
@@ -282,7 +282,7 @@ async fn every_side_refuses_in_the_same_words() {
     sides.server.stop().await.unwrap();
 }
 
-/// All that a list gives up to its end.
+/// Everything from a list up to its end.
 async fn followed(following: Result<Following, ClientError>) -> Result<TailResponse, ClientError> {
     let (mut following, mut sum) = (following?, TailResponse::default());
     while let Some(message) = following.message().await? {
@@ -372,7 +372,7 @@ async fn every_side_answers_from_memory_that_took_the_place_of_other() {
         sides.server.stores().replace(store).unwrap();
     }
     for (side, stream, _) in &mut streams {
-        // A batch of before was torn, which is said once.
+        // An earlier batch was torn, which is reported once.
         let refused = async {
             while stream.message().await?.expect("it goes on").entries.is_empty() {}
             Ok(())

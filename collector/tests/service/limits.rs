@@ -95,7 +95,7 @@ async fn one_caller_cannot_take_all_tails() {
     let refused = other.tail(request()).await.unwrap_err();
     assert!(refused.message().contains("`tails`"), "{refused}");
     drop((held.pop(), theirs));
-    // The places are free once the collector has seen that nobody reads any more.
+    // The places are free once the collector has noticed that nobody reads any more.
     let until = Instant::now() + Duration::from_secs(60);
     while one.tail(request()).await.is_err() {
         assert!(Instant::now() < until, "no place becomes free");

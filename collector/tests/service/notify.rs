@@ -1,4 +1,4 @@
-//! Lists marked `notify`: a WRITE with immediate wakes whoever follows the list.
+//! Lists marked `notify`: a WRITE with immediate wakes their followers.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -68,7 +68,7 @@ fn with_notify(notify: bool) -> Config {
 }
 
 /// Follows the list while batches are written one by one, each after the reader has gone to sleep.
-/// Gives how often it was woken.
+/// Returns how often it was woken.
 async fn woken(config: &Config, immediate: Option<u32>) -> u64 {
     let (server, mut client) = start(config).await;
     let mut writer = Writer::open(&mut client).await;
@@ -101,7 +101,7 @@ async fn woken(config: &Config, immediate: Option<u32>) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_with_immediate_wakes_the_tail_of_a_list_marked_notify() {
     let woken = woken(&with_notify(true), Some(LIST)).await;
-    // It looks by itself 20 times a second too, and a batch may come just then.
+    // It also polls 20 times a second, and a batch may come just then.
     assert!(woken > u64::from(BATCHES) / 2, "woken {woken} times");
 }
 

@@ -1,4 +1,4 @@
-//! Who has which keys, as a collector says it, and who keeps that.
+//! Which collector has which keys, as collectors report it, and how clients cache that.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -26,7 +26,7 @@ use crate::common::{config, key, open_request, start};
 
 const KEY_WRITE: QuestionKind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
 
-/// A session of which each of these collectors has its buckets.
+/// A session in which each of these collectors has its buckets.
 fn shared(addresses: [&str; 2], limit: u8, own_share: u32) -> OpenSessionRequest {
     let buckets = [Buckets::range(0, limit - 1), Buckets::range(limit, 255)];
     let share = |(address, buckets): (&str, Buckets)| CollectorShare {
@@ -118,7 +118,7 @@ async fn keys_that_change_hands_are_found_by_who_kept_where_they_were() {
     second.stop().await.unwrap();
 }
 
-/// A collector of before there was the call `Placement`.
+/// A collector older than the call `Placement`.
 #[derive(Clone)]
 struct Older(CollectorServer<Service>);
 

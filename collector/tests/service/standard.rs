@@ -45,7 +45,7 @@ async fn health_is_true_to_life() {
     for service in ["", "dta.v1.Collector"] {
         becomes(&channel, service, ServingStatus::NotServing).await;
     }
-    // Whoever watches is told of the end.
+    // Watchers are notified of the end.
     server.set_serving(true);
     becomes(&channel, "", ServingStatus::Serving).await;
     let request = HealthCheckRequest { service: String::new() };

@@ -38,7 +38,7 @@ impl Authority {
     }
 }
 
-/// Valid for so many days from `first` days ago on.
+/// Valid for this many days, from `first` days ago on.
 fn for_days(first: u64, days: u64) -> impl FnOnce(&mut CertificateParams) {
     let day = Duration::from_secs(86_400);
     move |params| {
@@ -162,7 +162,7 @@ async fn files_are_read_again_and_bad_ones_change_nothing() {
     let (_, other) = ground.ca.issue(&["other.example"], |_| {});
     std::fs::write(&ground.tls.key, other).unwrap();
     let refused = server.reload(&ground.config()).await.unwrap_err().to_string();
-    assert!(refused.contains("is not that of the certificate"), "{refused}");
+    assert!(refused.contains("does not belong to the certificate"), "{refused}");
     assert_eq!(ask(&good).await.unwrap(), 15);
 
     let (cert, key) = ground.ca.issue(&["second.example"], |_| {});
@@ -173,7 +173,7 @@ async fn files_are_read_again_and_bad_ones_change_nothing() {
     let mut second = good.clone();
     second.tls.as_mut().unwrap().domain = Some("second.example".into());
     assert_eq!(ask(&second).await.unwrap(), 15);
-    // Who was connected is asked to come again, and sees the new certificate.
+    // Connected clients are asked to reconnect, and see the new certificate.
     let until = std::time::Instant::now() + Duration::from_secs(60);
     while connected.stores().await.is_ok() {
         assert!(std::time::Instant::now() < until, "the connection of before goes on");
@@ -206,7 +206,7 @@ async fn a_client_needs_a_certificate_and_is_told_what_is_wrong() {
     let told = refusal(&expired).await;
     assert!(told.contains("expired 3 days ago") && told.contains(".crt"), "{told}");
     let told = refusal(&with(&|tls| tls.key = ground.tls.key.clone())).await;
-    assert!(told.contains("c.key is not that of the certificate"), "{told}");
+    assert!(told.contains("c.key does not belong to the certificate"), "{told}");
     let told = refusal(&ClientOptions { tls: None, ..good.clone() }).await;
     assert!(told.contains("wants TLS") && told.contains("https://"), "{told}");
 
@@ -263,7 +263,7 @@ async fn files_that_cannot_be_used_are_named() {
     }
     let (_, other) = ground.ca.issue(&["collector.example"], |_| {});
     let told = start(Tls { key: file(dir, "other.key", &other), ..ground.tls.clone() }).await;
-    assert!(told.contains("other.key is not that of the certificate"), "{told}");
+    assert!(told.contains("other.key does not belong to the certificate"), "{told}");
     let (cert, key) = ground.ca.issue(&["collector.example"], for_days(10, 7));
     let (cert, key) = (file(dir, "old.crt", &cert), file(dir, "old.key", &key));
     let told = start(Tls { cert, key, ..ground.tls.clone() }).await;
@@ -298,7 +298,7 @@ async fn a_session_is_of_the_certificate_that_opened_it() {
     let operator = ground.ca.issue(&[], |p| p.subject_alt_names = vec![uri_name("ops.example")]);
     let mut operator = Client::connect(&ground.client(&server, &operator)).await.unwrap();
     assert!(operator.end_session("tor1").await.is_err(), "an operator by its DNS name alone");
-    // The same names under another key are the same caller: certificates are issued anew.
+    // The same names with another key are the same caller: certificates are renewed.
     let mut renewed = ground.connect(&server, "tor1.example").await;
     assert_eq!(renewed.renew_session(renew).await.unwrap().generation, session.generation);
     ground.connect(&server, "ops.example").await.end_session("tor1").await.unwrap();

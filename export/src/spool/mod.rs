@@ -1,15 +1,15 @@
-//! A bounded queue on disk between what is read and a database. Everything goes through it, so that a database that is
-//! away is nothing special, and what a killed process had taken is there after its next start.
+//! A bounded queue on disk between reading and a database. Everything goes through it, so that a database that is
+//! down is nothing special, and what a killed process had read is there after its next start.
 //!
-//! A directory holds segments (`N.spool`, from 1), each a row of [records](record), and `position`: what has been delivered.
-//! A record is written to disk (`fdatasync`) before [`Spool::append`] returns. When the bound is reached, the oldest segment
-//! goes, and what was in it is counted as dropped.
+//! A directory holds segments (`N.spool`, from 1), each a sequence of [records](record), and `position`: what has
+//! been delivered. A record is on disk (`fdatasync`) when [`Spool::append`] returns. At the limit, the oldest segment
+//! is removed, and its contents count as dropped.
 //!
-//! Records know how far the lists were read ([`Checkpoint`]): what is in the spool was read, what is not was not. So each event
-//! is in one record, and a record is sent again, byte for byte, until the database has taken it.
+//! Records carry the positions in the lists ([`Checkpoint`]): what is in the spool has been read, nothing else has.
+//! So each event is in one record, and a record is sent again, byte for byte, until the database has accepted it.
 //!
-//! They also know how many points were put in before them. A damaged record with a whole one behind it is passed over, and
-//! what was in it is counted. What is damaged behind the last whole one, as after a crash, is cut off at the next start: its
+//! They also carry how many points were added before them. A damaged record followed by a valid one is skipped, and
+//! its contents are counted. Damage after the last valid one, as after a crash, is cut off at the next start: its
 //! events are read again.
 
 mod record;
@@ -33,14 +33,14 @@ use self::record::{ALIGN, Found, Head};
 use crate::events::Positions;
 use crate::unique::Last;
 
-/// Segments that the bound is divided into: so much goes at a time when it is reached.
+/// Segments per limit: one of these is removed when it is reached.
 const SEGMENTS: u64 = 16;
 
 /// Why a spool cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SpoolError {
     /// A file or the directory.
-    #[error("cannot {action} {} ({source}); name a directory for the spool that this program may write (`spool`)", path.display())]
+    #[error("cannot {action} {} ({source}); name a directory for the spool that this program may write to (`spool`)", path.display())]
     File {
         /// What was tried.
         action: &'static str,
@@ -49,42 +49,42 @@ pub enum SpoolError {
         /// The system's reason.
         source: io::Error,
     },
-    /// Somebody else has it.
+    /// Another process has it.
     #[error("another exporter uses the spool {}; stop it, or give this one another (`spool`)", path.display())]
     Locked {
         /// The directory.
         path: PathBuf,
     },
-    /// It is of a version that wrote records differently.
-    #[error("the spool {} was written by an earlier version of this program; let that one deliver what is in it, then remove the directory", path.display())]
+    /// Its version wrote records differently.
+    #[error("the spool {} was written by an earlier version of this program; let that version deliver its contents, then remove the directory", path.display())]
     Earlier {
         /// The directory.
         path: PathBuf,
     },
 }
 
-/// What is to be known at the next start.
+/// What the next start needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Checkpoint {
-    /// How far each list was read.
+    /// The position in each list.
     pub(crate) read: Positions,
     /// The last times of series.
     pub(crate) recent: Vec<Last>,
 }
 
-/// What `position` says.
+/// The contents of `position`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Position {
     segment: u64,
-    /// Bytes of the segment that are delivered.
+    /// Delivered bytes of the segment.
     offset: u64,
-    /// Points that were put in up to there.
+    /// Points added up to there.
     passed: u64,
     #[serde(flatten)]
     kept: Checkpoint,
 }
 
-/// The oldest record that is not delivered.
+/// The oldest undelivered record.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Record {
     /// Its bytes.
@@ -95,7 +95,7 @@ pub(crate) struct Record {
     segment: u64,
     /// Where it ends in its segment.
     end: u64,
-    /// Points that were put in up to its end.
+    /// Points added up to its end.
     passed: u64,
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct Record {
 struct Segment {
     number: u64,
     bytes: u64,
-    /// Points that were put in before its first whole record.
+    /// Points added before its first valid record.
     before: u64,
 }
 
@@ -111,28 +111,28 @@ struct Segment {
 struct State {
     /// Oldest first; the last one is written to.
     segments: VecDeque<Segment>,
-    /// The highest number that a segment has had.
+    /// The highest segment number so far.
     newest: u64,
     /// The last segment, once this process has written to it.
     file: Option<File>,
-    /// How far the first segment is delivered, or passed over.
+    /// How far the first segment is delivered, or skipped.
     offset: u64,
-    /// Bytes that were passed over as damaged since the last whole record, and where they begin.
+    /// Damaged bytes skipped since the last valid record, and where they begin.
     unreadable: Option<(PathBuf, u64, u64)>,
-    /// Of what was written last.
+    /// The last checkpoint written.
     kept: Checkpoint,
-    /// Of what was delivered last.
+    /// The last one delivered.
     delivered: Checkpoint,
-    /// Points that were put in since the spool was made.
+    /// Points added since the spool was made.
     written: u64,
-    /// Of these, those that are delivered or lost.
+    /// Those that are delivered or lost.
     passed: u64,
     dropped: u64,
     damaged: u64,
     closed: bool,
 }
 
-/// A spool. Shared between who writes and who delivers.
+/// A spool, shared between writer and deliverer.
 #[derive(Debug)]
 pub struct Spool {
     directory: PathBuf,
@@ -148,10 +148,10 @@ fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) ->
 }
 
 impl Spool {
-    /// Opens the spool in a directory, which is made if it is not there; `most` bytes are kept at most.
+    /// Opens the spool in a directory, which is created if missing; holds at most `most` bytes.
     ///
     /// # Errors
-    /// The directory cannot be used, or somebody else does.
+    /// The directory cannot be used, or another process uses it.
     pub fn open(directory: &Path, most: u64) -> Result<Self, SpoolError> {
         fs::create_dir_all(directory).map_err(failed("make", directory))?;
         let lock_path = directory.join("lock");
@@ -171,27 +171,27 @@ impl Spool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is made at once, so what a panicking thread left is whole.
+        // Each change is made at once, so what a panicking thread left is valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was kept with the last record.
+    /// The checkpoint of the last record.
     pub(crate) fn checkpoint(&self) -> Checkpoint {
         self.state().kept.clone()
     }
 
-    /// Points in it that are not delivered, as far as is known not lost.
+    /// Points in it that are not delivered and, as far as known, not lost.
     pub fn points(&self) -> u64 {
         let state = self.state();
         state.written.saturating_sub(state.passed)
     }
 
-    /// Points that it had no place for.
+    /// Points that it had no room for.
     pub fn dropped(&self) -> u64 {
         self.state().dropped
     }
 
-    /// Points that were lost because the files of the spool were damaged.
+    /// Points lost because files of the spool were damaged.
     pub fn damaged(&self) -> u64 {
         self.state().damaged
     }
@@ -204,7 +204,7 @@ impl Spool {
         let framed = record::framed(&head, 0, 0).map_err(failed("write", &self.directory))?;
         self.make_room(&mut state, (framed.len() + body.len()) as u64 + ALIGN)?;
         if let Err(error) = self.write(&mut state, &head, body) {
-            // A full disk has no room as long as what was delivered takes it.
+            // Free a full disk of what was delivered.
             if !self.free_delivered(&mut state, 0) {
                 return Err(error);
             }
@@ -220,7 +220,7 @@ impl Spool {
     /// Writes a record at the end of the last segment, or in a new one.
     fn write(&self, state: &mut State, head: &Head, body: &[u8]) -> Result<(), SpoolError> {
         let size = (self.most / SEGMENTS).max(1);
-        // What an earlier process wrote is left as it is.
+        // What an earlier process wrote is not touched.
         if state.file.is_none() || state.segments.back().is_none_or(|last| last.bytes >= size) {
             state.file = None;
             if state.segments.back().is_none_or(|last| last.bytes > 0) {
@@ -244,7 +244,7 @@ impl Spool {
                 empty.insert(file)
             }
         };
-        // Behind what is known to be whole: what failed half-way before is written over.
+        // After the last byte known to be valid: an earlier failed write is overwritten.
         let start = last.bytes.next_multiple_of(ALIGN);
         let write = || {
             let mut bytes = record::framed(head, last.number, start)?;
@@ -278,9 +278,9 @@ impl Spool {
             state.passed += points;
             state.dropped += points;
             if points > 0 {
-                tracing::warn!(points, "the spool is full: its oldest points are dropped (`spool_mib`)");
+                tracing::warn!(points, "the spool is full: dropping its oldest points (`spool_mib`)");
             }
-            // Removed first: a full disk has no room for the position before.
+            // Removed first: until then, a full disk has no room for the position.
             remove(&segment_path(&self.directory, oldest.number))?;
             let segment = state.segments.front().map_or(oldest.number + 1, |next| next.number);
             self.write_position(state, segment)?;
@@ -288,22 +288,23 @@ impl Spool {
         Ok(())
     }
 
-    /// Keeps how far the spool is delivered or dropped, for the next start. With the state in hand, so that an older
-    /// position never takes the place of a newer one.
+    /// Saves how far the spool is delivered or dropped, for the next start. Called with the state locked, so that an
+    /// older position never replaces a newer one.
     fn write_position(&self, state: &mut State, segment: u64) -> Result<(), SpoolError> {
         let position =
             Position { segment, offset: state.offset, passed: state.passed, kept: state.delivered.clone() };
         let path = self.directory.join("position");
         let write = || own_file::replace(&path, &record::framed(&position, 0, 0)?);
         let written = match write() {
-            // A full disk has no room as long as what was delivered takes it.
+            // Free a full disk of what was delivered.
             Err(_) if self.free_delivered(state, 0) => write(),
             written => written,
         };
         written.map_err(failed("write", &path))
     }
 
-    /// Removes segments that are delivered or passed over whole, but keeps `keep` of all; gives whether there were any.
+    /// Removes segments that are completely delivered or skipped, but keeps the last `keep`; returns whether there
+    /// were any.
     fn free_delivered(&self, state: &mut State, keep: usize) -> bool {
         let mut any = false;
         while state.segments.len() > keep
@@ -318,13 +319,13 @@ impl Spool {
                 state.file = None;
             }
             if let Err(error) = remove(&path) {
-                tracing::warn!(%error, "what was delivered is still there: it is removed at the next start");
+                tracing::warn!(%error, "cannot remove what was delivered: it is removed at the next start");
             }
         }
         any
     }
 
-    /// Waits for the oldest record that is not delivered; `None` if none came in this time, or it is closed.
+    /// Waits for the oldest undelivered record; `None` if none came in this time, or it is closed.
     ///
     /// # Errors
     /// It cannot be read at the moment.
@@ -346,7 +347,7 @@ impl Spool {
         }
     }
 
-    /// The oldest whole record that is not delivered. What is damaged before it is passed over, and counted.
+    /// The oldest valid undelivered record. Damage before it is skipped, and counted.
     fn look(&self, state: &mut State) -> Result<Option<Record>, SpoolError> {
         loop {
             self.free_delivered(state, 1);
@@ -358,7 +359,7 @@ impl Spool {
             let path = segment_path(&self.directory, segment);
             let found = match File::open(&path) {
                 Ok(file) => record::next(&file, segment, from, bytes).map_err(failed("read", &path))?,
-                // Somebody removed it.
+                // Another process removed it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 Err(error) => return Err(failed("read", &path)(error)),
             };
@@ -383,7 +384,7 @@ impl Spool {
         Ok(None)
     }
 
-    /// The record is done with. Gives whether it still was in the spool: it may have been dropped meanwhile.
+    /// The record is processed. Returns whether it was still in the spool: it may have been dropped meanwhile.
     pub(crate) fn done(&self, record: &Record) -> Result<bool, SpoolError> {
         let mut state = self.state();
         if state.segments.front().is_none_or(|first| first.number != record.segment) {
@@ -401,7 +402,7 @@ impl Spool {
         self.news.notify_all();
     }
 
-    /// Waits for so long, or until it is closed; gives whether it is.
+    /// Waits this long, or until it is closed; returns whether it is.
     pub(crate) fn sleep(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         let mut state = self.state();
@@ -417,7 +418,7 @@ impl Spool {
 }
 
 impl State {
-    /// All that was passed over lies before a record that so many points were put in before.
+    /// Everything skipped lies before a record with this many points before it.
     fn count_damage(&mut self, before: u64) {
         let points = before.saturating_sub(self.passed);
         self.passed += points;
@@ -426,7 +427,7 @@ impl State {
             let (path, at, bytes) = self.unreadable.take().unwrap_or_default();
             tracing::error!(
                 points, bytes, at, path = %path.display(),
-                "a part of the spool is damaged: its points are lost, those behind it are delivered"
+                "a part of the spool is damaged: its points are lost, later ones are delivered"
             );
         }
         self.unreadable = None;
@@ -444,7 +445,7 @@ fn remove(path: &Path) -> Result<(), SpoolError> {
     }
 }
 
-/// The segments that there are, in order.
+/// The existing segments, in order.
 fn numbers(directory: &Path) -> Result<Vec<u64>, SpoolError> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed("read", directory))? {
@@ -461,7 +462,7 @@ fn is_earlier(file: &File) -> bool {
     file.read_exact_at(&mut first, 0).is_ok() && first == *b"{"
 }
 
-/// What `position` says, if there is one that can be read.
+/// The contents of `position`, if it exists and is valid.
 fn position(directory: &Path) -> Result<Option<Position>, SpoolError> {
     let path = directory.join("position");
     let file = match own_file::open(&path, OpenOptions::new().read(true)) {
@@ -475,12 +476,13 @@ fn position(directory: &Path) -> Result<Option<Position>, SpoolError> {
     let read = || record::head(&file, 0, 0, file.metadata()?.len());
     let position = read().map_err(failed("read", &path))?.map(|(position, _)| position);
     if position.is_none() {
-        tracing::warn!(path = %path.display(), "the position of the spool is damaged: all that is in the spool is sent again");
+        tracing::warn!(path = %path.display(), "the position of the spool is damaged: everything in the spool is \
+            sent again");
     }
     Ok(position)
 }
 
-/// What is in a directory. Removes segments that are delivered, and cuts off what is behind the last whole record.
+/// The contents of a directory. Removes delivered segments, and cuts off what follows the last valid record.
 fn found(directory: &Path) -> Result<State, SpoolError> {
     let position = position(directory)?;
     let is_known = position.is_some();
@@ -501,7 +503,7 @@ fn found(directory: &Path) -> Result<State, SpoolError> {
         closed: false,
     };
     let mut has_last = false;
-    // The newest first: what is behind the last whole record was never read, as far as lists are concerned.
+    // Newest first: what follows the last valid record was never read, as far as lists are concerned.
     for &number in numbers.iter().rev() {
         let path = segment_path(directory, number);
         if number < position.segment {
@@ -527,7 +529,8 @@ fn found(directory: &Path) -> Result<State, SpoolError> {
                 if bytes > end {
                     tracing::warn!(
                         path = %path.display(), bytes = bytes - end,
-                        "the end of the spool is not whole, as after a crash: it is cut off, and its events are read again"
+                        "the end of the spool is incomplete, as after a crash: it is cut off, and its events are \
+                         read again"
                     );
                     file.set_len(end)?;
                     bytes = end;
@@ -542,7 +545,8 @@ fn found(directory: &Path) -> Result<State, SpoolError> {
         };
         look().map_err(failed("read", &path))?;
     }
-    // Without a position, nothing before the first segment was delivered or dropped, nor its first record, which may be damaged.
+    // Without a position, nothing before the first segment was delivered or dropped, nor its first record, which may
+    // be damaged.
     if !is_known && numbers.first().is_some_and(|first| *first > 1) {
         state.passed = state.segments.front().map_or(0, |first| first.before);
     }

@@ -1,8 +1,8 @@
-//! Records on disk, and how the next one is found behind damage.
+//! Records on disk, and how to find the next one after damage.
 //!
-//! A record begins at a multiple of [`ALIGN`] bytes of its segment, and belongs to that place: the checksum of its head
-//! covers the number of the segment and the offset. So the next record is found without any length of the damaged one, and
-//! neither bytes of a body nor a block that a disk wrote to the wrong place are taken for one.
+//! A record begins at a multiple of [`ALIGN`] bytes of its segment, and is bound to that place: the checksum of its
+//! head covers the number of the segment and the offset. So the next record is found without the length of the
+//! damaged one, and neither bytes of a body nor a block that a disk wrote to the wrong place are taken for one.
 //!
 //! ```text
 //! offset  bytes
@@ -23,20 +23,20 @@ use serde::{Deserialize, Serialize};
 
 use super::Checkpoint;
 
-/// Records begin at multiples of so many bytes.
+/// Alignment of records.
 pub(super) const ALIGN: u64 = 512;
 const MAGIC: [u8; 8] = *b"DTASPL\x02\0";
 const FRONT: usize = 16;
 
-/// What stands in front of a body.
+/// The head of a body.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Head {
     /// Bytes of the body.
     pub(super) bytes: u64,
-    /// CRC-32 of these.
+    /// CRC-32 of the body.
     pub(super) crc: u32,
-    /// Points that were put into the spool before this record, since it was made. Where records in between are gone, this
-    /// says what was in them.
+    /// Points added to the spool before this record, since it was made. If records in between are gone, this says how
+    /// many they had.
     pub(super) before: u64,
     /// Points in the record.
     pub(super) points: u64,
@@ -44,7 +44,7 @@ pub(super) struct Head {
     pub(super) kept: Checkpoint,
 }
 
-/// A whole record.
+/// A valid record.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) head: Head,
@@ -55,7 +55,7 @@ pub(super) struct Found {
     pub(super) end: u64,
 }
 
-/// A head with all that stands before it, for the place `at` of a segment.
+/// An encoded head with its prefix, for the place `at` of a segment.
 pub(super) fn framed(head: &impl Serialize, segment: u64, at: u64) -> io::Result<Vec<u8>> {
     let head = serde_json::to_vec(head)?;
     let length = u32::try_from(head.len()).map_err(io::Error::other)?;
@@ -67,7 +67,8 @@ pub(super) fn framed(head: &impl Serialize, segment: u64, at: u64) -> io::Result
     Ok(bytes)
 }
 
-/// The head at a place of a segment, whose file counts up to `until`, and where it ends; `None` where there is no whole one.
+/// The head at a place of a segment, whose file is valid up to `until`, and where it ends; `None` if there is no
+/// complete one.
 pub(super) fn head<T: DeserializeOwned>(
     file: &File,
     segment: u64,
@@ -83,7 +84,7 @@ pub(super) fn head<T: DeserializeOwned>(
     Ok(head.and_then(|head| Some((serde_json::from_slice(&head).ok()?, begin + length))))
 }
 
-/// The first whole record of a segment at `from` or behind it, and before `until`.
+/// The first valid record of a segment in `from..until`.
 pub(super) fn next(file: &File, segment: u64, from: u64, until: u64) -> io::Result<Option<Found>> {
     let mut at = from.next_multiple_of(ALIGN);
     while at < until {
@@ -99,7 +100,7 @@ pub(super) fn next(file: &File, segment: u64, from: u64, until: u64) -> io::Resu
     Ok(None)
 }
 
-/// The last whole record of a segment at `from` or behind it, and before `until`.
+/// The last valid record of a segment in `from..until`.
 pub(super) fn last(file: &File, segment: u64, from: u64, until: u64) -> io::Result<Option<Found>> {
     let mut last = None;
     let mut at = from;
@@ -118,7 +119,7 @@ fn checksum(head: &[u8], segment: u64, at: u64) -> u32 {
     crc.finalize()
 }
 
-/// Bytes of a file; `None` if they reach beyond `until`, the file ends before, or the disk cannot read them.
+/// Bytes of a file; `None` if they reach beyond `until` or the end of the file, or the disk cannot read them.
 fn read(file: &File, at: u64, length: u64, until: u64) -> io::Result<Option<Vec<u8>>> {
     if at.checked_add(length).is_none_or(|end| end > until) {
         return Ok(None);

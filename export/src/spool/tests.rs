@@ -125,7 +125,7 @@ fn append(spool: &Spool, n: u32) {
     spool.append(&body(n), points(n), kept(n)).unwrap();
 }
 
-/// Reads and acknowledges all that there is: what was in it.
+/// Reads and acknowledges everything: what was in it.
 fn deliver(spool: &Spool) -> Vec<u32> {
     let mut all = Vec::new();
     while let Some(record) = oldest(spool) {
@@ -164,7 +164,7 @@ fn a_damaged_record_in_the_middle_costs_itself_alone() {
     let spool = open();
     (1..=20).for_each(|n| append(&spool, n));
     drop(spool);
-    // One with another behind it in its segment.
+    // One followed by another in its segment.
     let place = |n| find(folder.path(), n);
     let bad = (5..20).find(|n| place(*n).0 == place(n + 1).0).unwrap();
     let (path, at) = place(bad);
@@ -326,7 +326,7 @@ proptest! {
         fs::write(&path, &after).unwrap();
         let spool = spool.take().unwrap_or_else(open);
         let last = spool.checkpoint().read[0];
-        // What is behind the last whole record is read again; it was damaged, and not delivered.
+        // What follows the last valid record is read again; it was damaged, and not delivered.
         prop_assert!((last + 1..=RECORDS).all(|n| n > delivered && hit.contains(&n)));
         prop_assert!(!is_open || last == RECORDS);
         prop_assert_eq!(spool.points(), (delivered + 1..=last).map(points).sum::<u64>());

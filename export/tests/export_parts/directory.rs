@@ -58,7 +58,7 @@ fn what_falls_out_was_used_longest_ago_and_is_counted() {
     directory.learn(keys[2], Means::Itself);
     assert_eq!(directory.keys().collect::<Vec<_>>(), [keys[2], keys[0]]);
     assert_eq!((directory.len(), directory.forgotten()), (2, 1));
-    // Told again, nothing is pushed out.
+    // Reported again, nothing is pushed out.
     directory.learn(keys[2], Means::Itself);
     assert_eq!((directory.len(), directory.forgotten()), (2, 1));
 }

@@ -22,7 +22,7 @@ struct Asked {
     body: String,
 }
 
-/// A server that records what it is asked.
+/// A server that records its requests.
 struct Recorder {
     url: String,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -225,7 +225,7 @@ async fn names_can_be_left_out() {
 
 #[tokio::test]
 async fn a_server_that_is_away_stops_nothing_and_another_life_goes_on() {
-    // Nobody listens there.
+    // Nothing listens there.
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut bed = Bed::new(&format!("http://{nobody}"));
     bed.lists.put(list::DROPS, vec![drop_at(1), drop_at(2)]);

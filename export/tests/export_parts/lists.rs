@@ -1,4 +1,4 @@
-//! A collector of which nothing but its lists is there.
+//! A collector that has only its lists.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -67,7 +67,7 @@ async fn a_collector_that_goes_away_and_comes_back_costs_nothing() {
     }
     assert_eq!(seen, [2, 3]);
     lists.away(true);
-    // Told once, however long it lasts.
+    // Logged once, however long it lasts.
     assert!(source.next().await.unwrap().is_err());
     assert!(tokio::time::timeout(Duration::from_millis(700), source.next()).await.is_err());
     lists.put(list::DROPS, vec![drop_at(4)]);

@@ -1,5 +1,5 @@
-//! One key at a time of two collectors that share a store, asked as one, beside the same of one collector
-//! that is asked alone. The collectors are in this process, and are asked over loopback.
+//! Queries of one key at a time, over two collectors that share a store and over one collector. The collectors run in
+//! this process and are queried over loopback.
 
 use std::cell::Cell;
 use std::net::Ipv4Addr;
@@ -22,9 +22,9 @@ use super::harness::{Rates, Scale, measure};
 use super::query::key;
 
 const SLOTS: u64 = 1 << 16;
-/// Few enough that each is found.
+/// Few enough that all are found.
 const KEYS: u64 = 256;
-/// Questions of a call: some milliseconds.
+/// Queries per call: some milliseconds.
 const QUESTIONS: usize = 64;
 /// The first bucket of the second collector.
 const SECOND: u8 = 128;
@@ -60,7 +60,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
             QUESTIONS as u64
         },
     );
-    ensure!(lacking.get() == 0, "{} questions were not answered with a value", lacking.get());
+    ensure!(lacking.get() == 0, "{} queries returned no value", lacking.get());
     drop(both);
     for (server, ..) in [first, second] {
         runtime.block_on(server.stop())?;
@@ -82,7 +82,7 @@ async fn start() -> anyhow::Result<Collector> {
     Ok((server, Client::connect(&ClientOptions::plain(&address)).await?, address))
 }
 
-/// Says to both which keys each of them has, as a translator does.
+/// Tells both which keys each of them has, as a translator does.
 async fn share(both: [&Collector; 2]) -> anyhow::Result<()> {
     let buckets = [Buckets::range(0, SECOND - 1), Buckets::range(SECOND, u8::MAX)];
     let share = |((_, _, address), buckets): (&Collector, Buckets)| CollectorShare {

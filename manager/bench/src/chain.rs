@@ -1,4 +1,4 @@
-//! Translator and NIC in one thread: from report to memory. The floor is the sum of their floors.
+//! Translator and NIC in one thread, from report to memory. The floor is the sum of their floors.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use super::key_write_bench::KeyWriteBench;
 use super::translator::BATCH;
 use super::write_bench::{ELEMENT, Target, WriteBench};
 
-/// Batches of a call.
+/// Batches per call.
 const BATCHES: usize = 512;
 
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
@@ -51,7 +51,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     sent += last.run(BATCHES, |frames| execute(target, frames, &mut answers)).0;
     check(target, last.reported(BATCHES))?;
     let executed = target.executed();
-    anyhow::ensure!(executed == sent, "{sent} reports were translated, and {executed} came to memory");
+    anyhow::ensure!(executed == sent, "{sent} reports were translated, but {executed} reached memory");
     Ok(rates)
 }
 
@@ -61,8 +61,7 @@ fn execute(target: &mut Target, frames: &Frames, answers: &mut Batch) {
     }
 }
 
-/// Asks for every key that was reported: the reader has its value, unless a later key of these was
-/// written over it.
+/// Queries every reported key: the reader has its value, unless a later one of these keys overwrote it.
 fn check<'a>(target: &Target, reported: impl Iterator<Item = (Key, &'a [u8])>) -> anyhow::Result<()> {
     let slots = target.registration.len / ELEMENT as u64;
     let value_len = (ELEMENT - CHECKSUM_LEN) as u8;
@@ -80,6 +79,6 @@ fn check<'a>(target: &Target, reported: impl Iterator<Item = (Key, &'a [u8])>) -
     let wrong =
         newest.values().zip(read).filter(|((_, value), (answer, read))| !answer.found || value != read);
     let wrong = wrong.count();
-    anyhow::ensure!(wrong == 0, "{wrong} of {} keys are not in memory as they were reported", keys.len());
+    anyhow::ensure!(wrong == 0, "{wrong} of {} keys are not in memory as reported", keys.len());
     Ok(())
 }

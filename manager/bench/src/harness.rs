@@ -1,4 +1,4 @@
-//! Turns of work and floor, the best of each.
+//! Runs work and floor in turns, and keeps the best of each.
 
 use std::time::{Duration, Instant};
 
@@ -16,15 +16,15 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// As the project's figures are taken.
+    /// The settings of the project's figures.
     pub const FULL: Self = Self { turns: 8, turn: Duration::from_millis(400), memory: 1 << 30 };
-    /// A glance: about a second for what runs in one process.
+    /// A glance: about a second for everything in one process.
     pub const GLANCE: Self = Self { turns: 2, turn: Duration::from_millis(40), memory: 1 << 26 };
     /// To see that it works, and roughly how fast.
     pub const QUICK: Self = Self { turns: 3, turn: Duration::from_millis(60), memory: 1 << 26 };
 }
 
-/// One figure, as JSON gives it.
+/// A figure, as in JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
     /// Which benchmark.
@@ -33,19 +33,19 @@ pub struct Figure {
     pub unit: &'static str,
     /// Operations per second.
     pub value: f64,
-    /// Of the floor.
+    /// Floor in operations per second.
     pub floor: f64,
     /// `value / floor`.
     pub ratio: f64,
-    /// The least ratio asked for; 0 where none is.
+    /// The required ratio; 0 if there is none.
     pub least_ratio: f64,
-    /// The rate aimed at.
+    /// The target rate.
     pub target: Option<f64>,
-    /// In words.
+    /// Description.
     pub what: &'static str,
 }
 
-/// Runs a benchmark on a thread of its own, as it pins its thread.
+/// Runs a benchmark on its own thread, because it pins its thread.
 pub(super) fn on_a_thread<T: Send>(
     name: &str,
     run: impl FnOnce() -> anyhow::Result<T> + Send,
@@ -61,11 +61,11 @@ pub(super) struct Rates {
     pub(super) floor: f64,
 }
 
-/// Operations of one call, and the time that they took.
+/// Operations of one call, and their time.
 pub(super) type Share = (u64, Duration);
 
-/// Measures `work` and `floor` in turns. Each call does a share of a turn, some milliseconds at
-/// most, and says how many operations it was.
+/// Measures `work` and `floor` in turns. Each call does part of a turn, some milliseconds at most, and returns the
+/// number of operations.
 pub(super) fn measure(scale: &Scale, mut work: impl FnMut() -> u64, mut floor: impl FnMut() -> u64) -> Rates {
     let timed = |operations: &mut dyn FnMut() -> u64| {
         let start = Instant::now();
@@ -74,8 +74,8 @@ pub(super) fn measure(scale: &Scale, mut work: impl FnMut() -> u64, mut floor: i
     measure_shares(scale, || timed(&mut work), |_| timed(&mut floor))
 }
 
-/// As [`measure`], for calls that make ready what they work on, and know how long the work alone took. The floor gets
-/// the number of its turn: where it can be done in more than one way, the ways take turns, and the best one counts.
+/// Like [`measure`], for calls that prepare their input and measure the time of the work themselves. The floor gets
+/// the number of its turn: variants of it take turns, and the best one counts.
 pub(super) fn measure_shares(
     scale: &Scale,
     mut work: impl FnMut() -> Share,
@@ -92,8 +92,7 @@ pub(super) fn measure_shares(
     best
 }
 
-/// The best rate of a turn's calls, taken over stretches of a tenth of the turn: an interruption
-/// spoils one of them.
+/// The best rate of a turn, over stretches of a tenth of the turn: an interruption spoils only one of them.
 fn turn(length: Duration, call: &mut impl FnMut() -> Share) -> f64 {
     let (mut all, mut best) = (Duration::ZERO, 0.0f64);
     while all < length {
@@ -101,7 +100,7 @@ fn turn(length: Duration, call: &mut impl FnMut() -> Share) -> f64 {
         while stretch < length / 10 {
             let (done, took) = call();
             operations += done;
-            // A clock that stands still would never end this.
+            // A clock that stands still would make this endless.
             stretch += took.max(Duration::from_nanos(1));
         }
         best = best.max(operations as f64 / stretch.as_secs_f64());
@@ -110,14 +109,14 @@ fn turn(length: Duration, call: &mut impl FnMut() -> Share) -> f64 {
     best
 }
 
-/// Keeps this thread on the processor that it is on. Without the right to, it stays free.
+/// Pins this thread to its current processor. Without permission, it stays unpinned.
 pub(super) fn pin() {
     let mut set = rustix::thread::CpuSet::new();
     set.set(rustix::thread::sched_getcpu());
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
-/// Keeps this thread on the processor of this number, among those that it may use.
+/// Pins this thread to the processor with this number, among those it may use.
 pub(super) fn pin_to(number: usize) {
     let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return };
     let mut processors = (0..rustix::thread::CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor));
@@ -128,7 +127,7 @@ pub(super) fn pin_to(number: usize) {
     }
 }
 
-/// CPU time of this thread: unlike the time of day, the same beside other programs.
+/// CPU time of this thread: unlike wall time, it does not depend on other programs.
 pub(super) fn cpu_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
@@ -148,7 +147,7 @@ mod tests {
             }
         };
         let rates = measure(&scale, sleep(10), sleep(30));
-        // A sleep is never shorter than asked for, however busy the machine is.
+        // A sleep is never shorter than requested, however busy the machine is.
         assert!(rates.work > 0.0 && rates.work <= 10_000.0, "{rates:?}");
         assert!(rates.floor > 0.0 && rates.floor <= 30_000.0, "{rates:?}");
     }

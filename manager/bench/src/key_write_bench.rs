@@ -1,4 +1,4 @@
-//! The software data plane in memory, and its floor, for the benchmarks `translator` and `chain`.
+//! The software data plane in memory and its floor, for the benchmarks `translator` and `chain`.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
@@ -19,10 +19,9 @@ use super::harness::{Share, cpu_time};
 
 /// Bytes of value per report.
 const VALUE: usize = 12;
-/// Bytes of the IPv4 and UDP header and the version-1 header in front of the key.
+/// Bytes of the IPv4 and UDP headers and the version-1 header before the key.
 const BEFORE_KEY: usize = 28 + 12;
-/// Batches that are made ready before the clock starts: small enough to stay in the cache, as
-/// packets from a link do.
+/// Batches prepared before the clock starts: few enough to stay in the cache, as packets from a link do.
 const READY: usize = 32;
 
 /// Version-1 key-write datagrams with random keys, N = 1, to finished UC frames.
@@ -36,13 +35,13 @@ pub(super) struct KeyWriteBench {
 }
 
 impl KeyWriteBench {
-    /// `batch` reports at a time go to a store of `slots` slots (a power of two) at `address`,
-    /// aligned to its length.
+    /// `batch` reports at a time go to a store with `slots` slots (a power of two) at `address`, aligned to its
+    /// length.
     pub(super) fn new(batch: usize, slots: u64, store: (u64, u32), remote_qpn: u32) -> KeyWriteBench {
         KeyWriteBench::of(1, batch, slots, store, remote_qpn)
     }
 
-    /// The same of one of several reporters, each of which has keys of its own.
+    /// The same for one of several reporters, each with keys of its own.
     pub(super) fn of(
         reporter: u16,
         batch: usize,
@@ -95,8 +94,8 @@ impl KeyWriteBench {
         KeyWriteBench { engine, out, datagrams, sequence: 0, batch, frame: Vec::new() }
     }
 
-    /// Translates `batches` batches and hands each batch's frames to `sink`. Gives how many frames
-    /// there were, and the CPU time that it took with the sink, without making the datagrams.
+    /// Translates `batches` batches and passes each batch's frames to `sink`. Returns the number of frames, and the
+    /// CPU time including the sink, but without making the datagrams.
     pub(super) fn run(&mut self, batches: usize, mut sink: impl FnMut(&Frames)) -> Share {
         let (mut frames, mut took) = (0, Duration::ZERO);
         for first in (0..batches).step_by(READY) {
@@ -116,8 +115,8 @@ impl KeyWriteBench {
         (frames, took)
     }
 
-    /// As [`KeyWriteBench::run`], by one worker among several, which are [`KeyWriteBench::take_in`] when they
-    /// have no batches any more. The frames are those of reports of all of them.
+    /// Like [`KeyWriteBench::run`], by one of several workers, which [`KeyWriteBench::take_in`] when they have no
+    /// more batches. The frames are those of all workers' reports.
     pub(super) fn run_among(
         &mut self,
         batches: usize,
@@ -139,8 +138,7 @@ impl KeyWriteBench {
         frames
     }
 
-    /// Translates what the other workers have handed over. Gives how many frames there were, with those that
-    /// were made before.
+    /// Translates what the other workers have handed over. Returns the number of frames, including those made before.
     pub(super) fn take_in(&mut self, crew: &mut Crew, mut sink: impl FnMut(&Frames)) -> u64 {
         self.engine.take_in(0, crew, &mut self.out);
         let frames = self.out.frames.len() as u64;
@@ -149,11 +147,10 @@ impl KeyWriteBench {
         frames
     }
 
-    /// Gives the datagrams of a turn their sequences. Where the first of them is.
+    /// Numbers the datagrams of a turn. Returns where the first one is.
     fn make_ready(&mut self, turn: usize) -> usize {
         let at = self.place(turn);
-        // A reporter never sends a sequence twice; and with a key of its own, each report goes
-        // to a slot of its own.
+        // A reporter never sends a sequence twice; and with a key of its own, each report goes to its own slot.
         for datagram in &mut self.datagrams[at..at + self.batch] {
             datagram[28 + 1] = self.sequence as u8;
             datagram[28 + 8..28 + 12].copy_from_slice(&self.sequence.to_be_bytes());
@@ -168,8 +165,8 @@ impl KeyWriteBench {
         turn % (self.datagrams.len() / self.batch) * self.batch
     }
 
-    /// What the last [`KeyWriteBench::run`] of so many batches reported, in order; less than a turn
-    /// through the datagrams.
+    /// What the last [`KeyWriteBench::run`] of this many batches reported, in order; at most one turn through the
+    /// datagrams.
     pub(super) fn reported(&self, batches: usize) -> impl Iterator<Item = (Key, &[u8])> {
         self.datagrams[..batches * self.batch].iter().map(|datagram| {
             let (key, value) = datagram[BEFORE_KEY..].split_at(KEY_LEN);
@@ -179,9 +176,8 @@ impl KeyWriteBench {
         })
     }
 
-    /// The floor of [`KeyWriteBench::run`]: for each report the CRCs (key, slot, checksum, and the
-    /// part of the iCRC that differs from frame to frame) and the copy of a finished frame. Gives how
-    /// many frames there were, and the CPU time that it took.
+    /// The floor of [`KeyWriteBench::run`]: for each report the CRCs (key, slot, checksum, and the part of the iCRC
+    /// that differs between frames) and the copy of a finished frame. Returns the number of frames, and the CPU time.
     pub(super) fn floor(&mut self, batches: usize) -> Share {
         if self.frame.is_empty() {
             let mut frame = Vec::new();
@@ -208,7 +204,7 @@ impl KeyWriteBench {
             }
             std::hint::black_box(&mut copies);
         }
-        // A number that depends on all of it.
+        // A number that depends on everything.
         std::hint::black_box(sum);
         ((batches * self.batch) as u64, cpu_time().saturating_sub(start))
     }

@@ -1,8 +1,8 @@
-//! What the data path does per second, each figure beside its floor: the same memory accesses and
-//! checksums with nothing else, measured in the same run on the same memory.
+//! Rates of the data path, each compared with its floor: the same memory accesses and checksums with nothing else,
+//! measured in the same run on the same memory.
 //!
-//! A machine that does other things too is slow at times, for both alike or for one. So work and
-//! floor take turns, and of each the fastest turn counts.
+//! A machine that does other things is slow at times, for both alike or for one. So work and floor take turns, and
+//! the fastest turn of each counts.
 
 mod ask;
 mod chain;
@@ -34,18 +34,18 @@ pub use show::table;
 pub struct Case {
     /// Name, for filters and reports.
     pub name: &'static str,
-    /// What is measured, in a line.
+    /// What it measures, in one line.
     pub what: &'static str,
-    /// The least ratio of rate to floor that the project asks for; 0 where it asks for none.
+    /// The required ratio of rate to floor; 0 if there is none.
     pub least_ratio: f64,
-    /// The rate that it aims at on a server CPU, operations per second, where there is one.
+    /// The target rate on a server CPU in operations per second, if there is one.
     pub target: Option<f64>,
-    /// Whether it is part of a glance: one core, with no sockets, files and other processes.
+    /// Whether it is part of a glance: one core, without sockets, files and other processes.
     pub glance: bool,
     run: fn(&Scale) -> anyhow::Result<harness::Rates>,
 }
 
-/// All benchmarks, in the order of the report.
+/// All benchmarks, in report order.
 pub const CASES: [Case; 13] = [
     Case {
         name: "translator",
@@ -153,7 +153,7 @@ pub const CASES: [Case; 13] = [
     },
 ];
 
-/// Runs these, each on a thread of its own, as a benchmark pins its thread. `about` is told before each.
+/// Runs these, each on its own thread, because a benchmark pins its thread. Calls `about` before each.
 pub fn figures<'a>(
     cases: impl IntoIterator<Item = &'a Case>,
     scale: &Scale,

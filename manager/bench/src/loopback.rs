@@ -1,11 +1,9 @@
-//! Three processes on one host: reporter, translator, collector. With all of it over UDP loopback, the
-//! floor is three processes that pass the same datagrams on and do nothing with them. With reports
-//! in runs, and frames through a ring in shared memory or by UDP, the floor is both stages chained in
-//! one process (`chain`).
+//! Three processes on one host: reporter, translator, collector. With everything over UDP loopback, the floor is
+//! three processes that only pass on the same datagrams. With reports in runs, and frames through a ring in shared
+//! memory or by UDP, the floor is both stages chained in one process (`chain`).
 //!
-//! In both, the sender keeps no more datagrams on the way than the sockets hold: it reads how many
-//! have arrived from the counter file of the last process, so that none is dropped and none is
-//! worked on in vain.
+//! In both, the sender keeps no more datagrams in flight than the sockets hold: it reads the number of arrivals from
+//! the counter file of the last process, so that none is dropped and no work is wasted.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
@@ -31,11 +29,11 @@ use super::harness::{Rates, Scale};
 
 /// Datagrams per batch.
 const BATCH: usize = 64;
-/// Datagrams on their way at most: what a socket takes under the kernel's usual limit.
+/// Most datagrams in flight: what a socket holds under the kernel's usual limit.
 const WINDOW: u64 = 256;
 /// The same with reports in runs, of which a socket holds more, and frames through a ring.
 const WINDOW_OF_RUNS: u64 = 4096;
-/// Bytes of a version-1 key-write of 12 bytes, and of the RoCEv2 payload that it becomes.
+/// Bytes of a version-1 key-write of 12 bytes, and of its RoCEv2 payload.
 const REPORT: usize = 12 + 16 + 12;
 const FRAME: usize = 12 + 16 + 16 + 4;
 
@@ -60,7 +58,7 @@ pub(super) fn ring(scale: &Scale) -> anyhow::Result<Rates> {
     beside_chain(scale, RingUse::Auto, WINDOW_OF_RUNS)
 }
 
-/// Frames by UDP, of which the collector's socket holds few.
+/// Frames by UDP; the collector's socket holds few.
 pub(super) fn no_ring(scale: &Scale) -> anyhow::Result<Rates> {
     beside_chain(scale, RingUse::Off, WINDOW)
 }
@@ -74,17 +72,17 @@ fn beside_chain(scale: &Scale, ring: RingUse, window: u64) -> anyhow::Result<Rat
     let mut daemons = runtime.block_on(Daemons::start(&plan))?;
     let mut work = Work::in_runs(daemons.reports, counter_file(&daemons)?)?;
     let mut best = Rates { work: 0.0, floor: 0.0 };
-    // A few turns each time, so that both see the machine as it is.
+    // A few turns each time, so that both see the same machine.
     let turns = Scale { turns: scale.turns.div_ceil(2), ..*scale };
     for _ in 0..2 {
-        // On a thread of its own, as it pins its thread.
+        // On its own thread, because it pins it.
         let chained = std::thread::scope(|scope| scope.spawn(|| super::chain::run(&turns)).join());
         best.floor = best.floor.max(chained.map_err(|_| anyhow!("the chain panicked"))??.work);
         for _ in 0..turns.turns {
             best.work = best.work.max(turn(scale.turn, window, &mut work.sender, &work.arrived)?);
         }
     }
-    // A figure of the other way would be no figure of this one.
+    // A figure of the other transport would be wrong here.
     let statistics = runtime.block_on(daemons.statistics())?;
     let through = statistics.node(Stage::Nic).get(&ring::RECEIVED);
     anyhow::ensure!((through > 0) == (ring == RingUse::Auto), "{through} frames came through a ring");
@@ -101,7 +99,7 @@ fn topology(scale: &Scale) -> anyhow::Result<Topology> {
     Ok(topology)
 }
 
-/// The file in which the collector's NIC counts.
+/// The counter file of the collector's NIC.
 pub(super) fn counter_file(daemons: &Daemons) -> anyhow::Result<PathBuf> {
     let memory = daemons.folder().join("memory");
     let entries = std::fs::read_dir(&memory).with_context(|| format!("cannot read {}", memory.display()))?;
@@ -109,7 +107,7 @@ pub(super) fn counter_file(daemons: &Daemons) -> anyhow::Result<PathBuf> {
     found.ok_or_else(|| anyhow!("the collector keeps no counters in {}", memory.display()))
 }
 
-/// How many datagrams came to the end of the chain: read from a counter file.
+/// How many datagrams reached the end of the chain, from a counter file.
 pub(super) struct Arrived(Watch);
 
 impl Arrived {
@@ -126,13 +124,13 @@ impl Arrived {
 /// Something that sends a batch of datagrams.
 type Sender = Box<dyn FnMut() -> anyhow::Result<u64>>;
 
-/// Sends for `length`, window by window, and gives the best rate of arrivals over a tenth of it.
+/// Sends for `length`, window by window, and returns the best rate of arrivals over a tenth of it.
 fn turn(length: Duration, window: u64, send: &mut Sender, arrived: &Arrived) -> anyhow::Result<f64> {
     let before = arrived.count()?;
     let (start, mut sent, mut best) = (Instant::now(), 0, 0f64);
     let mut stretch = (Instant::now(), 0);
     while start.elapsed() < length {
-        // A quarter of the window at a time: looking costs something, too.
+        // A quarter of the window at a time: reading counters has a cost, too.
         let here = wait(sent, before, window - window / 4, arrived)?;
         while sent < here + window {
             sent += send()?;
@@ -147,7 +145,7 @@ fn turn(length: Duration, window: u64, send: &mut Sender, arrived: &Arrived) -> 
     Ok(best.max(here as f64 / start.elapsed().as_secs_f64()))
 }
 
-/// Waits until at most `left` of `sent` are on their way; gives how many have arrived.
+/// Waits until at most `left` of `sent` are in flight; returns how many have arrived.
 pub(super) fn wait(sent: u64, before: u64, left: u64, arrived: &Arrived) -> anyhow::Result<u64> {
     let start = Instant::now();
     loop {

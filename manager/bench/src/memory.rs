@@ -1,5 +1,5 @@
-//! Whether memory stays flat: a long run of all primitives, the processes' resident memory beside
-//! their stores.
+//! Checks that memory stays flat: a long run of all primitives, watching the processes' resident memory without their
+//! stores.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Instant;
@@ -18,12 +18,12 @@ use serde::Serialize;
 
 use super::loopback::counter_file;
 
-/// Reports between two looks at the counters: what the translator's socket holds.
+/// Reports between two reads of the counters: what the translator's socket holds.
 const BURST: u64 = 192;
 /// Samples of memory over the run.
 const SAMPLES: u64 = 50;
 
-/// What a run found.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct MemoryFigure {
     /// Reports made.
@@ -34,7 +34,7 @@ pub struct MemoryFigure {
     pub executed: u64,
     /// Seconds.
     pub seconds: f64,
-    /// Kilobytes of the collector without its stores: after a tenth of the run, and at most after that.
+    /// Kilobytes of the collector without its stores: after a tenth of the run, and the maximum after that.
     pub collector: [u64; 2],
     /// The same of the translator.
     pub translator: [u64; 2],
@@ -51,7 +51,7 @@ impl MemoryFigure {
     }
 }
 
-/// Runs `reports` reports of all primitives through three processes. `progress` is told how many were made.
+/// Runs `reports` reports of all primitives through three processes. `progress` gets the number made.
 pub fn run(reports: u64, mut progress: impl FnMut(u64)) -> anyhow::Result<MemoryFigure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let folder = Folder::new()?;
@@ -70,8 +70,7 @@ pub fn run(reports: u64, mut progress: impl FnMut(u64)) -> anyhow::Result<Memory
         }
         reporter.flush()?;
         made += BURST;
-        // Nothing tells this process what the translator has taken but what comes out of it: about
-        // half a frame per report.
+        // This process learns what the translator has taken only from what it sends: about half a frame per report.
         if made % (BURST * 8) == 0 {
             runtime.block_on(quiet(&mut daemons, made))?;
         } else {
@@ -104,14 +103,14 @@ async fn quiet(daemons: &mut Daemons, made: u64) -> anyhow::Result<()> {
     let start = Instant::now();
     loop {
         let received = daemons.statistics().await?.node(Stage::Translator).get(&translator::RECEIVED);
-        // A report that the kernel dropped will not come; this is no test of that.
+        // A report that the kernel dropped will not come; this is not a test for that.
         if received + BURST >= made || start.elapsed().as_millis() > 20 {
             return Ok(());
         }
     }
 }
 
-/// Waits until frames come in again, or none do any more.
+/// Waits until frames come in again, or no more do.
 fn pause(arrived: &super::loopback::Arrived) -> anyhow::Result<()> {
     let before = arrived.count()?;
     for _ in 0..50 {
@@ -123,8 +122,7 @@ fn pause(arrived: &super::loopback::Arrived) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Kilobytes of collector, translator and this process that are resident, without shared memory:
-/// stores are that.
+/// Resident kilobytes of collector, translator and this process, without shared memory, which is the stores.
 fn resident(daemons: &Daemons) -> anyhow::Result<[u64; 3]> {
     let [collector, translator] = daemons.pids();
     let of = |pid: Option<u32>| {

@@ -4,7 +4,7 @@ use super::harness::{Rates, Scale, measure_shares, pin};
 use super::translator::BATCH;
 use super::write_bench::WriteBench;
 
-/// Frames of a call: a millisecond or two.
+/// Frames per call: a millisecond or two.
 const FRAMES: u64 = 32_768;
 
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {

@@ -1,4 +1,4 @@
-//! UC WRITE frames into a store in a file, joined to huge pages, beside the same in base pages.
+//! UC WRITE frames into a store in a file, joined to huge pages, compared with base pages.
 
 use std::cell::RefCell;
 
@@ -9,7 +9,7 @@ use super::harness::{Rates, Scale, measure_shares, pin};
 use super::translator::BATCH;
 use super::write_bench::WriteBench;
 
-/// Frames of a call: a millisecond or two.
+/// Frames per call: a millisecond or two.
 const FRAMES: u64 = 32_768;
 
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
@@ -25,10 +25,10 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     Region::look_up_pages_again([&joined, &base]);
     eprintln!("  {} beside {}", joined.pages(), base.pages());
     if let Err(error) = told {
-        eprintln!("  this kernel joined not all of it: {error}");
+        eprintln!("  this kernel did not join all of it: {error}");
     }
     if !matches!(base.pages(), Pages::Base4K) {
-        eprintln!("  the kernel joins pages of files by itself here: both are alike");
+        eprintln!("  this kernel joins pages of files automatically: both are alike");
     }
     let joined = RefCell::new(WriteBench::over(joined, BATCH)?);
     let base = RefCell::new(WriteBench::over(base, BATCH)?);

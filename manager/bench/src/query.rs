@@ -22,7 +22,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     let spec = StoreSpec { id: 1, name: "bench".into(), kind };
     let store = Store::open(&spec, &MemoryConfig::Anonymous, RegionOptions { huge_pages: true })
         .context("memory for the store")?;
-    // One key per eight slots: lightly loaded, and the keys asked for are all over the memory.
+    // One key per eight slots: lightly loaded, with keys all over the memory.
     let present = slots / 8;
     let mut slot = [0; 16];
     for number in 0..present {
@@ -69,7 +69,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
             64 * BATCH as u64
         },
     );
-    // At this load 1 key in 20 or so is overwritten.
+    // At this load about 1 key in 20 is overwritten.
     anyhow::ensure!(found * 10 > asked * 9, "{found} of {asked} keys were found");
     Ok(rates)
 }

@@ -1,8 +1,8 @@
-//! Reporter to translator over UDP loopback: the reporter's library on one side, the translator's link
-//! and engine on the other, which has no store for them: it counts and drops each report. The floor is
-//! datagrams of the same length, by the same system calls, that are received and forgotten.
+//! Reporter to translator over UDP loopback: the reporter's library on one side, the translator's link and engine on
+//! the other, which has no store for the reports: it counts and drops them. The floor is datagrams of the same
+//! length, received by the same system calls and discarded.
 //!
-//! In both, no more datagrams are on the way than the socket holds, so that none is worked on in vain.
+//! In both, no more datagrams are in flight than the socket holds, so that no work is wasted.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -27,10 +27,9 @@ use super::harness::{Rates, Scale};
 /// Bytes of value of a report, and of the whole report.
 const VALUE: usize = 12;
 const REPORT: u16 = 12 + 16 + VALUE as u16;
-/// Datagrams on their way at most, as runs and one by one: what a socket holds under the kernel's
-/// usual limit.
+/// Most datagrams in flight, in runs and one by one: what a socket holds under the kernel's usual limit.
 pub(super) const WINDOW: [u64; 2] = [4096, 256];
-/// How long a receiver waits before it looks whether it is to end.
+/// How long a receiver waits before it checks whether to end.
 pub(super) const WAIT: Duration = Duration::from_millis(20);
 
 /// With runs of datagrams.
@@ -66,8 +65,8 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// `receive` gives how many datagrams came in one call to `receiver`; `end` is called after the last one, with how
-    /// many came in all.
+    /// `receive` returns how many datagrams came in one call to `receiver`; `end` is called after the last one, with
+    /// the total.
     pub(super) fn new<R: Send + 'static>(
         send: impl FnMut() -> anyhow::Result<u64> + 'static,
         mut receiver: R,
@@ -87,12 +86,12 @@ impl Way {
         Way { send: Box::new(send), arrived, sent: 0, stop, receiver }
     }
 
-    /// To a receiver that forgets what comes.
+    /// To a receiver that discards everything.
     pub(super) fn bare(send: impl FnMut() -> anyhow::Result<u64> + 'static, receiver: BareReceiver) -> Way {
         Way::new(send, receiver, |receiver| Ok(receiver.recv(WAIT)? as u64), |_, _| Ok(()))
     }
 
-    /// Sends for `length`, and gives the best rate of arrivals over a tenth of it.
+    /// Sends for `length`, and returns the best rate of arrivals over a tenth of it.
     pub(super) fn turn(&mut self, length: Duration, window: u64) -> anyhow::Result<f64> {
         let (start, mut best) = (Instant::now(), 0f64);
         let mut stretch = (Instant::now(), self.sent);
@@ -111,7 +110,7 @@ impl Way {
         Ok(best)
     }
 
-    /// Waits until at most `left` datagrams are on their way; gives how many have arrived.
+    /// Waits until at most `left` datagrams are in flight; returns how many have arrived.
     fn wait(&self, left: u64) -> anyhow::Result<u64> {
         let start = Instant::now();
         loop {
@@ -140,7 +139,11 @@ fn work(runs: bool) -> anyhow::Result<Way> {
     let here = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
     let asked = if runs { RunUse::BOTH } else { RunUse::NONE };
     let mut link = UdpLink::open(&UdpConfig { runs: asked, ..UdpConfig::reports(here.into(), false) })?;
-    anyhow::ensure!(link.runs() == asked, "this kernel cannot: runs of datagrams are {}", link.runs());
+    anyhow::ensure!(
+        link.runs() == asked,
+        "not supported by this kernel: runs of datagrams are {}",
+        link.runs()
+    );
     let config = Config { reporter: 1, batch: RUN_MAX, backup: 0, runs, ..Config::new(link.local_addr()) };
     let mut reporter = Reporter::open(config.bind(here))?;
     let mut random = SplitMix(3);
@@ -151,7 +154,7 @@ fn work(runs: bool) -> anyhow::Result<Way> {
         })?;
         reporter.flush()?;
         let unsent = reporter.counters().link.unsent();
-        anyhow::ensure!(unsent == 0, "{unsent} reports did not leave");
+        anyhow::ensure!(unsent == 0, "{unsent} reports were not sent");
         Ok(RUN_MAX as u64)
     };
     let mut batch = Batch::with_packet_capacity(128, 2032);

@@ -1,5 +1,4 @@
-//! The processes of the loopback floor: datagrams received and forwarded, or received and
-//! forgotten, and nothing else.
+//! The processes of the loopback floor: they only receive and forward, or receive and discard, datagrams.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
@@ -12,7 +11,7 @@ use dta_link::{Link, UdpConfig, UdpLink};
 use dta_proto::batch::Batch;
 use dta_proto::counter::nic;
 
-/// Datagrams received at once, as the daemons do.
+/// Datagrams received at once, as in the daemons.
 const BATCH: usize = 256;
 
 /// Runs as `__sink COUNTERS` or `__forward TO LENGTH` if the arguments say so.

@@ -1,4 +1,4 @@
-//! Figures for people.
+//! Prints figures for people.
 
 use dta_cli::number::short;
 use dta_cli::table::{Cell, Colour, Look, Table};

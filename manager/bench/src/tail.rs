@@ -1,4 +1,4 @@
-//! Reading an append list, every batch checked; the floor is reading the memory and its CRC.
+//! Reads an append list and checks every batch; the floor is reading the memory and its CRC.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -68,6 +68,6 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
             ENTRIES * STEP
         },
     );
-    anyhow::ensure!(!read_twice, "the reader gave other entries than were written");
+    anyhow::ensure!(!read_twice, "the reader returned other entries than were written");
     Ok(rates)
 }

@@ -1,20 +1,20 @@
-//! What host tracing costs a packet, by the kernel's own test runs.
+//! What host tracing costs per packet, by the kernel's own test runs.
 
 use anyhow::Result;
 use dta_cli::table::{Cell, Colour, Look, Table};
 use dta_trace::kernel::{Options, costs};
 use serde::Serialize;
 
-/// One way through the program at an interface.
+/// One path through the program at an interface.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Which way.
+    /// Its name.
     pub name: &'static str,
     /// Nanoseconds of one run; the fastest turn.
     pub nanoseconds: f64,
-    /// The same beside the empty program.
+    /// The same for the empty program.
     pub ratio: f64,
-    /// The most that the ratio should be; none where nothing is asked.
+    /// The largest allowed ratio; `None` if unlimited.
     pub most: Option<f64>,
 }
 
@@ -25,7 +25,7 @@ impl Row {
     }
 }
 
-/// Measures all ways. Needs the rights of tracing.
+/// Measures all paths. Needs the privileges of tracing.
 pub fn rows(quick: bool) -> Result<Vec<Row>> {
     let (turns, runs) = if quick { (5, 2000) } else { (200, 10_000) };
     let costs = costs(&Options::default(), turns, runs)?;

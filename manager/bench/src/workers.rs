@@ -1,7 +1,7 @@
-//! Translator and NIC in each of two threads, from report to memory, beside the same in one thread.
+//! Translator and NIC in each of two threads, from report to memory, compared with one thread.
 //!
-//! Each worker has a reporter whose window is its own, and a queue pair into one store. The keys are random,
-//! so half of what a worker takes in is handed over to the other. On a machine with one processor both take turns.
+//! Each worker has its own reporter with its window, and a queue pair into one store. The keys are random, so half of
+//! what a worker receives is handed over to the other. On a machine with one processor both take turns.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -18,12 +18,12 @@ use super::key_write_bench::KeyWriteBench;
 use super::translator::BATCH;
 use super::write_bench::{ELEMENT, Target};
 
-/// Workers beside one.
+/// Workers, compared with one.
 const WORKERS: usize = 2;
-/// Batches of each worker in a call: some milliseconds.
+/// Batches of each worker per call: some milliseconds.
 const BATCHES: usize = 1024;
 
-/// One worker with its part of the NIC.
+/// A worker with its part of the NIC.
 struct Worker {
     crew: Crew,
     translator: KeyWriteBench,
@@ -55,7 +55,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     );
     for (workers, sent) in [(&several, sent), (&one, alone)] {
         let executed: u64 = workers.iter().map(|worker| worker.target.executed()).sum();
-        ensure!(executed == sent, "{sent} reports were sent, and {executed} came to memory");
+        ensure!(executed == sent, "{sent} reports were sent, but {executed} reached memory");
     }
     Ok(rates)
 }
@@ -66,7 +66,7 @@ fn workers(count: usize, region: &Arc<Region>) -> anyhow::Result<Vec<Worker>> {
         let target = Target::share(Arc::clone(region)).context("a part of the NIC")?;
         let registration = &target.registration;
         let (store, slots) = ((registration.iova, registration.rkey), registration.len / ELEMENT as u64);
-        // The reporter of this number is judged by this worker.
+        // This worker handles the reporter with this number.
         let translator = KeyWriteBench::of(number as u16, BATCH, slots, store, target.queue_pair.qpn);
         let answers = target.responder.answer_batch(BATCH);
         Ok(Worker { crew, translator, target, answers })
@@ -74,7 +74,7 @@ fn workers(count: usize, region: &Arc<Region>) -> anyhow::Result<Vec<Worker>> {
     crews.into_iter().enumerate().map(worker).collect()
 }
 
-/// Has each worker take in so many batches, until all that came of them is in memory.
+/// Has each worker receive this many batches, until everything from them is in memory.
 fn together(workers: &mut [Worker]) -> Share {
     let count = workers.len();
     let (start, through) = (Barrier::new(count + 1), AtomicUsize::new(0));
@@ -95,7 +95,7 @@ fn together(workers: &mut [Worker]) -> Share {
         start.wait();
         let began = Instant::now();
         for thread in threads {
-            // A panic of a thread goes on when the scope ends.
+            // A thread's panic continues when the scope ends.
             let _ = thread.join();
         }
         (reports, began.elapsed())

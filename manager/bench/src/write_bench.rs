@@ -1,4 +1,4 @@
-//! The responder of the software NIC in memory, and its floor, for the benchmarks `nic` and `chain`.
+//! The responder of the software NIC in memory and its floor, for the benchmarks `nic` and `chain`.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -21,12 +21,11 @@ pub(super) const ELEMENT: usize = 16;
 const COLLECTOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const IOVA: u64 = 1 << 40;
-/// Where the RETH's address begins in a packet.
+/// Offset of the RETH's address in a packet.
 const VA: usize = 40;
-/// Packets whose memory is asked for at once, as the NIC does.
+/// Packets prefetched together, as in the NIC.
 const ASKED_TOGETHER: usize = 16;
-/// Batches that are made ready before the clock starts: small enough to stay in the cache, as
-/// packets from a link do.
+/// Batches prepared before the clock starts: few enough to stay in the cache, as packets from a link do.
 const READY: usize = 32;
 
 /// Why a benchmark could not be set up.
@@ -40,14 +39,14 @@ pub(super) enum BenchError {
     Nic(#[from] NicError),
 }
 
-/// A responder with one region and one UC queue pair whose peer is 127.0.0.2; it is itself
-/// 127.0.0.1, port 4791.
+/// A responder with one region and one UC queue pair whose peer is 127.0.0.2; its own address is 127.0.0.1, port
+/// 4791.
 pub(super) struct Target {
     /// The responder.
     pub(super) responder: Responder,
-    /// The region; a power of two of bytes, in huge pages where there are some.
+    /// The region; its length is a power of two, in huge pages if there are some.
     pub(super) region: Arc<Region>,
-    /// Its address and key.
+    /// Its address and rkey.
     pub(super) registration: Registration,
     /// The queue pair.
     pub(super) queue_pair: QueuePairInfo,
@@ -62,12 +61,12 @@ impl Target {
         Target::over(Region::anonymous(len, IOVA.next_multiple_of(len), RegionOptions::default())?)
     }
 
-    /// A target of this memory.
+    /// A target in this memory.
     fn over(region: Region) -> Result<Target, BenchError> {
         Target::share(Arc::new(region))
     }
 
-    /// A target of memory that others write, too.
+    /// A target in memory that others write, too.
     pub(super) fn share(region: Arc<Region>) -> Result<Target, BenchError> {
         let mut responder = Responder::new(ResponderConfig {
             device: "bench".into(),
@@ -97,7 +96,7 @@ impl Target {
 
 /// UC WRITE ONLY packets of [`ELEMENT`] bytes to random elements of a region, in batches.
 pub(super) struct WriteBench {
-    /// What the packets go to.
+    /// The target of the packets.
     pub(super) target: Target,
     output: Batch,
     batches: Vec<Batch>,
@@ -114,7 +113,7 @@ impl WriteBench {
         WriteBench::of(Target::new(len)?, batch)
     }
 
-    /// As [`WriteBench::new`], over memory of the caller's.
+    /// Like [`WriteBench::new`], over the caller's memory.
     pub(super) fn over(region: Region, batch: usize) -> Result<WriteBench, BenchError> {
         WriteBench::of(Target::over(region)?, batch)
     }
@@ -125,22 +124,22 @@ impl WriteBench {
         Ok(WriteBench { target, output, batches, random: 1, psn: 0 })
     }
 
-    /// WRITEs executed so far; those of the floor are none.
+    /// WRITEs executed so far, not counting the floor's.
     pub(super) fn executed(&self) -> u64 {
         self.target.executed()
     }
 
-    /// Runs at least `writes` WRITEs through the responder. Gives how many, and the CPU time that
-    /// it took, without making the packets.
+    /// Runs at least `writes` WRITEs through the responder. Returns how many, and the CPU time without making the
+    /// packets.
     pub(super) fn run(&mut self, writes: u64) -> (u64, Duration) {
         self.timed(writes, |target, batch, output| {
             target.responder.process(batch, output, &mut |full| full.clear());
         })
     }
 
-    /// The floor of [`WriteBench::run`]: the iCRC of each packet, and the store of its payload at
-    /// its address, as batched and prefetched, and nothing else. In each second turn memory is asked
-    /// for by many packets at once: that is faster where the memory is slow, and slower where it is not.
+    /// The floor of [`WriteBench::run`]: the iCRC of each packet, and the store of its payload at its address,
+    /// batched and prefetched in the same way, and nothing else. Every second turn prefetches for many packets at
+    /// once: that is faster with slow memory, and slower otherwise.
     pub(super) fn floor(&mut self, writes: u64, turn: u32) -> (u64, Duration) {
         let together = if turn.is_multiple_of(2) { 1 } else { ASKED_TOGETHER };
         self.timed(writes, |target, batch, _| {
@@ -189,8 +188,7 @@ impl WriteBench {
         for batch in batches {
             batch.clear();
             while let Some(slot) = batch.next_slot() {
-                // A counter scattered by a multiplication (Knuth 6.4), which touches every element
-                // once in a turn.
+                // A counter scattered by a multiplication (Knuth 6.4), which touches every element once per turn.
                 *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
                 let element = (*random).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 16;
                 let va = target.registration.iova + element * ELEMENT as u64 % target.registration.len;

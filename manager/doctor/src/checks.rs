@@ -1,4 +1,4 @@
-//! The checks, each a plain function of a file tree that looks like `/`, so that tests can give their own.
+//! The checks, each a plain function of a file tree that looks like `/`, so that tests can supply their own.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use dta_proto::wire::{dta, roce};
 
 use super::{Finding, rdma, text};
 
-/// Looks at everything. `root` is `/` but in tests.
+/// Checks everything. `root` is `/` except in tests.
 pub fn examine(root: &Path) -> Vec<Finding> {
     let mut findings = vec![
         loopback(),
@@ -58,7 +58,7 @@ fn loopback() -> Finding {
     }
 }
 
-/// Whether many reports go through the kernel as one message.
+/// Whether many reports pass the kernel as one message.
 fn runs() -> Finding {
     let any = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
     let found = match UdpLink::open(&UdpConfig::reports(any, false)) {
@@ -71,19 +71,19 @@ fn runs() -> Finding {
         false => Finding::note(
             "runs of reports",
             told,
-            "each report costs a walk through the kernel at both ends; Linux 5.0 can do better",
+            "each report costs a pass through the kernel at both ends; Linux 5.0 and later can do better",
         ),
     }
 }
 
-/// Whether frames can go past the kernel's network stack.
+/// Whether frames can bypass the kernel's network stack.
 fn af_xdp() -> Finding {
     match dta_link::xdp::probe() {
         Ok(()) => Finding::ok(
             "AF_XDP",
-            "sockets and programs can be had; what an interface can is told when a link is opened on it",
+            "sockets and programs are available; what an interface supports is logged when a link is opened on it",
         ),
-        Err(error) => Finding::note("AF_XDP", error.to_string(), "needed for \"xdp:INTERFACE\" links alone"),
+        Err(error) => Finding::note("AF_XDP", error.to_string(), "needed only for \"xdp:INTERFACE\" links"),
     }
 }
 
@@ -93,7 +93,7 @@ fn cores() -> Finding {
         _ => Finding::note(
             "cores",
             "1 usable",
-            "collector, translator and reporters take turns on it: rates are a third of what they would be",
+            "collector, translator and reporters take turns on it: expect a third of the usual rates",
         ),
     }
 }
@@ -152,7 +152,7 @@ fn transparent(root: &Path) -> Finding {
             if shared == "never" && kernel(root).is_some_and(|version| version >= (6, 1)) {
                 Finding::ok(
                     "transparent hugepages",
-                    format!("{found}; a collector joins the pages of its files itself (MADV_COLLAPSE)"),
+                    format!("{found}; a collector joins pages of its files (MADV_COLLAPSE)"),
                 )
             } else if matches!(shared, "never" | "deny") {
                 Finding::note(
@@ -221,7 +221,7 @@ fn receive_buffers(root: &Path) -> Finding {
     }
 }
 
-/// Ports that the daemons listen on unless told otherwise.
+/// Default ports of the daemons.
 const PORTS: [(u16, &str); 3] = [
     (dta::PORT, "DTA reports"),
     (roce::PORT, "RoCEv2"),
@@ -254,7 +254,7 @@ fn ports(root: &Path) -> Finding {
         Finding::note(
             "ports",
             taken.join("; "),
-            "the testbed takes free ports by itself; daemons take others by --listen: `ss -lunp` says who has them",
+            "the testbed chooses free ports; give daemons others with --listen: `ss -lunp` shows who has them",
         )
     }
 }
@@ -264,7 +264,7 @@ const BPF: u32 = 39;
 /// Bit of CAP_IPC_LOCK.
 const IPC_LOCK: u32 = 14;
 
-/// Capabilities that something here can use: bit, name, what for.
+/// Capabilities with a use here: bit, name, purpose.
 const CAPABILITIES: [(u32, &str, &str); 4] = [
     (12, "CAP_NET_ADMIN", "large receive buffers, namespaces, AF_XDP"),
     (13, "CAP_NET_RAW", "raw frames (packet links, AF_XDP, replay --raw)"),
@@ -308,9 +308,9 @@ fn memlock(root: &Path) -> Finding {
         .and_then(|rest| rest.split_whitespace().next().map(str::to_owned));
     match soft.as_deref() {
         Some("unlimited") => Finding::ok("locked memory", "unlimited"),
-        // The kernel asks for the limit only of those who lack the capability (`ib_umem_get`).
+        // The kernel checks the limit only without the capability (`ib_umem_get`).
         Some(bytes) if capabilities(root) >> IPC_LOCK & 1 == 1 => {
-            Finding::ok("locked memory", format!("CAP_IPC_LOCK goes over the limit of {bytes} bytes"))
+            Finding::ok("locked memory", format!("CAP_IPC_LOCK overrides the limit of {bytes} bytes"))
         }
         Some(bytes) => match bytes.parse::<u64>() {
             Ok(n) if n >= 1 << 30 => Finding::ok("locked memory", format!("{} MiB", n >> 20)),
@@ -319,9 +319,9 @@ fn memlock(root: &Path) -> Finding {
                 format!("{} KiB", n >> 10),
                 "an RDMA device pins its regions: ulimit -l unlimited, or LimitMEMLOCK=infinity in the unit",
             ),
-            Err(_) => Finding::note("locked memory", bytes, "`ulimit -l` tells the limit"),
+            Err(_) => Finding::note("locked memory", bytes, "`ulimit -l` shows the limit"),
         },
-        None => Finding::note("locked memory", "not readable", "`ulimit -l` tells the limit"),
+        None => Finding::note("locked memory", "not readable", "`ulimit -l` shows the limit"),
     }
 }
 

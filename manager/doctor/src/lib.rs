@@ -1,9 +1,8 @@
-//! `doctor`: what this machine offers, and what to do about what it lacks; and why nothing lands
-//! though a session is up.
+//! `doctor`: what this machine offers, and how to get what it lacks; and why nothing lands although a session is up.
 //!
 //! - `checks`: the machine, as far as any testbed needs it.
 //! - `rdma`: RDMA devices, as the kernel's file tree shows them.
-//! - [`session`]: a running collector's sessions, and what becomes of the frames that are sent to it.
+//! - [`session`]: a running collector's sessions, and what happens to frames sent to it.
 
 mod checks;
 mod rdma;
@@ -19,28 +18,28 @@ use std::path::Path;
 
 use serde::Serialize;
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
     /// As it should be.
     Ok,
-    /// Works, but something is slower or cannot be used.
+    /// Works, but something is slower or unavailable.
     Note,
-    /// The embedded testbed does not work like this; of a session: a likely cause that nothing lands.
+    /// The embedded testbed cannot run like this; for a session: a likely cause why nothing lands.
     Problem,
 }
 
-/// One thing that was looked at.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at, in a word or two.
+    /// What was checked, in a word or two.
     pub check: &'static str,
     /// How bad it is.
     pub level: Level,
     /// What was found.
     pub found: String,
-    /// What to do, where there is something to do; a command where one does it.
+    /// What to do, if anything; preferably a command.
     pub advice: Option<String>,
 }
 
@@ -58,12 +57,12 @@ impl Finding {
     }
 }
 
-/// The text of a file without white space around it; `None` where it cannot be read.
+/// The trimmed text of a file; `None` if it cannot be read.
 fn text(path: impl AsRef<Path>) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|s| s.trim().to_owned())
 }
 
-/// Names in a directory, sorted as numbers where they are numbers; none where it cannot be read.
+/// Names in a directory, sorted as numbers if they are numbers; none if it cannot be read.
 fn names(path: impl AsRef<Path>) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(path)
         .into_iter()

@@ -1,11 +1,10 @@
-//! Findings for people.
+//! Prints findings for people.
 
 use dta_cli::table::{Cell, Colour, Look, Table};
 
 use super::{Finding, Level};
 
-/// A table; advice stands under what it is about, and what follows from
-/// all under the table.
+/// A table with the advice below each finding, and the conclusion below the table.
 pub fn table(findings: &[Finding], verdict: &str, look: Look) -> String {
     let mut table = Table::new(&["", "check", "found, and what to do"], &[]);
     for finding in findings {
@@ -23,7 +22,7 @@ pub fn table(findings: &[Finding], verdict: &str, look: Look) -> String {
     format!("{}\n{verdict}", table.draw(look))
 }
 
-/// What follows from a look at this machine.
+/// The conclusion about this machine.
 pub fn machine_verdict(findings: &[Finding]) -> String {
     match problems(findings) {
         0 => "The embedded testbed runs here: dta-manager run-testbed".to_owned(),
@@ -31,7 +30,7 @@ pub fn machine_verdict(findings: &[Finding]) -> String {
     }
 }
 
-/// What follows from a look at a collector's sessions.
+/// The conclusion about a collector's sessions.
 pub fn session_verdict(findings: &[Finding]) -> String {
     let notes = findings.iter().filter(|f| f.level == Level::Note).count();
     match problems(findings) {
@@ -39,7 +38,7 @@ pub fn session_verdict(findings: &[Finding]) -> String {
         0 if notes > 1 => {
             format!("Nothing was found that keeps all reports from landing; the {notes} notes above may be about some of them.")
         }
-        0 => "Nothing was found that keeps reports from landing; `dta-collector stats` shows how far they come.".to_owned(),
+        0 => "Nothing was found that keeps reports from landing; `dta-collector stats` shows how far they get.".to_owned(),
         1 => "The first line is the likely cause.".to_owned(),
         n => format!("{n} likely causes. Begin with the first: it may explain those below it."),
     }

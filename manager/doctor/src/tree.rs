@@ -1,4 +1,4 @@
-//! A made-up file tree for tests, in the place of `/`.
+//! A made-up file tree for tests, instead of `/`.
 
 use std::fs;
 use std::path::Path;
@@ -59,7 +59,7 @@ impl Tree {
         self.0.path()
     }
 
-    /// The finding of a check that gives one.
+    /// The finding of a check that returns one.
     pub(super) fn find(&self, check: &str) -> Finding {
         examine(self.root()).into_iter().find(|f| f.check == check).unwrap()
     }

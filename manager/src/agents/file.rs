@@ -10,14 +10,14 @@ use dta_proto::trace::HOPS;
 use dta_trace::point::At;
 use serde::Deserialize;
 
-/// The longest that an agent may take to answer.
+/// Timeout of an agent.
 const CALL: Duration = Duration::from_secs(20);
 
 /// Agents, in the order in which packets pass their hosts.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct File {
-    /// Files of TLS, for all of them.
+    /// TLS files, for all of them.
     tls: Option<Tls>,
     /// The agents.
     #[serde(default)]
@@ -41,10 +41,10 @@ pub struct Agent {
     pub address: String,
     /// Name in its certificate, if that is not the host of its address.
     pub domain: Option<String>,
-    /// Its own points, before those of all.
+    /// Its own points, before the common ones.
     #[serde(default)]
     pub at: Vec<String>,
-    /// Number of its first point on the way of packets; left out, the next one behind the agent before.
+    /// The hop number of its first point; by default, the one after the previous agent.
     pub first_hop: Option<u8>,
 }
 
@@ -74,7 +74,7 @@ impl File {
         Ok(file)
     }
 
-    /// How to speak with an agent.
+    /// How to connect to an agent.
     pub fn options(&self, agent: &Agent) -> ClientOptions {
         let tls = self.tls.as_ref().map(|Tls { ca, cert, key }| ClientTls {
             ca: ca.clone(),

@@ -1,4 +1,4 @@
-//! The agents of many hosts (`dta-reporter agent`), asked and told at once.
+//! Queries and changes the agents of many hosts (`dta-reporter agent`) at once.
 
 mod file;
 
@@ -17,23 +17,23 @@ use serde::Serialize;
 
 pub use file::{Agent, File};
 
-/// What is to change; what is left out stays as each agent has it.
+/// A change; what is left out stays as each agent has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Points for all agents, behind their own of the file; none = each keeps those that it has.
+    /// Points for all agents, after their own in the file; `None` = each keeps its current ones.
     pub at: Option<Vec<At>>,
-    /// Which packets.
+    /// The packet filter.
     pub filter: Option<String>,
-    /// One packet in so many.
+    /// One packet in this many.
     pub one_in: Option<u32>,
 }
 
-/// What an agent answered.
+/// An agent's answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Told {
     /// Its address, as the file has it.
     pub address: String,
-    /// Why it did not do it, or did not answer; then the rest is not there.
+    /// Why it refused or did not answer; then the rest is missing.
     pub error: Option<String>,
     /// What it traces.
     pub agent: Option<Traces>,
@@ -42,21 +42,21 @@ pub struct Told {
 /// What an agent traces.
 #[derive(Clone, Debug, Serialize)]
 pub struct Traces {
-    /// What people call its host.
+    /// The host's name.
     pub name: String,
     /// The id of its reporter.
     pub reporter_id: u32,
     /// Its program's version.
     pub version: String,
-    /// Where its reports go.
+    /// The destination of its reports.
     pub translator: String,
-    /// Whether it traces what its configuration says.
+    /// Whether it traces as configured.
     pub configured: bool,
-    /// Which packets; empty = all.
+    /// The packet filter; empty = all packets.
     pub filter: String,
-    /// One packet in so many.
+    /// One packet in this many.
     pub one_in: u32,
-    /// The points that were asked for.
+    /// The requested points.
     pub points: Vec<Point>,
     /// Its counters by name.
     pub counters: BTreeMap<String, u64>,
@@ -67,27 +67,27 @@ pub struct Traces {
 pub struct Point {
     /// As people write it.
     pub at: String,
-    /// Its number on the way of packets; none where a way ends.
+    /// Its hop number; `None` where a path ends.
     pub hop: Option<u32>,
     /// Whether it is attached.
     pub attached: bool,
     /// Why not.
     pub why_not: Option<String>,
-    /// Packets that it saw, and what became of them.
+    /// Packets that it saw, and their fates.
     pub seen: u64,
     /// Records.
     pub reported: u64,
-    /// Not chosen by the filter.
+    /// Not matched by the filter.
     pub filtered: u64,
-    /// Left out by the share.
+    /// Not sampled.
     pub sampled_out: u64,
-    /// Left out, as they come of reports to the translator.
+    /// Left out because they carry reports to the translator.
     pub own: u64,
-    /// Lost, as the ring was full.
+    /// Lost because the ring was full.
     pub ring_full: u64,
-    /// No IP, or unreadable.
+    /// Not IP, or unreadable.
     pub refused: u64,
-    /// Not seen, as the kernel did not start the program.
+    /// Missed because the kernel did not run the program.
     pub missed: u64,
 }
 
@@ -127,12 +127,12 @@ impl From<AgentStatus> for Traces {
 
 type Answer = Result<AgentStatus, ClientError>;
 
-/// Asks all agents for what they trace.
+/// Queries what all agents trace.
 pub async fn look(file: &File) -> Vec<Told> {
     told(file, ask(file).await)
 }
 
-/// Sends all agents back to their configurations.
+/// Resets all agents to their configurations.
 pub async fn back(file: &File) -> Vec<Told> {
     let calls = file.agent.iter().map(|agent| {
         let options = file.options(agent);
@@ -141,10 +141,10 @@ pub async fn back(file: &File) -> Vec<Told> {
     told(file, together(calls).await)
 }
 
-/// Makes a change at all agents that answer. Their points on the way of packets are numbered in the order of the file.
+/// Changes all agents that answer. Their points are numbered in the order of the file.
 ///
 /// # Errors
-/// The change is none, or there are more points than a path has hops. Then nothing was changed.
+/// The change is not valid, or there are more points than a path has hops. Then nothing was changed.
 pub async fn set(file: &File, change: &Change) -> Result<Vec<Told>> {
     if let Some(text) = &change.filter {
         filter::compile(text)?;
@@ -161,7 +161,7 @@ pub async fn set(file: &File, change: &Change) -> Result<Vec<Told>> {
     Ok(told(file, together(calls).await))
 }
 
-/// What each agent is to trace.
+/// The new settings of each agent.
 fn wanted(file: &File, change: &Change, answers: &[Answer]) -> Result<Vec<TraceWanted>> {
     let mut next = 0;
     let mut all = Vec::new();
@@ -203,7 +203,7 @@ async fn ask(file: &File) -> Vec<Answer> {
     .await
 }
 
-/// Does it for all at once; the answers are in their order.
+/// Calls all agents at once; the answers are in their order.
 async fn together<F>(calls: impl Iterator<Item = F>) -> Vec<Answer>
 where
     F: Future<Output = Answer> + Send + 'static,
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(told(&Change { one_in, ..Change::default() }), kept);
         let of_file = [is(2, 0, "tcp", 8), is(0, 2, "", 8), is(1, 2, "udp", 8)];
         assert_eq!(told(&Change { at: Some(vec![]), ..Change::default() }), of_file);
-        // Points of all stand behind those of the file.
+        // Common points follow those in the file.
         let change = Change { at: At::parse("iface:e9").ok(), filter: Some("icmp".into()), one_in: None };
         assert_eq!(told(&change), [is(4, 0, "icmp", 8), is(2, 4, "icmp", 8), is(3, 6, "icmp", 8)]);
     }

@@ -15,17 +15,17 @@ use serde::Serialize;
 
 #[derive(Args)]
 #[command(after_help = "\
-Each figure stands beside its floor, the same memory accesses and checksums with nothing else, measured in turns with it; of both the fastest turn counts. The ratio decides: other machines have other floors. Build with --release.
+Each figure is compared with its floor, the same memory accesses and checksums with nothing else, measured in turns with it; the fastest turn of each counts. The ratio decides: other machines have other floors. Build with --release.
 
 Benchmarks: translator, nic, chain, workers, query, tail, ask, loopback, ring, no-ring, reports, reports-plain, nic-file. `memory` runs only when it is named: a long run that watches the memory of the processes.
 
-With --nic rxe, others instead: the software NIC beside the kernel's soft-RoCE, on the same frames off the same veth pair (uc-write-8, uc-write-64, rc-write-8, rc-write-64, rc-fetch-add). CPU time is the whole machine's, less that of sending the same frames to nobody; let nothing else run. With --nic soft, the software NIC in the same way with sender and NIC by AF_XDP (xdp) beside both by AF_PACKET (soft). Both need root, and the first a kernel with rdma_rxe and a build with libibverbs.
+--nic rxe compares the software NIC with the kernel's soft-RoCE, on the same frames from the same veth pair (uc-write-8, uc-write-64, rc-write-8, rc-write-64, rc-fetch-add). CPU time is the whole machine's, less that of sending the same frames to nobody; run nothing else. --nic soft compares sender and software NIC by AF_XDP (xdp) with both by AF_PACKET (soft). Both need root, and the first a kernel with rdma_rxe and a build with libibverbs.
 
-With --int, others instead: Telemetry Reports of INT v1.0 with 3 and with 6 hops of all fields, of 100 and of 100,000 flows, from frame to memory on one core, in nanoseconds per report. int-unchanged stands beside reading the reports and one load per value, int-changed and int-always (each value is written with each report) beside reading them and as many key-writes. int-loopback takes the reports of int-changed from a socket, and a NIC in another thread executes their frames out of shared memory; it stands beside the same datagrams received and discarded.
+--int measures Telemetry Reports of INT v1.0 with 3 and with 6 hops of all fields, of 100 and of 100,000 flows, from frame to memory on one core, in nanoseconds per report. The floor of int-unchanged is reading the reports and one load per value, that of int-changed and int-always (each value is written with each report) reading them and as many key-writes. int-loopback receives the reports of int-changed from a socket, and a NIC in another thread executes their frames from shared memory; its floor is the same datagrams received and discarded.
 
-With --trace, others instead: what host tracing (`dta-reporter trace`) costs a packet at an interface, by the kernel's own test runs, in nanoseconds beside a program that does nothing: reported, filtered out, sampled out, inside VXLAN, and with what is on by default. Needs root.
+--trace measures what host tracing (`dta-reporter trace`) costs per packet at an interface, by the kernel's own test runs, in nanoseconds, compared with an empty program: reported, filtered out, sampled out, inside VXLAN, and with the defaults. Needs root.
 
-Exit status 4 if a ratio is below the least one, or memory grows, or a write takes the software NIC more CPU time than soft-RoCE, or there are fewer writes per second by AF_XDP than by AF_PACKET, or tracing costs more than it should.
+Exit status 4 if a ratio is below its minimum, memory grows, a write takes the software NIC more CPU time than soft-RoCE, AF_XDP has fewer writes per second than AF_PACKET, or tracing costs more than it should.
 
 Examples:
   dta-manager bench
@@ -39,25 +39,25 @@ Examples:
 pub(super) struct Bench {
     /// Only benchmarks whose name contains one of these
     filter: Vec<String>,
-    /// Write the figures as JSON to this file, too
+    /// Also write the figures as JSON to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
     output: OutputFlag,
-    /// Short turns and small memory: to see that it works
+    /// Short turns and small memory: only a check that it works
     #[arg(long)]
     quick: bool,
-    /// Measure what Telemetry Reports of INT cost
+    /// Measure the cost of INT Telemetry Reports
     #[arg(long, conflicts_with = "nic")]
     int: bool,
-    /// Measure what host tracing costs a packet in the kernel
+    /// Measure the cost of host tracing per packet, in the kernel
     #[arg(long, conflicts_with_all = ["nic", "int"])]
     trace: bool,
-    /// Measure on a veth pair: the software NIC beside the kernel's soft-RoCE (rxe), or by AF_XDP beside by
-    /// AF_PACKET (soft)
+    /// Measure on a veth pair: the software NIC against the kernel's soft-RoCE (rxe), or AF_XDP against AF_PACKET
+    /// (soft)
     #[arg(long, value_enum)]
     nic: Option<NicKind>,
-    /// Reports of the memory run
+    /// Number of reports in the memory run
     #[arg(long, value_name = "N", default_value = "10000000", value_parser = clap::value_parser!(u64).range(1000..))]
     reports: u64,
 }
@@ -71,7 +71,7 @@ impl Bench {
             return self.int();
         }
         if self.trace {
-            // The kernel runs the programs: how this one is built changes nothing.
+            // The kernel runs the programs: this program's build does not matter.
             let mut rows = dta_bench::trace::rows(self.quick)?;
             rows.retain(|row| self.wants(row.name));
             anyhow::ensure!(
@@ -148,7 +148,7 @@ impl Bench {
         Ok(Status::of(figure.is_flat()))
     }
 
-    /// Prints what was measured, and writes it to the file of --json.
+    /// Prints the figures, and writes them to the file of --json.
     fn tell<T: Serialize>(&self, what: &T, table: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
         self.output.print(what, table)?;
         match &self.json {
@@ -158,7 +158,7 @@ impl Bench {
     }
 }
 
-/// The memory run for people.
+/// Prints the memory run for people.
 fn memory_table(figure: &dta_bench::MemoryFigure) -> String {
     let mut lines = vec![
         format!(
@@ -168,8 +168,8 @@ fn memory_table(figure: &dta_bench::MemoryFigure) -> String {
             grouped(figure.accepted),
             grouped(figure.executed)
         ),
-        "resident memory beside the stores, KiB:".to_owned(),
-        "after a tenth of the run, and at most later".to_owned(),
+        "resident memory without the stores, KiB:".to_owned(),
+        "after a tenth of the run, and maximum after that".to_owned(),
     ];
     let processes =
         [("collector", figure.collector), ("translator", figure.translator), ("reporter", figure.reporter)];

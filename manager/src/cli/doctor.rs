@@ -14,9 +14,9 @@ use dta_doctor::session::{self, LookOptions};
 
 #[derive(Args)]
 #[command(after_help = "\
-Looks at CPU, hugepages, shared memory, receive buffers, ports, privileges, memory locking, RDMA devices with their GIDs and counters, and the soft-RoCE module. Exit status 4 if the embedded testbed cannot run here.
+Checks CPU, hugepages, shared memory, receive buffers, ports, privileges, memory locking, RDMA devices with their GIDs and counters, and the soft-RoCE module. Exit status 4 if the embedded testbed cannot run here.
 
-With --collector it asks a running collector why nothing lands though a session is up: it takes two readings of all counters, counts the frames that reach the RoCEv2 port between them (as root), looks at GIDs and neighbours, and names likely causes, the likeliest first. Run it on the collector's host. Exit status 4 if it found one.
+With --collector it finds out why nothing lands in a running collector although a session is up: it takes two readings of all counters, counts the frames that reach the RoCEv2 port between them (as root), checks GIDs and neighbours, and names likely causes, the likeliest first. Run it on the collector's host. Exit status 4 if it found one.
 
 Examples:
   dta-manager doctor
@@ -24,13 +24,13 @@ Examples:
   dta-manager doctor --collector 127.0.0.1:40050
   dta-manager doctor --collector 10.0.0.5:40050 --session tor1 --seconds 10")]
 pub(super) struct Doctor {
-    /// Ask this collector why nothing lands
+    /// Find out why nothing lands in this collector
     #[arg(long, value_name = "HOST:PORT")]
     collector: Option<String>,
-    /// Look at this session alone
+    /// Check only this session
     #[arg(long, value_name = "NAME", requires = "collector")]
     session: Option<String>,
-    /// How long to look
+    /// Seconds to watch
     #[arg(long, value_name = "SECONDS", requires = "collector", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     #[command(flatten)]

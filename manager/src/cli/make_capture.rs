@@ -15,7 +15,7 @@ use dta_testbed::traffic::{Shape, Synthetic};
 
 #[derive(Args)]
 #[command(after_help = "\
-Packets are TCP and UDP over IPv4, and headers alone are kept. A few flows are large and most are small, as on real links. The same seed gives the same file.
+Packets are TCP and UDP over IPv4, with headers only. A few flows are large and most are small, as on real links. The same seed gives the same file.
 
 Examples:
   dta-manager make-capture traffic.pcap
@@ -23,7 +23,7 @@ Examples:
 pub(super) struct MakeCapture {
     /// File to write (classic pcap)
     file: PathBuf,
-    /// Write over a file that is there
+    /// Overwrite an existing file
     #[arg(long)]
     force: bool,
     /// Packets
@@ -54,7 +54,7 @@ impl MakeCapture {
         };
         let flows = match write() {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                anyhow::bail!("{} is there already; --force writes over it", self.file.display())
+                anyhow::bail!("{} exists; --force overwrites it", self.file.display())
             }
             written => written.with_context(|| format!("cannot write {}", self.file.display()))?,
         };

@@ -25,10 +25,9 @@ Examples:
 
 /// Start, feed, measure and diagnose a testbed of Direct Telemetry Access (DTA).
 ///
-/// DTA brings reports of switches and hosts into a collector's memory by RDMA, so that they can be
-/// queried at once and no CPU of the collector ran for it. This program shows that it is true on
-/// your machine: it starts a collector and a translator, simulates switches that report on traffic,
-/// and compares every answer with what was really sent.
+/// DTA writes reports of switches and hosts into a collector's memory by RDMA, so that they can be queried at once
+/// without using the collector's CPU. This program proves it on your machine: it starts a collector and a translator,
+/// simulates switches that report on traffic, and compares every answer with what was really sent.
 #[derive(Parser)]
 #[command(name = "dta-manager", version, after_help = AFTER_HELP)]
 struct Arguments {
@@ -42,25 +41,24 @@ enum Command {
     RunTestbed(run_testbed::RunTestbed),
     /// Send the DTA datagrams of a capture to a translator
     Replay(replay::Replay),
-    /// Write a capture of synthetic traffic, for those who have none
+    /// Write a capture of synthetic traffic, if you have none
     MakeCapture(make_capture::MakeCapture),
-    /// Measure the data path, each figure beside its floor
+    /// Measure the data path, each figure against its floor
     Bench(bench::Bench),
-    /// Set what the agents of many hosts trace, take it back, or look at it
+    /// Show, set or reset what the agents of many hosts trace
     Trace(trace::Trace),
-    /// Say what this machine offers, and what to do about what it lacks
+    /// Check what this machine offers, and how to get what it lacks
     Doctor(doctor::Doctor),
     #[command(flatten)]
     Common(Common),
 }
 
-/// What of cargo's features is built in, as `--version` tells it.
+/// The cargo features built in, as `--version` prints them.
 const FEATURES: &[&str] = if cfg!(feature = "verbs") { &["verbs"] } else { &[] };
 
-/// Runs the program; the value is its exit status, see [`dta_cli::status`].
+/// Runs the program and returns its exit status, see [`dta_cli::status`].
 pub fn main() -> ExitCode {
-    // Collector and translator run as processes of their own, and this program carries both: it
-    // starts itself again.
+    // Collector and translator run as separate processes of this program, which carries both: it starts itself again.
     let mut arguments: Vec<_> = std::env::args_os().collect();
     let role = arguments.get(1).and_then(|first| first.to_str()).map(str::to_owned);
     if let (Some(folder::ROLE), Some(path)) = (role.as_deref(), arguments.get(2)) {

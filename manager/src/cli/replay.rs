@@ -18,7 +18,7 @@ use crate::replay::{self, Options};
 
 #[derive(Args)]
 #[command(after_help = "\
-Takes the UDP datagrams of FILE that were addressed to a DTA port and sends their payloads, as they stand, to HOST:PORT. A capture that is cut short is sent up to the cut, with a warning.
+Sends the payloads of the UDP datagrams in FILE that were addressed to a DTA port, unchanged, to HOST:PORT. A truncated capture is sent up to the cut, with a warning.
 
 Examples:
   dta-manager replay reports.pcap --to 127.0.0.1:40040
@@ -34,10 +34,10 @@ pub(super) struct Replay {
     /// Destination ports in the capture that carry DTA
     #[arg(long, value_name = "PORT", value_delimiter = ',', default_values_t = [dta_proto::wire::dta::PORT])]
     port: Vec<u16>,
-    /// Send all frames of the capture unchanged on this interface instead (AF_PACKET)
+    /// Instead, send all frames of the capture unchanged on this interface (AF_PACKET)
     #[arg(long, value_name = "IFACE", conflicts_with_all = ["to", "port"])]
     raw: Option<String>,
-    /// Datagrams per second; as fast as possible where not given
+    /// Datagrams per second [default: as fast as possible]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
     /// How many times to send the whole capture
@@ -47,18 +47,18 @@ pub(super) struct Replay {
     output: OutputFlag,
 }
 
-/// What was sent, for programs.
+/// The result, for programs.
 #[derive(Serialize)]
 struct Replayed {
-    /// Datagrams or frames that left.
+    /// Datagrams or frames sent.
     sent: u64,
-    /// How many there were to send.
+    /// How many were to be sent.
     of: u64,
-    /// How long it took.
+    /// Duration in seconds.
     seconds: f64,
     /// Packets of the capture that were not to be sent.
     skipped: u64,
-    /// How many did not leave, by reason.
+    /// How many were not sent, by reason.
     lost: BTreeMap<String, u64>,
 }
 
@@ -69,14 +69,14 @@ impl Replay {
             None => replay::load_datagrams(&self.file, &self.port),
         }?;
         if let (0, Some(cut)) = (load.read, &load.cut) {
-            anyhow::bail!("{} holds no packet that can be read: it is {cut}", self.file.display());
+            anyhow::bail!("{} holds no readable packet: it is {cut}", self.file.display());
         }
         if let Some(cut) = &load.cut {
             eprintln!("dta-manager: warning: {} is {cut}; what came before is sent", self.file.display());
         }
         if load.packets.is_empty() {
             anyhow::bail!(
-                "{} holds {}, none of them UDP to port {}; --port names others",
+                "{} holds {}, none of them UDP to port {}; give others with --port",
                 self.file.display(),
                 counted(load.read, "packet", "packets"),
                 self.port.iter().map(u16::to_string).collect::<Vec<_>>().join(" or ")
@@ -86,7 +86,7 @@ impl Replay {
             && dta_link::netstat::is_nobody_at(to)
         {
             eprintln!(
-                "dta-manager: warning: nobody listens at {to}, so all of it is lost: is a translator running there (dta-translator run)?"
+                "dta-manager: warning: nothing listens at {to}, so all of it is lost: is a translator running there (dta-translator run)?"
             );
         }
         let bar = progress(load.packets.len() as u64 * self.times);
@@ -112,7 +112,7 @@ impl Replay {
     }
 }
 
-/// What was sent, for people.
+/// The result, for people.
 fn text(done: &Replayed, others: &str) -> String {
     let rate = short(done.sent as f64 / done.seconds.max(1e-9));
     let (sent, of) = (grouped(done.sent), counted(done.of, "datagram", "datagrams"));

@@ -68,15 +68,14 @@ A daemon is killed (-9) and started again, or the RDMA device is removed and put
       --reports 1200000
   dta-manager run-testbed --nic rxe --chaos remove-device")]
 pub(super) struct RunTestbed {
-    /// Topology file: network, traffic, stores, and the machines to run on; the embedded one where
-    /// not given
+    /// Topology file: network, traffic, stores, and the machines to run on [default: the embedded one]
     #[arg(long, value_name = "FILE")]
     topology: Option<PathBuf>,
     /// Play a capture (pcap or pcapng) instead of synthetic traffic
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// Make exactly this many reports, or as many as the capture gives; sketches of epochs for
-    /// which there is no room are left out
+    /// Make exactly this many reports, or as many as the capture gives; sketches of epochs for which there is no room
+    /// are left out
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     reports: Option<u64>,
     /// Seed of traffic and faults: the same seed gives the same run
@@ -85,14 +84,14 @@ pub(super) struct RunTestbed {
     /// Faults on every link and direction, as shares of frames: drop=P,dup=P,reorder=P,corrupt=P
     #[arg(long, value_name = "FAULTS", default_value = "none")]
     faults: Faults,
-    /// Faults on reports and NACKs, where they are to be others than those on RoCEv2 frames and answers
+    /// Faults on reports and NACKs, if different from those on RoCEv2 frames and answers
     #[arg(long, value_name = "FAULTS")]
     report_faults: Option<Faults>,
     /// Transport of writes; atomics are always on RC
     #[arg(long, value_parser = dta_cli::one_of::<Transport>(&Transport::NAMES))]
     transport: Option<Transport>,
-    /// Whether RoCEv2 frames go through a ring in shared memory (auto), or over loopback, where tshark
-    /// sees them (off)
+    /// Whether RoCEv2 frames go through a ring in shared memory (auto), or over loopback, where tshark sees them
+    /// (off)
     #[arg(long, value_name = "auto|off", default_value_t)]
     ring: RingUse,
     /// Threads of the translator, 1 to 16, each with its part of the keys, lists and columns
@@ -101,11 +100,10 @@ pub(super) struct RunTestbed {
     /// Threads of the collector's software NIC, 1 to 16, each with its part of the queue pairs
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=16))]
     nic_threads: u8,
-    /// Do something to the daemons in the middle, and see what it costs
+    /// Disturb the daemons in the middle of the run, and see what it costs
     #[arg(long, value_enum, value_name = "WHAT")]
     chaos: Option<Chaos>,
-    /// Reports made while it is away; more than 65,536 of one switch, where there are two in each
-    /// tier, from 350,000 on
+    /// Reports made while it is away; from 350,000 on, more than 65,536 of one switch if there are two in each tier
     #[arg(long, value_name = "N", default_value_t = chaos::REPORTS, value_parser = clap::value_parser!(u64).range(1..), requires = "chaos")]
     chaos_reports: u64,
     /// The NIC: the software one on loopback, or the kernel's soft-RoCE behind a veth pair
@@ -122,28 +120,28 @@ pub(super) struct RunTestbed {
     /// Collectors behind the switches, 1 or 2, which share the keys and lists
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2), requires = "switch")]
     collectors: u8,
-    /// Write the outcome as JSON to this file, too
+    /// Also write the outcome as JSON to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// End with a second of `dta-manager bench`: one core, without sockets and processes between
+    /// Finish with a second of `dta-manager bench`: one core, without sockets and processes between
     #[arg(long, conflicts_with = "keep")]
     bench: bool,
     #[command(flatten)]
     output: OutputFlag,
-    /// Where the collector's gRPC listens, on loopback; a free port where not given
+    /// Loopback address of the collector's gRPC [default: a free port]
     #[arg(long, value_name = "ADDR:PORT", default_value_t = ANY_PORT, hide_default_value = true)]
     listen: SocketAddr,
-    /// Bring the logs of the topology's machines into this directory, as MACHINE-DAEMON.log
+    /// Copy the logs of the topology's machines into this directory, as MACHINE-DAEMON.log
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
-    /// Leave everything running afterwards, until Ctrl-C
+    /// Leave everything running until Ctrl-C
     #[arg(long)]
     keep: bool,
 }
 
 const SIGNALS: &str = "cannot wait for signals";
 
-/// How many of something there were so far; how many there will be is said with the first.
+/// The number of something so far; the total comes with the first one.
 fn bar_of(what: &'static str) -> ProgressBar {
     let bar = super::replay::progress(0);
     bar.set_message(what);
@@ -155,14 +153,14 @@ fn advance(bar: &ProgressBar, so_far: u64, of: u64) {
     bar.set_position(so_far);
 }
 
-/// Types of switch that a testbed can have.
+/// Types of switches of a testbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum SwitchType {
     /// bmv2's simple_switch_grpc
     Bmv2,
 }
 
-/// A second of the benchmarks of one process.
+/// A second of the single-process benchmarks.
 fn glance() -> anyhow::Result<()> {
     super::bench::warn_of_debug();
     let figures = dta_bench::figures(CASES.iter().filter(|case| case.glance), &Scale::GLANCE, |_| {})?;
@@ -226,13 +224,13 @@ impl RunTestbed {
         Ok(Status::of(testbed.outcome.is_good()).into())
     }
 
-    /// What cannot be done on other machines, or on this one alone.
+    /// Options that are not possible on other machines, or only there.
     fn check_machines(&self, topology: &Topology) -> anyhow::Result<()> {
         let refuse = |what: &str| Err(dta_cli::misuse(anyhow::anyhow!("{what}")));
         if topology.machines.is_empty() {
             return match self.logs {
                 Some(_) => {
-                    refuse("--logs brings the logs of other machines here: the topology has no [[machine]]")
+                    refuse("--logs copies the logs of other machines here: the topology has no [[machine]]")
                 }
                 None => Ok(()),
             };
@@ -265,7 +263,7 @@ impl RunTestbed {
         self.tell_of_switches(&runtime, run, &bar)
     }
 
-    /// A reporter switch, and all else, on other machines.
+    /// A reporter switch, and everything else, on other machines.
     fn on_switches_there(&self, topology: Topology) -> anyhow::Result<ExitCode> {
         let refuse = |what: &str| Err(dta_cli::misuse(anyhow::anyhow!("{what}")));
         self.check_machines(&topology)?;
@@ -290,7 +288,7 @@ impl RunTestbed {
         self.tell_of_switches(&runtime, run, &bar)
     }
 
-    /// Waits for a run of switches, whose packets `bar` shows, and tells what came of it.
+    /// Waits for a run of switches, whose packets `bar` shows, and prints the result.
     fn tell_of_switches(
         &self,
         runtime: &tokio::runtime::Runtime,
@@ -318,7 +316,7 @@ impl RunTestbed {
         self.output.print(&testbed.outcome, show::report)?;
         if self.bench && !self.output.is_json() {
             glance()?;
-            // The table above has pushed it off a screen of 24 lines.
+            // The table above has scrolled it off a screen of 24 lines.
             dta_cli::print(format_args!(
                 "\nThe run before these figures was {}",
                 show::verdict(&testbed.outcome)
@@ -347,7 +345,7 @@ impl RunTestbed {
     }
 }
 
-/// A runtime that goes on working where a thread waits for the end of another machine: the tunnels to it have to end,
+/// A runtime that keeps working while a thread waits for the end of another machine: the tunnels to it must end,
 /// too.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()

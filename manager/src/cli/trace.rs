@@ -13,7 +13,7 @@ use crate::agents::{self, Change, File};
 
 #[derive(Args)]
 #[command(after_help = "\
-Agents (`dta-reporter agent`) trace their hosts; their reports go to the translator that each has in its configuration, and `dta-collector trace` answers. This command tells many of them at once where and which packets to trace: --at, --filter, --sample and --set change that, --back goes back to each agent's own configuration. What is not given stays as an agent has it. Without any of these it changes nothing. What was set stays until it is changed or the agent ends.
+Agents (`dta-reporter agent`) trace their hosts; their reports go to the translator that each has in its configuration, and `dta-collector trace` answers. This command sets where and which packets many of them trace: --at, --filter, --sample and --set change that, --back restores each agent's own configuration. What is not given stays as it is. Without any of these flags nothing changes. Settings last until they are changed or the agent ends.
 
 The file names the agents, in the order in which packets pass their hosts: points are numbered in that order.
   [tls]                         # for agents beyond loopback, all PEM
@@ -40,22 +40,22 @@ Examples:
   Back to what each agent has in its configuration:
     dta-manager trace --agents agents.toml --back")]
 pub(super) struct Trace {
-    /// File that names the agents
+    /// File with the agents
     #[arg(long, env, value_name = "FILE")]
     agents: PathBuf,
-    /// Trace at the points that the file has, and at those of --at
+    /// Trace at the points in the file and those of --at
     #[arg(long, conflicts_with = "back")]
     set: bool,
-    /// A point at all agents, behind those of the file; several times for several points
+    /// A point for all agents, after those in the file; may be repeated
     #[arg(long = "at", value_name = "POINT", value_parser = At::parse, conflicts_with = "back")]
     at: Vec<Vec<At>>,
-    /// Which packets, as tcpdump takes them; empty for all
+    /// Packet filter, in tcpdump's syntax; empty for all packets
     #[arg(long, value_name = "FILTER", conflicts_with = "back")]
     filter: Option<String>,
-    /// Which share of the packets, as 1/64
+    /// Sampling rate, such as 1/64
     #[arg(long, value_name = "1/N", value_parser = Sampling::read_share, conflicts_with = "back")]
     sample: Option<u32>,
-    /// Go back to each agent's own configuration
+    /// Restore each agent's own configuration
     #[arg(long)]
     back: bool,
     #[command(flatten)]

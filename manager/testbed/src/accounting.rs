@@ -1,4 +1,4 @@
-//! Where reports and frames went: each link's frames matched, each report ended exactly once.
+//! Accounts for reports and frames: matches each link's frames, and checks that each report ended exactly once.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::check::{DROPPED_BY_TRANSLATOR, Ends, HELD, LOST_TO_NIC, LOST_TO_TRANS
 use super::statistics::{Node, Statistics};
 use crate::topology::{Primitive, Transport};
 
-/// The frames of one link in one direction: sent there, received here, and all that is known of the
+/// The frames of one link in one direction: sent there, received here, and everything known about the
 /// difference.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LinkAccount {
@@ -28,25 +28,24 @@ pub struct LinkAccount {
     pub reordered: u64,
     /// Frames of which it flipped a bit.
     pub corrupted: u64,
-    /// Of these, the ones that the kernel's checksum does not let through (the others are the
-    /// receiver's to find). Of whole frames to an RDMA device, see [`stopped_on_the_wire`].
+    /// Those that the kernel's checksum stops (the receiver must find the others). For whole frames to an RDMA
+    /// device, see [`stopped_on_the_wire`].
     pub corrupted_stopped: u64,
     /// Frames that the sender's link did not send, by its own count.
     pub unsent: u64,
-    /// Frames that the kernel dropped, by its own count: full receive queues, ports that nobody has open.
+    /// Frames that the kernel dropped, by its own count: full receive queues, closed ports.
     pub kernel: u64,
-    /// Frames that reached an RDMA device's port and that it did not take, by the kernel's count
-    /// less the device's: a wrong iCRC, or no queue pair that works. The software NIC counts those
-    /// itself, by reason.
+    /// Frames that reached an RDMA device's port but that it did not take, by the kernel's count less the device's: a
+    /// wrong iCRC, or no working queue pair. The software NIC counts those itself, by reason.
     pub device: u64,
-    /// Frames that were in the socket of a process when it was killed.
+    /// Frames in the socket of a process when it was killed.
     pub killed: u64,
     /// Frames that the receiver's link received.
     pub received: u64,
 }
 
 impl LinkAccount {
-    /// Frames that nothing accounts for: lost, or (negative) received beyond what was sent.
+    /// Unaccounted frames: lost, or (negative) received beyond what was sent.
     pub fn unexplained(&self) -> i64 {
         let left = self.sent + self.duplicated;
         let gone = self.dropped
@@ -66,7 +65,7 @@ impl LinkAccount {
     }
 }
 
-/// What the manager's own side of the reporters' link counted.
+/// What the manager's side of the reporters' link counted.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct ReporterSide {
     /// The fault injectors.
@@ -77,7 +76,7 @@ pub struct ReporterSide {
     pub unsent: u64,
     /// Datagrams received: NACKs.
     pub received: u64,
-    /// Of the translator's datagrams, those that the kernel dropped at the reporters' sockets.
+    /// The translator's datagrams that the kernel dropped at the reporters' sockets.
     pub kernel: u64,
     /// NACKs taken.
     pub nacks: u64,
@@ -105,8 +104,8 @@ impl ReporterSide {
 /// What happened in the kernel, and around killed processes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gaps {
-    /// The kernel's `RcvbufErrors` during the run: bounds what a socket's own drop count may be
-    /// taken for, because that one counts wrong checksums too.
+    /// The kernel's `RcvbufErrors` during the run: an upper limit of real overflows, because a socket's own drop
+    /// count includes wrong checksums.
     pub receive_buffer_errors: u64,
     /// Frames to the NIC's port while no process had it open, by the kernel's `NoPorts`.
     pub nic_port_closed: u64,
@@ -114,7 +113,7 @@ pub struct Gaps {
     pub nic_socket: u64,
     /// See [`device_dropped`].
     pub device_dropped: u64,
-    /// Of these, the ones that came while a killed collector had no queue pairs.
+    /// Those that came while a killed collector had no queue pairs.
     pub no_queue_pair: u64,
     /// Reports in the translator's socket when its process was killed.
     pub reports_socket: u64,
@@ -122,26 +121,24 @@ pub struct Gaps {
     pub reports_dropped: u64,
 }
 
-/// Frames that reached an RDMA device's UDP port and that it did not take: all datagrams that the
-/// kernel delivered in the meantime, less reports, NACKs and what the device counts. Nothing else
-/// may speak UDP meanwhile.
+/// Frames that reached an RDMA device's UDP port but that it did not take: all datagrams that the kernel delivered
+/// meanwhile, less reports, NACKs and what the device counts. Nothing else may use UDP meanwhile.
 pub fn device_dropped(statistics: &Statistics, reporters: &ReporterSide, in_datagrams: u64) -> u64 {
     let reports = statistics.node(Stage::Translator).of(&translator::LINK_RECEIVED, &[translator::REPORTS]);
     let taken = statistics.node(Stage::Nic).get(&nic::LINK_RECEIVED);
     in_datagrams.saturating_sub(reports + reporters.received + taken)
 }
 
-/// Of the frames to an RDMA device of which a bit was flipped, those that never came to its port: a
-/// flip in the Ethernet, IPv4 or UDP header makes them another host's, another protocol's or none.
-/// Nobody counts all of these, so they are what is left, but never more than the injector damaged,
-/// less what the device's port dropped.
+/// Of the frames to an RDMA device with a flipped bit, those that never reached its port: a flip in the Ethernet,
+/// IPv4 or UDP header makes them another host's, another protocol's or invalid. Nobody counts all of these, so they
+/// are the remainder, but at most what the injector damaged, less what the device's port dropped.
 fn stopped_on_the_wire(frames: &LinkAccount) -> u64 {
     let left = u64::try_from(frames.unexplained()).unwrap_or(0);
     left.min(frames.corrupted.saturating_sub(frames.device))
 }
 
-/// The kernel counts a run of reports that it drops at the receive queue as one. So each of `dropped`
-/// may have taken more with it: what is left, but no more than runs hold.
+/// The kernel counts a run of reports dropped at the receive queue as one. So each of `dropped` may stand for more:
+/// the remainder, but no more than runs hold.
 fn rest_of_runs(reports: &LinkAccount, dropped: u64) -> u64 {
     let left = u64::try_from(reports.unexplained()).unwrap_or(0);
     left.min(dropped * (RUN_MAX as u64 - 1))
@@ -217,8 +214,7 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
         kernel: lost_in_nic(LinkLoss::ReceiveQueue) + lost_in_nic(LinkLoss::TooLong) + gaps.nic_port_closed,
         device: gaps.device_dropped,
         killed: gaps.nic_socket,
-        // Not its link's counter: that one is written down now and then, and lags behind when the
-        // process is killed.
+        // Not its link's counter: that one is written only now and then, and lags behind when the process is killed.
         received: to.get(&nic::RECEIVED),
         ..LinkAccount::default()
     }
@@ -230,7 +226,7 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
         frames
     };
 
-    // A batch that was in hand when the process was killed may have been answered, and not counted.
+    // A batch in hand when the process was killed may have been answered, but not counted.
     let heard = from.of(&translator::LINK_RECEIVED, &[translator::ROCE]);
     let answered = to.sum(Step::Answered);
     let uncounted = heard.saturating_sub(answered).min(to.named(Counter::DroppedKilled.name()));
@@ -258,7 +254,7 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
     [reports, nacks, frames, answers]
 }
 
-/// What the NIC drops and a ledger tells: damage is the injector's doing, and what RC skips was given up.
+/// NIC drops that a ledger already records: damage is the injector's doing, and what RC skips was given up.
 const RECORDED: [Counter; 11] = [
     Counter::DroppedIcrc,
     Counter::DroppedIpChecksum,
@@ -273,8 +269,8 @@ const RECORDED: [Counter; 11] = [
     Counter::DroppedNotRoce,
 ];
 
-/// Reports that did not come to `translator` though no record says so, and those that it dropped,
-/// as pools for the checks.
+/// Reports that did not reach `translator` although no record says so, and those that it dropped, as pools for the
+/// checks.
 ///
 /// `expected` is how many reports arrived by the records. Reports that were lost with a killed
 /// translator are in the records. The second value is how many reports are missing without any
@@ -284,8 +280,7 @@ pub fn pools(statistics: &Statistics, links: &[LinkAccount; 4], gaps: &Gaps, exp
     let mut pools = Pools::default();
     let mut dropped = 0;
     for (found, count) in node.each(&translator::DROPPED) {
-        // A repeat of a report that was taken is no lost report, and a damaged one is counted by
-        // the injector.
+        // A repeat of a received report is not a lost report, and the injector counts damaged ones.
         let reason = found.last();
         if !matches!(Reason::from_name(reason), Some(Reason::Duplicate | Reason::Checksum)) {
             pools.add(&format!("{DROPPED_BY_TRANSLATOR}{reason}"), count);
@@ -312,8 +307,8 @@ pub fn pools(statistics: &Statistics, links: &[LinkAccount; 4], gaps: &Gaps, exp
     (pools, missing - known)
 }
 
-/// What of one primitive can be missing because the translator dropped or holds it, or frames are;
-/// `writes` is the transport of writes.
+/// What can be missing of one primitive because the translator dropped or holds it, or its frames; `writes` is the
+/// transport of writes.
 pub fn limits(statistics: &Statistics, primitive: Primitive, writes: Transport) -> Limits {
     let node = statistics.node(Stage::Translator);
     let get = |counter: &Definition| node.of(counter, &[primitive.name()]);
@@ -327,7 +322,7 @@ pub fn limits(statistics: &Statistics, primitive: Primitive, writes: Transport) 
     }
 }
 
-/// What was lost on RC, in words. RC loses nothing, as long as its queue pairs live.
+/// What was lost on RC, in words. RC loses nothing as long as its queue pairs live.
 pub fn lost_on_rc(statistics: &Statistics, writes: Transport) -> Vec<String> {
     let node = statistics.node(Stage::Translator);
     let lost = |primitive: &Primitive| {
@@ -347,7 +342,7 @@ pub struct Waterfall {
     pub sent: u64,
     /// In memory and part of an answer.
     pub queryable: u64,
-    /// Replaced by a newer one of their key.
+    /// Replaced by a newer one with the same key.
     pub superseded: u64,
     /// Replaced by other keys, a turn of the ring or a later epoch.
     pub overwritten: u64,
@@ -355,14 +350,14 @@ pub struct Waterfall {
     pub held: u64,
     /// Lost or dropped, by name.
     pub losses: BTreeMap<String, u64>,
-    /// Nothing says where they are.
+    /// Unaccounted.
     pub unexplained: u64,
 }
 
 impl Waterfall {
-    /// Adds up what the checks found. `left` are pools that no check had a use for: their reports
-    /// are gone all the same, and as nothing misses them, a newer report of their key must have
-    /// come; so are the `uncounted`, which no counter explains.
+    /// Sums up what the checks found. `left` are pools that no check needed: their reports are gone all the same, and
+    /// as nothing misses them, a newer report with the same key must have come; the same goes for the `uncounted`,
+    /// which no counter explains.
     pub fn new(sent: u64, ends: &Ends, left: &BTreeMap<String, u64>, uncounted: u64) -> Self {
         let mut all = Self {
             sent,
@@ -393,7 +388,7 @@ impl Waterfall {
         from_superseded + from_overwritten
     }
 
-    /// All ends together; equal to `sent` always.
+    /// The sum of all ends; always equal to `sent`.
     pub fn total(&self) -> u64 {
         self.queryable
             + self.superseded
@@ -404,7 +399,7 @@ impl Waterfall {
     }
 }
 
-/// What does not add up inside a node, in words.
+/// What does not add up within a node, in words.
 pub fn inside(statistics: &Statistics) -> Vec<String> {
     let mut contradictions = Vec::new();
     let (node, nic) = (statistics.node(Stage::Translator), statistics.node(Stage::Nic));
@@ -492,11 +487,11 @@ mod tests {
                 links(&all, &ReporterSide::default(), &Gaps { device_dropped, ..Gaps::default() });
             (frames.corrupted_stopped, frames.unexplained())
         };
-        // 12 with a wrong iCRC, 8 with damaged headers; then 5 lost besides; then a flip that the iCRC masks.
+        // 12 with a wrong iCRC, 8 with damaged headers; then 5 more lost; then a flip that the iCRC does not detect.
         assert_eq!(account(480, 12), (8, 0));
         assert_eq!(account(475, 12), (8, 5));
         assert_eq!(account(481, 12), (7, 0));
-        // More received than sent stays a fault of the accounting.
+        // More received than sent is always an accounting error.
         assert_eq!(account(501, 0), (0, -1));
     }
 
@@ -526,7 +521,7 @@ mod tests {
         assert_eq!(account(990, 10), (10, 0));
         assert_eq!(account(900, 2), (100, 0));
         assert_eq!(account(800, 2), (128, 72));
-        // What no queue dropped stays unexplained, to the last.
+        // What no queue dropped stays unexplained.
         assert_eq!(account(900, 0), (0, 100));
         assert_eq!(account(998, 5), (5, -3));
     }

@@ -1,4 +1,4 @@
-//! Who may make interfaces of a fixed name, and remove those that a killed run left.
+//! Who may create interfaces with fixed names, and remove those left by a killed run.
 
 use std::io::ErrorKind;
 use std::os::linux::net::SocketAddrExt as _;
@@ -6,8 +6,8 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 
 use anyhow::{Context, bail};
 
-/// The right to interfaces of some names in this network namespace: one process has it at a time, and loses it however
-/// it ends. It is a socket with an abstract name, which belongs to the network namespace as interfaces do.
+/// The right to interface names in this network namespace: one process has it at a time, and loses it however it
+/// ends. It is a socket with an abstract name, which belongs to the network namespace, like interfaces.
 #[derive(Debug)]
 pub struct Alone(#[expect(dead_code, reason = "it is held")] UnixListener);
 

@@ -1,15 +1,12 @@
-//! Killing a daemon, or taking the RDMA device away, in the middle of a run, so that what it costs
-//! is known and not guessed.
+//! Kills a daemon, or removes the RDMA device, in the middle of a run, so that the cost is measured and not guessed.
 //!
-//! What a dead process had in its socket is counted by nobody. So the daemon is stopped first
-//! (SIGSTOP) and reports go on: all that was sent to it and not received lies in that one socket.
-//! Then it is killed with -9. More reports follow, into a port that nobody has open, which the
-//! kernel counts. Then it is started again.
+//! Nobody counts what a dead process had in its socket. So the daemon is stopped first (SIGSTOP) while reports go on:
+//! everything sent to it and not received lies in that one socket. Then it is killed with -9. More reports follow,
+//! into a closed port, which the kernel counts. Then it is restarted.
 //!
-//! With an RDMA device, what comes while the collector is stopped lands all the same, for the
-//! device goes on without it; its queue pairs end when it is killed, and from then on the device
-//! takes nothing until there are new ones. A device that is removed is removed under load: reports
-//! go on while the collector lets go of it, and while it is away.
+//! With an RDMA device, what comes while the collector is stopped still lands, for the device goes on without it; its
+//! queue pairs end when it is killed, and from then on the device takes nothing until there are new ones. A device is
+//! removed under load: reports go on while the collector releases it, and while it is away.
 
 use std::time::{Duration, Instant};
 
@@ -33,16 +30,16 @@ use crate::topology::{Primitive, Topology};
 /// What to do in the middle of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Chaos {
-    /// Kill the collector with -9 and start it again.
+    /// Kill the collector with -9 and restart it.
     KillCollector,
-    /// Kill the translator with -9 and start it again.
+    /// Kill the translator with -9 and restart it.
     KillTranslator,
     /// Remove the RDMA device and put it back; with `--nic rxe`.
     RemoveDevice,
 }
 
 impl Chaos {
-    /// What was done to what, in words.
+    /// What was done, in words.
     fn done(self) -> &'static str {
         match self {
             Self::KillCollector => "collector was killed (-9)",
@@ -54,12 +51,12 @@ impl Chaos {
 
 /// Reports made while the daemon is stopped: as many as its socket holds.
 pub const REPORTS: u64 = 150;
-/// Reports before that, and after it, at least.
+/// Least number of reports before that, and after it.
 pub const AROUND: u64 = 300;
-/// Longest time for the translator to come to rest, and to have its session again.
+/// Longest time for the translator to settle, and to have its session again.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the run needs to go on with.
+/// What the run needs to continue.
 pub struct Scene<'a, 'b> {
     /// Stores.
     pub topology: &'a Topology,
@@ -92,7 +89,7 @@ impl Scene<'_, '_> {
     }
 }
 
-/// Does what `chaos` says; what it cost is added to `gaps`.
+/// Carries out `chaos`; adds its cost to `gaps`.
 pub async fn kill(chaos: Chaos, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<ChaosOutcome> {
     feed::settle(scene.switches, scene.journal, scene.daemons).await?;
     let store = scene.topology.store(Primitive::KeyWrite);
@@ -121,7 +118,7 @@ pub async fn kill(chaos: Chaos, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> a
     })
 }
 
-/// Sequences of all reporters that their translators know not to have heard.
+/// Sequences of all reporters that their translators know to be missing.
 pub fn missing_sequences(statistics: &Statistics) -> u64 {
     statistics
         .nodes(Stage::Reporter)
@@ -137,7 +134,7 @@ struct Cost {
     frames: u64,
 }
 
-/// Kills a collector whose NIC is the software one: it dies with it.
+/// Kills a collector with the software NIC: it dies with it.
 async fn kill_collector(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
     scene.daemons.freeze_collector()?;
     scene.burst(REPORTS).await?;
@@ -151,8 +148,8 @@ async fn kill_collector(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::R
     scene.daemons.restart_collector(scene.plan).await?;
     let seconds_down = killed.elapsed().as_secs_f64();
     let closed = UdpStats::read()?.since(&ports).no_ports;
-    // What the NIC has received now, but for frames sent again since it is back, is what it had
-    // received when it was killed.
+    // What the NIC has received now, except for frames sent again since its return, is what it had received when it
+    // was killed.
     let statistics = scene.daemons.statistics().await?;
     let nic = statistics.node(Stage::Nic);
     let received = nic.get(&nic::RECEIVED) - nic.named(Counter::DroppedUnknownQueuePair.name());
@@ -164,8 +161,8 @@ async fn kill_collector(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::R
     Ok(Cost { seconds_down, session_resumed, frames: gaps.nic_socket + gaps.nic_port_closed })
 }
 
-/// Kills a collector behind an RDMA device: the device stays, without queue pairs until the
-/// translator's session is resumed.
+/// Kills a collector with an RDMA device: the device stays, without queue pairs until the translator's session is
+/// resumed.
 async fn kill_collector_of_device(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
     let before = not_taken(&scene.daemons.statistics().await?);
     scene.daemons.freeze_collector()?;
@@ -190,7 +187,7 @@ fn link_sent(statistics: &Statistics) -> u64 {
     statistics.node(Stage::Translator).of(&translator::LINK_SENT, &[translator::ROCE])
 }
 
-/// Frames that left the translator and that no queue pair of the device took.
+/// Frames that left the translator but that no queue pair of the device took.
 fn not_taken(statistics: &Statistics) -> u64 {
     let sent = link_sent(statistics);
     sent.saturating_sub(statistics.node(Stage::Nic).get(&nic::RECEIVED))
@@ -206,7 +203,7 @@ async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Ga
     let ports = UdpStats::read()?;
     let start = Instant::now();
     let mut removal = rxe.remove()?;
-    // The kernel holds it up until the collector has closed the device.
+    // The kernel delays it until the collector has closed the device.
     loop {
         scene.burst(REPORTS / 10).await?;
         scene.switches.poll(scene.journal).await?;
@@ -214,7 +211,7 @@ async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Ga
             Some(status) if status.success() => break,
             Some(status) => bail!("the RDMA device cannot be removed ({status})"),
             None if start.elapsed() > PATIENCE => {
-                bail!("the RDMA device is not gone after {PATIENCE:?}: somebody does not let go of it")
+                bail!("the RDMA device is not gone after {PATIENCE:?}: some process still has it open")
             }
             None => tokio::time::sleep(Duration::from_millis(20)).await,
         }
@@ -229,7 +226,7 @@ async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Ga
         tokio::time::sleep(Duration::from_millis(20)).await;
         session_resumed = rebuilt(&scene.daemons.statistics().await?) > rebuilt_before;
     }
-    // Kernels that have a port 4791 for each device refuse what comes while there is none.
+    // Kernels with a port 4791 per device refuse what comes while there is none.
     let closed = UdpStats::read()?.since(&ports).no_ports;
     let settled = feed::settle(scene.switches, scene.journal, scene.daemons).await?;
     let frames = not_taken(&settled).saturating_sub(before);
@@ -238,8 +235,7 @@ async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Ga
     Ok(Cost { seconds_down, session_resumed, frames })
 }
 
-/// Kills the translator. Everything that it took has left it before; what is reported from then on
-/// until it is back is lost.
+/// Kills the translator. Everything that it took has left it before; reports from then on until it is back are lost.
 async fn kill_translator(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
     let resumed =
         |statistics: &Statistics| statistics.node(Stage::Collector).get(&collector::SESSION_RESUMED);
@@ -251,7 +247,7 @@ async fn kill_translator(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::
     scene.burst(REPORTS).await?;
     all_sent(scene).await?;
     let frozen = (scene.switches.side(), kernel_drops(scene.daemons)?);
-    // A datagram that was damaged on the way counts as that, and the kernel would not have handed it out.
+    // A datagram damaged on the way counts as damaged, and the kernel would not have delivered it.
     let damaged = |side: &ReporterSide| if side.checksum { side.faults.corrupted } else { 0 };
     let sent = (frozen.0.sent - start.0.sent) - (damaged(&frozen.0) - damaged(&start.0));
     let dropped = frozen.1 - start.1;
@@ -272,12 +268,12 @@ async fn kill_translator(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::
     Ok(Cost { seconds_down, session_resumed, frames: gaps.reports_socket + gaps.reports_dropped })
 }
 
-/// Waits until the translator has told the collector all that it counts; gives that.
+/// Waits until the translator has reported all its counters to the collector; returns them.
 async fn last_word(scene: &mut Scene<'_, '_>) -> anyhow::Result<Statistics> {
     let renewed =
         |statistics: &Statistics| statistics.node(Stage::Collector).get(&collector::SESSION_RENEWED);
     let before = renewed(&scene.daemons.statistics().await?);
-    // Workers renew their sessions in turns, and one of them tells for all.
+    // Workers renew their sessions in turns, and one of them reports for all.
     let enough = before + 2 * scene.plan.workers as u64 - 1;
     let start = Instant::now();
     loop {
@@ -306,13 +302,14 @@ async fn all_sent(scene: &mut Scene<'_, '_>) -> anyhow::Result<()> {
             return Ok(());
         }
         if start.elapsed() > PATIENCE {
-            bail!("the fault injector of a reporter holds reports back for ever");
+            bail!("the fault injector of a reporter holds reports back forever");
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
-/// Waits until the translator has sent everything that it will send now; gives the frames that have left it.
+/// Waits until the translator has sent everything that it will send now; returns the number of frames that have left
+/// it.
 async fn rest(scene: &mut Scene<'_, '_>) -> anyhow::Result<u64> {
     let (start, mut last, mut moved) = (Instant::now(), [0; 3], Instant::now());
     loop {
@@ -327,14 +324,14 @@ async fn rest(scene: &mut Scene<'_, '_>) -> anyhow::Result<u64> {
             return Ok(now[1]);
         }
         if start.elapsed() > PATIENCE {
-            bail!("the translator goes on sending though nothing is reported");
+            bail!("the translator goes on sending although nothing is reported");
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
-/// Frames that have left the translator, and datagrams to closed ports since `ports`, of one
-/// moment: RC queue pairs may send again at any time.
+/// Frames that have left the translator, and datagrams to closed ports since `ports`, at one time: RC queue pairs may
+/// send again at any time.
 async fn at_one_moment(daemons: &mut Daemons, ports: &UdpStats) -> anyhow::Result<(u64, u64)> {
     loop {
         let before = link_sent(&daemons.translator_statistics().await?);
@@ -346,13 +343,13 @@ async fn at_one_moment(daemons: &mut Daemons, ports: &UdpStats) -> anyhow::Resul
     }
 }
 
-/// Waits until the translator has queue pairs again; whether the collector resumed its session.
+/// Waits until the translator has queue pairs again; returns whether the collector resumed its session.
 async fn resumed(daemons: &mut Daemons) -> anyhow::Result<bool> {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
         let statistics = daemons.statistics().await?;
         let node = statistics.node(Stage::Collector);
-        // Renewing a session that a killed collector had, and opening it again, both resume it.
+        // Renewing a session of a killed collector, and reopening it, both resume it.
         if node.get(&collector::SESSION_RENEWED) + node.get(&collector::SESSION_RESUMED) > 0 {
             // Each worker of the translator has a session.
             let sessions = daemons.client.sessions().await?.sessions;

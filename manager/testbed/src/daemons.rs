@@ -28,19 +28,19 @@ use crate::topology::{Topology, Transport};
 pub struct Plan<'a> {
     /// Stores and settings.
     pub topology: &'a Topology,
-    /// The machines, if it is not this one.
+    /// The machines, if not this one.
     pub far: Option<&'a Far>,
     /// Soft-RoCE, if not the software NIC on loopback.
     pub rxe: Option<&'a RxeGround>,
     /// Of writes.
     pub transport: Transport,
-    /// On the RoCEv2 frames that each of them sends.
+    /// On the RoCEv2 frames that each sends.
     pub faults: Faults,
     /// On the NACKs that the translator sends.
     pub report_faults: Faults,
     /// Of the faults.
     pub seed: u64,
-    /// Where the collector's gRPC listens; port 0 takes a free one.
+    /// The collector's gRPC address; port 0 takes a free one.
     pub listen: SocketAddr,
     /// Whether frames go through a ring in shared memory.
     pub ring: RingUse,
@@ -48,7 +48,7 @@ pub struct Plan<'a> {
     pub workers: usize,
     /// Threads of the collector's software NIC.
     pub nic_threads: usize,
-    /// Whether the software translator does what a switch does.
+    /// Whether the software translator acts like a switch.
     pub reference: bool,
     /// Where files go.
     pub folder: &'a Path,
@@ -79,7 +79,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// What a translator is asked by.
+/// How a translator is queried.
 enum Control {
     /// Its own service.
     Service(translator::Client),
@@ -111,11 +111,11 @@ pub struct Daemons {
     /// The translator's gRPC.
     pub control_address: String,
     folder: PathBuf,
-    /// Threads of the translator, each with a ledger of its own.
+    /// Threads of the translator, each with its own ledger.
     workers: usize,
-    /// What translators that were killed had counted.
+    /// The counts of killed translators.
     earlier: Option<Statistics>,
-    /// How many were.
+    /// How many were killed.
     killed: u32,
 }
 
@@ -209,7 +209,7 @@ impl Daemons {
         matches!(self.control, Control::Switch(_))
     }
 
-    /// Counters of all nodes, now.
+    /// Current counters of all nodes.
     pub async fn statistics(&mut self) -> anyhow::Result<Statistics> {
         let mut all = Statistics::default();
         all.add(self.client.statistics().await.map_err(|error| self.explain(error.into()))?);
@@ -225,7 +225,7 @@ impl Daemons {
         Ok(all)
     }
 
-    /// Puts what the translator and its reporters count over what `all` has of them, earlier lives included.
+    /// Overwrites in `all` the counters of the translator and its reporters, earlier lives included.
     async fn ask_translator(&mut self, all: &mut Statistics) -> anyhow::Result<()> {
         let answer = match &mut self.control {
             Control::Service(client) => client.statistics().await.map_err(anyhow::Error::from),
@@ -250,7 +250,7 @@ impl Daemons {
         answer.map_err(|error| self.explain(error))
     }
 
-    /// If a daemon has died, that is the better explanation of a failed call.
+    /// If a daemon has died, that explains a failed call better.
     fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
         for daemon in [&mut self.collector, &mut self.translator].into_iter().flatten() {
             if let Err(died) = daemon.check() {
@@ -273,14 +273,14 @@ impl Daemons {
         }
     }
 
-    /// Ends the collector with SIGKILL.
+    /// Kills the collector with SIGKILL.
     pub fn kill_collector(&mut self) {
         if let Some(collector) = self.collector.take() {
             collector.kill();
         }
     }
 
-    /// Starts the collector again, at its old addresses and on its old memory.
+    /// Restarts the collector, at its old addresses and on its old memory.
     pub async fn restart_collector(&mut self, plan: &Plan<'_>) -> anyhow::Result<()> {
         let collector = start_collector(plan, &self.collector_address, self.roce.port()).await?;
         self.collector = Some(collector);
@@ -295,17 +295,17 @@ impl Daemons {
         }
     }
 
-    /// Ends the translator with SIGKILL. `last` is what it had counted.
+    /// Kills the translator with SIGKILL. `last` is what it had counted.
     pub fn kill_translator(&mut self, last: Statistics) {
         if let Some(translator) = self.translator.take() {
             translator.kill();
-            // It holds the sums of its own earlier lives.
+            // It includes the sums of its own earlier lives.
             self.earlier = Some(last);
             self.killed += 1;
         }
     }
 
-    /// Starts the translator again, at its old addresses.
+    /// Restarts the translator, at its old addresses.
     pub async fn restart_translator(&mut self, plan: &Plan<'_>) -> anyhow::Result<()> {
         let addresses = [&*self.reports.to_string(), &*self.control_address];
         let ledger = ledger(&self.folder, self.killed);
@@ -314,8 +314,8 @@ impl Daemons {
         Ok(())
     }
 
-    /// Where the translators wrote what they know to be lost, each worker of each its own. Those of another
-    /// machine are brought here. A switch writes none.
+    /// The translators' records of what they know to be lost, one per worker. Those of another machine are copied
+    /// here. A switch writes none.
     pub async fn ledgers(&self) -> anyhow::Result<Vec<PathBuf>> {
         if self.is_switch() {
             return Ok(Vec::new());
@@ -360,20 +360,19 @@ async fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Re
     Ok(Daemon::start("collector", "__collector", &arguments, &plan.folder.join("collector.log")).await?)
 }
 
-/// The ledger of the translator after so many were killed.
+/// The ledger of the translator after this many were killed.
 fn ledger(folder: &Path, killed: u32) -> PathBuf {
     folder.join(format!("ledger{killed}"))
 }
 
-/// `[listen, control]` are where it takes reports and serves gRPC.
+/// `[listen, control]` are its addresses for reports and gRPC.
 async fn start_translator(
     plan: &Plan<'_>,
     collector: &str,
     [listen, control]: [&str; 2],
     ledger: &Path,
 ) -> anyhow::Result<Daemon> {
-    // An address of its own in 127/8, so that testbeds can run side by side: RoCEv2 source ports
-    // are not free to choose.
+    // Its own address in 127/8, so that testbeds can run side by side: RoCEv2 source ports cannot be chosen freely.
     let [_, a, b, c] = std::process::id().to_be_bytes();
     let loopback = Ipv4Addr::new(127, 64 + (a & 63), b, c.clamp(1, 254));
     let (source, source_port) = plan.rxe.map_or((loopback, 0), |rxe| (rxe.translator, ROCE_PORT));
@@ -391,7 +390,7 @@ async fn start_translator(
     let (config, ledger) = (path.display().to_string(), ledger.display().to_string());
     let mut arguments = files::translator_arguments(plan, config, ledger);
     if let Some(rxe) = plan.rxe {
-        // The device sends its answers without faults, so they act where those come in.
+        // The device sends its answers without faults, so they act on arrival.
         arguments.extend([
             "--link".into(),
             rxe.link.into(),

@@ -1,4 +1,4 @@
-//! Feeding the testbed without overflowing any socket, however slow the machine is.
+//! Feeds the testbed without overflowing any socket, however slow the machine is.
 
 use std::time::{Duration, Instant};
 
@@ -13,41 +13,38 @@ use super::switches::Switches;
 use super::workload::{Report, Workload};
 use crate::topology::Primitive;
 
-/// Kernel memory that one small datagram takes in a receive queue, at most: buffer, bookkeeping and
-/// room to spare.
+/// Most kernel memory that a small datagram takes in a receive queue: buffer, bookkeeping and a margin.
 const PER_DATAGRAM: u64 = 1024;
-/// Linux's bound of a receive queue, `net.core.rmem_max`, as it comes.
+/// Linux's default limit of a receive queue, `net.core.rmem_max`.
 const GRANTED: u64 = 212_992;
-/// A switch has to hear what is asked of it before the translator's window of 1,024 sequences has moved on.
+/// A switch must receive NACKs before the translator's window of 1,024 sequences has moved on.
 const BURST: u64 = 512;
-/// Reports between two looks at what waits inside the translator for room on an RC queue pair: it
-/// holds 16,384 operations.
+/// Reports between two checks of what waits inside the translator for room on an RC queue pair: it holds 16,384
+/// operations.
 const INSIDE: u64 = 2048;
 /// No progress for this long means that what is missing will not come.
 const STALLED: Duration = Duration::from_millis(60);
-/// A switch counts a report within this time after it left, or never: it was lost on the way.
+/// A switch counts a report within this time after it was sent, or never: then it was lost on the way.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
-/// Everything has come to rest when no counter has moved for this long: the NIC reads its link's
-/// counters every 100 ms.
+/// Everything is settled when no counter has moved for this long: the NIC reads its link's counters every 100 ms.
 const QUIET: Duration = Duration::from_millis(260);
-/// A testbed that does not come to rest within this is broken.
+/// A testbed that does not settle within this time is broken.
 const SETTLE: Duration = Duration::from_secs(60);
 
-/// The window: reports that may be on their way.
+/// The window: reports that may be in flight.
 pub struct Window {
-    /// Reports sent since the last look at the receive queues, and at the translator's counters.
+    /// Reports sent since the last check of the receive queues, and of the translator's counters.
     since: [u64; 2],
-    /// Reports between two looks at the queues.
+    /// Reports between two checks of the queues.
     burst: u64,
-    /// Bytes that may wait in the translator's and in the NIC's receive queue before more is sent. Of a switch,
-    /// the reports that were lost on the way to it.
+    /// Bytes that may wait in the translator's and the NIC's receive queues before sending goes on. For a switch, the
+    /// reports lost on the way to it.
     room: [u64; 2],
     of_switch: bool,
 }
 
 impl Window {
-    /// A window that fits the receive buffers which the kernel grants; a report becomes up to
-    /// `copies` frames.
+    /// A window that fits the receive buffers granted by the kernel; a report becomes up to `copies` frames.
     pub fn new(copies: u64) -> Self {
         let granted = std::fs::read_to_string("/proc/sys/net/core/rmem_max")
             .ok()
@@ -57,20 +54,19 @@ impl Window {
         Self::within(granted, copies)
     }
 
-    /// A window that fits what kernels grant if nobody says otherwise.
+    /// A window that fits the default receive buffers.
     pub fn far(copies: u64) -> Self {
         Self::within(GRANTED, copies)
     }
 
-    /// A window of the reports that one of bmv2's queues holds: each becomes up to four frames, and the 65th
-    /// of a queue is lost without a word.
+    /// A window of the reports that one of bmv2's queues holds: each becomes up to four frames, and the 65th of a
+    /// queue is silently lost.
     pub fn of_switch() -> Self {
         Self { since: [0; 2], burst: 6, room: [0; 2], of_switch: true }
     }
 
     fn within(granted: u64, copies: u64) -> Self {
-        // What may wait for the translator, and a burst, may become frames while the NIC's process
-        // does not run.
+        // What may wait for the translator, and a burst, may become frames while the NIC's process does not run.
         let datagrams = (granted / PER_DATAGRAM).clamp(64, 4096);
         let burst = (datagrams / 4 / copies.max(1)).clamp(16, BURST);
         // A run takes little more room than one datagram.
@@ -89,8 +85,8 @@ pub async fn send(
     window: &mut Window,
 ) -> anyhow::Result<()> {
     for report in reports.drain(..) {
-        // The hops of a packet report within a moment: a pause between them would look like a lost
-        // postcard to the translator.
+        // The hops of a packet report at nearly the same time: to the translator, a pause between them would look
+        // like a lost postcard.
         let may_wait = report.body.primitive() == Primitive::SketchMerge;
         match may_wait {
             true => switches.gather(report, workload, journal)?,
@@ -143,7 +139,7 @@ async fn wait_for_room(
         if window.of_switch && (is_room || moved.elapsed() > ON_THE_WAY) {
             if waiting[0] == sent {
                 bail!(
-                    "none of the {sent} reports that were sent to {} came to the switch: look at the way there (the port and its \
+                    "none of the {sent} reports sent to {} reached the switch: check the path (the port and its \
                      cable, and on the sending machine the route and the entry of `ip neigh` for that address)",
                     daemons.reports
                 );
@@ -155,13 +151,13 @@ async fn wait_for_room(
             return Ok(());
         }
         if start.elapsed() > SETTLE {
-            bail!("{waiting:?} bytes wait in receive queues, and nobody has taken them for {SETTLE:?}");
+            bail!("{waiting:?} bytes have been waiting in receive queues for {SETTLE:?}");
         }
         pause(Duration::from_micros(50)).await;
     }
 }
 
-/// A short sleep. Tokio's own are whole milliseconds, in which a small receive queue stands empty.
+/// A short sleep. Tokio's own are whole milliseconds, in which a small receive queue runs empty.
 async fn pause(length: Duration) {
     std::thread::sleep(length);
     tokio::task::yield_now().await;
@@ -192,14 +188,13 @@ fn waiting_inside(statistics: &Statistics) -> u64 {
     statistics.node(Stage::Translator).each(&translator::PAIR_WAITING).map(|(_, waiting)| waiting).sum()
 }
 
-/// Operations on an RC queue pair that are not acknowledged: they may leave again.
+/// Operations on an RC queue pair that are not acknowledged: they may be sent again.
 fn unacknowledged(statistics: &Statistics) -> u64 {
     let out = statistics.node(Stage::Translator).each(&translator::PAIR_OUTSTANDING);
     waiting_inside(statistics) + out.map(|(_, outstanding)| outstanding).sum::<u64>()
 }
 
-/// Waits until nothing moves any more, answering NACKs meanwhile; then nothing is held in the
-/// translator either.
+/// Waits until nothing moves any more, answering NACKs meanwhile; then the translator holds nothing, either.
 pub async fn settle(
     switches: &mut Switches,
     journal: &mut Journal,
@@ -218,25 +213,23 @@ pub async fn settle(
         }
         (last, own) = (now, (side.sent, side.received));
         if moved.elapsed() > QUIET && unacknowledged(&last) == 0 {
-            // What the translator flushed by its own clock after these counters were read is not in
-            // them, and this flush finds nothing of it.
+            // What the translator flushed by its own clock after these counters were read is not in them, and this
+            // flush finds nothing of it.
             if daemons.flush().await? == 0 && moving(&daemons.statistics().await?) == moving(&last) {
-                // Those from before: between the collector's counters and the translator's a frame
-                // may leave that asks for an answer.
+                // Those from before: between the collector's counters and the translator's a frame may be sent that
+                // requires an answer.
                 return Ok(last);
             }
             moved = Instant::now();
         }
         if start.elapsed() > SETTLE {
-            bail!(
-                "collector and translator did not come to rest within {SETTLE:?}; their counters still move"
-            );
+            bail!("collector and translator did not settle within {SETTLE:?}; their counters still move");
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// The counters by which it is seen whether reports or frames still move.
+/// The counters that show whether reports or frames still move.
 fn moving(statistics: &Statistics) -> [u64; 8] {
     let (node, nic) = (statistics.node(Stage::Translator), statistics.node(Stage::Nic));
     [

@@ -20,7 +20,7 @@ pub struct CollectorPlace<'a> {
     pub device: &'a str,
     /// Address of an RDMA device.
     pub verbs: Option<Ipv4Addr>,
-    /// How frames come in; left out, by a UDP socket.
+    /// Its link; `None` = a UDP socket.
     pub link: Option<&'a str>,
 }
 
@@ -80,7 +80,7 @@ pub fn collector(plan: &Plan<'_>, place: &CollectorPlace<'_>) -> anyhow::Result<
     Ok(toml::to_string(&file)?)
 }
 
-/// What a collector is started with.
+/// The arguments of a collector.
 pub fn collector_arguments(plan: &Plan<'_>, config: String) -> Vec<String> {
     vec![
         "serve".into(),
@@ -95,11 +95,11 @@ pub fn collector_arguments(plan: &Plan<'_>, config: String) -> Vec<String> {
     ]
 }
 
-/// Where a translator is.
+/// Addresses of a translator.
 pub struct TranslatorPlace {
-    /// Where it takes reports.
+    /// Address for reports.
     pub listen: String,
-    /// Where its own gRPC listens.
+    /// Address of its own gRPC.
     pub control: String,
     /// Where it reaches the collector's gRPC.
     pub collector: String,
@@ -123,7 +123,7 @@ pub fn translator(plan: &Plan<'_>, place: &TranslatorPlace) -> String {
     )
 }
 
-/// What a translator is started with, but for its link.
+/// The arguments of a translator, without its link.
 pub fn translator_arguments(plan: &Plan<'_>, config: String, ledger: String) -> Vec<String> {
     let mut arguments: Vec<String> = vec!["run".into(), "--config".into(), config];
     arguments.extend(plan.reference.then(|| "--reference".into()));

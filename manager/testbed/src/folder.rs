@@ -1,7 +1,7 @@
-//! The folder of a testbed's files, which is gone when the testbed is, whatever ended that.
+//! The folder of a testbed's files, which disappears with the testbed, however it ends.
 //!
-//! What is killed (-9) removes nothing. So this program runs once more as the folder's keeper, which waits for the end
-//! of the other one, at the end of a pipe, and then removes what is still there.
+//! A killed process (-9) removes nothing. So this program runs once more as the folder's keeper, which waits for the
+//! other process to end, at the end of a pipe, and then removes what is still there.
 
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
@@ -14,19 +14,19 @@ pub const ROLE: &str = "__keeper";
 
 const PREFIX: &str = "dta-testbed-";
 
-/// Daemons that end with the same process may still write a file; then they are gone.
+/// Daemons that end with the same process may still write a file; after this time they are gone.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// A folder; it is removed when this is dropped, or when this process ends without that.
+/// A folder, removed on drop, or when this process ends without that.
 #[derive(Debug)]
 pub struct Folder {
-    // Removed before its keeper is told, which then finds nothing.
+    // Removed before its keeper wakes up, which then finds nothing.
     folder: tempfile::TempDir,
     _keeper: Keeper,
 }
 
 impl Folder {
-    /// Makes a folder: in shared memory, or in the temporary folder where there is none.
+    /// Makes a folder: in shared memory, or in the temporary folder if there is none.
     pub fn new() -> std::io::Result<Folder> {
         let of = || {
             let mut builder = tempfile::Builder::new();
@@ -38,7 +38,7 @@ impl Folder {
         Ok(Folder { folder, _keeper: keeper })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -59,7 +59,7 @@ impl Keeper {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Ctrl-C ends those in the foreground.
+            // Ctrl-C ends the processes in the foreground.
             .process_group(0)
             .spawn()?;
         let pipe = child.stdin.take();

@@ -1,5 +1,4 @@
-//! What the testbed's NIC is, and the wire to it: loopback and the software NIC, or a veth pair and
-//! the kernel's soft-RoCE.
+//! The testbed's NIC, and the wire to it: loopback and the software NIC, or a veth pair and the kernel's soft-RoCE.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -15,13 +14,12 @@ pub enum NicKind {
     /// The software NIC, on loopback.
     #[default]
     Soft,
-    /// The kernel's soft-RoCE, on one end of a veth pair; the translator sends whole frames on the
-    /// other. Needs root.
+    /// The kernel's soft-RoCE, on one end of a veth pair; the translator sends whole frames on the other. Needs root.
     Rxe,
 }
 
 impl NicKind {
-    /// As flags spell it.
+    /// The spelling in flags.
     pub fn name(self) -> &'static str {
         match self {
             Self::Soft => "soft",
@@ -30,8 +28,7 @@ impl NicKind {
     }
 }
 
-/// An RDMA device on one end of a veth pair. What was made for the testbed is taken down when this
-/// is dropped.
+/// An RDMA device on one end of a veth pair. What was made for the testbed is removed on drop.
 #[derive(Debug)]
 pub struct RxeGround {
     /// The RDMA device.
@@ -40,9 +37,9 @@ pub struct RxeGround {
     near: &'static str,
     /// The switch's end of the pair.
     pub link: &'static str,
-    /// The collector's address, which the device's end has.
+    /// The collector's address, on the device's end.
     pub collector: Ipv4Addr,
-    /// The translator's address, which nobody has.
+    /// The translator's address, which no interface has.
     pub translator: Ipv4Addr,
     /// The right to the names, if these are our own.
     made: Option<Alone>,
@@ -58,8 +55,7 @@ const READY: RxeGround = RxeGround {
     made: None,
 };
 
-/// What is made where there is none. The addresses are of those for testing devices (RFC 2544): no
-/// host has them.
+/// What is made if there is none. The addresses are from those for testing devices (RFC 2544): no host has them.
 const OWN: RxeGround = RxeGround {
     device: "dta-rxe",
     near: OWN_NEAR,
@@ -71,13 +67,13 @@ const OWN: RxeGround = RxeGround {
 const OWN_NEAR: &str = "dta-vrx";
 
 impl RxeGround {
-    /// The ready device of the rxe guest if it is there, else one of our own.
+    /// The ready device of the rxe guest if there is one, else one of our own.
     pub fn set_up() -> anyhow::Result<RxeGround> {
         if Path::new("/sys/class/infiniband/rxe0").exists() && Path::new("/sys/class/net/vtx").exists() {
             return Ok(RxeGround { made: None, ..READY });
         }
         let ground = RxeGround { made: Some(Alone::with(OWN_NEAR)?), ..OWN };
-        // What an earlier testbed that was killed may have left.
+        // Possible leftovers of a killed testbed.
         take_down();
         load_rxe()?;
         let address = format!("address add {}/24 dev {OWN_NEAR}", ground.collector);
@@ -94,8 +90,7 @@ impl RxeGround {
         Ok(ground)
     }
 
-    /// Begins to remove the device. The process ends when it is gone, which waits for programs that
-    /// have it open.
+    /// Starts to remove the device. The process ends when it is gone, after programs have closed it.
     pub fn remove(&self) -> anyhow::Result<Child> {
         Command::new("rdma")
             .args(["link", "delete", self.device])
@@ -123,24 +118,24 @@ pub(crate) fn add_rxe(device: &str, interface: &str) -> anyhow::Result<()> {
         .context("cannot make a soft-RoCE device, which needs root")
 }
 
-/// Has the kernel load soft-RoCE if it has not yet, or says where there is a kernel that can.
+/// Makes the kernel load soft-RoCE if necessary, or says where there is a kernel that can.
 pub fn load_rxe() -> anyhow::Result<()> {
     if !Path::new("/sys/module/rdma_rxe").exists() {
         step("modprobe", "rdma_rxe").context(
-            "this machine's kernel has no soft-RoCE that may be used; run the command in a guest that has: \
+            "this machine's kernel has no usable soft-RoCE; run the command in a guest that has: \
              testbed/rxe-guest/run -- dta-manager …",
         )?;
     }
     Ok(())
 }
 
-/// Removes what [`RxeGround::set_up`] makes; what is not there is no error.
+/// Removes what [`RxeGround::set_up`] makes; it is no error if it does not exist.
 fn take_down() {
     let _ = step("rdma", &format!("link delete {}", OWN.device));
     let _ = step("ip", &format!("link delete {OWN_NEAR}"));
 }
 
-/// Runs a program with arguments between which there are blanks; what it says is the error.
+/// Runs a program with blank-separated arguments; its output is the error.
 pub fn step(program: &str, arguments: &str) -> anyhow::Result<()> {
     let ran = Command::new(program)
         .args(arguments.split(' '))

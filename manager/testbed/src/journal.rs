@@ -1,29 +1,29 @@
-//! The journal: every report that was made, and what the links are known to have done to it.
+//! The journal: every report made, and what is known about its fate on the links.
 //!
-//! The fault injector of the reporters' links tells the fate of each datagram, because it runs in
-//! this process; the translator's ledger file tells the fate of each copy that its own injector, or
-//! the recovery of an RC queue pair, lost or moved. What neither knows (a full socket buffer, a
-//! firewall) is known by count alone, see [`super::check::Pools`].
+//! The fault injector of the reporters' links reports the fate of each datagram, because it runs in this process; the
+//! translator's ledger file has the fate of each copy that its own injector, or the recovery of an RC queue pair,
+//! lost or moved. What neither knows (a full socket buffer, a firewall) is known only by count, see
+//! [`super::check::Pools`].
 
 use crate::topology::Primitive;
 
 use super::workload::Report;
 
-/// What is known of one report beside its contents.
+/// What is known about one report, besides its contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fate {
-    /// Datagrams of it that were sent, first and again.
+    /// How often its datagram was sent, first and again.
     pub sent: u16,
-    /// Datagrams of it that the reporters' link is known to have lost.
+    /// Its datagrams that the reporters' link is known to have lost.
     pub lost: u16,
-    /// It may have arrived after later reports: the link moved it, or only a repeat of it came through.
+    /// It may have arrived after later reports: the link moved it, or only a repeat of it arrived.
     pub moved: bool,
     /// Bit n: copy n's frame is known to be lost between translator and NIC.
     pub copies_lost: u8,
-    /// Bit n: of these, the ones that came to the NIC damaged.
+    /// Bit n: the frame reached the NIC damaged.
     pub copies_damaged: u8,
-    /// Bit n: copy n's queue pair gave it up as lost. A frame that was only late may have been
-    /// executed all the same, in the place of what the requester sent under its number after that.
+    /// Bit n: copy n's queue pair gave it up as lost. A frame that was only late may still have been executed, in the
+    /// place of what the requester sent under its number after that.
     pub copies_given_up: u8,
     /// Bit n: copy n's frame may have arrived after later ones.
     pub copies_moved: u8,
@@ -40,23 +40,22 @@ impl Fate {
         self.may_have_landed(n) && self.copies_given_up >> n & 1 == 0
     }
 
-    /// Whether copy `n` may have reached the NIC: nobody saw it lost, though its queue pair may
-    /// have given it up.
+    /// Whether copy `n` may have reached the NIC: nobody saw it lost, although its queue pair may have given it up.
     pub fn may_have_landed(&self, n: usize) -> bool {
         self.arrived() && self.copies_lost >> n & 1 == 0
     }
 
-    /// Whether its place among other reports, in copy `n`'s slot, is not known.
+    /// Whether its place among other reports, in copy `n`'s slot, is unknown.
     pub fn order_unknown(&self, n: usize) -> bool {
         self.moved || (self.copies_moved | self.copies_given_up) >> n & 1 == 1
     }
 
-    /// Whether any of its copies is lost, for sure or perhaps.
+    /// Whether any of its copies is lost, certainly or possibly.
     pub fn any_copy_lost(&self) -> bool {
         self.copies_lost | self.copies_given_up != 0
     }
 
-    /// Where a report ended whose copies are lost behind the translator.
+    /// Where a report ended whose copies were lost after the translator.
     pub fn lost_behind_translator(&self) -> &'static str {
         if self.copies_damaged != 0 && self.copies_given_up == 0 && self.copies_damaged == self.copies_lost {
             super::check::DAMAGED_AT_NIC
@@ -80,7 +79,7 @@ impl Fate {
 pub struct Entry {
     /// Switch and contents.
     pub report: Report,
-    /// What is known of it.
+    /// What is known about it.
     pub fate: Fate,
 }
 
@@ -88,12 +87,12 @@ pub struct Entry {
 #[derive(Debug, Default)]
 pub struct Journal {
     entries: Vec<Entry>,
-    /// Per switch, by running number of its reports: index in `entries`.
+    /// By switch and number of the report: index in `entries`.
     by_switch: Vec<Vec<u32>>,
 }
 
 impl Journal {
-    /// Notes a report; gives its running number among the reports of its switch, from 0.
+    /// Adds a report; returns its number among the reports of its switch, from 0.
     pub fn add(&mut self, report: Report) -> u32 {
         let switch = usize::from(report.switch);
         if self.by_switch.len() <= switch {
@@ -110,13 +109,13 @@ impl Journal {
         &self.entries
     }
 
-    /// The fate of report `number` of `switch`, to be completed; `None` if there was no such report.
+    /// The fate of report `number` of `switch`, for update; `None` if there was no such report.
     pub fn fate_mut(&mut self, switch: u16, number: u32) -> Option<&mut Fate> {
         let index = *self.by_switch.get(usize::from(switch))?.get(number as usize)?;
         Some(&mut self.entries[index as usize].fate)
     }
 
-    /// Report `number` of `switch`, to be made another.
+    /// Report `number` of `switch`, for update.
     #[cfg(test)]
     pub fn report_mut(&mut self, switch: u16, number: u32) -> Option<&mut Report> {
         let index = *self.by_switch.get(usize::from(switch))?.get(number as usize)?;
@@ -136,7 +135,7 @@ impl Journal {
         Some(&self.entries[index as usize].report)
     }
 
-    /// Reports of a primitive, with their place in the order of all.
+    /// Reports of a primitive, with their place in the overall order.
     pub fn of(&self, primitive: Primitive) -> impl Iterator<Item = (usize, &Entry)> {
         self.entries.iter().enumerate().filter(move |(_, e)| e.report.body.primitive() == primitive)
     }

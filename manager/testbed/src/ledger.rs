@@ -1,4 +1,4 @@
-//! Reading the translator's ledger into the journal.
+//! Reads the translator's ledger into the journal.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub enum LedgerError {
     Read {
         /// Which file.
         path: String,
-        /// What the system said.
+        /// The system's reason.
         source: std::io::Error,
     },
     /// It names what nobody sent.
@@ -31,7 +31,7 @@ pub enum LedgerError {
     },
 }
 
-/// Notes the fate of every report copy that the ledger names.
+/// Notes the fate of every report copy in the ledger.
 pub fn read(path: &Path, journal: &mut Journal) -> Result<(), LedgerError> {
     let name = || path.display().to_string();
     let bytes = std::fs::read(path).map_err(|source| LedgerError::Read { path: name(), source })?;

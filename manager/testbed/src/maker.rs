@@ -1,10 +1,9 @@
-//! Reports of a stream of packets: exactly as many as are wanted.
+//! Reports of a stream of packets: exactly as many as requested.
 //!
-//! A packet makes a report of each primitive and one per hop, and the end of an epoch one per
-//! column and sketching switch. Where a number of reports is given, the columns of the running
-//! epoch are among them: with its first packet it is decided whether there is room for them. An
-//! epoch for which there is none is not reported at all. What is left in the end, less than a
-//! packet makes, are further values of one flow.
+//! A packet makes a report of each primitive and one per hop, and the end of an epoch one per column and sketching
+//! switch. With a given number of reports, the columns of the running epoch are included: with its first packet it is
+//! decided whether there is room for them. An epoch without room is not reported at all. The rest, less than a packet
+//! makes, are further values of one flow.
 
 use super::workload::{Report, Workload};
 use crate::topology::Topology;
@@ -14,7 +13,7 @@ use crate::traffic::TrafficPacket;
 pub struct Maker {
     packets: Box<dyn Iterator<Item = TrafficPacket>>,
     workload: Workload,
-    /// Reports still to be made; all that the packets give for `None`.
+    /// Reports still to be made; `None` = everything that the packets give.
     left: Option<u64>,
     /// Whether the running epoch will be reported.
     sketched: bool,
@@ -22,7 +21,7 @@ pub struct Maker {
 }
 
 impl Maker {
-    /// A maker of `wanted` reports; all that the packets give for `None`.
+    /// A maker of `wanted` reports; `None` = everything that the packets give.
     pub fn new(
         topology: &Topology,
         packets: Box<dyn Iterator<Item = TrafficPacket>>,
@@ -36,8 +35,8 @@ impl Maker {
         &self.workload
     }
 
-    /// Appends the reports of the next packet, and of the epoch that it ends; in the end, what is
-    /// still to be reported. `false` when there was nothing any more.
+    /// Appends the reports of the next packet, and of the epoch that it ends; at the end, the rest. `false` when
+    /// there was nothing left.
     pub fn next(&mut self, reports: &mut Vec<Report>) -> bool {
         if self.ended {
             return false;
@@ -110,7 +109,7 @@ mod tests {
                 let mut maker = maker(epoch_packets, usize::MAX, Some(wanted));
                 let reports = all(&mut maker);
                 assert_eq!(reports.len() as u64, wanted, "{wanted} reports, epochs of {epoch_packets}");
-                // Each epoch that is asked for is reported whole.
+                // Each epoch that is queried is reported completely.
                 let of_columns =
                     reports.iter().filter(|r| r.body.primitive() == Primitive::SketchMerge).count() as u64;
                 assert_eq!(of_columns, columns * maker.workload().epochs().len() as u64);

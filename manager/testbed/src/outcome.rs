@@ -1,4 +1,4 @@
-//! What a run found, as JSON gives it.
+//! The result of a run, as in JSON.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,13 @@ pub struct Outcome {
     pub sent: u64,
     /// Reports in memory and part of an answer.
     pub queryable: u64,
-    /// Reports that a newer one of their key replaced.
+    /// Reports replaced by a newer one with the same key.
     pub superseded: u64,
-    /// Reports that other keys, a turn of a ring or a later epoch replaced.
+    /// Reports replaced by other keys, a turn of a ring or a later epoch.
     pub overwritten: u64,
     /// Reports still in the translator.
     pub held: u64,
-    /// Frames that no counter accounts for, and reports that no record does, those in such frames
-    /// not counted again.
+    /// Frames without a counter, and reports without a record, not counting those in such frames twice.
     pub unexplained: u64,
     /// Reports lost or dropped, by `dropped.<hop>.<reason>` or `lost.<link>`.
     pub losses: BTreeMap<String, u64>,
@@ -30,12 +29,11 @@ pub struct Outcome {
     pub primitives: Vec<PrimitiveOutcome>,
     /// Frames of each link in each direction.
     pub links: Vec<LinkOutcome>,
-    /// What does not add up inside a node, and what did not come back as it has to, in words; empty
-    /// when all is well.
+    /// What does not add up within a node, and what did not come back as it should, in words; empty when all is well.
     pub contradictions: Vec<String>,
     /// What was run.
     pub run: RunFacts,
-    /// What all nodes counted, by node and name.
+    /// Counters of all nodes, by node and name.
     pub nodes: Statistics,
 }
 
@@ -59,7 +57,7 @@ pub struct LinkOutcome {
     /// Counters of both ends, the faults and the kernel.
     #[serde(flatten)]
     pub account: LinkAccount,
-    /// Frames that nothing accounts for.
+    /// Unaccounted frames.
     pub unexplained: i64,
 }
 
@@ -68,7 +66,7 @@ pub struct LinkOutcome {
 pub struct RunFacts {
     /// Name of the topology.
     pub topology: String,
-    /// Capture, if one was played.
+    /// Capture, if any.
     pub capture: Option<String>,
     /// Where the capture ended early.
     pub cut: Option<String>,
@@ -82,7 +80,7 @@ pub struct RunFacts {
     pub transport: String,
     /// Faults on every link, as given.
     pub faults: String,
-    /// Those of them that act on reports and NACKs: damage there needs CAP_NET_RAW.
+    /// Those that act on reports and NACKs: damage there needs CAP_NET_RAW.
     pub report_faults: String,
     /// Packets that crossed the network.
     pub packets: u64,
@@ -90,31 +88,30 @@ pub struct RunFacts {
     pub flows: u64,
     /// Seconds from the first report to the last one executed.
     pub seconds: f64,
-    /// Reports per second of these.
+    /// Reports per second in that time.
     pub reports_per_second: f64,
     /// Reports sent again after a NACK.
     pub retransmitted: u64,
-    /// What was done to the daemons in the middle, and what it cost.
+    /// How the daemons were disturbed, and what it cost.
     pub chaos: Option<ChaosOutcome>,
 }
 
 /// A daemon was killed, or the device removed.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ChaosOutcome {
-    /// What was done to what, in words.
+    /// What was done, in words.
     pub done: String,
     /// Keys that had an answer just before.
     pub answers_before: u64,
-    /// Of these, the ones that had an answer as soon as it was back.
+    /// Those that had an answer as soon as it was back.
     pub answers_after: u64,
-    /// Seconds until it was there again.
+    /// Seconds until it was back.
     pub seconds_down: f64,
-    /// Whether the translator's session went on, with queue pairs that work.
+    /// Whether the translator's session went on, with working queue pairs.
     pub session_resumed: bool,
-    /// Frames that the gap cost: on the way to the NIC, or of a translator on the way to it.
+    /// Frames lost in the gap: on the way to the NIC, or for a translator on the way to it.
     pub frames_lost: u64,
-    /// Of a killed translator, without faults: sequences that it knows not to have heard when its
-    /// reporters go on.
+    /// For a killed translator, without faults: sequences that it knows to be missing when its reporters go on.
     pub missing_sequences: Option<u64>,
 }
 
@@ -131,7 +128,7 @@ impl Outcome {
 }
 
 impl ChaosOutcome {
-    /// What did not come back as it has to.
+    /// What did not come back as it should.
     pub fn failures(&self) -> Vec<String> {
         let mut failures = Vec::new();
         if !self.session_resumed {

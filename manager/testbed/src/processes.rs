@@ -1,7 +1,7 @@
-//! Collector and translator as processes of their own.
+//! Collector and translator as separate processes.
 //!
-//! They are this program, started again under a hidden first argument, so that one binary is a
-//! whole testbed. Each dies with its parent ([`die_with_parent`]), whatever ends that.
+//! They are this program, started again with a hidden first argument, so that one binary is a whole testbed. Each
+//! dies with its parent ([`die_with_parent`]), however that ends.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -13,14 +13,14 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// How long a daemon may take until it says that it is ready: a slow machine clears its memory first.
+/// Timeout until a daemon is ready: a slow machine clears its memory first.
 const READY: Duration = Duration::from_secs(60);
-/// How long it may take to end by itself.
+/// Timeout for a clean exit.
 const END: Duration = Duration::from_secs(5);
-/// Lines of its log that are shown when it fails.
+/// Lines of its log shown when it fails.
 const LOG_LINES: usize = 15;
 
-/// Why a daemon is not there.
+/// Why a daemon is not running.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
     /// It could not be started.
@@ -28,24 +28,24 @@ pub enum ProcessError {
     Start {
         /// Which.
         name: &'static str,
-        /// What the system said.
+        /// The system's reason.
         source: std::io::Error,
     },
-    /// It ended, or said nothing, before it was ready.
+    /// It ended, or sent nothing, before it was ready.
     #[error("the {name} {what}; the end of its log ({}):\n{log}", path.display())]
     Failed {
         /// Which.
         name: &'static str,
         /// What it did.
         what: String,
-        /// Where its log is.
+        /// Path of its log.
         path: PathBuf,
         /// The last lines of it.
         log: String,
     },
 }
 
-/// A running daemon; dropping it ends it.
+/// A running daemon; ended on drop.
 #[derive(Debug)]
 pub struct Daemon {
     name: &'static str,
@@ -55,9 +55,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts this program again as `role` (`__collector` or `__translator`) with `arguments`, its
-    /// standard error going to the end of `log`, and waits for the JSON object that it prints as
-    /// its first line when it is ready.
+    /// Starts this program again as `role` (`__collector` or `__translator`) with `arguments`, appending its standard
+    /// error to `log`, and waits for the JSON object that it prints as its first line when it is ready.
     pub async fn start(
         name: &'static str,
         role: &str,
@@ -70,7 +69,7 @@ impl Daemon {
         let mut child = Command::new(program)
             .arg(role)
             .args(arguments)
-            // Settings that the user has for his own daemons are not the testbed's.
+            // The user's settings for daemons do not apply to the testbed.
             .env_clear()
             .envs(std::env::vars_os().filter(|(name, _)| own(name)))
             .stdin(Stdio::null())
@@ -84,7 +83,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// What it said when it was ready.
+    /// Its ready line.
     pub fn ready(&self) -> &Value {
         &self.ready
     }
@@ -103,8 +102,7 @@ impl Daemon {
         }
     }
 
-    /// Stops it where it stands (SIGSTOP); only a kill ends that here. When this returns, none of
-    /// its threads runs.
+    /// Stops it (SIGSTOP); after that only a kill ends it here. When this returns, none of its threads runs.
     pub fn freeze(&self) -> std::io::Result<()> {
         if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
             rustix::process::kill_process(pid, rustix::process::Signal::STOP)?;
@@ -130,7 +128,7 @@ impl Daemon {
         Ok(true)
     }
 
-    /// Ends it at once, as a crash would (SIGKILL).
+    /// Kills it like a crash (SIGKILL).
     pub fn kill(mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -143,12 +141,12 @@ impl Daemon {
             if let Some(line) = lines.next() {
                 let _ = tell.send(line);
             }
-            // Further lines are read too, so that the daemon never blocks on a full pipe.
+            // Further lines are read, too, so that the daemon never blocks on a full pipe.
             lines.for_each(drop);
         });
         match tokio::time::timeout(READY, told).await {
             Ok(Ok(line)) => serde_json::from_str(&line)
-                .map_err(|_| self.failure(format!("said {line:?} where its ready line was expected"))),
+                .map_err(|_| self.failure(format!("printed {line:?} instead of its ready line"))),
             Err(_) => Err(self.failure(format!("was not ready within {READY:?}"))),
             Ok(Err(_)) => {
                 let how = match self.child.wait() {
@@ -191,7 +189,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Whether a variable of the environment is not a daemon's setting.
+/// Whether an environment variable is not a daemon's setting.
 fn own(name: &std::ffi::OsStr) -> bool {
     let name = name.to_string_lossy();
     !name.starts_with("DTA_") || name.ends_with("_LOG")
@@ -212,17 +210,17 @@ pub fn die_with_parent() {
 pub struct Ended(u8);
 
 impl Ended {
-    /// The exit status of a program that a signal ended, as shells tell it.
+    /// The exit status of a program ended by a signal, as in shells.
     pub fn status(self) -> std::process::ExitCode {
         std::process::ExitCode::from(128 + self.0)
     }
 }
 
-/// Does `work`; but if somebody ends this program meanwhile (SIGINT or SIGTERM), the work is
-/// dropped where it waits, and with it the processes and files of a testbed.
+/// Does `work`; but if this program is told to end meanwhile (SIGINT or SIGTERM), drops the work where it waits, and
+/// with it the processes and files of a testbed.
 ///
 /// # Errors
-/// Of the system, when signals cannot be waited for.
+/// The system's, when it cannot wait for signals.
 pub async fn unless_ended<T>(work: impl Future<Output = T>) -> std::io::Result<Result<T, Ended>> {
     let (interrupt, terminate) = (SignalKind::interrupt(), SignalKind::terminate());
     let (mut interrupted, mut terminated) = (signal(interrupt)?, signal(terminate)?);

@@ -1,5 +1,5 @@
-//! Stores on a NIC of this process, and the program by which a translator writes them: what a session arranges, with
-//! neither collector nor session. For benchmarks and tests.
+//! Stores on a NIC in this process, and the program by which a translator writes them: what a session sets up,
+//! without collector and session. For benchmarks and tests.
 
 use std::net::SocketAddrV4;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use dta_proto::store::{StoreKind, StoreSpec};
 /// The queue pairs between the translator and the NIC.
 #[derive(Clone, Copy, Debug)]
 pub struct Pairs {
-    /// The translator's address and port, by which the NIC knows it.
+    /// The translator's address and port, as the NIC knows them.
     pub translator: SocketAddrV4,
     /// The NIC's.
     pub nic: SocketAddrV4,
@@ -23,11 +23,11 @@ pub struct Pairs {
     pub writes: Transport,
     /// First PSN of each pair.
     pub start_psn: u32,
-    /// Receives posted on each pair: WRITEs with an immediate that it takes before anybody reads these.
+    /// Receives posted on each pair: WRITEs with immediate that it accepts before anybody reads the immediates.
     pub receives: u32,
 }
 
-/// Opens the stores in anonymous memory, registers them, and connects the pairs. Gives the stores and the program.
+/// Opens the stores in anonymous memory, registers them, and connects the pairs. Returns the stores and the program.
 ///
 /// # Errors
 /// A store that cannot be opened; what the NIC refuses.

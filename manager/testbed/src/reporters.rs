@@ -1,4 +1,4 @@
-//! The sockets of simulated switches, and what their links did to each report.
+//! The sockets of simulated switches, and the fate of each report on their links.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use super::accounting::ReporterSide;
 use super::workload::Workload;
 
-/// Reports that a switch keeps to send again. The translator asks for those of its window, 1,024, alone.
+/// Reports that a switch keeps to send again. The translator requests only those of its window, 1,024.
 const BACKUP: usize = 4096;
 
-/// Reports that a switch may send as one message: few, so that a receive queue does not hold more of
-/// them than it seems to (see `feed`).
+/// Reports that a switch may send as one message: few, so that a receive queue does not hold more of them than it
+/// seems to (see `feed`).
 pub const RUN: usize = 16;
 
 /// What a link did to a datagram.
@@ -25,9 +25,9 @@ pub const RUN: usize = 16;
 pub enum What {
     /// Dropped or damaged.
     Lost,
-    /// It left after later ones.
+    /// Sent after later ones.
     Moved,
-    /// It left in its place, once or twice.
+    /// Sent in its place, once or twice.
     Came,
 }
 
@@ -45,14 +45,13 @@ pub struct Told {
 /// A reporter for each switch.
 pub struct Reporters {
     reporters: Vec<Reporter>,
-    /// What the links did, until somebody asks.
+    /// What the links did, until it is taken.
     fates: Arc<Mutex<Vec<Told>>>,
     corrupts: bool,
 }
 
 impl Reporters {
-    /// Opens `count` of them, which send from `source` to `translator`; `faults`, `seed` and `runs` as
-    /// [`Config`] has them.
+    /// Opens `count` of them, which send from `source` to `translator`; `faults`, `seed` and `runs` as in [`Config`].
     pub fn open(
         count: u16,
         translator: SocketAddrV4,
@@ -91,7 +90,7 @@ impl Reporters {
         Ok(Self { reporters, fates, corrupts: faults.corrupts() })
     }
 
-    /// Takes a report of a switch; gives its number there. It leaves with the next ones, or when it is flushed.
+    /// Takes a report of a switch; returns its number there. It is sent with the next ones, or on a flush.
     pub fn take(
         &mut self,
         switch: u16,
@@ -105,8 +104,8 @@ impl Reporters {
             .with_context(|| format!("switch {} cannot report {body:?}", Workload::switch_id(switch)))
     }
 
-    /// Takes a report of a switch and sends it, with what waits there. Gives its number, and whether its fate
-    /// was told at once.
+    /// Takes a report of a switch and sends it, with what waits there. Returns its number, and whether its fate is
+    /// already known.
     pub fn send(
         &mut self,
         switch: u16,
@@ -121,12 +120,12 @@ impl Reporters {
         Ok((number, fates[before..].iter().any(|told| told.switch == switch && told.number == number)))
     }
 
-    /// Sends what all switches have taken, and again what is asked for; takes NACKs.
+    /// Sends what all switches have taken, and repeats what is requested; receives NACKs.
     pub fn flush(&mut self) -> Result<(), LinkError> {
         self.reporters.iter_mut().try_for_each(Reporter::flush)
     }
 
-    /// What the links did since this was asked.
+    /// What the links did since the last call.
     pub fn told(&mut self) -> Vec<Told> {
         std::mem::take(&mut self.fates.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -41,13 +41,13 @@ pub struct Options {
     pub topology: Topology,
     /// Capture to play instead of synthetic traffic.
     pub capture: Option<PathBuf>,
-    /// Reports to make, exactly, as far as a capture gives them; of a capture, everything, for `None`.
+    /// Exact number of reports, as far as a capture gives them; `None` = all of a capture.
     pub reports: Option<u64>,
     /// Seed of traffic and faults.
     pub seed: u64,
     /// On every link, in every direction.
     pub faults: Faults,
-    /// On reports and NACKs, where they are others than on frames.
+    /// On reports and NACKs, if different from those on frames.
     pub report_faults: Option<Faults>,
     /// Whether frames go through a ring in shared memory.
     pub ring: RingUse,
@@ -55,51 +55,51 @@ pub struct Options {
     pub workers: usize,
     /// Threads of the collector's software NIC.
     pub nic_threads: usize,
-    /// Of writes; the topology's for `None`.
+    /// Of writes; `None` = the topology's.
     pub transport: Option<Transport>,
-    /// What to do to the daemons in the middle.
+    /// How to disturb the daemons in the middle.
     pub chaos: Option<Chaos>,
     /// Reports made meanwhile.
     pub chaos_reports: u64,
     /// The NIC.
     pub nic: NicKind,
-    /// Where the collector's gRPC listens; port 0 takes a free one.
+    /// The collector's gRPC address; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Where logs of other machines go; left out, they go with the testbed.
+    /// Where logs of other machines go; `None` = removed with the testbed.
     pub logs: Option<PathBuf>,
 }
 
-/// A testbed after its run, still there: its daemons end when it is dropped.
+/// A testbed after its run, still running: its daemons end on drop.
 pub struct Testbed {
-    /// What was found.
+    /// The result.
     pub outcome: Outcome,
     /// Collector and translator.
     pub daemons: Daemons,
-    /// The machines, where it is not this one alone. Before the folder, which has the sockets of ssh.
+    /// The machines, if not only this one. Before the folder, which has the sockets of ssh.
     _far: Option<Far>,
     /// Memory, logs and configuration; removed when dropped.
     pub folder: Folder,
-    /// The device, where it is not the software NIC. After the daemons, which use it.
+    /// The device, if not the software NIC. After the daemons, which use it.
     _rxe: Option<RxeGround>,
 }
 
-/// Seconds of the translator's lease, at least, where something is killed.
+/// Least seconds of the translator's lease if something is killed.
 const CHAOS_LEASE: u32 = 120;
 
 /// Packets of a capture, or endless synthetic ones.
 struct Source {
     packets: Box<dyn Iterator<Item = TrafficPacket>>,
-    /// How many there are, where that is known.
+    /// Their number, if known.
     length: Option<u64>,
     cut: Option<Cut>,
     skipped: SkipCounts,
 }
 
-/// Runs the testbed. `progress` is told reports made so far, and how many there will be, about.
+/// Runs the testbed. Calls `progress` with the reports made so far, and about how many there will be.
 pub async fn run(options: &Options, progress: impl FnMut(u64, u64)) -> anyhow::Result<Testbed> {
     let mut topology = options.topology.clone();
     if options.chaos.is_some() {
-        // However much is reported meanwhile, on however slow a machine: the session is to go on.
+        // However much is reported meanwhile, on however slow a machine, the session must go on.
         topology.translator.lease_seconds = topology.translator.lease_seconds.max(CHAOS_LEASE);
     }
     let topology = &topology;
@@ -153,7 +153,7 @@ async fn run_there(
     };
     let mut daemons = Daemons::start(&plan).await?;
     let kernel = UdpStats::read()?;
-    // The kernel counts a run as one where it delivers it, and where nobody has its port open.
+    // The kernel counts a run as one when it delivers it, and when its port is closed.
     let runs = rxe.is_none() && options.chaos.is_none();
     let mut switches = match far {
         None => Switches::open(topology, daemons.reports, report_faults, options.seed, runs)?,
@@ -230,8 +230,7 @@ async fn run_there(
         compare(&mut daemons, topology, workload, &journal, &statistics, (&links, &gaps), plan.transport)
             .await?;
     let mut contradictions = accounting::inside(&statistics);
-    // The requester gives a queue pair up that nobody answers for long, and cannot know then what
-    // was executed.
+    // The requester gives up a queue pair that stays unanswered for long, and cannot know then what was executed.
     if !matches!(options.chaos, Some(Chaos::KillCollector | Chaos::RemoveDevice)) {
         contradictions.extend(accounting::lost_on_rc(&statistics, plan.transport));
     }
@@ -271,8 +270,8 @@ fn report_faults(faults: Faults) -> Faults {
     rest.join(",").parse().unwrap_or(Faults::NONE)
 }
 
-/// After how many reports of `total` the daemons are disturbed: so that as many come before as
-/// after, the columns of the last epoch not counted.
+/// After how many reports of `total` the daemons are disturbed: so that as many come before as after, not counting
+/// the columns of the last epoch.
 fn middle(total: u64, columns: Option<u64>, options: &Options) -> anyhow::Result<u64> {
     let of_packets = total.saturating_sub(columns.unwrap_or(0));
     let meanwhile = chaos::REPORTS + options.chaos_reports;
@@ -286,7 +285,7 @@ fn middle(total: u64, columns: Option<u64>, options: &Options) -> anyhow::Result
     Ok((of_packets - meanwhile) / 2)
 }
 
-/// The most reports that one frame carries, but for coalesced increments: RC does not lose them with a frame.
+/// The most reports that one frame carries, except for coalesced increments: RC does not lose them with a frame.
 fn most_reports(topology: &Topology) -> u64 {
     topology.stores.iter().map(|store| reports_per_element(&store.kind)).max().unwrap_or(1).into()
 }
@@ -319,7 +318,7 @@ fn of_capture(path: &Path) -> anyhow::Result<Source> {
         Err(why) => skipped.add(why),
     })?;
     if let (0, Some(cut)) = (summary.packets, &summary.cut) {
-        anyhow::bail!("{} holds no packet that can be read: it is {cut}", path.display());
+        anyhow::bail!("{} holds no readable packet: it is {cut}", path.display());
     }
     if packets.is_empty() {
         anyhow::bail!("{} holds {} packets, none of them IPv4 or IPv6", path.display(), summary.packets);
@@ -336,7 +335,7 @@ struct Found {
     uncounted: u64,
 }
 
-/// Asks for everything and compares it with the truth.
+/// Queries everything and compares it with the truth.
 async fn compare(
     daemons: &mut Daemons,
     topology: &Topology,
@@ -368,7 +367,7 @@ async fn compare(
     Ok(Found { tallies, ends, left: pools, uncounted })
 }
 
-/// Adds everything up.
+/// Sums everything up.
 fn conclude(
     found: Found,
     statistics: &Statistics,
@@ -387,7 +386,7 @@ fn conclude(
         contradictions.push(format!("{sent} reports were made, and {} ended", all.total()));
     }
     let frames: u64 = links.iter().map(|link| link.unexplained().unsigned_abs()).sum();
-    // Reports that were in frames which nothing accounts for are not counted again.
+    // Reports in unaccounted frames are not counted twice.
     let covered =
         links[0].unexplained().unsigned_abs() + links[2].unexplained().unsigned_abs() * most_reports;
     let unexplained = frames + all.unexplained.saturating_sub(covered);

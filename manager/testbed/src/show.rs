@@ -7,7 +7,7 @@ use dta_cli::number::{grouped, short};
 
 use super::outcome::Outcome;
 
-/// Bars of the waterfall are this wide.
+/// Width of the waterfall's bars.
 const BAR: usize = 24;
 
 /// The whole report.
@@ -153,7 +153,7 @@ fn links(outcome: &Outcome) -> String {
     table.to_string()
 }
 
-/// A table without lines but one under its header.
+/// A table without lines except one under its header.
 fn plain<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
@@ -168,7 +168,7 @@ fn plain<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
-/// A number, at the right of its cell.
+/// A number, right-aligned in its cell.
 fn number(n: u64) -> Cell {
     Cell::new(grouped(n)).set_alignment(CellAlignment::Right)
 }
@@ -185,7 +185,6 @@ fn close_up(table: &mut Table) {
     }
 }
 
-/// One line.
 /// Whether all is well, in a line.
 pub fn verdict(outcome: &Outcome) -> String {
     let wrong = outcome.wrong();

@@ -1,4 +1,4 @@
-//! Counters of all nodes, as the `Statistics` calls give them.
+//! Counters of all nodes, as the `Statistics` calls return them.
 
 use std::collections::BTreeMap;
 
@@ -22,20 +22,19 @@ impl Serialize for Statistics {
 }
 
 impl Statistics {
-    /// Takes over what a node says; a node that is there already is replaced.
+    /// Adds or replaces a node.
     pub fn add(&mut self, nodes: Vec<NodeStatistics>) {
         for node in nodes {
             self.0.insert(node.node, node.counters.into_iter().map(|c| (c.name, c.value)).collect());
         }
     }
 
-    /// Takes over all that `newer` has; a node that is there already is replaced.
+    /// Adds or replaces all nodes of `newer`.
     pub fn replace(&mut self, newer: Statistics) {
         self.0.extend(newer.0);
     }
 
-    /// Adds to the nodes of a stage what they counted in an earlier life. What they held then is
-    /// counted as thrown away.
+    /// Adds to the nodes of a stage what they counted in an earlier life. What they held then counts as discarded.
     pub fn add_earlier(&mut self, stage: Stage, earlier: &Statistics) {
         for (node, counters) in earlier.0.iter().filter(|(node, _)| Stage::of(node) == stage) {
             let now = self.0.entry(node.clone()).or_default();
@@ -71,7 +70,7 @@ impl<'a> Node<'a> {
         self.named(counter.name)
     }
 
-    /// One counter, with what stands in its variable parts.
+    /// One counter, with its variable parts.
     pub fn of(&self, counter: &Definition, values: &[&str]) -> u64 {
         self.named(&counter.of(values))
     }
@@ -81,7 +80,7 @@ impl<'a> Node<'a> {
         self.0.and_then(|(_, counters)| counters.get(name)).copied().unwrap_or(0)
     }
 
-    /// Counters that are not 0 and that this program knows, with their names.
+    /// Known counters that are not 0, with their names.
     fn all(&self) -> impl Iterator<Item = (&'a str, Found<'a>, u64)> + use<'a> {
         self.0.into_iter().flat_map(|(node, counters)| {
             let more = counters.iter().filter(|(_, value)| **value > 0);
@@ -89,14 +88,14 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// Counters of one definition, with what stands in their variable parts, if they are not 0.
+    /// Counters of one definition that are not 0, with their variable parts.
     pub fn each(&self, counter: &'static Definition) -> impl Iterator<Item = (Found<'a>, u64)> + use<'a> {
         self.all()
             .filter(move |(_, found, _)| found.definition == counter)
             .map(|(_, found, value)| (found, value))
     }
 
-    /// Counters of one step with their names, if they are not 0; none that only say more of others.
+    /// Counters of one step that are not 0, with their names; without those that only detail others.
     pub fn at(&self, step: Step) -> impl Iterator<Item = (&'a str, Found<'a>, u64)> + use<'a> {
         self.all().filter(move |(_, found, _)| found.definition.step == step && !found.definition.detail)
     }

@@ -1,4 +1,4 @@
-//! The simulated switches: each is a reporter with a socket of its own, here or on another machine.
+//! The simulated switches: each is a reporter with its own socket, here or on another machine.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -20,15 +20,15 @@ enum Senders {
 /// All switches.
 pub struct Switches {
     place: Senders,
-    /// Whether a report waits for others to leave with.
+    /// Whether a report waits to be sent with others.
     gathered: bool,
     stores: [u16; 5],
     retransmit: [bool; 5],
 }
 
 impl Switches {
-    /// Opens a reporter per switch. `faults` act on what is sent; corruption needs CAP_NET_RAW. `runs`
-    /// says whether reports may leave as runs: what the kernel counts of them is runs then.
+    /// Opens a reporter per switch. `faults` act on what is sent; corruption needs CAP_NET_RAW. `runs` says whether
+    /// reports may be sent as runs: the kernel then counts runs.
     pub fn open(
         topology: &Topology,
         translator: SocketAddrV4,
@@ -55,14 +55,14 @@ impl Switches {
         }
     }
 
-    /// Notes a report in the journal and sends it at once: the hops of a packet report in the order in
-    /// which it crosses them. Those of another machine leave with the next [`Switches::poll`], in this order.
+    /// Adds a report to the journal and sends it at once: the hops of a packet report in the order in which it
+    /// crosses them. Those of another machine are sent with the next [`Switches::poll`], in this order.
     pub fn send(&mut self, report: Report, workload: &Workload, journal: &mut Journal) -> anyhow::Result<()> {
         self.take(report, true, workload, journal)
     }
 
-    /// Notes a report in the journal. It leaves with the next ones of its switch, or with
-    /// [`Switches::send_gathered`]. For reports whose place among those of other switches says nothing.
+    /// Adds a report to the journal. It is sent with the next ones of its switch, or with
+    /// [`Switches::send_gathered`]. For reports whose place among those of other switches does not matter.
     pub fn gather(
         &mut self,
         report: Report,
@@ -74,7 +74,7 @@ impl Switches {
         Ok(())
     }
 
-    /// Sends what waits for others to leave with.
+    /// Sends what waits for others.
     pub fn send_gathered(&mut self) -> anyhow::Result<()> {
         if std::mem::take(&mut self.gathered)
             && let Senders::Here(reporters) = &mut self.place
@@ -118,8 +118,8 @@ impl Switches {
         Ok(())
     }
 
-    /// Takes NACKs, sends again what they ask for, and lets go of what the faults held back long
-    /// enough. Notes in the journal what the links did.
+    /// Receives NACKs, repeats what they request, and releases what the faults have held back long enough. Notes in
+    /// the journal what the links did.
     pub async fn poll(&mut self, journal: &mut Journal) -> anyhow::Result<()> {
         self.gathered = false;
         let told = match &mut self.place {
@@ -152,7 +152,7 @@ fn note(journal: &mut Journal, Told { switch, number, what }: Told) {
     match what {
         What::Lost => known.lost += 1,
         What::Moved => known.moved = true,
-        // A repeat that is the first to arrive comes after reports that were made later.
+        // A repeat that arrives first comes after reports that were made later.
         What::Came => known.moved |= !first && none_arrived,
     }
 }

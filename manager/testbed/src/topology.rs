@@ -10,10 +10,10 @@ use serde::Deserialize;
 
 use crate::far::config::{self as machines, Machine, Role, Ssh};
 
-/// The topology that is used when none is named: no NIC, no privilege.
+/// The default topology: no NIC, no privilege.
 pub const EMBEDDED: &str = include_str!("../../../testbed/topologies/embedded.toml");
 
-/// The topology of soft-RoCE, when none is named.
+/// The default topology of soft-RoCE.
 pub const RXE: &str = include_str!("../../../testbed/topologies/rxe.toml");
 
 /// A testbed, as the file describes it.
@@ -40,10 +40,10 @@ pub struct Topology {
     /// Exactly one store per primitive. With a reporter switch, these four tables are left out.
     #[serde(default, rename = "store")]
     pub stores: Vec<StoreSpec>,
-    /// Machines that the testbed runs on; none = this one.
+    /// Machines that the testbed runs on; `None` = this one.
     #[serde(default, rename = "machine")]
     pub machines: Vec<Machine>,
-    /// How they are reached.
+    /// How to reach them.
     #[serde(default)]
     pub ssh: Ssh,
 }
@@ -70,7 +70,7 @@ pub struct Traffic {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// Reports made of synthetic traffic, the columns of all epochs among them.
+    /// Reports made of synthetic traffic, including the columns of all epochs.
     pub reports: u64,
     /// Packets per sketch epoch.
     pub epoch_packets: u64,
@@ -123,7 +123,7 @@ impl Default for Translator {
 /// Why a topology cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TopologyError {
-    /// The file is no topology.
+    /// The file cannot be parsed.
     #[error(transparent)]
     File(#[from] FileError),
     /// A value outside its range.
@@ -131,7 +131,7 @@ pub enum TopologyError {
     Value {
         /// Which file.
         name: String,
-        /// Line of the key, from 1, if it is there.
+        /// Line of the key, from 1, if known.
         line: Option<usize>,
         /// The key with its table.
         key: String,
@@ -145,7 +145,7 @@ pub enum TopologyError {
     Store {
         /// Which file.
         name: String,
-        /// Line of the key, from 1, if it is there.
+        /// Line of the key, from 1, if known.
         line: Option<usize>,
         /// What is wrong.
         source: SpecError,
@@ -182,7 +182,7 @@ impl Topology {
         }
     }
 
-    /// Parses and checks; `name` stands in messages.
+    /// Parses and checks; `name` is used in messages.
     pub fn parse(text: &str, name: &str) -> Result<Self, TopologyError> {
         let (topology, places): (Self, _) = config_file::parse(text, Path::new(name))?;
         topology.check(&places)?;
@@ -192,7 +192,7 @@ impl Topology {
     /// The store of a primitive.
     ///
     /// # Panics
-    /// Never after [`Topology::parse`], which makes sure that there is one of each.
+    /// Never after [`Topology::parse`], which ensures that there is one of each.
     pub fn store(&self, primitive: Primitive) -> &StoreSpec {
         self.stores
             .iter()
@@ -200,7 +200,7 @@ impl Topology {
             .expect("a checked topology has a store of each primitive")
     }
 
-    /// Whether a reporter switch reports, and not simulated switches: the capture and the stores are then those of
+    /// Whether a reporter switch reports instead of simulated switches: the capture and the stores are then those of
     /// the testbed of switches.
     pub fn has_reporter_switch(&self) -> bool {
         self.machines.iter().any(|machine| machine.has(Role::Reporter))
@@ -283,7 +283,7 @@ impl Topology {
         Ok(())
     }
 
-    /// What the simulated switches report has to fit the stores.
+    /// What the simulated switches report must fit the stores.
     fn check_fit(&self, places: &Places) -> Result<(), TopologyError> {
         let tiers = &self.network.tiers;
         for (index, store) in self.stores.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Synthetic traffic: flows whose sizes are heavy-tailed, the same for the same seed.
+//! Synthetic traffic: flows with heavy-tailed sizes, the same for the same seed.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -11,8 +11,8 @@ use crate::capture::Decoded;
 pub struct Shape {
     /// Distinct flows to choose from, 1 to 2^24.
     pub flows: u32,
-    /// Exponent of Zipf's law: the flow of rank r gets a share of packets that goes as r^-exponent.
-    /// Around 1 for real traffic.
+    /// Exponent of Zipf's law: the flow of rank r gets a share of packets proportional to r^-exponent. Around 1 for
+    /// real traffic.
     pub exponent: f64,
     /// The same seed gives the same packets.
     pub seed: u64,
@@ -31,7 +31,7 @@ pub struct TrafficPacket {
 #[derive(Clone, Debug)]
 pub struct Synthetic {
     shape: Shape,
-    /// Cumulated share of the flows by rank, scaled to 2^53.
+    /// Cumulative share of the flows by rank, scaled to 2^53.
     cumulated: Vec<u64>,
     random: SplitMix,
     time_ns: u64,
@@ -53,12 +53,12 @@ impl Synthetic {
         Self { shape, cumulated, random: SplitMix(shape.seed), time_ns: 1_700_000_000_000_000_000 }
     }
 
-    /// The 5-tuple of the flow of a rank, from 0: clients in 10/8 to servers in 172.16/12, TCP mostly.
+    /// The 5-tuple of the flow of a rank, from 0: clients in 10/8 to servers in 172.16/12, mostly TCP.
     pub fn flow(&self, rank: u32) -> Flow {
         let mut random = SplitMix(self.shape.seed ^ 0x5851_f42d_4c95_7f2d ^ (u64::from(rank) << 20));
         let (a, b) = (random.draw(), random.draw());
         let server_port = [443, 80, 53, 5201, 8080, 22, 3306, 6379][(b >> 40) as usize & 7];
-        // The rank itself stands in the client's address, so that no two flows are equal.
+        // The rank is in the client's address, so that no two flows are equal.
         let client = Ipv4Addr::from(0x0a00_0000 | rank & 0x00ff_ffff);
         let server = Ipv4Addr::from(0xac10_0000 | (b as u32 & 0x000f_ffff));
         Flow {
@@ -78,7 +78,7 @@ impl Iterator for Synthetic {
         let draw = self.random.draw() >> 11;
         let rank = self.cumulated.partition_point(|&edge| edge <= draw).min(self.cumulated.len() - 1);
         let noise = self.random.draw();
-        // Two humps, as on real links: acknowledgements and full segments, and a few between.
+        // Two peaks, as on real links: acknowledgements and full segments, and a few between.
         let length = match noise & 15 {
             0..=6 => 40 + (noise >> 8) as u32 % 40,
             7..=13 => 1500,
@@ -95,7 +95,7 @@ impl Iterator for Synthetic {
 /// SplitMix64 (Steele, Lea and Flood, 2014): small, and the same on every machine and in every version.
 #[derive(Clone, Debug)]
 pub struct SplitMix(
-    /// Its state, and at first the seed.
+    /// Its state, initially the seed.
     pub u64,
 );
 

@@ -1,4 +1,4 @@
-//! Simulated switches: what each of them reports of each packet.
+//! Simulated switches: what each of them reports about each packet.
 
 use std::collections::HashMap;
 
@@ -15,11 +15,11 @@ use crate::topology::{Primitive, Topology};
 pub struct Report {
     /// Index of the switch: its reporter.
     pub switch: u16,
-    /// What it says.
+    /// Its contents.
     pub body: Body,
 }
 
-/// What a report says; flows are indices into [`Workload::flows`].
+/// The contents of a report; flows are indices into [`Workload::flows`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// Length (u32) and time (u64 ns) of the flow's latest packet, big-endian.
@@ -47,7 +47,7 @@ pub enum Body {
     KeyIncrement {
         /// Of which flow.
         flow: u32,
-        /// How many more.
+        /// The increment.
         delta: u64,
     },
     /// One column of the switch's sketch of one epoch.
@@ -101,12 +101,12 @@ pub struct Workload {
     packets: u64,
     /// Packets of the running epoch.
     in_epoch: u64,
-    /// The same per flow.
+    /// The same by flow.
     epoch_counts: HashMap<u32, u64>,
     ended: Vec<EpochTruth>,
 }
 
-/// What a sketch's answers are compared with.
+/// The truth for a sketch's answers.
 #[derive(Clone, Debug, Default)]
 pub struct EpochTruth {
     /// Epoch, from 1.
@@ -149,7 +149,7 @@ impl Workload {
         }
     }
 
-    /// A report as it goes on the wire; `room` holds what is made for it.
+    /// A report as sent; `room` holds what is made for it.
     pub fn on_wire<'a>(&self, report: &'a Report, room: &'a mut [u8; 16]) -> dta::Body<'a> {
         let key = |flow: &u32| self.flows[*flow as usize].key;
         match &report.body {
@@ -197,12 +197,12 @@ impl Workload {
         &self.ended
     }
 
-    /// What switches call themselves in postcards: their number, from 1 (0 would look like nothing).
+    /// A switch's value in postcards: its number, from 1 (0 would look like nothing).
     pub fn switch_id(switch: u16) -> u32 {
         u32::from(switch) + 1
     }
 
-    /// Reports that a packet would make, those of an epoch's end not counted.
+    /// Reports that a packet would make, without those of an epoch's end.
     pub fn cost(&self, packet: &Decoded) -> u64 {
         self.tiers.len() as u64 + 2 + u64::from(!self.index.contains_key(&packet.flow.key()))
     }
@@ -222,8 +222,8 @@ impl Workload {
         self.in_epoch >= self.epoch_packets
     }
 
-    /// The egress switch of a packet's flow reports the packet's value `count` times, and nobody
-    /// reports anything else of it.
+    /// The egress switch of a packet's flow reports the packet's value `count` times; nothing else is reported about
+    /// it.
     pub fn values_alone(&mut self, packet: &Decoded, time_ns: u64, count: u64, reports: &mut Vec<Report>) {
         let (flow, _) = self.flow(&packet.flow);
         let report = self.value_of(flow, packet, time_ns);
@@ -238,8 +238,7 @@ impl Workload {
         Report { switch: path[path.len() - 1], body: Body::KeyWrite { flow, value } }
     }
 
-    /// A packet crosses the network; its reports are appended to `reports`, in the order in which
-    /// they are made.
+    /// A packet crosses the network; appends its reports to `reports`, in the order in which they are made.
     pub fn packet(&mut self, packet: &Decoded, time_ns: u64, reports: &mut Vec<Report>) {
         let (flow, new) = self.flow(&packet.flow);
         let path = &self.flows[flow as usize].path;
@@ -265,8 +264,8 @@ impl Workload {
         self.in_epoch += 1;
     }
 
-    /// Ends the running epoch if it saw any packet: the switches of the first tier report all
-    /// columns and begin anew.
+    /// Ends the running epoch if it saw any packet: the switches of the first tier report all columns and start
+    /// again.
     pub fn end_epoch(&mut self, reports: &mut Vec<Report>) {
         if self.epoch_counts.is_empty() {
             return;
@@ -294,7 +293,7 @@ impl Workload {
         if let Some(&index) = self.index.get(&key) {
             return (index, false);
         }
-        // A hash that no slot arithmetic uses, so that paths and slots do not go together.
+        // A hash that no slot computation uses, so that paths and slots are independent.
         let mut choice = crc::crc32(&[&key.0[..], b"path"].concat());
         let path = self
             .tiers

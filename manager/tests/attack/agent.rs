@@ -66,7 +66,7 @@ async fn agent_under(namespace: &Namespace, attack: Attack) {
         let counters = other.status(AgentStatusRequest {}).await?.into_inner().counters;
         let told = counters.iter().find(|counter| counter.name == "trace.packets").unwrap().value;
         tokio::time::sleep(Duration::from_millis(100)).await;
-        // It goes on to tell packets.
+        // It still reports packets.
         Ok(told >= *before.get_or_insert(told) + 20)
     };
     endures(daemon, "agent", 0, attack, ask).await;

@@ -36,10 +36,10 @@ pub(crate) struct Call {
     pub(crate) message: Vec<u8>,
 }
 
-/// Who attacks.
+/// The attacker.
 pub(crate) struct Attack {
     pub(crate) how: How,
-    /// Addresses it comes from, 127.0.9.1 and those behind it.
+    /// Its source addresses, 127.0.9.1 and the following ones.
     pub(crate) addresses: u8,
     /// Connections from each of them.
     pub(crate) connections: usize,

@@ -1,4 +1,4 @@
-//! Frames of HTTP/2 (RFC 9113 section 6) that cost a server more than who sends them.
+//! HTTP/2 frames (RFC 9113 section 6) that cost a server more than their sender.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

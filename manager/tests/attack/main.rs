@@ -22,7 +22,7 @@ use tonic::transport::{Channel, Endpoint};
 
 const OPERATING: &str = include_str!("../../../docs/operating.md");
 
-/// A request may have so many parts, and a few more.
+/// A request may have this many parts, and a few more.
 const MOST_PARTS: usize = (1 << 18) - 8;
 /// How often others are answered while an attack lasts, at least. They do not wait for calls that have no message.
 fn answers(how: How) -> u32 {
@@ -52,14 +52,14 @@ fn call(path: &'static str, message: &impl Message) -> Call {
     Call { path, message: message.encode_to_vec() }
 }
 
-/// A connection of somebody who does no harm, from an address of his own.
+/// A harmless connection, from its own address.
 async fn other(at: SocketAddr) -> Channel {
     let endpoint = Endpoint::from_shared(format!("http://{at}")).unwrap().timeout(PATIENCE);
     endpoint.local_address(Some(IpAddr::from([127, 0, 8, 1]))).connect().await.unwrap()
 }
 
 /// Attacks `daemon` until others were answered often enough and `done` is so; then ends it, while the attack goes on.
-/// `ask` asks as somebody else does. `beside` is what the daemon has in memory beside calls, in bytes.
+/// `ask` queries as another client does. `beside` is the daemon's memory besides calls, in bytes.
 async fn endures(
     daemon: Daemon,
     named: &str,

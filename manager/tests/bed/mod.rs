@@ -69,7 +69,7 @@ impl Bed {
         bed
     }
 
-    /// Waits until the translator has handed its counters in: before, `stats` tells less than later.
+    /// Waits until the translator has handed in its counters: before, `stats` shows fewer than later.
     fn wait_for_counters(&self) {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
@@ -93,7 +93,7 @@ impl Drop for Bed {
     }
 }
 
-/// A program, as nobody has set it up.
+/// A program without settings.
 pub(crate) fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(MANAGER);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DTA_") || name == "NO_COLOR") {

@@ -86,7 +86,7 @@ impl IntBed {
         self.collector = Some(collector);
     }
 
-    /// Sends a capture to a listener, and gives what was said of it.
+    /// Sends a capture to a listener, and returns the output.
     pub fn replay(&self, capture: &Path, listener: usize, more: &[&str]) -> String {
         let to = self.translator.ready["int"][listener].as_str().unwrap();
         // INTCollector's generator and SD-Fabric's switches.
@@ -96,7 +96,7 @@ impl IntBed {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Waits until the counters are so, and gives them. What the translator holds leaves at once.
+    /// Waits for these counters, and returns them. What the translator holds is sent at once.
     pub async fn until(&mut self, what: &str, done: impl Fn(&Counted) -> bool) -> Counted {
         self.wait(true, what, done).await
     }
@@ -154,7 +154,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Of the translator, as it tells itself.
+    /// The translator's own.
     pub fn own(&self, name: &str) -> u64 {
         counter(&self.translator, "translator/", name)
     }
@@ -169,7 +169,7 @@ impl Counted {
         counter(&self.collector, "collector", name)
     }
 
-    /// Whether so many Telemetry Reports became primitives, and nothing waits in the translator.
+    /// Whether this many Telemetry Reports became primitives, and nothing waits in the translator.
     pub fn is_taken(&self, reports: u64) -> bool {
         self.own("int.reports") == reports
             && self.own("int.counts_held") == 0

@@ -33,7 +33,7 @@ pub fn has_bmv2(test: &str) -> bool {
     has
 }
 
-/// A TCP port of loopback that nobody has at the moment.
+/// A free TCP port on loopback.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -43,7 +43,7 @@ pub fn manager(arguments: &[&str]) -> Output {
     Command::new(MANAGER).args(arguments).output().expect("the program under test can be started")
 }
 
-/// Runs a testbed and gives exit status and outcome.
+/// Runs a testbed and returns exit status and outcome.
 pub fn testbed(arguments: &[&str]) -> (i32, Value) {
     let output = manager(&[&["run-testbed", "-o", "json"], arguments].concat());
     let told = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -37,7 +37,7 @@ impl Tracing {
         self.child.id()
     }
 
-    /// Asks it to end, and gives what it has said since its points were attached.
+    /// Asks it to end, and returns its output since its points were attached.
     pub fn end(mut self) -> String {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
         let mut said = String::new();

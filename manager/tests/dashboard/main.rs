@@ -1,4 +1,4 @@
-//! The dashboard as people see it: in a real terminal, beside a collector, a translator and reporters that run.
+//! The dashboard as people see it: in a real terminal, with a running collector, translator and reporters.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -86,7 +86,7 @@ fn a_collector_that_goes_away_and_comes_back() {
     bed.start_collector();
     terminal.shows("live, every 0.5 s");
     assert!(!terminal.screen().contains("Trying again"));
-    // What is looked at goes on by itself, too.
+    // What is shown goes on automatically, too.
     terminal.press(&["4"]);
     terminal.until("an end of the first look", |screen| screen.contains("nothing changed yet").then_some(()));
     terminal.press(&["q"]);
@@ -155,9 +155,9 @@ fn the_terminal_is_as_it_was_however_the_dashboard_ends() {
             ["#{alternate_on}", "#{mouse_any_flag}", "#{cursor_flag}"].map(|f| terminal.property(f));
         assert_eq!(properties, ["0", "0", "1"], "{how}");
         if how == "a panic" {
-            assert!(terminal.screen().contains("a mistake that the test made"), "{}", terminal.screen());
+            assert!(terminal.screen().contains("a bug made by the test"), "{}", terminal.screen());
         }
-        // Lines are edited and echoed again: `cat` gives them back.
+        // Lines are edited and echoed again: `cat` returns them.
         terminal.type_text("hello");
         terminal.press(&["Enter"]);
         terminal.until("an echo", |screen| (screen.matches("hello").count() == 2).then_some(()));

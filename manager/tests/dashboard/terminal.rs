@@ -61,7 +61,7 @@ impl Terminal {
         self.tmux(&["display-message", "-p", "-t", "t", format]).trim().to_owned()
     }
 
-    /// Waits until the screen gives what is looked for.
+    /// Waits until the screen shows what is expected.
     pub(crate) fn until<T>(&self, what: &str, mut look: impl FnMut(&str) -> Option<T>) -> T {
         let start = Instant::now();
         loop {

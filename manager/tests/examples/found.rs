@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::room::Room;
 
-/// Other programs that people are told to run.
+/// Other programs that the documentation runs.
 const OTHERS: [&str; 17] = [
     "make",
     "cargo",
@@ -94,7 +94,7 @@ fn help_of(room: &Room, command: &str, found: &mut Vec<Example>) {
     }
 }
 
-/// The help of a command, as wide as a terminal is when nobody has made it wider.
+/// The help of a command, at the default terminal width.
 pub(crate) fn help(room: &Room, command: &str) -> String {
     let output = room.command(&format!("{command} --help")).env("COLUMNS", "80").output().expect("a shell");
     assert!(output.status.success(), "{command} --help");
@@ -108,7 +108,7 @@ pub(crate) fn in_documents() -> Vec<Example> {
     let listed = Command::new("git").args(["ls-files", "*.md"]).current_dir(&root).output().expect("git");
     let files = String::from_utf8(listed.stdout).expect("UTF-8");
     let mut found = Vec::new();
-    // The page on two machines is followed as a whole.
+    // The page on two machines is followed completely.
     for file in files.lines().filter(|file| !["CHANGELOG.md", crate::two_machines::PAGE].contains(file)) {
         let text = std::fs::read_to_string(root.join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
         found.extend(of_document(file, &text));
@@ -178,7 +178,7 @@ fn goes_on_in(found: &[Example]) -> bool {
     found.last().is_some_and(|last| last.output.as_ref().is_some_and(Vec::is_empty))
 }
 
-/// What of a line is left when the next line belongs to it.
+/// What remains of a line when the next line belongs to it.
 fn goes_on(line: &str) -> Option<String> {
     match line.strip_suffix('\\') {
         Some(before) => Some(before.trim_end().to_owned()),
@@ -207,7 +207,7 @@ fn is_command(line: &str) -> bool {
         || (first.contains('/') && root().join(first).is_file())
 }
 
-/// A line up to the remark behind it, which two blanks or ` # ` set apart.
+/// A line up to its trailing remark, which two blanks or ` # ` set apart.
 fn without_remark(line: &str) -> String {
     let mut quote = None;
     let mut before = ' ';

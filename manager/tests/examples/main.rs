@@ -138,7 +138,7 @@ fn two_machines_are_as_the_page_says() {
     apart("two_machines_are_as_the_page_says", |room| two_machines::run(&room));
 }
 
-/// Collector and translator as somebody starts them who sets nothing.
+/// Collector and translator with default settings.
 fn daemons(room: &Room) -> Vec<Running> {
     let mut collector = room.start("dta-collector serve");
     collector.shows(&["127.0.0.1:40050"]);

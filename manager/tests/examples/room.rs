@@ -14,7 +14,7 @@ use crate::found::root;
 /// Set for the test itself inside of the room.
 const INSIDE: &str = "DTA_EXAMPLES_INSIDE";
 
-/// What of the machine is made anew.
+/// The parts of the machine that are replaced.
 const SET_UP: &str = "\
 set -e
 mount --make-rprivate /
@@ -133,7 +133,7 @@ impl Room {
     }
 }
 
-/// The first of `wanted` that is not in `told`, blanks not counted.
+/// The first of `wanted` that is not in `told`, not counting blanks.
 pub(crate) fn missing<'a>(told: &str, wanted: &[&'a str]) -> Option<&'a str> {
     let plain = |text: &str| text.split_whitespace().collect::<String>();
     let told = plain(told);

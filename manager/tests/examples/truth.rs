@@ -27,7 +27,7 @@ pub(crate) struct Known {
     pub(crate) up: bool,
     /// Commands that make what it needs.
     pub(crate) before: &'static str,
-    /// Commands that go on beside it, with what they print when they are ready.
+    /// Commands that run in the background, with what they print when they are ready.
     pub(crate) beside: &'static [(&'static str, &'static str)],
     pub(crate) judge: Judge,
 }
@@ -51,7 +51,7 @@ const fn beside(beside: &'static [(&'static str, &'static str)], known: Known) -
 }
 
 const EVENTS: &str = "it needs reports of INT switches; manager/tests/ask.rs replays captures of them";
-/// Bytes of a flow, and its key in a list, as a switch tells one that it has not seen before.
+/// Bytes of a flow, and its key in a list, as a switch reports one that it has not seen before.
 const KEY_ENTRY: &str = "\
 dta-reporter send key-increment --store bytes --delta 1500 --key '10.0.0.1:5000->10.0.0.2:5000/udp' 2>/dev/null
 dta-reporter send append --store events --list 7 --value 0x0a0000010a0000021388138811000000 2>/dev/null; sleep 1";
@@ -144,7 +144,7 @@ const INFLUX: &str = "it needs an InfluxDB server, which manager/tests/export.rs
 const MORE_ENTRIES: &[(&str, &str)] =
     &[("while sleep 0.5; do dta-reporter send append --list 0 --value 10,11,12,13; done", "")];
 /// An event as the translator's rules for INT append it: a drop of a flow's packet.
-/// Connections that nobody takes.
+/// Connections that nobody accepts.
 const PACKETS_TO_PORT_80: &[(&str, &str)] =
     &[("echo ready; while sleep 0.2; do (: </dev/tcp/127.0.0.1/80) 2>/dev/null || true; done", "ready")];
 const DROP: &str = "dta-reporter send append --store 18 --list 1 --value 0x64726f70,0,7,0x0a000009,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0; sleep 1";
@@ -176,7 +176,7 @@ slots = 1024
 value_len = 12
 redundancy = 2
 END";
-/// A switch, which is a translator that waits for its program; and where the program is told of it.
+/// A switch, which is a translator that waits for its program; and where it gets the program.
 const SWITCH: &str = "\
 cat > translator.toml <<'END'
 [translator]
@@ -727,7 +727,7 @@ fn own() -> Vec<Known> {
         "dta-collector trace '10.0.0.1:5000->10.0.0.2:5000/udp'",
         Instead(
             "dta-collector trace '10.0.0.1:5000->10.0.0.2:5000/udp' || [ $? = 3 ]",
-            &["No host told of this flow."],
+            &["No host reported this flow."],
             "no host has traced here, which is what it says",
         ),
     ),
@@ -743,7 +743,7 @@ fn own() -> Vec<Known> {
         "dta-collector query flow '10.0.0.1:5000->10.0.0.2:5000/udp'",
         Instead(
             "dta-collector query flow '10.0.0.1:5000->10.0.0.2:5000/udp' || [ $? = 3 ]",
-            &["Nothing is known of this flow."],
+            &["Nothing is known about this flow."],
             "no INT switch has reported here, which is what it says",
         ),
     ),

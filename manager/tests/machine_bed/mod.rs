@@ -355,7 +355,7 @@ pub fn told(output: &Output) -> String {
 
 pub fn outcome(output: &Output) -> (i32, Value) {
     let told = told(output);
-    assert!(!told.contains("broken off"), "a connection did not end by itself: {told}");
+    assert!(!told.contains("did not end within"), "a connection did not end by itself: {told}");
     let outcome = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {told}"));
     (output.status.code().unwrap_or(-1), outcome)
 }

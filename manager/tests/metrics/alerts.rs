@@ -15,7 +15,7 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// What stands behind a word, in each line that begins with it.
+/// What follows a word, in each line that begins with it.
 fn behind<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
     text.lines().filter_map(|line| line.trim_start().strip_prefix(word)).collect()
 }

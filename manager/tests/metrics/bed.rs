@@ -48,7 +48,7 @@ impl Bed {
         [collector, &self.int.translator].map(|daemon| daemon.said("metrics").to_owned())
     }
 
-    /// What both tell, once it is of now.
+    /// What both report, once it is current.
     pub(crate) fn pages(&self) -> [String; 2] {
         // A page is made once a second.
         std::thread::sleep(Duration::from_millis(1100));

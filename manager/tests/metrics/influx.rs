@@ -47,7 +47,7 @@ impl Influx {
         influx
     }
 
-    /// The series that a query gives, each with its rows.
+    /// The series in a query's result, each with its rows.
     pub(crate) fn query(&self, query: &str) -> Result<Vec<Value>, String> {
         let path = format!("/query?db={DATABASE}&q={}", encoded(query));
         let (status, body) = get(&self.address, &path).ok_or("no answer")?;
@@ -59,7 +59,7 @@ impl Influx {
         Ok(result["series"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Waits until a measurement has so many points.
+    /// Waits until a measurement has this many points.
     pub(crate) fn expect(&self, measurement: &str, points: u64) {
         let began = Instant::now();
         loop {

@@ -58,7 +58,7 @@ async fn every_counter_of_both_daemons_is_a_metric() {
             }
         }
         assert!(page.contains("\ndta_metrics_left_out 0\n"), "something is left out");
-        // Of the older format, for who does not ask for another: with types and help that are those of what follows.
+        // In the older format, for scrapers that do not ask for another: with the type and help of what follows.
         for line in page.lines().filter(|line| !line.starts_with('#')) {
             let name = line.split(['{', ' ']).next().unwrap();
             let kind = if name.ends_with("_total") { "counter" } else { "gauge" };

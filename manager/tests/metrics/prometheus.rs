@@ -73,7 +73,7 @@ impl Prometheus {
             .ok_or_else(|| answer.to_string())
     }
 
-    /// Waits until a query gives just this value.
+    /// Waits until a query returns exactly this value.
     pub(crate) fn expect(&self, query: &str, value: f64) {
         let began = Instant::now();
         loop {

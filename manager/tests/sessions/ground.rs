@@ -91,7 +91,7 @@ impl Daemon {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Its exit status, once it ends by itself.
+    /// Its exit status, once it exits.
     pub(crate) fn ended(&mut self) -> Option<i32> {
         let mut status = None;
         wait_until("the daemon ends", || {
@@ -248,12 +248,12 @@ impl Ground {
         Translator::start(self.folder.path(), self.address(), config, flags)
     }
 
-    /// As [`Ground::run_translator`], without being told where the collector is.
+    /// Like [`Ground::run_translator`], without the collector's address.
     pub(crate) fn start_translator(&self, config: &str, flags: &[&str]) -> Translator {
         Translator::start_with(self.folder.path(), config, flags)
     }
 
-    /// As [`Ground::start_translator`], of one that ends at once. Gives its exit status and what it said.
+    /// Like [`Ground::start_translator`], for one that exits at once. Returns its exit status and output.
     pub(crate) fn translator_ends(&self, config: &str, flags: &[&str]) -> (Option<i32>, String) {
         let path = new_config(self.folder.path(), config);
         let out = run("__translator", &[&run_flags(&path), flags].concat());
@@ -292,7 +292,7 @@ impl Translator {
         Translator::start_with(folder, config, &[&["--collector", collector], flags].concat())
     }
 
-    /// As [`Translator::start`], without being told where the collector is.
+    /// Like [`Translator::start`], without the collector's address.
     fn start_with(folder: &Path, config: &str, flags: &[&str]) -> Translator {
         let path = new_config(folder, config);
         let log = path.with_extension("log");

@@ -55,7 +55,7 @@ fn a_plan_leaves_the_session_of_a_switch_without_expiry() {
     assert!(entries(&plan, "store").iter().all(|s| s["rkey"] != 0), "{plan:#}");
     let lacks = ground.translator_json(&config, &["plan", "--switch", "s", "--against"]);
     assert_eq!(lacks, serde_json::json!([]));
-    // Nor with another address, of which it warns.
+    // Nor with another address, about which it warns.
     let elsewhere = config.replace("127.71.4.1", "127.71.4.9");
     let told = ground.translator(&elsewhere, &["plan", "--switch", "s"]);
     assert!(told.status.success());
@@ -113,7 +113,7 @@ fn each_switch_has_a_session_of_its_own() {
 #[test]
 fn a_plan_does_not_disturb_the_translator_that_runs() {
     let ground = Ground::start();
-    // The kernel chooses its port, which no configuration tells.
+    // The kernel chooses its port, which is in no configuration.
     let config =
         "[translator]\nname = 'leaf'\nsource = '127.71.5.1'\nsource_port = 0\nlisten = '127.0.0.1:0'\n";
     let mut leaf = ground.run_translator(config, &[]);

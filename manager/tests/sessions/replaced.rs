@@ -284,7 +284,7 @@ async fn stores_are_replaced(transport: Transport, faults: &str, source: Ipv4Add
     let asked = w.client.key_write("others", &keys, Policy::First, 0).await.unwrap();
     assert!(asked.iter().all(|answer| answer.value.is_some()));
 
-    // The key of before leads nowhere.
+    // The earlier key is invalid.
     let region = before.regions.iter().find(|r| r.store.as_ref().is_some_and(|s| s.name == "flows")).unwrap();
     let pair = after.queue_pairs.iter().find(|pair| pair.purpose() == Purpose::Write).unwrap();
     let mut link = UdpLink::open(&UdpConfig::roce(SocketAddrV4::new(w.source, 0).into())).unwrap();

@@ -53,7 +53,7 @@ fn holds(ground: &Ground, store: &str, byte: u8) -> bool {
     answer.to_string().contains(&format!("{byte:02x}").repeat(12))
 }
 
-/// Reports a value until the collector has it: what is on its way while a queue pair is made anew is lost.
+/// Reports a value until the collector has it: what is in flight while a queue pair is rebuilt is lost.
 fn arrives(translator: &mut Translator, id: u16, ground: &Ground, store: &str, byte: u8) {
     wait_until(&format!("{store} has {byte}"), || {
         translator.report(id, value(byte));
@@ -139,7 +139,7 @@ fn a_store_that_two_collectors_offer_is_refused_until_it_is_said_whose_is_wanted
 #[test]
 fn a_collector_that_comes_late_is_taken_up_and_one_that_is_away_stops_nobody() {
     let first = Ground::start();
-    // A port where nobody listens, and where somebody can soon.
+    // A closed port, which will be open soon.
     let port = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = port.local_addr().unwrap().to_string();
     drop(port);

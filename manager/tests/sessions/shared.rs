@@ -165,7 +165,7 @@ fn each_key_and_list_is_found_at_its_collector_and_every_answer_is_right() {
     let other = format!("{},{}", second.address(), first.address());
     assert!(hold(&first, &all, 7, &other));
 
-    // One alone has its own keys, and says who has the others.
+    // A single one has its own keys, and names the one that has the others.
     assert!(hold(&first, &of_first, 7, first.address()) && hold(&first, &of_second, 7, second.address()));
     for (asked, keys, has) in [(&first, &of_second, &second), (&second, &of_first, &first)] {
         for query in [&["key-write", "--store", "flows"][..], &["path"], &["counter"]] {
@@ -188,7 +188,7 @@ fn each_key_and_list_is_found_at_its_collector_and_every_answer_is_right() {
     }
     let (status, _, told) = entries("3", first.address());
     assert!(status == Some(1) && told.contains(second.address()), "{told}");
-    // The sketch is at the first alone, and the second knows that.
+    // The sketch is only at the first, and the second knows that.
     wait_until("the sketch is there", || {
         ask(&first, &["sketch", "--epoch", "0"], &all[..1], &both)
             .1
@@ -197,7 +197,7 @@ fn each_key_and_list_is_found_at_its_collector_and_every_answer_is_right() {
     });
     let (status, _, told) = ask(&second, &["sketch", "--epoch", "0"], &all[..1], second.address());
     assert!(status == Some(1) && told.contains(first.address()), "{told}");
-    // What of each store is where.
+    // Where each part of a store is.
     let here = |ground: &Ground| -> Vec<Value> {
         let stores = ground.collector(&["stores"]);
         stores.as_array().unwrap().iter().map(|store| store["here"].clone()).collect()
@@ -235,7 +235,7 @@ fn a_collector_that_is_away_or_ends_its_session_is_missed_by_its_own_keys_alone(
         (Some(0), Some(0))
     );
 
-    // Who asks both gets what the first has, and of the second is told that it is away.
+    // A client of both gets what the first has, and learns that the second is down.
     assert!(hold(&first, &of_first, 2, &both));
     let (status, _, told) = ask(&first, &["key-write", "--store", "flows"], &all, &both);
     assert!(
@@ -246,7 +246,7 @@ fn a_collector_that_is_away_or_ends_its_session_is_missed_by_its_own_keys_alone(
     let (status, _, told) = ask(&first, &counts, &of_first[..1], &both);
     assert_eq!(status, Some(3), "{told}");
 
-    // Back, it knows from before what it has, whoever has opened its session since or not.
+    // Back, it knows from before what it has, whether or not its session has been opened since.
     second.restart();
     let (status, _, told) =
         ask(&second, &["key-write", "--store", "flows"], &of_first[..1], second.address());
@@ -296,7 +296,7 @@ fn buckets_change_hands_while_the_translator_runs_and_collectors_do_not() {
     let moved: Vec<u32> =
         all.iter().copied().filter(|n| (64..128).contains(&buckets::of_key(&key(*n)))).collect();
     assert!(!moved.is_empty());
-    // The collectors are told with the sessions, which are opened again.
+    // The collectors learn it with the sessions, which are reopened.
     wait_until("both know of it", || {
         let refused = |ground: &Ground, n: u32| {
             ask(ground, &["key-write", "--store", "flows"], &[n], ground.address()).0 == Some(1)
@@ -326,7 +326,7 @@ fn buckets_change_hands_while_the_translator_runs_and_collectors_do_not() {
 #[test]
 fn keys_of_a_collector_that_was_never_heard_are_dropped_by_name() {
     let first = Ground::start_with(SHARED, "127.0.0.1", "127.0.0.1:0");
-    // A port where nobody listens.
+    // A closed port.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let nobody = port.local_addr().unwrap().to_string();
     drop(port);

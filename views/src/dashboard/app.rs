@@ -1,5 +1,5 @@
-//! What the dashboard shows and what keys do. No I/O and no clock: workers read [`App::want`] and answer through
-//! [`App::update`]; every time comes from outside.
+//! The dashboard's state, and what keys do. No I/O and no clock: workers read [`App::want`] and answer through
+//! [`App::update`]; the caller passes every time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -21,19 +21,19 @@ use crate::waterfall::{self, Node, Rates, Row};
 /// Bytes fetched for the memory view: more than any terminal shows, less than one request may ask.
 const WINDOW_BYTES: u64 = 16 << 10;
 
-/// Everything fetched at one time.
+/// Everything fetched in one refresh.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     pub(super) stores: Vec<StoreInfo>,
     pub(super) sessions: Vec<SessionInfo>,
     pub(super) nodes: Vec<Node>,
-    /// When the nodes' ages were true.
+    /// The time to which the nodes' ages refer.
     pub(super) taken: Instant,
-    /// From a running collector (rather than from memory, which knows no sessions or counters).
+    /// Whether a running collector answered, rather than memory alone, which has no sessions or counters.
     pub(super) live: bool,
 }
 
-/// A stretch of a store's memory.
+/// A range of a store's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     pub(super) store: String,
@@ -48,7 +48,7 @@ pub(super) struct ListId {
     pub(super) list: u32,
 }
 
-/// What has been read of a list.
+/// The entries read from a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entries {
     pub(super) newest: VecDeque<Vec<u8>>,
@@ -58,7 +58,7 @@ pub(super) struct Entries {
     pub(super) torn: u64,
 }
 
-/// A question typed by the user.
+/// A query typed by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TypedQuery {
     pub(super) store: String,
@@ -84,9 +84,9 @@ pub(super) struct Want {
 #[derive(Clone, Debug)]
 pub(super) enum Update {
     Snapshot(Result<Snapshot, Failure>),
-    /// Bytes as they were at that time.
+    /// The bytes at that time.
     Memory(Window, Instant, Result<Vec<u8>, String>),
-    /// What a look for writes to a store of that name found.
+    /// The result of a scan for writes to the store with that name.
     Written(String, Result<Scan, String>),
     Entries(ListId, Instant, Result<Entries, String>),
     Answer(TypedQuery, Instant, Result<Vec<String>, String>),
@@ -96,22 +96,22 @@ pub(super) enum Update {
     Flow(Flow, Instant, Result<Vec<String>, String>),
 }
 
-/// Figures did not come.
+/// A refresh failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) error: String,
     pub(super) at: Instant,
-    /// When it is tried again.
+    /// The time of the next try.
     pub(super) next: Instant,
 }
 
-/// What a key asks of others.
+/// What a key asks the main loop to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Ask(TypedQuery),
-    /// Fetch figures now.
+    /// Refresh now.
     Refresh,
-    /// Give the terminal back until the shell continues this program.
+    /// Release the terminal until the shell resumes this program.
     Suspend,
 }
 
@@ -163,13 +163,13 @@ pub(super) struct MemoryView {
     /// First element shown.
     pub(super) element: u64,
     pub(super) follow: bool,
-    /// What the last look for writes found, and the last change that any look found.
+    /// The last scan for writes, and the last change that any scan found.
     pub(super) seen: Option<Scan>,
     pub(super) change: Option<Change>,
     pub(super) window: Option<(Window, Vec<u8>)>,
     /// When that was read.
     pub(super) read: Option<Instant>,
-    /// The same window one refresh earlier: what differs was written since.
+    /// The same window one refresh earlier: differences have been written since.
     pub(super) before: Option<(Window, Vec<u8>)>,
     /// An element number being typed (`g`).
     pub(super) goto: Option<String>,
@@ -178,22 +178,22 @@ pub(super) struct MemoryView {
 /// The page of events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventsView {
-    /// With the time at which they were read.
+    /// With the time when they were read.
     pub(super) seen: Option<(Instant, events::EventLog)>,
-    /// The kind that is shown; `None` = all.
+    /// The kind shown; `None` = all.
     pub(super) kind: Option<Kind>,
-    /// Which of the shown ones is selected, the newest first.
+    /// The index of the selected one, newest first.
     pub(super) selected: usize,
 }
 
 impl EventsView {
-    /// The events of the kind that is shown, the newest first.
+    /// The events of the kind shown, newest first.
     pub(super) fn shown(&self) -> impl Iterator<Item = &Event> {
         let newest = self.seen.iter().flat_map(|(_, seen)| seen.newest.iter().rev());
         newest.filter(|event| self.kind.is_none_or(|kind| event.kind == kind))
     }
 
-    /// Takes what came. What is selected stays selected, unless it is the newest: then the newest is.
+    /// Takes new events. The selection stays, unless it is on the newest: then it moves to the newest.
     fn take(&mut self, at: Instant, seen: events::EventLog) {
         let count = |seen: &events::EventLog| seen.total(None);
         let new = self.seen.as_ref().map_or(0, |(_, before)| count(&seen).saturating_sub(count(before)));
@@ -206,7 +206,7 @@ impl EventsView {
         self.seen = Some((at, seen));
     }
 
-    /// Goes to the next kind, or to the one before; all kinds come before the first.
+    /// Goes to the next or previous kind; "all kinds" comes before the first.
     fn turn(&mut self, forward: bool) {
         let kinds: Vec<Option<Kind>> = std::iter::once(None).chain(Kind::SHOWN.map(Some)).collect();
         let at = kinds.iter().position(|kind| *kind == self.kind).unwrap_or_default();
@@ -215,11 +215,11 @@ impl EventsView {
     }
 }
 
-/// The page of the flows with most of something.
+/// The page of top flows.
 #[derive(Clone, Debug)]
 pub(super) struct TopView {
     pub(super) by: By,
-    /// What was found, by what, and when.
+    /// The ranking, by what, and when.
     pub(super) found: Option<(By, Instant, Top)>,
     pub(super) selected: usize,
 }
@@ -232,22 +232,22 @@ impl TopView {
     }
 }
 
-/// A flow that was opened.
+/// An opened flow.
 #[derive(Clone, Debug)]
 pub(super) struct FlowView {
     pub(super) flow: Flow,
-    /// With the time at which it was asked for.
+    /// With the time when it was queried.
     pub(super) lines: Option<(Instant, Vec<String>)>,
     /// First line shown.
     pub(super) top: usize,
 }
 
-/// A question that was answered.
+/// An answered query.
 #[derive(Clone, Debug)]
 pub(super) struct Answered {
     pub(super) asked: String,
     pub(super) lines: Vec<String>,
-    /// `None` where it never left this program.
+    /// `None` if it never left this program.
     pub(super) at: Option<Instant>,
 }
 
@@ -255,35 +255,35 @@ pub(super) struct Answered {
 #[derive(Debug)]
 pub(super) struct App {
     pub(super) title: String,
-    /// Between refreshes.
+    /// Time between refreshes.
     pub(super) interval: Duration,
     pub(super) tab: Tab,
     pub(super) quit: bool,
-    /// First line shown of the help, while it is shown.
+    /// First line shown of the help, while it is open.
     pub(super) help: Option<usize>,
     pub(super) now: Option<Snapshot>,
     pub(super) rates: Rates,
     pub(super) history: History,
     pub(super) connection: Connection,
-    /// Why the page has nothing new to show, though the collector answers.
+    /// Why the page has nothing new to show although the collector answers.
     pub(super) error: Option<String>,
-    /// Which store is selected (index in the snapshot).
+    /// The selected store (index in the snapshot).
     pub(super) store: usize,
-    /// Whether the waterfall shows counters that are 0, and each reporter.
+    /// Whether the waterfall shows zero counters, and each reporter.
     pub(super) all: bool,
-    /// First line shown of the waterfall and of the sessions. Drawing bounds them by what there is.
+    /// First line shown of the waterfall and of the sessions. Drawing limits them.
     pub(super) scroll: [usize; 2],
     pub(super) memory: MemoryView,
     pub(super) list: u32,
-    /// With the time at which they were read.
+    /// With the time when they were read.
     pub(super) entries: Option<(ListId, Instant, Entries)>,
     pub(super) events: EventsView,
     pub(super) top: TopView,
-    /// The flow that lies over the pages of events and of top flows.
+    /// The flow shown over the pages of events and of top flows.
     pub(super) flow: Option<FlowView>,
     pub(super) input: String,
     pub(super) answers: VecDeque<Answered>,
-    /// Questions without an answer yet.
+    /// Queries without an answer yet.
     pub(super) asking: usize,
 }
 
@@ -331,14 +331,14 @@ impl App {
         self.spec().filter(is_append).or_else(|| specs().find(is_append))
     }
 
-    /// Frames per second that all translators write to a store; `None` where nobody has said so lately.
+    /// Frames per second that all translators write to a store; `None` if unknown.
     pub(super) fn written(&self, store: &str) -> Option<f64> {
         let translators =
             self.now.iter().flat_map(|now| &now.nodes).filter(|node| node.stage == Stage::Translator);
         self.rates.sum(translators, &translator::STORE_FRAMES.of(&[store]))
     }
 
-    /// What the workers should fetch: nothing while the collector is away, who comes back asks again.
+    /// What the workers should fetch: nothing while the collector is away, everything once it is back.
     pub(super) fn want(&self) -> Want {
         let mut want = Want::default();
         if self.connection.is_lost() {
@@ -366,7 +366,7 @@ impl App {
         want
     }
 
-    /// Takes in what the workers fetched.
+    /// Takes what the workers fetched.
     pub(super) fn update(&mut self, update: Update) {
         match update {
             Update::Snapshot(Ok(snapshot)) => self.figures(snapshot),
@@ -434,7 +434,7 @@ impl App {
         }
     }
 
-    /// The rates that have a history: what the waterfall shows without details, and what is written to stores.
+    /// The rates with a history: those in the waterfall without details, and the writes to stores.
     fn present_rates(&self) -> Vec<((String, String), Option<f64>)> {
         let now = self.now.iter();
         let counters = now.clone().flat_map(|now| waterfall::rows(&now.nodes, &self.rates, false));
@@ -453,14 +453,14 @@ impl App {
         self.answers.truncate(20);
     }
 
-    /// Says that a question could not be passed on.
+    /// Reports that a query could not be sent.
     pub(super) fn not_asked(&mut self, question: TypedQuery) {
         self.asking = self.asking.saturating_sub(1);
-        let lines = vec!["not asked: earlier questions have no answer yet".into()];
+        let lines = vec!["not sent: earlier queries have no answer yet".into()];
         self.answered(question.text, lines, None);
     }
 
-    /// What a key does.
+    /// Handles a key.
     pub(super) fn key(&mut self, key: KeyEvent) -> Option<Action> {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             match key.code {
@@ -526,7 +526,7 @@ impl App {
                 let flow = self.events.shown().nth(self.events.selected).and_then(|event| event.flow);
                 self.open(flow);
             }
-            // Drawing bounds it by what there is.
+            // Drawing limits it.
             code => {
                 self.events.selected = scrolled(self.events.selected, code).unwrap_or(self.events.selected)
             }
@@ -675,19 +675,19 @@ impl App {
 fn parse_question(input: &str) -> Result<TypedQuery, String> {
     let mut words = input.split_whitespace();
     let (Some(store), Some(key)) = (words.next(), words.next()) else {
-        return Err("type a store's name and a key, as flows 10.0.0.1:5000->10.0.0.2:5000/udp".into());
+        return Err("type a store's name and a key, such as flows 10.0.0.1:5000->10.0.0.2:5000/udp".into());
     };
     let epoch = match words.next() {
         None => 0,
-        Some(word) => word.parse().map_err(|_| format!("the epoch is a number, not {word:?}"))?,
+        Some(word) => word.parse().map_err(|_| format!("the epoch must be a number, not {word:?}"))?,
     };
     Ok(TypedQuery { store: store.into(), key: key.into(), epoch, text: input.into() })
 }
 
-/// The name under which the history has what is written to a store.
+/// The name in the history of the writes to a store.
 pub(super) const WRITTEN: &str = "written";
 
-/// Where a key scrolls to; `None` for other keys. Drawing bounds it by what there is.
+/// Where a key scrolls to; `None` for other keys. Drawing limits it.
 fn scrolled(from: usize, code: KeyCode) -> Option<usize> {
     Some(match code {
         KeyCode::Down | KeyCode::Char('j') => from + 1,

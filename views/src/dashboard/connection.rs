@@ -1,21 +1,21 @@
-//! Whether figures arrive, how old they are, and when the next try is.
+//! Whether refreshes succeed, how old the figures are, and when the next try is.
 
 use std::time::{Duration, Instant};
 
 use dta_cli::number::ago;
 
-/// The waits between tries: the first, and the longest.
+/// Delays between tries: the first, and the longest.
 const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 
-/// How long to wait after a number of failed tries in a row.
+/// The delay after a number of failed tries in a row.
 pub(super) fn wait_after(failures: u32) -> Duration {
     (WAITS.0 * 2u32.saturating_pow(failures.saturating_sub(1).min(16))).min(WAITS.1)
 }
 
-/// How the last tries went.
+/// The outcome of the last tries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Connection {
-    /// When the figures that are shown arrived.
+    /// When the current figures arrived.
     told: Option<Instant>,
     trouble: Option<Trouble>,
 }
@@ -29,12 +29,12 @@ struct Trouble {
 }
 
 impl Connection {
-    /// Figures came.
+    /// A refresh succeeded.
     pub(super) fn good(&mut self, told: Instant) {
         *self = Self { told: Some(told), trouble: None };
     }
 
-    /// A try failed at a time; the next one is at `next`.
+    /// A try failed at `at`; the next one is at `next`.
     pub(super) fn failed(&mut self, error: String, at: Instant, next: Instant) {
         let since = self.trouble.as_ref().map_or(at, |trouble| trouble.since);
         self.trouble = Some(Trouble { error, since, next });
@@ -50,7 +50,7 @@ impl Connection {
         self.told.map(|told| now.saturating_duration_since(told))
     }
 
-    /// Whether the figures are out of date: a refresh failed, or more than two are missing.
+    /// Whether the figures are stale: a refresh failed, or more than two are missing.
     pub(super) fn is_old(&self, now: Instant, interval: Duration) -> bool {
         self.is_lost() || self.age(now).is_some_and(|age| age > 2 * interval + Duration::from_secs(1))
     }
@@ -71,7 +71,7 @@ impl Connection {
         }
     }
 
-    /// What went wrong and when the next try is; `None` = nothing.
+    /// What went wrong, and when the next try is; `None` = nothing.
     pub(super) fn trouble(&self, now: Instant) -> Option<String> {
         let Trouble { error, next, .. } = self.trouble.as_ref()?;
         let wait = next.saturating_duration_since(now);

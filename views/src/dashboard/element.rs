@@ -1,4 +1,4 @@
-//! The bytes of one element, decoded in a line.
+//! Decodes the bytes of one element into a line.
 
 use dta_cli::number::counted;
 use dta_proto::layout::{append, key_increment, postcarding, sketch_merge};
@@ -11,7 +11,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     groups.join(" ")
 }
 
-/// A value as text where it is text, else as the big-endian 32-bit numbers that it is made of.
+/// A value as text if it is text, else as big-endian 32-bit numbers.
 fn value(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if text.chars().all(|c| !c.is_control()) => format!("{text:?}"),
@@ -23,8 +23,8 @@ fn value(bytes: &[u8]) -> String {
     }
 }
 
-/// The element `index` of a store, decoded for a person. The key of a slot is not in the slot, so a
-/// checksum can be shown here but only a query can check it.
+/// The element `index` of a store, decoded for people. A slot does not hold its key, so its checksum can be shown
+/// here, but only a query can check it.
 pub(super) fn describe(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
     if (bytes.len() as u64) < spec.element_len() {
         return String::new();

@@ -12,31 +12,31 @@ use dta_export::source::{Batch, Options, Source};
 use crate::int::event::{Event, Filter, Kind};
 use crate::int::{Missed, StoreCatalog};
 
-/// Events that are kept, at most.
+/// Most events kept.
 pub(super) const MAX_EVENTS: usize = 500;
-/// How long to wait for more before showing what is there, and how long at most if more keeps coming.
+/// How long to wait for more events before showing the current ones, and the limit if more keep coming.
 const QUIET: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// What the lists held.
+/// The contents of the lists.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct EventLog {
-    /// The newest, the last one at the end.
+    /// The newest events, oldest first.
     pub(super) newest: VecDeque<Event>,
-    /// All that came, by kind.
+    /// Counts of all events, by kind.
     pub(super) of_kind: [u64; Kind::NAMES.len()],
     pub(super) missed: Missed,
 }
 
 impl EventLog {
-    /// How many came of a kind; `None` = of all.
+    /// The count of a kind; `None` = of all.
     pub(super) fn total(&self, kind: Option<Kind>) -> u64 {
         kind.map_or_else(|| self.of_kind.iter().sum(), |kind| self.of_kind[kind as usize])
     }
 
     fn take(&mut self, event: Event) {
         self.of_kind[event.kind as usize] += 1;
-        // Lists are read side by side: those of the past are put in the order of their times.
+        // Lists are read in parallel: past events are put in order of time.
         let later = self.newest.iter().rev().take_while(|other| other.time > event.time).count();
         self.newest.insert(self.newest.len() - later, event);
         if self.newest.len() > MAX_EVENTS {
@@ -54,10 +54,10 @@ pub(super) struct EventFollower {
 }
 
 impl EventFollower {
-    /// Begins with the oldest events that are there.
+    /// Begins with the oldest events in the rings.
     ///
     /// # Errors
-    /// There is no store of events, in a sentence.
+    /// There is no event store, in a sentence.
     pub(super) async fn follow(ask: &Arc<dyn Ask>, names: Arc<Names>) -> Result<Self, String> {
         let catalog = StoreCatalog::of(&**ask).await.map_err(|error| error.to_string())?;
         let options = Options::default();
@@ -68,7 +68,7 @@ impl EventFollower {
         Ok(Self { source, directory: Directory::default(), names, seen: EventLog::default() })
     }
 
-    /// Takes what is there.
+    /// Reads new events.
     ///
     /// # Errors
     /// The lists cannot be followed at the moment.

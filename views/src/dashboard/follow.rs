@@ -1,8 +1,8 @@
-//! Finds which element of a store was written: it cycles through the store's memory, a stretch at a time, and compares digests
-//! of small blocks with those of the previous round.
+//! Finds which element of a store was written: it cycles through the store's memory, a page at a time, and compares
+//! digests of small blocks with those of the previous round.
 //!
-//! A NIC writes memory without notice, so comparing is the only way that works for every NIC. It shows that an element changed
-//! between two looks; not when, and not that the same bytes were written again.
+//! A NIC writes memory without notice, so comparing is the only method that works with every NIC. It shows that an
+//! element changed between two scans; not when, and not that the same bytes were written again.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,8 @@ use super::app::Window;
 /// Bytes of one request.
 const PAGE: u64 = MAX_READ as u64;
 
-/// A store of more elements than this has a digest for each two, four, … of them, so that digests take 16 MiB at
-/// most as long as a page has more than one.
+/// A store with more elements than this has a digest for every two, four, … of them, so that digests take at most 16
+/// MiB as long as a page has more than one.
 const MAX_DIGESTS: u64 = 4 << 20;
 
 /// What is known of a store's memory.
@@ -25,41 +25,41 @@ pub(super) struct Follow {
     /// Bytes under one digest: one element or more.
     block: u64,
     digests: Vec<u32>,
-    /// By page, when it was looked at.
+    /// When each page was last read.
     looked: Vec<Option<Instant>>,
     next: usize,
 }
 
-/// What one look found.
+/// The result of one scan.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scan {
-    /// The last one of those that changed.
+    /// The last one that changed.
     pub(super) change: Option<Change>,
-    /// Elements of the store that were looked at in this look.
+    /// Elements read in this scan.
     pub(super) elements: u64,
-    /// Share of the store that has been looked at before; changes of the rest are not known.
+    /// Share of the store that has been read before; changes in the rest are unknown.
     pub(super) known: f64,
 }
 
-/// Elements that are not as they were.
+/// Elements that changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Change {
-    /// The element, or the first one of those under one digest.
+    /// The element, or the first one under the changed digest.
     pub(super) element: u64,
     /// The number of elements under one digest: at least one of them changed.
     pub(super) of: u64,
     /// The number of other digests that changed.
     pub(super) others: u64,
-    /// They changed in this time before the look.
+    /// They changed within this time before the scan.
     pub(super) within: Duration,
-    /// When it was looked at.
+    /// When it was read.
     pub(super) at: Instant,
 }
 
 impl Follow {
     /// Knows nothing yet of this store.
     pub(super) fn new(spec: &StoreSpec) -> Self {
-        // Elements, regions and pages are powers of two, so blocks fill pages and pages the region.
+        // Elements, regions and pages are powers of two, so blocks fill pages and pages fill the region.
         let mut block = spec.element_len();
         while spec.region_len() / block > MAX_DIGESTS && block < PAGE {
             block *= 2;
@@ -73,19 +73,19 @@ impl Follow {
         self.spec == *spec
     }
 
-    /// How many pages a whole round has.
+    /// Pages per round.
     pub(super) fn pages(&self) -> usize {
         self.looked.len()
     }
 
-    /// The stretch to be read next, for [`Follow::compare`].
+    /// The range to read next, for [`Follow::compare`].
     pub(super) fn window(&self) -> Window {
         let offset = self.next as u64 * PAGE;
         let length = PAGE.min(self.spec.region_len() - offset) as u32;
         Window { store: self.spec.name.clone(), offset, length }
     }
 
-    /// Takes the bytes of that stretch as they are at a time, into what the look has found so far.
+    /// Compares the bytes of that range, read at `at`, and adds the result to `seen`.
     pub(super) fn compare(&mut self, bytes: &[u8], at: Instant, seen: &mut Scan) {
         let page = self.next;
         self.next = (self.next + 1) % self.pages();
@@ -109,7 +109,7 @@ impl Follow {
 }
 
 impl Scan {
-    /// A look that begins.
+    /// Begins a scan.
     pub(super) fn nothing() -> Self {
         Self { change: None, elements: 0, known: 0.0 }
     }
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    /// Looks at all pages of `memory` at one time.
+    /// Scans all pages of `memory` at one time.
     fn round(follow: &mut Follow, memory: &[u8], at: Instant) -> Scan {
         let mut seen = Scan::nothing();
         for _ in 0..follow.pages() {
@@ -147,7 +147,7 @@ mod tests {
             let mut memory = vec![0; spec.region_len() as usize];
             let mut follow = Follow::new(&spec);
             let start = Instant::now();
-            assert_eq!(round(&mut follow, &memory, start).change, None, "the first round learns");
+            assert_eq!(round(&mut follow, &memory, start).change, None, "the first round only learns");
             for (n, element) in [0, 1, slots / 2 + 1, slots - 2, slots - 1, 3].into_iter().enumerate() {
                 memory[element as usize * 16 + 7] ^= 1;
                 let at = start + Duration::from_secs(2 * (n as u64 + 1));
@@ -202,7 +202,7 @@ mod tests {
         let mut seen = Scan::nothing();
         follow.compare(&memory, Instant::now(), &mut seen);
         assert_eq!(seen.change.map(|change| (change.element, change.of)), Some((1000, 4)));
-        // Of the largest store, a digest is of a page at most.
+        // In the largest store, a digest covers at most a page.
         assert_eq!(Follow::new(&store(1 << 32)).block, 16 * 1024);
     }
 }

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Rates kept of each counter.
+/// Rates kept per counter.
 pub(super) const RATES: usize = 60;
 
-/// At most one rate of each counter in this time.
+/// Least time between two rates of a counter.
 const STEP: Duration = Duration::from_secs(1);
 
 /// A counter: its node's title, or a store's name, and its name.
 type Name = (String, String);
 
-/// Rates of counters over the last minute, in steps of a second, or of the dashboard's refresh if that is slower.
+/// Rates of counters over the last minute, one per second or per refresh, whichever is longer.
 #[derive(Debug, Default)]
 pub(super) struct History {
     of: BTreeMap<Name, VecDeque<Option<f64>>>,
@@ -22,11 +22,11 @@ pub(super) struct History {
 impl History {
     /// Whether a step has passed and rates are due.
     pub(super) fn is_due(&self, at: Instant) -> bool {
-        // A refresh that comes a little early belongs to the next step.
+        // A slightly early refresh belongs to the next step.
         self.last.is_none_or(|last| at.saturating_duration_since(last) + STEP / 10 >= STEP)
     }
 
-    /// Keeps rates; `None` = not known. Counters that are no longer among them are forgotten.
+    /// Adds rates; `None` = unknown. Counters that are missing here are forgotten.
     pub(super) fn keep(&mut self, at: Instant, rates: impl IntoIterator<Item = (Name, Option<f64>)>) {
         let missed = self.last.map_or(0, |last| missed(at.saturating_duration_since(last)));
         self.last = Some(at);
@@ -43,7 +43,7 @@ impl History {
         self.of = of;
     }
 
-    /// The newest `width` rates as a line of bars, scaled to the highest of them; steps without a known rate are blank.
+    /// The newest `width` rates as a line of bars, scaled to the highest; steps without a known rate are blank.
     pub(super) fn sparkline(&self, node: &str, counter: &str, width: usize) -> String {
         let Some(kept) = self.of.get(&(node.to_owned(), counter.to_owned())) else {
             return String::new();
@@ -55,9 +55,9 @@ impl History {
     }
 }
 
-/// How many steps passed without a rate, of those that are kept.
+/// How many of the kept steps have no rate.
 fn missed(passed: Duration) -> usize {
-    // Slow refreshes miss nothing: their step is longer.
+    // Slow refreshes skip nothing: their step is longer.
     let steps = passed.as_secs_f64() / STEP.as_secs_f64();
     if steps < 5.0 { 0 } else { (steps as usize - 1).min(RATES) }
 }
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_step_is_a_second_and_what_is_not_known_is_blank() {
-        // Refreshed each half second, now and then late.
+        // Refreshed every half second, sometimes late.
         assert_eq!(line(&[(0, Some(1.0)), (500, Some(9.0)), (990, Some(1.0)), (1490, Some(9.0))], 3), " ██");
         assert_eq!(line(&[(0, Some(1.0)), (1000, None), (2000, Some(1.0))], 3), "█ █");
         // The collector was away for 10 s.
@@ -109,7 +109,7 @@ mod tests {
             line(&[(0, Some(1.0)), (10_000, Some(1.0))], 20).trim_start(),
             format!("█{}█", " ".repeat(9))
         );
-        // Slow refreshes miss nothing.
+        // Slow refreshes skip nothing.
         assert_eq!(line(&[(0, Some(1.0)), (3000, Some(1.0))], 2), "██");
     }
 

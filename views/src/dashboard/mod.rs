@@ -1,9 +1,9 @@
 //! `dta-collector dashboard`: a terminal view of a collector, by its address or by its memory directory.
 //!
-//! [`source`] queries, [`worker`] decides when, [`follow`] finds where a store is written, [`connection`] tracks how old the
-//! figures are and [`history`] keeps rates. [`app`] holds what is shown and what keys do (no I/O), [`view`] draws it, and
-//! [`element`] explains the bytes of one element. Events, top flows and paths come from [`crate::int`], of which [`events`] follows
-//! the lists.
+//! [`source`] queries, [`worker`] decides when, [`follow`] finds writes to a store, [`connection`] tracks the age of
+//! the figures and [`history`] keeps rates. [`app`] holds the state and handles keys (no I/O), [`view`] draws it, and
+//! [`element`] decodes the bytes of one element. Events, top flows and paths come from [`crate::int`]; [`events`]
+//! follows its lists.
 
 mod app;
 mod connection;
@@ -33,20 +33,20 @@ use app::{Action, App};
 use view::Theme;
 use worker::Orders;
 
-/// How long one poll of the keyboard waits; bounds how late a quit is noticed.
+/// How long one poll of the keyboard waits; limits how late a quit is noticed.
 const KEYBOARD_POLL: Duration = Duration::from_millis(100);
 
 /// The screen is drawn at least this often, as ages grow.
 const REDRAW: Duration = Duration::from_millis(250);
 
-/// Whether a thread panicked: the panic hook has restored the terminal, and nothing more is drawn.
+/// Whether a thread panicked: the panic hook has then restored the terminal, and nothing more is drawn.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 
-/// Shows `source` until the user quits or the program is asked to end (SIGTERM, SIGHUP, SIGINT), refreshed every
-/// `interval`. The terminal is as it was afterwards, also after a panic.
+/// Shows `source` until the user quits or the program is asked to stop (SIGTERM, SIGHUP, SIGINT), refreshed every
+/// `interval`. Restores the terminal afterwards, even after a panic.
 ///
 /// # Errors
-/// Where standard output is no terminal, or the terminal fails.
+/// Standard output is not a terminal, or the terminal fails.
 pub async fn run(source: DataSource, interval: Duration) -> std::io::Result<()> {
     if !std::io::stdout().is_terminal() {
         return Err(std::io::Error::other(
@@ -71,18 +71,19 @@ pub async fn run(source: DataSource, interval: Duration) -> std::io::Result<()> 
     let screen = Screen { terminal: open_terminal(), theme, app, want, asked, refresh };
     let result = tokio::select! {
         result = screen.show(pressed, updated) => result,
-        _ = workers.join_next() => Err(std::io::Error::other("a part of the dashboard ended by a mistake of this program")),
+        _ = workers.join_next() => Err(std::io::Error::other("a part of the dashboard ended because of a bug in \
+            this program")),
         _ = terminate.recv() => Ok(()),
         _ = hangup.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
     };
-    // Restoring twice would put the cursor over the panic's message.
+    // Restoring twice would put the cursor over the panic message.
     if !PANICKED.load(Ordering::SeqCst) {
         ratatui::restore();
     }
     workers.abort_all();
-    // The caller may want the keyboard. If the terminal is gone, crossterm reads nothing, again and again, and its thread never
-    // ends: do not wait for it.
+    // The caller may want the keyboard. If the terminal is gone, crossterm reads nothing in a loop, and its thread
+    // never ends: do not wait for it.
     let end = Instant::now() + 3 * KEYBOARD_POLL;
     while !keyboard.is_finished() && Instant::now() < end {
         tokio::time::sleep(KEYBOARD_POLL / 10).await;
@@ -90,7 +91,7 @@ pub async fn run(source: DataSource, interval: Duration) -> std::io::Result<()> 
     result
 }
 
-/// Takes the terminal; a panic anywhere restores it before its message is printed.
+/// Takes over the terminal; a panic anywhere restores it before its message is printed.
 fn open_terminal() -> DefaultTerminal {
     let terminal = ratatui::init();
     let restore = std::panic::take_hook();
@@ -101,7 +102,7 @@ fn open_terminal() -> DefaultTerminal {
     terminal
 }
 
-/// The terminal and what belongs to it.
+/// The terminal and its state.
 struct Screen {
     terminal: DefaultTerminal,
     theme: Theme,
@@ -112,7 +113,7 @@ struct Screen {
 }
 
 impl Screen {
-    /// Draws, and takes keys and news, until the user quits.
+    /// Draws, and handles keys and updates, until the user quits.
     async fn show(
         mut self,
         mut pressed: mpsc::Receiver<Event>,
@@ -131,7 +132,7 @@ impl Screen {
                         let action = self.app.key(key);
                         self.act(action)?;
                     }
-                    // A resize redraws, as any event does.
+                    // A resize redraws, like any event.
                     Some(_) => {}
                     None => return Err(std::io::Error::other("the terminal's input ended")),
                 },
@@ -173,7 +174,7 @@ impl Screen {
     }
 }
 
-/// Sends terminal events until nobody listens any more.
+/// Sends terminal events until the receiver is gone.
 fn watch_keyboard(keys: &mpsc::Sender<Event>) {
     while !keys.is_closed() {
         match event::poll(KEYBOARD_POLL) {

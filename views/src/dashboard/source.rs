@@ -1,4 +1,4 @@
-//! Where the dashboard's figures come from: any [`Ask`], be it a running collector or its memory alone.
+//! The dashboard's source of figures: any [`Ask`], be it a running collector or its memory alone.
 
 use std::collections::VecDeque;
 use std::str::FromStr;
@@ -21,32 +21,32 @@ use crate::int::top::{By, Criteria, Ranking, Top};
 use crate::int::{StoreCatalog, draw};
 use crate::{trace, waterfall};
 
-/// How long any one answer may take before the dashboard says that the collector does not answer.
+/// How long an answer may take before the dashboard reports that the collector does not answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long to wait for more of a list that is being followed, before what there is is shown.
+/// How long to wait for more of a followed list before showing what is there.
 const QUIET: Duration = Duration::from_millis(20);
 
-/// Flows that are ranked, at most.
+/// Most flows ranked.
 const TOP: usize = 100;
 
-/// Typed in place of a store: the trace of a flow through hosts.
+/// Typed instead of a store: the trace of a flow through hosts.
 const TRACE: &str = "trace";
 
-/// Entries kept of the list being followed.
+/// Entries kept of the followed list.
 pub(super) const MAX_ENTRIES: usize = 200;
 
-/// Where figures come from. Clones share it.
+/// A source of figures. Clones share it.
 #[derive(Clone)]
 pub struct DataSource {
     ask: Arc<dyn Ask>,
     title: String,
-    /// Whether there are sessions and counters: memory alone has none.
+    /// Whether it has sessions and counters: memory alone has none.
     running: bool,
     names: Arc<Names>,
 }
 
-/// A list that is being followed, and what came of it.
+/// A followed list, and what came of it.
 pub(super) struct Tail {
     list: ListId,
     following: Following,
@@ -54,17 +54,17 @@ pub(super) struct Tail {
 }
 
 impl DataSource {
-    /// A running collector; `address` is what the title shows.
+    /// A running collector; `address` appears in the title.
     pub fn live(client: Client, address: &str) -> Self {
         Self::asking(Arc::new(client), format!("collector {address}"), true)
     }
 
-    /// Any side of [`Ask`]. `running` = it has sessions and counters.
+    /// Any implementation of [`Ask`]. `running` = it has sessions and counters.
     pub fn asking(ask: Arc<dyn Ask>, title: String, running: bool) -> Self {
         Self { ask, title, running, names: Arc::default() }
     }
 
-    /// With names of switches, ports and drop reasons.
+    /// Adds names of switches, ports and drop reasons.
     pub fn with_names(self, names: Names) -> Self {
         Self { names: Arc::new(names), ..self }
     }
@@ -88,7 +88,7 @@ impl DataSource {
         Ok(patient(self.ask.read_memory(ReadMemoryRequest { store, offset, length })).await?.data)
     }
 
-    /// Begins to follow a list at the oldest batch that is there.
+    /// Follows a list from its oldest batch.
     pub(super) async fn tail(&self, list: &ListId) -> Result<Tail, String> {
         let request = TailRequest {
             store: list.store.clone(),
@@ -100,7 +100,7 @@ impl DataSource {
         Ok(Tail { list: list.clone(), following, seen: Entries::default() })
     }
 
-    /// Begins to follow the events.
+    /// Follows the events.
     pub(super) async fn events(&self) -> Result<EventFollower, String> {
         within(EventFollower::follow(&self.ask, self.names.clone())).await?
     }
@@ -110,12 +110,12 @@ impl DataSource {
         Ranking::new(self.ask.clone(), Criteria { by, most: TOP, ..Criteria::default() })
     }
 
-    /// The flows with most of what `ranking` ranks by.
+    /// The top flows of `ranking`.
     pub(super) async fn top(&self, ranking: &mut Ranking) -> Result<Top, String> {
         within(ranking.rank()).await?.map_err(|error| error.to_string())
     }
 
-    /// All that is known about a flow, drawn as a path.
+    /// Everything known about a flow, drawn as a path.
     pub(super) async fn flow(&self, flow: Flow) -> Result<Vec<String>, String> {
         let catalog = within(StoreCatalog::of(&*self.ask)).await?.map_err(|error| error.to_string())?;
         let dta = if catalog.has_int() { DtaStores::default() } else { catalog.dta() };
@@ -137,7 +137,7 @@ impl DataSource {
         within(trace::flow::about(&*self.ask, &flow)).await?.map_err(|error| error.to_string())
     }
 
-    /// The answer as lines for a person.
+    /// The answer as lines for people.
     pub(super) async fn query(&self, question: &TypedQuery) -> Result<Vec<String>, String> {
         if question.store == TRACE {
             let flow = Flow::from_str(&question.key).map_err(|error| error.to_string())?;
@@ -174,7 +174,7 @@ impl Tail {
         self.list == *list
     }
 
-    /// Takes what is there; the stream stays open while it is quiet. A writer that is never quiet does not keep the
+    /// Reads what is there; the stream stays open while it is quiet. A writer that is never quiet does not keep the
     /// screen from being drawn.
     pub(super) async fn read(&mut self) -> Result<&Entries, String> {
         let began = Instant::now();
@@ -196,7 +196,7 @@ async fn patient<T>(answer: impl Future<Output = Result<T, ClientError>>) -> Res
     within(answer).await?.map_err(|error| error.to_string())
 }
 
-/// Waits for something, at most [`PATIENCE`].
+/// Waits for a future, at most [`PATIENCE`].
 async fn within<T>(work: impl Future<Output = T>) -> Result<T, String> {
     let patient = tokio::time::timeout(PATIENCE, work).await;
     patient.map_err(|_| format!("the collector has not answered for {} s", PATIENCE.as_secs()))
@@ -211,7 +211,7 @@ fn keep(seen: &mut Entries, news: Vec<Vec<u8>>) {
     }
 }
 
-/// The answer of the only key.
+/// The answer for the only key.
 fn only<T>(answers: Vec<T>) -> Result<T, String> {
     answers.into_iter().next().ok_or_else(|| "no answer".into())
 }

@@ -73,7 +73,7 @@ fn infos() -> Vec<StoreInfo> {
     specs().iter().map(info).collect()
 }
 
-/// What a node told at a time of its own clock, in seconds.
+/// A node's counters at a time on its own clock, in seconds.
 fn node(name: &str, session: &str, age: f64, seconds: f64, counters: &[(&str, u64)]) -> NodeStatistics {
     NodeStatistics {
         node: name.into(),
@@ -351,7 +351,7 @@ fn query_asks_and_shows_answers_and_mistakes() {
     let question =
         TypedQuery { store: "flows".into(), key: key.clone(), epoch: 3, text: format!("flows {key} 3") };
     assert_eq!(press(&mut app, KeyCode::Enter), Some(Action::Ask(question.clone())));
-    assert!(screen(&mut app, 80, 24).contains("asking"));
+    assert!(screen(&mut app, 80, 24).contains("querying"));
     let at = app.now.as_ref().unwrap().taken;
     app.update(Update::Answer(
         question,
@@ -434,9 +434,9 @@ fn figures_that_stop_coming_are_old_before_anything_fails() {
 fn the_age_of_what_a_node_told_goes_on() {
     let mut app = app();
     press(&mut app, KeyCode::Char('2'));
-    assert!(screen_after(&mut app, 0.3, 80, 24).contains("translator/a  told 0 s ago"));
-    assert!(screen_after(&mut app, 2.7, 80, 24).contains("translator/a  told 3 s ago"));
-    assert!(screen_after(&mut app, 30.0, 80, 24).contains("told 30 s ago  silent"));
+    assert!(screen_after(&mut app, 0.3, 80, 24).contains("translator/a  seen 0 s ago"));
+    assert!(screen_after(&mut app, 2.7, 80, 24).contains("translator/a  seen 3 s ago"));
+    assert!(screen_after(&mut app, 30.0, 80, 24).contains("seen 30 s ago  silent"));
 }
 
 #[test]
@@ -444,7 +444,7 @@ fn write_rates_are_steady_though_translators_tell_less_often_than_is_asked() {
     let mut app = App::new("x".into(), INTERVAL);
     let start = Instant::now();
     for half in 0..20u32 {
-        // Asked every half second; it tells every second, and 1000 frames are written in each.
+        // Queried every half second; it reports every second, and 1000 frames are written in each.
         let told = f64::from(half / 2);
         let frames = 1000 * u64::from(half / 2);
         let nodes = vec![node("translator/t", "t", 0.0, 77.0 + told, &[("store.flows.frames", frames)])];
@@ -458,7 +458,7 @@ fn write_rates_are_steady_though_translators_tell_less_often_than_is_asked() {
             live: true,
         })));
         let shown = screen(&mut app, 80, 24);
-        let known = if half < 2 { "written: not known" } else { "written: 1.0k frames/s" };
+        let known = if half < 2 { "written: unknown" } else { "written: 1.0k frames/s" };
         assert!(shown.contains(known), "after {half} halves: {shown}");
     }
     assert!(screen(&mut app, 80, 24).contains("████████"), "the sparkline is as steady");
@@ -537,7 +537,7 @@ fn flow() -> Flow {
     FLOW.parse().unwrap()
 }
 
-/// So many latencies of one flow, a second apart, with a drop at the end.
+/// This many latencies of one flow, a second apart, with a drop at the end.
 fn entries(latencies: u64) -> Vec<Entry> {
     let key = flow().key();
     let change = |n| Entry::Change {
@@ -584,11 +584,11 @@ fn events_at_80x24() {
     assert_eq!((app.want().flow, app.want().events), (Some(flow()), false));
     press(&mut app, KeyCode::Esc);
     assert!(app.flow.is_none() && !app.quit, "Esc goes back");
-    // One kind alone.
+    // Only one kind.
     press(&mut app, KeyCode::Right);
     assert_eq!((app.events.kind, app.events.shown().count()), (Some(Kind::Drop), 1));
     assert!(screen(&mut app, 80, 24).contains("events drop, newest first: 1; 7 batches"));
-    // Where a line is too long, the flow gives way to what happened to it.
+    // If a line is too long, the flow gives way to what happened to it.
     assert!(
         screen(&mut app, 80, 24)
             .contains("10.0.0.1:5000->10.0.0.2:5000/udp, s…: dropped, traffic-manager (71)")
@@ -640,7 +640,7 @@ fn top_flows_at_80x24_and_the_path_of_one() {
     press(&mut app, KeyCode::Enter);
     let flow = Flow { sport: 1, ..flow() };
     assert_eq!(app.want().flow, Some(flow));
-    assert!(screen(&mut app, 80, 24).contains("10.0.0.1:1->10.0.0.2:5000/udp: asking"));
+    assert!(screen(&mut app, 80, 24).contains("10.0.0.1:1->10.0.0.2:5000/udp: querying"));
     let lines = ["10.0.0.1:1->10.0.0.2:5000/udp", "", "  path       6:5:4"].map(str::to_owned);
     app.update(Update::Flow(flow, now, Ok(lines.to_vec())));
     insta::assert_snapshot!("a_flow_at_80x24", screen(&mut app, 80, 24));
@@ -700,7 +700,7 @@ async fn a_top_flow_is_opened_as_a_path() {
     assert!(shown.contains("traffic-manager (71), at switch 6"), "{shown}");
 }
 
-/// Somebody who answers with figures at once, and with memory after a while, or not at all.
+/// A source that answers with figures at once, and with memory after a while, or not at all.
 struct Slow {
     memory: Duration,
     is_there: watch::Receiver<bool>,

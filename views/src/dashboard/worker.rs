@@ -1,4 +1,4 @@
-//! Fetches what the dashboard shows: one task each for the figures, the page that is open, and typed queries. None waits for
+//! Fetches what the dashboard shows: a task each for the figures, the open page, and typed queries. None waits for
 //! another, and a slow collector never blocks the keyboard.
 
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use super::follow::{Follow, Scan};
 use super::source::{DataSource, Tail};
 use crate::int::top::Ranking;
 
-/// Pages of a followed store that are read per refresh, at most: 4 MiB.
+/// Most pages of a followed store read per refresh: 4 MiB.
 const PAGES_AT_ONCE: usize = 64;
 
-/// One in so many parts of the time between refreshes is spent on looking for writes.
+/// The part of the time between refreshes spent on scanning for writes: one in this many.
 const LOOK_SHARE: u32 = 2;
 
 /// Least time between expensive queries.
 const MUCH: Duration = Duration::from_secs(1);
 
-/// What the workers get, and where their results go.
+/// What the workers receive, and where their results go.
 pub(super) struct Orders {
     pub(super) wanted: watch::Receiver<Want>,
     pub(super) questions: mpsc::Receiver<TypedQuery>,
-    /// Fetch figures now.
+    /// Refresh now.
     pub(super) refresh: Arc<Notify>,
     pub(super) updates: mpsc::Sender<Update>,
 }
@@ -67,8 +67,8 @@ async fn figures(
     }
 }
 
-/// Fetches what the open page wants, at every interval and at once when that changes. What is no longer wanted is given up
-/// at once.
+/// Fetches what the open page wants, at every interval and at once when that changes. Cancels at once what is no
+/// longer wanted.
 async fn page(
     source: DataSource,
     interval: Duration,
@@ -77,7 +77,7 @@ async fn page(
 ) {
     let mut page =
         Page { source, look: interval / LOOK_SHARE, follow: None, tail: None, events: None, ranking: None };
-    // A jump to what a look found changes what is wanted, but starts no other look.
+    // A jump to what a scan found changes what is wanted, but starts no other scan.
     let mut next_look = Instant::now();
     loop {
         let want = wanted.borrow_and_update().clone();
@@ -113,10 +113,10 @@ async fn answers(
     }
 }
 
-/// State of the open page. It is consistent also after work that was given up halfway.
+/// State of the open page, consistent even after a cancelled fetch.
 struct Page {
     source: DataSource,
-    /// How long one look for writes may take.
+    /// How long one scan for writes may take.
     look: Duration,
     follow: Option<Follow>,
     tail: Option<Tail>,
@@ -168,7 +168,7 @@ impl Page {
             Some(events) => events,
             None => self.source.events().await?,
         };
-        // Kept also if reading fails or is given up: it recovers by itself.
+        // Kept even if reading fails or is cancelled: it recovers.
         self.events.insert(followed).read().await.cloned()
     }
 
@@ -185,7 +185,7 @@ impl Page {
         read
     }
 
-    /// Looks at one more stretch of a store's memory.
+    /// Scans one more part of a store's memory.
     async fn look(&mut self, spec: &StoreSpec) -> Result<Scan, String> {
         let began = Instant::now();
         let follow = match &mut self.follow {

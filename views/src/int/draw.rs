@@ -1,4 +1,4 @@
-//! A flow drawn as a path, for a terminal of 80 columns.
+//! Draws a flow as a path, for a terminal of 80 columns.
 
 use dta_cli::number::{counted, grouped};
 use dta_proto::key::Flow;
@@ -6,16 +6,16 @@ use dta_proto::key::Flow;
 use super::flow::{FlowSummary, Hop, Measured};
 use super::moment::age_in_words;
 
-/// Columns that a line may have; a single longer word overflows.
+/// Longest line; a single longer word overflows.
 const COLUMNS: usize = 80;
-/// Where the words of a hop begin.
+/// The column where the words of a hop begin.
 const WORDS: usize = 22;
 
-/// What is known of a flow, in lines.
+/// What is known about a flow, in lines.
 pub fn lines(report: &FlowSummary) -> Vec<String> {
     let mut lines = vec![report.flow.to_string(), String::new()];
     if !report.found {
-        lines.push("  Nothing is known of this flow.".into());
+        lines.push("  Nothing is known about this flow.".into());
     } else {
         facts(report, &mut lines);
         if !report.hops.is_empty() {
@@ -24,13 +24,13 @@ pub fn lines(report: &FlowSummary) -> Vec<String> {
         }
         if !report.others.is_empty() {
             lines.push(String::new());
-            lines.push("  Switches that told a latency, and are not on that path:".into());
+            lines.push("  Switches that reported a latency but are not on that path:".into());
             report.others.iter().for_each(|hop| draw_hop(hop, " ", &mut lines));
         }
     }
     if !report.unknown.is_empty() {
         lines.push(String::new());
-        lines.push("  Not known:".into());
+        lines.push("  Unknown:".into());
         report.unknown.iter().for_each(|sentence| wrap("  - ", sentence, &mut lines));
     }
     lines
@@ -53,7 +53,7 @@ fn facts(report: &FlowSummary, lines: &mut Vec<String>) {
                 };
                 let looped = if route.looped { ", passes a switch twice" } else { "" };
                 let age = match route.age_seconds {
-                    Some(age) => format!(", told {}", age_in_words(Some(age))),
+                    Some(age) => format!(", reported {}", age_in_words(Some(age))),
                     None => String::new(),
                 };
                 format!("{hops}{more}{looped}{age} ({})", route.store)
@@ -109,7 +109,7 @@ fn facts(report: &FlowSummary, lines: &mut Vec<String>) {
             (None, None, Some(value)) => format!("value {value}"),
             (None, None, None) => "absent".into(),
         };
-        // A long name is set apart, too.
+        // A space sets even a long name apart.
         fact(&format!("{} ", told.store), what);
     }
 }
@@ -128,7 +128,7 @@ fn path(report: &FlowSummary, lines: &mut Vec<String>) {
         .as_ref()
         .is_some_and(|route| route.length.is_some_and(|length| length as usize > report.hops.len()))
     {
-        lines.push("    ┊ hops that are not told".into());
+        lines.push("    ┊ unknown hops".into());
     }
     lines.push(format!("    {}", end(dst, dport)));
 }
@@ -138,7 +138,7 @@ pub(crate) fn end(address: std::net::IpAddr, port: u16) -> String {
     if port == 0 { address.to_string() } else { std::net::SocketAddr::new(address, port).to_string() }
 }
 
-/// A switch, and below it what is known about the flow there; `line` continues at the left.
+/// A switch, followed by what is known about the flow there; `line` continues at the left.
 fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
     let name = match (&hop.switch_name, hop.switch) {
         (Some(name), Some(number)) => format!("{name} ({number})"),
@@ -148,7 +148,7 @@ fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
     let mut words = Vec::new();
     words.push(match (&hop.latency, hop.switch) {
         (Some(latency), _) => format!("latency {}", nanoseconds(latency)),
-        (None, Some(_)) => "latency not known".into(),
+        (None, Some(_)) => "latency unknown".into(),
         (None, None) => String::new(),
     });
     let link = hop.utilization.as_ref().map(|value| format!("utilization {}", number(value)));
@@ -182,7 +182,7 @@ fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
         let space = " ".repeat(WORDS.saturating_sub(begin.chars().count()));
         let before = lines.len();
         wrap(&format!("{begin}{space}"), words, lines);
-        // The line continues beside text of several lines.
+        // The line continues next to text of several lines.
         for wrapped in &mut lines[before + 1..] {
             wrapped.replace_range(4..5, line);
         }
@@ -197,7 +197,7 @@ fn number(value: &Measured) -> String {
     format!("{} ({})", at_most(value), age_in_words(value.age_seconds))
 }
 
-/// The largest number stands for all that are larger.
+/// The largest number stands for anything larger.
 fn at_most(value: &Measured) -> String {
     let more = if value.value == u32::MAX { " or more" } else { "" };
     format!("{}{more}", grouped(value.value.into()))
@@ -295,7 +295,7 @@ mod tests {
                 },
             ],
             unknown: vec![
-                "A sentence that says what is not known and that is so long that it does not fit.".into(),
+                "A sentence that says what is unknown and that is so long that it does not fit.".into(),
             ],
         }
     }
@@ -314,7 +314,7 @@ mod tests {
         report.unknown.clear();
         assert_eq!(
             lines(&report),
-            ["10.0.0.1:5000->10.0.0.2:5000/udp", "", "  Nothing is known of this flow."]
+            ["10.0.0.1:5000->10.0.0.2:5000/udp", "", "  Nothing is known about this flow."]
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Events in words: one line for each entry of the lists, with the names of what it is about.
+//! Events in words: one line for each entry of the lists, with names.
 
 use std::str::FromStr;
 
@@ -39,7 +39,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     const ALL: [Kind; 10] = [
         Kind::FlowPath,
         Kind::FlowLatency,
@@ -53,7 +53,7 @@ impl Kind {
         Kind::Key,
     ];
 
-    /// Those that are shown where nobody names one: all but keys.
+    /// Those shown by default: all but keys.
     pub const SHOWN: [Kind; 9] = [
         Kind::Drop,
         Kind::CongestedPacket,
@@ -66,7 +66,7 @@ impl Kind {
         Kind::LinkUtilization,
     ];
 
-    /// Their names, in that order.
+    /// Their names, in the same order.
     pub const NAMES: [&'static str; 10] = [
         "flow-path",
         "flow-latency",
@@ -85,7 +85,7 @@ impl Kind {
         Self::NAMES[self as usize]
     }
 
-    /// The list that it is in.
+    /// The list that has it.
     pub fn list(self) -> u32 {
         match self {
             Kind::Drop => telemetry::list::DROPS,
@@ -128,7 +128,7 @@ impl FromStr for Kind {
 pub enum Reason {
     /// The key is new, or had been forgotten.
     New,
-    /// The value moved.
+    /// The value changed.
     Moved,
     /// Nothing changed for as long as the keep-alive.
     KeepAlive,
@@ -145,20 +145,20 @@ pub struct Event {
     pub time: Option<u64>,
     /// The same in UTC, if it is since 1970.
     pub utc: Option<String>,
-    /// The flow, if it is about one that is known.
+    /// The flow, if it is about a known one.
     pub flow: Option<Flow>,
-    /// The key that it is about; for drops and congested packets the flow's. `None` where the packet could not be
+    /// The key that it is about; for drops and congested packets the flow's. `None` if the packet could not be
     /// read.
     pub key: Option<Key>,
     /// The switch.
     pub switch: Option<u32>,
     /// Its name.
     pub switch_name: Option<String>,
-    /// The port that packets go out at.
+    /// The egress port.
     pub port: Option<u32>,
     /// Its name.
     pub port_name: Option<String>,
-    /// The port that a dropped packet came in at.
+    /// The ingress port of a dropped packet.
     pub ingress_port: Option<u32>,
     /// Its name.
     pub ingress_port_name: Option<String>,
@@ -170,8 +170,8 @@ pub struct Event {
     pub old: Option<u64>,
     /// The value. Of a path, its number of hops.
     pub new: Option<u64>,
-    /// The switches of a path, in the order in which packets pass them; one that is not known is `None`. Of a path of
-    /// more hops than an event has room for, and of other events, all of it is `None`.
+    /// The switches of a path, in the order in which packets pass them; `None` for an unknown one. All are `None` for
+    /// a path with more hops than an event has room for, and for other events.
     pub path: Option<Vec<Option<u32>>>,
     /// Whether a path passes a switch twice.
     pub looped: Option<bool>,
@@ -179,14 +179,14 @@ pub struct Event {
     pub reason: Option<u8>,
     /// The name of that.
     pub reason_name: Option<String>,
-    /// How full the queue was in which a packet waited.
+    /// The occupancy of the queue in which a packet waited.
     pub occupancy: Option<u32>,
-    /// Nanoseconds that the packet was in the switch.
+    /// Nanoseconds that the packet spent in the switch.
     pub latency: Option<u32>,
 }
 
 impl Event {
-    /// An entry of a list with the names of what it is about.
+    /// An entry of a list, with names.
     pub fn of(entry: &Entry, directory: &mut Directory, names: &Names) -> Event {
         let mut event = Event {
             kind: Kind::of(entry),
@@ -222,7 +222,7 @@ impl Event {
                     Why::Learning => Some(Reason::Learning),
                     Why::Loop => None,
                 };
-                // A new key has no value before.
+                // A new key has no previous value.
                 event.old = Some(old).filter(|_| why != Why::New);
                 event.new = Some(new);
                 if metric == Metric::FlowPath {
@@ -282,7 +282,7 @@ impl Event {
         }
     }
 
-    /// The event in one line: moment, kind, what it is about, and what happened.
+    /// The event in one line: time, kind, what it is about, and what happened.
     pub fn line(&self) -> String {
         let time = match (&self.utc, self.time) {
             (Some(utc), _) => utc.clone(),
@@ -324,7 +324,7 @@ impl Event {
                 None => format!("{what} {number}"),
             })
         };
-        // Of a path, the switch is the one that reported, which the words say.
+        // For a path, the switch is the one that reported, which the words say.
         let switch = self.switch.filter(|_| self.kind != Kind::FlowPath);
         let port = if self.kind == Kind::Drop { "out of port" } else { "port" };
         [
@@ -361,8 +361,8 @@ impl Event {
                     _ => format!("path {}, as before", path()),
                 };
                 let by = match (&self.switch_name, self.switch) {
-                    (Some(name), Some(number)) => format!(", told by switch {name} ({number})"),
-                    (None, Some(number)) => format!(", told by switch {number}"),
+                    (Some(name), Some(number)) => format!(", reported by switch {name} ({number})"),
+                    (None, Some(number)) => format!(", reported by switch {number}"),
                     (_, None) => String::new(),
                 };
                 format!("{path}{by}")
@@ -446,7 +446,7 @@ impl Filter {
         if self.kinds.is_empty() { kind != Kind::Key } else { self.kinds.contains(&kind) }
     }
 
-    /// The lists in which wanted events can be.
+    /// The lists that can have wanted events.
     pub fn lists(&self) -> Vec<u32> {
         let lists = 0..telemetry::list::COUNT;
         let has = |list: &u32| Kind::ALL.iter().any(|kind| kind.list() == *list && self.admits_kind(*kind));
@@ -454,7 +454,7 @@ impl Filter {
     }
 }
 
-/// Whether an event is about a flow, also where the directory does not know it.
+/// Whether an event is about a flow, even if the directory does not know it.
 fn is_of(event: &Event, flow: &Flow) -> bool {
     if event.flow.is_some() {
         return event.flow == Some(*flow);
@@ -471,7 +471,7 @@ fn switches(path: Via) -> Option<Vec<Option<u32>>> {
     }
 }
 
-/// The switches of a path; one that is not known is `None`.
+/// The switches of a path; `None` for an unknown one.
 pub(super) fn known_switches(path: &Path) -> Vec<Option<u32>> {
     path.switches().iter().map(|switch| Some(*switch).filter(|switch| *switch != u32::MAX)).collect()
 }
@@ -547,7 +547,7 @@ mod tests {
             (
                 change(Metric::FlowPath, Why::Moved, 1, 2, key, Location { switch: Some(6), ..none }),
                 Kind::FlowPath,
-                format!("{flow}: path changed, now 6:?, before 1 hop, told by switch leaf1 (6)"),
+                format!("{flow}: path changed, now 6:?, before 1 hop, reported by switch leaf1 (6)"),
             ),
             (
                 change(Metric::FlowPath, Why::Learning, 2, 3, key, none),

@@ -1,4 +1,4 @@
-//! All that a collector knows about a flow.
+//! Everything that a collector knows about a flow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::lists::{self, Missed};
 use super::stores::{self, StoreCatalog};
 use super::{IntError, moment};
 
-/// Stores of DTA reports that are asked besides those for INT.
+/// Stores of DTA reports to query, in addition to those for INT.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DtaStores {
     /// Postcarding: paths of flows, a switch for each hop.
@@ -27,23 +27,23 @@ pub struct DtaStores {
     pub values: Vec<String>,
 }
 
-/// A number of one moment.
+/// A measured number.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Measured {
     /// The number; 4294967295 stands for that or more.
     pub value: u32,
     /// When: nanoseconds since 1970, or what the switch sent.
     pub time: u64,
-    /// How old it is; `None` where the time is a switch's own.
+    /// Its age; `None` if the time is a switch's own.
     pub age_seconds: Option<f64>,
 }
 
-/// A queue of a port that the flow leaves at.
+/// A queue of the flow's egress port.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Queue {
-    /// Its number; `None` where it was not available.
+    /// Its number; `None` if not available.
     pub queue: Option<u32>,
-    /// How full it was, whichever flow reported it.
+    /// Its occupancy, whichever flow reported it.
     pub occupancy: Option<Measured>,
     /// Its congestion status.
     pub congestion: Option<Measured>,
@@ -52,13 +52,13 @@ pub struct Queue {
 /// A switch that the flow passes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Hop {
-    /// The switch; `None` = not known.
+    /// The switch; `None` = unknown.
     pub switch: Option<u32>,
     /// Its name.
     pub switch_name: Option<String>,
     /// Nanoseconds of the flow in this switch.
     pub latency: Option<Measured>,
-    /// The port that it leaves at; `None` = the switch does not say it, or it is not known any more.
+    /// The egress port; `None` = the switch does not report it, or it is no longer known.
     pub port: Option<u32>,
     /// Its name.
     pub port_name: Option<String>,
@@ -74,15 +74,15 @@ pub struct Hop {
 /// The path of the flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Route {
-    /// The store that says so.
+    /// The store that has it.
     pub store: String,
-    /// Hops of the whole path, which may be more than are known.
+    /// Hops of the whole path, which may be more than the known ones.
     pub length: Option<u32>,
     /// Whether each hop is known.
     pub complete: bool,
     /// Whether a switch is on it twice.
     pub looped: bool,
-    /// How old the last event about it is; `None` where none is in the ring.
+    /// The age of the last event about it; `None` if there is none in the ring.
     pub age_seconds: Option<f64>,
 }
 
@@ -93,26 +93,26 @@ pub struct Drops {
     pub reason: u8,
     /// Its name.
     pub reason_name: Option<String>,
-    /// How many were counted; `None` without a store of counters.
+    /// Their count; `None` without a counter store.
     pub counted: Option<u64>,
-    /// Switches of those that are in the ring of drops.
+    /// Switches of the drops that are in the ring.
     pub switches: Vec<u32>,
-    /// How old the last of these is.
+    /// The age of the last of these.
     pub age_seconds: Option<f64>,
 }
 
-/// Packets of the flow that waited in congested queues, of those that are in the ring.
+/// Packets of the flow, in the ring, that waited in congested queues.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Congested {
-    /// How many.
+    /// Their count.
     pub packets: u64,
     /// The switch of the last one.
     pub switch: Option<u32>,
-    /// How full its queue was.
+    /// The occupancy of its queue.
     pub occupancy: Option<u32>,
     /// Nanoseconds in that switch.
     pub latency: Option<u32>,
-    /// How old the last one is.
+    /// The age of the last one.
     pub age_seconds: Option<f64>,
 }
 
@@ -121,7 +121,7 @@ pub struct Congested {
 pub struct StoreAnswer {
     /// The store.
     pub store: String,
-    /// Hops of a path; those that are not known are `None`.
+    /// Hops of a path; `None` for unknown ones.
     pub path: Option<Vec<Option<u32>>>,
     /// A count.
     pub counted: Option<u64>,
@@ -140,34 +140,34 @@ impl StoreAnswer {
     }
 }
 
-/// All that is known about a flow.
+/// Everything known about a flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowSummary {
     /// The flow.
     pub flow: Flow,
-    /// Whether anything is known of it.
+    /// Whether anything is known about it.
     pub found: bool,
     /// Its path.
     pub path: Option<Route>,
     /// The switches on it, in the order in which packets pass them.
     pub hops: Vec<Hop>,
-    /// Switches that reported a latency of this flow and are not on that path.
+    /// Switches that reported a latency of this flow but are not on that path.
     pub others: Vec<Hop>,
     /// Nanoseconds through all hops.
     pub latency: Option<Measured>,
-    /// Reports; `None` where none was counted.
+    /// Reports; `None` if none was counted.
     pub reports: Option<u64>,
-    /// Packets; `None` where none was counted.
+    /// Packets; `None` if none was counted.
     pub packets: Option<u64>,
-    /// Bytes; `None` where none was counted.
+    /// Bytes; `None` if none was counted.
     pub bytes: Option<u64>,
     /// Drops by reason.
     pub drops: Vec<Drops>,
     /// Packets in congested queues.
     pub congested: Option<Congested>,
-    /// What stores of DTA reports hold.
+    /// The contents of stores of DTA reports.
     pub stores: Vec<StoreAnswer>,
-    /// What is not known, and why, in sentences.
+    /// What is unknown, and why, in sentences.
     pub unknown: Vec<String>,
 }
 
@@ -176,7 +176,7 @@ pub struct FlowSummary {
 pub struct FlowQuery {
     /// The collector.
     pub ask: Arc<dyn Ask>,
-    /// Its stores of DTA reports that are queried too.
+    /// Its stores of DTA reports that are queried, too.
     pub dta: DtaStores,
     /// Names of switches, ports and drop reasons.
     pub names: Arc<Names>,
@@ -207,7 +207,7 @@ impl FlowQuery {
     /// What is known about flows, in their order.
     ///
     /// # Errors
-    /// The collector does not answer; or it has none of the stores that could be asked.
+    /// The collector does not answer, or has none of the stores to query.
     pub async fn about(&self, flows: &[Flow]) -> Result<Vec<FlowSummary>, IntError> {
         let catalog = StoreCatalog::of(&*self.ask).await?;
         self.check(&catalog)?;
@@ -236,8 +236,7 @@ impl FlowQuery {
         }
         if !catalog.has_int() && self.dta == DtaStores::default() {
             return Err(IntError::NoStore(format!(
-                "this collector has no stores for INT (int-...); name those of DTA reports with --paths, --counters \
-                 and --values: it has {}",
+                "this collector has no stores for INT (int-...); name stores of DTA reports with --paths, --counters and --values; it has {}",
                 catalog.names()
             )));
         }
@@ -253,7 +252,7 @@ impl FlowQuery {
         for flow in flows {
             scan.flows.insert(flow.key(), FlowEvents::default());
         }
-        // The key of a hop is CRCs of the flow, so it is made for each flow and switch that there is.
+        // A hop's key is made of CRCs of the flow, so it is computed for each known flow and switch.
         let mut hops: BTreeMap<u32, Vec<(Key, Key)>> = BTreeMap::new();
         let all = [list::CHANGES, list::DROPS, list::CONGESTION, list::KEYS];
         let EventScan { directory, flows: known, missed } = &mut scan;
@@ -390,7 +389,7 @@ impl FlowQuery {
         Hop { switch, switch_name, latency, port, port_name, utilization, queues, port_told }
     }
 
-    /// What is known of the flow in one switch.
+    /// What is known about the flow in one switch.
     async fn hop(
         &self,
         flow: &Flow,
@@ -402,15 +401,15 @@ impl FlowQuery {
         let mut hop = self.bare_hop(switch);
         let Some(switch) = switch else { return Ok(hop) };
         hop.latency = values.one(telemetry::hop_latency_key(flow, switch)).await?;
-        // The latest report counts: the port is in each event of the latency, and in the key directory if only the port
-        // changed. Within one batch of reports both have the same time, and the directory is the later.
+        // The latest report wins: the port is in each event of the latency, and in the key directory if only the port
+        // changed. Within one batch of reports both have the same time, and the directory is the later one.
         let of_event = events.ports.get(&switch).copied();
         let of_key = known.hops.get(&switch).copied().flatten();
         let told = match (of_event, of_key) {
             (Some(event), Some(key)) if event.0 > key.0 => Some(event),
             (event, key) => key.or(event),
         };
-        // Queues and links of a switch that does not report ports are under keys without one.
+        // Queues and links of a switch that does not report ports have keys without a port.
         let port = told.and_then(|(_, port)| port);
         (hop.port, hop.port_told) = (port, told.is_some());
         hop.port_name = port.and_then(|port| self.names.port(switch, port)).map(str::to_owned);
@@ -531,9 +530,9 @@ fn hear(flows: &mut BTreeMap<Key, FlowEvents>, entry: &Entry, of_hop: Option<Key
 
 /// What the key directory has about one flow.
 struct DirectoryFacts {
-    /// By switch on its way: when the egress port was reported, and the port; `None` = it was not.
+    /// By switch on its path: when the egress port was reported, and the port; `None` = it was not.
     hops: BTreeMap<u32, Option<(u64, Option<u32>)>>,
-    /// Reasons for which it was dropped.
+    /// Reasons for which its packets were dropped.
     reasons: BTreeSet<u8>,
     /// Switch, port and queue of all queues.
     queues: BTreeSet<(u32, Option<u32>, Option<u32>)>,
@@ -563,7 +562,7 @@ impl DirectoryFacts {
     }
 }
 
-/// The store of values.
+/// The value store.
 struct Values<'a> {
     ask: &'a dyn Ask,
     now: u64,
@@ -580,7 +579,7 @@ impl Values<'_> {
     }
 }
 
-/// What is not known, and why.
+/// What is unknown, and why.
 fn unknown(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Missed]) -> Vec<String> {
     let mut all = Vec::new();
     let stores = [
@@ -598,16 +597,16 @@ fn unknown(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Missed]) -> V
         return all;
     }
     if report.path.is_none() {
-        all.push("No path of this flow was told, or other flows have overwritten it.".into());
+        all.push("No path of this flow was reported, or other flows have overwritten it.".into());
     }
     if let Some(route) = &report.path {
         if !route.complete {
             let told = report.hops.iter().filter(|hop| hop.switch.is_some()).count();
             let length = route.length.map_or("unknown".to_owned(), |length| length.to_string());
-            all.push(format!("Of the path's hops ({length}), {told} are known."));
+            all.push(format!("Known hops of the path: {told} of {length}."));
         }
         if route.age_seconds.is_none() && route.store.starts_with(telemetry::STORE_PREFIX) {
-            all.push("How old the path is: no event about it with a time since 1970 is in the ring.".into());
+            all.push("Age of the path: no event about it with a time since 1970 is in the ring.".into());
         }
     }
     if catalog.has(store::EVENTS, Primitive::Append) {
@@ -627,7 +626,7 @@ fn unknown(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Missed]) -> V
     for (of, missed) in (0..).zip(missed) {
         if missed.overwritten > 0 {
             all.push(format!(
-                "List {of} ({}) no longer has its first {}: what was told there alone is not known.",
+                "List {of} ({}) no longer has its first {}: what only they reported is unknown.",
                 lists::name(of),
                 counted(missed.overwritten, "batch", "batches")
             ));
@@ -636,7 +635,7 @@ fn unknown(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Missed]) -> V
     all
 }
 
-/// The hops whose egress port is not known, and why.
+/// The hops whose egress port is unknown, and why.
 fn without_port(report: &FlowSummary, missed: &[Missed], all: &mut Vec<String>) {
     let of = |is: &dyn Fn(&Hop) -> bool| {
         let hops = report.hops.iter().filter(|hop| hop.port.is_none() && is(hop));
@@ -646,7 +645,8 @@ fn without_port(report: &FlowSummary, missed: &[Missed], all: &mut Vec<String>) 
     let not_said = of(&|hop| hop.port_told || !is_silent(hop));
     if !not_said.is_empty() {
         all.push(format!(
-            "Ports at switch {not_said}: their reports do not say them. Queues and links are those that are told without a port."
+            "Ports at switch {not_said}: not in the reports. Queues and links are those reported \
+             without a port."
         ));
     }
     let not_told = of(&|hop| !hop.port_told && is_silent(hop));
@@ -656,12 +656,12 @@ fn without_port(report: &FlowSummary, missed: &[Missed], all: &mut Vec<String>) 
     let lost = |list: u32| missed.get(list as usize).is_some_and(|missed| missed.batches() > 0);
     all.push(match lost(list::CHANGES) || lost(list::KEYS) {
         true => format!(
-            "Ports, queues and links at switch {not_told}: the rings of {} no longer hold what told them. \
+            "Ports, queues and links at switch {not_told}: the rings of {} no longer hold them. \
              `dta-collector stores` says whether they are too small.",
             store::EVENTS
         ),
         false => format!(
-            "Ports, queues and links at switch {not_told}: no report of this flow said at which port it leaves."
+            "Ports, queues and links at switch {not_told}: no report of this flow has its egress port."
         ),
     });
 }
@@ -674,7 +674,7 @@ mod tests {
     use super::*;
     use crate::fake::Fake;
 
-    /// INT-XD and INT-MX: a path of postcards, and what each switch reported for itself.
+    /// INT-XD and INT-MX: a path of postcards, and what each switch reported alone.
     #[tokio::test]
     async fn a_flow_whose_switches_each_report_for_themselves_has_no_latency_and_is_shown_why() {
         let flow: Flow = "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap();

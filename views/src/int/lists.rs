@@ -1,4 +1,4 @@
-//! What is in the lists of the events now.
+//! The current contents of the event lists.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use dta_export::source::{Batch, Begin, LISTS, Lost, Options, Source};
 use dta_proto::telemetry::list;
 use serde::Serialize;
 
-/// What of a list could not be read, since its beginning.
+/// What could not be read of a list since its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Missed {
     /// Batches that the ring overwrote.
@@ -21,7 +21,7 @@ pub struct Missed {
 }
 
 impl Missed {
-    /// Adds what came of one reading.
+    /// Adds the result of one reading.
     pub fn add(&mut self, lost: &Lost) {
         self.overwritten += lost.overwritten;
         self.missing += lost.missing;
@@ -45,7 +45,7 @@ pub fn name(of: u32) -> &'static str {
     }
 }
 
-/// Reads what is in some lists of a store of events, all of it, and hands it over as it comes.
+/// Reads some lists of an event store completely, and passes entries on as they come.
 ///
 /// # Errors
 /// A list cannot be read.

@@ -1,8 +1,9 @@
-//! Answers from the stores for INT, for people and programs: one flow with its path ([`flow`], drawn by [`draw`]), events in
-//! words ([`event`]), ranked flows ([`top`]), and how far back the events reach ([`rings`]). The command line and the dashboard
-//! show the same.
+//! Answers from the stores for INT, for people and programs: one flow with its path ([`flow`], drawn by [`draw`]),
+//! events in words ([`event`]), ranked flows ([`top`]), and how far back the events reach ([`rings`]). The command
+//! line and the dashboard show the same answers.
 //!
-//! It asks through [`dta_client::Ask`] alone. `dta-export` follows the lists and resolves keys and numbers to names.
+//! It queries only through [`dta_client::Ask`]. `dta-export` follows the lists and resolves keys and numbers to
+//! names.
 
 pub mod draw;
 pub mod event;
@@ -20,7 +21,7 @@ use dta_client::ClientError;
 pub use lists::{Missed, name as list_name, read};
 pub use stores::StoreCatalog;
 
-/// Why a question has no answer.
+/// Why a query has no answer.
 #[derive(Debug)]
 pub enum IntError {
     /// The collector did not answer.

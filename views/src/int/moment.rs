@@ -1,4 +1,4 @@
-//! Moments beside values and in events: nanoseconds since 1970, or what a switch sent as it is.
+//! Times of values and events: nanoseconds since 1970, or a switch's own number.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,24 +7,24 @@ use time::OffsetDateTime;
 use time::format_description::StaticFormatDescription;
 use time::macros::format_description;
 
-/// Nanoseconds since 1970 from which on a number is taken for such: September 2001. What is less is a switch's own.
+/// Numbers from here on (September 2001) are nanoseconds since 1970; smaller ones are a switch's own.
 const SINCE_1970: u64 = 1_000_000_000_000_000_000;
 
 const FORMAT: StaticFormatDescription =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
 
-/// Nanoseconds since 1970 by the clock of this host.
+/// Nanoseconds since 1970 by this host's clock.
 pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
-/// Seconds from a moment to another; `None` where the moment is a switch's own number. 0 where it lies ahead, as clocks
-/// of two hosts differ.
+/// Seconds from one time to another; `None` for a switch's own number. 0 if it is in the future, as clocks of two
+/// hosts differ.
 pub fn age(time: u64, now: u64) -> Option<f64> {
     (time >= SINCE_1970).then(|| now.saturating_sub(time) as f64 / 1e9)
 }
 
-/// A moment as `2026-11-22T05:01:02.123Z`; `None` where it is a switch's own number.
+/// A time as `2026-11-22T05:01:02.123Z`; `None` for a switch's own number.
 pub fn utc(time: u64) -> Option<String> {
     if time < SINCE_1970 {
         return None;
@@ -32,7 +32,7 @@ pub fn utc(time: u64) -> Option<String> {
     OffsetDateTime::from_unix_timestamp_nanos(time.into()).ok()?.format(FORMAT).ok()
 }
 
-/// How old a value is, in a few words.
+/// The age of a value, in a few words.
 pub fn age_in_words(age: Option<f64>) -> String {
     match age {
         Some(age) => format!("{} ago", ago(Duration::from_secs_f64(age.max(0.0)))),

@@ -1,4 +1,5 @@
-//! How far back the rings of events reach: what only they hold must be reported again (the keep-alive) before it is overwritten.
+//! How far back the rings of events reach: what only they hold must be reported again (the keep-alive) before it is
+//! overwritten.
 
 use dta_client::{Ask, ClientError};
 use dta_proto::control::TailRequest;
@@ -14,25 +15,25 @@ use super::moment;
 pub struct Ring {
     /// The list.
     pub list: &'static str,
-    /// Seconds since the oldest entry that it still holds.
+    /// Age in seconds of the oldest entry in it.
     pub seconds: f64,
     /// Batches of a ring that would reach back twice as long as the keep-alive at this rate.
     pub wants: u64,
 }
 
 impl Ring {
-    /// Whether entries may be overwritten before they are reported again, at the keep-alive that translators use by default.
+    /// Whether entries may be overwritten before they are reported again, at the default keep-alive.
     pub fn is_short(&self) -> bool {
         self.seconds < KEEP_ALIVE_SECONDS as f64
     }
 
-    /// A sentence that says that it is short, and one that says what to do.
+    /// A sentence that says so, and one that says what to do.
     pub fn words(&self) -> (String, String) {
         let Ring { list, seconds, wants } = self;
         (
             format!(
-                "the ring of list {list:?} of {} reaches back {seconds:.0} s, and what does not change is told again after \
-                 {KEEP_ALIVE_SECONDS} s unless keep_alive_ms says otherwise: `query flow` and `top` do not know what is overwritten",
+                "the ring of list {list:?} of {} reaches back {seconds:.0} s, and unchanged values are reported again after \
+                 {KEEP_ALIVE_SECONDS} s unless keep_alive_ms says otherwise: `query flow` and `top` miss what is overwritten",
                 store::EVENTS
             ),
             format!("set ring = {wants} for the store {}, or a shorter keep_alive_ms", store::EVENTS),

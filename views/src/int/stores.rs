@@ -1,4 +1,4 @@
-//! Which stores a collector has, and questions of any number of keys to them.
+//! The stores of a collector, and queries of any number of keys.
 
 use dta_client::{Ask, AskKeys, ClientError, Policy};
 use dta_proto::control::{PathAnswer, StorePlacement};
@@ -14,7 +14,7 @@ use super::flow::DtaStores;
 pub struct StoreCatalog(Vec<(StoreSpec, u64)>);
 
 impl StoreCatalog {
-    /// Asks a collector for its stores, without a look at their memory.
+    /// Asks a collector for its stores without reading their memory.
     ///
     /// # Errors
     /// As [`Ask::placement`].
@@ -58,7 +58,7 @@ impl StoreCatalog {
         }
     }
 
-    /// Append stores whose entries are keys: 16 bytes.
+    /// Append stores whose entries are keys of 16 bytes.
     pub(super) fn of_keys(&self) -> impl Iterator<Item = (&str, u32)> {
         self.specs().filter_map(|spec| match spec.kind {
             StoreKind::Append { lists, entry_len: 16, .. } => Some((spec.name.as_str(), lists)),

@@ -1,7 +1,7 @@
 //! Flows ranked by latency, drops, packets, bytes or reports.
 //!
-//! Stores hold values under keys and cannot list their keys. What flows there are comes from the key directory (list 3 of
-//! the events), or from whatever else has keys: an append store whose entries are keys, or a file.
+//! Stores hold values under keys and cannot list their keys. Flows come from the key directory (list 3 of the
+//! events), or from another source of keys: an append store whose entries are keys, or a file.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -29,7 +29,7 @@ use super::{IntError, moment};
 pub enum By {
     /// Nanoseconds through all hops, as last reported.
     Latency,
-    /// Drops, for whatever reason.
+    /// Drops, for any reason.
     Drops,
     /// Packets.
     Packets,
@@ -63,7 +63,7 @@ impl FromStr for By {
 /// Where the flows come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Keys {
-    /// The key directory; without a store of events, the only append store whose entries are keys.
+    /// The key directory; without an event store, the only append store whose entries are keys.
     #[default]
     Directory,
     /// All lists of this append store, whose entries are keys.
@@ -77,13 +77,13 @@ pub enum Keys {
 pub struct Criteria {
     /// By what.
     pub by: By,
-    /// How many rows, at most.
+    /// Most rows.
     pub most: usize,
     /// Only flows with an end in it.
     pub prefix: Option<Prefix>,
     /// Where the flows come from.
     pub keys: Keys,
-    /// The store of the figures, under the flows' own keys, rather than those for INT.
+    /// The store with the figures, under the flows' own keys, instead of those for INT.
     pub store: Option<String>,
 }
 
@@ -96,32 +96,32 @@ impl Default for Criteria {
 /// A flow with its figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankedFlow {
-    /// The flow; `None` where only its key is known.
+    /// The flow; `None` if only its key is known.
     pub flow: Option<Flow>,
     /// Its key.
     pub key: Key,
-    /// How much.
+    /// The figure.
     pub value: u64,
-    /// How old a latency is; a count has no age.
+    /// The age of a latency; a count has none.
     pub age_seconds: Option<f64>,
 }
 
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Top {
-    /// What the flows are ranked by: a name of [`By`], or of the store of the figures.
+    /// What the flows are ranked by: a name of [`By`], or of the store with the figures.
     pub by: String,
-    /// The store of the figures.
+    /// The store with the figures.
     pub store: String,
     /// Where the flows come from: a store, or `given`.
     pub keys: String,
-    /// The flows with most, the most first.
+    /// The top flows, highest first.
     pub flows: Vec<RankedFlow>,
     /// Flows that are known.
     pub known: u64,
-    /// Of these, flows that have a figure, also those beyond `most`.
+    /// How many of these have a figure, including those beyond `most`.
     pub with_figure: u64,
-    /// What of the key directory could not be read.
+    /// What could not be read of the key directory.
     pub missed: Missed,
     /// Keys that were forgotten because there was no room for more.
     pub forgotten: u64,
@@ -130,14 +130,13 @@ pub struct Top {
 }
 
 impl Top {
-    /// What the answer lacks, in sentences for people.
+    /// What the answer is missing, in sentences for people.
     pub fn lacks(&self) -> Vec<String> {
         let mut all = Vec::new();
         let missed = &self.missed;
         if missed.overwritten > 0 {
             all.push(format!(
-                "The ring of keys in {} no longer has its first {}: flows that were told there and not again \
-                 since are not ranked.",
+                "The ring of keys in {} no longer has its first {}: flows reported only there are not ranked.",
                 self.keys,
                 counted(missed.overwritten, "batch", "batches")
             ));
@@ -145,7 +144,7 @@ impl Top {
         let lost = missed.missing + missed.damaged;
         if lost > 0 {
             all.push(format!(
-                "{} of keys never came or got damaged: flows in them are not ranked.",
+                "{} of keys never came or are damaged: flows in them are not ranked.",
                 counted(lost, "batch", "batches")
             ));
         }
@@ -157,7 +156,7 @@ impl Top {
         }
         if self.forgotten > 0 {
             all.push(format!(
-                "{} had no room here: the flows told longest ago are not ranked.",
+                "{} had no room here: the flows reported longest ago are not ranked.",
                 counted(self.forgotten, "key", "keys")
             ));
         }
@@ -184,7 +183,7 @@ pub struct Ranking {
     /// By list, the last batch that was read.
     read: BTreeMap<u32, u32>,
     missed: Missed,
-    /// Of the memory that the keys were read from.
+    /// Generation of the memory that the keys were read from.
     generation: Option<u64>,
 }
 
@@ -192,7 +191,7 @@ pub struct Ranking {
 enum Figures {
     /// Latencies under the flows' keys.
     Values(String),
-    /// Counts under these keys of each flow, to be added up.
+    /// Counts under these keys of each flow, to be summed.
     Counts(String),
 }
 
@@ -208,12 +207,12 @@ impl Ranking {
         &self.criteria
     }
 
-    /// Ranks by something else; what is known of flows stays.
+    /// Ranks by something else; known flows stay.
     pub fn set_by(&mut self, by: By) {
         self.criteria.by = by;
     }
 
-    /// The flows with most, now.
+    /// The current top flows.
     ///
     /// # Errors
     /// The collector does not answer, or has no store for it.
@@ -244,14 +243,14 @@ impl Ranking {
             self.criteria.by = asked;
         }
         let with_figure = rows.len() as u64;
-        // Equal figures in the order of their keys, so that the same question has the same answer.
+        // Equal figures in the order of their keys, so that the same query has the same answer.
         rows.sort_by(|a, b| b.value.cmp(&a.value).then(a.key.cmp(&b.key)));
         rows.truncate(self.criteria.most);
         let (missed, forgotten) = (self.missed, self.directory.forgotten());
         Ok(Top { by, store, keys, flows: rows, known, with_figure, missed, forgotten, others })
     }
 
-    /// Learns the keys that are new; gives where they come from, and whether that is the key directory.
+    /// Reads new keys; returns where they come from, and whether that is the key directory.
     async fn learn(&mut self, catalog: &StoreCatalog) -> Result<(String, bool), IntError> {
         let of_keys = match &self.criteria.keys {
             Keys::These(flows) => {
@@ -270,7 +269,7 @@ impl Ranking {
                     (Some((name, _)), None) => name.to_owned(),
                     _ => {
                         let what = format!(
-                            "this collector has no store {} to know flows by: name an append store whose entries are keys (16 \
+                            "this collector has no store {} that lists flows: name an append store whose entries are keys (16 \
                              bytes) with --keys, or a file of flows with --flows; it has {}",
                             store::EVENTS,
                             catalog.names()
@@ -310,7 +309,7 @@ impl Ranking {
             Some(last) => self.take(store, list, forward(last, 1)).await?,
             None => {
                 self.take(store, list, 1).await?;
-                // Sequences turn: after two thousand million batches the first lies ahead.
+                // Sequences wrap: after two thousand million batches the first lies ahead.
                 if !self.read.contains_key(&list) {
                     self.take(store, list, 0).await?;
                 }
@@ -357,8 +356,7 @@ impl Ranking {
                 Some(StoreKind::KeyIncrement { .. }) => Ok(Figures::Counts(name.clone())),
                 Some(StoreKind::KeyWrite { value_len: 4.., .. }) => Ok(Figures::Values(name.clone())),
                 Some(_) => Err(IntError::NoStore(format!(
-                    "store {name} has no figures to rank by: name one of key-increment, or of key-write with values of at \
-                     least 4 bytes"
+                    "store {name} has no figures to rank by: name a key-increment store, or a key-write store with values of at least 4 bytes"
                 ))),
                 None => {
                     Err(IntError::NoStore(format!("there is no store {name}; there are {}", catalog.names())))
@@ -380,7 +378,7 @@ impl Ranking {
                 _ => Figures::Counts(name.into()),
             });
         }
-        // Keys of DTA reports: a store that is called as what is ranked.
+        // Keys of DTA reports: a store that has the name of the ranking.
         if catalog.has(by.name(), Primitive::KeyIncrement) {
             return Ok(Figures::Counts(by.name().into()));
         }
@@ -420,7 +418,7 @@ impl Ranking {
         })
     }
 
-    /// The flows that are known, and for what reasons each was dropped.
+    /// The known flows, and the reasons for which packets of each were dropped.
     fn flows(&mut self) -> BTreeMap<Key, KnownFlow> {
         let mut flows: BTreeMap<Key, KnownFlow> = BTreeMap::new();
         let keys: Vec<Key> = self.directory.keys().collect();
@@ -437,7 +435,7 @@ impl Ranking {
                     known.drops.push(key);
                 }
                 Some(Meaning::Queue { .. } | Meaning::Port { .. } | Meaning::SwitchDrops { .. }) => {}
-                // A key of a store of keys may be no IPv4 flow.
+                // A key in a key store may not be an IPv4 flow.
                 None => drop(flows.entry(key).or_default()),
             }
         }
@@ -472,7 +470,7 @@ impl Ranking {
         flows: &BTreeMap<Key, KnownFlow>,
     ) -> Result<Vec<RankedFlow>, IntError> {
         let is_int = name == store::COUNTERS && self.criteria.store.is_none();
-        // The keys of each flow whose counts are added up.
+        // The keys of each flow whose counts are summed.
         let mut keys: Vec<Key> = Vec::new();
         let mut ends = Vec::with_capacity(flows.len());
         for (key, known) in flows {
@@ -481,7 +479,7 @@ impl Ranking {
                 (true, By::Drops, _) => keys.extend(&known.drops),
                 (true, By::Packets, Some(flow)) => keys.push(telemetry::packets_key(&flow)),
                 (true, By::Bytes, Some(flow)) => keys.push(telemetry::bytes_key(&flow)),
-                // Without the flow, its other keys cannot be made.
+                // Without the flow, its other keys cannot be computed.
                 (true, By::Packets | By::Bytes, None) => {}
             }
             ends.push(keys.len());
@@ -500,7 +498,7 @@ impl Ranking {
     }
 }
 
-/// A flow that is ranked.
+/// A ranked flow.
 #[derive(Default)]
 struct KnownFlow {
     flow: Option<Flow>,
@@ -533,7 +531,7 @@ mod tests {
             assert_eq!(ranking.rank().await.unwrap().flows.len(), 1);
         }
         assert_eq!(*fake.tails.lock().unwrap(), [1, 2, 1]);
-        assert_eq!(fake.looks.load(Ordering::Relaxed), 0, "nothing is asked that looks at all memory");
+        assert_eq!(fake.looks.load(Ordering::Relaxed), 0, "no query may read all memory");
     }
 
     #[tokio::test]

@@ -1,11 +1,13 @@
-//! Brings the times of several hosts to one clock.
+//! Converts the times of several hosts to one clock.
 //!
-//! Hosts that PTP synchronises have the same time; what packets in both directions show of it is given beside. Other hosts are
-//! compared in pairs that packets cross in both directions ([`dta_trace::clock`]), starting at the host with most packets.
+//! Hosts synchronised by PTP share their time; what packets in both directions show of its error is reported with it.
+//! Other hosts are compared in pairs that packets cross in both directions ([`dta_trace::clock`]), starting at the
+//! host with the most packets.
 //!
-//! Which of two hosts a packet passed first, two clocks do not say. But its order at the points of one host does tell the two directions
-//! apart (or, with one point in each host, source and destination do); and packets from the first to the second host always show more of the
-//! second clock, relative to the first, than packets the other way at about the same time.
+//! Two clocks do not say which of two hosts a packet passed first. But its order at the points of one host tells the
+//! two directions apart (or, with one point in each host, source and destination do); and packets from the first to
+//! the second host always show more of the second clock, relative to the first, than packets the other way at about
+//! the same time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,17 +16,17 @@ use dta_trace::clock::{self, Crossing, Fit, NoFit, WINDOW};
 use super::flow::ClockKind;
 use super::read::{Packet, Visit};
 
-/// How the times of a host were brought to those of the reference.
+/// How the times of a host were converted to those of the reference.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Clock {
     /// It is the reference.
     Same,
-    /// PTP synchronises it and the reference: times are taken as they are. Packets in both directions show that it is off by at most `bound`
-    /// nanoseconds, and at least `apart`; `None` = they do not show it.
+    /// PTP synchronises it and the reference: times are used unchanged. Packets in both directions show that it is
+    /// off by at most `bound` nanoseconds, and at least `apart`; `None` = they do not show it.
     Synchronized { bound: Option<f64>, apart: Option<f64> },
-    /// By one fitted line or several, which are off by at most `bound` nanoseconds in sum.
+    /// By one or several fitted lines, which are off by at most `bound` nanoseconds in total.
     Fitted { steps: Vec<Step>, bound: f64 },
-    /// The difference of the clocks is not known, and why.
+    /// The clock difference is unknown, and why.
     Unknown(NoFit),
 }
 
@@ -73,7 +75,7 @@ impl Clocks {
                         false => Clock::Fitted { steps, bound },
                     }
                 } else {
-                    // Each pair in one order, so that both ways of looking at it agree.
+                    // Each pair in one order, so that both directions agree.
                     let (first, second) = (from.min(to), from.max(to));
                     match compare(packets, first, second) {
                         Ok(fit) => {
@@ -98,7 +100,7 @@ impl Clocks {
         Clocks { of }
     }
 
-    /// A moment of a host by the reference's clock; `None` where that is not known.
+    /// A time of a host on the reference's clock; `None` if unknown.
     pub(super) fn time(&self, host: u16, time: u64) -> Option<u64> {
         match self.of.get(&host)? {
             Clock::Same | Clock::Synchronized { .. } => Some(time),
@@ -110,7 +112,7 @@ impl Clocks {
         }
     }
 
-    /// Nanoseconds that a time between two hosts is off at most; `None` where that is not known, or there is no such time.
+    /// Largest error in nanoseconds of a time between two hosts; `None` if unknown, or if there is no such time.
     pub(super) fn bound(&self, from: u16, to: u16) -> Option<f64> {
         let bound = self.of.get(&from)?.bound()? + self.of.get(&to)?.bound()?;
         (from != to).then_some(bound)
@@ -138,7 +140,7 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds that it is off at most.
+    /// Its largest error in nanoseconds.
     pub(super) fn bound(&self) -> Option<f64> {
         match self {
             Clock::Same => Some(0.0),
@@ -149,10 +151,10 @@ impl Clock {
     }
 }
 
-/// What a comparison says of a clock that is taken as it is.
+/// What a comparison says about a clock that is used unchanged.
 fn synchronized(compared: &Result<Fit, NoFit>) -> Clock {
     let Ok(fit) = compared else { return Clock::Synchronized { bound: None, apart: None } };
-    // By packets the difference is somewhere around this, no further away than the bound.
+    // By packets the difference is around this, no further off than the bound.
     let off = fit.most_ahead();
     let apart = (off > fit.bound).then_some(off - fit.bound);
     Clock::Synchronized { bound: Some(off + fit.bound), apart }
@@ -164,7 +166,7 @@ struct Both<'a> {
     second: &'a Visit,
 }
 
-/// One of the two directions; which of them is not known yet.
+/// One of the two directions; which one is not known yet.
 fn direction_in(visit: &Visit) -> Option<bool> {
     let (first, last) = (visit.stops.first()?.hop, visit.stops.last()?.hop);
     (first != last).then_some(first < last)
@@ -190,7 +192,7 @@ fn compare(packets: &[Packet], first: u16, second: u16) -> Result<Fit, NoFit> {
         |both| direction_in(both.second),
         |both| direction_of_flow(both.first),
     ];
-    // The way that knows the directions of most packets, and knows of both.
+    // The method that knows the direction of most packets, in both directions.
     let smaller = |way: &fn(&Both<'_>) -> Option<bool>| {
         let count = |direction| both.iter().filter(|both| way(both) == Some(direction)).count();
         count(true).min(count(false))
@@ -206,7 +208,8 @@ fn compare(packets: &[Packet], first: u16, second: u16) -> Result<Fit, NoFit> {
     classes.iter_mut().for_each(|class| class.sort_by_key(|both| entered(both.first)));
     let [one, other] = &classes;
     let (forth, back) = if is_forth(one, other) { (one, other) } else { (other, one) };
-    // Of a packet to the second host, the last moment in the first one and the first in the second one; and so on.
+    // For a packet to the second host: its last time in the first one and its first time in the second one; and vice
+    // versa.
     let forth = forth.iter().map(|both| Crossing { first: left(both.first), second: entered(both.second) });
     let back = back.iter().map(|both| Crossing { first: entered(both.first), second: left(both.second) });
     clock::fit(&forth.collect::<Vec<_>>(), &back.collect::<Vec<_>>())
@@ -220,8 +223,8 @@ fn left(visit: &Visit) -> u64 {
     visit.stops.last().map_or(0, |stop| stop.time)
 }
 
-/// Whether the first class goes from the first to the second host: most of its packets show more of the second clock than the packet of
-/// the other class that is nearest in time. Both are sorted by time.
+/// Whether the first class goes from the first to the second host: most of its packets show more of the second clock
+/// than the packet of the other class nearest in time. Both are sorted by time.
 fn is_forth(one: &[&Both<'_>], other: &[&Both<'_>]) -> bool {
     let ahead = |both: &Both<'_>| i128::from(entered(both.second)) - i128::from(entered(both.first));
     let (mut more, mut less) = (0u64, 0u64);
@@ -230,7 +233,7 @@ fn is_forth(one: &[&Both<'_>], other: &[&Both<'_>]) -> bool {
         let next = other.partition_point(|other| entered(other.first) < at);
         let near = [next.checked_sub(1), Some(next)].into_iter().flatten().filter_map(|n| other.get(n));
         let Some(near) = near.min_by_key(|other| entered(other.first).abs_diff(at)) else { continue };
-        // What is far away in time says little, but may be all there is.
+        // What is distant in time says little, but may be all there is.
         let weight = if entered(near.first).abs_diff(at) <= WINDOW { 1000 } else { 1 };
         if ahead(both) > ahead(near) { more += weight } else { less += weight }
     }
@@ -245,8 +248,8 @@ mod tests {
 
     const START: u64 = 1_795_323_662_000_000_000;
 
-    /// Packets to and fro between two hosts of `points` points each, 20 us apart, each point 1 us; the second clock is 7.3 ms ahead and gains
-    /// 40 ppm. Hops of the second host may count the other way.
+    /// Packets in both directions between two hosts with `points` points each, 20 us apart, 1 us per point; the
+    /// second clock is 7.3 ms ahead and gains 40 ppm. Hops of the second host may count the other way.
     fn packets(points: u8, mirrored: bool, synced: bool) -> Vec<Packet> {
         let ahead = |at: u64| at + 7_300_000 + at / 25_000;
         let flow = |text: &str| text.parse::<Flow>().unwrap().key();
@@ -300,7 +303,8 @@ mod tests {
                     };
                     let (a, b) = (time(reference) as f64, time(other) as f64);
                     let order = if packet.visits[0].host == reference { b - a } else { a - b };
-                    // Through the first host, 20 us of way and at most 50 us of waiting; the fit may be off by 10 us.
+                    // Through the first host, 20 us of travel and at most 50 us of waiting; the fit may be off by 10
+                    // us.
                     let least = 20_000.0 + 1000.0 * f64::from(points - 1);
                     let waited = (least - 10_000.0..least + 60_000.0).contains(&order);
                     assert!(waited, "{points} points, mirrored {mirrored}: {order}");
@@ -328,7 +332,7 @@ mod tests {
             .flat_map(|packet| &mut packet.visits)
             .for_each(|visit| visit.synced = visit.host == 1);
         assert_eq!(Clocks::of(&mixed).between(1, 2), ClockKind::Fitted);
-        // Good clocks are off by half of the way there and back at most, and packets show no more.
+        // Good clocks are off by at most half of the round trip, and packets show no more.
         let mut good = packets.clone();
         for visit in good.iter_mut().flat_map(|packet| &mut packet.visits).filter(|visit| visit.host == 2) {
             for stop in &mut visit.stops {
@@ -343,7 +347,7 @@ mod tests {
         };
         assert!((20_000.0..40_000.0).contains(&bound), "{bound}");
         assert_eq!(clocks.bound(1, 2), Some(bound));
-        // One way only: nothing is known of it.
+        // Only one direction: nothing is known about it.
         let one_way: Vec<Packet> = packets.into_iter().step_by(2).collect();
         let clocks = Clocks::of(&one_way);
         assert_eq!((clocks.between(1, 2), clocks.bound(1, 2)), (ClockKind::Synchronized, None));

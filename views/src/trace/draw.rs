@@ -1,4 +1,4 @@
-//! A flow's way drawn, for a terminal of 80 columns.
+//! Draws a flow's path, for a terminal of 80 columns.
 
 use dta_cli::number::{counted, grouped};
 
@@ -6,11 +6,11 @@ use super::flow::{ClockKind, FlowTrace, Point, Segment, Times};
 use crate::int::draw::{end, wrap};
 use crate::int::moment::{age, age_in_words, now};
 
-/// What is known of a flow, in lines.
+/// What is known about a flow, in lines.
 pub fn lines(report: &FlowTrace) -> Vec<String> {
     let mut lines = vec![report.flow.to_string(), String::new()];
     if !report.found {
-        lines.push("  No host told of this flow.".into());
+        lines.push("  No host reported this flow.".into());
     } else {
         facts(report, &mut lines);
         if !report.points.is_empty() {
@@ -32,7 +32,7 @@ pub fn lines(report: &FlowTrace) -> Vec<String> {
     }
     if !report.lacks.is_empty() {
         lines.push(String::new());
-        lines.push("  Not known:".into());
+        lines.push("  Unknown:".into());
         report.lacks.iter().for_each(|sentence| wrap("  - ", sentence, &mut lines));
     }
     lines
@@ -42,7 +42,7 @@ fn facts(report: &FlowTrace, lines: &mut Vec<String>) {
     let mut fact = |name: &str, what: String| wrap(&format!("  {name:11}"), &what, lines);
     let more = match report.sampled - report.with_path {
         0 => String::new(),
-        without => format!(", and {} whose points are not known any more", grouped(without)),
+        without => format!(", and {} whose points are no longer known", grouped(without)),
     };
     fact("packets", format!("{} sampled{more}", grouped(report.with_path)));
     if let Some(way) = report.ways.first() {
@@ -72,7 +72,7 @@ fn facts(report: &FlowTrace, lines: &mut Vec<String>) {
         let why = match (&drops.reason_name, drops.reason) {
             (Some(name), Some(number)) => format!("{name} ({number})"),
             (None, Some(number)) => format!("reason {number}"),
-            (_, None) => "for whatever reason".to_owned(),
+            (_, None) => "for any reason".to_owned(),
         };
         let count = drops.counted.unwrap_or(drops.listed);
         let last = match drops.listed {
@@ -114,8 +114,8 @@ fn facts(report: &FlowTrace, lines: &mut Vec<String>) {
                 );
             }
             ClockKind::Synchronized => {
-                let within = within.map_or("how well, packets do not show".into(), |within| {
-                    format!("{within}, as packets show")
+                let within = within.map_or("error unknown".into(), |within| {
+                    format!("{within}, by packets in both directions")
                 });
                 fact("clock", format!("that of host {host} is kept by PTP, {within}"));
             }
@@ -177,7 +177,7 @@ fn segment_words(segment: &Segment) -> String {
         Some(of) => {
             format!("{}, {} of {}", times(of, segment.bound), grouped(of.packets), packets(segment.packets))
         }
-        None => format!("{}, times not known", packets(segment.packets)),
+        None => format!("{}, times unknown", packets(segment.packets)),
     }
 }
 
@@ -185,7 +185,7 @@ fn times(times: &Times, bound: Option<u64>) -> String {
     let number = |n: i64| if n < 0 { format!("-{}", grouped(n.unsigned_abs())) } else { grouped(n as u64) };
     let bound = bound.map_or(String::new(), |bound| format!(" (± {})", grouped(bound)));
     format!(
-        "median {} ns, 99 % {}, most {}{bound}",
+        "median {} ns, 99 % {}, max {}{bound}",
         number(times.median),
         number(times.p99),
         number(times.most)
@@ -292,21 +292,21 @@ mod tests {
         assert!(drawn.iter().all(|line| line.chars().count() <= 80), "{drawn:#?}");
         let all = drawn.join("\n");
         for words in [
-            "  packets    998 sampled, and 2 whose points are not known any more",
+            "  packets    998 sampled, and 2 whose points are no longer known",
             "  way        3 points, 990 packets, 8 another way",
-            "  in all     median 500,000 ns, 99 % 1,000,000, most 2,000,000 (± 12,345)",
+            "  in all     median 500,000 ns, 99 % 1,000,000, max 2,000,000 (± 12,345)",
             "  size       at most 6,400,000 bytes in the 10 s that ended ",
             "  clock      that of host node2 (2) was fitted by packets in both directions,\n             within 12,345 ns",
-            "  clock      that of host node3 (3) is kept by PTP, within 321 ns, as packets\n             show",
-            "  clock      that of host node4 (4) is kept by PTP, how well, packets do not\n             show",
-            "  drops      24: for whatever reason, in host node1 (1)",
+            "  clock      that of host node3 (3) is kept by PTP, within 321 ns, by packets in\n             both directions",
+            "  clock      that of host node4 (4) is kept by PTP, error unknown",
+            "  drops      24: for any reason, in host node1 (1)",
             "  drops      3 of sampled packets: QDISC_DROP (64), in host node1 (1), the last\n             3 s ago",
             "    10.0.0.1:5000\n    │\n    ● 0   netns:pod1/iface:eth0 in of node1 (1): 64,000 packets, 6,400,000 bytes",
-            "    │     median 308,641 ns, 99 % 617,283, most 1,234,567, 998 packets\n    ● 1   ",
-            "    ┊     median 308,641 ns, 99 % 617,283, most 1,234,567 (± 12,345), 998",
+            "    │     median 308,641 ns, 99 % 617,283, max 1,234,567, 998 packets\n    ● 1   ",
+            "    ┊     median 308,641 ns, 99 % 617,283, max 1,234,567 (± 12,345), 998",
             "    │\n    10.0.0.2:80\n",
             "  Other points:\n    ● 4   tp:net_dev_queue of node2 (2)",
-            "    0 to 2: 998 packets, times not known",
+            "    0 to 2: 998 packets, times unknown",
         ] {
             assert!(all.contains(words), "{words}\n{all}");
         }
@@ -316,6 +316,6 @@ mod tests {
     fn a_flow_of_which_nobody_told_says_so() {
         let mut report = report();
         (report.found, report.lacks) = (false, Vec::new());
-        assert_eq!(lines(&report), ["10.0.0.1:5000->10.0.0.2:80/tcp", "", "  No host told of this flow."]);
+        assert_eq!(lines(&report), ["10.0.0.1:5000->10.0.0.2:80/tcp", "", "  No host reported this flow."]);
     }
 }

@@ -16,49 +16,49 @@ use super::read::{Packet, PacketRecord, Packets, TraceEvents};
 use crate::int::stores::{counts, values};
 use crate::int::{IntError, Missed, StoreCatalog, moment};
 
-/// Questions about epochs that are on their way at once, at most.
+/// Most epoch queries under way at once.
 const QUESTIONS_AT_ONCE: usize = 8;
 
 /// A point of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Point {
-    /// Its number: 0 to 13 on the way of packets.
+    /// Its number: 0 to 13 on the path of packets.
     pub hop: u8,
     /// Its name; `None` = no longer known.
     pub name: Option<String>,
     /// The host, by the id of its reporter; `None` = no longer known.
     pub host: Option<u16>,
-    /// What the host is called.
+    /// The host's name.
     pub host_name: Option<String>,
-    /// Sampled packets of the flow that were seen there.
+    /// Sampled packets of the flow seen there.
     pub sampled: u64,
-    /// All packets of the flow that were counted there, sampled or not; `None` = none.
+    /// All packets of the flow counted there, sampled or not; `None` = none.
     pub packets: Option<u64>,
-    /// Their bytes, from the outermost IP header on.
+    /// Their bytes, starting with the outermost IP header.
     pub bytes: Option<u64>,
 }
 
-/// Times of some packets, in nanoseconds.
+/// Statistics of packet times, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Times {
     /// The number of packets.
     pub packets: u64,
-    /// The least.
+    /// The shortest.
     pub least: i64,
     /// Half of the packets took no longer.
     pub median: i64,
     /// 99 % of the packets took no longer.
     pub p99: i64,
-    /// The most.
+    /// The longest.
     pub most: i64,
 }
 
 impl Times {
-    /// The times of some packets; `None` = there is none.
+    /// The statistics; `None` without times.
     fn of(mut all: Vec<i64>) -> Option<Times> {
         all.sort_unstable();
         let (least, most) = (*all.first()?, *all.last()?);
-        // The nearest rank: the least time that so many percent did not exceed.
+        // Nearest rank: the shortest time not exceeded by this percentage.
         let rank = |of_hundred: usize| all[(all.len() * of_hundred).div_ceil(100).max(1) - 1];
         Some(Times { packets: all.len() as u64, least, median: rank(50), p99: rank(99), most })
     }
@@ -68,35 +68,36 @@ impl Times {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClockKind {
-    /// Both are of one host.
+    /// Both are on the same host.
     Same,
-    /// PTP synchronises both hosts: times compare as they are.
+    /// PTP synchronises both hosts: times compare directly.
     #[serde(rename = "kept")]
     Synchronized,
     /// The clocks were compared by packets in both directions.
     Fitted,
-    /// The difference of the clocks is not known: there are no times.
+    /// The clock difference is unknown: there are no times.
     Unknown,
 }
 
-/// From one point to the next that a packet was seen at.
+/// From one point to the next one where a packet was seen.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Segment {
     /// Where it begins.
     pub from: u8,
     /// Where it ends.
     pub to: u8,
-    /// Whether it is on the way that most packets took.
+    /// Whether it is on the path that most packets took.
     pub on_way: bool,
     /// Sampled packets that took it.
     pub packets: u64,
-    /// How long they took; `None` = the difference of the clocks is not known.
+    /// How long they took; `None` = the clock difference is unknown.
     pub times: Option<Times>,
     /// How both ends' clocks compare.
     pub clock: ClockKind,
-    /// Nanoseconds that each time is off at most, where the ends are of two hosts; `None` where packets do not show it.
+    /// Largest error of each time in nanoseconds, if the ends are on two hosts; `None` if packets do not show it.
     pub bound: Option<u64>,
-    /// What the host itself reported, if both ends are in one host: over all sampled packets, also those no longer in the ring.
+    /// What the host itself reported, if both ends are on one host: over all sampled packets, including those no
+    /// longer in the ring.
     pub told: Option<ToldLatency>,
 }
 
@@ -105,15 +106,15 @@ pub struct Segment {
 pub struct ToldLatency {
     /// Nanoseconds of the last packet; 4294967295 stands for that or more, as below.
     pub last: u32,
-    /// The least.
+    /// The shortest.
     pub least: u32,
-    /// The most.
+    /// The longest.
     pub most: u32,
     /// The mean.
     pub mean: u32,
     /// The number of packets.
     pub packets: u32,
-    /// How old the last one is.
+    /// The age of the last one.
     pub age_seconds: Option<f64>,
 }
 
@@ -122,26 +123,26 @@ pub struct ToldLatency {
 pub struct Way {
     /// Their hops.
     pub hops: Vec<u8>,
-    /// How many sampled packets.
+    /// How many sampled packets took it.
     pub packets: u64,
 }
 
-/// Drops of the flow in a host for a reason.
+/// Drops of the flow on a host for one reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Drops {
     /// The host.
     pub host: u16,
-    /// What it is called.
+    /// The host's name.
     pub host_name: Option<String>,
-    /// The kernel's number of the reason; `None` = all drops that the kernel's programs counted, for whatever reason.
+    /// The kernel's number of the reason; `None` = all drops counted by the kernel programs, for any reason.
     pub reason: Option<u32>,
     /// The reason's name in that kernel.
     pub reason_name: Option<String>,
-    /// How many were counted: of sampled packets where there is a reason.
+    /// Their count; only of sampled packets if there is a reason.
     pub counted: Option<u64>,
     /// How many are in the list of drops.
     pub listed: u64,
-    /// How old the last of these is.
+    /// The age of the last of these.
     pub age_seconds: Option<f64>,
 }
 
@@ -150,15 +151,15 @@ pub struct Drops {
 pub struct Slow {
     /// The host.
     pub host: u16,
-    /// What it is called.
+    /// The host's name.
     pub host_name: Option<String>,
     /// How many are in the list.
     pub packets: u64,
-    /// Nanoseconds of the one that took longest.
+    /// Nanoseconds of the slowest one.
     pub most: u64,
     /// Between these hops.
     pub between: (u8, u8),
-    /// How old the last one is.
+    /// The age of the last one.
     pub age_seconds: Option<f64>,
 }
 
@@ -167,59 +168,60 @@ pub struct Slow {
 pub struct HostClock {
     /// The host.
     pub host: u16,
-    /// What it is called.
+    /// The host's name.
     pub host_name: Option<String>,
-    /// How its clock was brought to that of the reference.
+    /// How its clock was converted to the reference.
     pub clock: ClockKind,
-    /// Nanoseconds that it is off at most.
+    /// Its largest error in nanoseconds.
     pub bound: Option<u64>,
     /// Why its clock could not be compared.
     pub why_not: Option<String>,
 }
 
-/// The size of the flow in an epoch that is over.
+/// The size of the flow in a finished epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Size {
     /// When the epoch began, in seconds since 1970 by the clocks of the hosts.
     pub began: u64,
     /// How many seconds it lasted.
     pub seconds: u32,
-    /// Bytes, at most: other flows may be among them. Each host counts a flow at one of its points.
+    /// Upper bound of its bytes: other flows may be included. Each host counts a flow at one of its points.
     pub bytes: u64,
-    /// Hosts whose sketches are in it.
+    /// Hosts whose sketches it includes.
     pub hosts: u32,
 }
 
-/// All that is known about a flow.
+/// Everything known about a flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowTrace {
     /// The flow.
     pub flow: Flow,
-    /// Whether anything is known of it.
+    /// Whether anything is known about it.
     pub found: bool,
     /// Sampled packets of the flow that hosts reported.
     pub sampled: u64,
-    /// Of these, those whose paths are known: times are over them.
+    /// Those whose paths are known: times cover these.
     pub with_path: u64,
-    /// Points at which the flow was seen; those of the way that most packets took come first, in its order.
+    /// Points at which the flow was seen; first those of the path that most packets took, in its order.
     pub points: Vec<Point>,
-    /// The ways that packets took, the commonest first.
+    /// The paths that packets took, most common first.
     pub ways: Vec<Way>,
     /// From point to point.
     pub segments: Vec<Segment>,
-    /// From the first to the last point of the commonest way, over the packets that took it.
+    /// From the first to the last point of the most common path, over the packets that took it.
     pub total: Option<Times>,
-    /// Nanoseconds that each of these times is off at most, where the ends are of two hosts; `None` where packets do not show it.
+    /// Largest error of each of these times in nanoseconds, if the ends are on two hosts; `None` if packets do not
+    /// show it.
     pub total_bound: Option<u64>,
-    /// Sizes of the flow in the last epochs that the collector has, the latest first.
+    /// Sizes of the flow in the last epochs that the collector has, latest first.
     pub sizes: Vec<Size>,
     /// Drops.
     pub drops: Vec<Drops>,
     /// Packets that took too long.
     pub slow: Vec<Slow>,
-    /// The clocks of the hosts on the way.
+    /// The clocks of the hosts on the path.
     pub clocks: Vec<HostClock>,
-    /// What the answer lacks, in sentences.
+    /// What the answer is missing, in sentences.
     pub lacks: Vec<String>,
 }
 
@@ -232,7 +234,7 @@ pub async fn about(ask: &dyn Ask, flow: &Flow) -> Result<FlowTrace, IntError> {
     for (name, primitive) in [(store::EVENTS, Primitive::Append), (store::PATHS, Primitive::Postcarding)] {
         if !catalog.has(name, primitive) {
             return Err(IntError::NoStore(format!(
-                "this collector has no {} store {name}, where hosts tell of packets (docs/host-tracing.md); it has {}",
+                "this collector has no {} store {name}, where hosts report packets (docs/host-tracing.md); it has {}",
                 primitive.name(),
                 catalog.names()
             )));
@@ -244,7 +246,7 @@ pub async fn about(ask: &dyn Ask, flow: &Flow) -> Result<FlowTrace, IntError> {
     let own = Packets::of(ask, &events, is_of_flow).await?;
     let hosts: HashSet<u16> =
         own.packets.iter().flat_map(|packet| &packet.visits).map(|visit| visit.host).collect();
-    // Clocks are compared by the packets of all flows: those of one go one way.
+    // Clocks are compared by the packets of all flows: those of one flow go one way.
     let clocks = if hosts.len() > 1 {
         let crosses = |group: &[PacketRecord]| {
             group.iter().any(|told| told.seen.host != group[0].seen.host)
@@ -267,7 +269,7 @@ pub async fn about(ask: &dyn Ask, flow: &Flow) -> Result<FlowTrace, IntError> {
     Ok(report)
 }
 
-/// A packet's stops by one clock, as far as it is known: times of hosts whose clock is not are `None`.
+/// A packet's stops on one clock, as far as it is known: times of other hosts are `None`.
 fn journey(packet: &Packet, clocks: &Clocks) -> Vec<(u8, u16, u64, Option<u64>)> {
     let mut stops = Vec::new();
     for visit in &packet.visits {
@@ -276,10 +278,10 @@ fn journey(packet: &Packet, clocks: &Clocks) -> Vec<(u8, u16, u64, Option<u64>)>
         }
     }
     if stops.iter().all(|stop| stop.3.is_some()) {
-        // Of two hosts at one moment, the order of the hops is as good as any.
+        // For two hosts at the same time, the order of the hops is as good as any.
         stops.sort_by_key(|stop| (stop.3, stop.0));
     } else {
-        // Without a common clock, hosts come in the order of their least hops, as their points are numbered.
+        // Without a common clock, hosts are ordered by their lowest hops, as their points are numbered.
         let least = |host: u16| stops.iter().filter(|stop| stop.1 == host).map(|stop| stop.0).min();
         let keys: BTreeMap<u16, Option<u8>> = stops.iter().map(|stop| (stop.1, least(stop.1))).collect();
         stops.sort_by_key(|stop| (keys[&stop.1], stop.2));
@@ -422,13 +424,13 @@ fn slow(events: &TraceEvents, key: &Key) -> Vec<Slow> {
         if slow.latency > of_host.most {
             (of_host.most, of_host.between) = (slow.latency, (slow.from, slow.seen.hop));
         }
-        // The last one by time: entries of a list may have overtaken each other.
+        // The last one by time: entries of a list may have overtaken one another.
         of_host.age_seconds = moment::age(*last, now);
     }
     all.into_values().collect()
 }
 
-/// Questions about one flow.
+/// Queries about one flow.
 struct FlowQueries<'a> {
     ask: &'a dyn Ask,
     catalog: &'a StoreCatalog,
@@ -462,7 +464,7 @@ impl FlowQueries<'_> {
             let at = match report.points.iter().position(|point| (point.hop, point.host) == (hop, Some(host)))
             {
                 Some(at) => at,
-                // Seen by the kernel's counters alone, as none of its packets was sampled there.
+                // Only the kernel counters saw it there: none of its packets was sampled.
                 None if hop < HOPS => {
                     report.points.push(Point {
                         hop,
@@ -518,7 +520,7 @@ impl FlowQueries<'_> {
         let keys = [trace::size_key(self.flow)];
         // The epoch of a host whose clock is ahead may be over already; that of one behind lasts longer.
         let all = (present.saturating_sub((*epochs).into())..=present).rev();
-        // A question is about one epoch, so several are on their way at once.
+        // A query covers one epoch, so several are under way at once.
         let questions: Vec<_> = all
             .map(|epoch| {
                 let answers = self.ask.sketch(store::SIZES, &keys, epoch as u32);
@@ -577,16 +579,16 @@ fn lacks(report: &FlowTrace, events: &TraceEvents, own: &Packets, clocks: &Clock
     };
     for clock in report.clocks.iter().filter(|clock| clock.clock == ClockKind::Unknown) {
         all.push(format!(
-            "How the clock of host {} compares is not known ({}): times to and from it are missing.",
+            "The clock difference of host {} is unknown ({}): times to and from it are missing.",
             host_name(clock.host),
-            clock.why_not.as_deref().unwrap_or("nothing is known of it")
+            clock.why_not.as_deref().unwrap_or("nothing is known about it")
         ));
     }
     for clock in &report.clocks {
         if let Some(Clock::Synchronized { apart: Some(apart), .. }) = clocks.of.get(&clock.host) {
             all.push(format!(
-                "PTP is said to keep the clock of host {}, but packets in both directions show that it is off by {} ns at least: look \
-                 at its PTP, or take --synced away.",
+                "PTP should keep the clock of host {}, but packets in both directions show that it is off by at least {} ns: check \
+                 its PTP, or remove --synced.",
                 host_name(clock.host),
                 grouped(apart.ceil() as u64)
             ));
@@ -594,14 +596,14 @@ fn lacks(report: &FlowTrace, events: &TraceEvents, own: &Packets, clocks: &Clock
     }
     if own.lost > 0 {
         all.push(format!(
-            "Of {} visits of packets to hosts, the points are not known any more: later packets took their place.",
+            "The points of {} packet visits to hosts are no longer known: later packets overwrote them.",
             own.lost
         ));
     }
     for (host, books) in &events.books {
         if books.ring_full > 0 {
             all.push(format!(
-                "Host {} lost {} records of {}, as the ring between its kernel and its agent was full.",
+                "Host {} lost {} records of {}, because the ring between its kernel and its agent was full.",
                 host_name(*host),
                 books.ring_full,
                 books.seen
@@ -618,7 +620,7 @@ fn lacks(report: &FlowTrace, events: &TraceEvents, own: &Packets, clocks: &Clock
         }
         if missing + damaged + unreadable > 0 {
             all.push(format!(
-                "Of the {name}, {} never came, {damaged} got damaged, and {} cannot be read.",
+                "Of the {name}, {} never came, {damaged} are damaged, and {} cannot be read.",
                 counted(missing, "batch", "batches"),
                 counted(unreadable, "entry", "entries")
             ));
@@ -648,14 +650,14 @@ mod tests {
         let mut fake = Fake::with([(store::EVENTS, append), (store::PATHS, paths), (store::SIZES, sizes)]);
         let answer = SketchAnswer { estimate: Some(7), merged: 2, ..SketchAnswer::default() };
         fake.put(store::SIZES, trace::size_key(&flow), answer);
-        // The present epoch, and the four before it.
+        // The current epoch, and the four before it.
         fake.sketches_together = Some(Barrier::new(5));
         let asked = about(&fake, &flow);
         let report =
-            tokio::time::timeout(Duration::from_secs(30), asked).await.expect("all are asked").unwrap();
+            tokio::time::timeout(Duration::from_secs(30), asked).await.expect("all are queried").unwrap();
         assert_eq!(report.sizes.iter().map(|size| (size.bytes, size.hosts)).collect::<Vec<_>>(), [(7, 2); 5]);
         assert!(report.sizes.is_sorted_by_key(|size| std::cmp::Reverse(size.began)));
-        assert_eq!(fake.looks.into_inner(), 0, "nothing is asked that looks at all memory");
+        assert_eq!(fake.looks.into_inner(), 0, "no query may read all memory");
     }
 
     #[test]

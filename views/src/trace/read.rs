@@ -9,7 +9,7 @@ use dta_proto::trace::{Books, Entry, HOPS, Named, Seen, list, path_key, store};
 
 use crate::int::Missed;
 
-/// A packet in a host, as the host reported it.
+/// A packet on a host, as the host reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PacketRecord {
     pub(super) seen: Seen,
@@ -31,13 +31,13 @@ pub(super) struct SlowRecord {
     pub(super) latency: u64,
 }
 
-/// What is in the lists.
+/// The contents of the lists.
 #[derive(Debug, Default)]
 pub(super) struct TraceEvents {
     pub(super) packets: Vec<PacketRecord>,
     pub(super) drops: Vec<DropRecord>,
     pub(super) slow: Vec<SlowRecord>,
-    /// Names by host, of what, and number.
+    /// Names by host, kind and number.
     pub(super) names: BTreeMap<(u16, Named, u32), String>,
     /// By host.
     pub(super) books: BTreeMap<u16, Books>,
@@ -49,7 +49,7 @@ impl TraceEvents {
     pub(super) async fn of(ask: &dyn Ask) -> Result<TraceEvents, ClientError> {
         let mut events = TraceEvents::default();
         for list in 0..list::COUNT {
-            // From the first batch there ever was, so that those that the ring no longer holds are counted.
+            // From the very first batch, so that those that the ring no longer holds are counted.
             let request = TailRequest {
                 store: store::EVENTS.to_owned(),
                 list,
@@ -88,7 +88,7 @@ impl TraceEvents {
         }
     }
 
-    /// The host of each hop on the way.
+    /// The host of each hop on the path.
     pub(super) fn hosts(&self) -> [Option<u16>; HOPS as usize] {
         let mut hosts = [None; HOPS as usize];
         for (host, _, hop) in self.names.keys().filter(|(_, of, _)| *of == Named::Point) {
@@ -96,7 +96,7 @@ impl TraceEvents {
                 *place = Some(*host);
             }
         }
-        // A host whose names are not in the ring any more is known by the first points of its packets.
+        // A host whose names are no longer in the ring is known by the first points of its packets.
         for told in &self.packets {
             if let Some(place) = hosts.get_mut(usize::from(told.seen.hop)) {
                 *place = place.or(Some(told.seen.host));
@@ -106,7 +106,7 @@ impl TraceEvents {
     }
 }
 
-/// A packet at a point, by the clock of the point's host.
+/// A packet at a point, on the clock of the point's host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stop {
     pub(super) hop: u8,
@@ -137,7 +137,7 @@ pub(super) struct Packets {
 }
 
 impl Packets {
-    /// Reads the paths of the packets whose entries `wanted` admits.
+    /// Reads the paths of the packets whose entries satisfy `wanted`.
     pub(super) async fn of(
         ask: &dyn Ask,
         events: &TraceEvents,
@@ -172,7 +172,8 @@ impl Packets {
     }
 }
 
-/// Groups entries by packet: those with one digest, or with digests that address translation turned into each other.
+/// Groups entries by packet: those with the same digest, or with digests that address translation turned into each
+/// other.
 fn groups(packets: &[PacketRecord]) -> Vec<Vec<PacketRecord>> {
     let first: HashMap<u64, u64> = packets
         .iter()
@@ -180,7 +181,7 @@ fn groups(packets: &[PacketRecord]) -> Vec<Vec<PacketRecord>> {
         .map(|told| (told.left, told.seen.digest))
         .collect();
     let root = |mut digest: u64| {
-        // Each translation is one step back; the bound breaks circles.
+        // Each translation is one step back; the limit breaks cycles.
         for _ in 0..8 {
             match first.get(&digest) {
                 Some(before) => digest = *before,
@@ -217,8 +218,8 @@ async fn rows(ask: &dyn Ask, visits: &[(u64, u16)]) -> Result<HashMap<(u64, u16)
     Ok(rows)
 }
 
-/// What a host saw of a packet: its hops in the row, with the upper bits of their times from the entry. `None` if no entry fits the row,
-/// which then belongs to a later packet with the same digest.
+/// What a host saw of a packet: its hops in the row, with the upper bits of their times from the entry. `None` if no
+/// entry fits the row, which then belongs to a later packet with the same digest.
 fn visit(
     host: u16,
     row: &HopTimes,

@@ -1,7 +1,7 @@
 //! "Where did my reports go?": the counters of all nodes in the order in which reports pass them.
 //!
-//! Pure: from what [`Ask::statistics`](dta_client::Ask::statistics) answers to rows, for the
-//! command line and the dashboard.
+//! Pure: turns the answer of [`Ask::statistics`](dta_client::Ask::statistics) into rows for the command line and the
+//! dashboard.
 
 mod node;
 mod rates;
@@ -13,17 +13,17 @@ use serde::Serialize;
 pub use node::{Node, nodes};
 pub use rates::Rates;
 
-/// Reporters and agents are shown one by one up to this many of each; more are added up, unless everything is asked for.
+/// Up to this many reporters and agents are shown one by one; more are summed, unless all are requested.
 const FEW: usize = 4;
 
-/// What was sent to the next stage and did not arrive there.
+/// What was sent to the next stage but did not arrive there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LinkLoss {
     /// `lost.reporter-translator`, `lost.translator-nic`
     pub name: &'static str,
-    /// How many; 0 if more arrived than the sender has reported, whose numbers are as old as its last renewal.
+    /// How many; 0 if more arrived than the sender has reported, whose counters are as old as its last renewal.
     pub lost: u64,
-    /// The counts that say so, in words.
+    /// The counts behind it, in words.
     pub how: String,
 }
 
@@ -34,7 +34,7 @@ pub enum Row {
     Node {
         /// Its name.
         name: String,
-        /// Seconds since it gave its numbers; `None` for what is of now.
+        /// Age of its counters in seconds; `None` if they are current.
         age: Option<f64>,
     },
     /// One of its counters.
@@ -45,16 +45,16 @@ pub enum Row {
         name: String,
         /// Its value.
         value: u64,
-        /// Of what the node received, where both count the same unit.
+        /// Share of what the node received, if both have the same unit.
         share: Option<f64>,
-        /// How many per second, where that is known.
+        /// Rate per second, if known.
         rate: Option<f64>,
     },
     /// What was lost on the way to the next stage.
     Link(LinkLoss),
 }
 
-/// What the links between stages lost, where that is known: nothing is guessed.
+/// What the links between stages lost, as far as it is known: nothing is guessed.
 pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
     let sum = |stage, counter: &Definition, of: &[&str]| {
         let name = counter.of(of);
@@ -63,8 +63,8 @@ pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
         Some(of_stage.sum::<u64>())
     };
     let mut losses = Vec::new();
-    // A reporter's own count stays with it; its sequence numbers tell the translator what is
-    // missing. What its socket dropped is part of that, but for reports without sequence numbers.
+    // A reporter's own count stays with it; its sequence numbers tell the translator what is missing. Drops at the
+    // socket are included, except for reports without sequence numbers.
     let socket = sum(
         Stage::Translator,
         &translator::LINK_DROPPED,
@@ -92,7 +92,7 @@ pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
         }
         _ => {}
     }
-    // Faults act before the link counts; a translator that hands in no link counts has frames alone.
+    // Faults act before the link counts; a translator without link counts reports frames only.
     let sent = sum(Stage::Translator, &translator::LINK_SENT, &[translator::ROCE])
         .or_else(|| sum(Stage::Translator, &translator::FRAMES, &[]));
     if let (Some(sent), Some(received)) = (sent, sum(Stage::Nic, &nic::RECEIVED, &[])) {
@@ -101,7 +101,7 @@ pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
             lost: sent.saturating_sub(received),
             how: if received > sent {
                 format!(
-                    "{} sent when it was last told, {} received by now",
+                    "{} sent when last reported, {} received by now",
                     counted(sent, "frame", "frames"),
                     grouped(received)
                 )
@@ -113,7 +113,7 @@ pub fn link_losses(nodes: &[Node]) -> Vec<LinkLoss> {
     losses
 }
 
-/// The waterfall, line by line. Without `all`, only what is not 0, and no details of single primitives.
+/// The waterfall, line by line. Without `all`, no zeros and no details of single primitives.
 pub fn rows(nodes: &[Node], rates: &Rates, all: bool) -> Vec<Row> {
     let losses = link_losses(nodes);
     let mut rows = Vec::new();
@@ -126,7 +126,7 @@ pub fn rows(nodes: &[Node], rates: &Rates, all: bool) -> Vec<Row> {
         [Stage::Agent, Stage::Reporter].map(|stage| if all { None } else { sum_of_many(nodes, stage) });
     let has_sum = |stage| sums.iter().flatten().any(|sum| sum.stage == stage);
     let rest = nodes.iter().filter(|node| !has_sum(node.stage));
-    // Each with those that it stands for.
+    // Each with the nodes that it stands for.
     let of_sum = |sum: &Node| nodes.iter().filter(|node| node.stage == sum.stage).collect();
     let sums_first = sums.iter().flatten().map(|sum| (sum, of_sum(sum)));
     let mut nodes: Vec<(&Node, Vec<&Node>)> = sums_first.chain(rest.map(|node| (node, vec![node]))).collect();
@@ -159,7 +159,7 @@ pub fn rows(nodes: &[Node], rates: &Rates, all: bool) -> Vec<Row> {
     rows
 }
 
-/// The many nodes of a stage added up as one; `None` where there are few.
+/// The nodes of a stage as one sum; `None` if there are few.
 fn sum_of_many(nodes: &[Node], stage: Stage) -> Option<Node> {
     let many: Vec<&Node> = nodes.iter().filter(|node| node.stage == stage).collect();
     if many.len() <= FEW {
@@ -168,7 +168,7 @@ fn sum_of_many(nodes: &[Node], stage: Stage) -> Option<Node> {
     let mut sums = Node {
         stage,
         name: format!("{} {}s", many.len(), stage.name()),
-        // As with a single one: these are not the collector's own numbers.
+        // As with a single one: these are not the collector's own counters.
         session: "all".into(),
         age: 0.0,
         time_us: 0,
@@ -189,7 +189,7 @@ fn sum_of_many(nodes: &[Node], stage: Stage) -> Option<Node> {
     Some(sums)
 }
 
-/// Whether a counter's share of what came in says something: it is in that unit, and of what became of it.
+/// Whether a counter's share of the arrivals is meaningful: it is in the same unit, and part of them.
 fn is_share(found: &Found<'_>, unit: Unit) -> bool {
     found.definition.step.is_share() && !found.definition.detail && found.definition.unit == unit
 }
@@ -294,7 +294,7 @@ mod tests {
         all.push(node("reporter/0", "t", &[("received", 60)]));
         let shown = |all: Vec<NodeStatistics>| rows(&nodes(all), &Rates::default(), false);
         let rows = shown(all.clone());
-        // Its numbers are as old as its last word, and it stands before what was reported.
+        // Its counters have an age, and it comes before the reporters.
         assert_eq!(rows[0], Row::Node { name: "agent/0".into(), age: Some(0.0) });
         let is_lost = |row: &&Row| {
             matches!(row, Row::Counter { name, value: 9, share: Some(share), .. }
@@ -310,13 +310,13 @@ mod tests {
 
     #[test]
     fn a_loss_is_never_below_nothing() {
-        // The translator's numbers are of its last renewal, the NIC's of now.
+        // The translator's counters are from its last renewal, the NIC's are current.
         let losses = link_losses(&nodes(vec![
             node("nic/soft", "", &[("received", 105)]),
             node("translator/t", "t", &[("link.roce.sent", 100)]),
         ]));
         assert_eq!((losses[0].name, losses[0].lost), (between::TRANSLATOR_NIC.name, 0));
-        assert_eq!(losses[0].how, "100 frames sent when it was last told, 105 received by now");
+        assert_eq!(losses[0].how, "100 frames sent when last reported, 105 received by now");
         assert_eq!(serde_json::to_value(&losses).unwrap()[0]["lost"], 0);
     }
 

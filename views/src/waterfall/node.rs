@@ -1,10 +1,10 @@
-//! One node, and what it counted, in order.
+//! One node and its counters, in order.
 
 use dta_proto::control::NodeStatistics;
 use dta_proto::counter::{self, Found, Stage, Step, Unit};
 use serde::Serialize;
 
-/// One node and what it counted.
+/// One node and its counters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Node {
     /// Its stage.
@@ -13,9 +13,9 @@ pub struct Node {
     pub name: String,
     /// The session that handed it in; empty for the collector's own.
     pub session: String,
-    /// Seconds since it reported these numbers.
+    /// Age of these counters in seconds.
     pub age: f64,
-    /// When it read them, in microseconds since 1970 by its own clock; 0 = not known.
+    /// When it read them, in microseconds since 1970 by its own clock; 0 = unknown.
     pub time_us: u64,
     /// By name, in the order of the waterfall.
     pub counters: Vec<(String, u64)>,
@@ -38,7 +38,7 @@ pub fn nodes(statistics: Vec<NodeStatistics>) -> Vec<Node> {
 }
 
 impl Node {
-    /// Its name, and the session where that says more.
+    /// Its name, and the session if that adds information.
     pub fn title(&self) -> String {
         if self.session.is_empty()
             || !self.name.contains('/') && self.stage != Stage::Collector
@@ -50,7 +50,7 @@ impl Node {
         }
     }
 
-    /// What came in, unless it was nothing: its unit and how many.
+    /// What came in, if anything: its unit and count.
     pub(super) fn came_in(&self) -> Option<(Unit, u64)> {
         let of_all = |found: &Found<'_>| found.definition.step == Step::In && !found.definition.detail;
         let came_in = self.counters.iter().find_map(|(name, value)| {
@@ -66,7 +66,7 @@ impl Node {
     }
 }
 
-/// Arrivals first, then what was accepted and what became of it, with drops beside; details and counters that are unknown here
+/// Arrivals first, then what was accepted and what became of it, with drops next to it; details and unknown counters
 /// come last.
 fn rank(found: Option<Found<'_>>) -> u8 {
     match found.map(|found| found.definition) {

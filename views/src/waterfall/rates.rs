@@ -1,4 +1,4 @@
-//! What counters add per second, by the clocks of the nodes that count.
+//! Rates of counters, by the clocks of the nodes that count.
 //!
 //! Nodes read their counters at their own pace: the collector's NIC with each query, a translator once a second with its renewal.
 //! Two queries in between return the same sample. So a rate is computed from two samples of a node and the node's own times
@@ -12,7 +12,7 @@ use dta_proto::counter;
 
 use super::Node;
 
-/// Least time between the two samples of a rate, if there are samples that often. With less, the figures would jump.
+/// Least time between the two samples of a rate, if there are samples that often. With less, rates would jitter.
 const STRETCH_US: u64 = 900_000;
 
 /// Samples closer together than this give no rate: a node counts in batches, which would look like bursts.
@@ -25,7 +25,7 @@ pub struct Rates {
     nodes: BTreeMap<String, Samples>,
 }
 
-/// The last samples of one node, the oldest first.
+/// The last samples of one node, oldest first.
 #[derive(Debug, Default)]
 struct Samples(VecDeque<Sample>);
 
@@ -37,7 +37,7 @@ struct Sample {
 }
 
 impl Rates {
-    /// Takes samples of all nodes. Nodes that are no longer among them are forgotten.
+    /// Takes samples of all nodes. Missing nodes are forgotten.
     pub fn take(&mut self, nodes: &[Node]) {
         let mut samples = BTreeMap::new();
         for node in nodes {
@@ -49,7 +49,7 @@ impl Rates {
         self.nodes = samples;
     }
 
-    /// The rate of a counter of a node per second. `None` = not known: before its second sample, for a counter that was
+    /// The rate per second of a node's counter. `None` = unknown: before its second sample, for a counter that was
     /// reset or may fall, and for a node that is silent or gives no times.
     pub fn of(&self, node: &Node, counter: &str) -> Option<f64> {
         if counter::find(&node.name, counter).is_some_and(|found| found.definition.kind.may_fall()) {
@@ -58,7 +58,7 @@ impl Rates {
         self.nodes.get(&node.title())?.rate(node.age, counter)
     }
 
-    /// The sum of [`Rates::of`] over the nodes for which it is known; `None` = for none.
+    /// The sum of [`Rates::of`] over the nodes where it is known; `None` = nowhere.
     pub fn sum<'a>(&self, nodes: impl IntoIterator<Item = &'a Node>, counter: &str) -> Option<f64> {
         nodes.into_iter().filter_map(|node| self.of(node, counter)).reduce(|a, b| a + b)
     }
@@ -77,7 +77,7 @@ impl Samples {
         let mut counters = node.counters.clone();
         counters.sort_unstable();
         self.0.push_back(Sample { time_us: node.time_us, counters });
-        // The newest sample that is old enough is the one to compare with.
+        // Compare with the newest sample that is old enough.
         while self.0.get(1).is_some_and(|second| node.time_us - second.time_us >= STRETCH_US) {
             self.0.pop_front();
         }
@@ -101,7 +101,7 @@ impl Sample {
     }
 }
 
-/// The age in seconds from which a node counts as silent: two more samples should have come.
+/// The age in seconds from which a node counts as silent: two more samples should have come by then.
 fn silent_after(stretch_us: u64) -> f64 {
     2.0 * stretch_us.max(STRETCH_US) as f64 / 1e6 + 0.5
 }
@@ -135,7 +135,7 @@ mod tests {
             let mut rates = Rates::default();
             let mut known = 0;
             for asked in (0..20 * S).step_by(step) {
-                // It is sampled every second, a little early or late, and receives 1000 reports a second.
+                // It is sampled about every second, and receives 1000 reports a second.
                 let second = asked / S;
                 let told = 100 * S + second * S + second % 3 * 7000;
                 let now = nodes(&[("translator/t", told, told / 1000)]);

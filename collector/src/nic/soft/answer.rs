@@ -6,10 +6,10 @@ use dta_proto::batch::{Addresses, Batch};
 use dta_proto::wire::datagram;
 use dta_proto::wire::roce::{AETH_LEN, Aeth, BTH_LEN, Bth, ICRC_LEN, Opcode, Psn, Syndrome, icrc};
 
-/// Bytes of an answer around its payload: IPv4, UDP, BTH, the larger of AETH with AtomicAckETH, pad and iCRC.
+/// Bytes of an answer around its payload: IPv4, UDP, BTH, the larger of AETH and AtomicAckETH, pad and iCRC.
 pub(super) const OVERHEAD: usize = datagram::HEADER_LEN + BTH_LEN + 12 + 3 + ICRC_LEN;
 
-/// Where an answer goes, and what it answers.
+/// Where an answer goes, and which request it answers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
     /// The address and port that the request was sent to.
@@ -18,13 +18,13 @@ pub(super) struct Way {
     pub(super) to: SocketAddrV4,
     /// The peer's queue pair.
     pub(super) peer_qpn: u32,
-    /// Destination, source and EtherType, where the request came with such.
+    /// Destination, source and EtherType, if the request came with them.
     pub(super) ethernet: Option<[u8; 14]>,
 }
 
-/// Writes an answer into the next slot of `out`; `fill` writes `payload` bytes. Gives whether there was room.
+/// Writes an answer into the next slot of `out`; `fill` writes `payload` bytes. Returns whether there was room.
 ///
-/// `aeth` is left out of MIDDLE packets of a READ response, `before` there only in atomic acknowledgements.
+/// MIDDLE packets of a READ response have no `aeth`; only atomic acknowledgements have `before`.
 pub(super) fn push(
     out: &mut Batch,
     way: &Way,
@@ -50,7 +50,7 @@ pub(super) fn push(
         covered + ICRC_LEN - datagram::HEADER_LEN,
     ));
     let mut bth = Bth::new(opcode, way.peer_qpn, psn, false);
-    // As the kernel's responder answers.
+    // As the kernel's responder does.
     bth.migreq = false;
     bth.pad = pad as u8;
     let mut headers = [0; BTH_LEN + AETH_LEN + 8];

@@ -36,7 +36,7 @@ impl Counts {
         self.0[counter as usize] = value;
     }
 
-    /// Packets received whose fate is not counted: 0 between batches.
+    /// Packets received but not yet counted under a fate: 0 between batches.
     pub fn unfinished(&self) -> u64 {
         let fates: u64 = Counter::ALL.iter().filter(|c| c.is_fate()).map(|&c| self.get(c)).sum();
         self.get(Counter::Received).saturating_sub(fates)

@@ -1,19 +1,18 @@
-//! Counters in a file, beside the regions: they survive a kill and are continued by the next process.
+//! Counters in a file next to the regions: they survive a kill, and the next process continues them.
 //!
 //! ```text
 //! offset  bytes
 //!  0      8     magic "DTACNTR\0"
 //!  8      4     version, little-endian: 1
-//! 12      4     0x01020304 in the writer's byte order: the numbers are in it too
+//! 12      4     0x01020304 in the writer's byte order, which the numbers use too
 //! 16      4     number of entries, little-endian
 //! 20      12    0
 //! 32      32    the device's name, UTF-8, zeros after it
 //! 64      64·n  entries: name (48 bytes, UTF-8, zeros after it), number (u64), 8 bytes 0
 //! ```
 //!
-//! Entries carry their names, so a program with other counters continues those that it knows and
-//! keeps the rest. The process that counts has the file locked and mapped, and stores after each
-//! batch; others read the file.
+//! Entries carry their names, so a program with other counters continues those that it knows and keeps the rest. The
+//! counting process holds the file locked and mapped, and stores after each batch; others read the file.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt as _;
@@ -49,19 +48,19 @@ pub enum CounterFileError {
         source: std::io::Error,
     },
     /// It is not a counter file of this program.
-    #[error("{}: {what}; move it away to begin counting anew", path.display())]
+    #[error("{}: {what}; move it away to start counting from 0", path.display())]
     Mismatch {
         /// The file.
         path: PathBuf,
         /// What does not fit.
         what: String,
     },
-    /// More counters than the file has room for.
+    /// More counters than the file holds.
     #[error("{}: no room for counter `{name}`", path.display())]
     Full {
         /// The file.
         path: PathBuf,
-        /// The first one without room.
+        /// The first one that did not fit.
         name: String,
     },
 }
@@ -74,13 +73,12 @@ pub struct CounterFile {
 }
 
 impl CounterFile {
-    /// Opens or creates the file of `device` with the counters `names` (at most 47 bytes each);
-    /// numbers found under these names are continued, others kept. Without a path, the counters
-    /// live in memory and begin at 0.
+    /// Opens or creates the file of `device` with the counters `names` (at most 47 bytes each); existing numbers
+    /// under these names are continued, others kept. Without a path, the counters live in memory and begin at 0.
     ///
     /// # Errors
-    /// The file is another program's, another version's or of another byte order, another process
-    /// counts in it, or it cannot be had.
+    /// The file is another program's, another version's or of another byte order; another process counts in it; or it
+    /// cannot be opened.
     pub fn open(path: Option<&Path>, device: &str, names: &[&str]) -> Result<CounterFile, CounterFileError> {
         let Some(path) = path else {
             let options = RegionOptions { huge_pages: false };
@@ -107,8 +105,8 @@ impl CounterFile {
         }
         let known: BTreeMap<_, _> = old.iter().map(|(n, v)| (n.as_str(), *v)).collect();
         if old.iter().map(|(n, _)| n).ne(&all) {
-            // Another set of counters: written anew. The magic goes last, so an interruption loses
-            // numbers, which a change of program may, but never leaves a file that lies.
+            // Another set of counters: rewritten. The magic goes last, so an interruption may lose numbers but never
+            // leaves a wrong file.
             region.write(0, &[0; 8]).map_err(unreadable)?;
             let mut fresh = vec![0; FILE_LEN];
             fresh[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -127,19 +125,19 @@ impl CounterFile {
         Ok(CounterFile { region, names: all })
     }
 
-    /// The number of the counter at `index` of the names given to [`CounterFile::open`]; 0 beyond them.
+    /// The counter at `index` of the names given to [`CounterFile::open`]; 0 beyond them.
     #[inline]
     pub fn load(&self, index: usize) -> u64 {
         self.region.load_u64(place(index)).unwrap_or(0)
     }
 
-    /// Adds to a number, as one of several threads. Nothing beyond the names.
+    /// Adds to a counter that several threads share. Does nothing beyond the names.
     #[inline]
     pub fn add(&self, index: usize, more: u64) {
         let _ = self.region.fetch_add(place(index), more);
     }
 
-    /// Stores a number. Nothing beyond the names.
+    /// Stores a number. Does nothing beyond the names.
     #[inline]
     pub fn store(&self, index: usize, value: u64) {
         // The file has room for every name, and place() is aligned.
@@ -151,7 +149,7 @@ impl CounterFile {
         self.names.iter().enumerate().map(|(i, n)| (n.clone(), self.load(i))).collect()
     }
 
-    /// One counter of a file, to be looked at again and again; `None` where the file has it not.
+    /// One counter of a file, to be read repeatedly; `None` if the file does not have it.
     ///
     /// # Errors
     /// As [`CounterFile::read`].
@@ -163,10 +161,10 @@ impl CounterFile {
         Ok(Some(Watch { file, at: place(index) }))
     }
 
-    /// The device and counters of a file, whether or not a process is counting in it.
+    /// The device and counters of a file, whether or not a process counts in it.
     ///
     /// # Errors
-    /// The file cannot be read or is no counter file of this version and byte order.
+    /// The file cannot be read, or is not a counter file of this version and byte order.
     pub fn read(path: &Path) -> Result<(String, Vec<(String, u64)>), CounterFileError> {
         let bytes = own_file::read(path)
             .map_err(|source| CounterFileError::Read { path: path.to_owned(), source })?;
@@ -183,7 +181,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Its number now.
+    /// Its current number.
     ///
     /// # Errors
     /// The file cannot be read.

@@ -1,4 +1,4 @@
-//! Verdicts: what a request comes to on an RC or UC queue pair, and what is answered.
+//! Verdicts: what a request does on an RC or UC queue pair, and the answer to it.
 
 use std::net::SocketAddrV4;
 
@@ -13,17 +13,16 @@ use super::request::Request;
 use super::responder_config::ResponderConfig;
 use crate::nic::{Immediate, QueuePairState, Transport};
 
-/// RNR timer code of 0.64 ms (InfiniBand specification 1.4, 9.7.5.2.8), as `ibv_modify_qp` is
-/// usually given it.
+/// RNR timer code of 0.64 ms (InfiniBand specification 1.4, 9.7.5.2.8), the usual argument of `ibv_modify_qp`.
 const RNR_TIMER: u8 = 12;
 
-/// Most bytes of a message (InfiniBand specification 1.4, 9.4.1).
+/// Longest message in bytes (InfiniBand specification 1.4, 9.4.1).
 const MOST_LENGTH: u32 = 1 << 31;
 
-/// What comes of a request: the counter of its fate.
+/// The fate of a request, as its counter.
 pub(super) type Fate = Counter;
 
-/// Where answers go: a batch, and what empties it when it is full.
+/// Where answers go: a batch, and a function that empties it when it is full.
 pub(super) struct Out<'a> {
     pub(super) batch: &'a mut Batch,
     pub(super) send: &'a mut dyn FnMut(&mut Batch),
@@ -48,8 +47,8 @@ pub(super) struct WriteTarget<'k> {
     pub(super) offset: u64,
 }
 
-/// Where the payload of a WRITE packet goes; `None` if the WRITE has no bytes at all. `message` is
-/// what the packet begins or continues, `found` what there is under its key.
+/// Where the payload of a WRITE packet goes; `None` if the WRITE is empty. `message` is the message that the packet
+/// begins or continues, `found` the region of its rkey.
 #[inline(always)]
 pub(super) fn place<'k>(
     found: Option<(usize, &'k Entry)>,
@@ -60,7 +59,7 @@ pub(super) fn place<'k>(
     let payload = request.payload_len();
     let (start, end) = (request.opcode.is_start(), request.opcode.is_end());
     if start && message.length == 0 {
-        // Nothing to write, so address and key mean nothing.
+        // Nothing to write, so address and rkey do not matter.
         return if payload == 0 && end {
             Ok(None)
         } else {
@@ -77,7 +76,7 @@ pub(super) fn place<'k>(
     let fits = if end {
         payload == message.left && payload <= mtu
     } else {
-        // More than this packet's worth has to be left, or there would be nothing for the LAST.
+        // More than this packet must remain, or nothing would be left for the LAST.
         payload == mtu && message.left > payload
     };
     let pad = payload.wrapping_neg() & 3;
@@ -87,7 +86,7 @@ pub(super) fn place<'k>(
     Ok(Some(WriteTarget { entry, key, offset }))
 }
 
-/// One request on its way.
+/// A request being executed.
 pub(super) struct Execution<'a> {
     pub(super) config: &'a ResponderConfig,
     pub(super) keys: &'a Keys,
@@ -99,7 +98,7 @@ pub(super) struct Execution<'a> {
 }
 
 impl Execution<'_> {
-    /// Executes or refuses it, answers it, and gives its fate.
+    /// Executes or refuses it, answers it, and returns its fate.
     pub(super) fn run(&mut self, qp: &mut QueuePair) -> Fate {
         if qp.state == QueuePairState::Error {
             return Counter::DroppedQueuePairError;
@@ -114,7 +113,7 @@ impl Execution<'_> {
     fn unreliable(&mut self, qp: &mut QueuePair) -> Fate {
         let request = self.request;
         if request.opcode.is_start() {
-            // At any PSN.
+            // Any PSN is accepted.
             qp.begin_message();
         } else {
             let reason = if qp.drop_message || qp.message.is_none() {
@@ -175,7 +174,7 @@ impl Execution<'_> {
         }
     }
 
-    /// A WRITE packet of any place, on either transport.
+    /// A WRITE packet of any position, on either transport.
     fn write(&mut self, qp: &mut QueuePair) -> Result<Fate, Refusal> {
         let request = self.request;
         if !qp.request.access.remote_write {
@@ -188,7 +187,7 @@ impl Execution<'_> {
         let message = if request.opcode.is_start() {
             request.message()
         } else {
-            // Checked by the caller: there is a message to continue.
+            // The caller checked that there is a message to continue.
             qp.message.ok_or(Refusal::invalid(Counter::DroppedIncompleteMessage))?
         };
         let fate = match place(self.keys.find(message.rkey), self.config.mtu, request, &message)? {
@@ -244,7 +243,7 @@ impl Execution<'_> {
             ),
             _ => (entry.region.fetch_add(offset, operands.swap_add), Counter::ExecutedFetchAdd),
         };
-        // The range was checked and the region is writable: what is left is alignment.
+        // The range was checked and the region is writable: only alignment can fail.
         let before = done.map_err(|_| Refusal::invalid(Counter::DroppedMisaligned))?;
         qp.keep(Resource::Atomic { psn: request.psn, before });
         qp.end_message(request.psn);
@@ -277,7 +276,7 @@ impl Execution<'_> {
         Ok(Counter::ExecutedRead)
     }
 
-    /// Whether `length` bytes may be read; nothing may always be.
+    /// Whether `length` bytes may be read; zero bytes always may.
     fn readable(&self, va: u64, rkey: u32, length: u32) -> Result<(), Refusal> {
         if length == 0 {
             return Ok(());
@@ -314,7 +313,7 @@ impl Execution<'_> {
                     return Counter::DroppedForgotten;
                 }
                 let whole = request.psn == *psn;
-                // Keys may have ended since.
+                // Keys may have been revoked since.
                 if self.readable(asked.va, asked.rkey, asked.length).is_err() {
                     return Counter::DroppedForgotten;
                 }
@@ -322,14 +321,14 @@ impl Execution<'_> {
                 Counter::DuplicateRead
             }
             _ => {
-                // The ACK speaks of the last operation executed, whatever was repeated.
+                // The ACK is for the last operation executed, whatever was repeated.
                 self.ack(qp, Counter::SentAck, qp.ack_psn.minus(1), Syndrome::ACK);
                 Counter::DuplicateWrite
             }
         }
     }
 
-    /// Refuses for good: NAK, and the queue pair is in ERROR.
+    /// Refuses fatally: NAK, and the queue pair goes to ERROR.
     #[cold]
     fn fail(&mut self, qp: &mut QueuePair, refusal: Refusal) -> Fate {
         self.nak(qp, refusal.nak, self.request.psn);
@@ -369,8 +368,7 @@ impl Execution<'_> {
         });
     }
 
-    /// Answers a READ of memory that was found readable. `whole` says whether the answer begins
-    /// with its FIRST packet.
+    /// Answers a READ of readable memory. `whole` says whether the answer begins with its FIRST packet.
     fn read_response(&mut self, qp: &QueuePair, va: u64, length: u32, whole: bool) {
         let way = self.way(qp);
         let entry = self.keys.get(self.request.reth.rkey);
@@ -411,7 +409,7 @@ impl Execution<'_> {
         }
     }
 
-    /// The way back: to the peer, from the address and port that the request came to.
+    /// The return path: to the peer, from the address and port that the request was sent to.
     fn way(&self, qp: &QueuePair) -> Way {
         let ethernet = self.frame.and_then(|frame| frame.first_chunk::<14>()).map(|request| {
             let mut answer = *request;
@@ -431,7 +429,7 @@ impl Execution<'_> {
     }
 }
 
-/// Why a request is refused: what is counted, and on RC what is answered.
+/// Why a request is refused: the counter, and on RC the NAK.
 #[derive(Clone, Copy)]
 pub(super) struct Refusal {
     reason: Counter,

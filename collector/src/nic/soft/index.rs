@@ -1,11 +1,10 @@
-//! From a random number to a place in a table: how remote keys and queue pairs are found.
+//! Maps random numbers to places in a table: how rkeys and queue pairs are found.
 //!
-//! Open addressing, one entry after the other, in a table that is at least three quarters free. The
-//! numbers are drawn at random by the responder, so their own low bits spread them, and nobody
-//! outside can choose numbers that gather in one place: a number that is not there costs one or two
-//! looks, whoever asks for it and how often.
+//! Open addressing with linear probing, at most a quarter full. The responder draws the numbers at random, so their
+//! low bits serve as the hash, and no outsider can choose numbers that collide: looking up an unknown number takes
+//! one or two probes.
 
-/// Marks what holds no number.
+/// Marks a free slot.
 const FREE: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
@@ -16,9 +15,9 @@ struct Slot {
 
 const FREE_SLOT: Slot = Slot { number: 0, place: FREE };
 
-/// Numbers, and the place of each.
+/// Numbers and their places.
 pub(super) struct Index {
-    /// A power of two of them, so that a number's low bits are where to look first.
+    /// Their count is a power of two, so a number's low bits are where to look first.
     slots: Vec<Slot>,
     used: usize,
 }
@@ -48,7 +47,7 @@ impl Index {
         }
     }
 
-    /// Enters a number that is not there yet; `place` is below 2^32 - 1.
+    /// Inserts a number that is not there yet; `place` is below 2^32 - 1.
     pub(super) fn insert(&mut self, number: u32, place: usize) {
         if (self.used + 1) * 4 > self.slots.len() {
             let larger = vec![FREE_SLOT; self.slots.len() * 2];
@@ -59,10 +58,10 @@ impl Index {
         self.used += 1;
     }
 
-    /// Takes a number out; gives its place, if it was there.
+    /// Removes a number; returns its place, if it was there.
     pub(super) fn remove(&mut self, number: u32) -> Option<usize> {
         let place = self.find(number)?;
-        // Entered anew without it: those behind it may have to move up, and nobody waits for this.
+        // Rebuilt without it: later entries may have to move up, and this is not urgent.
         let free = vec![FREE_SLOT; self.slots.len()];
         let old = std::mem::replace(&mut self.slots, free);
         let others = old.into_iter().filter(|slot| slot.place != FREE && slot.number != number);
@@ -94,7 +93,7 @@ mod tests {
         fn it_holds_what_a_map_holds(steps in prop::collection::vec((any::<bool>(), 0u32..64, any::<bool>()), 1..300)) {
             let (mut index, mut map) = (Index::default(), BTreeMap::new());
             for (place, (insert, number, high)) in steps.into_iter().enumerate() {
-                // Numbers that meet in the table, whatever its size.
+                // Numbers that collide in a table of any size.
                 let number = if high { number << 26 | 5 } else { number };
                 if insert && !map.contains_key(&number) {
                     index.insert(number, place);

@@ -1,7 +1,7 @@
-//! Registered regions, found by remote key.
+//! Registered regions, found by rkey.
 //!
-//! A key is 32 random bits and nothing else. A wrong one is found out by one or two looks into a small table
-//! ([`Index`]), so a flood of guesses slows nobody down.
+//! An rkey is 32 random bits and nothing else. A wrong one costs one or two probes of a small table ([`Index`]), so a
+//! flood of guesses slows nothing down.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::index::Index;
 use crate::nic::{Access, NicError, Registration};
 use crate::region::Region;
 
-/// Registrations that there can be at once.
+/// Most simultaneous registrations.
 pub(super) const MAX_REGISTRATIONS: usize = 4096;
 
 /// A registered region.
@@ -21,7 +21,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The offset of `len` bytes at `va`, if all of them lie inside.
+    /// The offset of `len` bytes at `va`, if they all lie inside.
     #[inline(always)]
     pub(super) fn offset(&self, va: u64, len: u64) -> Option<u64> {
         let offset = va.wrapping_sub(self.iova);
@@ -37,8 +37,8 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Registers a region under a new key, or under `given`; `None` if the table is full, or has that key.
-    /// `random` gives 32 random bits.
+    /// Registers a region under a new rkey, or under `given`; `None` if the table is full or has that rkey. `random`
+    /// returns 32 random bits.
     pub(super) fn insert(
         &mut self,
         region: Arc<Region>,
@@ -47,7 +47,7 @@ impl Keys {
         mut random: impl FnMut() -> Result<u32, NicError>,
     ) -> Result<Option<Registration>, NicError> {
         let Some(place) = free_place(&mut self.entries, MAX_REGISTRATIONS) else { return Ok(None) };
-        // 0 stands for "no key yet" elsewhere.
+        // Elsewhere 0 stands for "no rkey yet".
         let is_free = |rkey: u32| rkey != 0 && self.index.find(rkey).is_none();
         let rkey = match given {
             Some(rkey) if is_free(rkey) => rkey,
@@ -65,7 +65,7 @@ impl Keys {
         Ok(Some(Registration { iova, len, rkey }))
     }
 
-    /// Ends a registration; says whether there was one.
+    /// Ends a registration; returns whether there was one.
     pub(super) fn remove(&mut self, rkey: u32) -> bool {
         let place = self.index.remove(rkey);
         if let Some(place) = place {
@@ -74,27 +74,27 @@ impl Keys {
         place.is_some()
     }
 
-    /// The registration of a key, and its place in the table.
+    /// The registration of an rkey, and its place in the table.
     #[inline(always)]
     pub(super) fn find(&self, rkey: u32) -> Option<(usize, &Entry)> {
         let place = self.index.find(rkey)?;
         Some((place, self.at(place)?))
     }
 
-    /// The registration at a place that [`Keys::find`] gave.
+    /// The registration at a place that [`Keys::find`] returned.
     #[inline(always)]
     pub(super) fn at(&self, place: usize) -> Option<&Entry> {
         self.entries.get(place)?.as_ref()
     }
 
-    /// The registration of a key.
+    /// The registration of an rkey.
     #[inline(always)]
     pub(super) fn get(&self, rkey: u32) -> Option<&Entry> {
         self.find(rkey).map(|(_, entry)| entry)
     }
 }
 
-/// A place in `table` that holds nothing; `None` if it has `most` that all hold something.
+/// A free place in `table`; `None` if it has `most`, all in use.
 pub(super) fn free_place<T>(table: &mut Vec<Option<T>>, most: usize) -> Option<usize> {
     let place = table.iter().position(Option::is_none).unwrap_or(table.len());
     if place == table.len() {
@@ -134,7 +134,7 @@ mod tests {
         }
         assert!(keys.remove(first) && !keys.remove(first));
         assert!(keys.get(first).is_none() && keys.get(second).is_some());
-        // The place is used again, under another key.
+        // The place is reused, under another rkey.
         let third = insert(&mut keys, 1 << 22, &[8]);
         assert_eq!(keys.find(third).unwrap().0, 0);
         assert!(keys.get(first).is_none() && keys.get(second).is_some());

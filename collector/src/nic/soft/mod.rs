@@ -2,11 +2,10 @@
 //!
 //! - [`responder`]: packets in, memory changed, answers out; no I/O.
 //! - [`nic`]: the collector's [`crate::nic::Nic`]. `thread`: its threads, each of which moves packets between
-//!   its link and its responder. `steering`: which of them has a queue pair.
-//! - [`counter`]: what is counted. [`counter_file`]: where it survives a kill.
-//! - `execute`: the verdicts. `request`, `answer`: the bytes of both directions. `keys`,
-//!   `queue_pair`, over `index`: what the responder looks things up in. `refused`: whom it refused
-//!   what, for the log.
+//!   its link and its responder. `steering`: the thread of each queue pair.
+//! - [`counter`]: the counters. [`counter_file`]: the file in which they survive a kill.
+//! - `execute`: the verdicts. `request`, `answer`: the bytes of both directions. `keys`, `queue_pair`,
+//!   over `index`: the responder's lookups. `refused`: refused requests, for the log.
 
 mod answer;
 pub mod counter;

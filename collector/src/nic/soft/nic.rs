@@ -1,7 +1,7 @@
 //! The software NIC as the collector uses it: threads that move packets, each between its link and its responder.
 //!
-//! A queue pair belongs to one thread, for as long as it lives. Its number says which: the kernel's
-//! program on the sockets steers by it. Keys are known to all.
+//! A queue pair belongs to one thread for its whole life. Its number says which: the kernel's program on the sockets
+//! steers by it. All threads know all rkeys.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::path::PathBuf;
@@ -31,30 +31,29 @@ use crate::region::Region;
 /// Most threads of a NIC.
 pub const MAX_THREADS: usize = 16;
 
-/// What a software NIC is.
+/// Configuration of a software NIC.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SoftNicConfig {
     /// Address, port, path MTU and responder resources.
     pub responder: ResponderConfig,
     /// File of the counters; `None` keeps them in memory.
     pub counter_file: Option<PathBuf>,
-    /// On raw frames, its Ethernet address; without one, [`SoftNic::raw`] takes the interface's.
-    /// With one of its own, the kernel's IP stack drops frames to it at once instead of looking for
-    /// a route for them.
+    /// On raw frames, its Ethernet address; without one, [`SoftNic::raw`] takes the interface's. With one of its own,
+    /// the kernel's IP stack drops frames to it at once instead of looking for a route.
     pub mac: Option<Mac>,
-    /// Faults on the answers that leave.
+    /// Faults on outgoing answers.
     pub faults: Faults,
     /// Seed of the faults.
     pub seed: u64,
-    /// Whether [`SoftNic::udp`] takes frames of requesters on this host through shared memory, too.
+    /// Whether [`SoftNic::udp`] also takes frames of requesters on this host through shared memory.
     pub ring: bool,
     /// Threads of [`SoftNic::udp`], 1 to [`MAX_THREADS`]; any other link has one.
     pub threads: usize,
 }
 
 impl SoftNicConfig {
-    /// The NIC `soft` at an address: path MTU 1024, 16 responder resources, no counter file, no faults,
-    /// no ring, one thread.
+    /// The NIC `soft` at an address: path MTU 1024, 16 responder resources, no counter file, no faults, no ring, one
+    /// thread.
     pub fn new(address: SocketAddrV4) -> SoftNicConfig {
         SoftNicConfig {
             responder: ResponderConfig {
@@ -87,14 +86,14 @@ pub struct SoftNic {
 struct Lane {
     part: Arc<Part>,
     thread: Option<JoinHandle<()>>,
-    /// Where requesters of this host come in.
+    /// The door for requesters on this host.
     door: Option<Door>,
 }
 
-/// A number that rises when each thread has gone on.
+/// A number that rises when every thread has made progress.
 #[derive(Default)]
 struct Progress {
-    /// How far each thread was when it last rose.
+    /// The progress of each thread when it last rose.
     seen: Vec<u64>,
     rises: u64,
 }
@@ -124,7 +123,7 @@ impl SoftNic {
         }
         let with_door = |link| {
             let system = |action: &str, source| NicError::System { action: action.into(), source };
-            // One that nobody can guess, so that nobody is there before.
+            // A name that nobody can guess, so that nobody can bind it first.
             let mut random = [0; 16];
             getrandom::fill(&mut random).map_err(|error| {
                 system("get random bytes for a name", std::io::Error::other(error.to_string()))
@@ -139,8 +138,8 @@ impl SoftNic {
         SoftNic::start_threads(config, links, false)
     }
 
-    /// A NIC on the raw frames of a network interface, which needs CAP_NET_RAW. The link answers
-    /// ARP for the NIC's address, which should be none of the kernel's.
+    /// A NIC on the raw frames of a network interface, which needs CAP_NET_RAW. The link answers ARP for the NIC's
+    /// address, which the kernel should not have.
     ///
     /// # Errors
     /// There is no such interface or no privilege, or the counter file cannot be used.
@@ -148,7 +147,7 @@ impl SoftNic {
         SoftNic::wire(config, &Wire { way: Way::Packet, interface: interface.into() })
     }
 
-    /// The same, by packet socket or AF_XDP, which needs CAP_BPF and CAP_NET_ADMIN too.
+    /// The same, by packet socket or AF_XDP; the latter needs CAP_BPF and CAP_NET_ADMIN, too.
     ///
     /// # Errors
     /// As [`SoftNic::raw`], and as [`dta_link::XdpLink::open`].
@@ -166,8 +165,8 @@ impl SoftNic {
             tracing::warn!(
                 interface,
                 address = %config.responder.ip,
-                "the kernel has this address too, and answers ARP for it with the interface's Ethernet address: whichever answer \
-                 comes last is believed; take the address off the interface"
+                "the kernel also has this address, and answers ARP for it with the interface's Ethernet address: whichever answer \
+                 comes last wins; remove the address from the interface"
             );
         }
         config.mac = Some(Mac(link.mac()));
@@ -182,8 +181,8 @@ impl SoftNic {
         SoftNic::start_threads(config, vec![(Box::new(link), None)], false)
     }
 
-    /// A thread for each link. `batches`: whether they let senders on their processor finish their batches,
-    /// which takes a link with a long queue.
+    /// A thread for each link. `batches`: whether senders on the same processor may finish their batches first, which
+    /// requires a link with a long queue.
     fn start_threads(
         config: SoftNicConfig,
         links: Vec<(Box<dyn Link>, Option<Door>)>,
@@ -217,10 +216,10 @@ impl SoftNic {
         for (number, (link, door)) in links.into_iter().enumerate() {
             let config = nic.shared.config.responder.clone();
             let mut responder = Responder::new(config).among(number, threads);
-            // The first one goes on where an earlier process has ended.
+            // The first one continues where an earlier process ended.
             let published = if number == 0 { before.clone() } else { Counts::default() };
             *responder.counts_mut() = published.clone();
-            // A process that died had counted the batches in hand, and not what came of them.
+            // A process that was killed had counted the batch in hand, but not its fates.
             responder.counts_mut().add(Counter::DroppedKilled, published.unfinished());
             let part = Arc::new(Part::new(responder));
             let data = DataThread::new((Arc::clone(&nic.shared), Arc::clone(&part)), number, link, published);
@@ -229,7 +228,7 @@ impl SoftNic {
                 .name(name)
                 .spawn(move || {
                     if batches && let Err(error) = dta_link::work_in_batches() {
-                        tracing::debug!(%error, "the software NIC's thread is scheduled as any other");
+                        tracing::debug!(%error, "the software NIC's thread runs with the default scheduling");
                     }
                     data.run();
                 })
@@ -247,15 +246,15 @@ impl SoftNic {
         }
     }
 
-    /// The part that has queue pairs of this number.
+    /// The part whose queue pairs have this number.
     fn part_of(&self, qpn: u32) -> Result<&Part, NicError> {
         self.check()?;
         let lane = self.lanes.get(steering::part_of(qpn, self.lanes.len()));
         Ok(&*lane.ok_or(NicError::NoQueuePair { qpn })?.part)
     }
 
-    /// The thread that a requester's frames come to: one that has a queue pair or a ring of it already, as a
-    /// ring leads to one thread; else one that has the fewest queue pairs.
+    /// The thread for a requester's frames: one that already has a queue pair or a ring of it, as a ring leads to one
+    /// thread; else the one with the fewest queue pairs.
     fn lane_for(&self, requester: &Endpoint) -> Option<&Lane> {
         if let [only] = &*self.lanes {
             return Some(only);
@@ -264,7 +263,7 @@ impl SoftNic {
         let has_ring = |lane: &Lane| {
             lane.door.as_ref().zip(address(requester)).is_some_and(|(door, at)| door.has_ring(at))
         };
-        // Most wanted first: its own queue pairs, its ring, few of others.
+        // In order: most of its queue pairs, its ring, fewest others.
         self.lanes.iter().min_by_key(|lane| {
             let (own, all) = counts(lane);
             (std::cmp::Reverse(own), !has_ring(lane), all)
@@ -289,7 +288,7 @@ impl Nic for SoftNic {
 
     fn register(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
         self.check()?;
-        // Two calls at once would register in another order.
+        // Two concurrent calls would register in different orders.
         let _one_by_one = lock(&self.placing);
         let mut registered: Option<Registration> = None;
         for lane in &self.lanes {
@@ -300,7 +299,7 @@ impl Nic for SoftNic {
                 Err(error) => {
                     if let Some(rkey) = rkey {
                         for lane in &self.lanes {
-                            // Those that come behind have not got it.
+                            // The threads after this one do not have it.
                             let _ = lane.part.control(|responder| responder.deregister(rkey));
                         }
                     }
@@ -315,7 +314,7 @@ impl Nic for SoftNic {
         self.check()?;
         let _one_by_one = lock(&self.placing);
         let each = self.lanes.iter().map(|lane| lane.part.control(|responder| responder.deregister(rkey)));
-        // All of them, whatever one says.
+        // All of them, whatever one answers.
         each.fold(Ok(()), Result::and)
     }
 
@@ -353,7 +352,7 @@ impl Nic for SoftNic {
         let lane = self.lane_for(requester)?;
         let (door, requester) = (lane.door.as_ref()?, address(requester)?);
         if let Some(error) = door.take_trouble() {
-            tracing::warn!(%error, "translators could not join their rings for a while: the system refused a connection");
+            tracing::warn!(%error, "translators could not join their rings for a while: accepting a connection failed");
         }
         // An address of this host can be bound, whatever the port.
         UdpSocket::bind((*requester.ip(), 0)).ok()?;
@@ -408,13 +407,13 @@ impl Drop for SoftNic {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.immediate_came.notify_all();
         for thread in self.lanes.iter_mut().filter_map(|lane| lane.thread.take()) {
-            // A panic of the thread has been printed; there is nothing more to do about it here.
+            // The thread's panic has been printed; there is nothing more to do here.
             let _ = thread.join();
         }
     }
 }
 
-/// Where a requester's frames come from.
+/// Source address of a requester's frames.
 fn address(requester: &Endpoint) -> Option<SocketAddrV4> {
     match requester.ip {
         IpAddr::V4(ip) => Some(SocketAddrV4::new(ip, requester.port)),

@@ -2,7 +2,7 @@
 
 use dta_proto::batch::Batch;
 
-/// Packets in a row.
+/// A sequence of packets.
 pub trait Packets {
     /// How many.
     fn count(&self) -> usize;
@@ -10,7 +10,7 @@ pub trait Packets {
     /// Packet `index`, from its IPv4 header on.
     fn packet(&self, index: usize) -> &[u8];
 
-    /// Packet `index` with its Ethernet header in front, if it came with one: answers then carry one too.
+    /// Packet `index` with its Ethernet header, if it came with one: answers then carry one, too.
     fn frame(&self, index: usize) -> Option<&[u8]> {
         let _ = index;
         None
@@ -45,7 +45,7 @@ impl Packets for Batch {
     }
 }
 
-/// Packets in memory, for tests and for programs that hold both ends of a link.
+/// Packets in memory, for tests and for programs that own both ends of a link.
 impl<B: AsRef<[u8]>> Packets for [B] {
     #[inline]
     fn count(&self) -> usize {

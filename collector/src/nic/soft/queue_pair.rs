@@ -1,7 +1,7 @@
-//! Passive queue pairs: what the responder remembers of each, and how they are found.
+//! Passive queue pairs: their state in the responder, and how they are found.
 //!
-//! A queue pair number is 24 random bits: one of an earlier session is not mistaken for a new one,
-//! and whoever is to write has to know it beside a key.
+//! A queue pair number is 24 random bits: one of an earlier session is not mistaken for a new one, and a writer must
+//! know it as well as an rkey.
 
 use std::net::Ipv4Addr;
 
@@ -12,10 +12,10 @@ use super::index::Index;
 use super::keys::free_place;
 use crate::nic::{NicError, QueuePairRequest, QueuePairState, QueuePairStatus};
 
-/// Queue pairs that there can be at once.
+/// Most simultaneous queue pairs.
 pub(super) const MAX_QUEUE_PAIRS: usize = 1024;
 
-/// Numbers that may be given out: 0, 1 and 0xffffff mean something else in InfiniBand.
+/// Numbers that may be given out: InfiniBand reserves 0, 1 and 0xffffff.
 const NUMBERS: std::ops::Range<u32> = 2..0xff_ffff;
 
 /// One passive queue pair.
@@ -28,9 +28,9 @@ pub(super) struct QueuePair {
     pub(super) psn: Psn,
     /// The PSN after the last WRITE or atomic executed: a repeated WRITE is acknowledged with the one before.
     pub(super) ack_psn: Psn,
-    /// Messages executed, 24 bits used.
+    /// Messages executed, modulo 2^24.
     pub(super) msn: u32,
-    /// Whether a sequence error was told and its PSN has not come yet.
+    /// Whether a sequence-error NAK was sent and the expected PSN has not come yet.
     pub(super) sequence_nak_sent: bool,
     /// (UC) Whether the rest of a message is to be dropped.
     pub(super) drop_message: bool,
@@ -38,15 +38,14 @@ pub(super) struct QueuePair {
     pub(super) message: Option<Message>,
     /// Receives posted for WRITEs with immediate.
     pub(super) receives: u32,
-    /// The newest atomics and READs, so that they can be answered again; as many as there are
-    /// responder resources.
+    /// The newest atomics and READs, to be answered again; one per responder resource.
     pub(super) resources: Vec<Option<Resource>>,
     /// Where the next one goes.
     pub(super) next_resource: usize,
     pub(super) counts: Counts,
 }
 
-/// A WRITE in several packets, on its way.
+/// A WRITE of several packets in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) rkey: u32,
@@ -58,12 +57,12 @@ pub(super) struct Message {
     pub(super) length: u32,
 }
 
-/// What is kept of an atomic or a READ.
+/// A kept atomic or READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resource {
     /// An atomic and the value before it.
     Atomic { psn: Psn, before: u64 },
-    /// A READ; its answer had `packets` packets from `psn` on.
+    /// A READ; its answer had `packets` packets, from `psn` on.
     Read { psn: Psn, packets: u32, va: u64, length: u32, rkey: u32 },
 }
 
@@ -85,27 +84,27 @@ impl QueuePair {
         self.resources.iter_mut().flatten().find(|resource| resource.covers(psn))
     }
 
-    /// (UC) A new message begins; an unfinished one before it is forgotten.
+    /// (UC) A new message begins; an unfinished one is forgotten.
     #[inline(always)]
     pub(super) fn begin_message(&mut self) {
         self.drop_message = false;
         self.message = None;
     }
 
-    /// The packet of this PSN was executed, and its message goes on.
+    /// The packet of this PSN was executed, and its message continues.
     #[inline(always)]
     pub(super) fn executed(&mut self, psn: Psn) {
         self.psn = psn.next();
         self.ack_psn = self.psn;
     }
 
-    /// The packet of this PSN was executed, and its message with it.
+    /// The packet of this PSN was executed, and its message is complete.
     #[inline(always)]
     pub(super) fn end_message(&mut self, psn: Psn) {
         self.end_messages(psn, 1);
     }
 
-    /// So many packets were executed, each a message; the last one had this PSN.
+    /// This many packets were executed, each a message; the last one had this PSN.
     #[inline(always)]
     pub(super) fn end_messages(&mut self, psn: Psn, count: u32) {
         self.executed(psn);
@@ -140,8 +139,8 @@ pub(super) struct QueuePairs {
 }
 
 impl QueuePairs {
-    /// Adds what `make` makes of a new number for which `ours` holds; `None` if the table is full. `random` gives
-    /// 32 random bits.
+    /// Adds the queue pair that `make` makes for a new number that satisfies `ours`; `None` if the table is full.
+    /// `random` returns 32 random bits.
     pub(super) fn insert(
         &mut self,
         ours: impl Fn(u32) -> bool,
@@ -159,7 +158,7 @@ impl QueuePairs {
         Ok(Some(self.slots[place].insert(Box::new(make(qpn)))))
     }
 
-    /// Ends a queue pair and gives it back, if there was one.
+    /// Ends a queue pair and returns it, if there was one.
     pub(super) fn remove(&mut self, qpn: u32) -> Option<Box<QueuePair>> {
         let place = self.index.remove(qpn)?;
         self.slots[place].take()
@@ -172,7 +171,7 @@ impl QueuePairs {
         Some((place, self.slots.get(place)?.as_deref()?))
     }
 
-    /// The queue pair at a place that [`QueuePairs::find`] gave.
+    /// The queue pair at a place that [`QueuePairs::find`] returned.
     #[inline(always)]
     pub(super) fn at(&mut self, index: usize) -> Option<&mut QueuePair> {
         self.slots.get_mut(index)?.as_deref_mut()

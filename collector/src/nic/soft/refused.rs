@@ -1,5 +1,4 @@
-//! Whom the NIC refused what, for the log: one example per reason, so that a flood costs neither
-//! time nor lines.
+//! Refused requests, for the log: one example per reason, so that a flood costs neither time nor lines.
 
 use std::net::Ipv4Addr;
 
@@ -8,21 +7,21 @@ use super::counter::Counter;
 /// A request that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why, by the counter that counts it.
+    /// The reason, as its counter.
     pub reason: Counter,
-    /// The source address that its packet gave.
+    /// The source address of its packet.
     pub sender: Ipv4Addr,
-    /// The queue pair that it was sent to.
+    /// The destination queue pair.
     pub qpn: u32,
 }
 
-/// The first refusal of each reason since they were taken last.
+/// The first refusal of each reason since they were last taken.
 pub(super) struct Refused {
     first: [Option<Refusal>; REASONS.len()],
 }
 
-/// What somebody gets who asks for what is not theirs, in the order of [`place`]. Damage, loss and
-/// repeats are none of it.
+/// Reasons that a requester meets which asks for what it does not own, in the order of [`place`]. Damage, loss and
+/// repeats are not among them.
 const REASONS: [Counter; 10] = [
     Counter::DroppedUnknownQueuePair,
     Counter::DroppedOpcode,
@@ -36,7 +35,7 @@ const REASONS: [Counter; 10] = [
     Counter::DroppedNoResources,
 ];
 
-/// The place of a reason; `None` if it is not one to tell of.
+/// The index of a reason; `None` if it is not logged.
 #[inline]
 fn place(fate: Counter) -> Option<usize> {
     Some(match fate {
@@ -61,7 +60,7 @@ impl Default for Refused {
 }
 
 impl Refused {
-    /// Notes what came of a request, if it was refused for a reason that is not noted yet.
+    /// Notes the fate of a request, if it was refused for a reason that is not noted yet.
     #[inline]
     pub(super) fn note(&mut self, fate: Counter, sender: Ipv4Addr, qpn: u32) {
         if let Some(place) = place(fate) {
@@ -69,7 +68,7 @@ impl Refused {
         }
     }
 
-    /// What was noted, in the order of the reasons; nothing is noted afterwards.
+    /// The noted refusals, in the order of the reasons; clears them.
     pub(super) fn take(&mut self) -> Vec<Refusal> {
         self.first.iter_mut().filter_map(Option::take).collect()
     }

@@ -1,9 +1,8 @@
-//! From the bytes of a packet to a request, or to the reason why it is none.
+//! Parses the bytes of a packet into a request, or the reason why it is not one.
 //!
-//! Damage is looked for before anything else is believed, so that a frame corrupted on the way
-//! counts as that and not as whatever it was turned into. What is left out of the iCRC is left out
-//! here too: time to live, type of service. The IPv4 header's checksum is checked on whole frames of an
-//! interface; on sockets the kernel has done that.
+//! Damage is checked before anything else is believed, so that a frame corrupted on the way counts as damaged and not
+//! as what it was turned into. Fields outside the iCRC are ignored here too: time to live, type of service. The IPv4
+//! header checksum is checked on an interface's raw frames; on sockets the kernel has done that.
 
 use std::net::Ipv4Addr;
 
@@ -30,7 +29,7 @@ pub(super) struct Local {
     pub(super) port: u16,
 }
 
-/// A request whose bytes arrived undamaged; who may ask for it is not decided yet.
+/// A request whose bytes arrived undamaged; its permission is not checked yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) opcode: Opcode,
@@ -39,17 +38,17 @@ pub(super) struct Request {
     pub(super) qpn: u32,
     pub(super) psn: Psn,
     pub(super) source: Ipv4Addr,
-    /// Where the payload begins and ends in the packet.
+    /// The range of the payload in the packet.
     pub(super) payload: (u16, u16),
     pub(super) pad: u8,
-    /// The RETH, or the address and key of the AtomicETH with length 8; zeros for MIDDLE and LAST.
+    /// The RETH, or address and rkey of the AtomicETH with length 8; zeros for MIDDLE and LAST.
     pub(super) reth: Reth,
 }
 
 impl Request {
-    /// Checks a packet, from its IPv4 header on, for damage, and whether it came to this NIC. Gives it without what
-    /// follows its UDP datagram, and the first byte of its BTH. `whole_frame` says that no kernel has looked at its
-    /// IPv4 header, and `checksum_pending` that its UDP checksum was never filled in.
+    /// Checks a packet, from its IPv4 header on, for damage and for its destination. Returns it without what follows
+    /// its UDP datagram, and the first byte of its BTH. `whole_frame` says that no kernel has checked its IPv4
+    /// header, `checksum_pending` that its UDP checksum was never filled in.
     #[inline]
     pub(super) fn check(
         packet: &[u8],
@@ -76,7 +75,7 @@ impl Request {
             return Err(Counter::DroppedNotRoce);
         }
         let (total, length) = (usize::from(ip.total_length()), usize::from(udp.length()));
-        // What follows the UDP datagram is not part of it (padding of short Ethernet frames).
+        // What follows the UDP datagram is padding of short Ethernet frames.
         let end = ipv4::HEADER_LEN + length;
         let Some(packet) = packet.get(..end).filter(|_| end <= total && end >= HEADERS + ICRC) else {
             return Err(Counter::DroppedLength);
@@ -99,7 +98,7 @@ impl Request {
         Ok((packet, bth[0]))
     }
 
-    /// The operation of the first byte of a BTH, if it is one of a request.
+    /// The opcode in the first byte of a BTH, if it is one of a request.
     #[inline]
     pub(super) fn opcode(byte: u8) -> Result<Opcode, Counter> {
         match Opcode::from_byte(byte) {
@@ -108,8 +107,8 @@ impl Request {
         }
     }
 
-    /// Reads a packet that [`Request::check`] gave, as a request of this operation.
-    #[inline(always)] // on the path of every packet, where the compiler knows the operation
+    /// Parses a packet that [`Request::check`] returned, as a request with this opcode.
+    #[inline(always)] // on every packet's path, where the compiler knows the opcode
     pub(super) fn read(packet: &[u8], opcode: Opcode) -> Result<Request, Counter> {
         let (ip, bth) =
             (ipv4::Header::of(packet), packet.get(UDP_END..).and_then(<[u8]>::first_chunk::<BTH_LEN>));
@@ -149,24 +148,24 @@ impl Request {
         Message { rkey, va, left: length, length }
     }
 
-    /// Bytes of payload, pad bytes left out.
+    /// Bytes of payload, without pad bytes.
     #[inline(always)]
     pub(super) fn payload_len(&self) -> u32 {
         u32::from(self.payload.1 - self.payload.0)
     }
 
-    /// The payload, in the packet that this request was read from.
+    /// The payload, in the packet that this request was parsed from.
     #[inline(always)]
     pub(super) fn payload<'p>(&self, packet: &'p [u8]) -> &'p [u8] {
         packet.get(usize::from(self.payload.0)..usize::from(self.payload.1)).unwrap_or_default()
     }
 
-    /// The operands of an atomic, in the packet that this request was read from.
+    /// The operands of an atomic, in the packet that this request was parsed from.
     pub(super) fn atomic(&self, packet: &[u8]) -> Option<AtomicEth> {
         packet.get(HEADERS..)?.first_chunk().map(AtomicEth::parse)
     }
 
-    /// The immediate data, if the operation has some, in the packet that this request was read from.
+    /// The immediate, if the opcode has one, in the packet that this request was parsed from.
     pub(super) fn immediate(&self, packet: &[u8]) -> Option<u32> {
         if !self.opcode.shape().imm {
             return None;
@@ -179,7 +178,7 @@ impl Request {
 
 #[cold]
 fn short(packet: &[u8]) -> Counter {
-    // Shorter than headers: say "not RoCE" of what shows that it is something else.
+    // Shorter than the headers: "not RoCE" if the bytes show that it is something else.
     match packet {
         [0x40..=0x4f, ..] if packet.get(9).is_none_or(|&protocol| protocol == 17) => Counter::DroppedLength,
         [] => Counter::DroppedLength,

@@ -3,10 +3,10 @@
 //! It gives the verdicts of Linux 6.1's soft-RoCE, packet by packet; `testbed/roce-conformance/`
 //! lists them, and where and why the two differ.
 //!
-//! A batch goes through in two passes. The first reads each packet, checks it for damage and finds its
-//! key, and the CPU is asked to fetch the memory that packets will change; by the time the second pass
-//! writes there, the memory is near. That is asked for some packets at once: in between them, with all
-//! that checking a packet takes, few could be on their way at a time.
+//! A batch takes two passes. The first parses each packet, checks it for damage, looks up its rkey and prefetches the
+//! memory that it will change, so that this memory is in the cache when the second pass writes there. Prefetches are
+//! issued for several packets at once: spread out between the checks of one packet and the next, few could be in
+//! flight at a time.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::nic::{
 };
 use crate::region::Region;
 
-/// A RoCEv2 responder. See the module's documentation.
+/// A RoCEv2 responder; see the module's documentation.
 pub struct Responder {
     config: ResponderConfig,
     keys: Keys,
@@ -41,30 +41,30 @@ pub struct Responder {
     steps: Vec<Step>,
     requests: Vec<Prepared>,
     refused: Refused,
-    /// Its number among so many that share a NIC's queue pairs.
+    /// Its number, and how many share the NIC's queue pairs.
     part: (usize, usize),
 }
 
 /// What the first pass made of a packet.
 enum Step {
-    /// A WRITE ONLY on UC. Whether it is good depends on nothing that comes before it, so it was
-    /// found good already: what is left is to store `payload` (a range of the packet).
+    /// A WRITE ONLY on UC. Its verdict depends on no earlier packet, so it is already accepted: what is left is to
+    /// store `payload` (a range of the packet).
     Write(Write),
-    /// Any other request, at this place in `requests`.
+    /// Any other request, at this index in `requests`.
     Request(usize),
     /// Its fate.
     Drop(Counter),
 }
 
-/// A WRITE ONLY on UC that was found good.
+/// An accepted WRITE ONLY on UC.
 #[derive(Clone, Copy)]
 struct Write {
     /// Places of its queue pair and of its region.
     to: (u32, u32),
     psn: Psn,
-    /// Where its payload is in the packet.
+    /// The range of its payload in the packet.
     payload: (u16, u16),
-    /// Where that goes in the region.
+    /// Its offset in the region.
     offset: u64,
 }
 
@@ -75,7 +75,7 @@ struct Prepared {
 }
 
 impl Responder {
-    /// A responder with no regions and no queue pairs.
+    /// A responder without regions and queue pairs.
     pub fn new(config: ResponderConfig) -> Responder {
         Responder {
             config,
@@ -90,7 +90,7 @@ impl Responder {
         }
     }
 
-    /// The same, as one of `parts` responders: its queue pairs get numbers that are no other's.
+    /// The same, as one of `parts` responders: none of the others has its queue pair numbers.
     pub(super) fn among(self, number: usize, parts: usize) -> Responder {
         Responder { part: (number, parts), ..self }
     }
@@ -105,20 +105,20 @@ impl Responder {
         &self.counts
     }
 
-    /// Counts so far, to be continued from an earlier run.
+    /// Counts so far, to continue those of an earlier run.
     pub fn counts_mut(&mut self) -> &mut Counts {
         &mut self.counts
     }
 
-    /// Registers a region at its own address, for the accesses `access`.
+    /// Registers a region at its own address, with the rights `access`.
     ///
     /// # Errors
-    /// The region is read-only or its address is not a multiple of 8, or there are too many registrations.
+    /// The region is read-only, its address is not a multiple of 8, or there are too many registrations.
     pub fn register(&mut self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
         self.register_as(None, region, access)
     }
 
-    /// The same, under a key that another responder of this NIC has given, if there is one.
+    /// The same, under an rkey that another responder of this NIC has given out, if any.
     pub(super) fn register_as(
         &mut self,
         rkey: Option<u32>,
@@ -129,7 +129,7 @@ impl Responder {
         if !region.writable() {
             return Err(refuse("it was opened for reading only"));
         }
-        // Atomics are checked for alignment by their place in the region, requesters align their addresses.
+        // Atomics are checked for alignment by their offset in the region, requesters align their addresses.
         if !region.iova().is_multiple_of(8) {
             return Err(refuse("the address is not a multiple of 8"));
         }
@@ -145,19 +145,19 @@ impl Responder {
     /// Ends a registration.
     ///
     /// # Errors
-    /// There is none of that key.
+    /// There is no such rkey.
     pub fn deregister(&mut self, rkey: u32) -> Result<(), NicError> {
         if self.keys.remove(rkey) { Ok(()) } else { Err(NicError::NoRegistration) }
     }
 
-    /// Makes a queue pair, ready to receive.
+    /// Makes a queue pair in state RTR.
     ///
     /// # Errors
     /// A field of the request is out of range, or there are too many queue pairs.
     pub fn create_queue_pair(&mut self, request: &QueuePairRequest) -> Result<QueuePairInfo, NicError> {
         let fail = |field, value: String, must| Err(NicError::Request { field, value, must });
         let IpAddr::V4(peer_ip) = request.peer.ip else {
-            return fail("peer", request.peer.ip.to_string(), "an IPv4 address: RoCEv2 goes over IPv4 here");
+            return fail("peer", request.peer.ip.to_string(), "an IPv4 address: RoCEv2 runs over IPv4 here");
         };
         if !has_24_bits(request.peer_qpn) {
             return fail("peer_qpn", request.peer_qpn.to_string(), "a number below 2^24");
@@ -195,53 +195,52 @@ impl Responder {
         Ok(QueuePairInfo { qpn: qp.qpn, expected_psn: psn.get(), max_dest_rd_atomic: resources })
     }
 
-    /// Ends a queue pair. Gives the PSN that it expected.
+    /// Ends a queue pair. Returns its expected PSN.
     ///
     /// # Errors
-    /// There is none of that number.
+    /// There is no such queue pair.
     pub fn destroy_queue_pair(&mut self, qpn: u32) -> Result<u32, NicError> {
         let ended = self.queue_pairs.remove(qpn).ok_or(NicError::NoQueuePair { qpn })?;
         Ok(ended.psn.get())
     }
 
-    /// Every queue pair as it stands.
+    /// The status of every queue pair.
     pub fn queue_pairs(&self) -> Vec<QueuePairStatus> {
         self.queue_pairs.iter().map(QueuePair::status).collect()
     }
 
-    /// How many queue pairs this requester has here (by address and port), and how many there are.
+    /// How many queue pairs this requester (by address and port) has here, and how many there are.
     pub(super) fn queue_pairs_by(&self, requester: &Endpoint) -> (usize, usize) {
         let place = |peer: &Endpoint| (peer.ip, peer.port);
         let own = self.queue_pairs.iter().filter(|qp| place(&qp.request.peer) == place(requester));
         (own.count(), self.queue_pairs.iter().count())
     }
 
-    /// Immediates received and not taken yet, oldest first. There are never more than receives were posted.
+    /// Immediates not yet taken, oldest first. There are never more than receives were posted.
     pub fn immediates(&mut self) -> &mut Vec<Immediate> {
         &mut self.immediates
     }
 
-    /// Posts `count` receives more to a queue pair; does nothing if it has ended.
+    /// Posts `count` more receives to a queue pair; does nothing if it has ended.
     pub fn post_receives(&mut self, qpn: u32, count: u32) {
         if let Some(qp) = self.queue_pairs.get(qpn) {
             qp.receives = qp.receives.saturating_add(count);
         }
     }
 
-    /// Who was refused what since this was asked last: one example for each reason.
+    /// Refused requests since the last call: one example for each reason.
     pub fn take_refused(&mut self) -> Vec<Refusal> {
         self.refused.take()
     }
 
-    /// A batch of `slots` for answers.
+    /// A batch with `slots` slots for answers.
     pub fn answer_batch(&self, slots: usize) -> Batch {
         Batch::with_packet_capacity(slots, self.config.mtu as usize + answer::OVERHEAD)
     }
 
-    /// Executes all packets of `input`, in order, and writes the answers to `output`. When `output`
-    /// is full, `send` is called and must empty it; what is in it in the end is the caller's to
-    /// send. An answer for which there is no room (see [`Responder::answer_batch`]) is counted and
-    /// lost, as if on the way.
+    /// Executes all packets of `input`, in order, and writes the answers to `output`. When `output` is full, `send`
+    /// is called and must empty it; the caller sends what is in it at the end. An answer without room (see
+    /// [`Responder::answer_batch`]) is counted and lost, as if on the way.
     pub fn process<P: Packets + ?Sized>(
         &mut self,
         input: &P,
@@ -267,7 +266,7 @@ impl Responder {
             };
             let (packet, frame) = (input.packet(index), input.frame(index));
             index += 1;
-            // The queue pair was there in the first pass, and nothing but requests happens in between.
+            // The queue pair was there in the first pass, and only requests happen in between.
             let Some(qp) = queue_pairs.at(*queue_pair) else { continue };
             let mut execution = Execution {
                 config,
@@ -313,10 +312,10 @@ impl Responder {
     }
 }
 
-/// Packets whose memory is asked for at once.
+/// Packets prefetched together.
 const AT_ONCE: usize = 16;
 
-/// Asks for the memory that WRITEs will change.
+/// Prefetches the memory that WRITEs will change.
 #[inline]
 fn fetch(keys: &Keys, steps: &[Step]) {
     for step in steps {
@@ -328,8 +327,8 @@ fn fetch(keys: &Keys, steps: &[Step]) {
     }
 }
 
-/// Stores the payloads of the WRITEs that `steps` begin with, as far as they are of one queue pair to one region; packet
-/// `index` is that of the first. Gives how many these are.
+/// Stores the payloads of the leading WRITEs of `steps`, as long as they are of one queue pair to one region; packet
+/// `index` belongs to the first. Returns how many.
 #[inline]
 fn store<P: Packets + ?Sized>(
     input: &P,
@@ -376,15 +375,15 @@ struct Pass<'a> {
     steps: &'a mut Vec<Step>,
     requests: &'a mut Vec<Prepared>,
     refused: &'a mut Refused,
-    /// The queue pair that was found last, by its number, and its place: packets of one come in a row.
+    /// The last queue pair found, with its number and place: packets of one come in runs.
     pair: Option<(u32, usize, &'a QueuePair)>,
-    /// The region that was found last, by its key, and its place.
+    /// The last region found, with its rkey and place.
     region: Option<(u32, usize, &'a Entry)>,
 }
 
 impl<'a> Pass<'a> {
-    /// Makes a step of a packet without damage, or says why it is dropped.
-    #[inline(always)] // on the path of every packet: what depends on the operation alone is decided when compiled
+    /// Makes a step of an undamaged packet, or says why it is dropped.
+    #[inline(always)] // on every packet's path: what depends on the opcode alone is decided at compile time
     fn prepare(&mut self, packet: &[u8], opcode: Opcode) -> Result<(), Counter> {
         let request = Request::read(packet, opcode)?;
         let Some((queue_pair, qp)) = self.pair_of(request.qpn) else {
@@ -398,7 +397,7 @@ impl<'a> Pass<'a> {
             && qp.request.access.remote_write
             && let Ok(Some(place)) = execute::place(found, self.mtu, &request, &request.message())
         {
-            // Made where it stays: to move what was just written in pieces takes longer than to write it.
+            // Built in place: moving what was just written in pieces takes longer than writing it.
             self.steps.push(Step::Write(Write {
                 to: (queue_pair as u32, place.key as u32),
                 psn: request.psn,
@@ -408,7 +407,7 @@ impl<'a> Pass<'a> {
             return Ok(());
         }
         if let Some((_, entry)) = found {
-            // A prefetch of any address is harmless, so the range is checked later.
+            // Prefetching any address is harmless, so the range is checked later.
             entry.region.prefetch(request.reth.va.wrapping_sub(entry.iova));
         }
         self.keep(Prepared { request, queue_pair });
@@ -428,7 +427,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The region of a key, and its place.
+    /// The region of an rkey, and its place.
     #[inline(always)]
     fn region_of(&mut self, rkey: u32) -> Option<(usize, &'a Entry)> {
         match self.region {
@@ -441,7 +440,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Leaves a request to the second pass. By a call, so that the others need not be in memory.
+    /// Leaves a request to the second pass. Out of line, so that the fast path stays in registers.
     #[inline(never)]
     fn keep(&mut self, request: Prepared) {
         self.steps.push(Step::Request(self.requests.len()));
@@ -454,7 +453,7 @@ impl<'a> Pass<'a> {
         Err(reason)
     }
 
-    /// The same for any operation; `first` is the first byte of the BTH.
+    /// The same for any opcode; `first` is the first byte of the BTH.
     #[inline(never)]
     fn prepare_any(&mut self, packet: &[u8], first: u8) -> Result<(), Counter> {
         self.prepare(packet, Request::opcode(first)?)
@@ -469,7 +468,7 @@ fn random() -> Result<u32, NicError> {
     })
 }
 
-/// Whether a request may go to a queue pair at all.
+/// Whether a request may use a queue pair at all.
 #[inline]
 fn admit(qp: &QueuePair, request: &Request) -> Result<(), Counter> {
     let transport = match request.opcode.transport() {
@@ -482,7 +481,7 @@ fn admit(qp: &QueuePair, request: &Request) -> Result<(), Counter> {
     if request.source != qp.peer_ip {
         return Err(Counter::DroppedPeer);
     }
-    // The partition is the default one; full (0xffff) and limited (0x7fff) members talk to us, a full member.
+    // The partition is the default one; full (0xffff) and limited (0x7fff) members may talk to us, a full member.
     if request.pkey & 0x7fff != 0x7fff {
         return Err(Counter::DroppedPkey);
     }

@@ -1,8 +1,8 @@
-//! What a responder answers to.
+//! Configuration of a responder.
 
 use std::net::Ipv4Addr;
 
-/// What a responder is.
+/// Configuration of a responder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponderConfig {
     /// Name, for errors.
@@ -13,7 +13,6 @@ pub struct ResponderConfig {
     pub port: u16,
     /// Path MTU: payload bytes of one packet, 256, 512, 1024, 2048 or 4096.
     pub mtu: u32,
-    /// Responder resources per RC queue pair: atomics and READs that may be in flight. With 0, both
-    /// are refused.
+    /// Responder resources per RC queue pair: atomics and READs in flight. With 0, both are refused.
     pub max_dest_rd_atomic: u8,
 }

@@ -15,23 +15,22 @@ use super::nic::SoftNicConfig;
 use super::responder::Responder;
 use crate::nic::Immediate;
 
-/// Packets that are received at once.
+/// Packets received in one call.
 const BATCH: usize = 256;
 
-/// How long the thread waits for packets before it looks whether it is to stop.
+/// How long the thread waits for packets before it checks whether to stop.
 const IDLE: Duration = Duration::from_millis(20);
 
-/// How often the link's own counters are read, which costs a system call.
+/// How often the link's own counters are read, which takes a system call.
 const LINK_COUNTERS: Duration = Duration::from_millis(100);
 
-/// How often the log says what was refused, at most: what is sent here decides nothing about how
-/// much is logged.
+/// Least interval between log lines about refusals, so that senders cannot flood the log.
 const TELL_REFUSED: Duration = Duration::from_secs(10);
 
-/// How often the data thread yields to a control call that waits, at most.
+/// Least interval between yields of the data thread to a waiting control call.
 const STEP_ASIDE: usize = 1000;
 
-/// What all threads of a NIC have together.
+/// What the threads of a NIC share.
 pub(super) struct Shared {
     pub(super) config: SoftNicConfig,
     pub(super) stop: AtomicBool,
@@ -39,7 +38,7 @@ pub(super) struct Shared {
     pub(super) counters: CounterFile,
     pub(super) immediates: Mutex<Vec<Immediate>>,
     pub(super) immediate_came: Condvar,
-    /// Why a data thread ended by itself.
+    /// Why a data thread stopped.
     pub(super) failure: Mutex<Option<String>>,
 }
 
@@ -49,7 +48,7 @@ pub(super) struct Part {
     responder: Mutex<Responder>,
     /// Control calls that wait for the lock: the data thread lets them go first.
     waiting: AtomicUsize,
-    /// How often the data thread has looked for packets.
+    /// How often the data thread has polled for packets.
     turns: AtomicU64,
 }
 
@@ -79,12 +78,12 @@ pub(super) struct DataThread {
     injector: FaultInjector,
     input: Batch,
     output: Batch,
-    /// What of the responder's counts is in the counter file.
+    /// The responder's counts that are in the counter file.
     published: Counts,
-    /// What of the link's and the injector's counters is.
+    /// The link's and the fault injector's counters that are.
     link_published: Vec<u64>,
     link_counters_read: Instant,
-    /// When refusals were last written to the log, and what was counted then.
+    /// When refusals were last logged, and the counts then.
     refusals_logged: (Option<Instant>, Counts),
 }
 
@@ -96,7 +95,7 @@ impl DataThread {
         link: Box<dyn Link>,
         published: Counts,
     ) -> DataThread {
-        // Other faults for each thread.
+        // Different faults for each thread.
         let seed = shared.config.seed ^ (number as u64) << 32;
         let injector = FaultInjector::new(shared.config.faults, seed, link.scope());
         let responder = lock(&part.responder);
@@ -124,7 +123,7 @@ impl DataThread {
         let result = self.serve(&shared, &part);
         let leaving = self.injector.flush(|_, _, _| {});
         if !leaving.is_empty() {
-            // The link is closing: what does not leave is counted there.
+            // The link is closing: it counts what does not leave.
             let _ = self.link.send(leaving);
         }
         self.read_link_counters();
@@ -138,13 +137,13 @@ impl DataThread {
         let mut turns = 0;
         while !shared.stop.load(Ordering::Acquire) {
             turns += 1;
-            // Nobody else writes it, and nothing else is read by way of it.
+            // Nobody else writes it, and no other memory is published through it.
             part.turns.store(turns, Ordering::Relaxed);
-            // Frames held back for reordering leave by time.
+            // Frames held back for reordering leave after a time.
             let timeout = if self.injector.counts().held > 0 { Duration::from_millis(2) } else { IDLE };
             let received = match self.link.recv(&mut self.input, Some(timeout)) {
                 Ok(received) => received,
-                // In-process links end with their other side.
+                // In-process links end with their peer.
                 Err(dta_link::LinkError::Closed) => return Ok(()),
                 Err(error) => return Err(error),
             };
@@ -162,7 +161,7 @@ impl DataThread {
         Ok(())
     }
 
-    /// Says in the log whom the NIC refused what, if it did and has not said so just now.
+    /// Logs refused requests, if there are any and it is time.
     fn tell_refused(&mut self, part: &Part) {
         let (logged, before) = &mut self.refusals_logged;
         if logged.is_some_and(|at| at.elapsed() < TELL_REFUSED) {
@@ -181,13 +180,13 @@ impl DataThread {
                 queue_pair = format_args!("{:#08x}", refusal.qpn),
                 reason = refusal.reason.name(),
                 frames = now.get(refusal.reason) - before.get(refusal.reason),
-                "the NIC refused RDMA requests, of which this is the first: a requester goes on with what an earlier session gave \
-                 it, or is faulty, or somebody guesses (docs/rdma.md)"
+                "the NIC refused RDMA requests; this is the first: a requester still uses keys or queue pairs of an earlier session, \
+                 is faulty, or somebody is guessing (docs/rdma.md)"
             );
         }
         let broken = now.get(Counter::QueuePairErrors) - before.get(Counter::QueuePairErrors);
         if broken > 0 {
-            tracing::warn!(queue_pairs = broken, "RC queue pairs fell into ERROR for that");
+            tracing::warn!(queue_pairs = broken, "these refusals put RC queue pairs into ERROR");
         }
         *logged = Some(Instant::now());
         *before = now;
@@ -197,13 +196,13 @@ impl DataThread {
     fn execute(&mut self, shared: &Shared, part: &Part) {
         let Self { link, injector, input, output, published, .. } = self;
         let mut responder = lock(&part.responder);
-        // Counted as received before anything is executed: if this process is killed in between,
-        // the next one knows how many packets it had in hand.
+        // Counted as received before anything is executed: if this process is killed in between, the next one knows
+        // how many packets it had in hand.
         shared.counters.add(Counter::Received as usize, input.len() as u64);
         published.add(Counter::Received, input.len() as u64);
         responder.process(input, output, &mut |full| {
             if let Err(error) = send(&mut **link, injector, full) {
-                tracing::warn!(%error, "answers did not leave");
+                tracing::warn!(%error, "cannot send answers");
                 full.clear();
             }
         });
@@ -214,8 +213,8 @@ impl DataThread {
             shared.immediate_came.notify_all();
         }
         drop(responder);
-        // Locks are not fair: without this, a busy data thread could take it again and again before
-        // a control call does.
+        // Locks are not fair: without this, a busy data thread could retake it again and again before a control call
+        // does.
         for _ in 0..STEP_ASIDE {
             if part.waiting.load(Ordering::Acquire) == 0 {
                 break;
@@ -235,7 +234,7 @@ impl DataThread {
     }
 }
 
-/// Sends answers through the faults.
+/// Sends answers through the fault injector.
 fn send(link: &mut dyn Link, injector: &mut FaultInjector, output: &mut Batch) -> dta_link::Result<()> {
     let leaving = injector.apply(output, Instant::now(), |_, _, _| {});
     if !leaving.is_empty() {
@@ -245,7 +244,7 @@ fn send(link: &mut dyn Link, injector: &mut FaultInjector, output: &mut Batch) -
     Ok(())
 }
 
-/// Adds what a responder has counted since this was last done to the counter file.
+/// Adds what a responder has counted since the last call to the counter file.
 fn publish(file: &CounterFile, published: &mut Counts, counts: &Counts) {
     for (index, &counter) in Counter::ALL.iter().enumerate() {
         let (before, now) = (published.get(counter), counts.get(counter));
@@ -283,8 +282,7 @@ pub(super) fn counter_names(link: &dyn Link) -> Vec<String> {
     names
 }
 
-/// Locks, whatever happened to an earlier holder: every value here is whole between statements that
-/// can panic.
+/// Locks, even if an earlier holder panicked: every value here is consistent between statements that can panic.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

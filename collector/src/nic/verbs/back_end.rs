@@ -1,4 +1,4 @@
-//! The NIC behind libibverbs: an open device, and what lasts when the device goes and comes back.
+//! The NIC behind libibverbs: an open device, and the state that outlives it when the device goes and comes back.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,9 +19,8 @@ use crate::region::Region;
 
 /// An RDMA device as a collector uses it: regions, and passive queue pairs that are ready to receive.
 ///
-/// When the device is removed (a driver that is loaded anew, a NIC that is unplugged, `rdma link
-/// delete`), everything that was made of it is given up, and each call looks whether it is back.
-/// Then [`Nic::epoch`] has risen.
+/// When the device is removed (driver reloaded, NIC unplugged, `rdma link delete`), everything made from it is
+/// dropped, and each call checks whether it is back. Then [`Nic::epoch`] has risen.
 pub struct VerbsNic {
     options: VerbsOptions,
     tallies: Arc<Tallies>,
@@ -32,13 +31,13 @@ pub struct VerbsNic {
 struct Current {
     /// `None` while the device is away.
     open: Option<Arc<OpenDevice>>,
-    /// As it was last.
+    /// Its last known state.
     device: Device,
     counters: PortCounters,
 }
 
 impl VerbsNic {
-    /// Opens a device, chooses port and GID, and says in the log which.
+    /// Opens a device, chooses port and GID, and logs them.
     pub fn open(options: &VerbsOptions) -> Result<VerbsNic, VerbsError> {
         let tallies = Arc::new(Tallies::default());
         let open = OpenDevice::open(options, tallies.clone())?;
@@ -57,7 +56,7 @@ impl VerbsNic {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The open device; opens it again if it was away.
+    /// The open device; reopens it if it was away.
     fn current(&self) -> Result<Arc<OpenDevice>, VerbsError> {
         let mut current = self.lock();
         if let Some(open) = current.open.clone() {
@@ -65,8 +64,7 @@ impl VerbsNic {
                 return Ok(open);
             }
             warn!(device = self.options.device, "the RDMA device is gone; its queue pairs and keys are void");
-            // Its counters are there until the removal goes on, which the kernel may hold up until
-            // this is closed.
+            // Its counters exist until the removal continues, which the kernel may delay until this is closed.
             open.end_queue_pairs();
             std::thread::sleep(CACHED);
             current.counters.read();
@@ -81,8 +79,7 @@ impl VerbsNic {
         Ok(open)
     }
 
-    /// Reads the immediates of completed receives as [`Nic::take_immediates`] does, and posts no
-    /// receives in their stead.
+    /// Reads the immediates of completed receives as [`Nic::take_immediates`] does, but posts no new receives.
     pub fn read_immediates(&self, out: &mut Vec<Immediate>, timeout: Duration) -> Result<(), NicError> {
         self.current()?.read_immediates(out, timeout)
     }
@@ -136,20 +133,20 @@ impl Nic for VerbsNic {
         let open = match self.current() {
             Ok(open) => open,
             Err(_) => {
-                // It may be back the next time; nobody is to spin until then.
+                // It may be back the next time; callers must not spin until then.
                 std::thread::sleep(timeout);
                 return Ok(());
             }
         };
         match take(&open, out, timeout) {
-            // It went while this waited.
+            // The device went while this waited.
             Err(_) if !open.is_there() => Ok(()),
             other => other,
         }
     }
 }
 
-/// Reads immediates, and posts their receives again.
+/// Reads immediates, and reposts their receives.
 fn take(open: &OpenDevice, out: &mut Vec<Immediate>, timeout: Duration) -> Result<(), NicError> {
     let before = out.len();
     open.read_immediates(out, timeout)?;

@@ -10,36 +10,36 @@ use serde::{Deserialize, Serialize};
 
 use dta_files::own_file;
 
-/// For so long, and some margin, the kernel may answer with values that it read before
-/// (`RDMA_HW_STATS_DEFAULT_LIFESPAN`, 10 ms, in jiffies).
+/// How long, with some margin, the kernel may answer with cached values (`RDMA_HW_STATS_DEFAULT_LIFESPAN`, 10 ms, in
+/// jiffies).
 pub(super) const CACHED: Duration = Duration::from_millis(25);
 
-/// The counters of one port, counted from when this collector's memory was made: the kernel's go on
-/// from when the device was.
+/// The counters of one port, counted from when this collector's memory was made: the kernel's count from when the
+/// device was.
 pub(super) struct PortCounters {
     directories: [PathBuf; 2],
     file: Option<PathBuf>,
     baseline: Baseline,
-    /// The kernel's values when they were last read.
+    /// The kernel's last values.
     last: BTreeMap<String, u64>,
 }
 
-/// Where counting began, kept in a file so that a collector that was killed goes on with its counts.
+/// Where counting began, kept in a file so that a collector that was killed continues its counts.
 #[derive(Default, Serialize, Deserialize)]
 struct Baseline {
     device: String,
     port: u8,
     /// The kernel's values that count as 0.
     start: BTreeMap<String, u64>,
-    /// What was counted on devices of this name that are gone.
+    /// What earlier devices of this name had counted.
     earlier: BTreeMap<String, u64>,
 }
 
 impl PortCounters {
-    /// Begins to count, or goes on from where `file` says that counting began.
+    /// Begins to count, or continues from the start that `file` holds.
     ///
     /// # Errors
-    /// The file cannot be read or written, or does not hold what this program writes.
+    /// The file cannot be read or written, or is not one that this program wrote.
     pub(super) fn new(device: &str, port: u8, file: Option<&Path>) -> io::Result<PortCounters> {
         PortCounters::of(directories(device, port), device, port, file)
     }
@@ -57,7 +57,7 @@ impl PortCounters {
             || Baseline { device: device.to_owned(), port, start: last.clone(), ..Baseline::default() };
         let mut baseline = kept.unwrap_or_else(fresh);
         if !not_below(&last, &baseline.start) {
-            // Lower values than at the start are those of a device that was made anew.
+            // Lower values than at the start mean that the device was made again.
             baseline.start = BTreeMap::new();
         }
         let counters = PortCounters { directories, file: file.map(Path::to_owned), baseline, last };
@@ -65,7 +65,7 @@ impl PortCounters {
         Ok(counters)
     }
 
-    /// The device was away and is back, perhaps as another: what was counted stays.
+    /// The device was away and is back, perhaps as another one: its counts so far stay.
     pub(super) fn follow(&mut self, device: &str, port: u8) {
         let earlier = self.sums();
         self.directories = directories(device, port);
@@ -75,29 +75,28 @@ impl PortCounters {
         }
         self.last = now;
         if let Err(error) = self.save() {
-            tracing::warn!(%error, "the counters' file could not be written");
+            tracing::warn!(%error, "cannot write the counter file");
         }
     }
 
-    /// What was counted since, as `device.NAME` under the kernel's own names; a counter that cannot
+    /// The counts so far, as `device.NAME` under the kernel's own names; a counter that cannot
     /// be read is left out. Where the device counts packets, as rxe does, they come under the names
     /// that other back ends give them as well. While the device is away, the values are the last
     /// ones.
     pub(super) fn read(&mut self) -> Vec<(String, u64)> {
         let mut set_back = false;
-        // One by one: one that is no longer there stands still, and the others go on.
+        // One by one: one that is gone stands still, and the others go on.
         for (name, value) in read_all(&self.directories) {
             let last = self.last.insert(name.clone(), value).unwrap_or(0);
             if value < last {
-                // It was set back, to 0 as far as anybody knows: what it had counted stays, and it
-                // goes on from there.
+                // It was reset, probably to 0: its count so far stays and continues from there.
                 let start = self.baseline.start.remove(&name).unwrap_or(0);
                 *self.baseline.earlier.entry(name).or_default() += last.saturating_sub(start);
                 set_back = true;
             }
         }
         if set_back && let Err(error) = self.save() {
-            tracing::warn!(%error, "the counters' file could not be written");
+            tracing::warn!(%error, "cannot write the counter file");
         }
         let sums = self.sums();
         let mut all = Vec::new();
@@ -137,7 +136,7 @@ impl PortCounters {
 fn load(file: &Path) -> io::Result<Option<Baseline>> {
     let fail = |reason: String| {
         let file = file.display();
-        io::Error::other(format!("{file}: {reason}; move it away to begin counting anew"))
+        io::Error::other(format!("{file}: {reason}; move it away to start counting from 0"))
     };
     match own_file::read(file) {
         Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| fail(format!("is damaged ({e})"))),
@@ -169,7 +168,7 @@ fn read_all(directories: &[PathBuf; 2]) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Whether values can be later ones of the same device.
+/// Whether these can be later values of the same device.
 fn not_below(now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> bool {
     before.iter().all(|(name, value)| now.get(name).is_some_and(|now| now >= value))
 }
@@ -222,7 +221,7 @@ mod tests {
         assert_eq!(of(&mut counters, "received"), 130);
         port.set("rcvd_pkts", 40);
         assert_eq!((of(&mut counters, "received"), of(&mut counters, "device.other")), (140, 1));
-        // A collector that starts now goes on as well.
+        // A collector that starts now continues, too.
         drop(counters);
         port.set("rcvd_pkts", 45);
         let mut counters = port.open().unwrap();

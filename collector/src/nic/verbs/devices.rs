@@ -1,4 +1,4 @@
-//! What RDMA devices this machine has, as `dta-collector devices` and `dta-manager doctor` show them.
+//! The RDMA devices of this machine, as `dta-collector devices` and `dta-manager doctor` show them.
 
 use super::GidEntry;
 
@@ -9,8 +9,7 @@ pub struct DeviceInfo {
     pub name: String,
     /// Firmware version; empty where there is none.
     pub firmware: String,
-    /// Atomic capability: `none`, `device` (atomic among this device's operations) or `global`
-    /// (with the CPU's too).
+    /// Atomic capability: `none`, `device` (atomic among this device's operations) or `global` (also with the CPU's).
     pub atomics: &'static str,
     /// Its limits.
     pub limits: Limits,
@@ -44,8 +43,8 @@ pub struct PortInfo {
     pub state: &'static str,
     /// Link layer: `ethernet` or `infiniband`.
     pub link: &'static str,
-    /// Payload bytes of one packet, as the link allows now.
+    /// Payload bytes of one packet, as the link currently allows.
     pub active_mtu: u32,
-    /// Its GID table, in order of index.
+    /// Its GID table, by index.
     pub gids: Vec<GidEntry>,
 }

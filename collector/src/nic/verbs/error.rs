@@ -7,11 +7,11 @@ use super::gid::GidError;
 pub enum VerbsError {
     /// This program was built without libibverbs.
     #[error(
-        "this program was built without libibverbs and knows no RDMA devices; build it with `make`, or with `cargo build --release --features dta-collector/verbs` after `scripts/install-deps build`, or use `--device soft`"
+        "this program was built without libibverbs and cannot use RDMA devices; build it with `make`, or with `cargo build --release --features dta-collector/verbs` after `scripts/install-deps build`, or use `--device soft`"
     )]
     NotBuilt,
     /// The kernel has no RDMA at all.
-    #[error("the kernel offers no RDMA ({source}); load its module: `modprobe ib_uverbs`")]
+    #[error("the kernel has no RDMA support ({source}); load its module: `modprobe ib_uverbs`")]
     NoKernelSupport {
         /// The library's reason.
         source: std::io::Error,
@@ -21,14 +21,14 @@ pub enum VerbsError {
         "there is no RDMA device `{device}`; there are: {present}. `dta-collector devices` lists them; soft-RoCE on a network interface: `rdma link add rxe0 type rxe netdev eth0`"
     )]
     NoDevice {
-        /// Name asked for.
+        /// The requested name.
         device: String,
-        /// Names of those there are.
+        /// The names that exist.
         present: String,
     },
     /// It cannot be opened.
     #[error(
-        "cannot open the RDMA device `{device}`: {source}; see that this user may read and write /dev/infiniband/uverbs*"
+        "cannot open the RDMA device `{device}`: {source}; make sure that this user may read and write /dev/infiniband/uverbs*"
     )]
     Open {
         /// Device.
@@ -41,24 +41,24 @@ pub enum VerbsError {
     NoPort {
         /// Device.
         device: String,
-        /// Port asked for.
+        /// The requested port.
         port: u8,
         /// Its last port.
         ports: u8,
     },
-    /// The port does not work now.
+    /// The port is not usable now.
     #[error("port {port} of the RDMA device `{device}` is {state}; {cure}")]
     PortState {
         /// Device.
         device: String,
         /// Port.
         port: u8,
-        /// What it is.
+        /// Its state.
         state: String,
         /// What to do.
         cure: &'static str,
     },
-    /// No GID will do.
+    /// No usable GID.
     #[error("the RDMA device `{device}` cannot be used: {source}")]
     Gid {
         /// Device.
@@ -68,7 +68,7 @@ pub enum VerbsError {
     },
     /// More memory than this process may pin.
     #[error(
-        "cannot pin {len} bytes for the RDMA device `{device}` beside the {pinned} that are: this process may lock {limit} (RLIMIT_MEMLOCK); raise it with `ulimit -l`, or LimitMEMLOCK=infinity in its systemd unit, or run it with CAP_IPC_LOCK"
+        "cannot pin {len} bytes for the RDMA device `{device}` on top of {pinned} already pinned: this process may lock {limit} (RLIMIT_MEMLOCK); raise it with `ulimit -l`, or LimitMEMLOCK=infinity in its systemd unit, or run it with CAP_IPC_LOCK"
     )]
     Memlock {
         /// Device.
@@ -80,7 +80,7 @@ pub enum VerbsError {
         /// The limit in bytes.
         limit: u64,
     },
-    /// A larger region than the device takes.
+    /// A region larger than the device supports.
     #[error(
         "the RDMA device `{device}` takes regions of at most {limit} bytes (max_mr_size), not {len}; make the store smaller"
     )]
@@ -89,7 +89,7 @@ pub enum VerbsError {
         device: String,
         /// Bytes of the region.
         len: u64,
-        /// The device's most.
+        /// The device's limit.
         limit: u64,
     },
     /// A region for atomics on a device that has none.
@@ -102,9 +102,9 @@ pub enum VerbsError {
         /// What it reports.
         capability: String,
     },
-    /// The kernel could not resolve the peer.
+    /// The kernel could not resolve the peer's Ethernet address.
     #[error(
-        "the peer {peer} cannot be reached: nobody answered for its Ethernet address; see that it is on, or give the kernel an entry: `ip neigh replace {peer} lladdr MAC nud permanent dev {interface}`"
+        "the peer {peer} cannot be reached: nobody answered for its Ethernet address; make sure that it is up, or add an entry: `ip neigh replace {peer} lladdr MAC nud permanent dev {interface}`"
     )]
     NoNeighbour {
         /// The peer's address.

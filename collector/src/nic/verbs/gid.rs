@@ -1,21 +1,21 @@
-//! Which entry of a device's GID table stands for this collector.
+//! Chooses the entry of a device's GID table that stands for this collector.
 //!
-//! A RoCE device has several GIDs per address, one per type, at indices that change when addresses
-//! come and go: so the entry is found by type and address, never by index.
+//! A RoCE device has several GIDs per address, one per type, at indices that change when addresses come and go: so
+//! the entry is found by type and address, not by index.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Type of a GID: what the device puts on the wire for queue pairs that use it.
+/// Type of a GID: what the device sends for queue pairs that use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GidType {
     /// InfiniBand.
     InfiniBand,
     /// RoCE version 1: its own EtherType, no IP.
     RoceV1,
-    /// RoCE version 2: UDP port 4791. The one that this project speaks.
+    /// RoCE version 2: UDP port 4791. The only one that DTA uses.
     RoceV2,
-    /// One that this version does not know.
+    /// A type unknown to this version.
     Other(u32),
 }
 
@@ -41,7 +41,7 @@ pub struct GidEntry {
     pub gid: [u8; 16],
     /// Its type.
     pub kind: GidType,
-    /// The network interface that carries the address, where there is one.
+    /// The network interface with the address, if any.
     pub interface: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for GidEntry {
     }
 }
 
-/// What the operator said about the GID.
+/// Which GID the operator asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GidWish {
     /// The collector's address.
@@ -76,38 +76,38 @@ pub struct GidWish {
     pub index: Option<u32>,
 }
 
-/// Why no entry will do.
+/// Why no entry is usable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GidError {
-    /// The table has no entry at the index that was asked for.
+    /// The table has no entry at the requested index.
     #[error("there is no GID at index {index}; there are: {present}")]
     NoIndex {
-        /// Index asked for.
+        /// The requested index.
         index: u32,
         /// The entries, for people.
         present: String,
     },
-    /// The entry that was asked for is of another type.
-    #[error("the GID at index {index} is of type {kind}, but only RoCE v2 will do; there are: {present}")]
+    /// The requested entry is of another type.
+    #[error("the GID at index {index} is of type {kind}, but it must be RoCE v2; there are: {present}")]
     WrongType {
-        /// Index asked for.
+        /// The requested index.
         index: u32,
-        /// What it is.
+        /// Its type.
         kind: GidType,
         /// The entries, for people.
         present: String,
     },
-    /// No entry of RoCE version 2.
+    /// No RoCE version 2 entry.
     #[error(
-        "it has no RoCE v2 GID (there are: {present}); give its network interface an IPv4 address, and see that RoCE v2 is on"
+        "it has no RoCE v2 GID (there are: {present}); give its network interface an IPv4 address, and make sure that RoCE v2 is on"
     )]
     NoRoceV2 {
         /// The entries, for people.
         present: String,
     },
-    /// IPv6 alone.
+    /// Only IPv6.
     #[error(
-        "its best GID, {entry}, is IPv6, and this version speaks RoCEv2 over IPv4 alone; give its network interface an IPv4 address"
+        "its best GID, {entry}, is IPv6, and this version supports only RoCEv2 over IPv4; give its network interface an IPv4 address"
     )]
     Ipv6 {
         /// The entry.
@@ -115,9 +115,9 @@ pub enum GidError {
     },
 }
 
-/// The entry of `table` (one port's) to use: the one at the index wished for; else among those of
-/// RoCE version 2 the one of the address wished for, then an IPv4 one, then global IPv6, then
-/// link-local; the lowest index among equals. An IPv6 entry is then refused, with that reason.
+/// The entry of `table` (one port's) to use: the one at the requested index; else among RoCE version 2 entries the
+/// one of the requested address, then an IPv4 one, then global IPv6, then link-local; the lowest index among equals.
+/// An IPv6 entry is then refused, with that reason.
 pub fn choose(table: &[GidEntry], wish: GidWish) -> Result<&GidEntry, GidError> {
     let present = || {
         let list: Vec<String> = table.iter().map(GidEntry::to_string).collect();

@@ -1,16 +1,15 @@
 //! RDMA devices through libibverbs: `mlx5_0` as well as the kernel's soft-RoCE (`rxe0`).
 //!
-//! The library is used where this crate is built with its feature `verbs`; without it [`open`] and
-//! [`devices`] say how to get it. `docs/decisions/verbs-binding.md` tells why this binding and no
-//! other.
+//! The library is used if this crate is built with its feature `verbs`; without it [`open`] and [`devices`] say how
+//! to get it. `docs/decisions/verbs-binding.md` gives the reasons for this binding.
 //!
 //! - [`gid`]: which entry of the GID table stands for the collector.
-//! - `ffi`: the library's objects as safe types; all that is unsafe here.
-//! - `query`: what devices there are and what they can do.
-//! - `open_device`: regions and queue pairs of a device while it is there.
-//! - `back_end`: the [`Nic`](super::Nic), which lasts when the device goes and comes back.
-//! - `requester`: the other side, by which tests hold the software NIC against a real device; with
-//!   the feature `verbs-requester` alone.
+//! - `ffi`: the library's objects as safe types; all unsafe code of this module.
+//! - `query`: which devices exist and what they can do.
+//! - `open_device`: regions and queue pairs of an open device.
+//! - `back_end`: the [`Nic`](super::Nic), which survives when the device goes and comes back.
+//! - `requester`: the other side, with which tests compare the software NIC to a real device; only with the
+//!   feature `verbs-requester`.
 
 mod devices;
 mod error;
@@ -18,7 +17,7 @@ pub mod gid;
 
 #[cfg(feature = "verbs")]
 mod back_end;
-// Plain files: tested where there is no libibverbs, too.
+// Plain code: tested even without libibverbs.
 #[cfg(any(feature = "verbs", test))]
 #[cfg_attr(not(feature = "verbs"), allow(dead_code))]
 mod counters;
@@ -48,15 +47,14 @@ use super::{Nic, NicError};
 pub struct VerbsOptions {
     /// The device's name, as `dta-collector devices` lists it.
     pub device: String,
-    /// Its port, from 1; without it the first that is up and has a GID that will do.
+    /// Its port, from 1; without it, the first that is up and has a usable GID.
     pub port: Option<u8>,
-    /// What is known of the GID.
+    /// The requested GID.
     pub gid: GidWish,
-    /// Atomics and reads in flight that a queue pair answers, at most; without it what the device
-    /// offers, up to 128.
+    /// Most atomics and reads in flight that a queue pair answers; without it, what the device offers, up to 128.
     pub max_dest_rd_atomic: Option<u8>,
-    /// Where to keep what the device's counters were when counting began; without it, it begins
-    /// each time the device is opened.
+    /// File with the device's counters from when counting began; without it, counting begins each time the device is
+    /// opened.
     pub counter_file: Option<PathBuf>,
 }
 

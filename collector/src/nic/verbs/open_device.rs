@@ -1,4 +1,4 @@
-//! A device that is open: its regions and passive queue pairs. It is one for as long as the device is there.
+//! An open device: its regions and passive queue pairs. It is usable as long as the device exists.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,12 +26,12 @@ use crate::nic::{
 };
 use crate::region::Region;
 
-/// Receives that may be posted in all, over all queue pairs: the size of the one completion queue.
+/// Receives posted at once over all queue pairs: the size of the only completion queue.
 const COMPLETIONS: u32 = 16384;
-/// The most atomics in flight that are asked of a device. Each costs it memory, and no translator uses more.
+/// Most atomics in flight requested from a device. Each takes device memory, and no translator uses more.
 const RD_ATOMIC: u32 = 128;
 
-/// What is counted beyond the life of one open device.
+/// State that outlives an open device.
 #[derive(Debug, Default)]
 pub(super) struct Tallies {
     errors: AtomicU64,
@@ -48,7 +48,7 @@ impl Tallies {
     }
 }
 
-/// An open RDMA device: regions, and passive queue pairs that are ready to receive.
+/// An open RDMA device: regions, and passive queue pairs in state RTR.
 pub(super) struct OpenDevice {
     device: Device,
     limits: Limits,
@@ -79,12 +79,12 @@ struct Passive {
     immediates: u64,
 }
 
-/// Where the kernel shows a device to programs. It goes at once when the device is removed, even
-/// where the kernel then waits with the rest until programs have closed it, as it does for drivers
-/// that cannot take a device from them (`ib_uverbs_remove_one`; rxe).
+/// Where the kernel shows a device to programs. It vanishes as soon as the device is removed, even if the kernel then
+/// waits with the rest until programs have closed it, as for drivers that cannot take a device from them
+/// (`ib_uverbs_remove_one`; rxe).
 struct Node {
     path: PathBuf,
-    /// A device that comes later may have the same name.
+    /// A later device may have the same name.
     inode: u64,
 }
 
@@ -101,7 +101,7 @@ impl Node {
 }
 
 impl OpenDevice {
-    /// Opens a device, chooses port and GID, and says in the log which.
+    /// Opens a device, chooses port and GID, and logs them.
     pub(super) fn open(options: &VerbsOptions, tallies: Arc<Tallies>) -> Result<OpenDevice, VerbsError> {
         let name = options.device.as_str();
         let context = Arc::new(query::open(name)?);
@@ -157,14 +157,13 @@ impl OpenDevice {
         })
     }
 
-    /// Whether the device is still there. The kernel takes it from programs at once when it is
-    /// removed, but may wait with the rest until they have closed it.
+    /// Whether the device still exists. When it is removed, the kernel takes it from programs at once, but may wait
+    /// with the rest until they have closed it.
     pub(super) fn is_there(&self) -> bool {
         self.node.is_there()
     }
 
-    /// Ends all queue pairs: from here on no packet is executed, and counters of received packets
-    /// stand still.
+    /// Ends all queue pairs: from here on no packet is executed, and counters of received packets stand still.
     pub(super) fn end_queue_pairs(&self) {
         let ended = std::mem::take(&mut self.state().queue_pairs);
         // Not under the lock: the kernel may wait for packets in hand.
@@ -187,8 +186,7 @@ impl OpenDevice {
         NicError::System { action: format!("{action} on `{}`", self.device.name), source }
     }
 
-    /// Reads the immediates of completed receives as [`Nic::take_immediates`] does, and posts no
-    /// receives in their stead.
+    /// Reads the immediates of completed receives as [`Nic::take_immediates`] does, but posts no new receives.
     pub(super) fn read_immediates(
         &self,
         out: &mut Vec<Immediate>,
@@ -203,8 +201,7 @@ impl OpenDevice {
         }
         let mut state = self.state();
         for Completion { qpn, len, immediate } in completed {
-            // Receives of a queue pair in ERROR end without an immediate; posting them again would
-            // only end them again.
+            // Receives of a queue pair in ERROR complete without an immediate; reposted, they would only do so again.
             let Some(value) = immediate else { continue };
             out.push(Immediate { qpn, value, len });
             self.tallies.immediates.fetch_add(1, Ordering::Relaxed);
@@ -215,7 +212,7 @@ impl OpenDevice {
         Ok(())
     }
 
-    /// Posts `count` more receives to a queue pair; to one that has ended, none.
+    /// Posts `count` more receives to a queue pair; none if it has ended.
     pub(super) fn post_receives(&self, qpn: u32, count: u32) -> Result<(), NicError> {
         match self.state().queue_pairs.get(&qpn) {
             Some(passive) => {
@@ -248,7 +245,7 @@ impl OpenDevice {
             return wrong(
                 "receives",
                 request.receives.to_string(),
-                "within what the device holds beside the others",
+                "within what the device can hold in addition to the others",
             );
         }
         if request.transport == Transport::Uc && request.purpose == Purpose::Atomic {
@@ -257,7 +254,7 @@ impl OpenDevice {
         Ok(())
     }
 
-    /// Makes a queue pair that receives, or says which step failed.
+    /// Makes a queue pair in state RTR, or says which step failed.
     fn make(&self, request: &QueuePairRequest) -> Result<QueuePair, NicError> {
         let queue_pair = QueuePair::new(
             self.domain.clone(),
@@ -298,7 +295,7 @@ impl OpenDevice {
     }
 }
 
-/// Port and GID to use.
+/// The port and GID to use.
 pub(super) fn choose<'a>(
     about: &'a DeviceInfo,
     options: &VerbsOptions,
@@ -342,7 +339,7 @@ pub(super) fn choose<'a>(
             Err(error) => first_error = first_error.or(Some(error)),
         }
     }
-    // A port that has the address wished for comes before a lower one that has not.
+    // A port with the requested address comes before a lower one without it.
     let wished = |entry: &GidEntry| options.gid.address == Some(entry.address());
     found.sort_by_key(|(port, entry)| (!wished(entry), port.number));
     found.first().copied().ok_or_else(|| {
@@ -443,7 +440,7 @@ impl OpenDevice {
         Ok(ended
             .queue_pair
             .end()
-            .inspect_err(|error| warn!(%error, "where a queue pair ended is not known"))
+            .inspect_err(|error| warn!(%error, "cannot read the expected PSN of a queue pair"))
             .ok())
     }
 

@@ -1,4 +1,4 @@
-//! What devices there are and what they can do.
+//! Which devices exist and what they can do.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use super::error::VerbsError;
 use super::ffi::{self, Context};
 use super::gid::{GidEntry, GidType};
 
-/// Opens the device of that name, or says which there are.
+/// Opens the device of that name, or says which devices exist.
 pub(super) fn open(device: &str) -> Result<Context, VerbsError> {
     match Context::open(device) {
         Ok(Some(context)) => Ok(context),
@@ -59,7 +59,7 @@ pub(super) fn describe(name: &str, context: &Context) -> io::Result<DeviceInfo> 
             gids: Vec::new(),
         });
     }
-    // The table may change in between; then the number of ports times the largest table is still enough room.
+    // The table may change in between; the number of ports times the largest table is still enough room.
     let mut room = 0;
     for number in 1..=attributes.phys_port_cnt {
         room += usize::try_from(context.port(number)?.gid_tbl_len).unwrap_or(0);
@@ -122,7 +122,7 @@ fn state(state: ibv::ibv_port_state::Type) -> &'static str {
     }
 }
 
-/// Payload bytes that the library's code for an MTU stands for.
+/// Payload bytes of an MTU code of the library.
 fn mtu_bytes(mtu: ibv::ibv_mtu) -> u32 {
     match mtu {
         ibv::IBV_MTU_256 => 256,
@@ -134,7 +134,7 @@ fn mtu_bytes(mtu: ibv::ibv_mtu) -> u32 {
     }
 }
 
-/// The library's code for an MTU of so many payload bytes.
+/// The library's code for an MTU of this many payload bytes.
 pub(super) fn mtu_code(bytes: u32) -> ibv::ibv_mtu {
     match bytes {
         4096.. => ibv::IBV_MTU_4096,

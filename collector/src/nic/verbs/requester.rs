@@ -1,8 +1,7 @@
-//! A verbs requester: one queue pair of an RDMA device that writes, reads and adds in a peer's memory.
+//! A verbs requester: one queue pair of an RDMA device that writes, reads and adds to a peer's memory.
 //!
-//! A collector never is one; its peers are. This is the peer that the software NIC is held against:
-//! a real device's idea of ACKs, NAKs, READ responses and retransmission, instead of our own.
-//! `collector/tests/requester_rxe.rs` uses it.
+//! A collector is never one; its peers are. The software NIC is tested against this peer: a real device's idea of
+//! ACKs, NAKs, READ responses and retransmission instead of our own. `collector/tests/requester_rxe.rs` uses it.
 
 use std::io;
 use std::net::IpAddr;
@@ -17,30 +16,29 @@ use super::{VerbsError, VerbsOptions, query};
 use crate::nic::{Access, Endpoint, NicError, Transport};
 use crate::region::Region;
 
-/// Pause between two looks for completions.
+/// Pause between two polls for completions.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// An operation of the RDMA kind.
+/// An RDMA operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Bytes of this side to the peer's, with an immediate (host order) for whom the peer wakes, if
-    /// there is one.
+    /// Bytes of this side to the peer's, with an optional immediate (host order) for the reader that the peer wakes.
     Write {
         /// The immediate.
         immediate: Option<u32>,
     },
     /// Bytes of the peer to this side's.
     Read,
-    /// Adds to 8 bytes of the peer, a number in its host's byte order; their value before comes to this side.
+    /// Adds to 8 bytes of the peer, a number in its host's byte order; their earlier value comes to this side.
     FetchAdd {
-        /// What is added.
+        /// The summand.
         add: u64,
     },
-    /// Replaces 8 bytes of the peer by `swap` if they are `compare`; their value before comes to this side.
+    /// Replaces 8 bytes of the peer by `swap` if they equal `compare`; their earlier value comes to this side.
     CompareSwap {
-        /// What they have to be.
+        /// The expected value.
         compare: u64,
-        /// What they become.
+        /// The new value.
         swap: u64,
     },
 }
@@ -48,32 +46,32 @@ pub enum Operation {
 /// One operation to be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// The caller's number for it; its completion has the same.
+    /// The caller's number for it; its completion has the same one.
     pub id: u64,
-    /// What is to be done.
+    /// The operation.
     pub operation: Operation,
-    /// Offset in this side's memory of what is sent, or where what comes back is put.
+    /// Offset in this side's memory of the data sent or received.
     pub local: u64,
     /// Bytes; 8 for atomics.
     pub len: u32,
     /// The peer's address.
     pub remote: u64,
-    /// The peer's key.
+    /// The peer's rkey.
     pub rkey: u32,
 }
 
-/// What became of an operation (the `IBV_WC_` codes of ibv_poll_cq(3)).
+/// The outcome of an operation (the `IBV_WC_` codes of ibv_poll_cq(3)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// Done; on UC, sent.
     Success,
-    /// `REM_ACCESS_ERR`: the peer does not grant it there.
+    /// `REM_ACCESS_ERR`: the peer does not allow the access.
     RemoteAccessError,
-    /// `REM_INV_REQ_ERR`: the peer's queue pair does not take it.
+    /// `REM_INV_REQ_ERR`: the peer's queue pair does not accept it.
     RemoteInvalidRequest,
     /// `REM_OP_ERR`: the peer could not do it.
     RemoteOperationError,
-    /// `RETRY_EXC_ERR`: no answer, however often it was sent.
+    /// `RETRY_EXC_ERR`: no answer after all retries.
     RetriesExceeded,
     /// `RNR_RETRY_EXC_ERR`: the peer was never ready to receive it.
     ReceiverNotReady,
@@ -88,7 +86,7 @@ pub enum Status {
 pub struct Completion {
     /// The number of its [`Work`].
     pub id: u64,
-    /// What became of it.
+    /// Its outcome.
     pub status: Status,
 }
 
@@ -107,8 +105,8 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// Opens a device and makes a queue pair in state INIT, with room for `sends` operations that
-    /// are not completed. `memory` is what it sends from and receives into.
+    /// Opens a device and makes a queue pair in state INIT, with room for `sends` pending operations. `memory` is
+    /// what it sends from and receives into.
     pub fn open(
         options: &VerbsOptions,
         transport: Transport,
@@ -146,7 +144,7 @@ impl Requester {
         })
     }
 
-    /// Its queue pair's number: where the peer's answers go.
+    /// The number of its queue pair, where the peer's answers go.
     pub fn qpn(&self) -> u32 {
         self.queue_pair.number()
     }
@@ -156,10 +154,9 @@ impl Requester {
         self.endpoint
     }
 
-    /// INIT to RTS: from now on it sends to the queue pair `qpn` of `peer`, which expects
-    /// `start_psn` first and answers `rd_atomic` atomics and READs in flight. Packets without an
-    /// answer are sent again after 4.096 µs · 2^`timeout`, up to 7 times. The kernel finds out the
-    /// peer's Ethernet address before this returns.
+    /// INIT to RTS: from now on it sends to the queue pair `qpn` of `peer`, which expects `start_psn` first and
+    /// answers `rd_atomic` atomics and READs in flight. Unanswered packets are resent after 4.096 µs · 2^`timeout`,
+    /// up to 7 times. The kernel resolves the peer's Ethernet address before this returns.
     pub fn connect(
         &self,
         peer: &Endpoint,
@@ -194,7 +191,7 @@ impl Requester {
             .map_err(|source| system("move a queue pair to RTS", source))
     }
 
-    /// Posts an operation; more than there is room for are refused.
+    /// Posts an operation; fails if there is no room for it.
     pub fn post(&self, work: &Work) -> Result<(), NicError> {
         self.queue_pair.post_send(&self.memory, work).map_err(|source| NicError::System {
             action: format!("post a send on `{}`", self.device),
@@ -202,7 +199,7 @@ impl Requester {
         })
     }
 
-    /// Adds what completed to `out`, oldest first; waits up to `timeout` if there is nothing.
+    /// Appends completions to `out`, oldest first; waits up to `timeout` if there are none.
     pub fn completed(&self, out: &mut Vec<Completion>, timeout: Duration) -> Result<(), NicError> {
         let (before, end) = (out.len(), Instant::now() + timeout);
         loop {

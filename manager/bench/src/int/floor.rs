@@ -1,5 +1,4 @@
-//! The least that reports can cost: to be read, and a load for each value, or as many key-writes as they make
-//! primitives.
+//! The floor of reports: reading them, plus a load for each value, or as many key-writes as they make primitives.
 
 use std::hint::black_box;
 use std::net::IpAddr;
@@ -12,21 +11,21 @@ use dta_proto::wire::int::{Report, Settings, Time, reports};
 
 use super::world::{VALUES, World};
 
-/// Bytes that the translator remembers of a key.
+/// Bytes that the translator keeps per key.
 const TOLD: usize = 32;
 
 /// What the floor works on.
 pub(super) struct Floor {
-    /// As long as the translator's table; empty where values are written.
+    /// As large as the translator's table; empty if values are written.
     table: Vec<[u64; TOLD / 8]>,
-    /// Those of values, and those of events; behind one another, as those of one kind become frames together.
+    /// Keys of values and of events, grouped, as those of one kind become frames together.
     writes: [Vec<(Key, [u8; VALUE_LEN])>; 2],
-    /// Whether each value is an event, too.
+    /// Whether each value is also an event.
     events: bool,
 }
 
 impl Floor {
-    /// For reports of which nothing is made.
+    /// For reports that produce nothing.
     pub(super) fn of_loads(keys: usize) -> Floor {
         Floor {
             table: vec![[1; TOLD / 8]; keys.next_power_of_two()],
@@ -35,13 +34,13 @@ impl Floor {
         }
     }
 
-    /// For reports of which each value is written; where each is an event, too, its entry is a second key-write, of
-    /// one copy, as an entry has.
+    /// For reports whose values are all written; if each is also an event, its entry is a second key-write, with one
+    /// copy, like an entry.
     pub(super) fn of_writes(events: bool) -> Floor {
         Floor { table: Vec::new(), writes: Default::default(), events }
     }
 
-    /// Reads a batch of reports, every field of every hop, and loads or writes once for each value.
+    /// Reads a batch of reports, every field of every hop, and loads or writes once per value.
     pub(super) fn take(&mut self, batch: &Batch, settings: &Settings, world: &mut World) {
         let Floor { table, writes, events } = self;
         let [of_values, of_events] = writes;
@@ -88,7 +87,7 @@ impl Floor {
     }
 }
 
-/// All that a report says. `value` is called for each value with 64 bits that name its key, mixed.
+/// Everything in a report. `value` is called for each value with 64 mixed bits that name its key.
 #[inline]
 fn read(report: &Report<'_>, mut value: impl FnMut(u64, u64)) -> u64 {
     let Ok(packet) = &report.packet else { return 0 };
@@ -118,7 +117,7 @@ fn read(report: &Report<'_>, mut value: impl FnMut(u64, u64)) -> u64 {
     rest
 }
 
-/// Bits of a name spread over all 64.
+/// Spreads the bits of a name over all 64.
 #[inline]
 fn mix(name: u64) -> u64 {
     let mixed = name.wrapping_mul(0x9e37_79b9_7f4a_7c15);

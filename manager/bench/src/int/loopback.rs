@@ -1,8 +1,8 @@
-//! Reports that change everything, as datagrams over UDP loopback: taken by the translator's side for INT, and their
-//! frames by a ring in shared memory to a software NIC in a thread of its own, which executes them. The floor is the
-//! same datagrams, received by the same system calls and discarded.
+//! Reports that change everything, as datagrams over UDP loopback: the translator's INT side receives them, and a
+//! ring in shared memory takes their frames to a software NIC in another thread, which executes them. The floor is
+//! the same datagrams, received by the same system calls and discarded.
 //!
-//! No more datagrams are on the way than the socket holds.
+//! No more datagrams are in flight than the socket holds.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
@@ -29,14 +29,14 @@ use super::Case;
 use super::traffic::Traffic;
 use super::world::{engine_of, pairs, specs};
 
-/// How long the last frames are waited for.
+/// How long to wait for the last frames.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Any port of loopback.
 const HERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
 
 pub(super) fn run(case: &Case, scale: &Scale) -> anyhow::Result<Rates> {
     let (mut work, mut floor) = (work(case)?, floor(case)?);
-    // What is new is told before the clock starts.
+    // New values are reported before the clock starts.
     work.turn(scale.turn, WINDOW[1])?;
     let mut best = Rates { work: 0.0, floor: 0.0 };
     for _ in 0..scale.turns {
@@ -48,7 +48,7 @@ pub(super) fn run(case: &Case, scale: &Scale) -> anyhow::Result<Rates> {
     Ok(best)
 }
 
-/// Sends the reports of a case, a batch in each call.
+/// Sends the reports of a case, one batch per call.
 fn sender(case: &Case, to: SocketAddrV4) -> anyhow::Result<impl FnMut() -> anyhow::Result<u64> + 'static> {
     let mut link = UdpLink::open(&UdpConfig::roce(HERE.into()))?;
     let mut traffic = Traffic::new(case.flows, case.hops, true).between(link.local_addr(), to);
@@ -75,7 +75,7 @@ fn work(case: &Case) -> anyhow::Result<Way> {
     Ok(Way::new(send, translator, Translator::turn, Translator::end))
 }
 
-/// What the translator's thread has, but for reports of DTA and commands; and the NIC with its memory.
+/// What a translator's thread has, except for DTA reports and commands; and the NIC with its memory.
 struct Translator {
     int: IntSide,
     engine: Engine,
@@ -123,7 +123,7 @@ impl Translator {
         self.start.elapsed().as_nanos() as u64
     }
 
-    /// Takes what has come, and sends what it makes; waits where nothing came. Gives how many datagrams.
+    /// Receives datagrams and sends what they become; waits if there are none. Returns how many came.
     fn turn(&mut self) -> anyhow::Result<u64> {
         let now = self.now();
         let received = self.int.take(now, &mut self.engine, &mut self.out)?;
@@ -135,7 +135,7 @@ impl Translator {
         Ok(received as u64)
     }
 
-    /// Takes answers, and sends all frames. How many answers.
+    /// Receives answers, and sends all frames. Returns the number of answers.
     fn carry(&mut self) -> anyhow::Result<usize> {
         let answers = self.roce.recv(&mut self.answers, Some(Duration::ZERO))?;
         let now = self.now();
@@ -148,7 +148,7 @@ impl Translator {
         Ok(answers)
     }
 
-    /// Looks whether all that came is in memory.
+    /// Checks that everything received is in memory.
     fn end(mut self, all: u64) -> anyhow::Result<()> {
         let named = self.int.named();
         let of = |name: &str| named.iter().find(|(other, _)| other == name).map_or(0, |(_, count)| *count);
@@ -166,7 +166,7 @@ impl Translator {
             self.carry()?;
             let pairs = self.engine.queue_pairs();
             let held: usize = pairs.iter().map(|pair| pair.outstanding as usize + pair.waiting).sum();
-            // What RC sent more than once was executed once.
+            // What RC sent repeatedly was executed once.
             let operations: u64 = pairs.iter().map(|pair| pair.counters.sent).sum();
             let (sent, through) = (self.roce.counters().sent, self.roce.ring_counters().sent);
             ensure!(sent == through, "{through} of {sent} frames went through the ring");

@@ -1,13 +1,13 @@
-//! Telemetry Reports of INT, from frame to memory on one core: what a report costs where nothing changes, where
-//! everything changes, and where each report is written (`write = "always"`).
+//! INT Telemetry Reports, from frame to memory on one core: the cost of a report if nothing changes, if everything
+//! changes, and if each report is written (`write = "always"`).
 //!
-//! The floor of the first is reading the same reports, and one load per value out of memory as large as the table of
-//! what was told, at a place that belongs to the value. That of the other two is reading the same reports, and as many
-//! key-writes through the same engine and NIC as the reports make primitives: with the store's copies for a value or a
-//! path, and with one copy for an event, whose entry is written once. That entries and paths are longer than values is
-//! not in it.
+//! The floor of the first is reading the same reports, plus one load per value, at a place that depends on the value,
+//! from memory as large as the translator's table. The floor of the other two is reading the same reports, plus as
+//! many key-writes through the same engine and NIC as the reports make primitives: with the store's copies for a
+//! value or a path, and with one copy for an event, whose entry is written once. It does not include that entries and
+//! paths are longer than values.
 //!
-//! `loopback`: the same reports as datagrams through the translator's sockets, beside a bare receiver.
+//! `loopback`: the same reports as datagrams through the translator's sockets, compared with a bare receiver.
 
 mod floor;
 mod loopback;
@@ -32,16 +32,16 @@ pub use show::table;
 use traffic::Traffic;
 use world::{VALUES, World};
 
-/// What reports bring.
+/// What reports contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Nothing new.
     Unchanged,
-    /// Another value in each field, and the switches of the path in another order.
+    /// A different value in each field, and the switches of the path in a different order.
     Changed,
-    /// Nothing new, and each value is written all the same.
+    /// Nothing new, but each value is written anyway.
     Always,
-    /// As [`Kind::Changed`], from a socket to the memory of a NIC in another thread.
+    /// Like [`Kind::Changed`], from a socket to the memory of a NIC in another thread.
     Loopback,
 }
 
@@ -50,14 +50,14 @@ enum Kind {
 pub struct Case {
     /// Name, for filters and reports.
     pub name: &'static str,
-    /// What is measured, in a line.
+    /// What it measures, in one line.
     pub what: &'static str,
-    /// The least ratio of floor to work that the project asks for; 0 where it asks for none.
+    /// The required ratio of floor to work; 0 if there is none.
     pub least_ratio: f64,
     kind: Kind,
     hops: usize,
     flows: usize,
-    /// What INTCollector's XDP program was measured at on the same reports, nanoseconds.
+    /// Nanoseconds measured for INTCollector's XDP program on the same reports.
     intcollector: Option<f64>,
 }
 
@@ -76,7 +76,7 @@ const fn case(name: &'static str, what: &'static str, kind: Kind, hops: usize, f
     Case { name, what, least_ratio, kind, hops, flows, intcollector }
 }
 
-/// All of them, in the order of the report: few flows are 100, many are 100,000.
+/// All benchmarks, in report order: few flows are 100, many are 100,000.
 pub const CASES: [Case; 13] = [
     case("int-unchanged-3-few", "nothing changes, 3 hops, 100 flows", Kind::Unchanged, 3, 100),
     case("int-unchanged-6-few", "nothing changes, 6 hops, 100 flows", Kind::Unchanged, 6, 100),
@@ -93,35 +93,35 @@ pub const CASES: [Case; 13] = [
     case("int-loopback-3-few", "everything changes, sockets, 100 flows", Kind::Loopback, 3, 100),
 ];
 
-/// One figure, as JSON gives it.
+/// A figure, as in JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Which benchmark.
     pub name: &'static str,
     /// `ns/report`.
     pub unit: &'static str,
-    /// Nanoseconds of a report.
+    /// Nanoseconds per report.
     pub value: f64,
-    /// Of the floor.
+    /// Floor in nanoseconds per report.
     pub floor: f64,
-    /// `floor / value`: the rate beside the floor's.
+    /// `floor / value`: the rate relative to the floor's.
     pub ratio: f64,
-    /// The least ratio asked for; 0 where none is.
+    /// The required ratio; 0 if there is none.
     pub least_ratio: f64,
-    /// Nanoseconds that INTCollector's XDP program was measured at, on another machine.
+    /// Nanoseconds measured for INTCollector's XDP program, on another machine.
     pub intcollector: Option<f64>,
-    /// In words.
+    /// Description.
     pub what: &'static str,
 }
 
 impl Row {
-    /// Whether it is below the least ratio.
+    /// Whether it misses the required ratio.
     pub fn is_below(&self) -> bool {
         self.ratio < self.least_ratio
     }
 }
 
-/// Runs these, each on a thread of its own, as a benchmark pins its thread. `about` is told before each.
+/// Runs these, each on its own thread, because a benchmark pins its thread. Calls `about` before each.
 pub fn figures<'a>(
     cases: impl IntoIterator<Item = &'a Case>,
     scale: &Scale,
@@ -137,8 +137,8 @@ pub fn figures<'a>(
 impl Case {
     fn rules(&self) -> Rules {
         let mut rules = Rules::default();
-        // Path, flow latency and hop latencies of each flow, and the queues and links of all switches; room for four
-        // times as many, so that few buckets are full.
+        // Path, flow latency and hop latencies of each flow, and the queues and links of all switches; with room for
+        // four times as many, so that few buckets are full.
         rules.keys = (4 * self.flows * (2 + self.hops) + 10_000).max(rules.keys);
         for metric in &mut rules.metrics {
             metric.always = self.kind == Kind::Always;
@@ -170,7 +170,8 @@ impl Case {
     fn run_on_one_core(&self, scale: &Scale) -> anyhow::Result<Rates> {
         pin();
         let rules = self.rules();
-        // Of its own for each: with one, what moved between two reports of a flow would depend on who had those between.
+        // Separate traffic for each: shared, what changed between two reports of a flow would depend on who had those
+        // between.
         let [traffic, same] =
             [(); 2].map(|()| RefCell::new(Traffic::new(self.flows, self.hops, self.kind == Kind::Changed)));
         let values = traffic.borrow().values();
@@ -180,7 +181,7 @@ impl Case {
         });
         let mut world = World::new(rules, self.flows, self.flows * (1 + self.hops))?;
         let settings = Settings::default();
-        // What is new is told before the clock starts.
+        // New values are reported before the clock starts.
         for _ in 0..=2 * self.flows as u64 / Traffic::READY {
             traffic.borrow_mut().make_ready().iter().for_each(|batch| world.take(batch, &settings));
         }
@@ -205,7 +206,7 @@ impl Case {
         let taken = counters.reports - before.reports;
         let [unchanged, changed] = [counters.unchanged - before.unchanged, counters.changed - before.changed];
         let suppressed: u64 = counters.suppressed.iter().sum::<u64>() - before.suppressed.iter().sum::<u64>();
-        // A key that lost its place is told once more, which is to be seldom.
+        // A key that lost its place is reported once more, which must be rare.
         let most = taken - taken / 100;
         let as_meant = match self.kind {
             Kind::Unchanged => unchanged >= most && suppressed >= most * values,
@@ -214,20 +215,20 @@ impl Case {
         };
         anyhow::ensure!(
             as_meant,
-            "of {taken} reports with {values} values each, {unchanged} were unchanged, {changed} changed, and {suppressed} values were not told"
+            "of {taken} reports with {values} values each, {unchanged} were unchanged, {changed} changed, and {suppressed} values were suppressed"
         );
         self.check(&mut traffic.borrow_mut(), &mut world, &settings)?;
         Ok(rates)
     }
 
-    /// Takes more reports, and asks for the latencies in the last of them: a reader has them.
+    /// Takes more reports, and queries the latencies in the last of them: a reader finds them.
     fn check(&self, traffic: &mut Traffic, world: &mut World, settings: &Settings) -> anyhow::Result<()> {
         let batches = traffic.make_ready();
         batches.iter().for_each(|batch| world.take(batch, settings));
         world.finish()?;
         let Some(last) = batches.last() else { anyhow::bail!("no reports were made") };
         let (mut keys, mut wanted) = (Vec::<Key>::new(), Vec::new());
-        // One of each flow: what a flow said before that is not in memory any more.
+        // One of each flow: earlier values of a flow are no longer in memory.
         let count = last.len().min(self.flows);
         for index in last.len() - count..last.len() {
             let Some(datagram) = last.udp(index) else { anyhow::bail!("a report is no datagram") };
@@ -256,7 +257,7 @@ impl Case {
                 found += 1;
             }
         }
-        // Where nothing changes, the values are old, and of a few all four copies are overwritten by now.
+        // If nothing changes, the values are old, and a few have lost all four copies by now.
         anyhow::ensure!(
             found * 10 >= keys.len() * 9,
             "only {found} of {} latencies are in memory",

@@ -1,13 +1,12 @@
-//! Figures for people.
+//! Prints figures for people.
 
 use dta_cli::table::{Cell, Colour, Look, Table};
 
 use super::Row;
 
-/// What the columns are, for whoever reads the table.
+/// The meaning of the columns.
 const METHOD: &str = "\
-Nanoseconds of one core per report, frame to memory; from sockets, between one
-report and the next. INTCollector: its XDP program, as it was measured on
+Nanoseconds of one core per report, frame to memory; from sockets, between one report and the next. INTCollector: its XDP program, as it was measured on
 another machine.";
 
 /// A table with a row for each figure.

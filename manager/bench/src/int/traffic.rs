@@ -1,4 +1,4 @@
-//! Telemetry Reports of many flows, each in a frame, made before the clock starts.
+//! INT Telemetry Reports of many flows, each in a frame, made before the clock starts.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -7,15 +7,15 @@ use dta_proto::key::Flow;
 use dta_proto::wire::int::emit::{Datagram, Hop, Local, Packet, Report, Stack};
 use dta_proto::wire::int::{Fill, Flags, IntVersion, ReportVersion};
 
-/// Datagrams of a batch, as many as the translator takes at once.
+/// Datagrams per batch, as many as the translator receives at once.
 const BATCH: usize = 128;
-/// Batches that are made ready: few enough to stay in the cache, as packets from a link do.
+/// Prepared batches: few enough to stay in the cache, as packets from a link do.
 const READY: usize = 8;
 /// All fields of INT v1.0: switch, ports, latency, queue, both times, level-2 ports, utilisation.
 const ALL_FIELDS: u16 = 0xff00;
-/// Where the stack begins in a report: behind its header, Ethernet, IPv4, UDP, shim and INT's header.
+/// Offset of the stack in a report: after its header, Ethernet, IPv4, UDP, shim and INT's header.
 const STACK: usize = 16 + 14 + 20 + 8 + 4 + 8;
-/// Bytes of a hop, and where in it the fields are that move.
+/// Bytes of a hop, and the offsets of its changing fields.
 const HOP: usize = 36;
 const LATENCY: usize = 8;
 const OCCUPANCY: usize = 12;
@@ -29,7 +29,7 @@ pub(super) struct Traffic {
     /// One report for each flow.
     reports: Vec<Vec<u8>>,
     hops: usize,
-    /// Whether each value is another in each report, and each path too.
+    /// Whether each report changes every value and every path.
     moving: bool,
     ends: [SocketAddrV4; 2],
     made: u64,
@@ -49,20 +49,20 @@ impl Traffic {
         }
     }
 
-    /// Values of a report: path, flow latency, and of each hop latency, occupancy and utilisation.
+    /// Values per report: path, flow latency, and for each hop latency, occupancy and utilisation.
     pub(super) fn values(&self) -> u64 {
         2 + 3 * self.hops as u64
     }
 
-    /// Reports that [`Traffic::make_ready`] makes at a time.
+    /// Reports that [`Traffic::make_ready`] prepares at a time.
     pub(super) const READY: u64 = (BATCH * READY) as u64;
 
-    /// The same, on their way between these.
+    /// The same number, while they are sent.
     pub(super) fn between(self, source: SocketAddrV4, destination: SocketAddrV4) -> Traffic {
         Traffic { ends: [source, destination], ..self }
     }
 
-    /// The next reports, each flow in its turn, in batches.
+    /// The next reports, one flow after another, in batches.
     pub(super) fn make_ready(&mut self) -> &[Batch] {
         let ends = self.ends;
         let flows = self.reports.len() as u64;
@@ -84,13 +84,13 @@ impl Traffic {
         &self.ready
     }
 
-    /// The batches that were made last, to be sent, which empties them.
+    /// The last prepared batches, to be sent, which empties them.
     pub(super) fn ready(&mut self) -> &mut [Batch] {
         &mut self.ready
     }
 }
 
-/// Puts the hops into another order in each turn, and another value into each field.
+/// Reorders the hops in each turn, and changes each field.
 fn moved(stack: &mut [u8], as_made: &[u8], turn: usize, number: u32) {
     let hops = stack.len() / HOP;
     for (place, hop) in stack.chunks_exact_mut(HOP).enumerate() {
@@ -146,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    /// Flows, paths and latencies of the reports made ready.
+    /// Flows, paths and latencies of the prepared reports.
     fn read(traffic: &mut Traffic) -> Vec<(Flow, Vec<u32>, u64)> {
         let batches = traffic.make_ready();
         let all = batches.iter().flat_map(|batch| (0..batch.len()).map(|index| batch.udp(index).unwrap()));

@@ -21,11 +21,11 @@ use dta_testbed::programmed::{Pairs, programmed};
 
 const COLLECTOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// The store of values: see [`StoreIds`].
+/// The value store: see [`StoreIds`].
 pub(super) const VALUES: u16 = 17;
 const STORES: StoreIds =
     StoreIds { paths: Some(16), values: Some(VALUES), events: Some(18), counters: Some(19), postcards: None };
-/// Answers of one batch: each count may be two FETCH_ADDs.
+/// Answers per batch: each count may be two FETCH_ADDs.
 const ANSWERS: usize = 4096;
 
 /// Everything between a frame and memory.
@@ -40,7 +40,7 @@ pub(super) struct World {
     start: Instant,
 }
 
-/// The collector's default stores, with slots for so many values.
+/// The collector's default stores, with slots for this many values.
 pub(super) fn specs(flows: usize, values: usize) -> Vec<StoreSpec> {
     let slots = |of: usize, least: u64| ((4 * of) as u64).next_power_of_two().max(least);
     let kinds = [
@@ -70,12 +70,12 @@ pub(super) fn specs(flows: usize, values: usize) -> Vec<StoreSpec> {
     kinds.map(|(id, name, kind)| StoreSpec { id, name: name.into(), kind }).into()
 }
 
-/// Queue pairs from the first of two ends to the NIC at the second.
+/// Queue pairs from the first of two endpoints to the NIC at the second.
 pub(super) fn pairs([translator, nic]: [SocketAddrV4; 2]) -> Pairs {
     Pairs { translator, nic, writes: Transport::Uc, start_psn: 0, receives: 0 }
 }
 
-/// A data plane that has this program.
+/// A data plane with this program.
 pub(super) fn engine_of(program: &Program) -> anyhow::Result<Engine> {
     let mut engine = Engine::new(Limits::default());
     let applied = engine.apply(0, &diff(&Program::default(), program), &mut Output::default());
@@ -135,7 +135,7 @@ impl World {
         self.carry();
     }
 
-    /// Key-writes alone, through engine and NIC.
+    /// Key-writes only, through engine and NIC.
     pub(super) fn write<'a>(&mut self, writes: impl IntoIterator<Item = (u16, Body<'a>)>) {
         let now = self.now();
         self.engine.execute_unnumbered(now, writes, &mut self.out);
@@ -154,12 +154,12 @@ impl World {
             if self.engine.queue_pairs().iter().all(|pair| pair.outstanding == 0 && pair.waiting == 0) {
                 return Ok(());
             }
-            anyhow::ensure!(Instant::now() < limit, "the queue pairs of the benchmark come to no end");
+            anyhow::ensure!(Instant::now() < limit, "the benchmark's queue pairs do not become idle");
             self.engine.tick(self.now(), &mut self.out);
         }
     }
 
-    /// Frames to the NIC and answers back, until there are none.
+    /// Passes frames to the NIC and answers back, until there are none.
     fn carry(&mut self) {
         let mut answers_lost = false;
         loop {
@@ -182,7 +182,7 @@ impl World {
         debug_assert!(!answers_lost);
     }
 
-    /// The store of this id.
+    /// The store with this id.
     pub(super) fn store(&self, id: u16) -> anyhow::Result<&Store> {
         self.stores.iter().find(|store| store.spec.id == id).context("a store of the benchmark")
     }

@@ -1,4 +1,4 @@
-//! What is measured, and the frames for it.
+//! What is measured, and its frames.
 
 use std::net::Ipv4Addr;
 
@@ -23,12 +23,12 @@ pub struct Case {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
-    /// Of so many bytes, a multiple of 8.
+    /// With this many bytes, a multiple of 8.
     Write(usize),
     FetchAdd,
 }
 
-/// All cases, in the order of the report.
+/// All cases, in report order.
 pub const CASES: [Case; 5] = [
     Case {
         name: "uc-write-8",
@@ -64,7 +64,7 @@ pub const CASES: [Case; 5] = [
 
 /// Frames of one burst: a batch of the translator's.
 pub(super) const BURST: u64 = 64;
-/// On RC, a write whose PSN is this modulo 64 asks for an acknowledgement, as the translator's do.
+/// On RC, a write with this PSN modulo 64 asks for an acknowledgement, as the translator's do.
 const ACK_EVERY: u64 = 64;
 
 impl Case {
@@ -91,13 +91,13 @@ impl Case {
         }
     }
 
-    /// Where frame `number` of `frames`, a power of two, has its slot: all over the region, as reports have.
+    /// The slot of frame `number` of `frames` (a power of two): scattered over the region, as for reports.
     pub(super) fn offset(&self, number: u64, frames: u64) -> u64 {
         // Multiplying by an odd number permutes the numbers below a power of two.
         (number.wrapping_mul(0x9e37_79b1) & (frames - 1)) * self.slot_len()
     }
 
-    /// Whether frame `number` of `frames` has landed in `region`, whole.
+    /// Whether frame `number` of `frames` has landed in `region` completely.
     pub(super) fn landed(&self, region: &Region, number: u64, frames: u64) -> bool {
         let at = self.offset(number, frames);
         (0..self.slot_len() / 8).all(|word| region.load_u64(at + 8 * word).is_ok_and(|v| v == value(number)))
@@ -148,15 +148,15 @@ impl Case {
     }
 }
 
-/// Writes the frame of a number into a buffer and gives its length.
+/// Writes the frame of a number into a buffer and returns its length.
 type Emit = dyn Fn(u64, &mut [u8]) -> dta_proto::wire::Result<usize>;
 
-/// What frame `number` leaves in its slot: nothing that was there before.
+/// What frame `number` leaves in its slot: never what was there before.
 fn value(number: u64) -> u64 {
     number + 1
 }
 
-/// Where frames go, and where from.
+/// Source and destination of frames.
 pub(super) struct Destination {
     pub(super) mac: Mac,
     pub(super) from_mac: Mac,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 
-/// A moment, and how long the processors had been idle until then.
+/// A time, and how long the processors had been idle until then.
 pub(super) struct Moment {
     at: Instant,
     idle: Duration,
@@ -20,9 +20,9 @@ impl Moment {
         Ok(Moment { at: Instant::now(), idle, processors })
     }
 
-    /// The time since then, and how much of the processors' time in it was not idle.
+    /// The time since then, and the non-idle processor time in it.
     ///
-    /// Not idle, rather than the sum of what the kernel counts as user, system and interrupts:
+    /// "Not idle" instead of the sum of what the kernel counts as user, system and interrupts:
     /// these it samples at each tick, while it measures idle time (proc(5);
     /// `get_cpu_idle_time_us`).
     pub(super) fn until(&self, end: &Moment) -> (Duration, Duration) {
@@ -32,7 +32,7 @@ impl Moment {
     }
 }
 
-/// Time idle or waiting for a disk, of all processors, and how many there are.
+/// Time that all processors were idle or waiting for a disk, and their number.
 fn parse(stat: &str) -> Option<(Duration, u32)> {
     // user nice system idle iowait irq softirq steal …, in hundredths of a second: USER_HZ is 100
     // wherever Linux runs.

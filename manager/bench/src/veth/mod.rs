@@ -1,17 +1,15 @@
-//! The software NIC beside the kernel's soft-RoCE, or by AF_XDP beside by AF_PACKET: both execute the same
-//! frames, off the same veth pair, one after the other.
+//! Compares the software NIC with the kernel's soft-RoCE, or AF_XDP with AF_PACKET: both execute the same frames,
+//! from the same veth pair, one after the other.
 //!
-//! A sender on one end of the pair sends a fixed number of frames that were made beforehand, in
-//! bursts, with a few bursts on their way at most, so that nothing is lost. Each frame has a slot
-//! of its own in the NIC's memory, and afterwards every slot is looked at: a frame that did not
-//! land is an error, not a faster run.
+//! A sender on one end of the pair sends a fixed number of prepared frames, in bursts, with at most a few bursts in
+//! flight, so that nothing is lost. Each frame has its own slot in the NIC's memory, and every slot is checked
+//! afterwards: a frame that did not land is an error, not a faster run.
 //!
-//! Sender and NIC share one CPU, and the sender yields it where it has to wait. CPU time is that of
-//! the whole machine, for soft-RoCE works in the sender's context (a frame sent on a veth pair is
-//! received in the same softirq), where a process's own time says nothing. What sending costs by
-//! itself is measured in the same way with the same frames to an Ethernet address that nobody has,
-//! which the receiving end drops at once; the rest is the NIC's: the way up through the kernel to
-//! it, its work, and its answers. Sender and NICs take turns, and of each the best counts.
+//! Sender and NIC share one CPU, and the sender yields it while it waits. CPU time is that of the whole machine,
+//! because soft-RoCE works in the sender's context (a frame sent on a veth pair is received in the same softirq),
+//! where a process's own time says nothing. The cost of sending alone is measured in the same way with the same
+//! frames to an Ethernet address that nobody has, which the receiving end drops at once; the rest is the NIC's: the
+//! path up through the kernel, its work, and its answers. Sender and NICs take turns, and the best of each counts.
 
 mod case;
 mod cpu;
@@ -39,27 +37,27 @@ pub struct Length {
 }
 
 impl Length {
-    /// As the project's figures are taken.
+    /// The settings of the project's figures.
     pub const FULL: Self = Self { frames: 1 << 14, turns: 8 };
     /// To see that it works, and roughly how fast.
     pub const QUICK: Self = Self { frames: 1 << 12, turns: 1 };
 }
 
-/// One figure. Names are `CASE.NIC`, and `CASE.soft/rxe` or `CASE.xdp/soft` where two are compared; `xdp` is the
-/// software NIC with both ends on AF_XDP.
+/// One figure. Names are `CASE.NIC`, and `CASE.soft/rxe` or `CASE.xdp/soft` for comparisons; `xdp` is the software
+/// NIC with both ends on AF_XDP.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Of what.
+    /// What was measured.
     pub name: String,
-    /// `ops/s`, operations per second with the sender on the same CPU; or `ns/op`, CPU time of an
-    /// operation without the sender's, in `xdp/soft` with it.
+    /// `ops/s`, operations per second with the sender on the same CPU; or `ns/op`, CPU time per operation without the
+    /// sender's (in `xdp/soft` with it).
     pub unit: &'static str,
     /// The figure.
     pub value: f64,
-    /// The sender's alone; in comparisons, the figure of what stands after the slash.
+    /// The sender's alone; in comparisons, the figure of the name after the slash.
     pub floor: f64,
-    /// `value / floor`; none where the floor is 0, which on a machine that does other things too a
-    /// NIC's CPU time may seem to be.
+    /// `value / floor`; `None` if the floor is 0, as a NIC's CPU time may seem to be on a machine that does other
+    /// things.
     pub ratio: Option<f64>,
 }
 
@@ -68,7 +66,7 @@ impl Row {
         Row { name, unit, value, floor, ratio: (floor > 0.0).then(|| value / floor) }
     }
 
-    /// Whether it compares frames per second by AF_XDP with those by AF_PACKET, and they are fewer.
+    /// Whether it compares frames per second by AF_XDP and AF_PACKET, and AF_XDP has fewer.
     pub fn is_xdp_slower(&self) -> bool {
         self.unit == "ops/s"
             && self.name.ends_with(".xdp/soft")
@@ -76,8 +74,8 @@ impl Row {
             && self.ratio.is_none_or(|ratio| ratio < 1.0)
     }
 
-    /// Whether it compares the CPU time of a write on the two NICs, and the software NIC takes as
-    /// much as soft-RoCE or more.
+    /// Whether it compares the CPU time of a write on the two NICs, and the software NIC takes at least as much as
+    /// soft-RoCE.
     pub fn is_soft_slower(&self) -> bool {
         self.unit == "ns/op"
             && self.name.ends_with(".soft/rxe")
@@ -86,9 +84,8 @@ impl Row {
     }
 }
 
-/// Measures the cases whose names `wanted` wants: with `NicKind::Rxe` both NICs, with
-/// `NicKind::Soft` the software NIC alone. Needs root: it makes a veth pair, and takes it down
-/// again. `progress` is told which case comes.
+/// Measures the cases whose names satisfy `wanted`: with `NicKind::Rxe` both NICs, with `NicKind::Soft` only the
+/// software NIC. Needs root: it makes a veth pair, and removes it afterwards. Calls `progress` with the next case.
 ///
 /// # Errors
 /// The pair or the device cannot be made, a NIC refuses, or frames did not land.
@@ -108,7 +105,7 @@ pub fn run(
     for case in CASES.iter().filter(|case| wanted(case.name)) {
         progress(case);
         let (mut sender, mut soft) = (Measured::MAX, Measured::MAX);
-        // What the software NIC is compared with, and what sending alone costs there.
+        // The NIC that the software NIC is compared with, and the cost of sending alone there.
         let (mut other_sender, mut other) = (Measured::MAX, Measured::MAX);
         for _ in 0..length.turns {
             sender = sender.best(turn.nobody(case, Way::Packet)?);
@@ -138,7 +135,7 @@ pub fn run(
             NicKind::Soft => {
                 push("xdp", "ops/s", rate(other), rate(other_sender));
                 push("xdp", "ns/op", cost(other, other_sender), other_sender.busy);
-                // Sender and NIC together: by AF_XDP, both are other than by AF_PACKET.
+                // Sender and NIC together: with AF_XDP, both differ from AF_PACKET.
                 push("xdp/soft", "ops/s", rate(other), rate(soft));
                 push("xdp/soft", "ns/op", other.busy, soft.busy);
             }

@@ -14,29 +14,29 @@ pub(super) const FAR: &str = "dta-bench-far";
 /// The RDMA device on the NIC's end, while there is one.
 pub(super) const DEVICE: &str = "dta-bench";
 
-/// Of the interface on the NIC's end, which soft-RoCE has too.
+/// MAC of the interface on the NIC's end, which soft-RoCE shares.
 pub(super) const NEAR_MAC: Mac = Mac([2, 0, 0, 0, 0xb, 1]);
-/// The software NIC's own.
+/// The software NIC's own MAC.
 pub(super) const SOFT_MAC: Mac = Mac([2, 0, 0, 0, 0xb, 2]);
-/// Of the interface on the sender's end.
+/// MAC of the interface on the sender's end.
 const FAR_MAC: Mac = Mac([2, 0, 0, 0, 0xb, 3]);
-/// What frames come from, and answers go to: not that interface's, so that its kernel drops answers
-/// at once, which on a real wire would be gone.
+/// Source of frames and destination of answers: not that interface's, so that its kernel drops answers at once, as if
+/// gone on a real wire.
 pub(super) const SENDER_MAC: Mac = Mac([2, 0, 0, 0, 0xb, 4]);
-/// Nobody's: what is sent there, the receiving end drops at once.
+/// Nobody's MAC: the receiving end drops such frames at once.
 pub(super) const NOBODY: Mac = Mac([2, 0, 0, 0, 0xb, 9]);
 
-/// Of the addresses for testing devices (RFC 2544): no host has them.
+/// From the addresses for testing devices (RFC 2544): no host has them.
 pub(super) const NEAR_IP: Ipv4Addr = Ipv4Addr::new(198, 18, 10, 1);
 pub(super) const FAR_IP: Ipv4Addr = Ipv4Addr::new(198, 18, 10, 2);
 
-/// A veth pair without addresses. It is gone when this is dropped.
+/// A veth pair without addresses, removed on drop.
 pub(super) struct Pair(#[expect(dead_code, reason = "it is held")] Alone);
 
 impl Pair {
     pub(super) fn set_up() -> anyhow::Result<Pair> {
         let pair = Pair(Alone::with(NEAR)?);
-        // What an earlier run that was killed may have left.
+        // Possible leftovers of a killed run.
         take_down();
         let make = format!("link add {NEAR} address {NEAR_MAC} type veth peer name {FAR} address {FAR_MAC}");
         for arguments in [&*make, &format!("link set {NEAR} up"), &format!("link set {FAR} up")] {
@@ -45,8 +45,7 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Puts soft-RoCE on the NIC's end, under the address that frames go to; it is gone when the
-    /// value is dropped.
+    /// Puts soft-RoCE on the NIC's end, under the address that frames go to; removed on drop.
     pub(super) fn rxe(&self) -> anyhow::Result<Rxe> {
         let rxe = Rxe(());
         for (program, arguments) in [
@@ -66,7 +65,7 @@ impl Drop for Pair {
     }
 }
 
-/// Removes the pair; what is not there is no error.
+/// Removes the pair; it is no error if it does not exist.
 fn take_down() {
     let _ = step("rdma", &format!("link delete {DEVICE}"));
     let _ = step("ip", &format!("link delete {NEAR}"));
@@ -77,7 +76,7 @@ pub(super) struct Rxe(());
 
 impl Drop for Rxe {
     fn drop(&mut self) {
-        // What stays would be seen at once: the next device of that name cannot be made.
+        // Leftovers would be noticed at once: the next device of that name cannot be made.
         let _ = step("rdma", &format!("link delete {DEVICE}"));
         let _ = step("ip", &format!("address flush dev {NEAR}"));
     }

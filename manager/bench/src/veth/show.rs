@@ -1,17 +1,17 @@
-//! Figures for people.
+//! Prints figures for people.
 
 use dta_cli::number::short;
 use dta_cli::table::{Cell, Colour, Look, Table};
 
 use super::Row;
 
-/// How the figures came about, for whoever reads the table.
+/// How the figures were measured.
 const METHOD: &str = "\
 CPU time of a frame: the whole machine's, less that of sending the same frames
 to an Ethernet address that nobody has (sender alone); in xdp/soft, with it.
 xdp: both ends by AF_XDP; soft: both by AF_PACKET. Every frame landed.";
 
-/// A table, and how its figures came about.
+/// A table, and how its figures were measured.
 pub fn table(rows: &[Row], look: Look) -> String {
     let mut table = Table::new(&["", "per s", "CPU time", "CPU, of sender's"], &[1, 2, 3]);
     let time = |nanos: f64| format!("{:.2} µs", nanos / 1000.0);

@@ -1,4 +1,4 @@
-//! One turn: frames made, sent, counted, and what it took.
+//! One turn: frames are made, sent and counted.
 
 use std::net::SocketAddrV4;
 use std::sync::Arc;
@@ -18,22 +18,21 @@ use super::case::{BURST, Case, Destination};
 use super::cpu::Moment;
 use super::pair::{DEVICE, FAR, FAR_IP, NEAR, NEAR_IP, NEAR_MAC, NOBODY, Pair, SENDER_MAC, SOFT_MAC};
 
-/// Bursts on their way at most. 256 frames and their answers are less than the 1,000 that the
-/// kernel's receive queue of a CPU holds (`net.core.netdev_max_backlog`), and than a socket under
-/// the kernel's usual limit does.
+/// Most bursts in flight. 256 frames and their answers are less than the 1,000 that the kernel's receive queue of a
+/// CPU holds (`net.core.netdev_max_backlog`), and than a socket holds under the kernel's usual limit.
 const AHEAD: usize = 4;
-/// Bursts of one stretch: the fastest of a turn counts, for whatever else the machine does spoils
-/// some of them. At its end every frame has landed, so that none counts for the next.
+/// Bursts per stretch: the fastest stretch of a turn counts, because whatever else the machine does spoils some.
+/// Every frame has landed at its end, so that none counts for the next.
 const STRETCH: usize = 16;
-/// After so long, a frame that has not landed is lost.
+/// After this time, a frame that has not landed is lost.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Where the region is on the wire.
+/// Wire address of the region.
 const IOVA: u64 = 1 << 40;
 
-/// What a frame took, in nanoseconds.
+/// The cost of a frame in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
-    /// By the clock.
+    /// Wall time.
     pub(super) took: f64,
     /// CPU time of the whole machine.
     pub(super) busy: f64,
@@ -48,7 +47,7 @@ impl Measured {
     }
 }
 
-/// A sender, and what it sends to.
+/// A sender and its target.
 pub(super) struct Turn<'a> {
     pair: &'a Pair,
     frames: u64,
@@ -71,7 +70,7 @@ impl Turn<'_> {
         send(&mut sender(way)?, &mut bursts, |_| true)
     }
 
-    /// Sends the frames to the software NIC on raw frames, which both go by `way`.
+    /// Sends the frames to the software NIC on raw frames, both by `way`.
     pub(super) fn soft(&mut self, case: &Case, way: Way) -> anyhow::Result<Measured> {
         let mut config = SoftNicConfig::new(SocketAddrV4::new(NEAR_IP, roce::PORT));
         config.mac = Some(SOFT_MAC);
@@ -79,7 +78,7 @@ impl Turn<'_> {
         self.send_to(case, &nic, SOFT_MAC, way).context("the software NIC")
     }
 
-    /// Sends the frames to soft-RoCE, through the collector's verbs back end.
+    /// Sends the frames to soft-RoCE, through the collector's verbs backend.
     pub(super) fn rxe(&mut self, case: &Case) -> anyhow::Result<Measured> {
         let _device = self.pair.rxe()?;
         let options = VerbsOptions {
@@ -87,7 +86,7 @@ impl Turn<'_> {
             gid: GidWish { address: Some(NEAR_IP.into()), index: None },
             ..VerbsOptions::default()
         };
-        // Declared after the device, so gone before it.
+        // Declared after the device, so dropped before it.
         let nic = verbs::open(&options)?;
         self.send_to(case, &*nic, NEAR_MAC, Way::Packet).context("soft-RoCE")
     }
@@ -98,7 +97,7 @@ impl Turn<'_> {
         let region =
             Region::anonymous(len, IOVA, RegionOptions::default()).context("memory for the region")?;
         let region = Arc::new(region);
-        // Every page is there before anything is measured.
+        // Every page exists before anything is measured.
         for page in 0..len / 4096 {
             region.store_u64(page * 4096, 0).context("inside the region")?;
         }
@@ -128,8 +127,8 @@ impl Turn<'_> {
     }
 }
 
-/// Sends from the far end. Without ports it receives nothing: answers end in the kernel, for nobody there has
-/// their address.
+/// Sends from the far end. Without ports it receives nothing: the kernel drops answers, as nobody there has their
+/// address.
 fn sender(way: Way) -> anyhow::Result<WireLink> {
     Ok(WireLink::open(way, &PacketConfig::new(FAR, []), None)?)
 }
@@ -138,8 +137,8 @@ fn destination(mac: Mac, queue_pair: QueuePairInfo, region: Registration) -> Des
     Destination { mac, from_mac: SENDER_MAC, ip: NEAR_IP, from: FAR_IP, queue_pair, region }
 }
 
-/// Sends all bursts, `AHEAD` of them on their way at most: `landed` says whether all frames up to
-/// the end of a burst have landed.
+/// Sends all bursts, at most `AHEAD` of them in flight: `landed` returns whether all frames up to the end of a burst
+/// have landed.
 fn send(
     link: &mut WireLink,
     bursts: &mut [Batch],
@@ -149,8 +148,8 @@ fn send(
         let since = Instant::now();
         while !landed(burst) {
             ensure!(since.elapsed() < PATIENCE, "burst {burst} did not land");
-            // The NIC's thread is pinned to the same CPU, so this lets it run, and the CPU is never
-            // idle for want of the sender.
+            // The NIC's thread is pinned to the same CPU, so this lets it run, and the CPU is never idle because of
+            // the sender.
             std::thread::yield_now();
         }
         Ok(())
@@ -167,14 +166,14 @@ fn send(
             }
             let count = burst.len();
             let sent = link.send(burst)?;
-            ensure!(sent == count, "{} frames did not leave: {:?}", count - sent, link.counters());
+            ensure!(sent == count, "{} frames were not sent: {:?}", count - sent, link.counters());
             frames += count;
             number += 1;
         }
         wait(number - 1)?;
         best = best.min(begun.elapsed().as_nanos() as f64 / frames as f64);
     }
-    // Idle time is known in hundredths of a second: for the turn, not for a stretch of it.
+    // Idle time is counted in hundredths of a second: enough for a turn, not for a stretch.
     let (took, busy) = start.until(&Moment::now()?);
     Ok(Measured { took: best, busy: best * busy.as_secs_f64() / took.as_secs_f64() })
 }

@@ -14,7 +14,7 @@ pub(super) fn none() -> Finding {
     )
 }
 
-/// Whether a device has a port that works.
+/// Whether a device has a usable port.
 pub(super) fn check(device: &Device) -> Finding {
     let ports: Vec<String> = device
         .ports

@@ -1,4 +1,4 @@
-//! The GID that a collector on this device would give to its translators.
+//! The GID that a collector on this device would give to translators.
 
 use dta_collector::nic::verbs::GidWish;
 use dta_collector::nic::verbs::gid::choose;

@@ -1,4 +1,4 @@
-//! RDMA devices as the kernel shows them under `/sys` and `/proc`: no library is needed to look.
+//! RDMA devices as the kernel shows them under `/sys` and `/proc`: no library is needed.
 
 mod counters;
 mod device;
@@ -11,7 +11,7 @@ use std::path::Path;
 
 use super::Finding;
 
-/// Devices with their GIDs and counters, and the modules that make them.
+/// Devices with their GIDs and counters, and the modules behind them.
 pub(super) fn examine(root: &Path) -> Vec<Finding> {
     let devices = tree::devices(root);
     let mut findings = Vec::new();

@@ -6,7 +6,7 @@ use crate::{Finding, text};
 
 const CHECK: &str = "soft-RoCE";
 
-/// Loaded, there to be loaded, or not there.
+/// Loaded, loadable, or missing.
 pub(super) fn check(root: &Path) -> Finding {
     let release = text(root.join("proc/sys/kernel/osrelease")).unwrap_or_default();
     let modules = root.join("lib/modules").join(&release);
@@ -21,7 +21,7 @@ pub(super) fn check(root: &Path) -> Finding {
         Finding::note(
             CHECK,
             format!("kernel {release} has no rdma_rxe"),
-            "the software NIC needs none; to test with real verbs, testbed/rxe-guest boots a kernel that has it",
+            "the software NIC needs none; to test with real verbs, testbed/rxe-guest boots a kernel with it",
         )
     }
 }

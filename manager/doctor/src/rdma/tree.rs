@@ -1,4 +1,4 @@
-//! What is under `/sys/class/infiniband`.
+//! The contents of `/sys/class/infiniband`.
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
@@ -19,11 +19,11 @@ pub(crate) struct Device {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Port {
     pub(crate) number: u8,
-    /// As the kernel says it: `4: ACTIVE`.
+    /// As the kernel prints it: `4: ACTIVE`.
     pub(crate) state: String,
-    /// `Ethernet` or `InfiniBand`; empty where the kernel does not say.
+    /// `Ethernet` or `InfiniBand`; empty if the kernel does not say.
     pub(crate) link_layer: String,
-    /// The table's entries that are in use.
+    /// The entries of the table in use.
     pub(crate) gids: Vec<GidEntry>,
     /// `hw_counters` and `counters` together, under the kernel's names.
     pub(crate) counters: BTreeMap<String, u64>,
@@ -41,13 +41,13 @@ impl Device {
         self.ports.iter().flat_map(|port| port.gids.iter().cloned()).collect()
     }
 
-    /// A counter, over all ports that have it.
+    /// A counter, summed over all ports that have it.
     pub(crate) fn counter(&self, name: &str) -> Option<u64> {
         self.ports.iter().filter_map(|port| port.counters.get(name)).copied().reduce(|a, b| a + b)
     }
 }
 
-/// All devices, by name. `root` is `/` but in tests.
+/// All devices, by name. `root` is `/` except in tests.
 pub(crate) fn devices(root: &Path) -> Vec<Device> {
     let class = root.join("sys/class/infiniband");
     names(&class)
@@ -86,7 +86,7 @@ fn port(ports: &Path, number: &str) -> Option<Port> {
 
 fn gid(port: &Path, number: u8, index: &str) -> Option<GidEntry> {
     let gid: Ipv6Addr = text(port.join("gids").join(index))?.parse().ok()?;
-    // The table shows its empty places too; those have no type to read.
+    // The table also shows its empty entries; those have no readable type.
     let kind = text(port.join("gid_attrs/types").join(index)).filter(|_| !gid.is_unspecified())?;
     Some(GidEntry {
         port: number,
@@ -94,7 +94,7 @@ fn gid(port: &Path, number: u8, index: &str) -> Option<GidEntry> {
         gid: gid.octets(),
         kind: match kind.as_str() {
             "RoCE v2" => GidType::RoceV2,
-            // What the kernel calls the type that InfiniBand and version 1 of RoCE share.
+            // The kernel's name for the type shared by InfiniBand and RoCE version 1.
             "IB/RoCE v1" => GidType::RoceV1,
             _ => GidType::Other(u32::MAX),
         },
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn devices_ports_gids_and_counters_are_read() {
         let tree = Tree::with_rxe();
-        // An empty place of the table, as the kernel shows it: zeros, and a type that cannot be read.
+        // An empty entry of the table, as the kernel shows it: zeros, and an unreadable type.
         tree.add(&[(
             "sys/class/infiniband/rxe0/ports/1/gids/2",
             "0000:0000:0000:0000:0000:0000:0000:0000\n",

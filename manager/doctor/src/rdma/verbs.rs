@@ -1,4 +1,4 @@
-//! The character device through which a program uses an RDMA device.
+//! The character device through which programs use an RDMA device.
 
 use std::fs::File;
 use std::io;
@@ -28,12 +28,12 @@ pub(super) fn check(root: &Path, device: &Device) -> Finding {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Finding::note(
             CHECK,
             format!("{}: /dev/infiniband/{name}: {error}", device.name),
-            "run the collector as root, or as a user who may open it (udev's rdma rules; group rdma)",
+            "run the collector as root, or as a user with access (udev's rdma rules; group rdma)",
         ),
         Err(error) => Finding::note(
             CHECK,
             format!("{}: /dev/infiniband/{name}: {error}", device.name),
-            "modprobe ib_uverbs; in a container, hand /dev/infiniband in",
+            "modprobe ib_uverbs; in a container, pass /dev/infiniband in",
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! What the NIC counts: what it took, and what it dropped for reasons that no other check is for.
+//! What the NIC counts: frames taken, and frames dropped for reasons that no other check covers.
 
 use dta_cli::number::counted;
 use dta_proto::counter::nic::{self, Counter};
@@ -9,7 +9,7 @@ use crate::Finding;
 
 const CHECK: &str = "NIC";
 
-/// Drops of the software NIC that other checks tell better.
+/// Drops of the software NIC that other checks explain better.
 const ELSEWHERE: [Counter; 4] = [
     Counter::DroppedIcrc,
     Counter::DroppedDestination,
@@ -27,7 +27,7 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
         findings.push(Finding::problem(
             "port down",
             format!("no port of {} is active", e.device),
-            format!("ip link set dev {interface} up, and see that the cable has a link"),
+            format!("ip link set dev {interface} up, and check that the cable has a link"),
         ));
     }
     findings.extend(drops(e));
@@ -39,8 +39,8 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
     } else {
         findings.push(Finding::note(
             CHECK,
-            format!("{} does not count the frames that it takes: losses on UC are not measurable", e.device),
-            "use transport = \"rc\", which finds losses by itself",
+            format!("{} does not count received frames: losses on UC cannot be measured", e.device),
+            "use transport = \"rc\", which detects losses",
         ));
     }
     findings
@@ -68,13 +68,13 @@ fn drops(e: &Evidence) -> Vec<Finding> {
 fn cure(counter: Option<Counter>) -> &'static str {
     match counter {
         Some(Counter::DroppedRkey) => {
-            "the sender uses a key of an earlier session: start the translator again, or dta-translator setup"
+            "the sender uses a key of an earlier session: restart the translator, or dta-translator setup"
         }
         Some(Counter::DroppedRange | Counter::DroppedPayloadLength | Counter::DroppedMisaligned) => {
             "translator and collector disagree about a store's size or layout: dta-translator plan --against shows the difference"
         }
         Some(Counter::DroppedPermission) => {
-            "the sender uses a queue pair or store for an operation that it is not for: dta-translator plan --against"
+            "the sender uses a queue pair or store for the wrong operation: dta-translator plan --against"
         }
         Some(Counter::DroppedPsn | Counter::DroppedIncompleteMessage) => {
             "frames before them were lost: see lost.translator-nic in dta-collector stats"
@@ -88,6 +88,6 @@ fn cure(counter: Option<Counter>) -> &'static str {
         Some(Counter::DroppedIpChecksum | Counter::DroppedUdpChecksum) => {
             "something on the way damages frames"
         }
-        _ => "docs/counters.md says what it means",
+        _ => "docs/counters.md explains it",
     }
 }

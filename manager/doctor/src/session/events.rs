@@ -1,4 +1,4 @@
-//! Do the rings of INT's events reach back far enough?
+//! Do the rings of INT events reach back far enough?
 
 use super::Evidence;
 use crate::Finding;

@@ -1,4 +1,4 @@
-//! What was seen. Plain data, so that tests can make it up.
+//! The evidence. Plain data, so that tests can make it up.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,50 +13,49 @@ use super::frames::Frames;
 use super::neighbours::Neighbours;
 use crate::rdma::tree::Device;
 
-/// What a look at a collector and its host gave.
+/// Readings of a collector and its host.
 #[derive(Clone, Debug)]
 pub struct Evidence {
     /// The collector's NIC: `soft` or the RDMA device's name.
     pub device: String,
-    /// The address that frames have to go to.
+    /// The address that frames must go to.
     pub collector: Ipv4Addr,
-    /// The UDP port that they have to go to.
+    /// The UDP port that they must go to.
     pub port: u16,
-    /// The session's name, if only one was asked about.
+    /// The session's name, if only one was requested.
     pub asked: Option<String>,
-    /// The sessions that were asked about, at the end of the look.
+    /// The examined sessions, at the end.
     pub sessions: Vec<SessionInfo>,
     /// Names of all sessions.
     pub all_sessions: Vec<String>,
     /// Queue pairs of all sessions.
     pub queue_pairs: Vec<QueuePairStatus>,
-    /// The time between both readings.
+    /// The time between the two readings.
     pub window: Duration,
     /// Counters at the beginning.
     pub before: Nodes,
     /// Counters at the end.
     pub after: Nodes,
-    /// The rings of INT's events that have turned over.
+    /// The rings of INT events that have turned over.
     pub rings: Vec<Ring>,
-    /// What this host's kernel says; `None` on another host than the collector's.
+    /// The kernel's view; `None` on another host than the collector's.
     pub host: Option<Host>,
 }
 
-/// What the kernel of the collector's host says.
+/// What the kernel of the collector's host shows.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// The interface that has the collector's address, or whose RDMA device the collector uses.
+    /// The interface with the collector's address, or of its RDMA device.
     pub interface: Option<String>,
-    /// The RDMA device at the beginning; `None` for the software NIC, and for a device that is gone.
+    /// The RDMA device at the beginning; `None` for the software NIC, or if the device is gone.
     pub(crate) device_before: Option<Device>,
     /// The RDMA device at the end.
     pub(crate) device_after: Option<Device>,
-    /// Datagrams that the kernel handed to UDP sockets in between, whatever their port.
+    /// Datagrams that the kernel delivered to UDP sockets in between, whatever their port.
     pub datagrams: Option<u64>,
     /// Neighbours of the kernel.
     pub neighbours: Neighbours,
-    /// Frames to the collector's port that reached the interface in between, or why they could not
-    /// be counted.
+    /// Frames to the collector's port that reached the interface in between, or why they could not be counted.
     pub frames: Result<Frames, String>,
 }
 
@@ -65,7 +64,7 @@ pub struct Host {
 pub struct Nodes(BTreeMap<(String, String), (f64, BTreeMap<String, u64>)>);
 
 impl Nodes {
-    /// From what a collector answers.
+    /// From a collector's answer.
     pub fn new(nodes: Vec<NodeStatistics>) -> Self {
         Self(
             nodes
@@ -78,14 +77,14 @@ impl Nodes {
         )
     }
 
-    /// The counters of the translator of a session, and how many seconds ago it told them.
+    /// The counters of a session's translator, and their age in seconds.
     pub fn translator(&self, session: &str) -> Option<(f64, &BTreeMap<String, u64>)> {
         let found =
             self.0.iter().find(|((node, of), _)| of == session && Stage::of(node) == Stage::Translator);
         found.map(|(_, (age, counters))| (*age, counters))
     }
 
-    /// The sum of a counter over the reporters that a session's translator hears.
+    /// The sum of a counter over the reporters heard by a session's translator.
     pub fn of_reporters(&self, session: &str, counter: &str) -> u64 {
         let mut sum = 0;
         for ((node, of), (_, counters)) in &self.0 {
@@ -96,12 +95,12 @@ impl Nodes {
         sum
     }
 
-    /// A counter of a node that is the collector's own.
+    /// A counter of one of the collector's own nodes.
     pub fn own(&self, node: &str, counter: &str) -> Option<u64> {
         self.0.get(&(node.to_owned(), String::new()))?.1.get(counter).copied()
     }
 
-    /// All counters of a node that is the collector's own.
+    /// All counters of one of the collector's own nodes.
     pub fn all(&self, node: &str) -> impl Iterator<Item = (&str, u64)> {
         self.0
             .get(&(node.to_owned(), String::new()))
@@ -111,7 +110,7 @@ impl Nodes {
 }
 
 impl Evidence {
-    /// Whether the NIC is the software one, which counts everything that it drops.
+    /// Whether it is the software NIC, which counts everything that it drops.
     pub fn is_soft(&self) -> bool {
         self.device == SOFT
     }
@@ -121,13 +120,13 @@ impl Evidence {
         Stage::Nic.node(&self.device)
     }
 
-    /// How much a counter of the NIC rose in between; `None` where it is not counted.
+    /// How much a counter of the NIC rose in between; `None` if it is not counted.
     pub fn nic_rise(&self, counter: &str) -> Option<u64> {
         let after = self.after.own(&self.nic(), counter)?;
         Some(after.saturating_sub(self.before.own(&self.nic(), counter).unwrap_or(0)))
     }
 
-    /// How much a counter of the RDMA device rose in between; `None` where it is not counted.
+    /// How much a counter of the RDMA device rose in between; `None` if it is not counted.
     pub(crate) fn device_rise(&self, counter: &str) -> Option<u64> {
         let host = self.host.as_ref()?;
         let after = host.device_after.as_ref()?.counter(counter)?;
@@ -135,9 +134,9 @@ impl Evidence {
         Some(after.saturating_sub(before))
     }
 
-    /// How many frames a session's translator could not send for a reason of its link
-    /// (`unsent-unreachable`, `unsent-forbidden`, …), and whether that is why nothing lands: it
-    /// goes on, or it was at least half of all. `None` if it was none.
+    /// How many frames a session's translator could not send for a reason of its link (`unsent-unreachable`,
+    /// `unsent-forbidden`, …), and whether that is why nothing lands: it is still rising, or it was at least half of
+    /// all. `None` if it was none.
     pub(crate) fn unsent(&self, session: &str, reason: &str) -> Option<(u64, bool)> {
         let count = |nodes: &Nodes, name: &str| {
             nodes.translator(session).map_or(0, |(_, counters)| counters.get(name).copied().unwrap_or(0))
@@ -145,19 +144,19 @@ impl Evidence {
         let name = translator::LINK_DROPPED.of(&[translator::ROCE, reason]);
         let (unsent, before) = (count(&self.after, &name), count(&self.before, &name));
         let sent = match count(&self.after, &translator::LINK_SENT.of(&[translator::ROCE])) {
-            // A translator of several collectors tells each what it gave its link for that one alone.
+            // A translator of several collectors tells each what it gave its link for that one only.
             0 => count(&self.after, &translator::FRAMES.of(&[])).saturating_sub(unsent),
             sent => sent,
         };
         (unsent > 0).then_some((unsent, unsent > before || unsent >= sent))
     }
 
-    /// The frames that were counted, if they could be.
+    /// The frames counted, if possible.
     pub fn frames(&self) -> Option<&Frames> {
         self.host.as_ref()?.frames.as_ref().ok()
     }
 
-    /// The window as people say it.
+    /// The window in words.
     pub(crate) fn in_window(&self) -> String {
         format!("in {:.0} s", self.window.as_secs_f64())
     }

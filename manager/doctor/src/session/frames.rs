@@ -1,4 +1,4 @@
-//! Frames to the RoCEv2 port, counted by where they go and whether they are whole.
+//! Frames to the RoCEv2 port, counted by destination and integrity.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -6,32 +6,32 @@ use std::net::Ipv4Addr;
 use dta_proto::wire::datagram::{self, Datagram};
 use dta_proto::wire::roce;
 
-/// Flows that are told apart; what comes of others is counted together.
+/// Flows counted separately; all others are counted together.
 const FLOWS: usize = 256;
 
-/// What frames have in common that are counted together.
+/// What frames counted together have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow {
-    /// Sender's address.
+    /// Source address.
     pub source: Ipv4Addr,
-    /// Address that it goes to.
+    /// Destination address.
     pub destination: Ipv4Addr,
-    /// Queue pair that it goes to.
+    /// Destination queue pair.
     pub queue_pair: u32,
     /// Whether its Ethernet destination is the interface's.
     pub to_us: bool,
 }
 
-/// How many they were.
+/// Their number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Frames.
     pub frames: u64,
-    /// Of them, those whose iCRC is wrong.
+    /// Those with a wrong iCRC.
     pub wrong_icrc: u64,
 }
 
-/// All frames of a while.
+/// All frames of an interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frames {
     flows: BTreeMap<Flow, Tally>,
@@ -44,8 +44,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Counts a packet, from its IPv4 header on, that came to the port. `to_us`: its Ethernet
-    /// destination is the interface's.
+    /// Counts a packet to the port, from its IPv4 header on. `to_us`: its Ethernet destination is the interface's.
     pub fn count(&mut self, packet: &[u8], to_us: bool) {
         let Some((source, destination, queue_pair, whole)) = read(packet) else {
             self.malformed += 1;
@@ -66,12 +65,12 @@ impl Frames {
         self.flows.iter()
     }
 
-    /// All frames that were counted.
+    /// All counted frames.
     pub fn total(&self) -> u64 {
         self.others + self.malformed + self.flows.values().map(|tally| tally.frames).sum::<u64>()
     }
 
-    /// Frames of the flows that are meant, and of them those with a wrong iCRC.
+    /// Frames of the selected flows, and those with a wrong iCRC.
     pub fn sum(&self, meant: impl Fn(&Flow) -> bool) -> Tally {
         let mut sum = Tally::default();
         for (_, tally) in self.flows.iter().filter(|(flow, _)| meant(flow)) {
@@ -116,7 +115,7 @@ mod tests {
         let mut frames = Frames::default();
         let mut damaged = packet([10, 9, 0, 1], 0x11);
         frames.count(&damaged, true);
-        // Ethernet's padding behind it does no harm.
+        // Ethernet padding after it does no harm.
         let mut padded = damaged.clone();
         padded.extend([0; 6]);
         frames.count(&padded, true);

@@ -1,4 +1,4 @@
-//! Is the address that frames go to the collector's, and does the device still have its GID?
+//! Do frames go to the collector's address, and does the device still have its GID?
 
 use std::net::IpAddr;
 
@@ -32,7 +32,7 @@ fn table(e: &Evidence) -> Option<Finding> {
             CHECK,
             format!("the RDMA device {device} is gone"),
             format!(
-                "put it back (soft-RoCE: rdma link add {device} type rxe netdev IFACE), then start the collector again if it does not find it by itself"
+                "put it back (soft-RoCE: rdma link add {device} type rxe netdev IFACE), then restart the collector if it does not find it"
             ),
         ));
     };
@@ -47,18 +47,17 @@ fn table(e: &Evidence) -> Option<Finding> {
             CHECK,
             format!("sessions were given the address {}, but {device} has no such GID any more; it has {has}", e.collector),
             format!(
-                "give the address back (ip address add {}/LENGTH dev {interface}), or start the collector again: it takes a GID that is there, and \
-                 translators follow when they renew",
+                "give the address back (ip address add {}/LENGTH dev {interface}), or restart the collector: it takes an existing GID, and translators follow when they renew",
                 e.collector
             ),
         )
     })
 }
 
-/// Frames of our translators, or to our queue pairs, that go to another address.
+/// Frames of our translators, or to our queue pairs, to another address.
 fn elsewhere(e: &Evidence) -> Option<Finding> {
     let advice = format!(
-        "whoever makes the frames holds another address than the session gave out ({}): for a switch dta-translator setup; if the collector should be \
+        "the sender has another address than the session gave out ({}): for a switch dta-translator setup; if the collector should be \
          at the other address, start it with --roce-address",
         e.collector
     );
@@ -76,7 +75,7 @@ fn elsewhere(e: &Evidence) -> Option<Finding> {
     for (flow, tally) in e.frames()?.flows() {
         let entry = gids.iter().find(|gid| gid.address() == IpAddr::V4(flow.destination));
         let to_ours = e.queue_pairs.iter().any(|pair| pair.qpn == flow.queue_pair);
-        // What our translators' hosts send to other addresses that this device has may be another program's.
+        // What our translators' hosts send to other addresses of this device may be another program's.
         let from_ours = entry.is_none()
             && e.sessions.iter().any(|session| translator_ip(session) == Some(flow.source.into()));
         if flow.destination != e.collector && (to_ours || from_ours) {

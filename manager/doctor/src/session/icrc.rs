@@ -1,8 +1,7 @@
 //! Do frames arrive undamaged?
 //!
-//! Soft-RoCE does not count what it drops for a wrong iCRC. It shows in two ways: frames that
-//! reached the port less `rcvd_pkts`, and in the frames themselves, whose iCRC can be computed
-//! again.
+//! Soft-RoCE does not count what it drops for a wrong iCRC. It shows in two ways: as the difference between frames
+//! that reached the port and `rcvd_pkts`, and in the frames themselves, whose iCRC can be recomputed.
 
 use dta_cli::number::{counted, grouped};
 use dta_proto::counter::nic::Counter;
@@ -56,12 +55,12 @@ pub(super) fn check(e: &Evidence) -> Option<Finding> {
                 );
                 return Some(Finding::problem(CHECK, found, CURE));
             }
-            // What else rxe drops before it counts is for the checks of GID and queue pairs to tell.
+            // What else rxe drops before it counts is covered by the checks of GID and queue pairs.
             let less = less.filter(|_| reached.frames > 0)?;
             Some(Finding::ok("iCRC", format!("right in all frames; {less}")))
         }
         None => {
-            // All datagrams of this host, so no more than a hint.
+            // All datagrams of this host, so only a hint.
             let (datagrams, taken) = (e.host.as_ref()?.datagrams?, taken?);
             let less = datagrams.saturating_sub(taken);
             (less > 0).then(|| {
@@ -72,7 +71,7 @@ pub(super) fn check(e: &Evidence) -> Option<Finding> {
                         e.in_window(),
                         e.device
                     ),
-                    "run this command as root: it then looks at the frames themselves",
+                    "run this command as root to check the frames themselves",
                 )
             })
         }

@@ -1,4 +1,4 @@
-//! Is there a session, and has it queue pairs?
+//! Is there a session, and does it have queue pairs?
 
 use dta_proto::counter::{Stage, collector};
 
@@ -18,7 +18,7 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
         };
         let found =
             if refused == 0 { found } else { format!("{found}; {refused} opens or renewals were refused") };
-        let advice = "start a translator, or read its log if it runs: the collector's reason for a refusal stands there. Most often: it \
+        let advice = "start a translator, or read its log if it runs: it has the collector's reason for a refusal. Most often: it \
                       cannot be reached, it has no certificate, or another session owns a store";
         return vec![Finding::problem(CHECK, found, advice)];
     }
@@ -29,8 +29,8 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
             if session.queue_pairs.is_empty() {
                 Finding::problem(
                     CHECK,
-                    format!("{name}: it has no queue pairs: the collector started again, and its translator has not renewed it since"),
-                    "a running translator renews by itself; is it still there? For a switch: dta-translator setup",
+                    format!("{name}: it has no queue pairs: the collector has restarted, and its translator has not renewed since"),
+                    "a running translator renews automatically; is it still there? For a switch: dta-translator setup",
                 )
             } else {
                 let until = match session.expires_in_seconds {

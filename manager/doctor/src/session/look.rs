@@ -1,4 +1,4 @@
-//! Looking: two readings, and the frames between them.
+//! Takes two readings, and the frames between them.
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::path::Path;
@@ -26,36 +26,35 @@ use super::frames::Frames;
 use super::neighbours::{Neighbours, Way};
 use crate::rdma::tree::{self, Device};
 
-/// What to look at.
+/// What to examine.
 #[derive(Clone, Debug)]
 pub struct LookOptions {
     /// The collector.
     pub collector: ClientOptions,
     /// One session, or all.
     pub session: Option<String>,
-    /// How long to look.
+    /// How long to watch.
     pub time: Duration,
 }
 
-/// Why a collector could not be looked at.
+/// Why a collector could not be examined.
 #[derive(Debug, thiserror::Error)]
 pub enum LookError {
     /// It does not answer.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// It does not say where its NIC is.
+    /// It does not report its NIC's address.
     #[error("the collector does not say which address its NIC has: it is older than this program")]
     NoEndpoint,
 }
 
-/// The longest that the kernel keeps a device's counters before it reads them again (`lifespan`, 12
-/// ms on rxe).
+/// The longest that the kernel caches a device's counters (`lifespan`, 12 ms on rxe).
 const STALE: Duration = Duration::from_millis(40);
 
-/// Translators tell their counters each second.
+/// Translators report their counters every second.
 const TOLD_WITHIN: Duration = Duration::from_millis(1500);
 
-/// Looks for [`LookOptions::time`]. `root` is `/` but in tests.
+/// Watches for [`LookOptions::time`]. `root` is `/` except in tests.
 pub async fn look(root: &Path, options: &LookOptions) -> Result<Evidence, LookError> {
     let mut client = Client::connect(&options.collector).await?;
     let first = sessions(&mut client).await?;
@@ -110,8 +109,8 @@ pub async fn look(root: &Path, options: &LookOptions) -> Result<Evidence, LookEr
     })
 }
 
-/// All counters, once each session's translator has told its own anew, or [`TOLD_WITHIN`] has passed.
-/// With older ones, frames that were sent before the look would seem to be sent in it.
+/// All counters, once each session's translator has reported new ones, or after [`TOLD_WITHIN`]. With older ones,
+/// frames sent before would seem to be sent in between.
 async fn fresh_statistics(
     client: &mut Client,
     sessions: &ListSessionsResponse,
@@ -132,12 +131,12 @@ async fn fresh_statistics(
     }
 }
 
-/// The rings of INT's events that have turned over.
+/// The rings of INT events that have turned over.
 async fn rings(client: &Client) -> Result<Vec<Ring>, LookError> {
     let mut all = Vec::new();
     for placement in client.placement().await?.stores {
         if let Some(Ok(spec)) = placement.store.as_ref().map(StoreSpec::try_from) {
-            // Of a store that others have, too, this collector may lack lists.
+            // Lists of a shared store may be at another collector.
             all.extend(rings::turned_over(client, &spec).await.unwrap_or_default());
         }
     }
@@ -156,7 +155,7 @@ fn datagrams() -> Option<u64> {
     UdpStats::read().ok().map(|stats| stats.in_datagrams)
 }
 
-/// The interface that frames for the collector come in by.
+/// The interface on which frames for the collector arrive.
 fn interface(root: &Path, device_name: &str, ip: Ipv4Addr) -> Option<String> {
     if ip.is_loopback() {
         return Some("lo".to_owned());
@@ -171,8 +170,8 @@ fn interface(root: &Path, device_name: &str, ip: Ipv4Addr) -> Option<String> {
     })
 }
 
-/// Makes the kernel ask for neighbours that it has not needed lately, so that an entry that is
-/// missing means something: one empty datagram to the discard port (RFC 863) of each translator.
+/// Makes the kernel resolve neighbours that it has not needed lately, so that a missing entry means something: one
+/// empty datagram to the discard port (RFC 863) of each translator.
 fn ask_for_neighbours(root: &Path, sessions: &ListSessionsResponse) {
     let neighbours = Neighbours::read(root);
     for session in &sessions.sessions {
@@ -181,13 +180,13 @@ fn ask_for_neighbours(root: &Path, sessions: &ListSessionsResponse) {
             && matches!(neighbours.way(ip), Way::Unasked { .. })
             && let Ok(socket) = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
         {
-            // If it cannot be sent, there is no entry either, and that is what is told.
+            // If it cannot be sent, there is no entry either, which is reported.
             let _ = socket.send_to(&[], SocketAddrV4::new(ip, 9));
         }
     }
 }
 
-/// Counts frames on a thread of its own until it is told to end.
+/// Counts frames on a separate thread until stopped.
 struct Counting {
     stop: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<Result<Frames, String>>>,
@@ -195,7 +194,7 @@ struct Counting {
 }
 
 impl Counting {
-    /// `mac` is the NIC's, if it has one beside the interface's.
+    /// `mac` is the NIC's, if it has its own in addition to the interface's.
     fn start(interface: Option<&str>, port: u16, mac: &[u8]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let Some(interface) = interface else {
@@ -225,7 +224,7 @@ impl Counting {
 }
 
 fn count(mut link: PacketLink, port: u16, ours: [u8; 6], stop: &AtomicBool) -> Result<Frames, String> {
-    // A jumbo frame is as good as another.
+    // A jumbo frame is fine, too.
     let mut batch = Batch::with_packet_capacity(64, 9216);
     let mut frames = Frames::default();
     while !stop.load(Ordering::Acquire) {
@@ -233,7 +232,7 @@ fn count(mut link: PacketLink, port: u16, ours: [u8; 6], stop: &AtomicBool) -> R
         for index in 0..batch.len() {
             let (Some(frame), packet) = (batch.frame(index), batch.packet(index)) else { continue };
             let Ok(frame) = ethernet::Packet::new_checked(frame) else { continue };
-            // ARP comes too.
+            // ARP arrives, too.
             if frame.ethertype() == ethernet::TYPE_IPV4 && destination_port(packet) == Some(port) {
                 frames.count(packet, frame.dst().0 == ours);
             }

@@ -1,19 +1,18 @@
-//! A session is up, and nothing lands: what a running collector says, what this host's kernel says,
-//! and what is on the wire, put together to the likely causes.
+//! A session is up, but nothing lands: combines what a running collector reports, what this host's kernel shows, and
+//! what is on the wire into likely causes.
 //!
-//! Looking ([`look`]) takes two readings some seconds apart and counts the frames between; judging
-//! ([`causes`]) is a function of what was seen. One check per file, in the order in which reports
-//! pass:
+//! [`look`] takes two readings some seconds apart and counts the frames between; [`causes`] is a function of this
+//! evidence. One check per file, in the order in which reports pass:
 //!
-//! - `lease`: is there a session, and queue pairs?
+//! - `lease`: is there a session, with queue pairs?
 //! - `translator`: do reports come in, and frames go out?
-//! - `gid`: is the address that frames go to the collector's?
+//! - `gid`: do frames go to the collector's address?
 //! - `wire`: do frames reach this host?
-//! - `queue_pair`: are the queue pairs that they go to there, and alive?
-//! - `neighbour`: can answers leave?
+//! - `queue_pair`: do their queue pairs exist, and work?
+//! - `neighbour`: can answers be sent?
 //! - `icrc`: do frames arrive undamaged?
 //! - `device`: what the NIC itself counts.
-//! - `events`: do the rings of INT's events reach back far enough?
+//! - `events`: do the rings of INT events reach back far enough?
 
 mod device;
 mod events;
@@ -38,7 +37,7 @@ pub use neighbours::Neighbours;
 
 use super::Finding;
 
-/// Everything that was checked, the likely causes first, what is as it should be last.
+/// All findings: likely causes first, the good ones last.
 pub fn causes(evidence: &Evidence) -> Vec<Finding> {
     let mut findings = lease::check(evidence);
     findings.extend(translator::check(evidence));
@@ -49,7 +48,7 @@ pub fn causes(evidence: &Evidence) -> Vec<Finding> {
     findings.extend(icrc::check(evidence));
     findings.extend(device::check(evidence));
     findings.extend(events::check(evidence));
-    // Stable: among equals, what is passed earlier explains what comes after it.
+    // Stable: among equals, an earlier stage explains a later one.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     findings
 }

@@ -1,4 +1,4 @@
-//! Can the collector's answers leave, and do the translator's frames? Both need the other's Ethernet address.
+//! Can the collector's answers and the translator's frames be sent? Both need the peer's Ethernet address.
 
 use std::net::IpAddr;
 
@@ -20,18 +20,18 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
     findings
 }
 
-/// The translator's: it counts what it could not send.
+/// The translator's neighbour: it counts what it could not send.
 fn translators(e: &Evidence, session: &SessionInfo) -> Option<Finding> {
     let (unsent, matters) = e.unsent(&session.name, LinkLoss::UnsentUnreachable.name())?;
     let found = format!(
-        "{}: {} did not leave the translator: nobody answered for {}'s Ethernet address, or there is no route",
+        "{}: the translator could not send {}: nobody answered for {}'s Ethernet address, or there is no route",
         session.name,
         counted(unsent, "frame", "frames"),
         e.collector
     );
     let advice = "is the collector's interface up and on the same Ethernet as the translator's --link? A router between them needs a UDP \
                   link (no --link)";
-    // A few, long ago: it had not asked yet, or the other end was away for a while.
+    // A few, long ago: it had not resolved yet, or the peer was down for a while.
     Some(if matters {
         Finding::problem(CHECK, found, advice)
     } else {
@@ -39,18 +39,18 @@ fn translators(e: &Evidence, session: &SessionInfo) -> Option<Finding> {
     })
 }
 
-/// The kernel's on the collector's host, which sends the answers of an RDMA device.
+/// The kernel's neighbour on the collector's host, which sends the answers of an RDMA device.
 fn kernels(e: &Evidence, session: &SessionInfo) -> Option<Finding> {
     let host = e.host.as_ref()?;
     let IpAddr::V4(ip) = translator_ip(session)? else { return None };
-    // What stays on this host needs no Ethernet address.
+    // Local traffic needs no Ethernet address.
     if ip.is_loopback() || host.interface.as_deref() == Some("lo") {
         return None;
     }
     let name = &session.name;
     let entry = |by: &dyn std::fmt::Display, interface: &str| {
         format!(
-            "is it on, and does it answer ARP (dta-translator run --link does)? Else give the kernel an entry: ip neigh replace {by} lladdr MAC nud permanent dev {interface}"
+            "is it up, and does it answer ARP (dta-translator run --link does)? Otherwise add an entry: ip neigh replace {by} lladdr MAC nud permanent dev {interface}"
         )
     };
     let (found, advice) = match host.neighbours.way(ip) {
@@ -60,7 +60,7 @@ fn kernels(e: &Evidence, session: &SessionInfo) -> Option<Finding> {
         Way::None => (
             format!("{name}: this host has no route to the translator {ip}"),
             format!(
-                "give the interface an address of the translator's network, or: ip route add {ip}/32 dev {}",
+                "give the interface an address in the translator's network, or: ip route add {ip}/32 dev {}",
                 host.interface.as_deref().unwrap_or("IFACE")
             ),
         ),
@@ -72,7 +72,7 @@ fn kernels(e: &Evidence, session: &SessionInfo) -> Option<Finding> {
         ),
         Way::Unasked { by, interface } => {
             let found = format!(
-                "{name}: the kernel has no entry for {by} on {interface}, and could not be made to ask for one"
+                "{name}: the kernel has no entry for {by} on {interface}, and did not try to resolve it"
             );
             return Some(Finding::note("neighbour", found, entry(&by, &interface)));
         }
@@ -83,7 +83,7 @@ fn kernels(e: &Evidence, session: &SessionInfo) -> Option<Finding> {
     } else {
         Finding::note(
             CHECK,
-            format!("{found} (its queue pairs are UC, which need none until they are made anew)"),
+            format!("{found} (its queue pairs are UC, which need none until they are rebuilt)"),
             advice,
         )
     })

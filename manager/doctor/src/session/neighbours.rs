@@ -1,4 +1,4 @@
-//! The kernel's neighbours and routes, as `/proc/net` shows them.
+//! The kernel's neighbours and routes, from `/proc/net`.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -28,16 +28,16 @@ struct Route {
     metric: u32,
 }
 
-/// What the kernel knows of the way to an address.
+/// What the kernel knows about the path to an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// No route.
     None,
     /// By a neighbour whose Ethernet address is known.
     Known { interface: String },
-    /// By a neighbour that was asked for and did not answer.
+    /// By a neighbour that did not answer.
     Silent { by: Ipv4Addr, interface: String },
-    /// By a neighbour that the kernel has not needed lately.
+    /// By a neighbour that the kernel has not resolved lately.
     Unasked { by: Ipv4Addr, interface: String },
 }
 
@@ -51,7 +51,7 @@ impl Neighbours {
         }
     }
 
-    /// What is known of the way to `ip`.
+    /// What is known about the path to `ip`.
     pub(super) fn way(&self, ip: Ipv4Addr) -> Way {
         let fits = |route: &&Route| (u32::from(ip) ^ route.destination) & route.mask == 0;
         // The longest prefix wins, then the lowest metric.
@@ -83,7 +83,7 @@ fn neighbour(line: &str) -> Option<Neighbour> {
 fn route(line: &str) -> Option<Route> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let (interface, number) = (fields.first()?, |at: usize| u32::from_str_radix(fields.get(at)?, 16).ok());
-    // Addresses are printed as numbers of the host's byte order.
+    // Addresses are printed as numbers in the host's byte order.
     let address = |at| Some(u32::from_be_bytes(number(at)?.to_ne_bytes()));
     Some(Route {
         interface: (*interface).to_owned(),

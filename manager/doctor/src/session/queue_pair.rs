@@ -1,4 +1,4 @@
-//! Are the queue pairs that frames go to there, alive, and do frames come from their peers?
+//! Do the queue pairs that frames go to exist and work, and do the frames come from their peers?
 
 use dta_cli::number::{counted, grouped};
 use dta_proto::control::SessionInfo;
@@ -27,7 +27,7 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
     findings
 }
 
-const WHY: &str = "It fell there by a request on RC with a key that is none, outside its region, misaligned or of a wrong length: requester and collector \
+const WHY: &str = "An RC request put it there: with an unknown key, outside its region, misaligned or of a wrong length: requester and collector \
                    disagree about keys or stores";
 
 fn broken(session: &SessionInfo) -> Vec<Finding> {
@@ -40,7 +40,7 @@ fn broken(session: &SessionInfo) -> Vec<Finding> {
                 ERROR,
                 format!("{}: {} is in state {}: it drops everything", session.name, name_of(pair), pair.state),
                 format!(
-                    "a running translator gets a new one when it renews its lease; for a switch: dta-translator setup, or dta-collector sessions end {}. {WHY}",
+                    "a running translator gets a new one with its next renewal; for a switch: dta-translator setup, or dta-collector sessions end {}. {WHY}",
                     session.name
                 ),
             )
@@ -48,7 +48,7 @@ fn broken(session: &SessionInfo) -> Vec<Finding> {
         .collect()
 }
 
-/// Queue pairs are made anew as they break: what is seen may be healthy, and still break at the next request.
+/// Broken queue pairs are rebuilt: one that looks healthy may still break at the next request.
 fn again_and_again(e: &Evidence) -> Option<Finding> {
     let counter =
         if e.is_soft() { Counter::QueuePairErrors.name() } else { nic::DEVICE_QUEUE_PAIR_ERRORS.name };
@@ -56,7 +56,7 @@ fn again_and_again(e: &Evidence) -> Option<Finding> {
     let rise = e.nic_rise(counter).unwrap_or(0);
     if rise > 0 {
         let found = format!(
-            "{} fell into ERROR {}, {} in all; new ones took their place",
+            "{} fell into ERROR {}, {} in all; new ones replaced them",
             counted(rise, "queue pair", "queue pairs"),
             e.in_window(),
             grouped(total)
@@ -64,7 +64,7 @@ fn again_and_again(e: &Evidence) -> Option<Finding> {
         return Some(Finding::problem(
             ERROR,
             found,
-            format!("start the translator again, or dta-translator setup. {WHY}"),
+            format!("restart the translator, or dta-translator setup. {WHY}"),
         ));
     }
     let found = format!(
@@ -72,17 +72,17 @@ fn again_and_again(e: &Evidence) -> Option<Finding> {
         counted(total, "queue pair", "queue pairs"),
         e.in_window()
     );
-    Some(Finding::note(CHECK, found, format!("nothing, if it does not go on. {WHY}")))
+    Some(Finding::note(CHECK, found, format!("nothing, if it does not recur. {WHY}")))
 }
 
-const EARLIER: &str = "the sender still uses a queue pair of an earlier session: start the translator again, or dta-translator setup for a switch";
+const EARLIER: &str = "the sender still uses a queue pair of an earlier session: restart the translator, or dta-translator setup for a switch";
 
-/// Frames of our translators to queue pairs that are none.
+/// Frames of our translators to queue pairs that do not exist.
 fn unknown(e: &Evidence) -> Option<Finding> {
     if e.is_soft() {
         let dropped = e.nic_rise(Counter::DroppedUnknownQueuePair.name()).filter(|n| *n > 0)?;
         let found = format!(
-            "{} {} went to queue pairs that there are not",
+            "{} {} went to queue pairs that do not exist",
             counted(dropped, "frame", "frames"),
             e.in_window()
         );
@@ -106,19 +106,19 @@ fn unknown(e: &Evidence) -> Option<Finding> {
     Some(if frames.sum(|flow| ours(flow) && known(flow)).frames == 0 {
         Finding::problem("unknown queue pair", found, EARLIER)
     } else {
-        // Beside frames that are right, these may be another program's.
+        // Next to valid frames, these may be another program's.
         Finding::note("unknown queue pair", found, EARLIER)
     })
 }
 
-/// Frames to a session's queue pairs that another address than its translator's sent: they are dropped.
+/// Frames to a session's queue pairs from another address than its translator's: they are dropped.
 fn strangers(e: &Evidence) -> Option<Finding> {
-    let advice = "a queue pair takes frames of the address alone that its session named: set the translator's --source, or the switch's address in \
-                  [switch.NAME], to the one that frames really come from";
+    let advice = "a queue pair accepts only frames from its session's address: set the translator's --source, or the switch's address in \
+                  [switch.NAME], to the actual source of the frames";
     if e.is_soft() {
         let dropped = e.nic_rise(Counter::DroppedPeer.name()).filter(|n| *n > 0)?;
         let found = format!(
-            "{} {} came from another address than the session's translator has",
+            "{} {} came from another address than the session's translator",
             counted(dropped, "frame", "frames"),
             e.in_window()
         );
@@ -136,7 +136,7 @@ fn strangers(e: &Evidence) -> Option<Finding> {
     }
     let found = || {
         format!(
-            "frames {} of another sender than the session's translator: {}",
+            "frames {} from another sender than the session's translator: {}",
             e.in_window(),
             parts.join(", ")
         )

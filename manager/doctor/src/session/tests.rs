@@ -83,7 +83,7 @@ fn nodes(nic: &str, received: u64, nic_counters: &[(&str, u64)], translator: &[(
 
 const TRANSLATED: [(&str, u64); 4] = [("received", 50), ("accepted", 50), ("emitted", 50), ("frames", 100)];
 
-/// What a look at a healthy collector on `rxe0` gives: 20 frames came and were taken.
+/// The evidence of a healthy collector on `rxe0`: 20 frames came and were taken.
 struct Scene {
     tree: Tree,
     evidence: Evidence,
@@ -212,7 +212,7 @@ fn what_was_dropped_long_ago_is_told_with_its_reasons() {
     );
     assert!(first.advice.unwrap().contains("`dta-collector stores` lists stores and their ids"));
 
-    // What rises now is told so; repeats took nothing away.
+    // What still rises is reported as such; repeats are no loss.
     let mut scene = Scene::soft();
     scene.evidence.before = nodes("soft", 100, &[], &TRANSLATED);
     let now =
@@ -295,7 +295,7 @@ fn a_queue_pair_in_error() {
     assert!(cause.found.contains("queue pair 0x000012 (RC) is in state error"), "{cause:?}");
     assert!(cause.advice.unwrap().contains("dta-translator setup"));
 
-    // It was made anew before it could be seen.
+    // It was rebuilt before it could be seen.
     let mut scene = Scene::rxe();
     scene.evidence.after = nodes("rxe0", 120, &[("queue_pairs.errors", 2)], &TRANSLATED);
     assert!(scene.cause().found.contains("2 queue pairs fell into ERROR in 3 s, 2 in all"));
@@ -314,7 +314,7 @@ fn frames_to_a_queue_pair_that_is_none_or_from_a_stranger() {
     let cause = scene.cause();
     assert_eq!(cause.check, "unknown queue pair");
     assert!(cause.found.ends_with("4 to 0x000077"), "{cause:?}");
-    // Beside right ones they may be of another program.
+    // Next to valid ones they may be another program's.
     let mut scene = Scene::rxe();
     scene.send(4, TRANSLATOR, COLLECTOR, 0x77, false);
     let first = scene.findings().remove(0);
@@ -346,7 +346,7 @@ fn nobody_answers_for_the_translator() {
         cause.advice.unwrap().contains("ip neigh replace 10.9.0.2 lladdr MAC nud permanent dev vrx"),
         "with a cure"
     );
-    // Without RC nothing has to be answered, until the queue pair is made anew.
+    // Without RC no answer is needed until the queue pair is rebuilt.
     let mut scene = Scene::rxe();
     scene.tree.add(&[("proc/net/arp", &silent)]);
     scene.evidence.sessions[0].queue_pairs.truncate(1);
@@ -355,7 +355,7 @@ fn nobody_answers_for_the_translator() {
     scene.tree.remove("proc/net/route");
     assert!(scene.cause().found.contains("no route"));
 
-    // The other way round: the translator finds nobody at the collector's address, and says so.
+    // The other way round: the translator cannot resolve the collector's address, and says so.
     let mut scene = Scene::rxe();
     let mut told = TRANSLATED.to_vec();
     told.push(("link.roce.dropped.unsent-unreachable", 70));
@@ -380,7 +380,7 @@ fn damaged_frames_that_rxe_does_not_count() {
         cause.found,
         "the iCRC of 30 frames is wrong; 50 frames in 3 s reached port 4791, and rxe0 took 20 (rcvd_pkts): 30 less"
     );
-    // Without privileges there is the difference alone, of all datagrams of the host: a hint.
+    // Without privileges there is only the difference, over all datagrams of the host: a hint.
     let mut scene = Scene::rxe();
     scene.host().frames = Err("needs CAP_NET_RAW".into());
     let findings = scene.findings();

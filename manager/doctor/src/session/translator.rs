@@ -1,4 +1,4 @@
-//! Do reports come in at the translator, and do frames go out?
+//! Do reports reach the translator, and do frames leave it?
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use crate::Finding;
 
 const CHECK: &str = "translator";
 
-/// Seconds after which a running translator should have renewed its lease and told its counters again.
+/// Seconds after which a running translator should have renewed its lease and handed in new counters.
 const SILENT: f64 = 60.0;
 
 pub(super) fn check(e: &Evidence) -> Vec<Finding> {
-    // A translator's first worker tells the counters of all.
+    // A translator's first worker reports the counters of all.
     e.sessions
         .iter()
         .filter(|session| name::translator_of(&session.name) == session.name)
@@ -24,8 +24,8 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
         .collect()
 }
 
-/// What the translator took in and did not make into operations, or lost, since it began to count: it
-/// may have happened long before this look.
+/// What the translator received but did not turn into operations, or lost, since it started to count: possibly long
+/// before this check.
 fn totals(e: &Evidence, session: &str) -> Option<Finding> {
     let (_, counters) = e.after.translator(session)?;
     let before = e.before.translator(session).map(|(_, counters)| counters);
@@ -37,7 +37,7 @@ fn totals(e: &Evidence, session: &str) -> Option<Finding> {
         .filter_map(|(name, value)| {
             let found = Node::Translator.find(name)?;
             let is_drop = found.definition == &translator::DROPPED;
-            // A repeat took nothing away.
+            // A repeat is no loss.
             let is_repeat = is_drop && found.last() == Reason::Duplicate.name();
             let counts =
                 is_drop || [&translator::DISCARDED, &translator::LOST_BY].contains(&found.definition);
@@ -66,18 +66,18 @@ fn totals(e: &Evidence, session: &str) -> Option<Finding> {
         reasons[0].1.split(' ').nth(1).and_then(|name| Reason::from_name(name.strip_prefix("dropped.")?));
     let advice = match largest {
         Some(reason) => format!("of the first: {}", reason.advice()),
-        None => "docs/counters.md says what each of them means".to_owned(),
+        None => "docs/counters.md explains each of them".to_owned(),
     };
     let all = reasons.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(", ");
     let found = format!(
-        "{session}: {} received and {} emitted since it counts: {all}",
+        "{session}: {} received and {} emitted since it started to count: {all}",
         counted(received, "report", "reports"),
         grouped(emitted)
     );
     Some(Finding::note(
         CHECK,
         found,
-        format!("{advice}; the translator's log names the first reporter of each reason"),
+        format!("{advice}; the translator's log names the first reporter for each reason"),
     ))
 }
 
@@ -85,8 +85,8 @@ fn one(e: &Evidence, session: &str) -> Finding {
     let Some((age, counters)) = e.after.translator(session) else {
         return Finding::note(
             CHECK,
-            format!("{session}: its translator has told no counters"),
-            "one that runs tells them when it renews its lease; a switch that was set up tells none: look at its own",
+            format!("{session}: its translator has handed in no counters"),
+            "a running one does so when it renews its lease; a switch that was set up does not: look at the switch's own",
         );
     };
     let count = |counter: &Definition| counters.get(counter.name).copied().unwrap_or(0);
@@ -96,7 +96,7 @@ fn one(e: &Evidence, session: &str) -> Finding {
             CHECK,
             format!("{session}: no report has reached the translator"),
             "send reports to the address of its --listen (UDP 40040), which must not be loopback if reporters are elsewhere; see its firewall \
-             (`nft list ruleset`); `dta-translator stats` is newer than these numbers",
+             (`nft list ruleset`); `dta-translator stats` has newer numbers",
         );
     }
     if let Some((found, dropped)) = largest(counters, |found| found.definition == &translator::DROPPED)
@@ -109,9 +109,8 @@ fn one(e: &Evidence, session: &str) -> Finding {
             grouped(dropped),
             grouped(accepted)
         );
-        let advice = format!(
-            "docs/counters.md says what `{reason}` means; the reporter, or the store it names, is wrong"
-        );
+        let advice =
+            format!("docs/counters.md explains `{reason}`; the reporter, or the store it names, is wrong");
         return if accepted == 0 {
             Finding::problem(CHECK, found, advice)
         } else {
@@ -130,7 +129,7 @@ fn one(e: &Evidence, session: &str) -> Finding {
         && let Some((unsent, matters)) = e.unsent(session, found.last())
     {
         let found = format!(
-            "{session}: {} could not leave the translator: {}",
+            "{session}: the translator could not send {}: {}",
             counted(unsent, "frame", "frames"),
             reason.replace('-', " ")
         );
@@ -140,7 +139,7 @@ fn one(e: &Evidence, session: &str) -> Finding {
                 "the MTU of the translator's interface is too small: ip link set dev IFACE mtu 1500"
             }
             Some(LinkLoss::UnsentNoSource) => {
-                "the translator's --source is no address of its host, or another program has the port"
+                "the translator's --source is not an address of its host, or another program has the port"
             }
             _ => "the translator's interface takes frames slower than they come: is it up, and fast enough?",
         };
@@ -161,19 +160,19 @@ fn one(e: &Evidence, session: &str) -> Finding {
         );
     }
     let found = format!(
-        "{session}: {} received, {} emitted in {}, told {age:.0} s ago",
+        "{session}: {} received, {} emitted in {}, reported {age:.0} s ago",
         counted(received, "report", "reports"),
         grouped(count(&translator::EMITTED)),
         counted(count(&translator::FRAMES), "frame", "frames")
     );
     if age > SILENT {
-        let advice = "it has not renewed since: is it still running? `dta-translator stats` asks it";
+        let advice = "it has not renewed since: is it still running? Try `dta-translator stats`";
         return Finding::note(CHECK, found, advice);
     }
     Finding::ok(CHECK, found)
 }
 
-/// The largest counter of these, if any is not 0.
+/// The largest of these counters, if any is not 0.
 fn largest<'a>(
     counters: &'a BTreeMap<String, u64>,
     of: impl Fn(&Found<'_>) -> bool,

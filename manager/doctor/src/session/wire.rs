@@ -13,7 +13,7 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
         return vec![Finding::note(
             CHECK,
             format!(
-                "the collector ({}) is on another host: its frames, neighbours and GIDs were not looked at",
+                "the collector ({}) is on another host: its frames, neighbours and GIDs were not checked",
                 e.collector
             ),
             "run this command there",
@@ -35,7 +35,7 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
     if frames.total() == 0 && by_ring > 0 && by_ring == e.sessions.len() {
         findings.push(Finding::ok(
             CHECK,
-            "all frames go through rings in shared memory: none is on a wire".to_owned(),
+            "all frames go through rings in shared memory, none over a wire".to_owned(),
         ));
     } else if frames.total() == 0 {
         findings.push(none(e, interface));
@@ -43,7 +43,7 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
         let missed = if frames.missed == 0 {
             String::new()
         } else {
-            format!(", {} more were not looked at", frames.missed)
+            format!(", {} more were not checked", frames.missed)
         };
         findings.push(Finding::ok(
             CHECK,
@@ -65,7 +65,7 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
                 e.in_window(),
                 e.collector
             ),
-            "the sender's neighbour entry is old or made by hand: let it ask again, or tell the switch the collector's MAC (dta-translator setup)",
+            "the sender's neighbour entry is old or made by hand: let it resolve again, or give the switch the collector's MAC (dta-translator setup)",
         ));
     }
     if frames.malformed > 0 {
@@ -82,7 +82,7 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
     findings
 }
 
-/// Nothing came. Whether that is the wire's fault depends on whether anything was sent.
+/// Nothing came. Whether the wire is to blame depends on whether anything was sent.
 fn none(e: &Evidence, interface: &str) -> Finding {
     let sent = |nodes: &super::Nodes| -> u64 {
         let count = |session: &str| {
@@ -92,24 +92,20 @@ fn none(e: &Evidence, interface: &str) -> Finding {
     };
     let (before, after) = (sent(&e.before), sent(&e.after));
     let advice = format!(
-        "look along the way: is the cable in the right port, does the switch keep the VLAN, does a firewall drop UDP {}, does the sender have the \
+        "check the path: is the cable in the right port, does the switch keep the VLAN, does a firewall drop UDP {}, does the sender have the \
          collector's MAC? tcpdump -eni {interface} udp port {}",
         e.port, e.port
     );
     let found = format!("no frame reached UDP port {} on {interface} {}", e.port, e.in_window());
     if after > before {
-        Finding::problem(CHECK, format!("{found}, though translators sent {}", after - before), advice)
+        Finding::problem(CHECK, format!("{found}, although translators sent {}", after - before), advice)
     } else if after > 0 && e.after.own(&e.nic(), nic::RECEIVED.name) == Some(0) {
-        Finding::problem(
-            CHECK,
-            format!("{found}, and none ever did, though translators sent {after}"),
-            advice,
-        )
+        Finding::problem(CHECK, format!("{found}, nor before, although translators sent {after}"), advice)
     } else {
         Finding::note(
             CHECK,
             found,
-            "either nothing was sent meanwhile (see translator), or it was lost on the way; look longer with --seconds",
+            "either nothing was sent meanwhile (see translator), or it was lost on the way; watch longer with --seconds",
         )
     }
 }

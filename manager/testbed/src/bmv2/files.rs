@@ -1,4 +1,4 @@
-//! Configurations of the collectors and of the translator.
+//! Configurations of the collectors and the translator.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(super) const SLOTS: u64 = 1 << 18;
 /// The translator's name in the configuration.
 pub(super) const TRANSLATOR: &str = "t1";
 
-/// Reads a configuration of switches.
+/// Parses a configuration of switches.
 pub(super) fn parse(folder: &Path, text: &str) -> anyhow::Result<Config> {
     let (config, _) = Config::parse(text, &folder.join("translator.toml"))?;
     config.check()?;
@@ -120,7 +120,7 @@ mod tests {
     use super::super::truth::Traffic;
     use super::*;
 
-    /// Frames to three stations, of which the last one has no entry, and to all.
+    /// Frames to three stations, the last of which has no entry, and to all.
     fn traffic() -> Traffic {
         let frame = |to: u8| [&[2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, 9, 8, 0][..], &[0; 46]].concat();
         let all = [&[0xff; 6][..], &frame(1)[6..]].concat();

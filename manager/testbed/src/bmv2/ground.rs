@@ -5,8 +5,8 @@
 //!                                                                                port 3 -- that of a second one
 //! ```
 //!
-//! The namespace has no name: it is gone when the testbed and its processes are. Soft-RoCE works in the machine's own
-//! network alone: with it, the links are there, and are removed afterwards.
+//! The namespace has no name: it disappears with the testbed and its processes. Soft-RoCE works only in the machine's
+//! own network: with it, the links are there, and are removed afterwards.
 
 use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt as _;
@@ -22,7 +22,7 @@ use crate::ground::{NicKind, add_rxe, load_rxe, step};
 
 /// Set in the namespace.
 const INSIDE: &str = "DTA_TESTBED_NAMESPACE";
-/// As long as an IPv4 packet can be: captures hold packets that a network card had put together.
+/// As long as an IPv4 packet can be: captures contain packets that a network card had merged.
 const MTU: u32 = 65_535;
 
 /// Addresses of reporter and translator.
@@ -31,7 +31,7 @@ const REPORTER: Ipv4Addr = Ipv4Addr::new(198, 18, 9, 7);
 pub(super) const TRANSLATOR_MAC: &str = "02:00:00:00:00:88";
 pub(super) const SERVICE: Ipv4Addr = Ipv4Addr::new(198, 18, 9, 2);
 
-/// Ends of links: those of the reporter, of the translator, and the others.
+/// Ends of links: the reporter's, the translator's, and the others.
 pub(super) const HOSTS: [&str; 2] = ["dta-ha", "dta-hb"];
 pub(super) const TRANSLATOR_IN: &str = "dta-tr1";
 pub(super) const REPORTER_OUT: &str = "dta-re3";
@@ -41,7 +41,7 @@ const LINKS: [(&str, &str); 3] =
 /// The soft-RoCE device at the collector's end.
 pub(super) const RXE: &str = "dta-rxe-bmv2";
 
-/// The way from the translator to a collector.
+/// The link from the translator to a collector.
 pub(super) struct CollectorLink {
     /// The translator's port, and its end of the link.
     pub(super) port: u16,
@@ -54,11 +54,11 @@ pub(super) struct CollectorLink {
 }
 
 impl CollectorLink {
-    /// Makes the collector's end an RDMA device that finds the translator.
+    /// Makes the collector's end an RDMA device that can reach the translator.
     fn add_rxe(&self) -> anyhow::Result<()> {
         let CollectorLink { translator, collector, address, .. } = self;
         for end in [translator, collector] {
-            // bmv2 reads whole frames, and so it has to read whole checksums.
+            // bmv2 reads whole frames, so their checksums must be complete.
             step("ethtool", &format!("-K {end} tx off"))?;
         }
         step("ip", &format!("address add {address}/24 dev {collector}"))?;
@@ -71,7 +71,7 @@ impl CollectorLink {
     }
 }
 
-/// Collectors, as many as there can be.
+/// The most collectors.
 pub(super) const COLLECTORS: [CollectorLink; 2] = [
     CollectorLink {
         port: 2,
@@ -89,8 +89,8 @@ pub(super) const COLLECTORS: [CollectorLink; 2] = [
     },
 ];
 
-/// Starts this program again in a network namespace of its own, unless it is in one. Returns there. With soft-RoCE it
-/// stays where it is.
+/// Restarts this program in its own network namespace, unless it is in one. Returns there. With soft-RoCE it stays
+/// where it is.
 pub fn enter(nic: NicKind) -> anyhow::Result<()> {
     super::simple_switch::is_there()?;
     if std::env::var_os(INSIDE).is_some() {
@@ -112,11 +112,11 @@ pub fn enter(nic: NicKind) -> anyhow::Result<()> {
     Err(error).context("cannot run unshare (Debian package util-linux), which makes the network namespace")
 }
 
-/// Interfaces in the machine's own network, which are removed with this.
+/// Interfaces in the machine's own network, removed on drop.
 struct Links(Vec<&'static str>, #[expect(dead_code, reason = "it is held")] Alone);
 
 impl Links {
-    /// What is not there is no error.
+    /// It is no error if they do not exist.
     fn remove(&self) {
         let _ = step("rdma", &format!("link delete {RXE}"));
         for end in &self.0 {
@@ -131,7 +131,7 @@ impl Drop for Links {
     }
 }
 
-/// Where the reporter is, whose P4Runtime listens at `control`.
+/// Where the reporter is, with its P4Runtime at `control`.
 pub(super) fn reporter_at(control: &str) -> Wiring {
     let switch = [("type", "bmv2"), ("control", control), ("mac", REPORTER_MAC)];
     Wiring {
@@ -144,7 +144,7 @@ pub(super) fn reporter_at(control: &str) -> Wiring {
     }
 }
 
-/// The links, and both switches, which run no program yet.
+/// The links, and both switches, not running a program yet.
 pub(super) struct Ground {
     _switches: [SimpleSwitch; 2],
     _links: Option<Links>,
@@ -153,7 +153,7 @@ pub(super) struct Ground {
 }
 
 impl Ground {
-    /// Makes all of it. Logs go to a folder.
+    /// Makes everything. Logs go to a folder.
     pub(super) async fn set_up(
         folder: &Path,
         collectors: &[CollectorLink],
@@ -169,7 +169,7 @@ impl Ground {
             }
         };
         match &removed {
-            // An earlier run that was killed may have left them.
+            // Possible leftovers of a killed run.
             Some(links) => links.remove(),
             None => step("ip", "link set lo up")?,
         }

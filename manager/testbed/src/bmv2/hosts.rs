@@ -5,7 +5,7 @@ use dta_link::Link;
 use dta_link::packet::{PacketConfig, PacketLink};
 use dta_proto::batch::Batch;
 
-/// Interfaces that send frames, and count what comes in.
+/// Interfaces that send frames, and count incoming packets.
 pub struct Hosts {
     names: Vec<String>,
     links: Vec<PacketLink>,
@@ -15,11 +15,11 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// One at each interface.
+    /// Opens one at each interface.
     pub fn open(interfaces: &[String]) -> anyhow::Result<Hosts> {
         let link = |name: &String| {
             PacketLink::open(&PacketConfig::new(name, []))
-                .with_context(|| format!("cannot send whole frames at {name}"))
+                .with_context(|| format!("cannot send whole frames on {name}"))
         };
         Ok(Hosts {
             links: interfaces.iter().map(link).collect::<anyhow::Result<_>>()?,
@@ -39,7 +39,7 @@ impl Hosts {
             let sent = link.send(&mut self.batch);
             ensure!(
                 matches!(sent, Ok(1)),
-                "a frame of {} bytes cannot be sent at {name}: is its MTU as large? {}",
+                "cannot send a frame of {} bytes on {name}: is its MTU large enough? {}",
                 frame.len(),
                 sent.err().map(|error| error.to_string()).unwrap_or_default()
             );
@@ -47,7 +47,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// Packets and bytes that came in at each since they were opened.
+    /// Packets and bytes received on each since they were opened.
     pub fn received(&self) -> anyhow::Result<Vec<(u64, u64)>> {
         let since = |(name, before): (&String, &(u64, u64))| {
             let now = received(name)?;
@@ -57,7 +57,7 @@ impl Hosts {
     }
 }
 
-/// Packets and bytes that came in at an interface, by the kernel's count. Not from /sys, which shows the interfaces of
+/// Packets and bytes received on an interface, by the kernel's count. Not from /sys, which shows the interfaces of
 /// the namespace in which it was mounted.
 pub(super) fn received(interface: &str) -> anyhow::Result<(u64, u64)> {
     const PATH: &str = "/proc/self/net/dev";

@@ -27,21 +27,21 @@ use crate::topology::Topology;
 
 /// The reporter's configuration on its machine.
 const CONFIG: &str = "reporter.toml";
-/// How long the last frames and answers may be on their way.
+/// How long the last frames and answers may be in flight.
 const REST: Duration = Duration::from_secs(5);
 
-/// What is run on other machines.
+/// What to run on other machines.
 #[derive(Clone, Debug)]
 pub struct OptionsOnMachines {
     /// The machines.
     pub topology: Topology,
     /// The capture.
     pub capture: PathBuf,
-    /// Where logs of the machines go; left out, they go with the testbed.
+    /// Where logs of the machines go; `None` = removed with the testbed.
     pub logs: Option<PathBuf>,
 }
 
-/// All that runs.
+/// Everything that runs.
 pub(super) struct OnMachines {
     daemons: Daemons,
     collector: Client,
@@ -162,7 +162,7 @@ impl OnMachines {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        // What is still on its way then is told as what does not add up.
+        // What is still in flight then is reported as what does not add up.
         Ok(())
     }
 
@@ -197,7 +197,7 @@ impl OnMachines {
     }
 }
 
-/// Frames that came to a NIC, those that a translator sent again not counted twice.
+/// Frames that reached a NIC, without those that a translator sent again.
 fn first_frames(nic: &Node<'_>, tells_executed: bool) -> u64 {
     match tells_executed {
         true => nic.named("executed.write") + nic.named("executed.fetch_add"),
@@ -205,7 +205,7 @@ fn first_frames(nic: &Node<'_>, tells_executed: bool) -> u64 {
     }
 }
 
-/// Answers of NICs that came to the translator.
+/// Answers of NICs that reached the translator.
 fn answers(translator: &Node<'_>) -> u64 {
     translator.of(&counter::LINK_RECEIVED, &[counter::ROCE])
 }

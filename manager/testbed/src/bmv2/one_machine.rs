@@ -23,9 +23,9 @@ use crate::ground::NicKind;
 use crate::processes::Daemon;
 use crate::statistics::Statistics;
 
-/// All that runs.
+/// Everything that runs.
 pub(super) struct OneMachine {
-    /// The collectors, each by itself, and all of them as one.
+    /// The collectors, individually and as one.
     collectors: Vec<Client>,
     pub(super) all: Spread,
     pub(super) links: &'static [CollectorLink],
@@ -33,7 +33,7 @@ pub(super) struct OneMachine {
     folder: PathBuf,
     /// The configuration of the translator.
     config: Config,
-    /// The reporter's control plane; none before it is programmed.
+    /// The reporter's control plane; `None` before it is programmed.
     reporter: Option<ReporterSwitch>,
     hosts: Hosts,
     _collectors: Vec<Daemon>,
@@ -41,7 +41,7 @@ pub(super) struct OneMachine {
 }
 
 impl OneMachine {
-    /// Starts all of it, and programs the translator.
+    /// Starts everything, and programs the translator.
     pub(super) async fn start(
         folder: &Path,
         links: &'static [CollectorLink],
@@ -150,5 +150,5 @@ impl OneMachine {
 
 /// What both hosts counted.
 pub(super) fn both(hosts: Vec<(u64, u64)>) -> anyhow::Result<[(u64, u64); 2]> {
-    hosts.try_into().ok().context("there are other than two hosts")
+    hosts.try_into().ok().context("there must be two hosts")
 }

@@ -1,4 +1,4 @@
-//! What was found: for people as lines, for programs as the outcome that all testbeds have.
+//! The result: lines for people, and for programs the outcome that all testbeds have.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,19 +10,19 @@ use crate::check::Tally;
 use crate::outcome::{self, LinkOutcome, PrimitiveOutcome, RunFacts};
 use crate::statistics::Statistics;
 
-/// Wrong answers that are told in words.
+/// Wrong answers described in words.
 const EXAMPLES: usize = 5;
 
-/// What was found.
+/// The result.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// What happened, one figure a line.
+    /// What happened, one figure per line.
     lines: Vec<String>,
-    /// Answers that are the truth, that may be overwritten by other keys, and all others.
+    /// Answers that are true, that other keys may have overwritten, and all others.
     pub(super) right: u64,
     overwritten: u64,
     wrong: Vec<String>,
-    /// What was not as it should with default filters.
+    /// What was wrong with default filters.
     pub(super) missed: Vec<String>,
     /// What counters do not account for.
     unexplained: Vec<String>,
@@ -30,7 +30,7 @@ pub struct Outcome {
     answers: BTreeMap<Primitive, (Tally, u64)>,
     /// Operations by primitive.
     pub(super) operations: BTreeMap<Primitive, u64>,
-    /// What it counted.
+    /// Counters of all nodes.
     pub(super) sent: BTreeMap<Primitive, u64>,
     pub(super) links: Vec<LinkAccount>,
     pub(super) nodes: Statistics,
@@ -43,13 +43,13 @@ impl Outcome {
         self.wrong.is_empty() && self.missed.is_empty() && self.unexplained.is_empty()
     }
 
-    /// The outcome of the run in which each packet is reported, as other testbeds have it. What was wrong with default
+    /// The outcome of the run in which each packet is reported, as of other testbeds. What was wrong with default
     /// filters, and what does not add up, is among the contradictions.
     pub fn document(&self) -> outcome::Outcome {
         let of = |primitive: Primitive| {
             let (answers, overwritten) = self.answers.get(&primitive).cloned().unwrap_or_default();
             let sent = self.sent.get(&primitive).copied().unwrap_or(0);
-            // An entry of a list, and what is added to a counter, stays; of a key the newest report does.
+            // List entries and counter increments stay; of a key only the newest report does.
             let queryable = match primitive {
                 Primitive::KeyWrite | Primitive::Postcarding => answers.right.min(sent),
                 _ if answers.wrong == 0 => sent,
@@ -120,7 +120,7 @@ impl Outcome {
         self.lines.push(text.into());
     }
 
-    /// Two numbers that have to be equal.
+    /// Two numbers that must be equal.
     pub(super) fn same(&mut self, what: &str, wanted: u64, found: u64) {
         if wanted != found {
             self.unexplained.push(format!("{what}: {wanted} by the truth, {found} counted"));

@@ -10,7 +10,7 @@ use super::reporter::Filter;
 use super::truth::Traffic;
 use crate::statistics::Statistics;
 
-/// All that runs.
+/// Everything that runs.
 pub(super) enum Place {
     /// Here, in a network namespace.
     OneMachine(Box<OneMachine>),
@@ -32,7 +32,7 @@ macro_rules! with {
 }
 
 impl Place {
-    /// All collectors, asked as one.
+    /// All collectors, queried as one.
     pub(super) fn ask(&self) -> &Spread {
         with!(self, of => &of.all)
     }
@@ -41,7 +41,7 @@ impl Place {
     pub(super) fn collectors(&self) -> usize {
         match self {
             Place::OneMachine(here) => here.links.len(),
-            Place::OnMachines(_) => 1,
+            Place::Machines(_) => 1,
         }
     }
 
@@ -50,7 +50,7 @@ impl Place {
         with!(self, of => of.names())
     }
 
-    /// Whether the NIC tells what it executed: an RDMA device does not.
+    /// Whether the NIC reports what it executed: an RDMA device does not.
     pub(super) fn tells_executed(&self) -> bool {
         self.names().0 == "soft"
     }
@@ -70,12 +70,12 @@ impl Place {
         with!(self, of => of.at_hosts().await)
     }
 
-    /// How many came so far: packets to the hosts, reports to the translator, frames to the collectors.
+    /// Arrivals so far: packets at the hosts, reports at the translator, frames at the collectors.
     pub(super) async fn came(&mut self) -> anyhow::Result<[u64; 3]> {
         with!(self, of => of.came().await)
     }
 
-    /// Waits until nothing is on its way between translator and NIC, where these are on other machines.
+    /// Waits until nothing is in flight between translator and NIC, if these are on other machines.
     pub(super) async fn rest(&mut self) -> anyhow::Result<()> {
         match self {
             Place::OneMachine(_) => Ok(()),
@@ -109,7 +109,7 @@ impl Place {
         with!(self, of => of.of_collectors().await)
     }
 
-    /// Lets the translator send what it holds.
+    /// Makes the translator send what it holds.
     pub(super) async fn flush(&mut self) -> anyhow::Result<()> {
         with!(self, of => of.flush().await)
     }

@@ -14,7 +14,7 @@ pub(super) const NAME: &str = "r1";
 pub(super) struct Wiring {
     /// The switch: `type`, `control`, `device` and `mac`, as `[switch.NAME]` of dta-translator has them.
     pub(super) switch: toml::Table,
-    /// Where reports come from.
+    /// Source address of reports.
     pub(super) source: Ipv4Addr,
     /// The ports of both hosts.
     pub(super) hosts: [u16; 2],
@@ -30,7 +30,7 @@ pub(super) const PATHS: u16 = 2;
 pub(super) const FLOWS: u16 = 3;
 pub(super) const COUNTERS: u16 = 4;
 
-/// Reports of one packet: of a flow, and of a drop.
+/// Reports of one packet: about a flow, and about a drop.
 pub(super) const OF_FLOW: u64 = 5;
 pub(super) const OF_DROP: u64 = 3;
 
@@ -38,10 +38,10 @@ pub(super) const OF_DROP: u64 = 3;
 pub(super) const FLOW_SESSION: usize = 1;
 pub(super) const DROP_SESSION: usize = 4;
 
-/// A power of two of nanoseconds: a bit more than a second.
+/// A power of two in nanoseconds: a bit more than a second.
 pub(super) const INTERVAL: u32 = 30;
-/// Changes of hop latency by 2^26 ns. SD-Fabric's 2^14 ns would make a report of each packet: that of bmv2 changes by
-/// more from one packet to the next.
+/// Changes of hop latency by 2^26 ns. SD-Fabric's 2^14 ns would report each packet: bmv2's latency changes by more
+/// from one packet to the next.
 const LATENCY: u32 = 26;
 
 /// What is reported.
@@ -49,12 +49,12 @@ const LATENCY: u32 = 26;
 pub(super) enum Filter {
     /// Each packet.
     None,
-    /// What a switch reports by default, and the flows of one network of 24 bits alone.
+    /// What a switch reports by default, and only the flows of one network of 24 bits.
     Network(Ipv4Addr),
 }
 
-/// The flow's length, its path, and its key in a list; its packets and bytes; drops in a list, by reason of the switch and of
-/// the flow.
+/// The flow's length, its path, and its key in a list; its packets and bytes; drops in a list, by reason of the
+/// switch and of the flow.
 const REPORTS: &str = "
     { of = ['flow'], as = 'key-write', store = 'lengths', key = 'flow', value = 'bytes', time = false },
     { of = ['flow'], as = 'postcard', store = 'paths' },

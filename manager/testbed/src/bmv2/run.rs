@@ -1,4 +1,4 @@
-//! One run: a capture is replayed, and the collector is asked for everything.
+//! One run: replays a capture, and queries the collector for everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -31,42 +31,42 @@ use crate::statistics::Statistics;
 
 /// Flow keys in one batch of a list.
 const ENTRIES: u64 = 3;
-/// Frames of one packet that is forwarded, or dropped, but for those of lists.
+/// Frames per packet that is forwarded, or dropped, without those of lists.
 const FRAMES_OF_FLOW: u64 = 4 * COPIES as u64;
 const FRAMES_OF_DROP: u64 = 2 * COPIES as u64;
-/// Packets on their way at once: each becomes up to 11 frames in one of bmv2's queues, which hold 64 packets and drop
-/// in silence what finds them full.
+/// Packets in flight at once: each becomes up to 11 frames in one of bmv2's queues, which hold 64 packets and
+/// silently drop the rest.
 const IN_FLIGHT: usize = 4;
-/// After this time without what is to come, it will not come.
+/// After waiting this long, what is missing will not come.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the capture is replayed with default filters.
 const ROUNDS: u64 = 2;
 
-/// What is run.
+/// What to run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The capture.
     pub capture: PathBuf,
     /// Collectors that share the keys, 1 or 2.
     pub collectors: u8,
-    /// Their NIC. There is one collector on soft-RoCE.
+    /// Their NIC. With soft-RoCE there is one collector.
     pub nic: NicKind,
 }
 
-/// What runs, and what has to have come out of it.
+/// What runs, and its expected result.
 struct Bed {
     place: Place,
-    /// What was sent and has to have come out so far.
+    /// What was sent, and its expected result so far.
     sent: u64,
     out: u64,
     flow_reports: u64,
     drop_reports: u64,
-    /// Entries that wait in the translator for their batch, by list; full batches that left; and batches flushed.
+    /// Entries that wait in the translator for their batch, by list; full batches sent; and batches flushed.
     waiting: [u64; 2],
     batches: u64,
 }
 
-/// Runs it, in the namespace that [`super::enter`] made. `progress` is told the packets sent, of how many.
+/// Runs it, in the namespace that [`super::enter`] made. Calls `progress` with the packets sent, and the total.
 pub async fn run(options: &Options, progress: impl FnMut(u64, u64)) -> anyhow::Result<Outcome> {
     let folder = Folder::new().context("cannot make a folder for the testbed")?;
     let traffic = traffic(&options.capture)?;
@@ -108,7 +108,7 @@ fn traffic(path: &Path) -> anyhow::Result<Traffic> {
     let traffic = Traffic::of(frames);
     ensure!(
         traffic.has_flows(),
-        "switches report flows of IPv4 alone, and never those of DTA and RoCEv2: none of the {} frames of {} would be \
+        "switches report only IPv4 flows, and never those of DTA and RoCEv2: none of the {} frames of {} would be \
          reported. Without --switch, run-testbed takes IPv6 too; docs/switches.md says what switches would need for it",
         traffic.frames.len(),
         path.display()
@@ -116,7 +116,7 @@ fn traffic(path: &Path) -> anyhow::Result<Traffic> {
     Ok(traffic)
 }
 
-/// Replays it, asks, and compares: each packet reported, and then with default filters.
+/// Replays it, queries, and compares: first with each packet reported, then with default filters.
 async fn play(
     place: Place,
     topology: &str,
@@ -207,7 +207,7 @@ impl Bed {
         self.flow_reports * FRAMES_OF_FLOW + self.drop_reports * FRAMES_OF_DROP + self.batches
     }
 
-    /// Waits until as many packets have come out at the hosts, the translator and the collector as have to.
+    /// Waits until the expected packets have come out at the hosts, the translator and the collector.
     async fn settle(&mut self) -> anyhow::Result<()> {
         let wanted = [self.out, self.reports(), self.frames()];
         let until = Instant::now() + PATIENCE;
@@ -226,7 +226,7 @@ impl Bed {
         }
     }
 
-    /// Lets the translator send what it holds.
+    /// Makes the translator send what it holds.
     async fn flush(&mut self) -> anyhow::Result<()> {
         self.place.flush().await?;
         for waiting in &mut self.waiting {
@@ -307,7 +307,7 @@ impl Bed {
         let [nacks, answers] = self.place.came_back(self.sent).await?;
         let of_translator = self.place.translator().await?;
         let translator = of_translator.node(Stage::Translator);
-        // What a translator of software does not see answered in time, it sends again.
+        // What a software translator does not see answered in time, it sends again.
         let repeated: u64 = translator.each(&PAIR_RETRANSMITTED).map(|(_, frames)| frames).sum();
         outcome.same("frames that the NICs received", self.frames() + repeated, taken);
         if self.place.tells_executed() {
@@ -353,7 +353,7 @@ impl Bed {
         Ok(())
     }
 
-    /// Asks the collector for everything, and compares it with the truth.
+    /// Queries the collector for everything, and compares it with the truth.
     async fn compare(&mut self, truth: &Truth, outcome: &mut Outcome) -> anyhow::Result<()> {
         let collectors = self.place.collectors();
         let may_be_overwritten = truth.may_be_overwritten(COPIES, SLOTS, collectors);
@@ -411,8 +411,8 @@ impl Bed {
         Ok(found)
     }
 
-    /// Runs with the filters that a switch has by default. Rounds are further apart than an interval, so in each of
-    /// them each watched flow has to be reported.
+    /// Runs with a switch's default filters. Rounds are further apart than an interval, so each of them must report
+    /// each watched flow.
     async fn filtered(
         &mut self,
         traffic: &Traffic,
@@ -472,7 +472,7 @@ fn sum(counts: &Counts, counter: &str) -> u64 {
     counts.of(counter).iter().sum()
 }
 
-/// Packets of which reports are made: of flows, and of drops.
+/// Packets that are reported: flows, and drops.
 fn cloned(counts: &Counts) -> (u64, u64) {
     let drops = counts.at("mirrored", DROP_SESSION) + sum(counts, "ingress_mirrored");
     (counts.at("mirrored", FLOW_SESSION), drops)

@@ -9,15 +9,15 @@ use dta_translator::switches::p4::simple_switch::{help, options_of_build};
 
 use crate::processes::last_lines;
 
-/// How long it may take until it listens.
+/// Timeout until it listens.
 const READY: Duration = Duration::from_secs(60);
 
-/// Whether the program can be found.
+/// Checks that the program can be found.
 pub(super) fn is_there() -> anyhow::Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if !std::env::split_paths(&path).any(|folder| folder.join("simple_switch_grpc").is_file()) {
         bail!(
-            "simple_switch_grpc is not on PATH: it is in p4lang's package p4lang-bmv2 and in p4lang's container images \
+            "simple_switch_grpc is not on PATH: install p4lang's package p4lang-bmv2, or use p4lang's container images \
              (https://github.com/p4lang/behavioral-model); translator-p4/README.md says more"
         );
     }
@@ -39,9 +39,9 @@ impl Drop for SimpleSwitch {
 }
 
 impl SimpleSwitch {
-    /// Starts one without a program on interfaces, each `PORT@INTERFACE`, with P4Runtime at `control`
-    /// (HOST:PORT), and waits until it listens. Its log goes to `NAME-bmv2.log` in a folder. `thrift` is the port of
-    /// its Thrift server, if it has one.
+    /// Starts one without a program on interfaces, each `PORT@INTERFACE`, with P4Runtime at `control` (HOST:PORT),
+    /// and waits until it listens. Its log goes to `NAME-bmv2.log` in a folder. `thrift` is the port of its Thrift
+    /// server, if any.
     pub async fn start(
         folder: &Path,
         name: &str,

@@ -1,4 +1,4 @@
-//! What has to come out, from the packets of the capture and the entries of the reporter.
+//! The expected result, from the packets of the capture and the entries of the reporter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,7 +11,7 @@ use dta_proto::wire::int::{Dialect, Settings, reports};
 
 /// The reporter's number.
 pub(super) const SWITCH: u32 = 7;
-/// UDP port whose packets the reporter's access list denies: names of hosts that nobody asked for (LLMNR).
+/// UDP port whose packets the reporter's access list denies: unsolicited host names (LLMNR).
 pub(super) const DENIED_PORT: u16 = 5355;
 /// Reasons of drops.
 pub(super) const ACL_DENY: u8 = 80;
@@ -24,7 +24,7 @@ const DTA: [u16; 3] = [40040, 40044, 4791];
 pub(super) enum Station {
     /// To a host, 1 or 2.
     Host(u8),
-    /// To the other host than the one that they came from.
+    /// To the other host than the sender.
     All,
 }
 
@@ -70,7 +70,7 @@ impl Traffic {
         Traffic { frames, stations }
     }
 
-    /// Whether any packet is of a flow that switches report.
+    /// Whether any packet belongs to a flow that switches report.
     pub(super) fn has_flows(&self) -> bool {
         self.frames.iter().filter_map(|(_, frame)| flow(frame)).any(|flow| Watched::All.has(&flow))
     }
@@ -89,7 +89,7 @@ impl Traffic {
     }
 }
 
-/// The flow of a frame of IPv4, the inner one of a tunnel, by the decoder of Telemetry Reports.
+/// The flow of an IPv4 frame, the inner one of a tunnel, by the decoder of Telemetry Reports.
 fn flow(frame: &[u8]) -> Option<Flow> {
     let mut at = 12;
     while [[0x81, 0], [0x88, 0xa8]].contains(frame.get(at..)?.first_chunk()?) {
@@ -125,12 +125,12 @@ impl Watched {
     }
 }
 
-/// What is to be known of all packets of one run.
+/// What is known about all packets of one run.
 #[derive(Debug, Default)]
 pub(super) struct Truth {
     /// Packets and bytes that come out at both hosts.
     pub(super) out: [(u64, u64); 2],
-    /// Packets dropped, by reason; the reported ones among them.
+    /// Packets dropped, by reason; including the reported ones.
     pub(super) dropped: BTreeMap<u8, u64>,
     /// Packets that became flow reports, and drop reports.
     pub(super) flow_reports: u64,
@@ -153,7 +153,7 @@ fn collector_of(key: &Key, collectors: usize) -> usize {
     usize::from(collectors > 1 && buckets::of_key(key) >= SECOND)
 }
 
-/// What became of a frame.
+/// The fate of a frame.
 pub(super) struct Fate {
     /// Frames that come out, and reports of flows and of drops.
     pub(super) out: u64,

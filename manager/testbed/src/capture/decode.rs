@@ -1,4 +1,4 @@
-//! From a captured packet to its flow. Why by own code: `docs/decisions/capture-decoding.md`.
+//! From a captured packet to its flow. Why our own code: `docs/decisions/capture-decoding.md`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,12 +10,12 @@ use dta_proto::wire::{ipv4, udp};
 
 use super::file::{LinkType, Packet};
 
-/// What the testbed needs of an IP packet.
+/// What the testbed needs from an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decoded {
     /// Its 5-tuple; ports are 0 where the protocol has none, or in a fragment that does not carry them.
     pub flow: Flow,
-    /// Length of the IP packet in bytes, as its header says.
+    /// Length of the IP packet in bytes, by its header.
     pub length: u32,
 }
 
@@ -26,13 +26,13 @@ pub enum Skip {
     Arp,
     /// Another EtherType.
     EtherType(u16),
-    /// An IEEE 802.3 length in place of the EtherType (spanning tree and such).
+    /// An IEEE 802.3 length instead of an EtherType (spanning tree, for example).
     Llc,
     /// The captured bytes end inside a header.
     TooShort,
     /// A header's fields contradict each other.
     BadHeader,
-    /// The capture is of a link type that is not read.
+    /// The capture's link type is not supported.
     LinkType(i32),
 }
 
@@ -90,8 +90,7 @@ pub fn decode(packet: &Packet<'_>) -> Result<Decoded, Skip> {
     }
 }
 
-/// The source, destination port and payload of a captured, unfragmented IPv4 or IPv6 UDP datagram
-/// that was captured whole.
+/// Source, destination port and payload of an IPv4 or IPv6 UDP datagram that is unfragmented and was captured whole.
 pub fn udp_payload<'a>(packet: &Packet<'a>) -> Option<(Flow, &'a [u8])> {
     let flow = decode(packet).ok()?.flow;
     if flow.proto != ipv4::PROTOCOL_UDP {
@@ -175,7 +174,7 @@ fn flow_of_ipv4(ip: &[u8]) -> Result<Decoded, Skip> {
     })
 }
 
-/// RFC 8200; hop-by-hop, routing, fragment and destination options are stepped over.
+/// RFC 8200; skips hop-by-hop, routing, fragment and destination options.
 fn flow_of_ipv6(ip: &[u8]) -> Result<Decoded, Skip> {
     let header: &[u8; 40] = ip.first_chunk().ok_or(Skip::TooShort)?;
     let length = 40 + u32::from(u16::from_be_bytes([header[4], header[5]]));
@@ -260,14 +259,14 @@ mod tests {
 
     #[test]
     fn a_capture_cut_short_has_the_flow_that_is_left() {
-        // Options that were cut off, and a first fragment.
+        // Truncated options, and a first fragment.
         let mut ip = ipv4_bytes(17, 0x2000, &[0x13, 0x88, 0x13, 0x89, 0, 40, 0, 0]);
         assert_eq!(text(decode(&packet(LinkType::RawIp, &ip)).unwrap()).0, "10.0.0.1 5000 10.0.0.2 5001 17");
         assert!(udp_payload(&packet(LinkType::RawIp, &ip)).is_none());
         ip[0] = 0x46;
         let cut = packet(LinkType::RawIp, &ip[..20]);
         assert_eq!(text(decode(&cut).unwrap()), ("10.0.0.1 0 10.0.0.2 0 17".into(), 28));
-        // An extension header of IPv6 that says more than was captured.
+        // An IPv6 extension header that is longer than what was captured.
         let mut ip = vec![0x60, 0, 0, 0, 0, 24, 0, 64];
         ip.resize(40, 1);
         ip.extend([60, 0, 0, 0, 0, 0, 0, 0]);

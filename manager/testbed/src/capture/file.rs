@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
 
-/// Bytes read at once; a record larger than this makes the buffer grow.
+/// Bytes read at once; a larger record grows the buffer.
 const BUFFER: usize = 1 << 20;
-/// No capture tool writes a record this large, so a length beyond it is damage.
+/// No capture tool writes such a large record, so a length beyond it is damage.
 const LARGEST_RECORD: usize = 64 << 20;
 
 /// What a packet's first byte belongs to.
@@ -56,12 +56,12 @@ pub struct Packet<'a> {
     pub data: &'a [u8],
 }
 
-/// Where a capture stops making sense.
+/// Where a capture becomes unreadable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// Byte offset in the file at which the unreadable record begins.
     pub offset: u64,
-    /// Good packets before it.
+    /// Valid packets before it.
     pub after_packets: u64,
     /// `the file ends inside a record` or `the record there is damaged`, and what the record says.
     pub reason: String,
@@ -76,9 +76,9 @@ impl std::fmt::Display for Cut {
 /// What was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Packets handed out.
+    /// Packets passed on.
     pub packets: u64,
-    /// Set if the file ends early or is damaged; all packets before the cut were handed out.
+    /// Set if the file ends early or is damaged; all packets before the cut were passed on.
     pub cut: Option<Cut>,
 }
 
@@ -90,46 +90,46 @@ pub enum CaptureError {
     Open {
         /// Which file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's reason.
         source: std::io::Error,
     },
     /// It does not begin like a capture.
     #[error(
-        "{name} is not a capture: it begins with neither a pcap nor a pcapng header (nor is a compressed capture read: unpack it first)"
+        "{name} is not a capture: it begins with neither a pcap nor a pcapng header (compressed captures are not supported: unpack them first)"
     )]
     NotACapture {
         /// Name of the file.
         name: String,
     },
-    /// The file header itself is cut.
+    /// The file header itself is truncated.
     #[error("{name} ends inside its file header: it holds no packet")]
     Empty {
         /// Name of the file.
         name: String,
     },
     /// Reading failed.
-    #[error("cannot read on in {name} after {packets} packets")]
+    #[error("cannot read more of {name} after {packets} packets")]
     Read {
         /// Name of the file.
         name: String,
-        /// Good packets before.
+        /// Valid packets before.
         packets: u64,
     },
 }
 
-/// Reads the capture at `path` and hands each packet to `each`, in file order.
+/// Reads the capture at `path` and calls `each` with each packet, in file order.
 ///
-/// A file that ends inside a record, or holds a damaged one, gives every packet before that place;
-/// [`Summary::cut`] names it.
+/// A file that ends inside a record, or holds a damaged one, yields every packet before that place; [`Summary::cut`]
+/// says where.
 pub fn read(path: &Path, each: impl FnMut(Packet<'_>)) -> Result<Summary, CaptureError> {
-    // A pipe may bring a capture that something unpacks; a device has no end.
+    // A pipe may carry a capture that is being unpacked; a device has no end.
     let takes = |about: &std::fs::Metadata| about.is_file() || about.file_type().is_fifo();
     let file = dta_files::file::open(path, takes)
         .map_err(|source| CaptureError::Open { path: path.to_owned(), source })?;
     read_from(file, &path.display().to_string(), each)
 }
 
-/// As [`read`], from anything that can be read; `name` stands in messages.
+/// Like [`read`], from any reader; `name` is used in messages.
 pub fn read_from(
     source: impl Read + Send,
     name: &str,
@@ -185,7 +185,7 @@ pub fn read_from(
                 }
             }
             Err(PcapError::UnexpectedEof) => {
-                // The parsers ask for more bytes also after the very last record.
+                // The parsers ask for more bytes even after the last record.
                 if !reader.data().is_empty() {
                     summary.cut = cut("the file ends inside a record");
                 }
@@ -220,8 +220,8 @@ fn format_of(block: &PcapBlockOwned<'_>) -> Option<Format> {
     }
 }
 
-/// How long the record at the beginning of `data` says that it is: its captured bytes, or the whole
-/// block of a pcapng file.
+/// The claimed length of the record at the beginning of `data`: its captured bytes, or the whole block of a pcapng
+/// file.
 fn claimed_length(data: &[u8], format: Option<Format>) -> Option<u32> {
     let (at, big_endian) = match format? {
         Format::Classic { big_endian } => (8, big_endian),
@@ -237,7 +237,7 @@ struct Interface {
     /// Length of one tick: seconds / `per_second`.
     per_second: u64,
     offset_seconds: i64,
-    /// Simple packets carry no captured length of their own.
+    /// Simple packets have no captured length.
     snaplen: u32,
 }
 
@@ -273,7 +273,7 @@ fn packet_of<'a>(block: &'a PcapBlockOwned<'_>, interfaces: &mut Vec<Interface>)
             })
         }
         PcapBlockOwned::NG(Block::SectionHeader(_)) => {
-            // Interface numbers begin anew in each section.
+            // Interface numbers restart in each section.
             interfaces.clear();
             None
         }

@@ -1,4 +1,4 @@
-//! Writing a capture: classic pcap, nanoseconds, raw IPv4 packets of which the headers alone are kept.
+//! Writes a capture: classic pcap, nanoseconds, raw IPv4 packets with headers only.
 //!
 //! Source: draft-ietf-opsawg-pcap.
 
@@ -30,8 +30,8 @@ pub fn write_header(to: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// One TCP or UDP packet over IPv4, as long as `packet` says, of which the headers are kept. Nothing is
-/// written of an IPv6 one, nor of one that is shorter than its headers or longer than IPv4 allows: `false`.
+/// One TCP or UDP packet over IPv4, as long as `packet` says, with its headers only. Writes nothing and returns
+/// `false` for an IPv6 one, or one that is shorter than its headers or longer than IPv4 allows.
 pub fn write_packet(to: &mut impl Write, packet: &Decoded, time_ns: u64) -> io::Result<bool> {
     let flow = packet.flow;
     let (IpAddr::V4(src), IpAddr::V4(dst)) = (flow.src, flow.dst) else { return Ok(false) };

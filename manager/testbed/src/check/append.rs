@@ -10,20 +10,20 @@ use crate::journal::{Entry, Journal};
 use crate::topology::Primitive;
 use crate::workload::{Body, SeenFlow};
 
-/// What reading one list from its start gave.
+/// The result of reading one list from its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TailAnswer {
     /// Entries, in order.
     pub entries: Vec<Vec<u8>>,
-    /// Batches that the reader told were overwritten before it came.
+    /// Batches that the reader reported as overwritten before it came.
     pub overwritten_batches: u64,
-    /// Batches that the reader told are missing or could not be read whole.
+    /// Batches that the reader reported as missing or unreadable.
     pub missing_batches: u64,
-    /// Where they are missing, by the batches that are in memory.
+    /// Where they are missing, by the batches in memory.
     pub gaps: Vec<Gap>,
 }
 
-/// Batches that are not in memory, though later ones of their list are.
+/// Batches that are not in memory, although later ones of their list are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// Entries before it.
@@ -57,7 +57,7 @@ pub fn check(
     (tally, ends)
 }
 
-#[allow(clippy::too_many_arguments)] // what is asked, what is known, and where it is told
+#[allow(clippy::too_many_arguments)] // what is queried, what is known, and where to report it
 fn check_list(
     number: usize,
     flows: &[SeenFlow],
@@ -69,12 +69,12 @@ fn check_list(
     ends: &mut Ends,
 ) {
     let missing: u64 = answer.gaps.iter().map(|gap| gap.batches).sum();
-    // Of a ring that has turned, the reader passes over more than is missing now.
+    // In a ring that has turned, the reader skips more than is missing now.
     if answer.overwritten_batches == 0 && answer.missing_batches != missing {
         tally.queried += 1;
         tally.wrong(|| {
             format!(
-                "list {number}: the reader told of {} missing batches, in memory are {missing} missing",
+                "list {number}: the reader reported {} missing batches, but {missing} are missing in memory",
                 answer.missing_batches
             )
         });
@@ -98,7 +98,7 @@ fn check_list(
         })
         .collect();
     nexts.reverse();
-    // Batches that the reader told of, as entries: none beyond these may be missing.
+    // Batches that the reader reported, as entries: no more than these may be missing.
     let mut overwritten = answer.overwritten_batches * per_batch;
     let mut missing =
         Missing { gaps: answer.gaps.clone(), per_batch, last: None, recorded: 0, of_frame: 0, frame: None };
@@ -110,15 +110,14 @@ fn check_list(
             if times == 1 {
                 tally.right += 1;
             } else {
-                tally.wrong(|| format!("list {number}: {} stands there {times} times", flow.flow));
+                tally.wrong(|| format!("list {number}: {} is there {times} times", flow.flow));
             }
             if !entry.fate.moved {
                 missing.found(place);
             }
             continue;
         }
-        // Nothing tells of what never came behind the newest batch, nor where it stood if its place
-        // is not known.
+        // Nothing reveals what never came after the newest batch, nor where it was if its place is unknown.
         let anywhere = entry.fate.moved || next.is_none();
         let before_all = missing.last.is_none() && answer.overwritten_batches > 0;
         let excused = if !entry.fate.arrived() {
@@ -136,7 +135,7 @@ fn check_list(
                 Some(name) => ends.lost_or_missing(Some(name)),
                 None => {
                     let told = missing.is_told(next, entry.fate.moved);
-                    // Where it is not explained, it is still no wrong answer if the reader has told of a gap.
+                    // Even if unexplained, it is not a wrong answer if the reader reported a gap.
                     ends.lost_or_missing(missing.take_frame(next, anywhere, pools)) || told
                 }
             }
@@ -144,7 +143,8 @@ fn check_list(
         if excused {
             tally.absent += 1;
         } else {
-            tally.wrong(|| format!("list {number}: {} is missing, and the reader told of no gap", flow.flow));
+            tally
+                .wrong(|| format!("list {number}: {} is missing, but the reader reported no gap", flow.flow));
         }
     }
     for (entry, (_, times)) in found {
@@ -154,15 +154,15 @@ fn check_list(
     }
 }
 
-/// The batches that are missing, as they are used up by the entries that are missing.
+/// The missing batches, as the missing entries use them up.
 struct Missing {
     gaps: Vec<Gap>,
     per_batch: u64,
     /// Place of the last entry found.
     last: Option<usize>,
-    /// Entries of which a batch may still consist that is recorded as lost.
+    /// Entries that a batch recorded as lost may still contain.
     recorded: u64,
-    /// The same of a batch that a frame is taken for.
+    /// The same for a batch that stands for a frame.
     of_frame: u64,
     /// The name of that frame.
     frame: Option<String>,
@@ -182,13 +182,13 @@ impl Missing {
         self.gaps.iter_mut().find(|gap| (first..=until).contains(&gap.at) && gap.batches > 0)
     }
 
-    /// Whether the reader told of a gap there, or of any if `anywhere`.
+    /// Whether the reader reported a gap there, or any gap if `anywhere`.
     fn is_told(&mut self, next: Option<usize>, anywhere: bool) -> bool {
         let any = |gap: &Gap| gap.batches > 0;
         self.recorded > 0 || self.gap(next).is_some() || (anywhere && self.gaps.iter().any(any))
     }
 
-    /// An entry of a batch that is recorded as lost; whether the reader told of one there.
+    /// An entry of a batch recorded as lost; returns whether the reader reported one there.
     fn take_recorded(&mut self, next: Option<usize>) -> bool {
         if self.recorded == 0 {
             let Some(gap) = self.gap(next) else { return false };
@@ -199,13 +199,13 @@ impl Missing {
         true
     }
 
-    /// An entry of the batch that the frame taken last carried.
+    /// An entry of the batch in the last frame taken.
     fn take_of_frame(&mut self) -> Option<String> {
         self.of_frame = self.of_frame.checked_sub(1)?;
         self.frame.clone()
     }
 
-    /// Takes a frame for exactly one missing batch, of which this is the first entry.
+    /// Takes a frame for exactly one missing batch, whose first entry this is.
     fn take_frame(&mut self, next: Option<usize>, anywhere: bool, pools: &mut Pools) -> Option<String> {
         if !anywhere && self.gap(next).is_none() {
             return None;

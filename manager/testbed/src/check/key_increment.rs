@@ -12,11 +12,10 @@ use crate::workload::{Body, SeenFlow};
 
 /// Compares `answers` (one per flow, in order) with the reports.
 ///
-/// What each counter has to hold is computed from the reports: the sum of what arrived and was not
-/// lost on the way to it, of all the keys that share it; and what it may hold at most, with those
-/// of which a queue pair does not know whether they were executed. An answer below is wrong unless
-/// whole reports, of as many as `pools` knows to be lost without a record, make up what it lacks;
-/// one above always, because RC adds once.
+/// What each counter must hold is computed from the reports: the sum of what arrived and was not lost on the way to
+/// it, over all keys that share it; and the most it may hold, with reports for which a queue pair does not know
+/// whether they were executed. An answer below is wrong unless whole reports, of as many as `pools` has without a
+/// record, make up the difference; one above always, because RC adds once.
 pub fn check(
     kind: &StoreKind,
     flows: &[SeenFlow],
@@ -62,8 +61,7 @@ pub fn check(
             places.iter().map(|slot| share(slot, 0)).enumerate().min_by_key(|(_, n)| *n).unwrap_or((0, 0));
         let most = places.iter().map(|slot| share(slot, 1)).min().unwrap_or(0);
         let answer = answers[index];
-        // What a counter lacks, or has, beyond the records, as reports: only whole reports can be
-        // gone or late.
+        // Differences beyond the records, as reports: only whole reports can be gone or late.
         let lacking = expected.saturating_sub(answer);
         let there: Vec<_> =
             reports.iter().map(|entry| if entry.fate.landed(least) { delta_of(entry) } else { 0 }).collect();
@@ -113,10 +111,10 @@ fn delta_of(entry: &Entry) -> u64 {
     }
 }
 
-/// Sums that are looked for at most, times reports: a second of work.
+/// Most sums tried, times reports: a second of work.
 const MOST_SUMS: u64 = 1 << 30;
 
-/// Places of some of `deltas` that are `sum` together; `None` if there are no such. Zeros are not among them.
+/// Places of some of `deltas` whose sum is `sum`; `None` if there are none. Zeros are not among them.
 fn summands(deltas: &[u64], sum: u64) -> Option<Vec<usize>> {
     if sum == 0 {
         return Some(Vec::new());
@@ -124,11 +122,10 @@ fn summands(deltas: &[u64], sum: u64) -> Option<Vec<usize>> {
     if sum.saturating_mul(deltas.len() as u64) > MOST_SUMS {
         return None;
     }
-    // The largest first, so that few are taken.
+    // Largest first, so that few are taken.
     let mut order: Vec<_> = (0..deltas.len()).filter(|n| (1..=sum).contains(&deltas[*n])).collect();
     order.sort_unstable_by_key(|n| std::cmp::Reverse(deltas[*n]));
-    // By sum: the first one, in that order, with which it could be made. All before that one are
-    // earlier in the order.
+    // By sum: the first one, in that order, that completes it. All others of the sum come earlier in the order.
     let mut made = vec![None::<u32>; sum as usize + 1];
     for (rank, &n) in order.iter().enumerate() {
         let delta = deltas[n] as usize;

@@ -38,8 +38,7 @@ pub fn check(
         tally.queried += 1;
         let places = hash::slots(&flows[index].key, redundancy, slots);
         let all_lost = |entry: &Entry| (0..places.len()).all(|n| !entry.fate.landed(n));
-        // Copies of the report that are not lost by any record, and cannot have been overwritten by
-        // another key.
+        // Copies of the report that no record shows lost, and that no other key can have overwritten.
         let there = |place: usize, entry: &Entry| {
             let overwritten = |n, slot| occupancy.taken(slot, index as u32, When::of(place, &entry.fate, n));
             places
@@ -48,8 +47,8 @@ pub fn check(
                 .filter(|(n, slot)| entry.fate.landed(*n) && !overwritten(*n, **slot))
                 .count() as u64
         };
-        // What became of a report that is not the answer, though no newer one of its key is; it is
-        // not if this many of the copies that should be there are lost, at most.
+        // The fate of a report that is not the answer although none with its key is newer: at most `most` of the
+        // copies that should be there must be lost for that.
         let explain = |ends: &mut Ends, pools: &mut Pools, place: usize, entry: &Entry, most: u64| {
             let there = there(place, entry);
             if !entry.fate.arrived() {
@@ -86,8 +85,8 @@ pub fn check(
                 });
             }
             Some((answer, Some(at))) => {
-                // Packets of one length and one moment have one value: the answer may be of any
-                // report that says so.
+                // Packets of one length and one time have one value: the answer may be from any report with this
+                // value.
                 let answer_moved = reports[..=at].iter().any(|(_, entry, value)| {
                     value[..] == *answer
                         && (0..places.len())
@@ -127,7 +126,7 @@ pub fn check(
     (tally, ends)
 }
 
-/// Reports that a newer one of their key replaced.
+/// Reports that a newer one with the same key replaced.
 fn older(ends: &mut Ends, reports: &[(usize, &Entry, [u8; 12])], copies: usize) {
     for (_, entry, _) in reports {
         if !entry.fate.arrived() {

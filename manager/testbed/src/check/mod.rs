@@ -1,9 +1,8 @@
 //! Comparing answers with the truth, and saying of each report where it ended.
 //!
-//! The words are the blueprint's: *queryable*, *superseded*, *overwritten*, *held*, *dropped*,
-//! *lost*, *unexplained* for reports; *right*, *absent*, *stale*, *partial*, *over*, *incomplete*,
-//! *wrong* for answers. A report that should be in memory by every record, and is not, is
-//! unexplained; it never disappears into another number.
+//! The terms are the blueprint's: *queryable*, *superseded*, *overwritten*, *held*, *dropped*, *lost*, *unexplained*
+//! for reports; *right*, *absent*, *stale*, *partial*, *over*, *incomplete*, *wrong* for answers. A report that
+//! should be in memory by every record, but is not, is unexplained; it is never hidden in another number.
 
 mod append;
 mod key_increment;
@@ -30,19 +29,19 @@ use serde::Serialize;
 /// How the answers of one primitive compare with the truth.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// Answers asked for.
+    /// Queries made.
     pub queried: u64,
     /// Exactly the truth.
     pub right: u64,
-    /// No answer, and it is known why.
+    /// No answer, for a known reason.
     pub absent: u64,
-    /// Key-write: an older value, the newer being counted lost, dropped or moved.
+    /// Key-write: an older value, because the newer one was counted as lost, dropped or moved.
     pub stale: u64,
     /// Postcarding: some hops are missing.
     pub partial: u64,
     /// Counters and sketches: more than the truth, because keys share counters.
     pub over: u64,
-    /// Counters and sketches: less than the truth by what is counted lost.
+    /// Counters and sketches: less than the truth by what was counted as lost.
     pub incomplete: u64,
     /// Never excused.
     pub wrong: u64,
@@ -50,7 +49,7 @@ pub struct Tally {
     pub examples: Vec<String>,
 }
 
-/// Wrong answers that are told in words.
+/// Wrong answers described in words.
 const EXAMPLES: usize = 5;
 
 impl Tally {
@@ -67,21 +66,21 @@ impl Tally {
 pub struct Ends {
     /// In memory, and part of an answer.
     pub queryable: u64,
-    /// A newer report of the same key took its place.
+    /// Replaced by a newer report with the same key.
     pub superseded: u64,
-    /// Other keys, a turn of the ring or a later epoch took its place.
+    /// Replaced by other keys, a turn of the ring or a later epoch.
     pub overwritten: u64,
     /// Lost or dropped, by name.
     pub lost: BTreeMap<String, u64>,
-    /// Should be in memory by every record, and is not.
+    /// Should be in memory by every record, but is not.
     pub missing: u64,
 }
 
-/// The name of reports that the reporters' link lost.
+/// The name of reports lost on the reporters' link.
 pub const LOST_TO_TRANSLATOR: &str = between::REPORTER_TRANSLATOR.name;
 /// The name of reports whose frames were lost between translator and NIC.
 pub const LOST_TO_NIC: &str = between::TRANSLATOR_NIC.name;
-/// The name of reports whose frames all came to the NIC damaged, and were dropped there.
+/// The name of reports whose frames all reached the NIC damaged, and were dropped there.
 pub const DAMAGED_AT_NIC: &str = "dropped.nic.icrc";
 
 impl Ends {
@@ -94,14 +93,13 @@ impl Ends {
         }
     }
 
-    /// A report that should be there and is not: explained by a drop that is known by count alone,
-    /// if one is left.
+    /// A missing report: explained by a drop that is known only by count, if one is left.
     fn not_found(&mut self, pools: &mut Pools) -> bool {
         let name = pools.take();
         self.lost_or_missing(name)
     }
 
-    /// As [`Ends::not_found`], of a report that is missing if as many frames are, which carried nothing else.
+    /// Like [`Ends::not_found`], for a report that is missing if as many frames are, which carried nothing else.
     fn not_found_in(&mut self, frames: u64, pools: &mut Pools) -> bool {
         let name = pools.take().or_else(|| pools.take_frames(frames));
         self.lost_or_missing(name)

@@ -1,10 +1,10 @@
-//! Who wrote to each slot last: to know whether other keys have overwritten a key.
+//! Who last wrote to each slot: to know whether other keys have overwritten a key.
 
 use std::collections::HashMap;
 
 use crate::journal::Fate;
 
-/// A write's place in time. Where the order is not known, a write may be before and after any other.
+/// When a write happened. If the order is unknown, a write may be before and after any other.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct When {
     pub(super) earliest: usize,
@@ -21,7 +21,7 @@ impl When {
     }
 }
 
-/// Per slot the latest write, and the latest one of another key than that.
+/// Per slot the latest write, and the latest one by another key.
 #[derive(Debug, Default)]
 pub(super) struct Occupancy(HashMap<u64, [Option<(u32, usize)>; 2]>);
 
@@ -46,8 +46,7 @@ impl Occupancy {
         }
     }
 
-    /// Whether another key may have written to `slot` after a write of `key` that may be as early
-    /// as `when.earliest`.
+    /// Whether another key may have written to `slot` after a write of `key` that may be as early as `when.earliest`.
     pub(super) fn taken(&self, slot: u64, key: u32, when: When) -> bool {
         let Some(two) = self.0.get(&slot) else { return false };
         two.iter().flatten().any(|(owner, latest)| *owner != key && *latest > when.earliest)

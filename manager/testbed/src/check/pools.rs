@@ -1,30 +1,27 @@
-//! Reports that are known to be gone by count, not by name.
+//! Reports known to be gone by count, but not by name.
 
 use std::collections::BTreeMap;
 
-/// Drops and losses that were counted where they happened, without a record of which reports they were.
+/// Drops and losses that were counted, without a record of the reports.
 ///
-/// A report that is not found takes one from here. What is left at the end were reports whose place
-/// another report of the same key had taken anyway: [`super::super::accounting`] moves them from
-/// *superseded* to their own name.
+/// A report that is not found takes one from here. Those left at the end belong to reports that were replaced by
+/// another one with the same key anyway: [`super::super::accounting`] moves them from *superseded* to their own name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pools {
     reports: BTreeMap<String, u64>,
-    /// Frames known to be gone. Which store they were for is not known, so each excuses what one
-    /// frame of one store carries.
+    /// Frames known to be gone. Their store is unknown, so each excuses what one frame of one store carries.
     frames: BTreeMap<String, u64>,
-    /// What the primitive that is being checked can have lost; none if that is not known.
+    /// What the primitive being checked can have lost; `None` if unknown.
     limits: Option<Limits>,
 }
 
-/// The most reports of one primitive that a translator dropped, and that it holds; and whether
-/// frames can be lost.
+/// The most reports of one primitive that a translator dropped, and that it holds; and whether frames can be lost.
 ///
-/// Reasons are counted over all primitives. Without these limits a column that came too late would
-/// excuse a value that is missing.
+/// Reasons are counted over all primitives. Without these limits a column that came too late would excuse a missing
+/// value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Dropped, for whatever reason.
+    /// Dropped, for any reason.
     pub dropped: u64,
     /// Held.
     pub held: u64,
@@ -32,7 +29,7 @@ pub struct Limits {
     pub reliable: bool,
 }
 
-/// What the names of reports that a translator dropped begin with.
+/// Prefix of the names of reports that a translator dropped.
 pub const DROPPED_BY_TRANSLATOR: &str = "dropped.translator.";
 /// The name of reports that a translator holds.
 pub const HELD: &str = "held";
@@ -57,7 +54,7 @@ impl Pools {
         self.limits = Some(limits);
     }
 
-    /// One report of the first pool that has any for this primitive.
+    /// Takes one report from the first pool that has any for this primitive.
     pub fn take(&mut self) -> Option<String> {
         let limits = &mut self.limits;
         let (name, count) = self.reports.iter_mut().find(|(name, count)| {
@@ -74,7 +71,7 @@ impl Pools {
         Some(name.clone())
     }
 
-    /// As many frames as what is missing was made into, all of them or none; the name of the first.
+    /// Takes as many frames as the missing report was made into, all of them or none; returns the name of the first.
     pub fn take_frames(&mut self, frames: u64) -> Option<String> {
         if self.limits.is_some_and(|limits| limits.reliable) || self.frames.values().sum::<u64>() < frames {
             return None;
@@ -92,8 +89,7 @@ impl Pools {
         first
     }
 
-    /// The reports that are left, by name. Frames may have carried copies of reports that are there
-    /// all the same.
+    /// The remaining reports, by name. Frames may have carried copies of reports that are there after all.
     pub fn left(self) -> BTreeMap<String, u64> {
         self.reports.into_iter().filter(|(_, count)| *count > 0).collect()
     }

@@ -9,10 +9,10 @@ use crate::journal::{Entry, Journal};
 use crate::topology::Primitive;
 use crate::workload::{Body, SeenFlow, Workload};
 
-/// A path as the collector answers it.
+/// A path as the collector returns it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathAnswer {
-    /// Value per hop, from hop 0; `None` where the row holds none.
+    /// Value per hop, from hop 0; `None` if the row has none.
     pub hops: Vec<Option<u32>>,
     /// Length as reported; 0 = unknown.
     pub length: u32,
@@ -20,8 +20,7 @@ pub struct PathAnswer {
 
 /// Compares `answers` (one per flow, in order; `None` = not found) with the reports.
 ///
-/// `evicted` is how many rows the translator sent before they were complete: no more paths than
-/// that lack a hop without a loss of their own.
+/// `evicted` is how many rows the translator sent incomplete: no more paths than that may lack a hop without a loss.
 pub fn check(
     kind: &StoreKind,
     flows: &[SeenFlow],
@@ -79,7 +78,7 @@ pub fn check(
             touched = true;
         }
 
-        // Latest first, so that the first report of each hop that arrived is the one that is shown.
+        // Latest first, so that the first report of each hop that arrived is the one shown.
         let mut not_found = 0;
         let mut seen = vec![false; flow.path.len()];
         for (_, entry, hop) in reports.iter().rev() {
@@ -103,8 +102,8 @@ pub fn check(
                 not_found += 1;
             }
         }
-        // Each for itself; else all together, in the frames of one path: all copies of it where
-        // there is no answer, the one that the query answers from where an older path is there.
+        // Each alone; else all together, in the frames of one path: all copies of it if there is no answer, the one
+        // that the query answers from if an older path is there.
         let frames = if answer.is_none() { there as u64 } else { 1 };
         let mut path = None;
         let mut unexplained = false;
@@ -137,7 +136,7 @@ pub fn check(
     (tally, ends)
 }
 
-/// When the row that a postcard is part of may have been written: a row that waits for hops is written later.
+/// When the row of a postcard may have been written: a row that waits for hops is written later.
 fn row_written(place: usize, entry: &Entry, copy: usize, evicted: u64) -> When {
     let when = When::of(place, &entry.fate, copy);
     if evicted > 0 { When { earliest: 0, latest: usize::MAX } } else { when }

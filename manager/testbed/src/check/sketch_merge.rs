@@ -10,13 +10,12 @@ use crate::journal::{Entry, Journal};
 use crate::topology::Primitive;
 use crate::workload::{Body, EpochTruth, SeenFlow};
 
-/// What the collector says of all epochs that it still keeps.
+/// The collector's answers for all epochs that it still has.
 #[derive(Clone, Debug, Default)]
 pub struct SketchAnswers {
-    /// Per ring place, all columns as they lie in memory.
+    /// By ring place, all columns in memory.
     pub memory: Vec<Vec<Column>>,
-    /// Per epoch (1 first; empty where it is not kept any more): the estimate of each flow of the
-    /// epoch's truth, in its order.
+    /// By epoch (from 1; empty if no longer kept): the estimate of each flow of the epoch's truth, in its order.
     pub estimates: Vec<Vec<Option<u64>>>,
 }
 
@@ -60,7 +59,7 @@ pub fn check(
                 damaged += 1;
                 tally.wrong(|| {
                     format!(
-                        "epoch {epoch}, column {column}: memory holds {held:?}, no merge of what was sent"
+                        "epoch {epoch}, column {column}: memory holds {held:?}, which is not a merge of what was sent"
                     )
                 });
             }
@@ -98,7 +97,7 @@ pub fn check(
             }
         }
     }
-    // A damaged column is wrong by itself, whether or not a flow is asked for that uses it.
+    // A damaged column is wrong even if no queried flow uses it.
     tally.queried += damaged;
     (tally, ends)
 }
@@ -119,7 +118,7 @@ fn end_of_old(entry: &Entry, ends: &mut Ends) {
     }
 }
 
-/// Says where the reports of one column ended; false if memory holds what is no merge of them.
+/// Determines where the reports of one column ended; false if memory does not hold a merge of them.
 fn column_ends(
     held: Option<&Column>,
     reports: &[&Entry],
@@ -139,7 +138,7 @@ fn column_ends(
         }
         return false;
     };
-    // All that is missing was in one frame, the last of the column.
+    // Everything missing was in one frame, the last of the column.
     let mut frame = None;
     for (n, entry) in reports.iter().enumerate() {
         if subset >> n & 1 == 1 {
@@ -161,8 +160,7 @@ fn column_ends(
     merged <= usize::from(expected) && held.is_none_or(|c| c.expected == u16::from(expected))
 }
 
-/// The reports whose merge a column holds, as a bitmap; those that have arrived are preferred.
-/// `None` if there are no such.
+/// The reports merged into a column, as a bitmap; prefers those that have arrived. `None` if there are none.
 fn subset_of(held: Option<&Column>, reports: &[&Entry], rows: u8) -> Option<u32> {
     let Some(held) = held else { return Some(0) };
     let rows = usize::from(rows);

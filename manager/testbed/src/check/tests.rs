@@ -1,4 +1,4 @@
-//! The checker itself: each thing that can be wrong is told, and nothing that is right is.
+//! Tests of the checker itself: it reports every kind of error, and nothing that is right.
 
 use dta_proto::layout::sketch_merge::{Column, columns_of};
 use dta_proto::layout::{append::entries_per_batch, hash};
@@ -240,7 +240,7 @@ fn key_write_an_older_value_is_stale_only_if_the_newer_is_accounted_for() {
     let (tally, ends) = w.key_write(&answers, &mut Pools::default());
     assert_eq!((tally.wrong, tally.stale, ends.missing), (1, 0, 1), "{tally:?}");
 
-    // A loss that is known by count alone excuses as many as were counted.
+    // A loss known only by count excuses as many as were counted.
     let mut pools = Pools::default();
     pools.add("lost.translator-nic", 1);
     let (tally, ends) = w.key_write(&answers, &mut pools);
@@ -364,7 +364,7 @@ fn append_inventions_repeats_and_silent_gaps_are_wrong() {
     assert_eq!(ends.total(), w.journal.count(Primitive::Append));
 }
 
-/// Takes the batches of a list's entries out of it, by place; the reader tells of them if it is to.
+/// Removes the batches of a list's entries, by place; `is_told` makes the reader report them.
 fn without(answer: &mut TailAnswer, places: &[usize], batch: usize, told: bool) {
     for &place in places.iter().rev() {
         answer.entries.drain(place * batch..(place + 1) * batch);
@@ -401,7 +401,7 @@ fn append_a_frame_excuses_exactly_one_missing_batch_of_one_list() {
         let (_, ends) = w.append(&lists, &mut frames(1));
         assert_eq!(ends.missing, batch as u64, "{places:?}");
     }
-    // Entries from two places are not one batch, whatever the reader tells of.
+    // Entries from two places are not one batch, whatever the reader reports.
     let mut lists = w.lists();
     lists[0].entries.remove(2 * batch);
     lists[0].entries.remove(0);
@@ -435,7 +435,7 @@ fn append_a_lost_batch_that_the_reader_does_not_tell_of_is_wrong() {
     without(&mut lists[0], &[1], batch, true);
     let (tally, ends) = w.append(&lists, &mut Pools::default());
     assert_eq!((tally.wrong, ends.missing, ends.lost[LOST_TO_NIC]), (0, 0, batch as u64));
-    // It tells of none, or the gap is elsewhere.
+    // It reports none, or the gap is elsewhere.
     lists[0].missing_batches = 0;
     assert_eq!(w.append(&lists, &mut Pools::default()).0.wrong, 1);
     lists[0].missing_batches = 1;
@@ -571,7 +571,7 @@ fn sketch_every_cell_is_the_merge_of_what_the_column_says() {
     assert_eq!((tally.wrong, ends.missing, ends.lost[LOST_TO_TRANSLATOR]), (0, 0, 1));
     assert_eq!(ends.total(), w.journal.count(Primitive::SketchMerge));
 
-    // A column of which nothing came, though nothing is recorded.
+    // A column of which nothing came, although nothing is recorded.
     let w = world(300);
     let mut answers = clean;
     answers.memory[2][5].merged = 0;

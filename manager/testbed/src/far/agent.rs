@@ -1,8 +1,8 @@
-//! This program on another machine: it does what the manager asks for through ssh, on standard input and output.
+//! This program on another machine: it carries out the manager's requests through ssh, on standard input and output.
 //!
-//! It ends, and with it the daemons that it started and their files, when it is told to, when its input ends
-//! (the connection has ended), and when the manager has been silent for [`SILENCE`] (a connection that died
-//! without a word).
+//! It ends, and with it the daemons that it started and their files, when it is told to, when its input ends (the
+//! connection has ended), and when the manager has been silent for [`SILENCE`] (a connection that died without
+//! notice).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -30,18 +30,18 @@ use crate::folder::Folder;
 use crate::processes::{Daemon, Ended, unless_ended};
 use crate::reporters::Reporters;
 
-/// After this time without a word from the manager, which says one every second, the connection is dead.
+/// After this time without a message from the manager, which sends one every second, the connection is dead.
 pub const SILENCE: Duration = Duration::from_secs(20);
-/// How often logs and daemons are looked at.
+/// How often logs and daemons are checked.
 const LOOK: Duration = Duration::from_millis(100);
-/// Time for an orderly end; then the process ends as it is.
+/// Time for a clean shutdown; then the process exits anyway.
 const GRACE: Duration = Duration::from_secs(15);
-/// Of this, for all switches to be emptied.
+/// The part of it for emptying all switches.
 const EMPTYING: Duration = Duration::from_secs(8);
 const NOT_EMPTIED: &str = "the switch still holds what this run wrote: it could not be emptied";
 const NO_HOSTS: &str = "no interfaces are open";
 const NO_REPORTER: &str = "no reporter was programmed";
-/// The most of a log that is sent at once.
+/// Most bytes of a log sent at once.
 const LOG_PART: u64 = 64 << 10;
 
 /// Serves one manager.
@@ -79,8 +79,8 @@ async fn serve() -> anyhow::Result<Result<(), Ended>> {
     })
 }
 
-/// Reads requests in a thread. What it gives ends with the input, with [`Request::End`], or in silence. A
-/// process that does not end then, because it waits for somebody, is ended, and its folder removed.
+/// Reads requests in a thread. The receiver ends with the input, with [`Request::End`], or in silence. A process that
+/// does not end then, because it waits for something, is terminated, and its folder removed.
 fn listen(folder: &Path) -> anyhow::Result<mpsc::UnboundedReceiver<Request>> {
     let (tell, told) = mpsc::unbounded_channel();
     let heard = Arc::new(Mutex::new(Some(Instant::now())));
@@ -96,7 +96,7 @@ fn listen(folder: &Path) -> anyhow::Result<mpsc::UnboundedReceiver<Request>> {
                 Ok(Request::Alive) => continue,
                 Ok(request) => request,
                 Err(error) => {
-                    eprintln!("dta-manager: a request cannot be read: {error}");
+                    eprintln!("dta-manager: cannot parse a request: {error}");
                     break;
                 }
             };
@@ -124,15 +124,15 @@ fn listen(folder: &Path) -> anyhow::Result<mpsc::UnboundedReceiver<Request>> {
     Ok(told)
 }
 
-/// Says something to the manager.
+/// Sends a message to the manager.
 fn say(what: &impl Serialize) -> anyhow::Result<()> {
     let mut line = serde_json::to_vec(what)?;
     line.push(b'\n');
     let mut out = std::io::stdout().lock();
-    out.write_all(&line).and_then(|()| out.flush()).context("the manager does not listen any more")
+    out.write_all(&line).and_then(|()| out.flush()).context("the manager is gone")
 }
 
-/// All that runs for the manager.
+/// Everything that runs for the manager.
 #[derive(Default)]
 struct Agent {
     folder: PathBuf,
@@ -142,7 +142,7 @@ struct Agent {
     /// whole.
     programmed: RefCell<BTreeMap<(String, String), bool>>,
     reporters: RefCell<Option<Reporters>>,
-    /// The reporter switch that was programmed last.
+    /// The last programmed reporter switch.
     reporter: RefCell<Option<ReporterSwitch>>,
     hosts: RefCell<Option<Hosts>>,
     /// How much of each log was sent.
@@ -152,7 +152,7 @@ struct Agent {
 impl Agent {
     async fn answer_all(&self, mut requests: mpsc::UnboundedReceiver<Request>) -> anyhow::Result<()> {
         while let Some(request) = requests.recv().await {
-            // A connection that ends ends what is being done.
+            // When a connection ends, the current request is dropped.
             let answer = tokio::select! {
                 answer = self.answer(request) => answer,
                 () = ended(&requests) => break,
@@ -164,20 +164,20 @@ impl Agent {
         Ok(())
     }
 
-    /// Ends all that runs. Switches that run on are emptied: their frames would go to memory that is gone.
+    /// Ends everything that runs. Switches that run on are emptied: their frames would go to memory that is gone.
     async fn end(&self) -> anyhow::Result<()> {
         let emptied = tokio::time::timeout(EMPTYING, self.empty_all()).await;
         let emptied = emptied.unwrap_or_else(|_| Err(anyhow!("{NOT_EMPTIED} within {EMPTYING:?}")));
         self.switches.borrow_mut().clear();
         self.daemons.borrow_mut().clear();
-        // Nobody may listen to what they said last.
+        // Nobody may be listening to their last log lines.
         let _ = self.send_logs();
         emptied
     }
 
     async fn empty_all(&self) -> anyhow::Result<()> {
         let programmed = self.programmed.take();
-        // A switch takes one control plane at a time.
+        // A switch accepts one control plane at a time.
         drop(self.reporter.take());
         for ((config, name), whole) in programmed {
             let config = self.config(&config)?;
@@ -185,7 +185,7 @@ impl Agent {
                 Some(mut reporter) => reporter.empty().await.map(drop).map_err(Into::into),
                 None => setup::empty(&config, &name).await,
             };
-            // Why the others could not be programmed was said, and it keeps them from being emptied.
+            // The reason was reported for the others, and it keeps them from being emptied.
             if whole {
                 emptied.context(NOT_EMPTIED)?;
             }
@@ -248,10 +248,10 @@ impl Agent {
         })
     }
 
-    /// A file of the folder.
+    /// A file in the folder.
     fn path(&self, name: &str) -> anyhow::Result<PathBuf> {
         if name.is_empty() || name.starts_with('.') || name.contains('/') {
-            bail!("{name:?} is no name of a file");
+            bail!("{name:?} is not a file name");
         }
         Ok(self.folder.join(name))
     }
@@ -290,7 +290,7 @@ impl Agent {
             return self.reporter(&config, file, name, what).await;
         }
         Ok(match what {
-            OfSwitch::Counters => bail!("{name} is no reporter"),
+            OfSwitch::Counters => bail!("{name} is not a reporter"),
             OfSwitch::Setup => {
                 self.note_programmed(file, name, false);
                 setup::setup(&config, name).await.context("the switch cannot be programmed")?;
@@ -305,14 +305,14 @@ impl Agent {
         })
     }
 
-    /// Notes that a switch is programmed, or was as a whole. A bmv2 that was started for it ends with all that it holds.
+    /// Notes that a switch is programmed, or was completely. A bmv2 started for it ends with all that it holds.
     fn note_programmed(&self, file: &str, name: &str, whole: bool) {
         if self.switches.borrow().is_empty() {
             self.programmed.borrow_mut().insert((file.to_owned(), name.to_owned()), whole);
         }
     }
 
-    /// Does something with a reporter switch.
+    /// Carries out a request for a reporter switch.
     async fn reporter(
         &self,
         config: &Config,
@@ -323,9 +323,9 @@ impl Agent {
         let known = self.reporter.take();
         let (reporter, answer) = match what {
             OfSwitch::Setup => {
-                // A switch takes one control plane at a time.
+                // A switch accepts one control plane at a time.
                 drop(known);
-                let mut reporter = ReporterSwitch::of(config, name)?.context("it is no reporter")?;
+                let mut reporter = ReporterSwitch::of(config, name)?.context("it is not a reporter")?;
                 self.note_programmed(file, name, false);
                 reporter.apply().await.context("the reporter cannot be programmed")?;
                 self.note_programmed(file, name, true);
@@ -347,7 +347,7 @@ impl Agent {
         Ok(answer)
     }
 
-    /// Sends what is new in logs, and says which daemon or switch has ended. Gives an error when nobody listens.
+    /// Sends what is new in logs, and which daemon or switch has ended. Fails when nobody listens.
     async fn look_around(&self) -> anyhow::Result<()> {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -395,7 +395,7 @@ impl Agent {
     }
 }
 
-/// Waits until no request can come any more.
+/// Waits until no more requests can come.
 async fn ended(requests: &mpsc::UnboundedReceiver<Request>) {
     while !requests.is_closed() || !requests.is_empty() {
         tokio::time::sleep(LOOK).await;

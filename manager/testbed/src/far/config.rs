@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::topology::{TopologyError, fail};
 
-/// How all machines are reached: table `[ssh]`.
+/// How to reach all machines: table `[ssh]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ssh {
@@ -25,7 +25,7 @@ pub struct Ssh {
 pub enum Role {
     /// The collector.
     Collector,
-    /// The translator; of a P4 switch, its control plane.
+    /// The translator; for a P4 switch, its control plane.
     Translator,
     /// Reporters that play the traffic. The only role of software that several machines may have.
     Host,
@@ -36,11 +36,10 @@ pub enum Role {
 }
 
 impl Role {
-    /// All of them.
+    /// All roles.
     const ALL: [Role; 5] = [Role::Collector, Role::Translator, Role::Host, Role::Reporter, Role::Traffic];
 
-    /// When it ends, among the others: what sends ends before what it sends to. A translator tells the collector its
-    /// last counters.
+    /// The order in which roles end: senders before receivers. A translator hands its last counters to the collector.
     pub fn end(self) -> u8 {
         match self {
             Self::Host | Self::Traffic => 0,
@@ -50,7 +49,7 @@ impl Role {
         }
     }
 
-    /// As the file spells it.
+    /// The spelling in the file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Collector => "collector",
@@ -70,37 +69,37 @@ pub struct Machine {
     pub name: String,
     /// Where ssh finds it: `[USER@]HOST`, or a `Host` of ssh_config.
     pub ssh: String,
-    /// Port of its sshd; left out, as ssh_config says.
+    /// Port of its sshd; by default as in ssh_config.
     pub port: Option<u16>,
     /// What runs there.
     pub roles: Vec<Role>,
-    /// Its address in the network of reports and RoCEv2 frames; of a P4 switch, the one that the switch has.
+    /// Its address in the network of reports and RoCEv2 frames; for a P4 switch, the switch's.
     pub address: Ipv4Addr,
-    /// The program there. `~/` in front is the home of the user.
+    /// Path of the program there. `~/` in front is the user's home.
     #[serde(default = "program")]
     pub program: String,
-    /// Whether this program is copied there for the run.
+    /// Whether to copy this program there for the run.
     #[serde(default)]
     pub deploy: bool,
-    /// Of a collector with the software NIC: how frames come in, as `[soft] link` says it.
+    /// For a collector with the software NIC: its link, as in `[soft] link`.
     pub link: Option<String>,
-    /// Of a translator: the switch that is programmed, as `[switch.NAME]` of dta-translator says it, and
-    /// `mac`, its Ethernet address. Left out, the software translator runs there. Of a reporter: [`OF_REPORTER`].
+    /// For a translator: the switch to program, as in `[switch.NAME]` of dta-translator, and `mac`, its Ethernet
+    /// address. Without it, the software translator runs there. For a reporter: [`OF_REPORTER`].
     pub switch: Option<toml::Table>,
-    /// Of a bmv2: it is started there too, on these interfaces, each as `PORT@INTERFACE`.
+    /// For a bmv2: it is started there, too, on these interfaces, each as `PORT@INTERFACE`.
     #[serde(default)]
     pub simple_switch: Vec<String>,
     /// Of a reporter: its ports that lead to the machine with the role traffic, in the order of `interfaces` there.
     #[serde(default)]
     pub host_ports: Vec<u16>,
-    /// Of a reporter: the way to the translator.
+    /// For a reporter: the link to the translator.
     pub translator: Option<Way>,
-    /// Of the traffic: the interfaces that lead to the reporter, one for each of two hosts.
+    /// For the traffic: the interfaces to the reporter, one for each of two hosts.
     #[serde(default)]
     pub interfaces: Vec<String>,
 }
 
-/// The way from a reporter switch to the translator.
+/// The link from a reporter switch to the translator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Way {
@@ -110,7 +109,7 @@ pub struct Way {
     pub mac: Mac,
 }
 
-/// What is said of a reporter switch. All else is said by the run, which knows the capture.
+/// The keys of a reporter switch. The run, which knows the capture, adds all others.
 pub const OF_REPORTER: [&str; 4] = ["type", "control", "device", "mac"];
 
 impl Machine {
@@ -124,10 +123,10 @@ fn program() -> String {
     "dta-manager".into()
 }
 
-/// Longest name of a machine: it is part of the path of a socket, which Linux bounds at 108 bytes.
+/// Longest name of a machine: it is part of the path of a socket, which Linux limits to 108 bytes.
 const LONGEST_NAME: usize = 24;
 
-/// Whether the machines of a file can be used.
+/// Checks the machines of a file.
 pub(crate) fn check(machines: &[Machine], places: &Places) -> Result<(), TopologyError> {
     if machines.is_empty() {
         return Ok(());

@@ -16,15 +16,15 @@ use super::config::{Machine as Settings, Ssh};
 use super::protocol::{Hello, Message, Request};
 use super::ssh::{COPIED, Way, deploy_line, last_lines, start_line};
 
-/// How often the machine is told that this program is still there.
+/// How often the machine is told that this program is alive.
 const BEAT: Duration = Duration::from_secs(1);
-/// How long it may take until the agent there says its first word.
+/// Timeout for the agent's first message.
 const READY: Duration = Duration::from_secs(30);
-/// How long a program may take to be copied.
+/// Timeout for copying a program.
 const COPY: Duration = Duration::from_secs(300);
-/// How long everything there may take to end.
+/// Timeout for everything there to end.
 const END: Duration = Duration::from_secs(20);
-/// Time for what is known of a machine's end to come in.
+/// Time to wait for the reason of a machine's end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A machine; what runs there ends when this is dropped.
@@ -46,9 +46,9 @@ pub struct Machine {
 struct Heard {
     /// Daemons that have ended.
     ended: Vec<String>,
-    /// What ssh, and the program there, said on standard error.
+    /// What ssh, and the program there, wrote to standard error.
     errors: String,
-    /// Whether nothing will come any more.
+    /// Whether nothing more will come.
     is_over: bool,
 }
 
@@ -57,8 +57,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Machine {
-    /// Connects to a machine and starts this program there. Sockets of ssh go into `folder`, logs into `logs`,
-    /// as `MACHINE-NAME.log`.
+    /// Connects to a machine and starts this program there. Sockets of ssh go into `folder`, logs into `logs`, as
+    /// `MACHINE-NAME.log`.
     pub async fn connect(
         settings: &Settings,
         ssh: &Ssh,
@@ -78,7 +78,7 @@ impl Machine {
             Some(file) => deploy_line(file.metadata()?.len()),
             None => start_line(&settings.program),
         };
-        // Ctrl-C ends this program, which then ends what runs there in order: ssh is not to go before.
+        // Ctrl-C ends this program, which then shuts down what runs there: ssh must not end first.
         let mut child = way
             .run(&line)
             .stdin(Stdio::piped())
@@ -103,7 +103,7 @@ impl Machine {
             let (heard, log) = (Arc::clone(&heard), Log::new(logs, &settings.name));
             std::thread::spawn(move || {
                 hear(BufReader::new(stdout), &tell, &answer, &heard, log);
-                // What ssh says of its end is complete then.
+                // Then ssh has said everything about its end.
                 let _ = of_errors.join();
                 locked(&heard).is_over = true;
             })
@@ -143,7 +143,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Waits for a line that is as it has to be. What a login shell prints before it is passed over.
+    /// Waits for the expected line. Skips what a login shell prints before it.
     async fn line<T>(
         &self,
         lines: &mut mpsc::UnboundedReceiver<String>,
@@ -169,7 +169,7 @@ impl Machine {
                 bail!("{}", self.way.failure(status, &said, program))
             }
             Err(_) => bail!(
-                "{}: dta-manager did not start there within {patience:?}; it was said: {}",
+                "{}: dta-manager did not start there within {patience:?}; output: {}",
                 self.way.shown(),
                 last_lines(&format!("{}\n{}", other.join("\n"), locked(&self.heard).errors))
             ),
@@ -192,7 +192,7 @@ impl Machine {
         }
     }
 
-    /// Tells the machine now and then that this program is there.
+    /// Regularly tells the machine that this program is alive.
     fn beat(&self) {
         let input = Arc::downgrade(&self.input);
         std::thread::spawn(move || {
@@ -206,12 +206,12 @@ impl Machine {
         });
     }
 
-    /// The way to it.
+    /// Its ssh connection.
     pub fn way(&self) -> &Way {
         &self.way
     }
 
-    /// Asks for something.
+    /// Makes a request.
     pub async fn call<T: DeserializeOwned>(&self, request: &Request) -> anyhow::Result<T> {
         // One at a time: answers come in order.
         let mut answers = self.answers.lock().await;
@@ -221,7 +221,7 @@ impl Machine {
         };
         match answer {
             Some(Ok(value)) => serde_json::from_value(value)
-                .with_context(|| format!("{}: its answer cannot be read", self.way.shown())),
+                .with_context(|| format!("{}: cannot parse its answer", self.way.shown())),
             Some(Err(why)) => bail!("{}: {why}", self.settings.name),
             None => Err(anyhow!("{}", self.trouble().await.unwrap_or_else(|| self.gone()))),
         }
@@ -231,9 +231,9 @@ impl Machine {
         format!("{}: the connection has ended", self.way.shown())
     }
 
-    /// What is wrong there, if something is: a daemon has ended, or the connection.
+    /// What is wrong there, if anything: a daemon has ended, or the connection.
     pub async fn trouble(&self) -> Option<String> {
-        // What explains a failure may come a bit later than the failure.
+        // The reason for a failure may arrive a bit later than the failure.
         let until = Instant::now() + LAST_WORDS;
         loop {
             {
@@ -243,7 +243,7 @@ impl Machine {
                 }
                 if heard.is_over {
                     let said = last_lines(&heard.errors);
-                    let end = if said.is_empty() { String::new() } else { format!("; it was said: {said}") };
+                    let end = if said.is_empty() { String::new() } else { format!("; output: {said}") };
                     return Some(format!("{}{end}", self.gone()));
                 }
             }
@@ -274,9 +274,9 @@ impl Drop for Machine {
         }
         if is_late {
             let shown = self.way.shown();
-            eprintln!("dta-manager: {shown}: the connection did not end within {END:?}, and was broken off");
+            eprintln!("dta-manager: {shown}: the connection did not end within {END:?} and was closed");
         }
-        // What could not be brought to its end there is told by nobody else.
+        // Nobody else reports what could not be shut down there.
         if !self.folder.is_empty() && status.is_ok_and(|status| status.code() == Some(1)) {
             eprintln!("dta-manager: {}: {}", self.settings.name, last_lines(&locked(&self.heard).errors));
         }
@@ -292,10 +292,10 @@ fn send(input: &Mutex<Option<ChildStdin>>, request: &Request) -> anyhow::Result<
     Ok(input.flush()?)
 }
 
-/// Copies a program into the input of ssh.
+/// Copies a program to ssh's input.
 fn copied(mut stdin: ChildStdin, mut file: std::fs::File) -> JoinHandle<ChildStdin> {
     std::thread::spawn(move || {
-        // A copy that breaks off is seen at the other end.
+        // The other end notices a copy that breaks off.
         let _ = std::io::copy(&mut file, &mut stdin);
         let _ = stdin.flush();
         stdin
@@ -344,7 +344,7 @@ impl Log {
     }
 
     fn add(&mut self, name: &str, text: &str) {
-        // The name comes from elsewhere.
+        // The name comes from the other machine.
         let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
         let path = self.folder.join(format!("{}-{name}.log", self.machine));
         if is_plain && let Ok(mut file) = std::fs::File::options().create(true).append(true).open(path) {

@@ -1,9 +1,9 @@
 //! A testbed whose parts run on other machines.
 //!
-//! [`config`] is the part of the topology file that names them. [`ssh`] runs the system's OpenSSH client, and
-//! [`machine`] speaks through it with [`agent`], which is this program on the other machine: it starts daemons,
-//! sends reports, and ends all of it when the connection ends. [`protocol`] has the words of both; a [`tunnel`]
-//! leads to a service there. [`start`] brings collector, translator and reporters up.
+//! [`config`] is the part of the topology file with the machines. [`ssh`] runs the system's OpenSSH client, through
+//! which [`machine`] talks to [`agent`], which is this program on the other machine: it starts daemons, sends
+//! reports, and ends everything when the connection ends. [`protocol`] has their messages; a [`tunnel`] leads to a
+//! service there. [`start`] brings collector, translator and reporters up.
 
 pub mod agent;
 pub mod config;

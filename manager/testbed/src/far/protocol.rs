@@ -1,4 +1,4 @@
-//! What is said through ssh: one JSON object in each line, in both directions.
+//! The messages through ssh: one JSON object per line, in both directions.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -12,30 +12,30 @@ use crate::reporters::Told;
 /// Hidden first argument of this program on another machine.
 pub const ROLE: &str = "__machine";
 
-/// What the agent says first.
+/// The agent's first message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Hello {
-    /// Version and commit of its program: those of the manager, or they may not understand each other.
+    /// Version and commit of its program, which must be the manager's.
     pub version: String,
-    /// Its folder, which is removed when it ends.
+    /// Its folder, removed when it ends.
     pub folder: String,
 }
 
-/// What the manager asks for. All but [`Request::Alive`] and [`Request::End`] are answered, in order.
+/// Requests of the manager. All but [`Request::Alive`] and [`Request::End`] are answered, in order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// The manager is still there.
+    /// The manager is alive.
     Alive,
-    /// Everything is to end.
+    /// End everything.
     End,
-    /// Writes a text into a file of the folder.
+    /// Writes a text to a file in the folder.
     Write {
         /// Its name there.
         name: String,
-        /// What it holds.
+        /// Its contents.
         text: String,
     },
-    /// Reads a file of the folder: an array of bytes.
+    /// Reads a file in the folder: an array of bytes.
     Read {
         /// Its name there.
         name: String,
@@ -44,7 +44,7 @@ pub enum Request {
     Start {
         /// `collector` or `translator`.
         name: String,
-        /// What it is told.
+        /// Its arguments.
         arguments: Vec<String>,
     },
     /// Starts `simple_switch_grpc` without a program, and waits until it listens.
@@ -54,28 +54,28 @@ pub enum Request {
         /// Where P4Runtime listens: HOST:PORT.
         control: String,
     },
-    /// Bytes that wait in the receive queue of a UDP socket.
+    /// Bytes waiting in the receive queue of a UDP socket.
     Backlog {
-        /// Where it is bound.
+        /// Its address.
         socket: SocketAddrV4,
     },
     /// Opens reporters.
     Reporters {
         /// How many.
         count: u16,
-        /// Where they send from, and to.
+        /// Their source, and the destination.
         source: Ipv4Addr,
         /// See `source`.
         translator: SocketAddrV4,
         /// Of what they choose by chance.
         seed: u64,
     },
-    /// Sends reports, in order, and again what is asked for; the answer is a [`Reported`].
+    /// Sends reports, in order, and repeats what is requested; the answer is a [`Reported`].
     Report {
-        /// What is sent.
+        /// The reports.
         reports: Vec<Outgoing>,
     },
-    /// Opens interfaces that send frames, and count what comes in.
+    /// Opens interfaces that send frames and count incoming packets.
     Traffic {
         /// Their names.
         interfaces: Vec<String>,
@@ -85,9 +85,9 @@ pub enum Request {
         /// Each with its interface, counted from 1.
         frames: Vec<(u8, Vec<u8>)>,
     },
-    /// Packets and bytes that came in at each interface since it was opened: a list of pairs.
+    /// Packets and bytes received on each interface since it was opened: a list of pairs.
     Received,
-    /// Does something with the switch of a configuration of dta-translator in the folder.
+    /// Carries out an operation on the switch of a dta-translator configuration in the folder.
     Switch {
         /// The file.
         config: String,
@@ -98,31 +98,31 @@ pub enum Request {
     },
 }
 
-/// What can be done with a switch.
+/// Operations on a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OfSwitch {
-    /// Programs it; of a translator, its session is opened before.
+    /// Programs it; for a translator, opens its session first.
     Setup,
     /// Its counters: a list of [`NodeCounters`].
     Statistics,
     /// The counters of a reporter's program: lists by name.
     Counters,
-    /// It sends what it holds: how many reports that were.
+    /// Makes it send what it holds: returns the number of reports.
     Flush,
 }
 
-/// A report of a switch, as it leaves.
+/// A report of a switch, as sent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outgoing {
     /// The switch.
     pub switch: u16,
-    /// Whether it leaves before the next one of another switch.
+    /// Whether it must be sent before the next one of another switch.
     pub at_once: bool,
     /// The report in version 1. The reporter numbers it.
     pub bytes: Vec<u8>,
 }
 
-/// What became of reports.
+/// The result of sending reports.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Reported {
     /// What left since the last answer.
@@ -158,10 +158,10 @@ impl From<NodeCounters> for NodeStatistics {
     }
 }
 
-/// What the agent says after [`Hello`].
+/// Messages of the agent after [`Hello`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Message {
-    /// The answer to the oldest request that has none, or why there is none.
+    /// The answer to the oldest open request, or why there is none.
     Answer(Result<Value, String>),
     /// More of a log.
     Log {
@@ -170,9 +170,9 @@ pub enum Message {
         /// What was added.
         text: String,
     },
-    /// A daemon has ended that should not have.
+    /// A daemon has ended unexpectedly.
     Ended {
-        /// Which, how, and the end of its log.
+        /// Which one, how, and the end of its log.
         what: String,
     },
 }

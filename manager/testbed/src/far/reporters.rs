@@ -13,8 +13,8 @@ use crate::reporters::Told;
 /// The most reports in one request.
 const PART: usize = 1024;
 
-/// A reporter for each switch; each machine has those of as many switches in a row. Reports leave when it is polled, in
-/// their order.
+/// A reporter for each switch; each machine has those of consecutive switches. Reports are sent, in order, when it is
+/// polled.
 pub struct FarReporters {
     hosts: Vec<Host>,
     switches: u16,
@@ -23,7 +23,7 @@ pub struct FarReporters {
 
 struct Host {
     machine: Arc<Machine>,
-    /// By its last answer.
+    /// From its last answer.
     side: ReporterSide,
 }
 
@@ -37,7 +37,7 @@ impl FarReporters {
     ) -> anyhow::Result<Self> {
         let mut hosts = Vec::new();
         for machine in machines {
-            // Those of other machines' switches stay silent, and nobody hears of them.
+            // Those of other machines' switches stay silent and unnoticed.
             let source = machine.settings.address;
             machine.call::<()>(&Request::Reporters { count: switches, source, translator, seed }).await?;
             hosts.push(Host { machine, side: ReporterSide::default() });
@@ -45,7 +45,7 @@ impl FarReporters {
         Ok(Self { hosts, switches, waiting: Vec::new() })
     }
 
-    /// Takes a report. `at_once` says whether it leaves before the next one of another switch.
+    /// Takes a report. `at_once` says whether it must be sent before the next one of another switch.
     pub fn take(
         &mut self,
         switch: u16,
@@ -91,7 +91,7 @@ impl FarReporters {
         Ok(told)
     }
 
-    /// Counters of all of them, by the last answers.
+    /// Counters of all of them, from the last answers.
     pub fn side(&self) -> ReporterSide {
         self.hosts.iter().fold(ReporterSide::default(), |sum, host| sum.plus(&host.side))
     }

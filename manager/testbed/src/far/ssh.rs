@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::config::{Machine, Ssh};
 
-/// What connects to one machine. The connection that the agent runs in is the master of all others.
+/// Connects to one machine. The connection of the agent is the master of all others.
 #[derive(Clone, Debug)]
 pub struct Way {
     name: String,
@@ -17,7 +17,7 @@ pub struct Way {
 }
 
 impl Way {
-    /// The way to a machine; the socket of its master goes into a folder.
+    /// A connection to a machine; the socket of its master goes into a folder.
     pub fn new(machine: &Machine, ssh: &Ssh, folder: &Path) -> Way {
         let mut options: Vec<OsString> = Vec::new();
         if let Some(config) = &ssh.config {
@@ -26,20 +26,20 @@ impl Way {
         if let Some(port) = machine.port {
             options.extend(["-p".into(), port.to_string().into()]);
         }
-        // Of options that stand twice the first one counts. A question would wait for ever.
+        // If an option is repeated, the first one counts. A prompt would wait forever.
         let ours = ["BatchMode=yes", "RequestTTY=no", "RemoteCommand=none"].map(String::from);
-        // A machine that is gone is known as such after 15 seconds.
+        // A machine that is gone is noticed after 15 seconds.
         let usual = ["ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"].map(String::from);
         for option in ours.iter().chain(&ssh.options).chain(&usual) {
             options.extend(["-o".into(), option.into()]);
         }
-        // Neither the user's agent nor his display is lent to the machine.
+        // Neither the user's agent nor the display is forwarded to the machine.
         options.extend(["-a".into(), "-x".into(), "-T".into()]);
         let socket = folder.join(format!("ssh-{}", machine.name));
         Way { name: machine.name.clone(), destination: machine.ssh.clone(), options, socket }
     }
 
-    /// The machine in messages: its name, and what ssh was told.
+    /// The machine in messages: its name, and ssh's target.
     pub fn shown(&self) -> String {
         format!("{} (ssh {})", self.name, self.destination)
     }
@@ -52,25 +52,25 @@ impl Way {
         command
     }
 
-    /// Runs a line of shell there, as the master of the connections that follow.
+    /// Runs a shell line there, as the master of later connections.
     pub fn run(&self, line: &str) -> Command {
         let mut command = self.command("yes", &[]);
         command.arg(line);
         command
     }
 
-    /// Connects standard input and output with HOST:PORT, as the machine sees it.
+    /// Connects standard input and output to HOST:PORT, as seen from the machine.
     pub fn reach(&self, address: &str) -> Command {
         self.command("no", &["-W", address])
     }
 
-    /// Has a free port of the machine's loopback lead to an address here; prints its number.
+    /// Forwards a free port of the machine's loopback to an address here; prints its number.
     pub fn lend(&self, address: &str) -> Command {
         self.command("no", &["-O", "forward", "-R", &format!("127.0.0.1:0:{address}")])
     }
 
-    /// Why ssh ended with `status` (`None` = by a signal) before the agent there said a word: what ssh or the
-    /// machine said, and what to do. `program` is the one there; `None` = a copy of this one.
+    /// Why ssh ended with `status` (`None` = by a signal) before the agent there sent anything: the output of ssh or
+    /// the machine, and what to do. `program` is the one there; `None` = a copy of this one.
     pub fn failure(&self, status: Option<i32>, said: &str, program: Option<&str>) -> String {
         let said = said.trim();
         let shown = self.shown();
@@ -78,16 +78,16 @@ impl Way {
         let there = program.unwrap_or_default();
         let advice = match status {
             Some(255) if has("REMOTE HOST IDENTIFICATION HAS CHANGED") => {
-                "its host key is another one than known_hosts has: find out why before you remove the old one \
+                "its host key differs from the one in known_hosts: find out why before you remove the old one \
                  (ssh-keygen -R)"
                     .to_owned()
             }
             Some(255) if has("Host key verification failed") => format!(
-                "its host key is not known here: connect once by hand and compare it (ssh {}), or put it into known_hosts",
+                "its host key is unknown: connect once by hand and compare it (ssh {}), or add it to known_hosts",
                 self.destination
             ),
             Some(255) if has("Permission denied") => {
-                "it does not let you in: no password can be asked for, so it needs a key (ssh-copy-id) that an agent \
+                "it denies access: there is no password prompt, so it needs a key (ssh-copy-id) that an agent \
                  holds or that has no passphrase"
                     .to_owned()
             }
@@ -98,31 +98,31 @@ impl Way {
                  temporary files, the same architecture, and the libraries that it is linked with"
             ),
             Some(127) => format!(
-                "there is no program {there} there: install dta-manager, say where it is (program = \"PATH\"), or have \
+                "there is no program {there} there: install dta-manager, give its path (program = \"PATH\"), or have \
                  it copied (deploy = true)"
             ),
-            Some(126) => format!("{there} cannot be run there: it is no program for that machine"),
+            Some(126) => format!("{there} cannot run there: it is not a program for that machine"),
             Some(status) => {
                 format!("{there} there is another version, or no dta-manager: it ended with status {status}")
             }
         };
         match said {
             "" => format!("{shown}: {advice}"),
-            said => format!("{shown}: {advice}; it was said: {}", last_lines(said)),
+            said => format!("{shown}: {advice}; output: {}", last_lines(said)),
         }
     }
 }
 
-/// Lines of what was said that are shown.
+/// Lines of output that are shown.
 const LINES: usize = 4;
 
-/// The last lines of a text, in one.
+/// The last lines of a text, joined into one.
 pub fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(LINES)..].join(" / ")
 }
 
-/// A word of the shell.
+/// Quotes a word for the shell.
 fn quoted(word: &str) -> String {
     match word.strip_prefix("~/") {
         Some(rest) => format!("\"$HOME\"/{}", quoted(rest)),
@@ -130,13 +130,13 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// What is run on the machine: its own program.
+/// The command on the machine: its own program.
 pub fn start_line(program: &str) -> String {
     format!("exec {} {}", quoted(program), super::protocol::ROLE)
 }
 
-/// What is run on the machine: a program of so many bytes that comes on standard input, from a folder that is
-/// removed afterwards. It says [`COPIED`] before the program begins.
+/// The command on the machine: a program with this many bytes that comes on standard input, run from a folder that is
+/// removed afterwards. It prints [`COPIED`] before the program starts.
 pub fn deploy_line(bytes: u64) -> String {
     let script = format!(
         "umask 077; d=$(mktemp -d \"${{TMPDIR:-/tmp}}/dta-deploy-XXXXXXXX\") || exit 1; trap \"rm -rf $d\" EXIT; \
@@ -189,7 +189,7 @@ mod tests {
             (
                 Some(255),
                 "ssh: connect to host m1 port 22: Connection refused",
-                "cannot be reached; it was said: ssh",
+                "cannot be reached; output: ssh",
             ),
             (
                 Some(255),
@@ -198,7 +198,7 @@ mod tests {
             ),
             (Some(255), "dta@m1: Permission denied (publickey).", "ssh-copy-id"),
             (Some(127), "bash: line 1: exec: x: not found", "deploy = true"),
-            (Some(126), "Exec format error", "no program for that machine"),
+            (Some(126), "Exec format error", "not a program for that machine"),
             (Some(2), "error: unrecognized subcommand", "another version"),
         ] {
             let told = way.failure(status, said, Some("/opt/dta-manager"));

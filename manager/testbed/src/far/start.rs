@@ -20,7 +20,7 @@ use crate::files::{self, CollectorPlace, TranslatorPlace};
 use crate::topology::{Primitive, Topology};
 use crate::workload::Workload;
 
-/// The machines of a testbed, each with this program running.
+/// The machines of a testbed, each running this program.
 pub struct Far {
     machines: Vec<Arc<Machine>>,
 }
@@ -43,12 +43,12 @@ impl Far {
         found.cloned().with_context(|| format!("the topology has no machine with the role {}", role.name()))
     }
 
-    /// All machines with a role, in the order of the file.
+    /// All machines with a role, in file order.
     pub fn all_with(&self, role: Role) -> Vec<Arc<Machine>> {
         self.machines.iter().filter(|machine| machine.settings.has(role)).cloned().collect()
     }
 
-    /// If a machine is gone, or a daemon there, that is the better explanation of what failed.
+    /// If a machine is gone, or a daemon there, that explains a failure better.
     pub async fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         for machine in &self.machines {
             if let Some(trouble) = machine.trouble().await {
@@ -59,16 +59,16 @@ impl Far {
     }
 }
 
-/// A P4 switch, by its control plane on another machine.
+/// A P4 switch, through its control plane on another machine.
 pub struct FarSwitch {
     machine: Arc<Machine>,
-    /// Whether it can be told to send what it holds.
+    /// Whether it can be made to send what it holds.
     flushes: bool,
 }
 
 /// The translator's configuration there, and the switch in it.
 const CONFIG: &str = "translator.toml";
-/// Its name, and that of its session: another than the session of the translator in the same file.
+/// Its name, which is also that of its session: another one than that of the translator in the same file.
 const SWITCH: &str = "testbed-switch";
 
 impl FarSwitch {
@@ -83,7 +83,7 @@ impl FarSwitch {
         Ok(nodes.into_iter().map(NodeStatistics::from).collect())
     }
 
-    /// It sends what it holds; gives how many reports that were. A Tofino without `cpu_interface` keeps it.
+    /// Makes it send what it holds; returns the number of reports. A Tofino without `cpu_interface` keeps it.
     pub async fn flush(&self) -> anyhow::Result<u64> {
         match self.flushes {
             true => self.call(OfSwitch::Flush).await,
@@ -110,7 +110,7 @@ pub struct Started {
 
 /// A translator on another machine.
 pub enum Translator {
-    /// The software, by where its own service is reached from here.
+    /// The software, by its own service's address as seen from here.
     Software(Tunnel),
     /// A P4 switch.
     Switch(FarSwitch),
@@ -171,7 +171,7 @@ pub async fn start(plan: &Plan<'_>, far: &Far) -> anyhow::Result<Started> {
     })
 }
 
-/// Has a switch hold the translator's program; starts it, if it is one of software.
+/// Makes a switch hold the translator's program; starts it, if it is a software switch.
 async fn program(machine: &Arc<Machine>, text: String, switch: toml::Table) -> anyhow::Result<FarSwitch> {
     if !machine.settings.simple_switch.is_empty() {
         start_bmv2(machine, &switch).await?;
@@ -184,7 +184,7 @@ async fn program(machine: &Arc<Machine>, text: String, switch: toml::Table) -> a
     Ok(switch)
 }
 
-/// Starts bmv2 on a machine, with the interfaces of its settings.
+/// Starts bmv2 on a machine, with the interfaces in its settings.
 pub async fn start_bmv2(machine: &Machine, switch: &toml::Table) -> anyhow::Result<()> {
     let control = switch.get("control").and_then(toml::Value::as_str);
     let control = control.context("`control` of the switch says where P4Runtime listens, HOST:PORT")?;
@@ -215,19 +215,19 @@ fn sketch_reporters(topology: &Topology, switch: &toml::Table) -> String {
 
 /// A translator's configuration with a switch.
 fn switch_file(translator: &str, mut switch: toml::Table, folder: &str) -> String {
-    // What the switch cannot tell back is not kept for another run.
+    // The next run cannot use what the switch cannot report, so it is not kept.
     switch.insert("state".into(), format!("{folder}/switch.json").into());
     let mut tables = toml::Table::new();
     tables.insert("switch".into(), toml::Table::from_iter([(SWITCH.to_owned(), switch.into())]).into());
     format!("{translator}\n{tables}")
 }
 
-/// Writes a file into the folder of a machine.
+/// Writes a file to the folder of a machine.
 pub async fn write(machine: &Machine, name: &str, text: String) -> anyhow::Result<()> {
     machine.call::<()>(&Request::Write { name: name.into(), text }).await
 }
 
-/// Starts a daemon there; gives its ready line.
+/// Starts a daemon there; returns its ready line.
 async fn daemon(machine: &Machine, name: &str, arguments: Vec<String>) -> anyhow::Result<Value> {
     machine.call(&Request::Start { name: name.into(), arguments }).await
 }
@@ -236,7 +236,7 @@ fn said<'a>(ready: &'a Value, field: &str) -> anyhow::Result<&'a str> {
     ready[field].as_str().with_context(|| format!("the ready line {ready} has no {field}"))
 }
 
-/// Has a port of a machine's loopback lead to an address here.
+/// Forwards a port of a machine's loopback to an address here.
 async fn lend(machine: &Machine, to: SocketAddr) -> anyhow::Result<SocketAddr> {
     let mut ssh = tokio::process::Command::from(machine.way().lend(&to.to_string()));
     let output = ssh.output().await.context("cannot run ssh")?;
@@ -244,7 +244,7 @@ async fn lend(machine: &Machine, to: SocketAddr) -> anyhow::Result<SocketAddr> {
     match port {
         Ok(port) if output.status.success() => Ok(SocketAddr::from(([127, 0, 0, 1], port))),
         _ => bail!(
-            "{}: its sshd does not forward ports, by which the translator reaches the collector \
+            "{}: its sshd does not forward ports, which the translator needs to reach the collector \
              (AllowTcpForwarding in sshd_config): {}",
             machine.way().shown(),
             super::ssh::last_lines(&String::from_utf8_lossy(&output.stderr))
@@ -258,7 +258,7 @@ mod tests {
 
     use super::*;
 
-    /// The TOML blocks of the page that tells of machines.
+    /// The TOML blocks of the page about machines.
     fn blocks() -> Vec<&'static str> {
         let page = include_str!("../../../../docs/testbed-machines.md");
         page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect()
@@ -271,7 +271,7 @@ mod tests {
         let names: Vec<&str> = topology.machines.iter().map(|machine| &*machine.name).collect();
         assert_eq!(names, ["store1", "edge1", "load1"]);
         assert!(topology.machines[1].deploy && topology.machines[2].program == "~/bin/dta-manager");
-        // The switch takes the place of the machine with the software translator.
+        // The switch replaces the machine with the software translator.
         let (before, rest) = blocks[0].split_once("[[machine]]\nname = \"edge1\"").unwrap();
         let (_, after) = rest.split_once("[[machine]]").unwrap();
         let text = format!("{before}{}\n[[machine]]{after}", blocks[1]);

@@ -1,4 +1,4 @@
-//! A port here that leads through ssh to a service on another machine.
+//! A local port that leads through ssh to a service on another machine.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::ssh::Way;
 
-/// A port of loopback; it is closed when this is dropped.
+/// A loopback port; closed when this is dropped.
 #[derive(Debug)]
 pub struct Tunnel {
     /// The port here.
@@ -20,7 +20,7 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// Leads to `target`, an address as the machine at the other end of `way` sees it.
+    /// Leads to `target`, an address as seen from the machine at the other end of `way`.
     pub async fn open(way: Way, target: String) -> anyhow::Result<Tunnel> {
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot open a port of loopback")?;
@@ -40,7 +40,7 @@ impl Drop for Tunnel {
     }
 }
 
-/// Carries one connection until one of its ends closes it. The other end sees that as a connection that ended.
+/// Carries one connection until one of its ends closes it. The other end sees the connection end.
 async fn carry(mut stream: TcpStream, mut ssh: Command) {
     let ssh = ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
     let Ok(mut child) = ssh.kill_on_drop(true).spawn() else { return };
@@ -48,7 +48,7 @@ async fn carry(mut stream: TcpStream, mut ssh: Command) {
     let (mut from, mut to) = stream.split();
     let there = async {
         let _ = tokio::io::copy(&mut from, &mut input).await;
-        // ssh sees the end of its input when this is closed, and nothing but to drop it does so.
+        // ssh sees the end of its input only when this is dropped.
         drop(input);
     };
     let back = async {

@@ -55,7 +55,7 @@ fn values(world: &World, keys: &[Key], truth: &Truth) {
     }
 }
 
-/// Compares all lists of a store. Gives how many batches there were in each.
+/// Compares all lists of a store. Returns how many batches there were in each.
 fn entries(world: &World, id: u16, truth: &Truth) -> Vec<u64> {
     let lists = append::Lists::new(world.store(id)).expect("an append store");
     let mut batches = Vec::new();

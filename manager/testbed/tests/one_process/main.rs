@@ -30,7 +30,7 @@ fn faults(text: &str) -> Faults {
     text.parse().expect("faults of this test's own")
 }
 
-/// Sends everything, asks everything. Gives the world for more questions.
+/// Sends everything, queries everything. Returns the world for more queries.
 fn holds(wire: &Wire, seed: u64) -> World {
     println!("seed {seed}");
     let reports = Reports::generate(seed);

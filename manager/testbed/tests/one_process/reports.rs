@@ -125,7 +125,7 @@ impl Reports {
         for _ in 0..1200 {
             let list = random.below(LISTS.into()) as u32;
             let entry = random.bytes(ENTRY);
-            // Nobody waits for these lists, so the wish is in vain.
+            // Nobody waits for these lists, so the flag has no effect.
             let immediate = random.below(50) == 0;
             all.push((anybody(&mut random), Said::Entry { store: EVENTS, list, entry, immediate }));
         }
@@ -145,7 +145,7 @@ impl Reports {
             let length = 1 + random.below(HOPS.into()) as u8;
             let cut = random.below(4) == 0;
             for hop in 0..length {
-                // Of every fourth path some hops never tell.
+                // Some hops of every fourth path never report.
                 if !cut || hop == 0 || random.below(2) == 0 {
                     let value = random.0.draw() as u32;
                     all.push((1 + u16::from(hop), Said::Hop { key: *key, hop, length, value }));
@@ -155,7 +155,7 @@ impl Reports {
         for epoch in EPOCHS {
             for column in 0..COLUMNS {
                 for reporter in 1..=SKETCHERS {
-                    // The last one is silent now and then, and nobody ever tells of the last columns.
+                    // The last one is silent now and then, and nobody ever reports the last columns.
                     if column >= COLUMNS - 2 || (reporter == SKETCHERS && random.below(5) == 0) {
                         continue;
                     }
@@ -241,7 +241,7 @@ impl Made {
     }
 }
 
-/// Keys of which no two share a slot, so that what memory holds of one is its own.
+/// Keys that share no slots, so that what memory holds of one is its own.
 fn keys(random: &mut Random, count: usize, copies: u8, slots: u64) -> Vec<Key> {
     let (mut keys, mut taken) = (Vec::new(), std::collections::HashSet::new());
     while keys.len() < count {

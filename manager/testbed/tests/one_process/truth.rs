@@ -117,7 +117,7 @@ impl Truth {
         truth
     }
 
-    /// Reports of which no copy came.
+    /// Reports without any copy that arrived.
     pub(crate) fn lost_reports(&self) -> u64 {
         self.lost
     }

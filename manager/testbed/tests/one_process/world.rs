@@ -65,7 +65,7 @@ impl World {
             max_dest_rd_atomic: 16,
         }));
         let [translator, nic] = [TRANSLATOR, COLLECTOR].map(|ip| SocketAddrV4::new(ip, ROCE_PORT));
-        // PSNs turn over on the way; and nobody takes the receives before the end, so there are more than batches.
+        // PSNs wrap on the way; and nobody takes the receives before the end, so there are more than batches.
         let pairs = Pairs { translator, nic, writes, start_psn: 0xff_ff00, receives: 1 << 16 };
         let (stores, mut program) = programmed(
             &stores(),

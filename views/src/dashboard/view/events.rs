@@ -13,9 +13,9 @@ use crate::int::event::Event;
 
 /// Lines of the selected event, with its frame.
 const DETAILS: u16 = 5;
-/// Lines that the list has beside that.
+/// Least lines of the list above it.
 const LEAST: u16 = 5;
-/// Characters that are left of what an event is about.
+/// Least characters for the subject of an event.
 const LEAST_ABOUT: usize = 12;
 
 pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) -> Option<String> {
@@ -68,15 +68,15 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
     }
 }
 
-/// What an event is about, and what happened, in `width` characters: where that is too little, what it is about gives
-/// way, for the selected event is shown in full.
+/// The subject of an event, and what happened, in `width` characters: if they do not fit, the subject is cut, as the
+/// selected event is shown in full.
 fn words(event: &Event, width: usize) -> String {
     let (about, what) = (event.about(), event.what());
     let room = width.saturating_sub(what.chars().count() + 2);
     cut(&format!("{}: {what}", cut(&about, room.max(LEAST_ABOUT))), width)
 }
 
-/// The time of the day, in UTC; or a switch's own number.
+/// The time of day, in UTC; or a switch's own number.
 fn time_of_day(event: &Event) -> String {
     match (&event.utc, event.time) {
         (Some(utc), _) => utc.get(11..23).unwrap_or_default().to_owned(),

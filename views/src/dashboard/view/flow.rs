@@ -9,7 +9,7 @@ use crate::dashboard::app::FlowView;
 
 pub(super) fn draw(frame: &mut Frame, area: Rect, view: &mut FlowView, look: &Look) -> Option<String> {
     let Some((_, lines)) = &view.lines else {
-        frame.render_widget(Line::from(format!("{}: asking …", view.flow)).style(look.theme.dim), area);
+        frame.render_widget(Line::from(format!("{}: querying …", view.flow)).style(look.theme.dim), area);
         return None;
     };
     let lines = lines.iter().enumerate().map(|(n, line)| {

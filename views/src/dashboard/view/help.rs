@@ -1,4 +1,4 @@
-//! The help that lies over a page.
+//! The help, shown over a page.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -7,13 +7,13 @@ use ratatui::widgets::{Block, Clear};
 
 use super::{Theme, draw_lines, text};
 
-/// What keys do, and what figures mean. A line that begins with no blank is a title.
+/// What keys do, and what figures mean. A line that does not begin with a blank is a title.
 const TEXT: &str = "\
 Everywhere
   1-8, Tab, Shift-Tab   pages
   ? or F1               this help
   r                     refresh now; try again now
-  Ctrl-L                draw the screen anew
+  Ctrl-L                redraw the screen
   q, Esc, Ctrl-C        quit (on Query: Esc, Ctrl-C)
   Ctrl-Z                to the shell; fg comes back
 Stores
@@ -25,11 +25,11 @@ Stores
   writes/s              frames that translators send to it
 Waterfall
   ↑↓ PgUp PgDn Home End scroll
-  a                     all counters, also those that are 0
+  a                     all counters, including zeros
   ✗ ✓                   lost here, and why; written to memory
   share                 of what the same node received
   per second            by the node's own clock, over a second
-  last minute           (minute) a bar per second; the highest is the most
+  last minute           (minute) a bar per second, scaled to the highest
 Sessions
   ↑↓ PgUp PgDn Home End scroll
 Memory
@@ -42,8 +42,8 @@ Memory
 Lists
   ←→ Home End           other list; the newest entry is first
 Query
-  Enter                 ask: STORE KEY [EPOCH]; trace FLOW: its way
-  ↑                     the last question again
+  Enter                 ask: STORE KEY [EPOCH]; trace FLOW: its path
+  ↑                     the last query again
 Events
   ↑↓ PgUp PgDn Home End select an event, below in full
   ←→                    only one kind; all kinds
@@ -52,8 +52,8 @@ Top
   ↑↓ PgUp PgDn Home End select a flow
   ←→                    by latency, drops, packets, bytes, reports
   Enter                 the flow as a path; Enter or Esc: back
-Figures that are old are dim; the first line says how old. A
-collector that went away is asked again, and again, and the
+Old figures are dim; the first line says how old. While the
+collector does not answer, the dashboard tries again; the
 second line from below says when.";
 
 pub(super) fn draw(frame: &mut Frame, area: Rect, top: &mut usize, theme: &Theme) {

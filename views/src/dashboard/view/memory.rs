@@ -13,7 +13,7 @@ use crate::dashboard::app::{App, MemoryView};
 use crate::dashboard::element;
 use dta_cli::number::ago;
 
-/// Columns of the element's number.
+/// Columns of the element number.
 const NUMBER: usize = 11;
 
 pub(super) fn draw(frame: &mut Frame, area: Rect, app: &App, look: &Look) -> Option<String> {
@@ -54,20 +54,20 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &App, look: &Look) -> Opt
             let mut spans = vec![Span::styled(number, style)];
             let old = old.and_then(|o| o.get(row * per_line..)).unwrap_or(part);
             spans.extend(hex_spans(part, old, per_line, look));
-            // What an element says may need more room than the terminal has beside one line of hex:
-            // it goes on beside the next.
+            // A decoded element may need more room than there is next to one line of hex: it goes on next to the
+            // following ones.
             let said: String = says.chars().skip(row * room).take(room).collect();
             spans.push(Span::raw(said));
             lines.push(Line::from(spans));
         }
     }
     frame.render_widget(Paragraph::new(lines), body);
-    (room < 20).then(|| "there is little room for what elements say: 80 columns have more".into())
+    (room < 20).then(|| "there is little room for decoded elements: 80 columns have more".into())
 }
 
-/// What following writes has found: the truth about what comparing memory can say.
+/// What a scan for writes has found, and no more than comparing memory can tell.
 fn followed(view: &MemoryView, spec: &StoreSpec, look: &Look) -> String {
-    let Some(seen) = &view.seen else { return "follows writes: looking for the first time".into() };
+    let Some(seen) = &view.seen else { return "follows writes: first scan".into() };
     if let Some(change) = view.change {
         let what = match change.of {
             1 => format!("element {} changed", change.element),
@@ -78,7 +78,7 @@ fn followed(view: &MemoryView, spec: &StoreSpec, look: &Look) -> String {
         let within = change.within.as_secs_f64();
         let since = ago(look.now.saturating_duration_since(change.at));
         let others = if change.others > 0 {
-            format!(", {} others too", grouped(change.others))
+            format!(", and {} others", grouped(change.others))
         } else {
             String::new()
         };
@@ -86,12 +86,12 @@ fn followed(view: &MemoryView, spec: &StoreSpec, look: &Look) -> String {
     }
     if seen.known < 1.0 {
         return format!(
-            "follows writes: has seen {} of the store once, compares it next",
+            "follows writes: has read {} of the store once, compares it next",
             percent(seen.known)
         );
     }
     let share = seen.elements as f64 / spec.elements() as f64;
-    format!("follows writes: nothing changed yet; each look compares {}", percent(share))
+    format!("follows writes: nothing changed yet; each scan compares {}", percent(share))
 }
 
 /// Hex of one line; bytes that differ from `old` stand out.

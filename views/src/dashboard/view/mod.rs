@@ -1,5 +1,5 @@
-//! Draws the dashboard: one module per page. Everything fits in 80x24 and grows with the terminal; what a smaller one has no
-//! room for, it says.
+//! Draws the dashboard: one module per page. Everything fits in 80x24 and grows with the terminal; a smaller one says
+//! what it has no room for.
 
 mod events;
 mod flow;
@@ -25,19 +25,19 @@ use super::app::{App, Tab};
 
 pub(super) use theme::Theme;
 
-/// Columns and lines below which no page says anything.
+/// Smallest columns and lines on which a page is drawn.
 const LEAST: (u16, u16) = (40, 10);
 
-/// Columns that the names of all pages need.
+/// Columns for the names of all pages.
 const NAMES: u16 = 80;
 
-/// What pages draw with.
+/// How pages are drawn.
 struct Look<'a> {
     theme: &'a Theme,
     now: Instant,
 }
 
-/// Draws everything as it is at `now`.
+/// Draws everything as of `now`.
 pub(super) fn draw(frame: &mut Frame, app: &mut App, theme: &Theme, now: Instant) {
     let area = frame.area();
     if area.width < LEAST.0 || area.height < LEAST.1 {
@@ -66,7 +66,7 @@ pub(super) fn draw(frame: &mut Frame, app: &mut App, theme: &Theme, now: Instant
 
 fn too_small(frame: &mut Frame, area: Rect) {
     let text = format!(
-        "{}x{} is too small: the dashboard needs {}x{}, and shows all at 80x24. q quits.",
+        "{}x{} is too small: the dashboard needs {}x{}, and shows everything at 80x24. q quits.",
         area.width, area.height, LEAST.0, LEAST.1
     );
     let lines = text::wrap(&text, usize::from(area.width)).into_iter().map(Line::from);
@@ -100,7 +100,7 @@ fn draw_head(frame: &mut Frame, area: Rect, app: &App, look: &Look) {
     frame.render_widget(Line::from(spans), tabs);
 }
 
-/// Draws the page; says what there was no room for.
+/// Draws the page; returns a note on what did not fit.
 fn draw_page(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) -> Option<String> {
     if app.now.is_none() {
         frame.render_widget(Line::from("waiting for the first figures …").style(look.theme.dim), area);
@@ -145,7 +145,7 @@ fn keys(app: &App) -> String {
     }
 }
 
-/// Draws lines from `top` on, which is bounded by what there is; says which ones if there are more.
+/// Draws lines from `top` on, limited to the existing ones; returns a note on which ones if there are more.
 fn draw_lines(frame: &mut Frame, area: Rect, lines: Vec<Line>, top: &mut usize) -> Option<String> {
     let (all, room) = (lines.len(), usize::from(area.height));
     *top = (*top).min(all.saturating_sub(room));

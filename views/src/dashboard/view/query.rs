@@ -1,4 +1,4 @@
-//! The page of questions.
+//! The query page.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -12,7 +12,7 @@ use dta_cli::number::ago;
 pub(super) fn draw(frame: &mut Frame, area: Rect, app: &App, look: &Look) -> Option<String> {
     let [input, body] = Layout::vertical([Constraint::Length(3), Constraint::Min(0)]).areas(area);
     let typed = if app.input.is_empty() {
-        Line::from("▏STORE KEY [EPOCH], as: flows 10.0.0.1:5000->10.0.0.2:5000/udp").style(look.theme.dim)
+        Line::from("▏STORE KEY [EPOCH], e.g. flows 10.0.0.1:5000->10.0.0.2:5000/udp").style(look.theme.dim)
     } else {
         // The end is what is being typed.
         let room = usize::from(input.width.saturating_sub(3));

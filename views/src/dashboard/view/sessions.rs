@@ -13,10 +13,10 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
     let now = app.now.as_ref()?;
     let mut lines = Vec::new();
     if !now.live {
-        let text = "Memory alone knows no sessions: attach to the collector's address.";
+        let text = "Memory alone has no sessions: attach to the collector's address.";
         lines.push(Line::from(text).style(look.theme.dim));
     } else if now.sessions.is_empty() {
-        let text = "There is no session: start a translator (dta-translator run).";
+        let text = "No sessions: start a translator (dta-translator run).";
         lines.push(Line::from(text).style(look.theme.dim));
     }
     let passed = look.now.saturating_duration_since(now.taken).as_secs_f64();

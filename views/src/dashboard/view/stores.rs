@@ -17,9 +17,9 @@ use crate::dashboard::history::RATES;
 struct Column {
     title: &'static str,
     width: u16,
-    /// The width of the terminal from which on it is shown.
+    /// The least terminal width at which it is shown.
     from: u16,
-    /// Whether the note says that it is not shown; bars only repeat what numbers say.
+    /// Whether a note mentions it when it is hidden; bars only repeat numbers.
     said: bool,
     cell: fn(&App, &StoreInfo, &StoreSpec) -> String,
 }
@@ -56,7 +56,7 @@ const COLUMNS: [Column; 9] = [
     Column { title: "N", width: 8, from: 49, said: true, cell: |_, info, spec| advice(info, spec) },
 ];
 
-/// Lines that the table has beside the details.
+/// Least lines of the table above the details.
 const LEAST_TABLE: u16 = 6;
 const DETAILS: u16 = 7;
 
@@ -117,7 +117,7 @@ fn draw_details(frame: &mut Frame, area: Rect, app: &App, look: &Look) {
                 lines.push(Line::from(format!("written: {} frames/s, in the last minute:", short(rate))))
             }
             None => lines.push(
-                Line::from("written: not known; no translator has said so lately").style(look.theme.dim),
+                Line::from("written: unknown; no translator has reported lately").style(look.theme.dim),
             ),
         }
         let width = RATES.min(usize::from(area.width.saturating_sub(2)));
@@ -133,7 +133,7 @@ fn at_file(file: &str) -> String {
     if file.is_empty() { String::new() } else { format!(", {file}") }
 }
 
-/// N, and the better one where there is one.
+/// N, and the better one if there is one.
 fn advice(info: &StoreInfo, spec: &StoreSpec) -> String {
     let Some(n) = spec.redundancy() else { return "-".into() };
     match info.advised_redundancy {

@@ -1,4 +1,4 @@
-//! Rates as text, bars, and lines that fit.
+//! Formats rates, bars, and lines that fit.
 
 use dta_cli::number;
 
@@ -8,17 +8,17 @@ pub(super) fn gauge(share: f64, width: usize) -> String {
     "█".repeat(filled) + &"░".repeat(width - filled)
 }
 
-/// A rate in few characters; what is less than ten has a decimal, so that a little is not shown as nothing.
+/// A rate in few characters; below ten with a decimal, so that a small one does not look like zero.
 pub(super) fn short(rate: f64) -> String {
     if rate > 0.0 && rate < 9.95 { format!("{rate:.1}") } else { number::short(rate) }
 }
 
-/// A count per second in few characters; empty where it is not known.
+/// A count per second in few characters; empty if unknown.
 pub(super) fn per_second(rate: Option<f64>) -> String {
     rate.map_or_else(String::new, |rate| format!("{}/s", short(rate)))
 }
 
-/// At most `width` characters (one at least); what is cut off leaves a mark.
+/// At most `width` characters (at least one); a mark shows what is cut off.
 pub(super) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.into();
@@ -28,7 +28,7 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     short
 }
 
-/// Words in lines of at most `width` characters; a word that is longer has a line of its own.
+/// Wraps words into lines of at most `width` characters; a longer word has a line of its own.
 pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -43,7 +43,7 @@ pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// The line if it fits, else its words in lines of at most `width` characters.
+/// The line if it fits, else its words wrapped into lines of at most `width` characters.
 pub(super) fn fitted(line: &str, width: usize) -> Vec<String> {
     if line.chars().count() <= width { vec![line.into()] } else { wrap(line, width) }
 }

@@ -1,8 +1,8 @@
-//! Colours, and what stands for them where there are none.
+//! Colours, and their substitutes without colours.
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// How things look that are not plain text.
+/// Styles of everything but plain text.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::dashboard) struct Theme {
     /// Names, titles.
@@ -11,11 +11,11 @@ pub(in crate::dashboard) struct Theme {
     pub(super) selected: Style,
     /// What matters less.
     pub(super) dim: Style,
-    /// Figures that may not be those of now.
+    /// Figures that may be stale.
     pub(super) old: Style,
-    /// What went wrong.
+    /// Errors.
     pub(super) bad: Style,
-    /// Reports that were lost.
+    /// Lost reports.
     pub(super) lost: Style,
     /// What has just changed.
     pub(super) changed: Style,
@@ -40,7 +40,7 @@ impl Theme {
         bar: Style::new().fg(Color::Cyan),
     };
 
-    /// Without: bold, faint and reversed text alone.
+    /// Without: only bold, faint and reversed text.
     pub(in crate::dashboard) const MONOCHROME: Theme = Theme {
         header: Self::BOLD,
         selected: Style::new().add_modifier(Modifier::REVERSED),

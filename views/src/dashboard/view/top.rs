@@ -1,4 +1,4 @@
-//! The page of the flows with most of something.
+//! The page of top flows.
 
 use dta_cli::number::grouped;
 use ratatui::Frame;
@@ -12,7 +12,7 @@ use crate::dashboard::app::App;
 use crate::int::moment::age_in_words;
 use crate::int::top::By;
 
-/// Columns of a figure, and of how old it is.
+/// Columns of a figure and of its age.
 const FIGURE: u16 = 16;
 const TOLD: u16 = 12;
 

@@ -19,7 +19,7 @@ const SHARE: usize = 9;
 const RATE: usize = 11;
 const BAR: usize = 6;
 
-/// A translator tells its counters every second. From this age on, in seconds, its node is said to be silent.
+/// Translators hand in their counters every second. From this age on, in seconds, a node counts as silent.
 const SILENT: f64 = 10.0;
 
 pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) -> Option<String> {
@@ -27,7 +27,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
     let columns = Columns::of(usize::from(area.width));
     let mut lines = Vec::new();
     if !now.live {
-        let text = "Memory alone knows no counters: attach to the collector's address.";
+        let text = "Memory alone has no counters: attach to the collector's address.";
         lines.push(Line::from(text).style(look.theme.dim));
     } else {
         lines.push(columns.header(look));
@@ -56,7 +56,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, app: &mut App, look: &Look) ->
 fn node<'a>(name: String, age: Option<f64>, look: &Look) -> Line<'a> {
     let mut spans = vec![Span::styled(name, look.theme.header)];
     if let Some(age) = age {
-        let told = format!("  told {} ago", ago(std::time::Duration::from_secs_f64(age.max(0.0))));
+        let told = format!("  seen {} ago", ago(std::time::Duration::from_secs_f64(age.max(0.0))));
         spans.push(Span::styled(told, look.theme.dim));
         if age >= SILENT {
             spans.push(Span::styled("  silent: it stopped, or its session ended", look.theme.lost));
@@ -75,11 +75,11 @@ struct Counter {
     spark: String,
 }
 
-/// How wide columns are.
+/// Column widths.
 struct Columns {
     width: usize,
     label: usize,
-    /// 0 where there is no room for rates and bars.
+    /// 0 if there is no room for rates and bars.
     spark: usize,
 }
 
@@ -104,7 +104,7 @@ impl Columns {
         Line::from(text).style(look.theme.dim)
     }
 
-    /// The line of a counter; for reports that ended here also why.
+    /// The line of a counter; for lost reports with the reason.
     fn counter<'a>(&self, c: &Counter, look: &Look) -> Vec<Line<'a>> {
         let found = counter::find(&c.node, &c.name);
         let step = found.map(|found| found.definition.step);
@@ -136,7 +136,7 @@ impl Columns {
         lines
     }
 
-    /// What the way to the next stage lost.
+    /// Losses on the link to the next stage.
     fn link<'a>(&self, loss: &LinkLoss, look: &Look) -> Vec<Line<'a>> {
         let name = cut(&format!("↓ {}", loss.name), self.label);
         let text = format!("{name:<label$}{:>VALUE$}", grouped(loss.lost), label = self.label);

@@ -1,13 +1,12 @@
-//! libibverbs' objects as safe types: the only module that calls the library.
+//! libibverbs objects as safe types: the only module that calls the library.
 //!
-//! Each type owns one object of the library and keeps alive, by `Arc`, what the library wants alive
-//! behind it: a context for its domain, a domain for its regions and queue pairs, a completion
-//! queue for the queue pairs that complete into it, the memory of a region for its registration. So
-//! objects end in the order that the library asks for. Every verb may be called from any thread
-//! (ibv_open_device(3), "libibverbs is thread-safe"), hence Send and Sync.
+//! Each type owns one object of the library and keeps alive, by `Arc`, what that object depends on: a context for its
+//! domain, a domain for its regions and queue pairs, a completion queue for the queue pairs that complete into it,
+//! the memory of a region for its registration. So objects end in the order that the library requires. Every verb may
+//! be called from any thread (ibv_open_device(3), "libibverbs is thread-safe"), hence Send and Sync.
 //!
-//! A device that was pulled away makes destruction fail with EIO. The library has then freed its
-//! own side or leaks it; there is nothing to do but say so.
+//! Destruction fails with EIO if the device was unplugged. The library has then freed its own side or leaks it; all
+//! we can do is log it.
 #![allow(unsafe_code)]
 
 #[cfg(feature = "verbs-requester")]
@@ -30,7 +29,7 @@ pub(super) use requester::Sending;
 use crate::nic::{Access, Transport};
 use crate::region::Region;
 
-/// What a verb that returns an errno said.
+/// The result of a verb that returns an errno.
 fn check(errno: i32) -> io::Result<()> {
     match errno {
         0 => Ok(()),
@@ -42,11 +41,11 @@ fn check(errno: i32) -> io::Result<()> {
 
 fn log_failed(what: &str, result: io::Result<()>) {
     if let Err(error) = result {
-        tracing::debug!(%error, "cannot end {what}: its device is gone");
+        tracing::debug!(%error, "cannot destroy {what}: its device is gone");
     }
 }
 
-/// The devices as the library lists them.
+/// The device list of the library.
 struct DeviceList {
     first: NonNull<*mut ibv::ibv_device>,
     len: usize,
@@ -87,7 +86,7 @@ impl Drop for DeviceList {
     }
 }
 
-/// Names of the devices there are.
+/// Names of all devices.
 pub(super) fn device_names() -> io::Result<Vec<String>> {
     Ok(DeviceList::get()?.iter().map(|(name, _)| name).collect())
 }
@@ -134,9 +133,8 @@ impl Context {
     /// Attributes of a port, from 1.
     pub(super) fn port(&self, number: u8) -> io::Result<ibv::ibv_port_attr> {
         let mut attributes = ibv::ibv_port_attr::default();
-        // SAFETY: the context is open. The exported function fills `_compat_ibv_port_attr`, which
-        // is a prefix of `ibv_port_attr` (verbs.h casts the same way); what follows the prefix
-        // stays zero.
+        // SAFETY: the context is open. The exported function fills `_compat_ibv_port_attr`, a prefix of
+        // `ibv_port_attr` (verbs.h casts the same way); what follows the prefix stays zero.
         check(unsafe {
             ibv::ibv_query_port(self.raw.as_ptr(), number, std::ptr::from_mut(&mut attributes).cast())
         })?;
@@ -174,7 +172,7 @@ impl Drop for Context {
     }
 }
 
-/// A protection domain: queue pairs reach the regions of their own domain alone.
+/// A protection domain: its queue pairs reach only its own regions.
 pub(super) struct ProtectionDomain {
     raw: NonNull<ibv::ibv_pd>,
     _context: Arc<Context>,
@@ -202,9 +200,8 @@ impl Drop for ProtectionDomain {
     }
 }
 
-/// Access flags of the library: the rights asked for, no more. Local write has to be there with
-/// either remote right that changes memory (ibv_reg_mr(3)). Relaxed ordering is never set: readers
-/// rely on the order of a region's writes.
+/// Access flags of the library: the requested rights and no more. Either remote right that changes memory requires
+/// local write (ibv_reg_mr(3)). Relaxed ordering is never set: readers rely on the order of a region's writes.
 fn flags(access: Access) -> ibv::ibv_access_flags {
     let mut flags = ibv::ibv_access_flags(0);
     if access.remote_write {
@@ -234,7 +231,7 @@ unsafe impl Send for MemoryRegion {}
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
-    /// Registers the whole of `region` at its own address on the wire.
+    /// Registers all of `region` at its own address on the wire.
     pub(super) fn new(
         domain: Arc<ProtectionDomain>,
         region: Arc<Region>,
@@ -261,7 +258,7 @@ impl MemoryRegion {
         Ok(MemoryRegion { raw, region, _domain: domain })
     }
 
-    /// Its remote key.
+    /// Its rkey.
     pub(super) fn rkey(&self) -> u32 {
         // SAFETY: the structure is the library's, lives until the registration ends, and this field
         // never changes.
@@ -280,7 +277,7 @@ impl Drop for MemoryRegion {
         // when this returns.
         let ended = check(unsafe { ibv::ibv_dereg_mr(self.raw.as_ptr()) });
         if ended.is_err() {
-            // The registration may still stand, so its memory must stay mapped.
+            // The registration may still exist, so its memory must stay mapped.
             std::mem::forget(Arc::clone(&self.region));
         }
         log_failed("a registration", ended);
@@ -294,20 +291,18 @@ pub(super) struct Completion {
     pub(super) qpn: u32,
     /// Bytes that the WRITE wrote.
     pub(super) len: u32,
-    /// Its immediate, in host order. `None` for a receive that ended without one, as those of a
-    /// queue pair in ERROR do.
+    /// Its immediate, in host order. `None` for a receive that completed without one, as on a queue pair in ERROR.
     pub(super) immediate: Option<u32>,
 }
 
-/// A completion queue, with the channel that wakes who waits for it.
+/// A completion queue, with the channel that wakes its waiters.
 pub(super) struct Completions {
     cq: NonNull<ibv::ibv_cq>,
     channel: NonNull<ibv::ibv_comp_channel>,
     context: Arc<Context>,
-    /// Whether somebody waits for an event. One at a time: an event that one has taken would not
-    /// wake another.
+    /// Whether somebody waits for an event. One at a time: an event taken by one would not wake another.
     waiting: Mutex<bool>,
-    /// Told when nobody does any more.
+    /// Notified when nobody waits any more.
     free: Condvar,
 }
 
@@ -316,7 +311,7 @@ unsafe impl Send for Completions {}
 // SAFETY: as for Send.
 unsafe impl Sync for Completions {}
 
-/// The right to wait for events of a channel, given back when dropped.
+/// The right to wait for events of a channel, released on drop.
 struct Turn<'a>(&'a Completions);
 
 impl Drop for Turn<'_> {
@@ -326,7 +321,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Completions that are read in one call.
+/// Completions read in one call.
 const BATCH: usize = 64;
 
 impl Completions {
@@ -373,7 +368,7 @@ impl Completions {
             if left.is_zero() {
                 break;
             }
-            // Armed first and read again after: one that came in between raised no event.
+            // Armed first and polled again after: a completion in between raised no event.
             self.arm()?;
             self.poll(out)?;
             if out.len() > before {
@@ -386,14 +381,14 @@ impl Completions {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
-            // The event may be an old one, of completions that were read before it was: then this waits on.
+            // The event may be for completions that were polled before: then this waits again.
             self.acknowledge_events();
             self.poll(out)?;
         }
         Ok(())
     }
 
-    /// The right to wait for events, as soon as nobody else has it; `None` if somebody does until `end`.
+    /// The right to wait for events, once nobody else has it; `None` if somebody does until `end`.
     fn turn(&self, end: Instant) -> Option<Turn<'_>> {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let left = end.saturating_duration_since(Instant::now());
@@ -408,7 +403,7 @@ impl Completions {
         Some(Turn(self))
     }
 
-    /// Reads the receives that are there.
+    /// Polls the completed receives.
     fn poll(&self, out: &mut Vec<Completion>) -> io::Result<()> {
         self.poll_each(|wc| {
             out.push(Completion {
@@ -419,7 +414,7 @@ impl Completions {
         })
     }
 
-    /// Reads what is there, a batch at a time.
+    /// Polls what is there, a batch at a time.
     fn poll_each(&self, mut each: impl FnMut(&ibv::ibv_wc)) -> io::Result<()> {
         let mut batch = [ibv::ibv_wc::default(); BATCH];
         loop {
@@ -446,7 +441,7 @@ impl Completions {
         })
     }
 
-    /// Takes the events off the channel: an event that is not acknowledged would hold up the queue's end.
+    /// Takes the events off the channel: an unacknowledged event would block the destruction of the queue.
     fn acknowledge_events(&self) {
         let (mut cq, mut cookie) = (null_mut(), null_mut());
         // SAFETY: the channel is alive and its descriptor does not block; the library writes both
@@ -468,7 +463,7 @@ impl Drop for Completions {
     }
 }
 
-/// Where a queue pair's packets come from and its answers go.
+/// The path of a queue pair's packets and answers.
 pub(super) struct Path {
     /// Port of the device.
     pub(super) port: u8,
@@ -482,7 +477,7 @@ pub(super) struct Path {
     pub(super) start_psn: u32,
     /// Path MTU as the library counts it, 1 for 256 to 5 for 4096.
     pub(super) mtu: ibv::ibv_mtu,
-    /// Atomics and reads in flight that it answers; RC alone.
+    /// Atomics and reads in flight that it answers; RC only.
     pub(super) rd_atomic: u8,
 }
 
@@ -524,7 +519,7 @@ impl QueuePair {
             send_cq: completions.cq.as_ptr(),
             recv_cq: completions.cq.as_ptr(),
             cap: ibv::ibv_qp_cap {
-                // Queues of no length are refused by some devices.
+                // Some devices refuse queues of length 0.
                 max_send_wr: sends.max(1),
                 max_recv_wr: receives.max(1),
                 max_send_sge: 1,
@@ -567,7 +562,7 @@ impl QueuePair {
         )
     }
 
-    /// INIT to RTR: ready to receive, which is all that a passive queue pair ever is.
+    /// INIT to RTR: a passive queue pair goes no further.
     pub(super) fn receive_from(&self, path: &Path) -> io::Result<()> {
         use ibv::ibv_qp_attr_mask as mask;
         let mut attributes = ibv::ibv_qp_attr {
@@ -608,7 +603,7 @@ impl QueuePair {
         unsafe { (*self.raw.as_ptr()).qp_num }
     }
 
-    /// Its state, and the PSN that it expects next, as the device has them now.
+    /// Its current state and expected PSN, from the device.
     pub(super) fn query(&self) -> io::Result<(ibv::ibv_qp_state::Type, u32)> {
         use ibv::ibv_qp_attr_mask as mask;
         let mut attributes = ibv::ibv_qp_attr::default();
@@ -619,7 +614,7 @@ impl QueuePair {
         Ok((attributes.qp_state, attributes.rq_psn & Psn::MASK))
     }
 
-    /// To ERROR: it takes nothing more. Gives the PSN that it expected then.
+    /// To ERROR: it takes nothing more. Returns its expected PSN at that moment.
     pub(super) fn end(&self) -> io::Result<u32> {
         use ibv::ibv_qp_attr_mask as mask;
         let attributes = ibv::ibv_qp_attr { qp_state: ibv::ibv_qp_state::IBV_QPS_ERR, ..Default::default() };

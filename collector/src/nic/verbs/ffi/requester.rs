@@ -1,5 +1,5 @@
-//! What a requester does and a passive queue pair never: it sends, from memory of its own, and
-//! reads how that went.
+//! What a requester does and a passive queue pair never does: it sends from its own memory, and polls for
+//! completions.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -14,8 +14,8 @@ use crate::nic::verbs::requester::{Completion, Operation, Status, Work};
 use crate::region::Region;
 
 impl MemoryRegion {
-    /// Registers `region` for this side alone: what is sent lies there, and what READs and atomics
-    /// bring. No peer has any right to it.
+    /// Registers `region` for this side only, as the source of sends and the target of READs and atomics. No peer has
+    /// any right to it.
     pub(in crate::nic::verbs) fn local(
         domain: Arc<ProtectionDomain>,
         region: Arc<Region>,
@@ -23,7 +23,7 @@ impl MemoryRegion {
         MemoryRegion::register(domain, region, ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE)
     }
 
-    /// The key that work requests of this side name it by.
+    /// The local key (lkey) for work requests of this side.
     fn lkey(&self) -> u32 {
         // SAFETY: the structure is the library's, lives until the registration ends, and this field
         // never changes.
@@ -35,15 +35,15 @@ impl MemoryRegion {
 pub(in crate::nic::verbs) struct Sending {
     /// PSN of the first packet.
     pub(in crate::nic::verbs) start_psn: u32,
-    /// Atomics and READs that may be in flight; RC alone.
+    /// Atomics and READs that may be in flight; RC only.
     pub(in crate::nic::verbs) rd_atomic: u8,
-    /// How long an answer may take before what is in flight is sent again, 4.096 µs · 2^`timeout`; RC alone.
+    /// How long to wait for an answer before resending, 4.096 µs · 2^`timeout`; RC only.
     pub(in crate::nic::verbs) timeout: u8,
 }
 
-/// Times that is sent again before the requester gives up: the most that the field holds.
+/// Retries before the requester gives up: the most that the field holds.
 const RETRIES: u8 = 7;
-/// The same after RNR NAKs, where 7 means without end (ibv_modify_qp(3)).
+/// The same after RNR NAKs, where 7 means no limit (ibv_modify_qp(3)).
 const RNR_RETRIES: u8 = 7;
 
 impl QueuePair {
@@ -79,7 +79,7 @@ impl QueuePair {
         self.modify(attributes, fields)
     }
 
-    /// Posts one operation from or to its place in `local`. It is completed once, whatever becomes of it.
+    /// Posts one operation from or to its place in `local`. It completes once, whatever its outcome.
     pub(in crate::nic::verbs) fn post_send(&self, local: &MemoryRegion, work: &Work) -> io::Result<()> {
         use ibv::ibv_wr_opcode as opcode;
         let end = work.local.checked_add(u64::from(work.len));
@@ -91,8 +91,7 @@ impl QueuePair {
         let mut request = ibv::ibv_send_wr {
             wr_id: work.id,
             sg_list: &mut piece,
-            // A piece of length 0 would stand for 2^31 bytes on some devices (InfiniBand
-            // specification, 10.7.3.1).
+            // A piece of length 0 means 2^31 bytes on some devices (InfiniBand specification, 10.7.3.1).
             num_sge: i32::from(work.len > 0),
             send_flags: ibv::ibv_send_flags::IBV_SEND_SIGNALED.0,
             ..Default::default()
@@ -129,11 +128,10 @@ impl QueuePair {
             }
         }
         let mut refused = null_mut();
-        // SAFETY: the queue pair is alive and the table of functions is constant while its context
-        // is open; post_send, which every device has, reads the one request, whose list is empty,
-        // and its one piece during the call only. The bytes that the piece names are touched later,
-        // by the device, through a key that is worth nothing once the registration has ended: a
-        // `MemoryRegion` dropped too early makes the operation fail, it frees no memory in use.
+        // SAFETY: the queue pair is alive and the table of functions is constant while its context is open;
+        // post_send, which every device has, reads the one request, whose list is empty, and its one piece during the
+        // call only. The device touches the bytes of the piece later, through a key that becomes invalid when the
+        // registration ends: a `MemoryRegion` dropped too early makes the operation fail, but frees no memory in use.
         check(unsafe {
             let context = (*self.raw.as_ptr()).context;
             let post = (*context).ops.post_send.ok_or(io::ErrorKind::Unsupported)?;
@@ -152,7 +150,7 @@ impl Completions {
     }
 }
 
-/// What a completion's code stands for.
+/// The meaning of a completion's code.
 fn status(code: ibv::ibv_wc_status::Type) -> Status {
     use ibv::ibv_wc_status as s;
     match code {
