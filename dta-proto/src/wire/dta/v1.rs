@@ -10,14 +10,14 @@ use crate::key::{KEY_LEN, Key};
 use crate::wire::error::len16;
 use crate::wire::{Error, Kind, Layer, Result};
 
-/// Bytes of the header.
+/// Length of the header.
 pub const HEADER_LEN: usize = 12;
 
 fn err(field: &'static str, offset: usize, kind: Kind) -> Error {
     Error::new(Layer::DtaV1, field, len16(offset), kind)
 }
 
-/// A cursor over the bytes behind the header.
+/// A cursor over the bytes after the header.
 struct Rest<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -49,7 +49,7 @@ impl<'a> Rest<'a> {
         Ok(u32::from_be_bytes(*self.take(field)?))
     }
 
-    /// All that is left, as a value.
+    /// The rest, as a value.
     #[inline]
     fn value(&mut self) -> Result<&'a [u8]> {
         check_value(self.bytes, self.at)?;
@@ -129,7 +129,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Report<'_>> {
         }
         None => return Err(err("opcode", 0, Kind::UnknownOpcode(opcode))),
     };
-    // Byte 1 repeats the low 8 bits of the sequence, for switches that parse no further.
+    // Byte 1 repeats the low 8 bits of the sequence for switches that parse only that far.
     if header[1] != s3 {
         return Err(err("sequence", 1, Kind::Contradiction));
     }
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn impossible_lengths() {
         for (bytes, _) in all() {
-            // One more or less byte never makes a report: all lengths are multiples of 4.
+            // A byte more or less is never valid: all lengths are multiples of 4.
             for n in (3..bytes.len()).filter(|n| n % 4 != 0) {
                 assert!(Report::parse(&bytes[..n]).is_err());
             }
@@ -365,8 +365,8 @@ mod tests {
             let _ = Report::parse(&bytes);
         }
 
-        /// What parses is emitted again with the same bytes, but for reserved ones, and then parses
-        /// to the same.
+        /// Emitting a parsed report gives the same bytes, except reserved ones, and they parse to the same
+        /// report.
         #[test]
         fn mutated_bytes(which in 0usize..5, at: prop::sample::Index, byte: u8, cut in 0usize..100) {
             let mut bytes = all().swap_remove(which).0;
