@@ -78,11 +78,11 @@ fn what_cannot_be_held_is_refused_with_the_reason_before_anything_is_applied() {
         (vec![delete(&store(KW))], "version0 refers to store 1"),
         (vec![delete(&with(entry("lists", "first", 4), "/first", 7))], "does not have it"),
         (vec![forget(&with(store(PC), "/spec/id", 77))], "does not have it"),
-        (vec![forget(&store(AP))], "gathered of postcarding and sketch-merge stores only"),
-        (vec![forget(&entry("lists", "first", 4))], "gathered of postcarding and sketch-merge stores only"),
+        (vec![forget(&store(AP))], "gathered for postcarding and sketch-merge stores only"),
+        (vec![forget(&entry("lists", "first", 4))], "gathered for postcarding and sketch-merge stores only"),
         (
             vec![forget(&store(PC)), forget(&store(KW))],
-            "gathered of postcarding and sketch-merge stores only",
+            "gathered for postcarding and sketch-merge stores only",
         ),
         (
             vec![
