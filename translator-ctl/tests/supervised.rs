@@ -152,7 +152,7 @@ fn sighup_is_a_reload_and_never_an_end() {
         let told = translator.told_of("RELOADING=1");
         assert!(told.contains("MONOTONIC_USEC="), "{told}");
         translator.told_of("READY=1");
-        translator.logs("the configuration was read anew")
+        translator.logs("reloaded")
     };
     let opened = || fake.state.lock().unwrap().opened.clone();
     assert!(reload().contains("nothing has changed"));
@@ -186,7 +186,10 @@ fn sighup_is_a_reload_and_never_an_end() {
     write(folder.path(), &config("stores = ['nobody']"));
     fake.state.lock().unwrap().refuse = Some("there is no store nobody".into());
     let line = reload();
-    assert!(line.contains("is not taken") && line.contains("there is no store nobody"), "{line}");
+    assert!(
+        line.contains("configuration not reloaded") && line.contains("there is no store nobody"),
+        "{line}"
+    );
     fake.state.lock().unwrap().refuse = None;
     write(folder.path(), &config("\nlease_seconds = 'long'"));
     let line = reload();
@@ -244,17 +247,17 @@ fn the_end_of_the_certificate_that_is_told_is_that_of_the_one_in_use() {
     };
     let end = |year: i32| rcgen::date_time_ymd(year, 1, 1).unix_timestamp() as u64;
     assert_eq!(told(), end(2091));
-    // Another certificate, and a configuration that is not taken: what was read before is in use.
+    // Another certificate, and an invalid configuration: the earlier one stays in use.
     certificate(folder, &authority, "mine", 2092);
     write(folder, &config("version0 = { key-write = 'nobody' }"));
     translator.signal(Signal::HUP);
-    assert!(translator.logs("the configuration was read anew").contains("is not taken"));
+    assert!(translator.logs("configuration not reloaded").contains("nothing has changed"));
     translator.told_of("RELOADING=1");
     translator.told_of("READY=1");
     assert_eq!(told(), end(2091));
     write(folder, &config(""));
     translator.signal(Signal::HUP);
-    assert!(translator.logs("the configuration was read anew").contains("the TLS files alone"));
+    assert!(translator.logs("configuration reloaded").contains("only the TLS files"));
     translator.told_of("RELOADING=1");
     translator.told_of("READY=1");
     assert_eq!(told(), end(2092));
@@ -268,7 +271,7 @@ fn stores_that_a_collector_gets_are_asked_for_without_a_restart() {
     let config = format!("collector = '{}'", fake.url());
     let translator = start(folder.path(), &config, "127.0.0.63");
     fake.state.lock().unwrap().offered = 3;
-    translator.logs("the collector has more stores: asking for them");
+    translator.logs("the collector has more stores: requesting them");
     let until = Instant::now() + PATIENCE;
     while fake.state.lock().unwrap().opened.len() < 2 {
         assert!(Instant::now() < until, "it was not opened again");
@@ -278,7 +281,7 @@ fn stores_that_a_collector_gets_are_asked_for_without_a_restart() {
     // One that is refused goes on with what it has.
     fake.state.lock().unwrap().offered = 4;
     fake.state.lock().unwrap().refuse = Some("another session has the lists".into());
-    translator.logs("goes on without them");
+    translator.logs("continues without them");
     assert!(translator.logs_within("opening the session again", Duration::from_secs(3)).is_none());
 }
 
@@ -292,6 +295,6 @@ fn logs_are_json_where_that_is_asked_for() {
     assert_eq!(ran.status.code(), Some(1));
     let log = String::from_utf8_lossy(&ran.stderr);
     let first: serde_json::Value = serde_json::from_str(log.lines().next().unwrap()).expect("JSON");
-    assert_eq!(first["message"], "no configuration file: the defaults are served");
+    assert_eq!(first["message"], "no configuration file: using the defaults");
     assert_eq!(first["level"], "INFO");
 }

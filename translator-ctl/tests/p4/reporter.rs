@@ -135,7 +135,7 @@ fn a_watched_reporter_gets_its_entries_again_after_a_restart_and_its_counters_ar
     let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
     assert!(status.success(), "{status}: {log}");
     assert!(log.contains("received.1 7"), "{log}");
-    assert_eq!(log.matches("the switch is programmed").count(), 3, "{log}");
+    assert_eq!(log.matches("switch programmed").count(), 3, "{log}");
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn places_for_deflected_packets_that_cannot_be_are_refused() {
         ("deflect = [{ port = 68, queue = 32 }]", "reporter.deflect.queue is 32"),
         (
             "deflect = [{ port = 68 }, { port = 69 }]",
-            "reporter.deflect.port is 69, but must be of another pipe: a pipe has one such port",
+            "reporter.deflect.port is 69, but must be in another pipe: a pipe has one such port",
         ),
         (
             "deflect = [{ port = 196 }]",
@@ -434,7 +434,7 @@ fn a_netcfg_of_sd_fabric_says_what_is_reported() {
     let error = parse(&text.replace("netcfg.json", "nothing.json")).unwrap_err().to_string();
     assert!(error.contains("switch.leaf1.netcfg: ") && error.contains("cannot be read"), "{error}");
     let error = parse(&text.replace("leaf1", "tor")).unwrap_err().to_string();
-    assert!(error.contains("say in `netcfg_device` which of them"), "{error}");
+    assert!(error.contains("set `netcfg_device` to the one of them"), "{error}");
 }
 
 #[test]
@@ -460,13 +460,13 @@ fn what_is_wrong_is_refused_with_its_key() {
             "reporter.interval_ns is 1000, but must be a power of two",
         ),
         ("change_ns = 1024", "change_ns = 1000", "min_flow_hop_latency_change_ns is 1000"),
-        ("\"10.7.0.0/16\"", "\"2001:db8::/32\"", "is no IPv4 prefix"),
+        ("\"10.7.0.0/16\"", "\"2001:db8::/32\"", "is not an IPv4 prefix"),
         ("\"5000-5999\"", "\"5999-5000\"", "a range of them"),
         ("protocol = \"tcp\"", "protocol = \"gre\"", "the number of an IP protocol"),
         ("{ queue = 3,", "{ queue = 8,", "queue_report_latency_thresholds.queue is 8"),
         ("dscp = 46", "dscp = 64", "queues.dscp is 64"),
         ("hop = 2", "hop = 16", "ports.hop is 16"),
-        ("{ port = 3 }", "{ port = 2 }", "ports.port is 2, but must be another one: it is there twice"),
+        ("{ port = 3 }", "{ port = 2 }", "ports.port is 2, but must be unique: it is listed twice"),
         ("{ port = 3 }", "{ port = 512 }", "ports.port is 512"),
         ("name = \"t2\"", "name = \"t1\"", "destination.name is \"t1\" twice"),
         ("port = 4\n", "", "destination.port is missing, but must be given, as no route leads there"),
@@ -481,8 +481,8 @@ fn what_is_wrong_is_refused_with_its_key() {
             "report.store is \"widths\", but must be a store whose id",
         ),
         ("as = \"postcard\"", "as = \"postcard\"\nlist = 3", "report.list is given, but must be of append"),
-        ("as = \"postcard\"", "as = \"telemetry-report\"", "a translator takes no Telemetry Reports"),
-        ("to = \"t2\"", "to = \"int\"", "an INT collector takes nothing else"),
+        ("as = \"postcard\"", "as = \"telemetry-report\"", "a translator accepts no Telemetry Reports"),
+        ("to = \"t2\"", "to = \"int\"", "an INT collector accepts nothing else"),
         ("redundancy = 2", "redundancy = 5", "report.redundancy is 5"),
         ("key = \"drops\"\n", "", "report.key is missing"),
         ("entry = \"flow\"\n", "", "report.entry is missing"),
@@ -647,7 +647,7 @@ fn commands_of_a_reporter_do_what_they_say_or_refuse() {
     assert!(told.contains("give --against without 127.0.0.1:1"), "{told}");
     let (status, shown, _) = done(&["teardown", "--switch", "edge1"]);
     assert_eq!(status, Some(0));
-    assert!(shown.contains("reports no more, and forwards as before"), "{shown}");
+    assert!(shown.contains("stopped reporting; forwarding is unchanged"), "{shown}");
 }
 
 #[test]
