@@ -437,7 +437,7 @@ fn what_is_refused_says_what_to_do() {
         let first = XdpLink::open(&xdp("far", &[4791], None)).unwrap();
         assert_eq!(first.mode(), Some(Mode::Native), "in the driver where that can");
         let error = refused(&xdp("far", &[40040], None));
-        assert!(error.contains("has an XDP program already") && error.contains("bpftool"), "{error}");
+        assert!(error.contains("already has an XDP program") && error.contains("bpftool"), "{error}");
         let error = refused(&xdp("far", &[], None));
         assert!(error.contains("queue 0 of far") && error.contains("ss --xdp"), "{error}");
         // Who asked for either gets the other, and is told why.
