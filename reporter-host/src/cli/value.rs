@@ -1,4 +1,4 @@
-//! Values as people write them.
+//! Values as written by users.
 
 use std::str::FromStr;
 
@@ -20,7 +20,7 @@ impl Value {
         &self.bytes[..self.len]
     }
 
-    /// The one number that it is.
+    /// Its single number.
     pub(super) fn word(&self) -> Result<u32, String> {
         self.bytes()
             .try_into()
