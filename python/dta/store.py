@@ -1,4 +1,4 @@
-"""The five kinds of stores. Where their memory is (a region file, a running collector) is their source's matter."""
+"""The five kinds of stores. A source provides their memory (a region file, a running collector)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Keys = Union[KeyLike, Iterable[KeyLike], KeyArray]
 
 
 class Source(Protocol):
-    """Answers for the stores of one place."""
+    """Answers queries for the stores of one place."""
 
     def raw(self, spec: StoreSpec) -> NDArray[np.uint8]:
         """The bytes of a store's region."""
@@ -36,15 +36,15 @@ class Source(Protocol):
         """Estimates."""
 
     def entries(self, spec: StoreSpec, list: int, from_sequence: int) -> Entries:
-        """The entries of a list from a sequence on, or from its oldest batch (0)."""
+        """The entries of a list from a sequence, or from its oldest batch (0)."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """A store: its description, and what can be asked of it."""
+    """A store: its description and its queries."""
 
     spec: StoreSpec
-    #: Rises whenever the store's memory is replaced.
+    #: Increases whenever the store's memory is replaced.
     generation: int
     source: Source
 
@@ -54,7 +54,7 @@ class Store:
         return self.spec.name
 
     def array(self) -> NDArray[np.void]:
-        """All of its memory as a structured array, element by element (`docs/memory-layout.md`).
+        """Its whole memory as a structured array, element by element (`docs/memory-layout.md`).
 
         Of a region file it is the memory itself, which changes while a collector runs: copy it first (`.copy()`) to
         compute with numbers that hold still. From a running collector it is a copy, fetched piece by piece.
@@ -78,7 +78,7 @@ class PostcardingStore(Store):
     """Paths of keys."""
 
     def query(self, keys: Keys) -> PathAnswers:
-        """The path of each key. Of copies that differ, the one with most hops."""
+        """The path of each key. If copies differ, the one with the most hops."""
         return self.source.path(self.spec, key_array(keys))
 
 
@@ -86,7 +86,7 @@ class KeyIncrementStore(Store):
     """Counters of keys."""
 
     def query(self, keys: Keys) -> CounterAnswers:
-        """What was counted of each key."""
+        """The count of each key."""
         return self.source.counter(self.spec, key_array(keys))
 
 
@@ -104,7 +104,7 @@ class AppendStore(Store):
     """Lists of entries."""
 
     def read(self, list: int = 0, from_sequence: Optional[int] = None) -> Entries:
-        """What is in a list, oldest first; or what came with the batch of a sequence and after it."""
+        """The contents of a list, oldest first, or from the batch with a sequence."""
         if not 0 <= list < self.spec.lists:
             raise AskError(f"store {self.name!r} has no list {list}: there are lists 0 to {self.spec.lists - 1}")
         if from_sequence is not None and not 1 <= from_sequence < 1 << 32:
@@ -122,7 +122,7 @@ _KINDS = {
 
 
 def store_of(spec: StoreSpec, generation: int, source: Source) -> Store:
-    """The store of a description."""
+    """The store for a description."""
     return _KINDS[spec.kind](spec, generation, source)
 
 
