@@ -10,8 +10,8 @@ use dta_proto::batch::Batch;
 use dta_proto::wire::datagram;
 use proptest::prelude::*;
 
-/// Sends `frames` numbered UDP packets through an injector in batches of `size`; gives what left,
-/// in order, the fates by frame number, and the counts.
+/// Sends `frames` numbered UDP packets through an injector in batches of `size`; returns what was sent, in
+/// order, the fates by frame number, and the counts.
 fn run(
     faults: Faults,
     seed: u64,

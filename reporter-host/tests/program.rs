@@ -32,7 +32,7 @@ fn program(arguments: &[&str], input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A program that ends before it reads closes the pipe: that is its affair.
+    // A program that ends before it reads closes the pipe, which is not an error here.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }

@@ -1,4 +1,4 @@
-//! Changes that come as text from whoever reaches the service: applied whole, or refused whole with
+//! Changes that arrive as text from any caller of the service: applied completely, or refused completely with
 //! the reason, and never a panic.
 
 use dta_proto::store::StoreSpec;
@@ -203,8 +203,8 @@ fn change() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Whatever changes come as JSON, and whatever reports after them: nothing panics, what is
-    /// refused changes nothing, and every report is accounted for.
+    /// Any changes as JSON, and any reports after them: nothing panics, what is refused changes nothing, and
+    /// every report is accounted for.
     #[test]
     fn no_change_that_can_be_written_down_breaks_the_engine(
         rounds in prop::collection::vec(

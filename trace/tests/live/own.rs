@@ -45,7 +45,7 @@ fn program_of_ones_own_sees_the_same_packets() {
         receiver.recv(&mut [0; 99]).unwrap();
     }
     let mut records = Vec::new();
-    // It has no filter: it tells packets of others, too.
+    // It has no filter, so it reports others' packets, too.
     let ours = |record: &&dta_trace::record::Record| record.flow.dport == 7072;
     collect(&mut tracer, &mut records, |records| records.iter().filter(ours).count() >= 3 * PACKETS);
     let mut journeys = Journeys::default();

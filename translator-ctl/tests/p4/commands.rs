@@ -1,4 +1,5 @@
-//! What a Tofino is told by its CPU port: flushes of lists, rows and columns, at once and by age, and probes.
+//! Commands to a Tofino through its CPU port: flushes of lists, rows and columns, at once and by age, and
+//! probes.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};

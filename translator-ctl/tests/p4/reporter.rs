@@ -107,10 +107,10 @@ fn a_watched_reporter_gets_its_entries_again_after_a_restart_and_its_counters_ar
     };
     let has_program = || switch.with(|state| state.loads) > 0;
     wait_until("it is programmed", &|| has_program() && is_whole());
-    // As a switch that was restarted: no program, no rows. Its connection goes on.
+    // Like a restarted switch: no program, no rows. Its connection stays.
     switch.with(|state| *state = State { primary: state.primary, ..State::default() });
     wait_until("it is programmed again", &|| has_program() && is_whole());
-    // Somebody takes a row away.
+    // Somebody deletes a row.
     switch.with(|state| {
         let first = state.entities.keys().next().unwrap().clone();
         let gone = state.entities.remove(&first);
@@ -202,7 +202,7 @@ fn setup_of_a_tofino_reporter_that_was_killed_after_any_update_is_finished_by_th
     }
 }
 
-/// What of the packets of watched flows is deflected.
+/// Which packets of watched flows are deflected.
 fn deflected(tables: &Tables) -> Vec<u128> {
     let of = |(item, holds): (&Item, &Holds)| match (item, holds) {
         (Item::Row { table, .. }, Holds::Action { name, params })
@@ -224,7 +224,7 @@ fn a_traffic_manager_deflects_where_the_configuration_says() {
         let held = async |config: &Config| reporter(config).held().await.unwrap();
         let place = |tables: &Tables, pipe| tables.get(&Item::Deflection(pipe)).cloned();
         let queue = |port, queue| Some(Holds::Queue { port, queue });
-        // Nobody says where: nothing asks for it, and the traffic manager is let alone.
+        // No target is configured: nothing requests deflection, and the traffic manager is left alone.
         let none = parse(&text_on_tofino(&control, "")).unwrap();
         tofino.with(|state| state.lacks = Some("tf1.tm.pipe.cfg"));
         setup(&none).await.unwrap();
@@ -237,7 +237,7 @@ fn a_traffic_manager_deflects_where_the_configuration_says() {
         );
         tofino.with(|state| state.lacks = None);
 
-        // Those flows alone whose drops are watched.
+        // Only those flows whose drops are watched.
         let one = on_tofino(&control);
         assert_eq!(place(&held(&one).await, 0), queue(0, 0));
         let updates = setup(&one).await.unwrap();
@@ -255,7 +255,7 @@ fn a_traffic_manager_deflects_where_the_configuration_says() {
         setup(&one).await.unwrap();
         assert_eq!(reporter(&two).lacks().await.unwrap().len(), 1);
 
-        // It stays where it is when nothing is reported any more; nothing asks for it then.
+        // It stays when reporting stops; nothing requests deflection then.
         reporter(&one).empty().await.unwrap();
         let now = held(&one).await;
         assert_eq!((place(&now, 0), deflected(&now)), (queue(68, 1), vec![]));
@@ -344,7 +344,7 @@ fn the_compiled_reporters_have_all_that_is_used() {
         bfruntime::schema(&serde_json::from_value(program).unwrap()).check(&TOFINO)
     };
     tofino(tofino::program_of("reporter")).unwrap();
-    // Each table, key, action and parameter that is used, renamed or of another width, is missed.
+    // Each used table, key, action and parameter is missed if renamed or of another width.
     let missed = |change: &dyn Fn(&mut p4runtime_proto::config::P4Info)| {
         let mut info = read_p4info(&compiled.p4info).unwrap();
         change(&mut info);
@@ -427,7 +427,7 @@ fn a_netcfg_of_sd_fabric_says_what_is_reported() {
         is_as_in("reporter-netcfg.txt", &text_of(&leaf1.held().await.unwrap()));
         assert_eq!(leaf1.apply().await.unwrap(), []);
     });
-    // What the table says goes before.
+    // The table takes precedence.
     let config = parse(&format!("{text}switch_id = 9\nwatch_subnets = []\n")).unwrap();
     let (_, settings) = config.reporter_of("leaf1").unwrap().unwrap();
     assert_eq!((settings.switch_id, settings.watch.len()), (9, 0));
