@@ -64,8 +64,8 @@ where
     PossibleValuesParser::new(names).try_map(|name| name.parse())
 }
 
-/// The exit status of a program; an error is first printed on standard error. A reader that has gone (`|
-/// head`) has seen what it wanted, and is not an error. Where it is one, as for a daemon's ready line, it
+/// The exit status of a program; an error is first printed on standard error. A reader that has gone
+/// (`| head`) has seen what it wanted, and is not an error. Where it is one, as for a daemon's ready line, it
 /// needs another message than the system's.
 pub fn exit(program: &str, result: anyhow::Result<impl Into<ExitCode>>) -> ExitCode {
     match result {

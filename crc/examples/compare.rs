@@ -1,5 +1,6 @@
-//! Compares the CRCs here with other crates' at the lengths that DTA uses: `cargo run --release -p dta-crc
-//! --example compare`. Prints nanoseconds per CRC, the best of many short rounds.
+//! Compares the CRCs here with other crates' at the lengths that DTA uses:
+//! `cargo run --release -p dta-crc --example compare`. Prints nanoseconds per CRC, the best of many short
+//! rounds.
 
 use std::hint::black_box;
 use std::time::Instant;

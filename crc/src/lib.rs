@@ -217,7 +217,7 @@ pub fn crc32c_u32(word: u32) -> u32 {
     }
 }
 
-/// Of each key, the CRC-32C of the four bytes (little-endian) of its own CRC-32C plus each constant:
+/// For each key, the CRC-32C of the four bytes (little-endian) of the key's CRC-32C plus each constant:
 /// `sums[i][n] = crc32c_u32(crc32c(keys[i]) + constants[n])`, wrapping. Excess keys or sums are ignored.
 /// Saves a call per CRC.
 #[inline]

@@ -1,8 +1,8 @@
 //! The description of a store.
 //!
 //! The same description serves configuration (serde), sessions (`dta_proto::control`) and region headers.
-//! Sizes are powers of two, so that a slot is `hash & (slots - 1)` and an address in a region is `base |
-//! offset`.
+//! Sizes are powers of two, so that a slot is `hash & (slots - 1)` and an address in a region is
+//! `base | offset`.
 
 use serde::{Deserialize, Serialize};
 

@@ -409,8 +409,9 @@ impl Via {
 /// - drop: `"drop", time 64, flow key[16], switch 32, ingress port 32, egress port 32, queue 32, reason 8, 0 ..`
 /// - congestion: `"cong", time 64, flow key[16], switch 32, egress port 32, queue 32, occupancy 32, latency 32, 0 ..`
 /// - key: `"keys", key[16], length 8, bytes ..`: what the key stands for, at most 39 bytes: nothing if the
-///   key is self-explanatory, the flow for an IPv6 flow, `key[16] of the flow, switch 32, egress port 32,
-///   time 64` for a hop latency, and `key[16] of the flow, reason 32` for the drops of a flow.
+///   key is self-explanatory, the flow for an IPv6 flow,
+///   `key[16] of the flow, switch 32, egress port 32, time 64` for a hop latency, and
+///   `key[16] of the flow, reason 32` for the drops of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// A value changed.

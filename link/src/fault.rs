@@ -190,8 +190,8 @@ pub fn icrc_masks(bit: u32) -> bool {
     bit / 8 == 32
 }
 
-/// Frames by fate. `frames = passed + dropped + duplicated + reordered + corrupted + held`, and `frames +
-/// duplicated - dropped - held` frames were sent.
+/// Frames by fate. `frames = passed + dropped + duplicated + reordered + corrupted + held`, and
+/// `frames + duplicated - dropped - held` frames were sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultCounts {
     /// Frames handed to the injector.

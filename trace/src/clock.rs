@@ -1,8 +1,8 @@
 //! How far one host's clock is ahead of another's, from packets that both saw.
 //!
-//! A packet that leaves host A at `a` by A's clock and is seen by host B at `b` by B's clock gives `b - a =
-//! ahead(a) + delay`, and one the other way `b - a = ahead(a) - delay`. No delay is negative, so every packet
-//! is a bound: packets from A to B bound B's lead from above, packets from B to A from below.
+//! A packet that leaves host A at `a` by A's clock and is seen by host B at `b` by B's clock gives
+//! `b - a = ahead(a) + delay`, and one the other way `b - a = ahead(a) - delay`. No delay is negative, so
+//! every packet is a bound: packets from A to B bound B's lead from above, packets from B to A from below.
 //!
 //! Most packets wait in queues, and those that did not are the best bounds. So time is divided into windows,
 //! and each contributes the minimum of the upper bounds and the maximum of the lower ones. A line is fitted

@@ -5,13 +5,13 @@
 //! | entry 0 | entry 1 | … | zeros            | sequence u32 | count | check u24 |
 //! ```
 //!
-//! All big-endian. `check` is the low 24 bits of CRC-32/ISO-HDLC over `list u32 ‖ bytes 0 to len-8 ‖ sequence
-//! ‖ count`: the whole entries area, zeros included. A trailing sequence number alone does not reveal a tear:
-//! a reader's copy can hold old entries and the new trailer.
+//! All big-endian. `check` is the low 24 bits of CRC-32/ISO-HDLC over
+//! `list u32 ‖ bytes 0 to len-8 ‖ sequence ‖ count`: the whole entries area, zeros included. A trailing
+//! sequence number alone does not reveal a tear: a reader's copy can hold old entries and the new trailer.
 //!
-//! Batches of a list are numbered from 1 ([`next`]); 0 means never written. Batch s lies at ring place (s -
-//! 1) mod ring. After 2^32 - 1 comes 1 again; since 2^32 - 1 is odd and a ring a power of two, the ring's
-//! last place then keeps its batch of the turn before.
+//! Batches of a list are numbered from 1 ([`next`]); 0 means never written. Batch s lies at ring place
+//! (s - 1) mod ring. After 2^32 - 1 comes 1 again; since 2^32 - 1 is odd and a ring a power of two, the
+//! ring's last place then keeps its batch of the turn before.
 //!
 //! [`Cursor`] is a reader's state for one list: it detects new, overwritten (and how many), missing and torn
 //! batches.

@@ -8,8 +8,9 @@
 
 use crate::store::MAX_REDUNDANCY;
 
-/// Probability that a key is still in the store after `a` later keys per slot, with `n` copies: `1 - (1 -
-/// e^(-a n))^n`. Each copy is overwritten with probability `1 - e^(-a n)`; the key is gone when all are.
+/// Probability that a key is still in the store after `a` later keys per slot, with `n` copies:
+/// `1 - (1 - e^(-a n))^n`. Each copy is overwritten with probability `1 - e^(-a n)`; the key is gone when all
+/// are.
 pub fn survival(a: f64, n: u8) -> f64 {
     1.0 - gone(a, n).powi(i32::from(n))
 }

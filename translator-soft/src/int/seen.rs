@@ -308,7 +308,11 @@ mod tests {
         assert_eq!(judge(1, 5, 0), Verdict::New);
         assert_eq!(judge(1, 9, 50), Verdict::Same);
         assert_eq!(judge(2, 9, 50), Verdict::New, "another kind is another key");
-        assert_eq!(judge(1, 10, 60), Verdict::Changed(5), "as against the value told, not the one before");
+        assert_eq!(
+            judge(1, 10, 60),
+            Verdict::Changed(5),
+            "compared with the value last reported, not the one before"
+        );
         assert_eq!(judge(1, 11, 159), Verdict::Same);
         assert_eq!(judge(1, 11, 160), Verdict::KeepAlive(10));
         assert_eq!(judge(1, 11, 161), Verdict::Same);
@@ -328,7 +332,7 @@ mod tests {
         assert_eq!(
             judge(9, Some(0), 5),
             (Verdict::Changed(5), true),
-            "the latency told last, not the one since"
+            "the latency last reported, not the one since"
         );
         assert_eq!(judge(9, Some(0), 105), (Verdict::KeepAlive(9), false));
         assert_eq!(judge(u64::MAX, Some(0), 106), (Verdict::Changed(9), false));
@@ -344,7 +348,7 @@ mod tests {
         }
         assert_eq!(judge(9, 20), Verdict::New);
         assert_eq!(judge(3, 21), Verdict::Same);
-        assert_eq!(judge(0, 22), Verdict::New, "it fell out, so it is told again");
+        assert_eq!(judge(0, 22), Verdict::New, "it was evicted, so it is reported again");
         assert_eq!((seen.held(), seen.evicted()), (4, 2));
     }
 

@@ -9,9 +9,9 @@
 //! follows the last hop. The bytes do not give its length: the setting does; without one, it is whatever does
 //! not fill a hop.
 //!
-//! INT-MX has the same shim, of type 3. Its header, 12 bytes: `version 4 = 2, D 1, reserved 27, instructions
-//! 16, domain 16, domain instructions 16, domain flags 16`. No hop adds to it; what the source inserted for
-//! its domain follows.
+//! INT-MX has the same shim, of type 3. Its header, 12 bytes:
+//! `version 4 = 2, D 1, reserved 27, instructions 16, domain 16, domain instructions 16, domain flags 16`. No
+//! hop adds to it; what the source inserted for its domain follows.
 
 use super::IntVersion;
 use super::dialect::{Form, Mark};

@@ -6,7 +6,7 @@
 //!   connects                                           is this my own user?
 //!   is the listener my own user?
 //!   magic, version, 0, token  ────────────────────▶    do I know the token?
-//!   is the memory sealed, and as large as told?  ◀──   magic, version, status, sizes; the memory's file
+//!   is the memory sealed, and of the given size? ◀──   magic, version, status, sizes; the memory's file
 //!   puts the token into the request ring
 //!   one byte  ─────────────────────────────────────▶   gives the ring to the thread that serves
 //!   takes the token out of the answer ring  ◀────────  that thread puts it there
