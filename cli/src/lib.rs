@@ -2,7 +2,7 @@
 //!
 //! - [`program`]: version, flag variables, exit statuses, `completions` and `man`.
 //! - [`status`]: exit statuses and their meaning.
-//! - [`output`]: the flag `-o`; [`table`], [`terminal`], [`number`]: text for people.
+//! - [`output`]: the flag `-o`; [`table`], [`terminal`], [`number`]: what people see.
 //! - [`counters`]: the shape of counters in JSON.
 //! - [`service_manager`]: notifications of a daemon to its service manager.
 //! - [`enough_threads`]: whether a daemon can have its threads.

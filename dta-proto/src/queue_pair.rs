@@ -96,7 +96,7 @@ impl fmt::Display for Purpose {
 }
 
 impl Primitive {
-    /// The queue pair that carries its operations.
+    /// The queue pair that its operations travel on.
     pub const fn purpose(self) -> Purpose {
         match self {
             Primitive::KeyIncrement => Purpose::Atomic,
@@ -107,8 +107,8 @@ impl Primitive {
     }
 }
 
-/// Whether a number is a valid QPN or PSN: both have 24 bits (InfiniBand Architecture Specification, volume
-/// 1, chapter 9.2).
+/// Whether a queue pair number or PSN is one: both have 24 bits (InfiniBand Architecture
+/// Specification, volume 1, chapter 9.2).
 pub const fn has_24_bits(number: u32) -> bool {
     number >> 24 == 0
 }

@@ -95,7 +95,7 @@ impl StoreKind {
         }
     }
 
-    /// Its fields by configuration name. Booleans are 0 or 1; merge functions count from 0.
+    /// Its fields under their names in configuration. What is true is 1, and the ways to merge count from 0.
     pub fn fields(&self) -> Vec<(&'static str, u64)> {
         match *self {
             StoreKind::KeyWrite { slots, value_len, redundancy } => {
@@ -124,7 +124,7 @@ impl StoreKind {
         }
     }
 
-    /// Its layout for people: `16 lists of 4096 batches of 64 B, entries of 16 B`.
+    /// Its layout in words, for people: `16 lists of 4096 batches of 64 B, entries of 16 B`.
     pub fn shape(&self) -> String {
         match self {
             StoreKind::KeyWrite { value_len, .. } => format!("{value_len}-byte values"),

@@ -1,9 +1,8 @@
 //! What programs read from files and keep in them, without command line parsing.
 //!
-//! - [`config_file`]: errors in a configuration, with their position; [`host`]: addresses and names of hosts
-//!   in it.
-//! - [`file`]: files named by users.
-//! - [`own_file`]: a daemon's own files; [`lock`]: files that it locks.
+//! - [`config_file`]: what is wrong in a configuration, and where; [`host`]: addresses and names of hosts in it.
+//! - [`file`]: files that people name.
+//! - [`own_file`]: files that a daemon keeps; [`lock`]: those that it locks.
 
 pub mod config_file;
 pub mod file;

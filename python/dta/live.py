@@ -242,7 +242,7 @@ class _Live:
             yield Entries(entries, forward(news.sequence, 1) if news.sequence else 1, *lost)
 
     def _ask(self, method: str, spec: StoreSpec, keys: KeyArray, **more: Any) -> List[Any]:
-        """Answers for any number of keys, in as many calls as needed."""
+        """Answers for any number of keys, in as many calls as it takes."""
         answers: List[Any] = []
         for start in range(0, len(keys), _MAX_KEYS):
             some = [key.tobytes() for key in keys[start : start + _MAX_KEYS]]
@@ -303,5 +303,5 @@ def _host(address: str, tls: bool) -> str:
     if mark and scheme not in ("http", "https"):
         raise bad(f"{scheme} is neither http nor https")
     if mark and (scheme == "https") != tls:
-        raise bad("http, but TLS files are given" if tls else "https needs the three files of TLS")
+        raise bad("http, but the files of TLS are given" if tls else "https needs the three files of TLS")
     return host

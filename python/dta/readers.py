@@ -13,7 +13,7 @@ from .answers import CounterAnswers, KeyWriteAnswers, PathAnswers, SketchAnswers
 from .key import KeyArray
 from .spec import StoreSpec
 
-#: A sketch's column has no checksum: it is read until two reads agree, at most this often.
+#: A sketch's column has no checksum: it is read until two readings agree, and as often as this at most.
 _READINGS = 16
 
 
@@ -29,10 +29,10 @@ def key_write(
     sums = layout.checksums(np.repeat(keys, copies, axis=0), values)
     matching = (stored == sums).reshape(n, copies)
     values = values.reshape(n, copies, spec.value_len)
-    # For each copy: how many matching copies hold its value. 0 if it does not match itself.
+    # Of each copy: how many matching copies hold its value. 0 for one that does not match itself.
     equal = (values[:, :, np.newaxis, :] == values[:, np.newaxis, :, :]).all(axis=3)
     votes = (equal & matching[:, np.newaxis, :]).sum(axis=2) * matching
-    # Both choose the lowest n on a tie.
+    # Both take the lowest n among equals.
     chosen = matching.argmax(axis=1) if policy == "first" else votes.argmax(axis=1)
     row = np.arange(n)
     agreeing = votes[row, chosen]
@@ -50,7 +50,7 @@ def path(spec: StoreSpec, data: NDArray[np.uint8], keys: KeyArray) -> PathAnswer
     rows = raw.view(layout.dtype(spec)).reshape(-1)
     sums = layout.checksums(np.repeat(keys, copies, axis=0), raw[:, 4:])
     bitmap, length = rows["bitmap"].astype(np.uint16), rows["path_length"]
-    # A chance match of the checksum rarely passes the rest.
+    # A chance match of the checksum seldom holds up to the rest.
     sound = (bitmap != 0) & (bitmap >> room == 0) & (length <= room) & (rows["zero"] == 0)
     matching = ((rows["checksum"] == sums) & sound).reshape(n, copies)
     bits = (bitmap[:, np.newaxis] >> np.arange(room, dtype=np.uint16)) & 1 == 1
@@ -78,7 +78,7 @@ def path(spec: StoreSpec, data: NDArray[np.uint8], keys: KeyArray) -> PathAnswer
 
 
 def counter(spec: StoreSpec, data: NDArray[np.uint8], keys: KeyArray) -> CounterAnswers:
-    """Counts of keys: the minimum counter, each divided by how many of the key's slots it is."""
+    """Counts of keys: the least counter, each divided by how many of the key's slots fall on it."""
     found_at = layout.slots(keys, spec.redundancy, spec.slots)
     counters = data.view(np.uint64)[found_at]
     shared = (found_at[:, :, np.newaxis] == found_at[:, np.newaxis, :]).sum(axis=2).astype(np.uint64)
@@ -102,7 +102,7 @@ def sketch(spec: StoreSpec, data: NDArray[np.uint8], keys: KeyArray, epoch: int)
     found = raw.view(layout.dtype(spec)).reshape(n, rows)
     held = settled.reshape(n, rows) & (found["merged"] != 0) & (found["epoch"] == epoch)
     known = held.all(axis=1)
-    # Row r's cell is in the r-th column of the key.
+    # Row r's cell lies in the r-th column of the key.
     cells = found["cells"].reshape(n, rows, rows)[:, np.arange(rows), np.arange(rows)].astype(np.uint32)
     joined = np.bitwise_and.reduce(cells, axis=1) if spec.merge == "or" else cells.min(axis=1, initial=0xFFFFFFFF)
     merged = np.where(held, found["merged"], 0).min(axis=1, initial=0xFFFF)

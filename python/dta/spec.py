@@ -19,7 +19,7 @@ _KINDS = {
     6: ("key-increment", {1: "slots", 2: "redundancy"}),
     7: ("sketch-merge", {1: "columns", 2: "rows", 3: "epochs", 4: "merge", 5: "expected"}),
 }
-#: Ways to merge sketch cells, by their number in `dta.v1.Merge`.
+#: Ways in which sketch cells merge, by their number in `dta.v1.Merge`.
 _MERGES = ("sum", "max", "or")
 
 
@@ -114,11 +114,11 @@ class StoreSpec:
         fields["notify"] = bool(fields.get("notify", 0))
         spec = cls(**fields)  # type: ignore[arg-type]
         if not spec._is_sound():
-            raise RegionError(f"the description of a store is invalid: {spec}")
+            raise RegionError(f"the description of a store cannot be used: {spec}")
         return spec
 
     def _is_sound(self) -> bool:
-        """Like `StoreSpec::validate` in the crate `dta-proto`, as far as reading needs it."""
+        """As `StoreSpec::validate` of the crate `dta-proto` has it, as far as reading needs it."""
         if self.kind == "key-write":
             return _pow2(self.slots, 32) and self.value_len in (4, 12, 28, 60) and 1 <= self.redundancy <= 4
         if self.kind == "postcarding":

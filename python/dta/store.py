@@ -1,4 +1,4 @@
-"""The five kinds of stores. A source provides their memory (a region file, a running collector)."""
+"""The five kinds of stores. Where their memory is (a region file, a running collector) is their source's matter."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class PostcardingStore(Store):
     """Paths of keys."""
 
     def query(self, keys: Keys) -> PathAnswers:
-        """The path of each key. If copies differ, the one with the most hops."""
+        """The path of each key. Of copies that differ, the one with most hops."""
         return self.source.path(self.spec, key_array(keys))
 
 
@@ -86,7 +86,7 @@ class KeyIncrementStore(Store):
     """Counters of keys."""
 
     def query(self, keys: Keys) -> CounterAnswers:
-        """The count of each key."""
+        """What was counted of each key."""
         return self.source.counter(self.spec, key_array(keys))
 
 
@@ -104,7 +104,7 @@ class AppendStore(Store):
     """Lists of entries."""
 
     def read(self, list: int = 0, from_sequence: Optional[int] = None) -> Entries:
-        """The contents of a list, oldest first, or from the batch with a sequence."""
+        """What is in a list, oldest first; or what came with the batch of a sequence and after it."""
         if not 0 <= list < self.spec.lists:
             raise AskError(f"store {self.name!r} has no list {list}: there are lists 0 to {self.spec.lists - 1}")
         if from_sequence is not None and not 1 <= from_sequence < 1 << 32:

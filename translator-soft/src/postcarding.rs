@@ -1,6 +1,7 @@
-//! Postcarding: a cache of incomplete paths, by the whole key. A row is sent when all hops of its length are
-//! there, when another key needs its place, or when it is flushed. Postcards that come after their row are
-//! told from those of a new path where possible (see [`super::paths_left`]).
+//! Postcarding: a cache of paths in the making, keyed by the whole key. A row leaves when all hops
+//! of its length are there, when another key needs its place, or when it is flushed. Postcards that
+//! come after their row are told from those of a new path where they can be (see
+//! [`super::paths_left`]).
 
 use dta_proto::key::Key;
 use dta_proto::layout::hash;

@@ -17,13 +17,13 @@ const KIND: Variable = Variable {
 const SINK: Variable =
     Variable { word: "SINK", values: Values::Of(&[Value::plain("influx"), Value::plain("json")]) };
 
-/// Queries for values.
+/// Queries of values.
 pub const KEY_WRITE: &str = "key-write";
-/// Queries for paths.
+/// Queries of paths.
 pub const PATH: &str = "path";
-/// Queries for counters.
+/// Queries of counters.
 pub const COUNTER: &str = "counter";
-/// Queries for sketches.
+/// Queries of sketches.
 pub const SKETCH: &str = "sketch";
 
 table! {
@@ -43,7 +43,7 @@ table! {
         SESSION_STATISTICS_LEFT_OUT: "session.statistics_left_out", Nodes, Beside,
             "nodes handed in by a translator and rejected: a name is invalid, or the node has more than 1,024 counters";
         SESSION_STATISTICS_NO_ROOM: "session.statistics_no_room", Nodes, Beside,
-            "nodes not kept, or kept without all that they counted before earlier restarts (1,024 names at most), for lack of room";
+            "times that a node was not kept, or not all that its earlier lives counted (1,024 names at most), because there was no room";
         QUERY_KEYS: "query.KIND.keys", Keys, Beside, "keys asked for in queries" .with(&[KIND]);
         QUERY_FOUND: "query.KIND.found", Keys, Beside,
             "keys asked for in queries that had an answer: for a counter, a value other than 0; for a sketch, a known one"

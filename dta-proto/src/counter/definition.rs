@@ -87,7 +87,7 @@ pub enum Unit {
     QueuePairs,
     /// Sessions, and calls about them.
     Sessions,
-    /// Nodes whose counters a translator reports.
+    /// Nodes whose counters a translator hands in.
     Nodes,
     /// Keys of queries.
     Keys,

@@ -24,8 +24,8 @@ pub mod sketch_merge;
 
 use crate::store::StoreKind;
 
-/// Most reports whose data one element holds: the hops of a row, the entries of a batch, the reporters of a
-/// column; 1 where each report has its own element, or adds to one.
+/// The most reports whose data one element holds: the hops of a row, the entries of a batch, the
+/// reporters of a column; 1 where each report has an element of its own, or adds to one.
 pub fn reports_per_element(kind: &StoreKind) -> u8 {
     match *kind {
         StoreKind::Postcarding { hops, .. } => hops,
@@ -35,7 +35,7 @@ pub fn reports_per_element(kind: &StoreKind) -> u8 {
     }
 }
 
-/// Four big-endian bytes at `at`, which the caller has checked to exist.
+/// Four big-endian bytes of `bytes` at `at`, which the caller has checked to be there.
 #[inline]
 fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])

@@ -241,14 +241,14 @@ Example:
         /// Hop, from 0 to 13
         #[arg(long)]
         hop: u8,
-        /// Hops of the whole path, 1 to 14; 0 = unknown
+        /// Hops of the whole path, 1 to 14; 0 when it is not known
         #[arg(long, default_value_t = 0)]
         path_length: u8,
-        /// The hop's value: 4 bytes
+        /// What the hop reports: 4 bytes
         #[arg(long)]
         value: Value,
     },
-    /// One column of a sketch, to merge with other reporters'
+    /// One column of a sketch, to be merged with those of other reporters
     #[command(
         override_usage = "dta-reporter send sketch-merge [OPTIONS] --epoch <N> --column <N> \\\n           --cells <N,N,…>",
         after_help = "\
@@ -273,7 +273,7 @@ pub(super) struct Keyed {
     /// Flow, or up to 32 hex digits
     #[arg(long)]
     pub(super) key: Key,
-    /// Copies; 0 = as many as the store has
+    /// Copies; 0 for as many as the store has
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) redundancy: u8,
 }

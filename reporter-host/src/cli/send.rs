@@ -114,7 +114,7 @@ impl Run {
             bail!("--vary key: this primitive has no key");
         }
         if args.vary == Some(Vary::Value) && matches!(primitive, PrimitiveArgs::KeyIncrement { .. }) {
-            bail!("--vary value: key-increment has a delta, not a value");
+            bail!("--vary value: key-increment has a delta and no value");
         }
         self.kept = options.retransmittable;
         let mut place = None;
@@ -217,7 +217,7 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// The report, with its key and value incremented by these.
+/// The report, its key and value further by these.
 fn body<'a>(
     primitive: &PrimitiveArgs,
     more_key: u32,

@@ -202,7 +202,7 @@ impl P4 {
         self.role == Role::Reporter
     }
 
-    /// Checks its values.
+    /// Whether what it says can be.
     fn check(&self, table: &str) -> Result<(), ConfigError> {
         let fail = |key: &str, value: String, must| {
             Err(ConfigError::Value { key: format!("{table}.{key}"), value, must })

@@ -105,7 +105,7 @@ impl Engine {
         let origin = Origin { serial: self.serial, sequence: report.sequence, reporter: report.reporter };
         let context =
             &mut Context { now: self.clock, regions: &store.regions, egress: &mut self.egress, out };
-        // Copies, not references into the report: this keeps the report in registers.
+        // By copies, where a reference is handed on: so the report need not be in memory.
         match (*report.body, &mut store.state) {
             (Body::KeyWrite { redundancy, key, value }, State::KeyWrite(shape)) => {
                 shape.ingest(redundancy, &key, value, origin, context)?;

@@ -12,7 +12,7 @@ use crate::postcarding::PostcardState;
 use crate::regions::Regions;
 use crate::sketch::SketchState;
 
-/// The state of a store, by its primitive.
+/// What is kept of a store, by its primitive.
 pub(super) enum State {
     KeyWrite(KeyWriteShape),
     KeyIncrement(KeyIncrementShape),
@@ -22,7 +22,7 @@ pub(super) enum State {
 }
 
 impl State {
-    /// The initial state of a new store.
+    /// The state that a new store begins with.
     fn new(store: &Store, limits: &Limits, reference: bool) -> State {
         let names = limits.name_reports;
         let mut state = match store.spec.kind {
@@ -48,7 +48,7 @@ impl State {
         state
     }
 
-    /// Sets whether gathering follows the rules of a switch.
+    /// Sets whether what is gathered follows the rules of a switch.
     pub(super) fn set_reference(&mut self, reference: bool) {
         match self {
             State::KeyWrite(_) | State::KeyIncrement(_) | State::Append(_) => {}
@@ -57,12 +57,12 @@ impl State {
         }
     }
 
-    /// Whether writes to the store can wake a reader.
+    /// Whether what is written to the store can wake a reader.
     pub(super) fn wakes(&self) -> bool {
         matches!(self, State::Append(state) if state.wakes())
     }
 
-    /// The part that gathers reports; `None` if each is sent as it arrives.
+    /// The part that gathers reports; `None` where each leaves as it comes.
     pub(super) fn gathers(&self) -> Option<&dyn Gathers> {
         match self {
             State::KeyWrite(_) | State::KeyIncrement(_) => None,
@@ -72,7 +72,7 @@ impl State {
         }
     }
 
-    /// [`State::gathers`], mutable.
+    /// [`State::gathers`], to be changed.
     pub(super) fn gathers_mut(&mut self) -> Option<&mut dyn Gathers> {
         match self {
             State::KeyWrite(_) | State::KeyIncrement(_) => None,

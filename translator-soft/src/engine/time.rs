@@ -55,7 +55,7 @@ impl Engine {
     }
 }
 
-/// How long reports of a store are held, in nanoseconds; 0 = until the operation is full.
+/// How long reports of a store are held, in nanoseconds; 0 = until their operation is full.
 fn flush_after(flush_ns: &[u64; 5], store: &InstalledStore) -> u64 {
     flush_ns[store.kind.primitive().index()]
 }

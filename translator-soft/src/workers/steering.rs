@@ -37,7 +37,7 @@ pub(super) fn judge(report: &Report<'_>, source: Ipv4Addr, workers: usize) -> us
 pub(super) fn executor(body: &Body<'_>, workers: usize) -> usize {
     match body {
         Body::KeyWrite { key, .. } | Body::KeyIncrement { key, .. } | Body::Postcard { key, .. } => {
-            // The low half: the top byte selects the collector.
+            // The low half: the top byte says which collector has the key.
             ((hash::key_hash(key) & 0xffff) as usize * workers) >> 16
         }
         Body::Append { list, .. } => *list as usize % workers,

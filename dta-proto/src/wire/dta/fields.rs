@@ -21,7 +21,7 @@ impl<'a> Fields<'a> {
     /// bytes are shorter.
     #[inline]
     pub fn of(version: Version, primitive: Primitive, report: &'a mut [u8]) -> Option<Fields<'a>> {
-        // Bytes before the key or place, its length, and bytes between it and the value.
+        // Bytes before the key or place, the bytes of these, and those between them and the value.
         let (before, key, place, between) = match (version, primitive) {
             (Version::V0, Primitive::KeyWrite | Primitive::KeyIncrement) => (4, 4, 0, 0),
             (Version::V0, Primitive::Postcarding) => (3, 4, 0, 1),

@@ -52,7 +52,7 @@ pub enum Primitive {
     KeyIncrement = 3,
     /// One hop of a path.
     Postcarding = 4,
-    /// One column of a sketch, to merge with other reporters'.
+    /// One column of a sketch, to be merged with those of other reporters.
     SketchMerge = 5,
 }
 
@@ -83,7 +83,7 @@ impl Primitive {
         self as u8
     }
 
-    /// Whether version 0 supports it.
+    /// Whether version 0 has a report of it.
     pub const fn in_version0(self) -> bool {
         !matches!(self, Primitive::SketchMerge)
     }

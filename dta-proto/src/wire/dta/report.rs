@@ -51,7 +51,7 @@ pub enum Body<'a> {
         redundancy: u8,
         /// The key.
         key: Key,
-        /// Addend, modulo 2^64.
+        /// What to add, modulo 2^64.
         delta: u64,
     },
     /// One hop of a path.
@@ -60,9 +60,9 @@ pub enum Body<'a> {
         key: Key,
         /// Hop, from 0 to 13.
         hop: u8,
-        /// Hops of the whole path, 1 to 14, greater than `hop`; 0 = unknown (always in version 0).
+        /// Hops of the whole path, 1 to 14, more than `hop`; 0 = unknown (always in version 0).
         path_length: u8,
-        /// The hop's value.
+        /// What the hop reports.
         value: u32,
     },
     /// One column of a sketch. Version 1 only.

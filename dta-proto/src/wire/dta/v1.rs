@@ -17,7 +17,7 @@ fn err(field: &'static str, offset: usize, kind: Kind) -> Error {
     Error::new(Layer::DtaV1, field, len16(offset), kind)
 }
 
-/// A cursor over the bytes after the header.
+/// A cursor over the bytes behind the header.
 struct Rest<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -49,7 +49,7 @@ impl<'a> Rest<'a> {
         Ok(u32::from_be_bytes(*self.take(field)?))
     }
 
-    /// The rest, as a value.
+    /// All that is left, as a value.
     #[inline]
     fn value(&mut self) -> Result<&'a [u8]> {
         check_value(self.bytes, self.at)?;
@@ -129,7 +129,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Report<'_>> {
         }
         None => return Err(err("opcode", 0, Kind::UnknownOpcode(opcode))),
     };
-    // Byte 1 repeats the low 8 bits of the sequence for switches that parse only that far.
+    // Byte 1 repeats the low 8 bits of the sequence, for switches that parse no further.
     if header[1] != s3 {
         return Err(err("sequence", 1, Kind::Contradiction));
     }

@@ -51,9 +51,9 @@ pub struct BfRuntime {
     send: Option<cpu_port::Send>,
     /// Of lists and rows that were looked at.
     ages: Ages,
-    /// Whether a warning about unreachable rows was logged.
+    /// Whether a warning was logged of rows that no command reaches.
     warned_of_rows: bool,
-    /// The switch's description, once requested.
+    /// What the switch said, once it was asked.
     info: Option<Arc<Described>>,
     /// Alive while bound to the program.
     stream: Option<Sender<StreamMessageRequest>>,
