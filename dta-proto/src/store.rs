@@ -153,7 +153,7 @@ pub enum Merge {
     Or,
 }
 
-/// Why a store description is invalid.
+/// Why a store description cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("store `{store}`: {field} is {value}, but must be {must}")]
 pub struct SpecError {

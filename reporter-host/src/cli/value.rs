@@ -20,7 +20,7 @@ impl Value {
         &self.bytes[..self.len]
     }
 
-    /// Its single number.
+    /// The one number that it is.
     pub(super) fn word(&self) -> Result<u32, String> {
         self.bytes()
             .try_into()

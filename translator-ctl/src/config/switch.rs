@@ -246,8 +246,8 @@ pub const fn pipe_of(port: u16) -> u16 {
     port >> 7
 }
 
-/// A switch's own settings for its session. Anything missing comes from `[translator]`, except the session's
-/// name.
+/// What a switch has of its own in its session. What is left out is as in `[translator]`, but for
+/// the session's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Own {
