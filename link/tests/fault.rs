@@ -275,7 +275,7 @@ fn faults_are_written_one_way_everywhere() {
 #[test]
 fn bad_faults_are_refused_with_a_reason() {
     let message = |text: &str| text.parse::<Faults>().unwrap_err().to_string();
-    assert_eq!(message("drop"), "`drop` is not of the form name=probability, for instance drop=0.01");
+    assert_eq!(message("drop"), "`drop` is not of the form name=probability, such as drop=0.01");
     assert_eq!(message("delay=0.1"), "there is no fault `delay`; there are drop, dup, reorder and corrupt");
     assert_eq!(message("drop=0.1,drop=0.2"), "fault `drop` is given twice");
     for value in ["1.5", "-0.1", "1%", "NaN", ""] {

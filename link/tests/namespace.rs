@@ -328,7 +328,7 @@ fn without_net_raw_the_error_says_what_to_do() {
 fn an_interface_that_is_not_there_is_named() {
     in_namespace(|| {
         let error = PacketLink::open(&PacketConfig::new("elsewhere", [4791])).err().unwrap();
-        assert_eq!(error.to_string(), "there is no interface elsewhere; `ip link` lists those there are");
+        assert_eq!(error.to_string(), "there is no interface elsewhere; `ip link` lists the existing ones");
         let error = PacketLink::open(&PacketConfig::new("near", (0..65).collect::<Vec<_>>())).err().unwrap();
         assert_eq!(
             error.to_string(),

@@ -170,7 +170,7 @@ fn errors_say_what_to_do() {
     assert!(text.contains("choose another port"), "{text}");
 
     let text = message(UdpConfig::roce("192.0.2.1:4791".parse().unwrap()));
-    assert!(text.contains("192.0.2.1 is no address of this host"), "{text}");
+    assert!(text.contains("192.0.2.1 is not an address of this host"), "{text}");
     let text = message(UdpConfig::roce("[::1]:4791".parse().unwrap()));
     assert!(text.contains("IPv4 only"), "{text}");
 }

@@ -451,7 +451,7 @@ fn what_is_refused_says_what_to_do() {
         drop(auto);
 
         let error = refused(&xdp("elsewhere", &[4791], None));
-        assert_eq!(error, "there is no interface elsewhere; `ip link` lists those there are");
+        assert_eq!(error, "there is no interface elsewhere; `ip link` lists the existing ones");
         let error = refused(&xdp("far", &(0..65).collect::<Vec<_>>(), None));
         assert!(error.starts_with("65 UDP ports"), "{error}");
 

@@ -158,7 +158,7 @@ fn tells_what_is_wrong() {
         (
             "send append --store events --list 1 --value 1 --to 127.0.0.1:9",
             1,
-            "the id of store `events` is not known",
+            "the id of store `events` is unknown",
         ),
         ("send --file /does/not/exist --to 127.0.0.1:9", 1, "/does/not/exist"),
     ] {

@@ -430,7 +430,7 @@ fn what_is_wrong_is_shown_where_it_stands() {
         ("tcp port", "at the end: a name or number is missing"),
         ("tcp port http", "at `http`: a port is a number"),
         ("host example.org", "at `example.org`: a host is written as an address"),
-        ("foo", "at `foo`: no word of the language"),
+        ("foo", "at `foo`: neither a word of the language"),
         ("tcp udp", "at `udp`: no word"),
         ("tcp )", "at `)`: write `and` or `or`"),
         ("(tcp", "at the end: a parenthesis is not closed"),

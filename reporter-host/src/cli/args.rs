@@ -80,7 +80,7 @@ Examples:
         --key '10.0.0.1:5000->10.0.0.2:5000/udp'
   One column of a sketch with 3 rows:
     dta-reporter send sketch-merge --epoch 1 --column 17 --cells 12,40,8
-  Many reports, one JSON object a line:
+  Many reports, one JSON object per line:
     echo '{\"primitive\":\"append\",\"list\":2,\"value\":[1,2,3,4]}' |
         dta-reporter send --file -
   As older reporters send (version 0: 4-byte keys and values, no store):

@@ -498,7 +498,7 @@ mod tests {
             ("lists = [{ store = 's', first = 0, count = 0 }]", "switch.a.lists.count is 0"),
             (
                 "lists = [{ store = 's', first = 0, count = 4 }, { store = 's', first = 3, count = 1 }]",
-                "switch.a.lists asks twice for list 3",
+                "switch.a.lists names list 3",
             ),
         ] {
             let error = told(&switch("a", rest));

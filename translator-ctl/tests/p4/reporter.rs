@@ -399,7 +399,7 @@ fn a_switch_of_another_program_and_one_without_room_are_refused() {
         |control: &str| FILE.replace("CONTROL", control).replace("watch_subnets = [\"10.7.0.0/16\"]", &many);
     let switch = FakeSwitch::start();
     let error = block_on(setup(&parse(&text(&switch.address.to_string())).unwrap())).unwrap_err().to_string();
-    let words = "[switch.edge1] has 1203 entries for its table watchlist, and the switch has room for 1024";
+    let words = "[switch.edge1] has 1203 entries for table watchlist, but the switch has room for 1024";
     assert_eq!(error, words);
     assert_eq!(switch.with(|state| (state.requests, state.loads)), (0, 0));
     let tofino = FakeTofino::start_as("reporter", &tofino::program_of("reporter"));
@@ -469,7 +469,7 @@ fn what_is_wrong_is_refused_with_its_key() {
         ("{ port = 3 }", "{ port = 2 }", "ports.port is 2, but must be unique: it is listed twice"),
         ("{ port = 3 }", "{ port = 512 }", "ports.port is 512"),
         ("name = \"t2\"", "name = \"t1\"", "destination.name is \"t1\" twice"),
-        ("port = 4\n", "", "destination.port is missing, but must be given, as no route leads there"),
+        ("port = 4\n", "", "destination.port is missing, but must be given because no route leads there"),
         ("hardware = 5", "hardware = 64", "destination.hardware is 64"),
         ("reporter = 77", "packet_bytes = 77", "destination.packet_bytes is given"),
         ("hardware = 5", "reporter = 5", "destination.reporter is 5"),
@@ -486,7 +486,7 @@ fn what_is_wrong_is_refused_with_its_key() {
         ("redundancy = 2", "redundancy = 5", "report.redundancy is 5"),
         ("key = \"drops\"\n", "", "report.key is missing"),
         ("entry = \"flow\"\n", "", "report.entry is missing"),
-        ("key = \"flow\"", "key = \"drops\"", "report.key is of other reports, but must be of drops alone"),
+        ("key = \"flow\"", "key = \"drops\"", "report.key is of other reports, but must be for drops only"),
         ("of = [\"drop\"]", "of = []", "report.of is empty"),
         (
             "mac = \"02:00:00:00:00:dd\"",
