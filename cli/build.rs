@@ -1,8 +1,7 @@
-//! Tells the crate the commit that it is built from (`DTA_COMMIT`, empty if nobody knows).
+//! Embeds the commit that the crate is built from (`DTA_COMMIT`, empty if unknown).
 //!
-//! Only a release asks git: a developer's build would be made anew with each commit otherwise, and
-//! all programs with it. Who builds packages may give `DTA_COMMIT`; `git archive` writes the commit
-//! into `build/commit.txt`.
+//! Only release builds ask git: a developer's build would otherwise be repeated with each commit, and all
+//! programs with it. Packagers can set `DTA_COMMIT`; `git archive` writes the commit into `build/commit.txt`.
 
 #[path = "build/commit.rs"]
 mod commit;

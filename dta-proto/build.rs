@@ -10,11 +10,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ["dta/v1/agent.proto", "dta/v1/collector.proto", "dta/v1/translator.proto"],
         ["proto"],
     )?;
-    // What servers tell of themselves (gRPC reflection).
+    // For gRPC reflection.
     let descriptors = std::path::Path::new(&std::env::var("OUT_DIR")?).join("dta_v1.bin");
     std::fs::write(descriptors, prost::Message::encode_to_vec(&files))?;
     let mut config = tonic_prost_build::Config::new();
-    // The codec asks for the name of a message.
+    // The codec names the message type in its errors.
     config.enable_type_names();
     tonic_prost_build::configure()
         .codec_path("crate::codec::BoundedCodec")

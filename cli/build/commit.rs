@@ -1,23 +1,23 @@
-//! The commit that a program is built from, as `--version` tells it. Part of the build script; its
-//! tests are in `tests/commit.rs`.
+//! The commit that a program is built from, for `--version`. Part of the build script; its tests are in
+//! `tests/commit.rs`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Characters of a commit that are shown.
+/// Displayed length of a commit.
 const SHOWN: usize = 12;
 
-/// What was found out.
+/// The result.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// The commit; `None` where nobody knows it.
+    /// The commit; `None` if unknown.
     pub(crate) commit: Option<String>,
-    /// Files that change when the commit does.
+    /// Files that change with the commit.
     pub(crate) watch: Vec<PathBuf>,
 }
 
-/// Finds the commit of the sources in `folder`. What was `given` goes first, then what `git archive`
-/// wrote into `stamp` (the text of `build/commit.txt`), then git, if `ask_git`.
+/// Finds the commit of the sources in `folder`: the one `given`, else what `git archive` wrote into `stamp`
+/// (the text of `build/commit.txt`), else from git, if `ask_git`.
 pub(crate) fn find(given: Option<&str>, stamp: &str, folder: &Path, ask_git: bool) -> Found {
     let known = given.and_then(commit).or_else(|| commit(stamp));
     match known {
@@ -27,7 +27,7 @@ pub(crate) fn find(given: Option<&str>, stamp: &str, folder: &Path, ask_git: boo
     }
 }
 
-/// A commit as it is shown, if the text is one.
+/// A commit as displayed, if the text is one.
 fn commit(text: &str) -> Option<String> {
     let text = text.trim();
     let is_hash = (7..=64).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_hexdigit());
@@ -40,11 +40,11 @@ fn git(folder: &Path) -> Option<Found> {
         let text = String::from_utf8(output.stdout).ok()?;
         output.status.success().then(|| text.trim().to_owned())
     };
-    // The sources may lie unpacked in somebody else's repository, whose commit is not theirs.
+    // The sources may be unpacked inside another repository, whose commit is not theirs.
     ask(&["ls-files", "--error-unmatch", "Cargo.toml"])?;
     let found = commit(&ask(&["rev-parse", "HEAD"])?);
     let path = |name: &str| Some(folder.join(ask(&["rev-parse", "--git-path", name])?));
-    // On a branch it is the branch's file that changes with a commit; a packed one has none.
+    // On a branch, the branch's file changes with a commit; a packed one has none.
     let branch = ask(&["symbolic-ref", "--quiet", "HEAD"]);
     let watch = [path("HEAD"), branch.and_then(|name| path(&name)), path("packed-refs")];
     Some(Found { commit: found, watch: watch.into_iter().flatten().filter(|file| file.exists()).collect() })

@@ -1,26 +1,27 @@
-//! Completion scripts: clap_complete's, in which names of stores and hosts are completed, too.
+//! Completion scripts: clap_complete's, extended to complete names of stores and hosts.
 //!
-//! clap_complete writes which flags there are. What their values may be is written into its scripts afterwards:
-//! for names of stores, `dta-collector stores` is asked with those of its flags ([`FLAGS`]) that stand on the line, or else
-//! in its variables. A collector that does not answer within two seconds has none.
+//! clap_complete writes which flags there are; completions of their values are added to its scripts
+//! afterwards. For names of stores, the scripts run `dta-collector stores` with those of its flags
+//! ([`FLAGS`]) on the line, or else with its variables. A collector that does not answer within two seconds
+//! yields none.
 
 use std::collections::BTreeMap;
 
 use clap::Command;
 use clap_complete::Shell;
 
-/// Flags that say where the collector is and how to reach it: all programs have them under these names.
+/// Flags with the collector's address and credentials: all programs share these names.
 const FLAGS: [&str; 5] = ["--collector", "--ca", "--client-cert", "--client-key", "--tls-domain"];
 
-/// Prints the names of the stores, one a line, in every shell; `flags` is how it writes those that were found. The names are
-/// told as `"name": "flows"`.
+/// Prints the names of the stores, one a line, in every shell; `flags` is its syntax for the flags found.
+/// Names appear in the JSON as `"name": "flows"`.
 fn stores(flags: &str) -> String {
     format!(
         r#"timeout 2 dta-collector stores -o json {flags} 2>/dev/null | sed -n 's/^ *"name": "\(.*\)",\{{0,1\}}$/\1/p'"#
     )
 }
 
-/// What is known of a value by the name that it has in help texts.
+/// The kind of a value, by its placeholder in help texts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// `NAME|ID`
@@ -34,8 +35,8 @@ pub(crate) fn script(shell: Shell, command: &mut Command) -> String {
     let name = command.get_name().to_owned();
     let mut script = Vec::new();
     clap_complete::generate(shell, command, &name, &mut script);
-    // clap_complete 4.6 looks the words of a name with a hyphen up under another name than it notes
-    // them (clap-rs/clap#6421).
+    // clap_complete 4.6 looks up a hyphenated name's words under another name than it records
+    // (clap-rs/clap#6421).
     let (looked_up, noted) = (name.replace('-', "__subcmd__"), name.replace('-', "__"));
     let script = String::from_utf8_lossy(&script).replace(&looked_up, &noted);
     let mut kinds = BTreeMap::new();
@@ -49,7 +50,7 @@ pub(crate) fn script(shell: Shell, command: &mut Command) -> String {
     }
 }
 
-/// The flags with such values, as they are typed.
+/// The flags with such values, as typed.
 fn note(command: &Command, kinds: &mut BTreeMap<String, Kind>) {
     for arg in command.get_arguments() {
         let kind = match arg.get_value_names().unwrap_or_default() {
@@ -63,7 +64,7 @@ fn note(command: &Command, kinds: &mut BTreeMap<String, Kind>) {
     command.get_subcommands().for_each(|command| note(command, kinds));
 }
 
-/// bash takes words apart at colons, so the line is looked at instead of them.
+/// bash splits words at colons, so the line is examined instead.
 fn bash(script: &str, kinds: &BTreeMap<String, Kind>, function: &str) -> String {
     let files = "compgen -f \"${cur}\"";
     let mut flag = None;
@@ -106,7 +107,7 @@ fn bash(script: &str, kinds: &BTreeMap<String, Kind>, function: &str) -> String 
     lines
 }
 
-/// clap_complete 4.6 leaves the colon of `HOST:PORT` as it is, which zsh takes for the end of the name.
+/// clap_complete 4.6 does not escape the colon in `HOST:PORT`, which zsh takes for the end of the name.
 fn zsh(script: &str, function: &str) -> String {
     let (bare, with_value) = (FLAGS.join("|"), FLAGS.map(|flag| format!("{flag}=*")).join("|"));
     let stores = format!(
@@ -193,7 +194,7 @@ mod tests {
         )
     }
 
-    /// What bash offers at the end of a line, with a collector of two stores, one known host and one file.
+    /// What bash offers at the end of a line, given a collector of two stores, one known host and one file.
     fn offered(line: &str) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         let collector = folder.path().join("dta-collector");

@@ -1,26 +1,26 @@
-//! Counters as every program prints them for programs: one shape.
+//! The common JSON shape of counters.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// What one node counted.
+/// The counters of one node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Node {
     /// Its name: `reporter/ID`, `translator/NAME`, `nic/DEVICE`, `collector`, …
     pub node: String,
-    /// Where it stands on a report's way: `reporter`, `translator`, `nic`, `collector` or `other`.
+    /// Its stage: `reporter`, `translator`, `nic`, `collector` or `other`.
     pub stage: String,
-    /// The session that handed the counters in; `null` where the node itself was asked.
+    /// The session that handed in the counters; `null` if the node itself was queried.
     pub session: Option<String>,
-    /// Seconds since it gave them.
+    /// Age of the counters in seconds.
     pub age_seconds: f64,
     /// Each counter by its name (docs/counters.md).
     pub counters: BTreeMap<String, u64>,
 }
 
 impl Node {
-    /// A node that gave its counters just now.
+    /// A node that was queried just now.
     pub fn now(
         node: impl Into<String>,
         stage: impl Into<String>,

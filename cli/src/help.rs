@@ -1,18 +1,18 @@
-//! Rules for help texts, which each program's tests hold its own against. Each page has an example.
+//! Rules for help texts, checked by each program's tests. Each page has an example.
 //!
-//! The terminal's width decides where a paragraph is wrapped. So a paragraph is one line of the
-//! source; only lines that begin with two spaces, such as examples, stand as they are written, and
-//! these fit 80 columns. (A manual page keeps such lines apart, too.)
+//! The terminal's width decides where a paragraph wraps, so a paragraph is a single source line; only lines
+//! that start with two spaces, such as examples, are printed as they are, and must fit 80 columns. (A manual
+//! page keeps such lines apart, too.)
 
 use clap::Command;
 
-/// Columns of the narrowest terminal.
+/// Width of the narrowest terminal.
 const NARROWEST: usize = 80;
 
-/// For the tests of a program: its arguments and the help of all its commands.
+/// For a program's tests: checks its arguments and the help of all its commands.
 ///
 /// # Panics
-/// If clap finds a fault in the arguments, or the help breaks a rule; with the commands' names.
+/// If clap finds a fault in the arguments, or the help breaks a rule; the message names the command.
 pub fn assert_sound(command: Command) {
     command.clone().debug_assert();
     let faults = faults(command);

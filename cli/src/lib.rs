@@ -1,12 +1,12 @@
-//! What the command lines of all programs share.
+//! Common parts of all programs' command lines.
 //!
-//! - [`program`]: version, variables of flags, exit statuses, `completions` and `man`.
+//! - [`program`]: version, flag variables, exit statuses, `completions` and `man`.
 //! - [`status`]: exit statuses and their meaning.
 //! - [`output`]: the flag `-o`; [`table`], [`terminal`], [`number`]: what people see.
 //! - [`counters`]: the shape of counters in JSON.
-//! - [`service_manager`]: what a daemon tells whoever started it.
+//! - [`service_manager`]: notifications of a daemon to its service manager.
 //! - [`enough_threads`]: whether a daemon can have its threads.
-//! - [`help`]: a rule for help texts.
+//! - [`help`]: rules for help texts.
 
 mod completions;
 pub mod counters;
@@ -33,17 +33,16 @@ pub use static_names::choose_name_sources;
 pub use status::{Misuse, Status, misuse};
 pub use threads::enough_threads;
 
-/// Prints text and a line end to standard output.
+/// Prints a line to standard output.
 ///
-/// # Errors
-/// Whatever the system says, where `println!` would panic: the disk is full, or the reader has gone
-/// ([`ErrorKind::BrokenPipe`]), which [`exit`] takes for a good end.
+/// The system's error, where `println!` would panic: the disk is full, or the reader has gone
+/// ([`ErrorKind::BrokenPipe`]), which [`exit`] treats as success.
 pub fn print(text: impl Display) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")
 }
 
-/// The end of `check-config`: prints the configuration that results, as a file, and on standard error
-/// warnings and that it is good.
+/// The end of `check-config`: prints the resulting configuration as a file, and on standard error the
+/// warnings and that it is valid.
 ///
 /// # Errors
 /// As [`print`].
@@ -52,11 +51,11 @@ pub fn configuration_is_good(text: &str, warnings: &[String]) -> anyhow::Result<
     for warning in warnings {
         eprintln!("WARNING: {warning}");
     }
-    eprintln!("the configuration is good");
+    eprintln!("the configuration is valid");
     Ok(Status::Done)
 }
 
-/// Parses a value that is one of a few names, which `--help` and completions then list.
+/// Parses a value from a fixed set of names, which `--help` and completions then list.
 pub fn one_of<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
     T: FromStr + Clone + Send + Sync + 'static,
@@ -65,15 +64,15 @@ where
     PossibleValuesParser::new(names).try_map(|name| name.parse())
 }
 
-/// The exit status of a program; an error is told on standard error first. A reader that has gone
-/// (`| head`) has seen what it wanted, and is no error: where nobody reading is one, as with a
-/// daemon's ready line, it has to come in other words than the system's.
+/// The exit status of a program; an error is first printed on standard error. A reader that has gone
+/// (`| head`) has seen what it wanted, and is not an error. Where it is one, as for a daemon's ready line, it
+/// needs another message than the system's.
 pub fn exit(program: &str, result: anyhow::Result<impl Into<ExitCode>>) -> ExitCode {
     match result {
         Ok(code) => code.into(),
         Err(error) if is_broken_pipe(&error) => Status::Done.into(),
         Err(error) => {
-            // With standard error closed there is nobody left to tell.
+            // With standard error closed there is nowhere left to report it.
             let text = terminal::for_stderr(&format!("{program}: {}", error_line(&error)));
             let _ = writeln!(io::stderr().lock(), "{text}");
             let status = if error.is::<Misuse>() { Status::Misuse } else { Status::Failed };
@@ -86,8 +85,8 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-/// An error with its causes in one line. A cause that the text before has told already is left out:
-/// many errors put what the system said into their own sentence.
+/// An error with its causes on one line, leaving out causes that the text before already contains: many
+/// errors include the system's message in their own.
 pub fn error_line(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1) {
@@ -99,7 +98,7 @@ pub fn error_line(error: &anyhow::Error) -> String {
     text
 }
 
-/// How a log is written.
+/// A log format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// Lines for people.
@@ -126,11 +125,11 @@ impl FromStr for LogFormat {
     }
 }
 
-/// Writes logs to standard error, in colour on a terminal. `filter` as `RUST_LOG` has it (`info`,
-/// `dta_collector=debug`); one that cannot be read, or that is empty, counts as `info`. A program
-/// that has set up its own log keeps it.
+/// Writes logs to standard error, in colour on a terminal. `filter` is in `RUST_LOG` syntax (`info`,
+/// `dta_collector=debug`); an invalid or empty one counts as `info`. A program that has set up its own log
+/// keeps it.
 pub fn log(filter: &str, format: LogFormat) {
-    // An empty one would be taken, and let errors through alone.
+    // An empty filter would be accepted, and let only errors through.
     let filter = if filter.trim().is_empty() { "info" } else { filter };
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-/// A count with thousands set apart: `1,234,567`.
+/// A count with thousands separators: `1,234,567`.
 pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -31,12 +31,12 @@ pub fn short(rate: f64) -> String {
     }
 }
 
-/// A share as per cent.
+/// A share in per cent.
 pub fn percent(share: f64) -> String {
     format!("{:.2} %", 100.0 * share)
 }
 
-/// Bytes in the unit that people would use.
+/// Bytes in a readable unit.
 pub fn bytes(n: u64) -> String {
     let (mut value, mut unit) = (n as f64, "B");
     for next in ["KiB", "MiB", "GiB", "TiB"] {
@@ -48,7 +48,7 @@ pub fn bytes(n: u64) -> String {
     if value.fract() == 0.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
 }
 
-/// A time as people say it: `90 s`, `5 min`, `3 h`.
+/// A duration in a readable unit: `90 s`, `5 min`, `3 h`.
 pub fn ago(time: Duration) -> String {
     match time.as_secs() {
         seconds if seconds < 120 => format!("{seconds} s"),

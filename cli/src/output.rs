@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::print;
 
-/// How a command prints.
+/// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Output {
     /// For people
@@ -16,14 +16,14 @@ pub enum Output {
     Text,
     /// For people, with all columns
     Wide,
-    /// For programs: one document, or one a line where there is no end
+    /// For programs: one document, or one per line for endless output
     Json,
 }
 
 /// The flag itself.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct OutputFlag {
-    /// How to print
+    /// Output format
     #[arg(long, short, env, value_enum, default_value_t, global = true)]
     pub output: Output,
 }
@@ -34,7 +34,7 @@ impl OutputFlag {
         self.output == Output::Json
     }
 
-    /// Prints a document for programs, or the text that `text` makes of it for people.
+    /// Prints a document for programs, or the text from `text` for people.
     ///
     /// # Errors
     /// As [`print`].
@@ -46,7 +46,7 @@ impl OutputFlag {
     }
 }
 
-/// Prints a JSON document over several lines.
+/// Prints a JSON document on several lines.
 ///
 /// # Errors
 /// As [`print`].
@@ -54,7 +54,7 @@ pub fn json(document: &impl Serialize) -> anyhow::Result<()> {
     Ok(print(serde_json::to_string_pretty(document)?)?)
 }
 
-/// Prints a JSON document in one line.
+/// Prints a JSON document on one line.
 ///
 /// # Errors
 /// As [`print`].
@@ -65,7 +65,7 @@ pub fn json_line(document: &impl Serialize) -> anyhow::Result<()> {
 /// Writes a JSON document to a file.
 ///
 /// # Errors
-/// What the system says, with the file's name.
+/// The system's error, with the file's name.
 pub fn json_file(path: &Path, document: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(document)? + "\n";
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))

@@ -1,5 +1,5 @@
-//! What every program adds to its commands: a version with commit and features, a variable for each
-//! flag that has one, the exit statuses, `completions` and `man`.
+//! What every program adds to its commands: a version with commit and features, an environment variable for
+//! each flag that has one, the exit statuses, `completions` and `man`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use clap_complete::Shell;
 
 use crate::status::{self, Status};
 
-/// The commit that this was built from; empty where nobody knows.
+/// The commit of this build; empty if unknown.
 const COMMIT: &str = env!("DTA_COMMIT");
 
-/// Widest that help is written, in columns.
+/// Maximum width of help texts, in columns.
 const WIDEST: usize = 100;
 
-/// Commands that every program has beside its own.
+/// Commands that every program has besides its own.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Common {
     /// Print a completion script for a shell
@@ -43,10 +43,10 @@ Examples:
 }
 
 impl Common {
-    /// Does it for a program with these features.
+    /// Runs it for a program with these features.
     ///
     /// # Errors
-    /// Standard output or the directory cannot be written.
+    /// Standard output or the directory is not writable.
     pub fn run<C: CommandFactory>(&self, features: &[&str]) -> anyhow::Result<Status> {
         let mut command = command::<C>(features);
         match self {
@@ -69,7 +69,7 @@ fn write(bytes: &[u8]) -> std::io::Result<()> {
     std::io::stdout().lock().write_all(bytes)
 }
 
-/// A program as its manual shows it: the commit would make every page another one.
+/// A program as in its manual: the commit would change every page.
 fn pages(command: Command) -> Command {
     command.version(env!("CARGO_PKG_VERSION")).disable_help_subcommand(true)
 }
@@ -80,8 +80,8 @@ fn manual(command: Command, dir: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write manual pages into {}", dir.display()))
 }
 
-/// The program's commands with what all programs have. `features` are those of cargo that it is
-/// built with.
+/// The program's commands plus those that all programs have. `features` are the cargo features it is built
+/// with.
 pub fn command<C: CommandFactory>(features: &[&str]) -> Command {
     complete(C::command(), features)
 }
@@ -95,8 +95,8 @@ fn complete(command: Command, features: &[&str]) -> Command {
     command.version(leaked(version(features))).after_help(help).max_term_width(WIDEST)
 }
 
-/// Gives each flag with a variable the one of its name: `--soft-port` of dta-collector has
-/// DTA_COLLECTOR_SOFT_PORT. Flags say that they have one by `#[arg(long, env)]`.
+/// Gives each flag with a variable its name: `--soft-port` of dta-collector has DTA_COLLECTOR_SOFT_PORT.
+/// Flags say that they have one by `#[arg(long, env)]`.
 fn with_variables(command: Command, prefix: &str) -> Command {
     let command = command.mut_args(|arg| match (arg.get_env(), arg.get_long()) {
         (Some(_), Some(long)) => {
@@ -108,7 +108,7 @@ fn with_variables(command: Command, prefix: &str) -> Command {
     command.mut_subcommands(|command| with_variables(command, prefix))
 }
 
-/// Puts the program's name into help texts that all programs share.
+/// Inserts the program's name into shared help texts.
 fn with_names(command: Command, name: &str) -> Command {
     let named = |text: String| text.replace("PROGRAM", name);
     command.mut_subcommands(|mut command| {
@@ -125,12 +125,12 @@ fn with_names(command: Command, name: &str) -> Command {
     })
 }
 
-/// A text that lives as long as the program: clap takes names in no other way.
+/// A text that lives as long as the program, because clap accepts names in no other way.
 fn leaked(text: String) -> &'static str {
     text.leak()
 }
 
-/// Version and commit: two programs that have both in common understand each other.
+/// Version and commit: two programs with both in common are compatible.
 pub fn build() -> String {
     let commit = if COMMIT.is_empty() { "unknown" } else { COMMIT };
     format!("{} (commit {commit})", env!("CARGO_PKG_VERSION"))
@@ -146,8 +146,8 @@ fn version(features: &[&str]) -> String {
     format!("{} (commit {commit}, {build} build, {features})", env!("CARGO_PKG_VERSION"))
 }
 
-/// Runs a program: reads arguments, of which the first is its name, does what they say, and tells
-/// how it ended. An error is told on standard error.
+/// Runs a program: parses arguments, the first of which is its name, executes them, and returns the exit
+/// status. Errors are printed on standard error.
 pub fn run<P: Parser, S: Into<ExitCode>>(
     args: impl IntoIterator<Item = OsString>,
     features: &[&str],

@@ -1,8 +1,7 @@
-//! What a daemon tells the service manager that started it: the protocol of `sd_notify(3)`.
+//! Notifications to the service manager that started a daemon: the protocol of `sd_notify(3)`.
 //!
-//! The manager names a datagram socket in `NOTIFY_SOCKET`; each message is a few `NAME=VALUE` lines.
-//! Where there is no such variable, nothing is sent. A message that cannot be sent is dropped: no
-//! daemon waits for its manager.
+//! The manager passes a datagram socket in `NOTIFY_SOCKET`; each message is a few `NAME=VALUE` lines. Without
+//! that variable, nothing is sent. Messages that cannot be sent are dropped: no daemon waits for its manager.
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The service manager, if there is one.
+/// The service manager, if any.
 #[derive(Debug, Default)]
 pub struct ServiceManager {
     to: Option<(UnixDatagram, SocketAddr)>,
@@ -26,21 +25,21 @@ impl ServiceManager {
     /// `WATCHDOG_PID`.
     ///
     /// # Errors
-    /// A socket that is no unix socket, or a system without sockets.
+    /// The socket is not a unix socket, or the system has no sockets left.
     pub fn of_this_process() -> io::Result<ServiceManager> {
         let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else {
             return Ok(ServiceManager::default());
         };
         let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-        // A watchdog may be meant for the parent of this process alone.
+        // A watchdog may be meant only for this process's parent.
         let ours = std::env::var_os("WATCHDOG_PID").is_none()
             || number("WATCHDOG_PID") == Some(std::process::id().into());
         let watchdog = number("WATCHDOG_USEC").filter(|micros| ours && *micros != 0);
         ServiceManager::new(&socket, watchdog.map(Duration::from_micros))
     }
 
-    /// The one at a socket: a path, or a name of the abstract name space behind `@`. `watchdog` is
-    /// the time after which it takes this process for stuck.
+    /// The manager at a socket: a path, or `@` and an abstract name. `watchdog` is the time after which it
+    /// considers this process stuck.
     ///
     /// # Errors
     /// As [`ServiceManager::of_this_process`].
@@ -58,22 +57,22 @@ impl ServiceManager {
         Ok(ServiceManager { to: Some((own, address)), watchdog })
     }
 
-    /// Whether there is one.
+    /// Whether there is a manager.
     pub fn is_there(&self) -> bool {
         self.to.is_some()
     }
 
-    /// How often it wants to hear that this process lives: half of what it waits.
+    /// How often to send a sign of life: half of the manager's timeout.
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog.map(|time| time / 2)
     }
 
-    /// The service is up, or has done reloading.
+    /// The service is up, or has finished reloading.
     pub fn ready(&self, status: &str) {
         self.tell(&format!("READY=1\nSTATUS={}", one_line(status)));
     }
 
-    /// One line that people read (`systemctl status`).
+    /// One line for people (`systemctl status`).
     pub fn status(&self, status: &str) {
         self.tell(&format!("STATUS={}", one_line(status)));
     }
@@ -83,32 +82,32 @@ impl ServiceManager {
         self.tell("WATCHDOG=1");
     }
 
-    /// The start takes `time` from now on, whatever the unit's `TimeoutStartSec=` says.
+    /// Extends the start timeout by `time` from now, whatever the unit's `TimeoutStartSec=` is.
     pub fn longer(&self, time: Duration) {
         self.tell(&format!("EXTEND_TIMEOUT_USEC={}", time.as_micros()));
     }
 
-    /// The configuration is read anew; [`ServiceManager::ready`] says when that is done.
+    /// The configuration is being reloaded; [`ServiceManager::ready`] ends that.
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let micros = now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1000);
-        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=reading the configuration anew"));
+        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=reloading the configuration"));
     }
 
-    /// The service is about to end in order.
+    /// The service is shutting down.
     pub fn stopping(&self) {
         self.tell("STOPPING=1\nSTATUS=ending");
     }
 
     fn tell(&self, message: &str) {
         if let Some((own, address)) = &self.to {
-            // A manager that has gone, or does not read, loses what it is told.
+            // If the manager is gone or does not read, the message is lost.
             let _ = own.send_to_addr(message.as_bytes(), address);
         }
     }
 }
 
-/// Whether everything that a daemon does goes on: counters that rise as long as it does.
+/// Whether all parts of a daemon make progress: counters that increase as long as they do.
 #[derive(Debug)]
 pub struct Progress<const N: usize> {
     patience: Duration,
@@ -116,12 +115,12 @@ pub struct Progress<const N: usize> {
 }
 
 impl<const N: usize> Progress<N> {
-    /// A counter that has not risen for longer than `patience` tells that something is stuck.
+    /// A counter that has not increased for longer than `patience` means that something is stuck.
     pub fn new(patience: Duration) -> Progress<N> {
         Progress { patience, seen: None }
     }
 
-    /// Takes the counters of now. Gives whether all of them rise.
+    /// Takes the current counters. Returns whether all of them increase.
     pub fn is_made(&mut self, counters: [u64; N], now: Instant) -> bool {
         let seen = self.seen.get_or_insert(counters.map(|counter| (counter, now)));
         for ((last, at), counter) in seen.iter_mut().zip(counters) {
@@ -133,7 +132,7 @@ impl<const N: usize> Progress<N> {
     }
 }
 
-/// A status is one line: what follows a line end would be read as another message.
+/// A status is one line: anything after a line end would be read as another message.
 fn one_line(status: &str) -> String {
     status.replace(['\n', '\r'], " ")
 }

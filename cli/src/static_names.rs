@@ -1,11 +1,12 @@
-//! How a static program finds out the address of a host name.
+//! Host name lookup in a static program.
 //!
-//! glibc asks the sources that `/etc/nsswitch.conf` lists. A static program has two of them inside: `files` (`/etc/hosts`) and `dns`
-//! (`/etc/resolv.conf`). For any other it loads a shared library, which has to fit the glibc it was built with to the version, or the
-//! program may crash. So a static program asks these two, whatever the file lists.
+//! glibc uses the sources listed in `/etc/nsswitch.conf`. A static program has two of them built in: `files`
+//! (`/etc/hosts`) and `dns` (`/etc/resolv.conf`). For any other it loads a shared library, which must match
+//! its glibc version exactly or the program may crash. So a static program uses these two, whatever the file
+//! lists.
 #![allow(unsafe_code)]
 
-/// Chooses the sources of host names, in a static program; does nothing in another. To be called first in `main`.
+/// Selects the sources of host names in a static program; does nothing in others. Call it first in `main`.
 pub fn choose_name_sources() {
     #[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
     {

@@ -1,5 +1,5 @@
-//! Tables. On a terminal they fit its columns, and no word is broken; in a file or a pipe each row is
-//! one line, however long, with two spaces between its columns and no lines drawn.
+//! Tables. On a terminal they fit its width without breaking words; in a file or pipe each row is one line,
+//! however long, with two spaces between columns and no rules.
 
 use std::fmt;
 
@@ -10,18 +10,18 @@ use crate::terminal;
 /// Space between two columns.
 const SPACE: usize = 2;
 
-/// A colour of a cell, where the output has colours.
+/// Colour of a cell, if the output has colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
     /// All is well.
     Green,
-    /// Worth a look.
+    /// Needs attention.
     Yellow,
     /// Wrong.
     Red,
 }
 
-/// Text of a cell, maybe of several lines.
+/// Text of a cell, possibly several lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     text: String,
@@ -41,17 +41,17 @@ impl Cell {
     }
 }
 
-/// What a table is drawn for.
+/// The output that a table is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Columns of the terminal; `None` where there is none.
+    /// Width of the terminal; `None` if there is none.
     pub columns: Option<u16>,
     /// Whether there are colours.
     pub colours: bool,
 }
 
 impl Look {
-    /// What standard output takes.
+    /// Standard output's properties.
     pub fn stdout() -> Self {
         Look { columns: terminal::columns(), colours: terminal::has_colours(&std::io::stdout()) }
     }
@@ -74,22 +74,21 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table without rows. `right` are the columns of numbers: they stand at the right and are
-    /// never wrapped.
+    /// A table without rows. `right` lists the columns of numbers, which are right-aligned and never wrapped.
     pub fn new(header: &[&str], right: &[usize]) -> Self {
         let header: Vec<_> = header.iter().map(ToString::to_string).collect();
         let right = (0..header.len()).map(|column| right.contains(&column)).collect();
         Table { header, right, rows: Vec::new() }
     }
 
-    /// Adds a row, which has a cell for each column of the header.
+    /// Adds a row with a cell for each column of the header.
     pub fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) {
         let mut row: Vec<Cell> = cells.into_iter().map(Into::into).collect();
         row.resize_with(self.header.len(), || Cell::from(""));
         self.rows.push(row);
     }
 
-    /// The table for this output.
+    /// Formats the table for this output.
     pub fn draw(&self, look: Look) -> String {
         let Some(columns) = look.columns.map(usize::from) else {
             return self.plain();
@@ -99,13 +98,13 @@ impl Table {
         if sum(&least) <= columns { self.framed(&least, columns, look) } else { self.blocks(columns) }
     }
 
-    /// Texts of a column with its header.
+    /// A column's texts including the header.
     fn texts(&self, column: usize) -> impl Iterator<Item = &str> {
         let cells = self.rows.iter().map(move |row| row[column].text.as_str());
         std::iter::once(self.header[column].as_str()).chain(cells)
     }
 
-    /// Columns of the terminal that a column needs at least.
+    /// Minimum width of a column.
     fn least(&self, column: usize) -> usize {
         let width = |text: &str| match self.right[column] {
             true => text.lines().map(length).max().unwrap_or(0),
@@ -114,7 +113,7 @@ impl Table {
         self.texts(column).map(width).max().unwrap_or(0)
     }
 
-    /// For a terminal: lines above, below, and under the header; words wrapped.
+    /// For a terminal: rules above, below, and under the header; words wrapped.
     fn framed(&self, least: &[usize], columns: usize, look: Look) -> String {
         let mut table = comfy_table::Table::new();
         table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
@@ -124,7 +123,7 @@ impl Table {
         } else {
             table.force_no_tty()
         };
-        // Lines between rows would double the height of every answer.
+        // Rules between rows would double the height of every table.
         table.remove_style(TableComponent::HorizontalLines).remove_style(TableComponent::MiddleIntersections);
         table.set_header(&self.header);
         for row in &self.rows {
@@ -140,7 +139,7 @@ impl Table {
         }
         for (number, least) in least.iter().enumerate() {
             if let Some(column) = table.column_mut(number) {
-                // One of the two spaces between columns is the column's own, the other stands for a line.
+                // One of the two spaces between columns belongs to the column, the other replaces a rule.
                 let width = u16::try_from(least + SPACE - 1).unwrap_or(u16::MAX);
                 column
                     .set_padding((0, 1))
@@ -153,7 +152,7 @@ impl Table {
         table.to_string()
     }
 
-    /// For programs such as grep and awk: a line for each row.
+    /// For programs such as grep and awk: one line per row.
     fn plain(&self) -> String {
         let one_line = |text: &str| text.lines().collect::<Vec<_>>().join(" ");
         let rows: Vec<Vec<String>> = std::iter::once(self.header.clone())
@@ -171,8 +170,8 @@ impl Table {
         rows.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    /// For a terminal that is too narrow: each row as a block, with a line for each of its cells, or
-    /// several where words have to go on below.
+    /// For a terminal that is too narrow: each row as a block, with one line per cell, or several for long
+    /// cells.
     fn blocks(&self, columns: usize) -> String {
         let names = self.header.iter().map(|name| length(name)).max().unwrap_or(0);
         let line = |(name, cell): (&String, &Cell)| {
@@ -194,7 +193,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// The words of a text in lines of at most so many columns. A longer word has a line of its own.
+/// Wraps a text at a width. A longer word gets its own line.
 fn words_in_lines(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -209,7 +208,7 @@ fn words_in_lines(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// Columns that a text takes.
+/// Display width of a text.
 fn length(text: &str) -> usize {
     unicode_width::UnicodeWidthStr::width(text)
 }
@@ -238,7 +237,7 @@ mod tests {
             for word in &whole {
                 assert!(drawn.contains(word), "{word} is broken at {columns}:\n{text}");
             }
-            // 32 for a key, 7 for a word, 5 for a number, and the space behind each.
+            // 32 for a key, 7 for a word, 5 for a number, and the space after each.
             if columns >= 50 {
                 let widest = text.lines().map(length).max().unwrap();
                 assert!(widest <= usize::from(columns), "{widest} at {columns}:\n{text}");

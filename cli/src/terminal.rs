@@ -1,12 +1,11 @@
-//! Where output goes: to a terminal of so many columns, with or without colours, or to a file or pipe.
+//! The output: a terminal with a width, with or without colours, or a file or pipe.
 
 use std::io::{self, IsTerminal};
 
-/// Columns of a terminal that does not say how many it has.
+/// Width of a terminal that does not report it.
 const USUAL: u16 = 80;
 
-/// Columns of the terminal that standard output is; `None` for a file or a pipe, where lines are as
-/// long as they are.
+/// Width of the terminal at standard output; `None` for a file or a pipe, where lines are not wrapped.
 pub fn columns() -> Option<u16> {
     let stdout = io::stdout();
     stdout.is_terminal().then(|| match terminal_size::terminal_size_of(stdout) {
@@ -15,19 +14,19 @@ pub fn columns() -> Option<u16> {
     })
 }
 
-/// Whether colours may be sent to this output: it is a terminal that knows them, and the variable
+/// Whether colours may be sent to this output: it is a terminal that supports them, and the variable
 /// `NO_COLOR` is unset or empty (<https://no-color.org>).
 pub fn has_colours(output: &impl IsTerminal) -> bool {
     output.is_terminal() && wanted(|name| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned()))
 }
 
-/// Whether codes that clear the screen or go to a place of it may be sent to standard output.
+/// Whether codes that clear the screen or move the cursor may be sent to standard output.
 pub fn has_screen() -> bool {
     io::stdout().is_terminal() && !is_dumb(std::env::var("TERM").ok().as_deref())
 }
 
-/// A text for standard error: on a terminal, lines are broken between words, which the terminal would
-/// do inside of them.
+/// A text for standard error: on a terminal, wrapped between words, where the terminal would break inside
+/// them.
 pub fn for_stderr(text: &str) -> String {
     let stderr = io::stderr();
     match terminal_size::terminal_size_of(&stderr) {
@@ -38,7 +37,7 @@ pub fn for_stderr(text: &str) -> String {
     }
 }
 
-/// A text for standard output, as [`for_stderr`] has one for standard error.
+/// A text for standard output, as [`for_stderr`].
 pub fn for_stdout(text: &str) -> String {
     match columns() {
         Some(columns) => wrapped(text, columns.into()),
@@ -46,7 +45,7 @@ pub fn for_stdout(text: &str) -> String {
     }
 }
 
-/// Breaks lines between words, so that none is longer than so many columns if its words are not.
+/// Wraps lines between words at this width; longer words stay whole.
 fn wrapped(text: &str, columns: usize) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {

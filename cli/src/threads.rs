@@ -1,14 +1,14 @@
-//! Whether a daemon can have its threads.
+//! Whether a daemon can create its threads.
 
 use std::io;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
-/// Makes so many threads at a time and ends them again: runtimes make theirs later, and end the process with a
-/// panic where the system refuses.
+/// Creates this many threads at once and ends them again: runtimes create theirs later, and panic if the
+/// system refuses.
 ///
 /// # Errors
-/// The system has no room for so many threads, with what can be done about it.
+/// The system has no room for so many threads; the message says what to do.
 pub fn enough_threads(count: usize) -> anyhow::Result<()> {
     enough(count, |scope, work| thread::Builder::new().spawn_scoped(scope, work).map(drop))
 }
@@ -26,7 +26,7 @@ fn enough(count: usize, make: Make) -> anyhow::Result<()> {
         let made = (0..count).map(|_| make(scope, Box::new(wait))).enumerate().find_map(|(at, made)| {
             made.err().map(|error| {
                 anyhow::anyhow!(
-                    "threads cannot be made: {error} after {at} of {count}; allow this user or service more (ulimit -u, TasksMax= in systemd, \
+                    "cannot create threads: {error} after {at} of {count}; allow this user or service more (ulimit -u, TasksMax= in systemd, \
                      pids.max of the cgroup)"
                 )
             })
@@ -45,6 +45,6 @@ mod tests {
     fn a_system_without_room_for_threads_is_told_in_words() {
         enough_threads(40).unwrap();
         let error = enough(40, |_, _| Err(io::Error::from_raw_os_error(11))).unwrap_err().to_string();
-        assert!(error.contains("threads cannot be made") && error.contains("TasksMax="), "{error}");
+        assert!(error.contains("cannot create threads") && error.contains("TasksMax="), "{error}");
     }
 }

@@ -1,5 +1,5 @@
-//! Which commit `--version` tells: the one that was given, the archive's, or git's; and none where
-//! there is no git, as in a release's tarball.
+//! Which commit `--version` shows: the given one, the archive's, or git's; and none without git, as in a
+//! release's tarball.
 
 #[path = "../build/commit.rs"]
 mod commit;
@@ -10,7 +10,7 @@ use std::process::Command;
 use commit::find;
 
 const HASH: &str = "0123456789abcdef0123456789abcdef01234567";
-/// What stands in the file as long as no archive was made of it.
+/// The file's contents unless an archive was made of it.
 const UNSTAMPED: &str = "$Format:%H$";
 
 #[test]
@@ -19,7 +19,7 @@ fn what_is_given_goes_before_the_archive_and_the_archive_before_git() {
     let other = "fedcba9876543210";
     assert_eq!(find(Some(other), HASH, folder, true).commit.as_deref(), Some("fedcba987654"));
     assert_eq!(find(None, HASH, folder, true).commit.as_deref(), Some("0123456789ab"));
-    // What is no commit is not shown as one.
+    // What is not a commit is not shown as one.
     for given in ["", "main", "012345", "0123456g"] {
         assert_eq!(find(Some(given), UNSTAMPED, folder, false).commit, None, "{given}");
     }

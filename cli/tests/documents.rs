@@ -1,4 +1,4 @@
-//! What the documents say of all programs is what the programs do.
+//! The programs do what the documents say of all programs.
 
 use std::path::Path;
 

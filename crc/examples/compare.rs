@@ -1,5 +1,5 @@
-//! Times the CRCs here beside those of other crates on the lengths that DTA has: `cargo run
-//! --release -p dta-crc --example compare`. Prints nanoseconds per CRC, the best of many short
+//! Compares the CRCs here with other crates' at the lengths that DTA uses:
+//! `cargo run --release -p dta-crc --example compare`. Prints nanoseconds per CRC, the best of many short
 //! rounds.
 
 use std::hint::black_box;

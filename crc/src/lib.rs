@@ -1,15 +1,15 @@
-//! The three CRC-32s that DTA uses, all reflected, initial value and final exclusive-or all ones.
+//! The three CRC-32s that DTA uses, all reflected, with all ones as initial value and final XOR.
 //!
 //! | function | name | polynomial | reversed | check (`123456789`) | used for |
 //! |---|---|---|---|---|---|
-//! | [`crc32`] | CRC-32/ISO-HDLC | `0x04C11DB7` | `0xEDB88320` | `0xCBF43926` | iCRC, checksums of elements, IPv6 keys |
+//! | [`crc32`] | CRC-32/ISO-HDLC | `0x04C11DB7` | `0xEDB88320` | `0xCBF43926` | iCRC, element checksums, IPv6 keys |
 //! | [`crc32c`] | CRC-32C (Castagnoli, iSCSI) | `0x1EDC6F41` | `0x82F63B78` | `0xE3069283` | slots, IPv6 keys |
 //! | [`crc32k`] | CRC-32K (Koopman) | `0x741B8CD7` | `0xEB31D82E` | `0x2D3DD0AE` | IPv6 keys, long keys |
 //!
-//! Inputs are short, 4 to 192 bytes, where general crates spend more on getting started than on the
-//! CRC; the figures are in `docs/decisions/crc.md`. On x86-64 they use PCLMULQDQ and
-//! SSE4.2 if the processor has them (asked once, cached by the standard library), else tables for
-//! 16 bytes at a time. The results are the same everywhere.
+//! Inputs are short, 4 to 192 bytes, where general crates spend more on setup than on the CRC; the figures
+//! are in `docs/decisions/crc.md`. On x86-64 they use PCLMULQDQ and SSE4.2 if the processor has them (asked
+//! once, cached by the standard library), else tables for 16 bytes at a time. The results are the same
+//! everywhere.
 
 #![deny(unsafe_code)]
 
@@ -19,7 +19,7 @@ mod x86;
 
 #[cfg(not(target_arch = "x86_64"))]
 mod x86 {
-    //! Stands in on other processors.
+    //! Stand-ins for other processors.
     pub(crate) fn crc32(_crc: u32, _bytes: &[u8]) -> Option<u32> {
         None
     }
@@ -78,8 +78,8 @@ pub fn crc32_update(crc: u32, bytes: &[u8]) -> u32 {
     }
 }
 
-/// CRC-32/ISO-HDLC of 16 bytes and a second part behind them, wherever that lies. Fastest where it has 4, 12, 28 or 60
-/// bytes, as values of key-write have: then it costs little more than one of both parts.
+/// CRC-32/ISO-HDLC of 16 bytes followed by a second part, which may lie elsewhere. Fastest if that has 4, 12,
+/// 28 or 60 bytes, as key-write values do: then it costs little more than a CRC over contiguous bytes.
 #[inline]
 pub fn crc32_of_two(first: &[u8; 16], second: &[u8]) -> u32 {
     match x86::crc32_of_two(first, second) {
@@ -88,7 +88,7 @@ pub fn crc32_of_two(first: &[u8; 16], second: &[u8]) -> u32 {
     }
 }
 
-/// As [`crc32_update`] of a length that the compiler knows, which saves finding it out each time.
+/// As [`crc32_update`] for a constant length, which saves dispatching on it each time.
 #[inline]
 pub fn crc32_update_of<const LEN: usize>(crc: u32, bytes: &[u8; LEN]) -> u32 {
     match x86::crc32_of(crc, bytes) {
@@ -97,9 +97,9 @@ pub fn crc32_update_of<const LEN: usize>(crc: u32, bytes: &[u8; LEN]) -> u32 {
     }
 }
 
-/// Continues a CRC-32/ISO-HDLC over 36 bytes that are not in memory yet: 4 bytes, and two blocks of 16, each as the
-/// number that it is in little-endian order. What was just written in small pieces could only be read in large ones
-/// when all of it has arrived in the cache.
+/// Continues a CRC-32/ISO-HDLC over 36 bytes that are still in registers: 4 bytes, and two blocks of 16, each
+/// as a little-endian number. Bytes just written in small pieces cannot be read in large ones until all have
+/// reached the cache.
 #[inline]
 pub fn crc32_update_words(crc: u32, word: u32, blocks: [u128; 2]) -> u32 {
     match x86::crc32_words(crc, word, blocks) {
@@ -111,10 +111,10 @@ pub fn crc32_update_words(crc: u32, word: u32, blocks: [u128; 2]) -> u32 {
     }
 }
 
-/// Whether slots begin with their checksums: bit `n` of `matching[i]` says whether the first 4 bytes of `slots[i][n]`
-/// are, big-endian, the CRC-32/ISO-HDLC of `firsts[i]` and what lies behind them in the slot. Where one has more than
-/// another, what is left over is not looked at. Fastest where slots are a multiple of 16 bytes long: then what several
-/// slots share is computed once, and no CRC is computed to its end, as it is enough to see that nothing is left of it.
+/// Whether slots start with their checksums: bit `n` of `matching[i]` says whether the first 4 bytes of
+/// `slots[i][n]` are, big-endian, the CRC-32/ISO-HDLC of `firsts[i]` and the rest of the slot. Excess
+/// elements of either are ignored. Fastest if slots are a multiple of 16 bytes long: then what several slots
+/// share is computed once, and no CRC is completed, because it suffices to see that the remainder is 0.
 ///
 /// `N` is at most 8 and `SLOT` at least 4: anything else does not compile.
 #[inline]
@@ -157,19 +157,19 @@ fn masked_slow(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
     table::update(&table::CRC32, crc, rest)
 }
 
-/// Which of the first [`Mask::LEN`] bytes a CRC takes for ones.
+/// Which of the first [`Mask::LEN`] bytes a CRC takes as ones.
 #[derive(Clone, Debug)]
 pub struct Mask([u8; Mask::LEN + 32]);
 
 impl Mask {
-    /// Bytes that a mask can reach.
+    /// Number of bytes that a mask covers.
     pub const LEN: usize = 64;
 
     /// No byte.
     pub const NONE: Mask = Mask::ones_at(&[]);
 
-    /// The bytes at these places, counted from 0. A place of [`Mask::LEN`] or more is a bug, and
-    /// fails to compile in a constant.
+    /// The bytes at these offsets from 0. An offset of [`Mask::LEN`] or more is a bug, and fails to compile
+    /// in a constant.
     pub const fn ones_at(places: &[usize]) -> Mask {
         let mut mask = [0; Mask::LEN + 32];
         let mut i = 0;
@@ -181,11 +181,11 @@ impl Mask {
         Mask(mask)
     }
 
-    /// The 16 bytes from `at` on.
+    /// The 16 mask bytes from `at`.
     #[cfg(target_arch = "x86_64")]
     #[inline]
     fn block(&self, at: usize) -> &[u8; 16] {
-        // From the end of the mask on all is zero, so every later block is like that one.
+        // Everything after the mask is zero, so later blocks equal this one.
         self.0.get(at.min(Mask::LEN)..).and_then(|rest| rest.first_chunk()).unwrap_or(&[0; 16])
     }
 }
@@ -199,7 +199,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     }
 }
 
-/// As [`crc32c`] of a length that the compiler knows.
+/// As [`crc32c`] for a constant length.
 #[inline]
 pub fn crc32c_of<const LEN: usize>(bytes: &[u8; LEN]) -> u32 {
     match x86::crc32c_of(bytes) {
@@ -217,9 +217,9 @@ pub fn crc32c_u32(word: u32) -> u32 {
     }
 }
 
-/// Of each key, the CRC-32C of the four bytes (little-endian) of its own CRC-32C plus each constant:
-/// `sums[i][n] = crc32c_u32(crc32c(keys[i]) + constants[n])`, wrapping. Where there are more keys than sums, or fewer,
-/// what is left over is not looked at. As one CRC at a time would, without a call for each.
+/// For each key, the CRC-32C of the four bytes (little-endian) of the key's CRC-32C plus each constant:
+/// `sums[i][n] = crc32c_u32(crc32c(keys[i]) + constants[n])`, wrapping. Excess keys or sums are ignored.
+/// Saves a call per CRC.
 #[inline]
 pub fn crc32c_spread<'k, const N: usize>(
     keys: impl Iterator<Item = &'k [u8; 16]> + Clone,
@@ -387,7 +387,7 @@ mod tests {
 
         #[test]
         fn slots_of_any_bytes_match_as_one_at_a_time(bytes in proptest::collection::vec(any::<u8>(), 16 + 64)) {
-            // Random bytes match as good as never; all 32 bits of the checksum count.
+            // Random bytes almost never match; all 32 bits of the checksum count.
             let (first, slot) = bytes.split_first_chunk::<16>().unwrap();
             let mut slot: [u8; 64] = slot.try_into().unwrap();
             let sum = crc32(&[&first[..], &slot[4..]].concat());

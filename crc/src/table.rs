@@ -1,4 +1,4 @@
-//! By table, 16 bytes at a time, on any processor.
+//! CRCs by table, 16 bytes at a time, on any processor.
 
 /// `T[n][b]` is the CRC register after byte `b` and then `n` zero bytes.
 pub(crate) type Tables = [[u32; 256]; 16];
@@ -33,7 +33,7 @@ const fn tables(reversed: u32) -> Tables {
     t
 }
 
-/// Continues a CRC-32. Out of the way of processors that have instructions for it.
+/// Continues a CRC-32. Kept out of line for processors with CRC instructions.
 #[cold]
 pub(crate) fn crc32(crc: u32, bytes: &[u8]) -> u32 {
     update(&CRC32, crc, bytes)

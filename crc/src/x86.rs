@@ -1,4 +1,5 @@
-//! By instructions of x86-64: carry-less multiplication for CRC-32 and CRC-32K, the `crc32` instruction for CRC-32C.
+//! CRCs by x86-64 instructions: carry-less multiplication for CRC-32 and CRC-32K, the `crc32` instruction for
+//! CRC-32C.
 //!
 //! The CRC-32 is the remainder of the message as a polynomial, times x^32, divided by P. Each block
 //! of 16 bytes that lies d bits before the end counts as its 128 bits times x^d, and x^d may be
@@ -8,8 +9,8 @@
 //! Polynomials Using PCLMULQDQ Instruction", Intel 2009, has the identities and the last division;
 //! it folds blocks one after another.)
 //!
-//! A message is filled up to whole blocks with zeros *in front*, which do not change a CRC whose
-//! register starts in the message itself, so there is no remainder of a block to deal with.
+//! A message is padded to whole blocks with zeros *in front*, which do not change a CRC whose initial value
+//! is part of the message, so there is no partial block.
 
 #![allow(unsafe_code)]
 
@@ -23,15 +24,15 @@ use core::arch::x86_64::{
     _mm_set_epi64x, _mm_setzero_si128, _mm_shuffle_epi8, _mm_slli_si128, _mm_srli_si128, _mm_xor_si128,
 };
 
-/// Blocks of 16 bytes that are folded in one go: as many as the longest frame of DTA has.
+/// Blocks of 16 bytes folded at once: as many as the longest DTA frame has.
 const MOST_BLOCKS: usize = 12;
 
 /// Polynomials of 32 bits, reversed.
 const CRC32: u32 = 0xEDB8_8320;
 const CRC32K: u32 = 0xEB31_D82E;
 
-/// x^n modulo a polynomial in reflected order, shifted left by one: a multiplication of reflected numbers
-/// comes out one bit short.
+/// x^n modulo a polynomial in reflected order, shifted left by one, because a multiplication of reflected
+/// numbers comes out one bit short.
 const fn power(reversed: u32, n: u32) -> i64 {
     let mut r = 0x8000_0000u32;
     let mut i = 0;
@@ -56,12 +57,12 @@ const fn quotient(reversed: u32) -> i64 {
     (quotient.reverse_bits() >> 31) as i64
 }
 
-/// What is multiplied with, for the polynomial `R` (reversed).
+/// The multipliers for the polynomial `R` (reversed).
 struct Constants<const R: u32>;
 
 impl<const R: u32> Constants<R> {
-    /// What a block is multiplied with, low half and high half: the first for the block that lies
-    /// [`MOST_BLOCKS`] before the last one, the last for the block before the last one.
+    /// Multipliers per block, low half and high half: the first for the block [`MOST_BLOCKS`] before the last
+    /// one, the last for the block before the last one.
     const FOLD: [[i64; 2]; MOST_BLOCKS] = {
         let mut fold = [[0; 2]; MOST_BLOCKS];
         let mut before = 1;
@@ -75,13 +76,13 @@ impl<const R: u32> Constants<R> {
 
     const BY_96_AND_64: [i64; 2] = [power(R, 96), power(R, 64)];
 
-    /// The polynomial and x^64 divided by it, both in reflected order, for the last division.
+    /// The polynomial and x^64 divided by it, both in reflected order, for the final division.
     const POLYNOMIAL: i64 = (R as i64) << 1 | 1;
     const QUOTIENT: i64 = quotient(R);
 }
 
-/// The inverse of the polynomial of CRC-32 in reflected order modulo 2^128, low half and high half: the product of both
-/// has a 1 at its lowest place, and zeros at the 127 above.
+/// The inverse of the polynomial of CRC-32 in reflected order modulo 2^128, low half and high half: their
+/// product has a 1 in its lowest bit, and zeros in the 127 above.
 const INVERSE: [i64; 2] = {
     let polynomial = (CRC32 as u128) << 1 | 1;
     let (mut rest, mut inverse, mut bit) = (1u128, 0u128, 0);
@@ -95,7 +96,7 @@ const INVERSE: [i64; 2] = {
     [inverse as i64, (inverse >> 64) as i64]
 };
 
-/// Row r moves the first r bytes of a block to its end and clears what lies before them.
+/// Row r moves the first r bytes of a block to its end and clears the bytes before them.
 static TO_END: [[u8; 16]; 16] = {
     let mut rows = [[0x80; 16]; 16];
     let mut r = 0;
@@ -110,7 +111,7 @@ static TO_END: [[u8; 16]; 16] = {
     rows
 };
 
-/// Shuffles that move all bytes behind the first r to the start of the register, and zeros behind them.
+/// Shuffles that move all bytes after the first r to the start of the register, and fill with zeros.
 static TO_START: [[u8; 16]; 16] = {
     let mut rows = [[0x80; 16]; 16];
     let mut r = 0;
@@ -125,8 +126,8 @@ static TO_START: [[u8; 16]; 16] = {
     rows
 };
 
-/// Whether the processor has what CRC-32 and CRC-32K take: 0 where nobody has asked yet, else [`NO`] or [`YES`]. One
-/// look, where the standard library takes one for each feature.
+/// Whether the processor supports CRC-32 and CRC-32K: 0 if not yet checked, else [`NO`] or [`YES`]. One load,
+/// where the standard library needs one per feature.
 static CLMUL: AtomicU8 = AtomicU8::new(0);
 const NO: u8 = 1;
 const YES: u8 = 2;
@@ -157,7 +158,7 @@ pub(crate) fn crc32(crc: u32, bytes: &[u8]) -> Option<u32> {
     Some(unsafe { all::<CRC32, false>(crc, bytes, &Mask::NONE) })
 }
 
-/// The same of a length that the compiler knows: one of `blocks` alone is left of it.
+/// The same for a constant length: only one case of `blocks` remains.
 #[inline]
 pub(crate) fn crc32_of<const LEN: usize>(crc: u32, bytes: &[u8; LEN]) -> Option<u32> {
     #[inline]
@@ -180,7 +181,7 @@ pub(crate) fn crc32_words(crc: u32, word: u32, [first, second]: [u128; 2]) -> Op
     fn one(head: u32, first: (u64, u64), second: (u64, u64)) -> u32 {
         let block = |(low, high): (u64, u64)| _mm_set_epi64x(high as i64, low as i64);
         let [_, high] = Constants::<CRC32>::FOLD[MOST_BLOCKS - 2];
-        // The word is the end of a block that begins with zeros, so one of the two products is 0.
+        // The word is the end of a block that starts with zeros, so one of the two products is 0.
         let head = _mm_set_epi64x(0, (u64::from(head) << 32) as i64);
         let head = _mm_clmulepi64_si128::<0x00>(head, _mm_set_epi64x(0, high));
         let first = times(block(first), Constants::<CRC32>::FOLD[MOST_BLOCKS - 1]);
@@ -206,8 +207,8 @@ pub(crate) fn crc32_masked(crc: u32, bytes: &[u8], mask: &Mask) -> Option<u32> {
 
 /// As [`crate::crc32_matches`], if the processor can.
 ///
-/// A message with its CRC behind it, inverted and little-endian, is a multiple of P. Here that is the key, the value
-/// and the checksum with its bytes in the other order: no more bytes than key and slot have.
+/// A message followed by its CRC, inverted and little-endian, is a multiple of P. Here that is the key, the
+/// value and the byte-swapped checksum: no more bytes than key and slot.
 #[inline]
 pub(crate) fn crc32_matches<'f, const SLOT: usize, const N: usize>(
     firsts: impl Iterator<Item = &'f [u8; 16]>,
@@ -222,14 +223,14 @@ pub(crate) fn crc32_matches<'f, const SLOT: usize, const N: usize>(
     ) {
         let swap = _mm_set_epi8(0, 1, 2, 3, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
         for ((first, slots), matching) in firsts.zip(slots).zip(matching) {
-            // The register of the CRC begins with ones, and the CRC is inverted: both are the same for all slots.
+            // The register starts with ones, and the CRC is inverted: both are the same for all slots.
             let first = _mm_xor_si128(load(first), _mm_cvtsi32_si128(-1));
             let first = times(first, Constants::<CRC32>::FOLD[MOST_BLOCKS - SLOT / 16]);
             let first = _mm_xor_si128(first, _mm_set_epi32(-1, 0, 0, 0));
             let mut bits = 0;
             for (n, slot) in slots.iter().enumerate() {
                 let mut sum = first;
-                // Blocks of the value, which begins behind the checksum; the last has 12 bytes.
+                // Blocks of the value, which follows the checksum; the last has 12 bytes.
                 let (blocks, _) = slot.get(4..).unwrap_or_default().as_chunks::<16>();
                 for (i, block) in blocks.iter().enumerate() {
                     let fold = Constants::<CRC32>::FOLD[MOST_BLOCKS + 1 + i - SLOT / 16];
@@ -252,8 +253,8 @@ pub(crate) fn crc32_matches<'f, const SLOT: usize, const N: usize>(
     true
 }
 
-/// Whether these 128 bits are a multiple of the polynomial of CRC-32. As with odd numbers: what is divided by an odd
-/// number is what is multiplied by its inverse modulo 2^128, if nothing is left, and then the quotient has 96 bits.
+/// Whether these 128 bits are a multiple of the CRC-32 polynomial. As with odd integers: exact division by an
+/// odd number is multiplication by its inverse modulo 2^128, and then the quotient has 96 bits.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1")]
 fn is_multiple(x: __m128i) -> bool {
@@ -265,7 +266,7 @@ fn is_multiple(x: __m128i) -> bool {
     _mm_extract_epi32::<3>(quotient) == 0
 }
 
-/// As [`crate::crc32_of_two`], where the second part is of a length that values have; `None` else.
+/// As [`crate::crc32_of_two`], if the second part has a value's length; else `None`.
 #[inline]
 pub(crate) fn crc32_of_two(first: &[u8; 16], second: &[u8]) -> Option<u32> {
     #[inline]
@@ -293,7 +294,7 @@ pub(crate) fn crc32_of_two(first: &[u8; 16], second: &[u8]) -> Option<u32> {
     if !has_clmul() {
         return None;
     }
-    // Found out here, and not behind the call, as callers often know the length.
+    // Checked here rather than in the callee, because callers often know the length.
     // SAFETY: as in `crc32`.
     unsafe {
         match second.len() {
@@ -320,7 +321,7 @@ fn times(block: __m128i, [low, high]: [i64; 2]) -> __m128i {
     _mm_xor_si128(_mm_clmulepi64_si128::<0x00>(block, by), _mm_clmulepi64_si128::<0x11>(block, by))
 }
 
-/// Any length from 16 on: in pieces of 12 blocks, the last of 16 to 207 bytes.
+/// Any length from 16: in pieces of 12 blocks, the last of 16 to 207 bytes.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1")]
 fn all<const R: u32, const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
@@ -338,7 +339,7 @@ fn all<const R: u32, const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) ->
     piece::<R, false>(crc, rest, mask)
 }
 
-/// 16 to 207 bytes. Each number of blocks has its own code, without a loop.
+/// 16 to 207 bytes. Each number of blocks has its own loop-free code.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1")]
 fn piece<const R: u32, const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
@@ -355,7 +356,7 @@ fn piece<const R: u32, const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) 
         10 => blocks::<R, 10, MASKED>(crc, bytes, mask),
         11 => blocks::<R, 11, MASKED>(crc, bytes, mask),
         12 => blocks::<R, 12, MASKED>(crc, bytes, mask),
-        // Cannot be: callers see to the length.
+        // Unreachable: callers check the length.
         _ => by_table::<R>(crc, bytes),
     }
 }
@@ -373,10 +374,10 @@ fn blocks<const R: u32, const N: usize, const MASKED: bool>(crc: u32, bytes: &[u
     let (Some(start), Some(whole)) =
         (bytes.first_chunk::<16>(), bytes.get(odd..).and_then(|b| b.as_chunks::<16>().0.first_chunk::<N>()))
     else {
-        // Cannot be: callers see to the length.
+        // Unreachable: callers check the length.
         return by_table::<R>(crc, bytes);
     };
-    // The CRC so far goes onto the first four bytes, which may lie in two blocks.
+    // The CRC so far is XORed into the first four bytes, which may span two blocks.
     let register = !crc;
     let mut head = load(start);
     if MASKED {
@@ -387,7 +388,7 @@ fn blocks<const R: u32, const N: usize, const MASKED: bool>(crc: u32, bytes: &[u
     let mut onto = _mm_cvtsi32_si128(register.checked_shr(8 * odd as u32).unwrap_or(0) as i32);
     let mut sum = _mm_setzero_si128();
     let mut carried = head;
-    // Each round multiplies the block before and takes up the next one, so the last one is left as it is.
+    // Each round multiplies the previous block and adds the next one, so the last one stays unmultiplied.
     for (i, block) in whole.iter().enumerate() {
         sum = _mm_xor_si128(sum, times(carried, Constants::<R>::FOLD[MOST_BLOCKS - N + i]));
         carried = load(block);
@@ -400,9 +401,9 @@ fn blocks<const R: u32, const N: usize, const MASKED: bool>(crc: u32, bytes: &[u
     reduce::<R>(_mm_xor_si128(sum, carried))
 }
 
-/// The CRC-32 of 16 bytes and a second part that is no multiple of 16 long and makes N blocks with the end of the
-/// first. `block` is the first 16 bytes of that part, with zeros where it has fewer. The parts meet in a register, not
-/// in memory.
+/// The CRC-32 of 16 bytes and a second part whose length is not a multiple of 16, N blocks in total with the
+/// end of the first. `block` is the first 16 bytes of that part, zero-padded. The parts are joined in a
+/// register, not in memory.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1")]
 fn two<const N: usize>(first: &[u8; 16], second: &[u8], block: __m128i) -> u32 {
@@ -423,7 +424,7 @@ fn two<const N: usize>(first: &[u8; 16], second: &[u8], block: __m128i) -> u32 {
     reduce::<CRC32>(_mm_xor_si128(sum, carried))
 }
 
-/// The CRC of a message that is these 128 bits, its register being in them already.
+/// The CRC of a message of these 128 bits, into which the register is already XORed.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1")]
 fn reduce<const R: u32>(x: __m128i) -> u32 {
@@ -469,7 +470,7 @@ fn crc32c_sse42(bytes: &[u8]) -> u32 {
     !rest.iter().fold(r, |r, b| _mm_crc32_u8(r, *b))
 }
 
-/// CRC-32C of a length that the compiler knows, if the processor can.
+/// CRC-32C for a constant length, if the processor supports it.
 #[inline]
 pub(crate) fn crc32c_of<const LEN: usize>(bytes: &[u8; LEN]) -> Option<u32> {
     #[target_feature(enable = "sse4.2")]

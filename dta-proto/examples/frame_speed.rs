@@ -1,5 +1,6 @@
-//! Times the making and the checking of RoCEv2 frames, one core, all in cache: `cargo run --release
-//! -p dta-proto --example frame_speed`. Prints millions per second, the best of many short rounds.
+//! Benchmarks building and checking RoCEv2 frames on one core, all in cache:
+//! `cargo run --release -p dta-proto --example frame_speed`. Prints millions per second, the best of many
+//! short rounds.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;

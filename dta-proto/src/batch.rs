@@ -1,23 +1,23 @@
-//! A batch of packets in one preallocated arena: what links carry, and what data plane and NIC read and write.
+//! A batch of packets in one preallocated arena, passed between links, data plane and NIC.
 
 use std::net::SocketAddrV4;
 
 use crate::wire::datagram::{self, Datagram};
 use crate::wire::ethernet;
 
-/// Bytes of an Ethernet header (no VLAN tag).
+/// Length of an Ethernet header (no VLAN tag).
 pub const ETHERNET_LEN: usize = ethernet::HEADER_LEN;
 
-/// Bytes in front of each packet: the Ethernet header, and 2 more so that the IPv4 header is aligned.
+/// Room in front of each packet: the Ethernet header, and 2 bytes to align the IPv4 header.
 pub const HEADROOM: usize = 16;
 
-/// Bytes of a slot by default, headroom included: a full Ethernet frame and room to spare.
+/// Default slot size, headroom included: a full Ethernet frame with room to spare.
 pub const SLOT_BYTES: usize = 2048;
 
-/// Datagrams that a batch holds by default.
+/// Default number of slots.
 pub const SLOTS: usize = 64;
 
-/// Why a packet did not go into a batch.
+/// Why a packet could not be added to a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PushError {
     /// All slots are in use: send or clear the batch first.
@@ -33,7 +33,7 @@ pub enum PushError {
     },
 }
 
-/// Where a datagram comes from and where it goes.
+/// Source and destination of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
     /// Source address and port.
@@ -42,28 +42,26 @@ pub struct Addresses {
     pub destination: SocketAddrV4,
 }
 
-/// What a slot says about its packet beside the bytes.
+/// Metadata of the packet in a slot.
 #[derive(Debug, Clone, Copy, Default)]
 struct Meta {
     len: u32,
     ethernet: bool,
     verbatim: bool,
     checksum_pending: bool,
-    /// What the headers of the packet say, where its writer told it.
+    /// What the packet's headers say, where its writer recorded it.
     addresses: Option<Addresses>,
     cookie: u64,
 }
 
-/// Up to a fixed number of packets, each in a slot of its own, in one allocation that is used again
-/// and again.
+/// Up to a fixed number of packets, each in its own slot of one reused allocation.
 ///
-/// A packet is its bytes from the IPv4 header on. An Ethernet header, where there is one, lies in the 14
-/// bytes in front of it ([`Batch::frame`]). Each packet carries a cookie, a number of the caller's that
-/// `dta_link::fault` hands back with the packet's fate; links do not send it, and received packets have 0.
+/// A packet starts at its IPv4 header. An Ethernet header, if any, lies in the 14 bytes before it
+/// ([`Batch::frame`]). Each packet carries a cookie, a number of the caller's that `dta_link::fault` hands
+/// back with the packet's fate; links do not send it, and received packets have 0.
 ///
-/// Who writes a datagram knows where it goes. [`Batch::add_datagram`], [`Batch::commit_datagram`] and
-/// [`Batch::push_udp`] keep that beside the packet, and a link that sends it does not take the headers
-/// apart for it.
+/// [`Batch::add_datagram`], [`Batch::commit_datagram`] and [`Batch::push_udp`] record the datagram's
+/// addresses beside the packet, so that the sending link need not parse the headers.
 #[derive(Debug, Clone)]
 pub struct Batch {
     bytes: Box<[u8]>,
@@ -84,15 +82,15 @@ impl Batch {
         Self::with_packet_capacity(slots, SLOT_BYTES - HEADROOM)
     }
 
-    /// A batch of `slots` packets of at least `packet_bytes` each, for instance 9,000 for jumbo frames.
+    /// A batch of `slots` packets of at least `packet_bytes` each, such as 9,000 for jumbo frames.
     ///
     /// # Panics
     /// With more than 65,535 slots, or packets longer than IPv4's 65,535 bytes.
     pub fn with_packet_capacity(slots: usize, packet_bytes: usize) -> Self {
         assert!(slots <= usize::from(u16::MAX), "a batch of {slots} slots, more than 65,535");
         assert!(packet_bytes <= datagram::PACKET_MAX, "packets of {packet_bytes} bytes, more than 65,535");
-        // An odd number of cache lines: packets are short and slots are long, so with 2,048 bytes from one
-        // to the next, for one, the beginnings of all would fall into two of the 64 sets of a cache.
+        // An odd number of cache lines: with 2,048 bytes from slot to slot, the beginnings of all packets
+        // would share two of the cache's 64 sets.
         let lines = (HEADROOM + packet_bytes).div_ceil(64) | 1;
         let stride = lines * 64;
         Self {
@@ -103,37 +101,37 @@ impl Batch {
         }
     }
 
-    /// Packets that the batch can hold.
+    /// Number of slots.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.meta.len()
     }
 
-    /// Bytes that one packet may have, without Ethernet header.
+    /// Longest packet that fits, without Ethernet header.
     #[inline]
     pub fn packet_capacity(&self) -> usize {
         (self.stride - HEADROOM).min(datagram::PACKET_MAX)
     }
 
-    /// Packets that the batch holds.
+    /// Packets in the batch.
     #[inline]
     pub fn len(&self) -> usize {
         self.used
     }
 
-    /// Whether the batch holds no packet.
+    /// Whether the batch is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.used == 0
     }
 
-    /// Whether no slot is free.
+    /// Whether all slots are in use.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.used == self.capacity()
     }
 
-    /// Forgets all packets; keeps the memory.
+    /// Drops all packets; keeps the memory.
     pub fn clear(&mut self) {
         self.used = 0;
     }
@@ -146,8 +144,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Adds a copy of an Ethernet frame (destination, source, EtherType, packet). A frame
-    /// shorter than its 14-byte header is taken as a header padded with zeros and an empty packet.
+    /// Adds a copy of an Ethernet frame (destination, source, EtherType, packet). A frame shorter than its
+    /// 14-byte header becomes a zero-padded header and an empty packet.
     pub fn push_frame(&mut self, frame: &[u8], cookie: u64) -> Result<(), PushError> {
         let split = frame.len().min(ETHERNET_LEN);
         let (ethernet, packet) = frame.split_at(split);
@@ -174,9 +172,9 @@ impl Batch {
         Ok(())
     }
 
-    /// Adds a UDP datagram of `len` bytes, its 28 bytes of header included, and gives it to be filled in:
-    /// all of it, for its contents are left over from earlier use. Its headers have to say `addresses`,
-    /// and the datagram has to fill it.
+    /// Adds a UDP datagram of `len` bytes, its 28 header bytes included, and returns it for the caller to
+    /// fill in whole: it still holds earlier contents. Its headers must carry `addresses`, and the datagram
+    /// must fill the packet.
     ///
     /// # Panics
     /// When the batch is full, or `len` is more than [`Batch::packet_capacity`] or less than the headers.
@@ -187,9 +185,8 @@ impl Batch {
         &mut self.bytes[at..at + len]
     }
 
-    /// The bytes of the next free slot, to write a packet into; [`Batch::commit`] or
-    /// [`Batch::commit_datagram`] then adds it. Their contents are left over from earlier use. `None` when
-    /// the batch is full.
+    /// The next free slot, to write a packet into; [`Batch::commit`] or [`Batch::commit_datagram`] then adds
+    /// it. It still holds earlier contents. `None` when the batch is full.
     #[inline]
     pub fn next_slot(&mut self) -> Option<&mut [u8]> {
         if self.is_full() {
@@ -199,7 +196,7 @@ impl Batch {
         Some(&mut self.bytes[at + HEADROOM..at + self.stride])
     }
 
-    /// Adds the packet that was written into the first `len` bytes of [`Batch::next_slot`].
+    /// Adds the packet written into the first `len` bytes of [`Batch::next_slot`].
     ///
     /// # Panics
     /// When the batch is full or `len` is more than [`Batch::packet_capacity`].
@@ -208,8 +205,8 @@ impl Batch {
         self.commit_with(len, None, cookie);
     }
 
-    /// Adds the UDP datagram that was written into the first `len` bytes of [`Batch::next_slot`]. Its
-    /// headers say `addresses`, and the datagram fills it.
+    /// Adds the UDP datagram written into the first `len` bytes of [`Batch::next_slot`]. Its headers must
+    /// carry `addresses`, and it must fill the packet.
     ///
     /// # Panics
     /// As [`Batch::commit`], and when `len` is less than the 28 bytes of header.
@@ -221,7 +218,7 @@ impl Batch {
 
     #[inline]
     fn commit_with(&mut self, len: usize, addresses: Option<Addresses>, cookie: u64) {
-        // Not by `is_full`: the compiler takes this for the check of the index below, too.
+        // Not `is_full`: this form lets the compiler drop the bounds check below.
         assert!(self.used < self.meta.len(), "commit to a full batch");
         assert!(
             len <= self.packet_capacity(),
@@ -240,7 +237,7 @@ impl Batch {
         &self.bytes[at..at + len]
     }
 
-    /// Packet `index`, to change in place. Where it goes is read from its headers from here on.
+    /// Packet `index`, to change in place. From now on its addresses are read from its headers.
     pub fn packet_mut(&mut self, index: usize) -> &mut [u8] {
         let len = self.live(index).len as usize;
         self.meta[index].addresses = None;
@@ -248,7 +245,7 @@ impl Batch {
         &mut self.bytes[at..at + len]
     }
 
-    /// Packet `index` with the Ethernet header in front, when it has one.
+    /// Packet `index` with its Ethernet header, if it has one.
     #[inline]
     pub fn frame(&self, index: usize) -> Option<&[u8]> {
         let meta = self.live(index);
@@ -271,8 +268,8 @@ impl Batch {
         Datagram::parse_exact(self.packet(index)).ok()
     }
 
-    /// Where packet `index`, a UDP datagram that fills it, comes from and goes, as its writer told;
-    /// `None` where it did not. [`Batch::udp`] reads it from the headers.
+    /// Source and destination of packet `index` as its writer recorded them; `None` if it did not.
+    /// [`Batch::udp`] reads them from the headers.
     #[inline]
     pub fn addresses(&self, index: usize) -> Option<Addresses> {
         self.live(index).addresses
@@ -284,14 +281,14 @@ impl Batch {
         self.live(index).cookie
     }
 
-    /// Whether packet `index` came with its UDP checksum not filled in yet, because the sender left that to
-    /// a device on the way that never was (a veth pair, a bridge). Its checksum field then proves nothing.
+    /// Whether packet `index` arrived with its UDP checksum not yet filled in: the sender left that to
+    /// hardware, but the path had none (a veth pair, a bridge). The checksum field then proves nothing.
     #[inline]
     pub fn checksum_pending(&self, index: usize) -> bool {
         self.live(index).checksum_pending
     }
 
-    /// Whether packet `index` must leave bit by bit as it stands, UDP checksum included.
+    /// Whether packet `index` must be sent unchanged, UDP checksum included.
     pub fn is_verbatim(&self, index: usize) -> bool {
         self.live(index).verbatim
     }
@@ -301,34 +298,34 @@ impl Batch {
         (0..self.used).map(|index| self.packet(index))
     }
 
-    /// Says that packet `index` must leave bit by bit as it stands.
+    /// Marks packet `index` to be sent unchanged.
     #[inline]
     pub fn set_verbatim(&mut self, index: usize) {
         self.live(index);
         self.meta[index].verbatim = true;
     }
 
-    /// Says that packet `index` came with its UDP checksum not filled in yet.
+    /// Records that packet `index` arrived with its UDP checksum not yet filled in.
     #[inline]
     pub fn set_checksum_pending(&mut self, index: usize) {
         self.live(index);
         self.meta[index].checksum_pending = true;
     }
 
-    /// All slots, free ones too, from byte `offset` on ([`HEADROOM`] is where packets begin): where
-    /// the kernel receives to.
+    /// All slots, free ones too, from byte `offset` on ([`HEADROOM`] is where packets begin), for the kernel
+    /// to receive into.
     #[inline]
     pub fn buffers(&mut self, offset: usize) -> impl Iterator<Item = &mut [u8]> {
         self.bytes.chunks_exact_mut(self.stride).map(move |slot| &mut slot[offset..])
     }
 
-    /// The contents of slot `index`, from byte `offset` on, whether a packet is in it or not.
+    /// The contents of slot `index`, used or free, from byte `offset` on.
     #[inline]
     pub fn slot(&self, index: usize, offset: usize) -> &[u8] {
         &self.bytes[index * self.stride + offset..(index + 1) * self.stride]
     }
 
-    /// Adds a copy of packet `index` of `other` with all that belongs to it.
+    /// Adds a copy of packet `index` of `other` with its metadata.
     ///
     /// # Panics
     /// When the batch is full or the packet too long.
@@ -338,7 +335,7 @@ impl Batch {
         self.overwrite(self.used - 1, other, index);
     }
 
-    /// Puts a copy of packet `index` of `other`, with all that belongs to it, in the place of packet `to`.
+    /// Replaces packet `to` by a copy of packet `index` of `other`, with its metadata.
     ///
     /// # Panics
     /// When the packet is too long.
@@ -351,7 +348,7 @@ impl Batch {
     }
 
     /// Adds the packet of `len` bytes that the kernel left in slot `index`, at or after the next free one,
-    /// moving it there if others before it were left out.
+    /// moving it down if earlier ones were skipped.
     ///
     /// # Panics
     /// When `index` is no slot, or `len` is more than [`Batch::packet_capacity`].
@@ -364,8 +361,8 @@ impl Batch {
         self.commit(len, 0);
     }
 
-    /// Keeps the packets for which `keep` (given the frame, where there is an Ethernet header, and
-    /// the packet) says so, in their order.
+    /// Keeps the packets that `keep` accepts, in order. It sees the whole frame if there is an Ethernet
+    /// header.
     pub fn retain(&mut self, mut keep: impl FnMut(Option<&[u8]>, &[u8]) -> bool) {
         let mut kept = 0;
         for index in 0..self.used {

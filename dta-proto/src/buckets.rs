@@ -1,8 +1,8 @@
-//! Which keys of a store are at a collector, where several collectors share them.
+//! Which keys of a store are at which collector, where several collectors share them.
 //!
-//! The bucket of a key are the top 8 bits of `h = CRC-32C(key)`. A column of a sketch has the bucket
-//! of the key that is its number: 4 bytes, big-endian, the rest zero. Append lists have none: they are
-//! shared by their numbers.
+//! The bucket of a key is the top 8 bits of `h = CRC-32C(key)`. A sketch column uses the bucket of the key
+//! made of its number (4 bytes, big-endian) and zeros. Append lists have no buckets: they are shared by list
+//! number.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::key::Key;
 use crate::layout::hash;
 
-/// The bucket of a key that has this [`hash::key_hash`].
+/// The bucket of a key with this [`hash::key_hash`].
 #[inline]
 pub fn of_hash(h: u32) -> u8 {
     (h >> 24) as u8
@@ -23,14 +23,14 @@ pub fn of_key(key: &Key) -> u8 {
     of_hash(hash::key_hash(key))
 }
 
-/// The hash by which a column of a sketch has its bucket.
+/// The hash that decides a sketch column's bucket.
 pub fn column_hash(column: u32) -> u32 {
     let mut key = Key::default();
     key.0[..4].copy_from_slice(&column.to_be_bytes());
     hash::key_hash(&key)
 }
 
-/// Some of the 256 buckets. As text and in JSON: `0-127`, `0-63,200`.
+/// A set of the 256 buckets. As text and in JSON: `0-127`, `0-63,200`.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Buckets([u64; 4]);
@@ -43,9 +43,9 @@ pub struct Buckets([u64; 4]);
 pub struct BucketsError(String);
 
 impl Buckets {
-    /// All of them.
+    /// Every bucket.
     pub const ALL: Buckets = Buckets([u64::MAX; 4]);
-    /// None of them.
+    /// No bucket.
     pub const NONE: Buckets = Buckets([0; 4]);
 
     /// Buckets `first` to `last`, both included; none if `last` is before `first`.
@@ -59,43 +59,43 @@ impl Buckets {
         self.0[usize::from(bucket >> 6)] |= 1 << (bucket & 63);
     }
 
-    /// Whether a bucket is one of them.
+    /// Whether the set contains a bucket.
     #[inline]
     pub fn contains(&self, bucket: u8) -> bool {
         self.0[usize::from(bucket >> 6)] >> (bucket & 63) & 1 == 1
     }
 
-    /// Whether they are all.
+    /// Whether it contains every bucket.
     pub fn is_all(&self) -> bool {
         *self == Buckets::ALL
     }
 
-    /// Those that are in both.
+    /// Intersection.
     pub fn and(self, other: Buckets) -> Buckets {
         Buckets(std::array::from_fn(|n| self.0[n] & other.0[n]))
     }
 
-    /// Those that are in one or both.
+    /// Union.
     pub fn or(self, other: Buckets) -> Buckets {
         Buckets(std::array::from_fn(|n| self.0[n] | other.0[n]))
     }
 
-    /// Those that are not in it.
+    /// Complement.
     pub fn others(self) -> Buckets {
         Buckets(self.0.map(|word| !word))
     }
 
-    /// Each of them, the least first.
+    /// The buckets in ascending order.
     pub fn iter(self) -> impl Iterator<Item = u8> {
         (0..=u8::MAX).filter(move |bucket| self.contains(*bucket))
     }
 
-    /// The least of them.
+    /// The lowest bucket.
     pub fn first(self) -> Option<u8> {
         self.iter().next()
     }
 
-    /// Them as ranges, as few as can be: first and last, both included.
+    /// The fewest ranges that cover the set: first and last, both included.
     pub fn ranges(self) -> Vec<(u8, u8)> {
         let mut ranges: Vec<(u8, u8)> = Vec::new();
         for bucket in self.iter() {
@@ -109,7 +109,7 @@ impl Buckets {
 }
 
 impl Default for Buckets {
-    /// All: a store is at one collector if nobody says otherwise.
+    /// All: a store is at one collector unless configured otherwise.
     fn default() -> Self {
         Buckets::ALL
     }

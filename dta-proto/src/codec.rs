@@ -1,7 +1,7 @@
-//! Decoding of gRPC messages, with a bound on what a request unfolds to.
+//! Decoding of gRPC messages, with a limit on how large a request can become in memory.
 //!
-//! A message of a few megabytes can hold millions of empty parts, of which each takes a hundred
-//! bytes once it is decoded. So the parts of a request are counted before.
+//! A message of a few megabytes can hold millions of empty fields, each of which takes a hundred bytes once
+//! decoded. So fields are counted before decoding.
 
 use std::marker::PhantomData;
 
@@ -12,11 +12,11 @@ use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstDecoder, ProstEncoder};
 
-/// The most parts of a request: its fields, and the fields of these.
+/// Most parts of a request: its fields, and their fields.
 pub const MAX_PARTS: usize = 1 << 18;
 
-/// prost's codec, but for requests of more than [`MAX_PARTS`] parts. Answers are taken as they are:
-/// who asks chose whom to ask.
+/// prost's codec, which refuses requests of more than [`MAX_PARTS`] parts. Answers are not limited: the
+/// client chose the server.
 #[derive(Clone, Debug)]
 pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);
 
@@ -54,7 +54,7 @@ impl<U: Message + Name + Default> Decoder for BoundedDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // tonic hands a message over in one piece; of one in several, none is looked at for its length.
+        // tonic passes a message in one piece; one in several pieces would not be counted.
         let whole = buf.chunk();
         if U::NAME.ends_with("Request") && (whole.len() != buf.remaining() || parts(whole) > MAX_PARTS) {
             return Err(Status::invalid_argument(format!(
@@ -66,12 +66,11 @@ impl<U: Message + Name + Default> Decoder for BoundedDecoder<U> {
     }
 }
 
-/// Counts fields, and the fields of those that can be read as messages, up to one more than
-/// [`MAX_PARTS`]. Counts too many where a string happens to read as a message: a part for each two
-/// bytes of it at most.
+/// Counts fields, and the fields of those that parse as messages, up to one more than [`MAX_PARTS`]. A string
+/// that happens to parse as a message adds at most one part per two bytes.
 fn parts(message: &[u8]) -> usize {
     let mut count = 0;
-    // What is no message is for the decoder to refuse.
+    // The decoder rejects what is not a message.
     let _ = fields(message, |field| {
         count += 1;
         let mut inner = 0;
@@ -89,8 +88,8 @@ fn parts(message: &[u8]) -> usize {
     count
 }
 
-/// Calls `with` for what each field holds (empty for numbers) until it says `false`. `None` if this
-/// is no message.
+/// Calls `with` for each field's contents (empty for numbers) until it returns `false`. `None` if this is not
+/// a message.
 fn fields<'a>(mut message: &'a [u8], mut with: impl FnMut(&'a [u8]) -> bool) -> Option<()> {
     while !message.is_empty() {
         let (_, wire) = decode_key(&mut message).ok()?;
@@ -102,7 +101,7 @@ fn fields<'a>(mut message: &'a [u8], mut with: impl FnMut(&'a [u8]) -> bool) -> 
             WireType::LengthDelimited => usize::try_from(decode_varint(&mut message).ok()?).ok()?,
             WireType::ThirtyTwoBit => 4,
             WireType::SixtyFourBit => 8,
-            // No message of ours has groups. What is in one is counted as if it were not.
+            // Our messages have no groups. The contents of one are counted as ordinary fields.
             WireType::StartGroup | WireType::EndGroup => 0,
         };
         let (field, rest) = message.split_at_checked(len)?;
@@ -133,9 +132,9 @@ mod tests {
             statistics: vec![node; 3],
             ..Default::default()
         };
-        // Name and generation; each node with its name, its life and ten counters.
+        // Name and generation; per node its name, its start and ten counters.
         assert_eq!(parts(&renew.encode_to_vec()), 2 + 3 * (1 + 12));
-        // The longest query there is stays below the bound, whatever its keys are.
+        // The longest allowed query stays below the limit whatever its keys.
         for byte in [0, 8, 0xff] {
             let query = QueryKeyWriteRequest { keys: vec![vec![byte; 16]; 16_384], ..Default::default() };
             assert!(parts(&query.encode_to_vec()) <= MAX_PARTS, "{byte}");
@@ -152,7 +151,7 @@ mod tests {
         let node = NodeStatistics { counters: vec![Counter::default(); 1 << 20], ..Default::default() };
         let renew = RenewSessionRequest { statistics: vec![node], ..Default::default() };
         assert_eq!(parts(&renew.encode_to_vec()), MAX_PARTS + 1);
-        // Bytes that are no message are not counted, and refused by the decoder.
+        // Bytes that are not a message are not counted; the decoder refuses them.
         assert_eq!(parts(&[0xff; 64]), 0);
     }
 }

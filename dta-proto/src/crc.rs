@@ -1,5 +1,5 @@
-//! The CRCs that wire formats and layout share: those of the crate `dta-crc`, which is apart
-//! because it holds the processor's instructions, and this crate holds no unsafe code.
+//! The CRCs that wire formats and memory layout share, from `dta-crc`: that crate holds the
+//! processor-specific unsafe code, so that this one has none.
 
 pub use dta_crc::{
     Mask, crc32, crc32_matches, crc32_of_two, crc32_update, crc32_update_masked, crc32_update_of,

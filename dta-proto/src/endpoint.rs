@@ -10,26 +10,26 @@ use crate::wire::roce::PORT;
 /// One side of RoCEv2 packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// Ethernet address; all zero where it is not known, or where the link needs none (UDP sockets).
+    /// Ethernet address; all zero if unknown or if the link needs none (UDP sockets).
     pub mac: Mac,
     /// IP address.
     pub ip: IpAddr,
-    /// UDP port that packets for this side are sent to, normally 4791; 0 where it is not told.
+    /// UDP port for packets to this side, normally 4791; 0 if unspecified.
     pub port: u16,
 }
 
 impl Endpoint {
-    /// The side at an address: RoCEv2's port, no Ethernet address.
+    /// The endpoint at an address: RoCEv2's port, no Ethernet address.
     pub fn new(ip: IpAddr) -> Endpoint {
         Endpoint { mac: Mac::default(), ip, port: PORT }
     }
 
-    /// The same, with RoCEv2's port where none was told.
+    /// The same, with RoCEv2's port if none is given.
     pub fn with_usual_port(self) -> Endpoint {
         if self.port == 0 { Endpoint { port: PORT, ..self } } else { self }
     }
 
-    /// The Ethernet address, where it is known.
+    /// The Ethernet address, if known.
     pub fn known_mac(&self) -> Option<Mac> {
         (self.mac != Mac::default()).then_some(self.mac)
     }

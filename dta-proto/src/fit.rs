@@ -1,9 +1,9 @@
-//! Whether a report can land in a store, by what both say.
+//! Whether a report fits a store.
 
 use crate::store::{StoreKind, StoreSpec};
 use crate::wire::dta::{Body, Primitive};
 
-/// Why a report cannot land in a store.
+/// Why a report does not fit a store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Misfit {
     /// A store of another kind.
@@ -16,25 +16,25 @@ pub enum Misfit {
         /// The report's primitive.
         primitive: Primitive,
     },
-    /// A part of the report that is out of the store's range.
+    /// A field of the report out of the store's range.
     #[error("{field} is {value}, but store `{store}` takes {must}")]
     Field {
         /// Name of the store.
         store: String,
-        /// The part, as `dta-reporter send` calls it.
+        /// The field, as `dta-reporter send` calls it.
         field: &'static str,
-        /// What the report says.
+        /// The report's value.
         value: u64,
-        /// What may be.
+        /// Allowed values.
         must: String,
     },
 }
 
-/// Checks what a data plane asks of each report for a store. Whether it lands then depends on what
-/// was reported before, and on which lists, epochs and reporters the translator takes.
+/// Checks what every data plane checks of a report for a store. Whether the report then lands depends on
+/// earlier reports, and on the lists, epochs and reporters that the translator accepts.
 ///
 /// # Errors
-/// The first part of the report that does not fit.
+/// The first field that does not fit.
 pub fn fits(store: &StoreSpec, body: &Body<'_>) -> Result<(), Misfit> {
     let (kind, primitive) = (store.kind.primitive(), body.primitive());
     let field = |field, value: u64, must: String| {

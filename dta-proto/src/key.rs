@@ -1,9 +1,9 @@
 //! The 16-byte key of keyed primitives, and the flow 5-tuple it can hold.
 //!
-//! An IPv4 flow is the key, byte for byte: `src[4] dst[4] sport[2] dport[2] proto[1] 0[3]`. An IPv6
-//! flow does not fit, so its key is three CRCs of `src[16] dst[16] sport[2] dport[2] proto[1]` (37
-//! bytes), each big-endian, then what they cannot be confused with an IPv4 flow by: `crc32[4]
-//! crc32c[4] crc32k[4] proto[1] 0 0 6`. The CRCs and their parameters are in [`crate::crc`].
+//! An IPv4 flow is stored as is: `src[4] dst[4] sport[2] dport[2] proto[1] 0[3]`. An IPv6 flow does not fit,
+//! so its key is three CRCs of `src[16] dst[16] sport[2] dport[2] proto[1]` (37 bytes), each big-endian,
+//! followed by bytes that no IPv4 flow ends in: `crc32[4] crc32c[4] crc32k[4] proto[1] 0 0 6`. The CRCs are
+//! those of [`crate::crc`].
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,14 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::crc;
 
-/// Bytes of a key.
+/// Length of a key.
 pub const KEY_LEN: usize = 16;
 
-/// A key: 16 bytes that mean what reporters and queries agree on, most often a flow.
+/// A key: 16 bytes whose meaning reporters and queries agree on, usually a flow.
 ///
-/// Written as a flow (`10.0.0.1:5000->10.0.0.2:5000/udp`) or as hex digits, at most 32; fewer stand
-/// for leading bytes, the rest zero. Shown as a flow where it is one of IPv4 with a protocol, else
-/// as 32 hex digits.
+/// Written as a flow (`10.0.0.1:5000->10.0.0.2:5000/udp`) or as up to 32 hex digits; missing trailing bytes
+/// are zero. Displayed as a flow if it is an IPv4 flow with a protocol, else as 32 hex digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Key(pub [u8; KEY_LEN]);
@@ -76,8 +75,8 @@ impl Key {
         Key([a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
     }
 
-    /// The IPv4 flow that this key is, if it is one: it ends in three zeros and its protocol is not
-    /// 0, so that the padded keys of version 0 are not taken for flows.
+    /// The IPv4 flow in this key, if it is one: the key ends in three zeros and its protocol is not 0, so
+    /// that padded version-0 keys are not taken for flows.
     pub fn flow(&self) -> Option<Flow> {
         let [s0, s1, s2, s3, d0, d1, d2, d3, sp0, sp1, dp0, dp1, proto, z0, z1, z2] = self.0;
         if proto == 0 || [z0, z1, z2] != [0; 3] {
@@ -94,18 +93,18 @@ impl Key {
 }
 
 impl Flow {
-    /// The key of this flow, as the module says.
+    /// The flow's key, as the module describes.
     #[inline]
     pub fn key(&self) -> Key {
         let (IpAddr::V4(src), IpAddr::V4(dst)) = (self.src, self.dst) else { return self.long_key() };
-        // As one number: this is done for each report.
+        // As one number, for speed: this runs for each report.
         let addresses = u64::from(src.to_bits()) << 32 | u64::from(dst.to_bits());
         let ports = u32::from(self.sport) << 16 | u32::from(self.dport);
         let rest = u64::from(ports) << 32 | u64::from(self.proto) << 24;
         Key((u128::from(addresses) << 64 | u128::from(rest)).to_be_bytes())
     }
 
-    /// The key where an address is of IPv6.
+    /// The key if an address is IPv6.
     fn long_key(&self) -> Key {
         let mut key = [0; KEY_LEN];
         key[12] = self.proto;
@@ -183,7 +182,7 @@ fn parse_end(text: &str) -> Result<(IpAddr, u16), &'static str> {
     Ok((address.into(), number(port).ok_or(PORT)?))
 }
 
-/// Digits alone: `parse` would take a plus sign too.
+/// Digits only: `parse` would accept a plus sign too.
 fn number<T: FromStr>(text: &str) -> Option<T> {
     if text.bytes().all(|c| c.is_ascii_digit()) { text.parse().ok() } else { None }
 }

@@ -3,22 +3,22 @@
 //! Everything that two programs must agree on, and nothing else: no sockets, files, threads or clocks.
 //!
 //! - [`wire`]: what travels in packets (DTA reports and NACKs, Ethernet to UDP, RoCEv2).
-//! - [`batch`]: packets in memory, as links, the data plane and the software NIC hand them on.
+//! - [`batch`]: packets in memory, as passed between links, the data plane and the software NIC.
 //! - [`layout`]: what lies in memory (slots, checksums, element layouts of the five stores).
-//! - [`store`]: how a store is described, in configuration, sessions and region headers alike.
-//! - [`fit`]: whether a report can land in a store.
+//! - [`store`]: the description of a store, in configuration, sessions and region headers alike.
+//! - [`fit`]: whether a report fits a store.
 //! - [`counter`]: what every node counts, and by what name.
-//! - [`crc`]: the CRCs that the two above share.
-//! - [`list_range`]: some of the lists of an append store.
-//! - [`buckets`]: which keys are where, if several collectors share a store.
-//! - [`queue_pair`], [`name`]: what queue pairs are, and what the names of stores and sessions may be.
-//! - [`key`]: the 16-byte key and the flow that it can hold.
+//! - [`crc`]: the CRCs of wire formats and layouts.
+//! - [`list_range`]: a range of lists of an append store.
+//! - [`buckets`]: which keys are at which collector, if several share a store.
+//! - [`queue_pair`], [`name`]: queue pairs; valid names of stores and sessions.
+//! - [`key`]: the 16-byte key and the flow it can hold.
 //! - [`prefix`]: prefixes of addresses.
 //! - [`telemetry`]: what INT becomes in the stores: keys, values, entries of lists.
-//! - [`trace`]: what traces of hosts become in the stores, in the same way.
-//! - [`program`]: what a switch should hold, as table entries, and the changes from one program to another.
-//! - `control`: the control plane `dta.v1` (gRPC), and `codec`, which bounds its requests; both
-//!   with the feature `control`.
+//! - [`trace`]: what traces of hosts become in the stores, likewise.
+//! - [`program`]: what a switch should hold, as table entries, and the difference between two programs.
+//! - `control`: the control plane `dta.v1` (gRPC), and `codec`, which bounds its requests; both behind the
+//!   feature `control`.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Some of the lists of an append store, as configuration, sessions and programs name them.
+//! A range of lists of an append store, as configuration, sessions and programs name it.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,22 +10,22 @@ pub struct ListRange {
     pub store: String,
     /// First list, from 0.
     pub first: u32,
-    /// How many; a range without lists is none.
+    /// How many; a range must have at least one.
     pub count: u32,
 }
 
 impl ListRange {
-    /// The number behind the last list. It may be more than 32 bits have.
+    /// The number after the last list. It may exceed 32 bits.
     pub fn end(&self) -> u64 {
         u64::from(self.first) + u64::from(self.count)
     }
 
-    /// Whether a list of its store is in it.
+    /// Whether the range contains a list of its store.
     pub fn contains(&self, list: u32) -> bool {
         self.first <= list && u64::from(list) < self.end()
     }
 
-    /// Whether a list is in both.
+    /// Whether two ranges share a list.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.store == other.store
             && u64::from(self.first) < other.end()

@@ -1,6 +1,6 @@
-//! What may stand in a name.
+//! Valid names.
 
-/// Most bytes of a name.
+/// Longest name in bytes.
 pub const MAX_LEN: usize = 63;
 
 /// The rule of [`is_plain`], for messages.
@@ -8,12 +8,12 @@ pub const PLAIN: &str = "1 to 63 letters, digits, '-' or '_'";
 /// The rule of [`is_session`], for messages.
 pub const SESSION: &str = "1 to 63 letters, digits, '-', '_', '.' or '/'";
 
-/// Whether this may be the name of a store or a collector.
+/// Whether this is a valid name of a store or a collector.
 pub fn is_plain(name: &str) -> bool {
     has(name, b"-_")
 }
 
-/// Whether this may be the name of a session.
+/// Whether this is a valid name of a session.
 pub fn is_session(name: &str) -> bool {
     has(name, b"-_./")
 }
@@ -24,13 +24,13 @@ pub fn is_session_of_worker(name: &str) -> bool {
     name.len() <= MAX_LEN && is_session(translator_of(name))
 }
 
-/// The name of the session of worker `worker` of the translator `name`: that of the first is the
+/// The name of the session of worker `worker` of the translator `name`: the first worker's is the
 /// translator's.
 pub fn of_worker(name: &str, worker: usize) -> String {
     if worker == 0 { name.to_owned() } else { format!("{name}@{worker}") }
 }
 
-/// The translator of a session: what is before the `@` and number of a worker, if it has one.
+/// The translator of a session: the part before a worker's `@` and number, if any.
 pub fn translator_of(session: &str) -> &str {
     match session.split_once('@') {
         Some((name, worker)) if is_number(worker) => name,
@@ -38,12 +38,12 @@ pub fn translator_of(session: &str) -> &str {
     }
 }
 
-/// Whether this is the number of a worker that is not the first, as [`of_worker`] writes it.
+/// Whether this is the number of a worker other than the first, as [`of_worker`] writes it.
 fn is_number(text: &str) -> bool {
     matches!(text.parse::<u8>(), Ok(1..)) && !text.starts_with(['0', '+'])
 }
 
-/// Whether a name is as long as a name may be, and of letters, digits and `marks`.
+/// Whether a name has a valid length and consists of letters, digits and `marks`.
 fn has(name: &str, marks: &[u8]) -> bool {
     (1..=MAX_LEN).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || marks.contains(&byte))

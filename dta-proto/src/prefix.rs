@@ -13,12 +13,12 @@ pub struct Prefix {
     len: u8,
 }
 
-/// A text is no prefix.
+/// The text is not a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a prefix: write 10.0.0.0/8, 2001:db8::/32, or an address")]
 pub struct PrefixError(String);
 
-/// The address at the upper end of 128 bits, and how many it has.
+/// The address at the upper end of 128 bits, and its length in bits.
 fn bits_of(address: IpAddr) -> (u128, u8) {
     match address {
         IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, 32),
@@ -27,24 +27,24 @@ fn bits_of(address: IpAddr) -> (u128, u8) {
 }
 
 impl Prefix {
-    /// The address as it was written: bits behind the prefix may be set.
+    /// The address as written: bits beyond the prefix may be set.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// How many bits of the address count.
+    /// Length of the prefix in bits.
     pub fn bits(&self) -> u8 {
         self.len
     }
 
-    /// Whether an address is one of these.
+    /// Whether the prefix contains an address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let differ = bits_of(address).0 ^ bits_of(self.address).0;
         let same = self.len == 0 || differ >> (128 - u32::from(self.len)) == 0;
         address.is_ipv4() == self.address.is_ipv4() && same
     }
 
-    /// Whether a flow begins or ends at one of these.
+    /// Whether a flow's source or destination is in the prefix.
     pub fn has_end_of(&self, flow: &Flow) -> bool {
         self.contains(flow.src) || self.contains(flow.dst)
     }

@@ -1,4 +1,4 @@
-//! What queue pairs are: their transport, what they are for, and their numbers.
+//! Queue pairs: transport, purpose and numbers.
 
 use core::fmt;
 use core::str::FromStr;
@@ -11,7 +11,7 @@ use crate::wire::dta::Primitive;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
-    /// Unreliable connection: writes that nobody acknowledges. A bad frame cannot stop the queue pair.
+    /// Unreliable connection: writes without acknowledgement. A bad frame cannot stop the queue pair.
     #[default]
     Uc,
     /// Reliable connection: writes, reads and atomics, acknowledged and in order.
@@ -19,7 +19,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// As it is typed, and as configuration spells it, in the order of [`Transport`].
+    /// Its spellings on the command line and in configuration, in the order of [`Transport`].
     pub const NAMES: [&'static str; 2] = ["uc", "rc"];
 
     /// Its name in configuration.
@@ -28,7 +28,7 @@ impl Transport {
     }
 }
 
-/// As the specification writes it.
+/// Its spelling in the specification.
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -50,7 +50,7 @@ impl FromStr for Transport {
     }
 }
 
-/// What a queue pair is for. A session has one of each that its stores need.
+/// The purpose of a queue pair. A session has one for each purpose that its stores need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Purpose {
@@ -72,7 +72,7 @@ impl Purpose {
         }
     }
 
-    /// The transport of such a queue pair where writes go over `writes`: atomics need RC.
+    /// The transport of this queue pair if writes use `writes`: atomics need RC.
     pub const fn transport(self, writes: Transport) -> Transport {
         match self {
             Purpose::Write => writes,
@@ -80,7 +80,7 @@ impl Purpose {
         }
     }
 
-    /// What travels on it, for messages.
+    /// Its traffic, for messages.
     pub const fn operations(self) -> &'static str {
         match self {
             Purpose::Write => "writes",

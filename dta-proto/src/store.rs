@@ -1,21 +1,21 @@
-//! How a store is described.
+//! The description of a store.
 //!
-//! One description serves configuration (serde), sessions (`dta_proto::control`) and region
-//! headers. Sizes are powers of two, so that a slot is `hash & (slots - 1)` and a region's address
-//! is `base | offset`.
+//! The same description serves configuration (serde), sessions (`dta_proto::control`) and region headers.
+//! Sizes are powers of two, so that a slot is `hash & (slots - 1)` and an address in a region is
+//! `base | offset`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::name;
 use crate::wire::dta::Primitive;
 
-/// The most copies (N) that a store can ask for: the slot family has four constants.
+/// Most copies (N) a store can have: the slot family has four constants.
 pub const MAX_REDUNDANCY: u8 = 4;
 
 /// A store: its id in reports, its name for people, and its layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreSpec {
-    /// Id as it stands in version-1 reports.
+    /// Id in version-1 reports.
     pub id: u16,
     /// Name in configuration, queries and logs: 1 to 63 of `a-z A-Z 0-9 - _`.
     pub name: String,
@@ -56,7 +56,7 @@ pub enum StoreKind {
         batch_len: u8,
         /// Bytes per entry, a multiple of 4, at most 60.
         entry_len: u8,
-        /// Whether batches are written with immediate, to wake a reader.
+        /// Whether batches are written with immediate to wake a reader.
         #[serde(default)]
         notify: bool,
     },
@@ -75,10 +75,10 @@ pub enum StoreKind {
         rows: u8,
         /// Epochs kept, a power of two, at least 2.
         epochs: u32,
-        /// How two reporters' cells become one.
+        /// How to merge two reporters' cells.
         #[serde(default)]
         merge: Merge,
-        /// Reporters that make a column complete, 1 to 32.
+        /// Reporters that complete a column, 1 to 32.
         expected: u8,
     },
 }
@@ -140,14 +140,14 @@ impl StoreKind {
     }
 }
 
-/// How two reporters' cells become one.
+/// How to merge two reporters' cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Merge {
     /// Saturating addition.
     #[default]
     Sum,
-    /// The larger.
+    /// Maximum.
     Max,
     /// Bitwise or.
     Or,
@@ -159,16 +159,16 @@ pub enum Merge {
 pub struct SpecError {
     /// Name of the store.
     pub store: String,
-    /// Field at fault, as it is called in configuration.
+    /// The invalid field, by its configuration name.
     pub field: &'static str,
-    /// What it holds.
+    /// Its value.
     pub value: String,
-    /// What it may hold.
+    /// Allowed values.
     pub must: &'static str,
 }
 
-/// Finds the store that a person means by `text`: the one of this name or, where none has it, the
-/// one of this id. `spec` gives the description of one of `stores`.
+/// Finds the store that a user means by `text`: the one with this name or, failing that, this id. `spec` gets
+/// the description from an item of `stores`.
 pub fn named<T>(
     stores: impl Iterator<Item = T> + Clone,
     spec: impl Fn(&T) -> &StoreSpec,
@@ -183,7 +183,7 @@ pub fn named<T>(
 }
 
 impl StoreSpec {
-    /// Checks every field; the error names the first one at fault.
+    /// Checks every field; the error names the first invalid one.
     pub fn validate(&self) -> Result<(), SpecError> {
         let fail =
             |field, value: String, must| Err(SpecError { store: self.name.clone(), field, value, must });
@@ -231,7 +231,7 @@ impl StoreSpec {
             }
             StoreKind::Append { lists, ring, batch_len, entry_len, .. } => {
                 pow2("lists", u64::from(lists), 1 << 16)?;
-                // A reader tells a batch of one turn later from an older one by half of the sequence space.
+                // A reader tells a batch one turn later from an older one by half the sequence space.
                 pow2("ring", ring, 1 << 30)?;
                 if !matches!(batch_len, 16 | 32 | 64 | 128) {
                     return fail("batch_len", batch_len.to_string(), "16, 32, 64 or 128");
@@ -265,7 +265,7 @@ impl StoreSpec {
         Ok(())
     }
 
-    /// Bytes of one element: slot, row, batch, counter or column.
+    /// Length of one element: slot, row, batch, counter or column.
     pub fn element_len(&self) -> u64 {
         match self.kind {
             StoreKind::KeyWrite { value_len, .. } => u64::from(value_len) + 4,
@@ -282,7 +282,7 @@ impl StoreSpec {
         }
     }
 
-    /// Elements in the store: slots, batches of all lists, counters, or columns of all epochs.
+    /// Number of elements: slots, batches of all lists, counters, or columns of all epochs.
     pub fn elements(&self) -> u64 {
         match self.kind {
             StoreKind::KeyWrite { slots, .. }
@@ -293,12 +293,12 @@ impl StoreSpec {
         }
     }
 
-    /// Bytes of the store's region: a power of two.
+    /// Size of the store's region: a power of two.
     pub fn region_len(&self) -> u64 {
         self.element_len() * self.elements()
     }
 
-    /// Copies (N) per report; `None` for stores without copies.
+    /// Copies (N) per report; `None` if the kind has no copies.
     pub fn redundancy(&self) -> Option<u8> {
         match self.kind {
             StoreKind::KeyWrite { redundancy, .. }
@@ -313,7 +313,7 @@ impl StoreSpec {
         self.kind.primitive().name()
     }
 
-    /// Whether one translator at a time may write it: its element holds state that only the writer knows.
+    /// Whether only one translator at a time may write it: its elements hold state known only to the writer.
     pub fn single_writer(&self) -> bool {
         !matches!(self.kind, StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. })
     }

@@ -1,9 +1,9 @@
-//! What INT becomes in the stores: keys, values and list entries that the translator's rules write and that
-//! readers take apart. All integers are big-endian.
+//! How INT is stored: keys, values and list entries, written by the translator's INT rules and decoded by
+//! readers. All integers are big-endian.
 //!
-//! **Keys.** A flow's own values are under the flow's key. Others are at most 12 bytes, zeros up to there, and
-//! four bytes that name the kind; what is longer is CRC-32, CRC-32C and CRC-32K over all its bytes, and then the
-//! kind. A flow in such a key is `src ‖ dst ‖ sport ‖ dport ‖ protocol`: 13 bytes, or 37 for IPv6.
+//! **Keys.** A flow's own values are stored under the flow's key. Other keys are up to 12 bytes, zero-padded,
+//! and four bytes that name the kind; longer ones become CRC-32, CRC-32C and CRC-32K over all their bytes,
+//! then the kind. A flow in such a key is `src ‖ dst ‖ sport ‖ dport ‖ protocol`: 13 bytes, or 37 for IPv6.
 //!
 //! | kind | of what | bytes |
 //! |---|---|---|
@@ -14,7 +14,7 @@
 //! | `fdrp` | drops of a flow by reason | flow, reason 8: CRCs |
 //! | `pkts`, `byts` | packets and bytes of a flow | flow: CRCs |
 //!
-//! A number that is not available is all ones in a key.
+//! An unavailable number is all ones in a key.
 //!
 //! **Values.** A number is `value u32, time u64` ([`Value`]); a path is `hops u8, flags u8, 0 u16, switches u32 ..`
 //! ([`Path`]). **Entries** of the event lists have 60 bytes ([`Entry`]).
@@ -24,24 +24,24 @@ use core::net::IpAddr;
 use crate::crc;
 use crate::key::{Flow, KEY_LEN, Key};
 
-/// Bytes of an entry of the event lists.
+/// Length of an entry of the event lists.
 pub const ENTRY_LEN: usize = 60;
-/// Bytes of a [`Value`].
+/// Length of a [`Value`].
 pub const VALUE_LEN: usize = 12;
-/// Bytes of a [`Path`].
+/// Length of a [`Path`].
 pub const PATH_LEN: usize = 60;
-/// Hops of a [`Path`] that are told; more are counted.
+/// Hops of a [`Path`] that are stored; the rest are only counted.
 pub const PATH_HOPS: usize = (PATH_LEN - 4) / 4;
 
-/// Seconds after which the translator tells again what did not change, unless its rules say another time. What is known
-/// by events alone is known for good if each ring of them reaches back that far.
+/// Seconds after which the translator repeats unchanged values by default. Readers that follow events alone
+/// know everything if each event ring reaches back that far.
 pub const KEEP_ALIVE_SECONDS: u64 = 60;
 
-/// What the names of stores for INT begin with. Such a store is used where it is named, and is never taken for the
-/// only one of its kind: not for reports of version 0, and not by a query that names no store.
+/// Prefix of the names of INT stores. Such a store is used only by name, never as the default of its kind:
+/// neither for version-0 reports nor by a query that names no store.
 pub const STORE_PREFIX: &str = "int-";
 
-/// The names of these stores, unless the translator's configuration has others.
+/// The default names of these stores.
 pub mod store {
     /// Paths of flows (key-write).
     pub const PATHS: &str = "int-paths";
@@ -51,11 +51,11 @@ pub mod store {
     pub const EVENTS: &str = "int-events";
     /// Reports, packets, bytes and drops (key-increment).
     pub const COUNTERS: &str = "int-counters";
-    /// Paths of flows whose switches each report for themselves (postcarding).
+    /// Paths of flows whose switches each report separately (postcarding).
     pub const POSTCARDS: &str = "int-postcards";
 }
 
-/// Whether a store of this name is one for INT, or one for traces of hosts ([`crate::trace`]).
+/// Whether this is the name of an INT store or of a trace store ([`crate::trace`]).
 pub fn is_store(name: &str) -> bool {
     name.starts_with(STORE_PREFIX) || name.starts_with(crate::trace::STORE_PREFIX)
 }
@@ -68,21 +68,21 @@ pub mod list {
     pub const DROPS: u32 = 1;
     /// Packets in congested queues.
     pub const CONGESTION: u32 = 2;
-    /// The key directory: what keys mean.
+    /// The key directory: what each key stands for.
     pub const KEYS: u32 = 3;
-    /// How many there are.
+    /// Number of lists.
     pub const COUNT: u32 = 4;
 }
 
-/// What is measured. The order is that of settings and counters.
+/// The metrics, in the order of settings and counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Metric {
-    /// The switches that a flow passes.
+    /// The switches on a flow's path.
     FlowPath = 1,
-    /// Nanoseconds of a flow through all hops.
+    /// Nanoseconds of a flow end to end.
     FlowLatency = 2,
-    /// Nanoseconds of a flow through one hop.
+    /// Nanoseconds of a flow in one hop.
     HopLatency = 3,
     /// Occupancy of a queue.
     QueueOccupancy = 4,
@@ -126,25 +126,25 @@ impl Metric {
     }
 }
 
-/// Why a change was told.
+/// Why a change was reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Why {
-    /// The key is new, or had been forgotten.
+    /// The key is new, or was evicted.
     New = 1,
-    /// The value left its interval, or moved by more than the threshold; the path is another.
+    /// The value left its interval, or moved by more than the threshold; the path changed.
     Moved = 2,
-    /// Nothing changed for as long as the keep-alive.
+    /// Nothing changed during the keep-alive time.
     KeepAlive = 3,
-    /// The path passes a switch twice (told beside the change of the path).
+    /// The path visits a switch twice (reported beside the path change).
     Loop = 4,
-    /// One more switch of a flow that was heard of lately reports for itself: the path is not known to have changed, it
-    /// is only known better.
+    /// One more switch of a recently seen flow reported separately: the path may not have changed, but more
+    /// of it is known.
     Learning = 5,
 }
 
 impl Why {
-    /// The reason of this number.
+    /// The reason with this number.
     pub const fn from_number(number: u8) -> Option<Why> {
         match number {
             1 => Some(Why::New),
@@ -157,7 +157,7 @@ impl Why {
     }
 }
 
-/// The bytes of a flow in a longer key, and then others.
+/// A flow's bytes in a longer key, followed by others.
 pub(crate) struct FlowBytes {
     bytes: [u8; 37 + 6],
     len: usize,
@@ -197,7 +197,7 @@ impl FlowBytes {
     }
 }
 
-/// A key of more than 16 bytes: three CRCs over all of them, and four bytes that name their kind.
+/// A key longer than 16 bytes: three CRCs over all its bytes, and four bytes for the kind.
 pub fn long_key(bytes: &[u8], kind: [u8; 4]) -> Key {
     let mut key = [0; KEY_LEN];
     key[..4].copy_from_slice(&crc::crc32(bytes).to_be_bytes());
@@ -269,17 +269,17 @@ pub fn bytes_key(flow: &Flow) -> Key {
     long_key(FlowBytes::of(flow).get(), *b"byts")
 }
 
-/// A number of one moment.
+/// A number at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// The number; larger ones are 2^32 - 1.
+    /// The number; larger ones saturate at 2^32 - 1.
     pub value: u32,
-    /// When, in nanoseconds: since 1970, or as the switch sent it, by the translator's setting.
+    /// Nanoseconds since 1970, or as the switch sent them, depending on the translator's setting.
     pub time: u64,
 }
 
 impl Value {
-    /// Its bytes.
+    /// Its encoding.
     pub fn bytes(&self) -> [u8; VALUE_LEN] {
         let mut bytes = [0; VALUE_LEN];
         bytes[..4].copy_from_slice(&self.value.to_be_bytes());
@@ -287,7 +287,7 @@ impl Value {
         bytes
     }
 
-    /// The number in these bytes; `None` where they are fewer than 12.
+    /// Decodes a number; `None` if there are fewer than 12 bytes.
     pub fn parse(bytes: &[u8]) -> Option<Value> {
         let (value, rest) = bytes.split_first_chunk()?;
         let time = rest.first_chunk()?;
@@ -298,11 +298,11 @@ impl Value {
 /// The path of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// Hops; more than 14 are counted here alone.
+    /// Number of hops, including those beyond the 14 stored.
     pub hops: u8,
-    /// Whether a switch is on it twice.
+    /// Whether it visits a switch twice.
     pub looped: bool,
-    /// The first 14 switches, in the order in which packets pass them; one that is unknown is all ones.
+    /// The first 14 switches, in packet order; an unknown one is all ones.
     pub switches: [u32; PATH_HOPS],
 }
 
@@ -316,12 +316,12 @@ impl Path {
         path
     }
 
-    /// The switches that are told.
+    /// The stored switches.
     pub fn switches(&self) -> &[u32] {
         &self.switches[..usize::from(self.hops).min(PATH_HOPS)]
     }
 
-    /// Its bytes.
+    /// Its encoding.
     pub fn bytes(&self) -> [u8; PATH_LEN] {
         let mut bytes = [0; PATH_LEN];
         bytes[..2].copy_from_slice(&[self.hops, self.looped.into()]);
@@ -331,12 +331,12 @@ impl Path {
         bytes
     }
 
-    /// CRC-32C of its bytes.
+    /// CRC-32C of its encoding.
     pub fn digest(&self) -> u32 {
         crc::crc32c(&self.bytes())
     }
 
-    /// The path in these bytes; `None` where they are fewer than 60.
+    /// Decodes a path; `None` if there are fewer than 60 bytes.
     pub fn parse(bytes: &[u8]) -> Option<Path> {
         let bytes: &[u8; PATH_LEN] = bytes.first_chunk()?;
         let (head, rest) = bytes.split_first_chunk::<4>()?;
@@ -350,7 +350,7 @@ impl Path {
 }
 
 impl core::fmt::Display for Path {
-    /// As `6:5:4`; one that is longer than is told ends in `:...`.
+    /// As `6:5:4`; a path longer than what is stored ends in `:...`.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         for (n, switch) in self.switches().iter().enumerate() {
             let colon = if n == 0 { "" } else { ":" };
@@ -360,7 +360,7 @@ impl core::fmt::Display for Path {
     }
 }
 
-/// Where something was seen: numbers that are not available are `None`.
+/// Where something was seen; unavailable numbers are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Location {
     /// Switch.
@@ -371,26 +371,26 @@ pub struct Location {
     pub queue: Option<u32>,
 }
 
-/// Hops of a path that its event has room for.
+/// Hops that fit in an event.
 pub const EVENT_HOPS: usize = 7;
 
 /// The path of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
-    /// The path itself: it has at most [`EVENT_HOPS`] hops.
+    /// The path itself, of at most [`EVENT_HOPS`] hops.
     Path(Path),
-    /// The [`Path::digest`] of a path that is longer, or that the event is not about: a path that is looked up is the
-    /// event's if this is its digest.
+    /// The [`Path::digest`] of a longer path, or of one that the event is not about: a path looked up
+    /// elsewhere is the event's if it has this digest.
     Digest(u32),
 }
 
 impl Via {
-    /// The path, as an event about it tells it.
+    /// The path as stored in an event about it.
     pub fn of(path: &Path) -> Via {
         if usize::from(path.hops) <= EVENT_HOPS { Via::Path(*path) } else { Via::Digest(path.digest()) }
     }
 
-    /// Whether it is this path.
+    /// Whether it stands for this path.
     pub fn is(&self, path: &Path) -> bool {
         match self {
             Via::Path(own) => own == path,
@@ -401,46 +401,47 @@ impl Via {
 
 /// An entry of the event lists, 60 bytes:
 ///
-/// - change: `"chng", time 64, key[16], metric 8, why 8, 0 16, old 64, new 64, switch 32, port 32, queue 32`. Of a flow
-///   latency, the last word is the [`Path::digest`] of the flow's path; 0 = not available.
-/// - change of a path: `"chng", time 64, key[16], metric 8, why 8, old hops 8, hops 8`, and 28 bytes: for up to 7 hops
-///   `switch 32 ..`, all ones behind the last of them, but in the seventh word the switch that reported for itself, where
-///   one did; for more hops `Path::digest 32, loop 32, 0 ..`.
+/// - change: `"chng", time 64, key[16], metric 8, why 8, 0 16, old 64, new 64, switch 32, port 32, queue 32`.
+///   For a flow latency, the last word is the [`Path::digest`] of the flow's path; 0 = not available.
+/// - change of a path: `"chng", time 64, key[16], metric 8, why 8, old hops 8, hops 8`, and 28 bytes: for up
+///   to 7 hops `switch 32 ..`, all ones after the last, except that the seventh word is the switch that
+///   reported for itself, if one did; for more hops `Path::digest 32, loop 32, 0 ..`.
 /// - drop: `"drop", time 64, flow key[16], switch 32, ingress port 32, egress port 32, queue 32, reason 8, 0 ..`
 /// - congestion: `"cong", time 64, flow key[16], switch 32, egress port 32, queue 32, occupancy 32, latency 32, 0 ..`
-/// - key: `"keys", key[16], length 8, bytes ..`: what the key stands for, at most 39 bytes: nothing where the key
-///   says it itself, the flow for an IPv6 flow, `key[16] of the flow, switch 32, egress port 32, time 64` for a hop
-///   latency, and `key[16] of the flow, reason 32` for the drops of a flow.
+/// - key: `"keys", key[16], length 8, bytes ..`: what the key stands for, at most 39 bytes: nothing if the
+///   key is self-explanatory, the flow for an IPv6 flow,
+///   `key[16] of the flow, switch 32, egress port 32, time 64` for a hop latency, and
+///   `key[16] of the flow, reason 32` for the drops of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// A value changed.
     Change {
         /// When.
         time: u64,
-        /// Key under which the value is.
+        /// Key of the value.
         key: Key,
         /// What changed.
         metric: Metric,
-        /// Why this is told.
+        /// Why this was reported.
         why: Why,
-        /// The value told last; 0 for a new key. Of a path, its number of hops.
+        /// The last value reported; 0 for a new key. For a path, its number of hops.
         old: u64,
-        /// The value. Of a path, its number of hops, and 0 or 1 for a loop (bit 8 up).
+        /// The value. For a path, its number of hops, with bit 8 set if it has a loop.
         new: u64,
-        /// Where. Of a path, the switch that reported for itself.
+        /// Where. For a path, the switch that reported for itself.
         place: Location,
-        /// The path, of a flow's path and latency.
+        /// The path, for changes of a flow's path or latency.
         path: Option<Via>,
     },
     /// A packet was dropped.
     Drop {
         /// When.
         time: u64,
-        /// Key of the flow; zeros where the packet could not be read.
+        /// Key of the flow; zeros if the packet could not be parsed.
         key: Key,
         /// Where.
         place: Location,
-        /// Port that it came in at.
+        /// Ingress port.
         ingress_port: Option<u32>,
         /// Why.
         reason: u8,
@@ -449,13 +450,13 @@ pub enum Entry {
     Congestion {
         /// When.
         time: u64,
-        /// Key of the flow; zeros where the packet could not be read.
+        /// Key of the flow; zeros if the packet could not be parsed.
         key: Key,
         /// Where.
         place: Location,
         /// How full the queue was.
         occupancy: Option<u32>,
-        /// Nanoseconds in the switch; larger ones are 2^32 - 2.
+        /// Nanoseconds in the switch; larger ones saturate at 2^32 - 2.
         latency: Option<u32>,
     },
     /// What a key stands for.
@@ -467,16 +468,16 @@ pub enum Entry {
     },
 }
 
-/// What a key stands for, where it does not say so itself.
+/// The meaning of a key that is not self-explanatory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
-    /// The key says it: an IPv4 flow, or numbers and their kind.
+    /// The key is self-explanatory: an IPv4 flow, or numbers and their kind.
     Itself,
     /// An IPv6 flow.
     Flow(Flow),
-    /// A hop of a flow: the flow's key, and the switch; or its drops: the flow's key, and the reason.
+    /// A hop of a flow: the flow's key and the switch; or its drops: the flow's key and the reason.
     Hop(Key, u32),
-    /// A hop of a flow, and where the flow leaves it.
+    /// A hop of a flow, and the egress port there.
     Leaves {
         /// The flow's key.
         flow: Key,
@@ -489,7 +490,7 @@ pub enum Means {
     },
 }
 
-/// Writes one field behind another.
+/// Writes one field after another.
 pub(crate) struct FieldWriter<'a>(pub(crate) &'a mut [u8; ENTRY_LEN], pub(crate) usize);
 
 impl FieldWriter<'_> {
@@ -504,7 +505,7 @@ impl FieldWriter<'_> {
     }
 }
 
-/// Reads one field behind another.
+/// Reads one field after another.
 pub(crate) struct FieldReader<'a>(pub(crate) &'a [u8]);
 
 impl FieldReader<'_> {
@@ -522,14 +523,14 @@ impl FieldReader<'_> {
         self.take().map(u64::from_be_bytes)
     }
 
-    /// A number; the inner one is `None` where it is not available.
+    /// A number; the inner option is `None` if it is unavailable.
     fn number(&mut self) -> Option<Option<u32>> {
         self.take().map(u32::from_be_bytes).map(|number| Some(number).filter(|number| *number != u32::MAX))
     }
 }
 
 impl Entry {
-    /// Its bytes.
+    /// Its encoding.
     pub fn bytes(&self) -> [u8; ENTRY_LEN] {
         let mut bytes = [0; ENTRY_LEN];
         let mut writer = FieldWriter(&mut bytes, 0);
@@ -597,7 +598,7 @@ impl Entry {
         bytes
     }
 
-    /// The entry in these bytes; `None` where they are none.
+    /// Decodes an entry; `None` if the bytes are not one.
     pub fn parse(bytes: &[u8]) -> Option<Entry> {
         let mut reader = FieldReader(bytes.first_chunk::<ENTRY_LEN>()?);
         let kind: [u8; 4] = reader.take()?;
@@ -666,7 +667,7 @@ impl Entry {
     }
 }
 
-/// The end of a path's change: what is new, the switch that reported for itself, and the path. A path without hops is none.
+/// The end of a path's change: what is new, the switch that reported for itself, and the path. No hops means no path.
 fn path_of(reader: &mut FieldReader<'_>, hops: u8) -> Option<(u64, Location, Via)> {
     let mut words = [0; EVENT_HOPS];
     for word in &mut words {

@@ -1,9 +1,9 @@
-//! What traces of hosts become in the stores: keys, values and list entries that `dta-reporter` writes and that
-//! readers take apart. All integers are big-endian.
+//! How traces of hosts are stored: keys, values and list entries, written by `dta-reporter` and decoded by
+//! readers. All integers are big-endian.
 //!
-//! A *host* is the id of its reporter. A *hop* is the number of a point, and stands for one point of one host. Points on the
-//! packets' way have 0 to 13, each number once in the whole network; points that are not on it, as where packets are dropped,
-//! have others. A *digest* names a packet, and is the same at all points of all hosts.
+//! A *host* is its reporter's id. A *hop* is the number of a point, one point of one host. Points on the
+//! packets' path have numbers 0 to 13, unique in the whole network; other points, such as those where packets
+//! are dropped, have higher ones. A *digest* identifies a packet and is the same at all points of all hosts.
 //!
 //! **Keys** are 16 bytes, of which the last four name the kind. A flow in a key is `src ‖ dst ‖ sport ‖ dport ‖
 //! protocol`: 13 bytes, or 37 for IPv6.
@@ -16,7 +16,7 @@
 //! | `tdrp` | `trace-counters` | drops of a flow in a host for a reason | CRCs of: flow, host 16, reason 32 |
 //! | `tsiz` | `trace-sizes` | bytes of a flow, over all hosts | CRCs of: flow |
 //!
-//! CRCs are those of [`long_key`](crate::telemetry::long_key): CRC-32, CRC-32C and CRC-32K over all of the bytes.
+//! CRCs are those of [`long_key`](crate::telemetry::long_key): CRC-32, CRC-32C and CRC-32K over all bytes.
 //!
 //! **Values.** A hop of a path is the low 32 bits of the time at which the packet was there, in nanoseconds. A segment of a
 //! flow is 28 bytes ([`Latency`]). **Entries** of the event lists have 60 bytes ([`Entry`]).
@@ -25,19 +25,19 @@ use crate::key::{Flow, KEY_LEN, Key};
 use crate::store::{Merge, StoreKind, StoreSpec};
 use crate::telemetry::{FieldReader, FieldWriter, FlowBytes, long_key};
 
-/// Bytes of an entry of the event lists.
+/// Length of an entry of the event lists.
 pub const ENTRY_LEN: usize = crate::telemetry::ENTRY_LEN;
-/// Bytes of a [`Latency`].
+/// Length of a [`Latency`].
 pub const LATENCY_LEN: usize = 28;
-/// Hops of a path: points that have a number.
+/// Hops of a path: points with a number.
 pub const HOPS: u8 = 14;
-/// Bytes of a name in an [`Entry::Name`]; longer ones are cut at a character.
+/// Longest name in an [`Entry::Name`]; longer ones are truncated at a character boundary.
 pub const NAME_LEN: usize = 40;
 
-/// Seconds of an epoch of [`store::SIZES`]: its number is the seconds since 1970, divided by this.
+/// Seconds of an epoch of [`store::SIZES`]: its number is seconds since 1970 divided by this.
 pub const EPOCH_SECONDS: u32 = 10;
 
-/// What the names of stores for traces begin with. Such a store is used where it is named, as those for INT are.
+/// Prefix of the names of trace stores. Like INT stores, they are used only by name.
 pub const STORE_PREFIX: &str = "trace-";
 
 /// The names of these stores.
@@ -54,7 +54,7 @@ pub mod store {
     pub const SIZES: &str = "trace-sizes";
 }
 
-/// The stores of traces, of the sizes that a collector has unless its configuration says otherwise.
+/// The trace stores, with a collector's default sizes.
 pub fn stores() -> [StoreSpec; 5] {
     let store = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
     [
@@ -86,7 +86,7 @@ pub fn stores() -> [StoreSpec; 5] {
 
 /// The lists of the event store, by number.
 pub mod list {
-    /// Sampled packets: each host tells those that it saw.
+    /// Sampled packets: each host reports those it saw.
     pub const PACKETS: u32 = 0;
     /// Dropped packets.
     pub const DROPS: u32 = 1;
@@ -94,12 +94,12 @@ pub mod list {
     pub const SLOW: u32 = 2;
     /// Names of hosts, points and drop reasons.
     pub const NAMES: u32 = 3;
-    /// How many there are.
+    /// Number of lists.
     pub const COUNT: u32 = 4;
 }
 
-/// Key of the path of a packet through a host. Each host has a row of its own: what one host tells long after another does
-/// not have to find the row of the other in the translator.
+/// Key of a packet's path through a host. Each host has its own row, so that reports of one host need not
+/// find another's row in the translator, perhaps much later.
 pub fn path_key(digest: u64, host: u16) -> Key {
     let mut key = [0; KEY_LEN];
     key[..8].copy_from_slice(&digest.to_be_bytes());
@@ -108,7 +108,7 @@ pub fn path_key(digest: u64, host: u16) -> Key {
     Key(key)
 }
 
-/// Key of what a flow waits between two points of one host.
+/// Key of a flow's latency between two points of one host.
 pub fn latency_key(flow: &Flow, host: u16, from: u8, to: u8) -> Key {
     let [high, low] = host.to_be_bytes();
     of_flow(flow, &[high, low, from, to], *b"tlat")
@@ -126,8 +126,8 @@ pub fn bytes_key(flow: &Flow, host: u16, hop: u8) -> Key {
     of_flow(flow, &[high, low, hop], *b"tbts")
 }
 
-/// In the place of a reason: drops for whatever reason, as the kernel's programs count them, sampled or not. With a reason, only
-/// sampled packets are counted.
+/// In place of a reason: drops for any reason, as counted by the kernel's programs, sampled or not. With a
+/// reason, only sampled packets count.
 pub const ANY_REASON: u32 = u32::MAX;
 
 /// Key of the drops of a flow in a host for a reason.
@@ -149,17 +149,17 @@ fn of_flow(flow: &Flow, more: &[u8], kind: [u8; 4]) -> Key {
     long_key(bytes.get(), kind)
 }
 
-/// What a flow waited between two points of a host, in nanoseconds; larger numbers are 2^32 - 1. 28 bytes: `last 32, least
-/// 32, most 32, mean 32, packets 32, time 64`.
+/// A flow's latency between two points of a host, in nanoseconds; larger numbers saturate at 2^32 - 1. 28
+/// bytes: `last 32, least 32, most 32, mean 32, packets 32, time 64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
     /// Of the last packet.
     pub last: u32,
-    /// The least since the agent knows the flow.
+    /// Minimum since the agent knows the flow.
     pub least: u32,
-    /// The most since then.
+    /// Maximum since then.
     pub most: u32,
-    /// The mean since then.
+    /// Mean since then.
     pub mean: u32,
     /// Sampled packets since then.
     pub packets: u32,
@@ -168,7 +168,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Its bytes.
+    /// Its encoding.
     pub fn bytes(&self) -> [u8; LATENCY_LEN] {
         let mut bytes = [0; LATENCY_LEN];
         let words = [self.last, self.least, self.most, self.mean, self.packets];
@@ -179,7 +179,7 @@ impl Latency {
         bytes
     }
 
-    /// What is in these bytes; `None` where they are fewer than 28.
+    /// Decodes it; `None` if there are fewer than 28 bytes.
     pub fn parse(bytes: &[u8]) -> Option<Latency> {
         let mut reader = FieldReader(bytes);
         let mut word = || reader.take().map(u32::from_be_bytes);
@@ -188,15 +188,15 @@ impl Latency {
     }
 }
 
-/// Of what an [`Entry::Name`] is the name.
+/// What an [`Entry::Name`] names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Named {
-    /// Of the host; the number is 0.
+    /// The host; the number is 0.
     Host = 0,
-    /// Of a point; the number is its hop.
+    /// A point; the number is its hop.
     Point = 1,
-    /// Of a reason for which the host's kernel drops packets; the number is the kernel's.
+    /// A drop reason of the host's kernel; the number is the kernel's.
     Reason = 2,
 }
 
@@ -208,7 +208,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// The text, as far as it fits.
+    /// The text, truncated if too long.
     pub fn new(text: &str) -> Name {
         let mut len = text.len().min(NAME_LEN);
         while !text.is_char_boundary(len) {
@@ -219,21 +219,21 @@ impl Name {
         Name { bytes, len: len as u8 }
     }
 
-    /// The text; characters that the network brought and that are none are replaced.
+    /// The text; invalid characters from the network are replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes[..usize::from(self.len)]).into_owned()
     }
 }
 
-/// Bit of the flags of an entry: the host's clock is kept by PTP, so that its times are those of other such hosts.
+/// Flag bit of an entry: PTP keeps the host's clock, so its times are comparable with other such hosts'.
 const SYNCED: u8 = 1;
 
-/// What entries about a packet have in common, 40 bytes: `time 64, flow key[16], digest 64, host 16, hop 8, flags 8, length 32`.
+/// Common part of entries about a packet, 40 bytes: `time 64, flow key[16], digest 64, host 16, hop 8, flags 8, length 32`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// When: nanoseconds by the host's clock.
     pub time: u64,
-    /// Key of the packet's innermost flow; zeros where it could not be read.
+    /// Key of the packet's innermost flow; zeros if it could not be parsed.
     pub flow: Key,
     /// The packet.
     pub digest: u64,
@@ -241,16 +241,16 @@ pub struct Seen {
     pub host: u16,
     /// At which point.
     pub hop: u8,
-    /// Whether the host's clock is kept by PTP (bit 0 of the flags).
+    /// Whether PTP keeps the host's clock (bit 0 of the flags).
     pub synced: bool,
-    /// Bytes of the packet there.
+    /// Length of the packet at the point.
     pub length: u32,
 }
 
 /// An entry of the event lists, 60 bytes:
 ///
-/// - packet, list 0: `"pckt"`, [`Seen`] (the first point of the host), `points 8, 0 24, left 64`: how many points of this host saw
-///   it, and its digest at the last of them.
+/// - packet, list 0: `"pckt"`, [`Seen`] (the first point of the host), `points 8, 0 24, left 64`: number of
+///   points of this host that saw it, and its digest at the last one.
 /// - drop, list 1: `"drop"`, [`Seen`], `reason 32, interface 32, 0 ..`.
 /// - slow, list 2: `"slow"`, [`Seen`] (the last point), `from 8, 0 24, latency 64`: nanoseconds from hop `from` to this one.
 /// - name, list 3: `"name", time 64, host 16, kind 8, length 8, number 32, bytes[40]`.
@@ -261,9 +261,9 @@ pub enum Entry {
     Packet {
         /// Its first point there.
         seen: Seen,
-        /// How many points of this host saw it.
+        /// Number of points of this host that saw it.
         points: u8,
-        /// Its digest at the last of them: another one, if addresses or ports were translated on the way.
+        /// Its digest at the last one: different if addresses or ports were translated.
         left: u64,
     },
     /// A packet was dropped.
@@ -284,42 +284,42 @@ pub enum Entry {
         /// Nanoseconds between them.
         latency: u64,
     },
-    /// What something is called.
+    /// A name.
     Name {
-        /// When this was told.
+        /// When it was reported.
         time: u64,
         /// Which host.
         host: u16,
-        /// Of what.
+        /// The kind of thing named.
         of: Named,
-        /// Which of them.
+        /// Its number.
         number: u32,
         /// The name.
         name: Name,
     },
-    /// What became of the packets at all points of a host.
+    /// Totals over the packets at all points of a host.
     Books {
-        /// When this was told.
+        /// When they were reported.
         time: u64,
         /// Which host.
         host: u16,
-        /// Since its agent was started.
+        /// The totals since the agent's start.
         books: Books,
     },
 }
 
-/// What became of the packets at all points of a host: `seen` is the sum of the others.
+/// Totals over the packets at all points of a host: `seen` is the sum of the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Books {
     /// Packets that came to a point.
     pub seen: u64,
-    /// Of these, told.
+    /// Of these, reported.
     pub reported: u64,
-    /// Of these, not asked for: the filter or the rate of sampling leaves them out.
+    /// Of these, excluded by the filter or by sampling.
     pub left_out: u64,
     /// Of these, lost because the ring between kernel and agent was full.
     pub ring_full: u64,
-    /// Of these, not readable as IP packets.
+    /// Of these, not parseable as IP packets.
     pub refused: u64,
 }
 
@@ -334,7 +334,7 @@ impl Entry {
         }
     }
 
-    /// Its bytes.
+    /// Its encoding.
     pub fn bytes(&self) -> [u8; ENTRY_LEN] {
         let mut bytes = [0; ENTRY_LEN];
         let mut writer = FieldWriter(&mut bytes, 0);
@@ -366,7 +366,7 @@ impl Entry {
         bytes
     }
 
-    /// The entry in these bytes; `None` where they are none.
+    /// Decodes an entry; `None` if the bytes are not one.
     pub fn parse(bytes: &[u8]) -> Option<Entry> {
         let mut reader = FieldReader(bytes.first_chunk::<ENTRY_LEN>()?);
         let kind: [u8; 4] = reader.take()?;

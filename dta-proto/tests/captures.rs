@@ -29,7 +29,7 @@ fn frames(file: &Path) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Parses every report of a capture, checks all around it, and hands it on.
+/// Parses every report of a capture, checks everything around it, and passes it on.
 fn each(file: &str, mut check: impl FnMut(Report<'_>)) -> usize {
     let Some(folder) = captures(file, "dta") else { return 0 };
     let frames = frames(&folder.join(file));

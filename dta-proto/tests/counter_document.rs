@@ -22,8 +22,8 @@ fn tables() -> impl Iterator<Item = &'static Table> {
     Node::ALL.into_iter().flat_map(|node| node.tables().iter().copied())
 }
 
-/// Names with their units and meanings, as the document shows them: the values of a list are told
-/// one by one where they first stand.
+/// Names with their units and meanings, as in the document: a list's values are listed where they first
+/// appear.
 fn rows(
     definition: &'static Definition,
     told: &mut BTreeSet<&'static str>,
@@ -55,7 +55,7 @@ fn table(table: &'static Table) -> String {
     text
 }
 
-/// The document with all its tables as the module has them, and the titles of these.
+/// The document with all tables generated from the module, and their titles.
 fn rewritten(document: &str) -> (String, Vec<String>) {
     let mut text = String::new();
     let (mut rest, mut titles) = (document, Vec::new());

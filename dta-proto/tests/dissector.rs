@@ -11,7 +11,7 @@ use dta_proto::wire::dta::{Body, NACK_PORT_V0, Nack, PORT, Report, Version};
 use dta_proto::wire::{Error, datagram};
 use serde_json::Value;
 
-/// What tshark prints of each packet, in this order. The first says what is wrong with it.
+/// What tshark prints for each packet, in this order. The first is the error.
 const FIELDS: [&str; 24] = [
     "_ws.expert.message",
     "dta.message",
@@ -39,7 +39,7 @@ const FIELDS: [&str; 24] = [
     "dta.nack.count",
 ];
 
-/// What the dissector should say: the name of each field with its value.
+/// What the dissector should print: the name of each field with its value.
 type Said = Vec<(&'static str, String)>;
 
 fn hex(bytes: &[u8]) -> String {
@@ -51,7 +51,7 @@ fn bytes(hex: &Value) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
 }
 
-/// What it should say of an error is its start: the field and the offset.
+/// Errors are compared by their start: the field and the offset.
 fn of_error(error: Error) -> Said {
     vec![("_ws.expert.message", format!("{} at byte {}: ", error.field, error.offset))]
 }
@@ -134,7 +134,7 @@ fn of_nack(bytes: &[u8]) -> Said {
     said
 }
 
-/// One packet: a UDP payload with its ports, and what should be said of it.
+/// One packet: a UDP payload with its ports, and the expected output.
 struct Packet {
     payload: Vec<u8>,
     ports: [u16; 2],
@@ -253,7 +253,8 @@ impl Numbers {
         buffer[..len].to_vec()
     }
 
-    /// The same with another byte, fewer bytes or more; never without any, of which tshark tells no dissector.
+    /// The same with another byte, fewer bytes or more; never empty, because tshark passes no empty payload
+    /// to a dissector.
     fn spoiled(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         let at = self.below(bytes.len() as u64) as usize;
         match self.below(4) {
@@ -306,7 +307,7 @@ fn dissect(frames: &[Vec<u8>], captured: usize, options: &[&str]) -> Vec<Vec<Str
     std::fs::write(&file, pcap).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/wireshark/dta.lua");
     let mut tshark = Command::new("tshark");
-    // Settings of whoever runs this are not the test's.
+    // The settings of the user running this must not affect the test.
     tshark.env("HOME", folder.path()).env_remove("XDG_CONFIG_HOME");
     tshark.arg("-X").arg(format!("lua_script:{}", script.display())).arg("-r").arg(&file).args(options);
     tshark.args(["-T", "fields", "-E", "separator=|", "-E", "occurrence=a", "-E", "aggregator=,"]);
@@ -347,7 +348,7 @@ fn the_dissector_says_what_this_crate_decodes() {
             assert_eq!(plain(printed), expected, "{name} of {}", told());
         }
     }
-    // Of what was spoiled some is a good report still.
+    // Some spoiled reports are still good.
     assert!(errors > 300 && errors < packets.len() - 1200, "{errors} of {}", packets.len());
 }
 
@@ -362,7 +363,7 @@ fn the_dissector_takes_other_ports_and_captures_that_are_cut() {
     assert_eq!(messages(&[]), ["", "", "", "Report"]);
     assert_eq!(messages(&["-o", "dta.ports:4711,4712-4713"]), ["Report", "Report", "", ""]);
 
-    // A part of a report is no bad one.
+    // A part of a report does not count as a bad one.
     let whole = Packet::report(Numbers(7).report()).frame();
     let line = &dissect(std::slice::from_ref(&whole), whole.len() - 1, &[])[0];
     assert_eq!((&*line[1], &*line[0]), ("Report", "The capture has a part of it"));

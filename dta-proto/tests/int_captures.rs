@@ -29,8 +29,8 @@ fn payloads(file: &Path) -> Vec<Vec<u8>> {
     payloads
 }
 
-/// Reads every report of a capture, first as its sender's and then by a guess, and hands it on. All
-/// must be whole, and say the same both times.
+/// Parses every report of a capture, first as its sender's and then by a guess, and passes it on. All must be
+/// complete and equal both times.
 fn each(file: &str, dialect: Dialect, mut look: impl FnMut(Source, Report<'_>)) -> usize {
     let Some(folder) = captures(file, "int") else { return 0 };
     let payloads = payloads(&folder.join(file));

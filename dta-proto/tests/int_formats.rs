@@ -1,8 +1,8 @@
-//! The specifications' own examples, what the encoder writes, and bytes that are nearly right.
+//! The specifications' own examples, the encoder's output, and nearly valid bytes.
 //!
 //! The examples of Telemetry Report v2.0 and INT v2.1 are drawings with names in their fields: the numbers in
-//! those fields are ours. No capture of these two versions is at hand, so the drawings and the encoder are all
-//! that they are tested on; v0.5 and v1.0 are tested on captures too (`tests/int_captures.rs`).
+//! those fields are ours. No captures of these two versions are available, so only the drawings and the
+//! encoder test them; v0.5 and v1.0 are tested on captures too (`tests/int_captures.rs`).
 
 use proptest::prelude::*;
 
@@ -147,7 +147,7 @@ fn int_v21_with_source_only_metadata() {
     let stack = *report.stack().unwrap();
     assert_eq!(stack.source_only(), [0xa6, 0x1a, 0xf6, 0xb1, 0x64, 0x7d, 0, 0]);
     assert_eq!(stack.domain(), (0x5453, 0x8000));
-    // The bytes alone do not say it where hops are one word long.
+    // The bytes alone do not show it if hops are one word long.
     assert_eq!(only(&bytes, &of(0)).1.hops().count(), 5);
 }
 
@@ -350,7 +350,7 @@ fn case() -> impl Strategy<Value = Case> {
                     (IntVersion::V10, 2) => Variant::WideTimes,
                     _ => Variant::Specified,
                 };
-                // Bit 6 apart, and times apart from bit 6: these are read as whoever asks for that many words.
+                // Bit 6 separate, and times separate from bit 6: they are parsed as for that many words.
                 let clash = variant != Variant::Specified || int != IntVersion::V10;
                 let instructions = if clash { instructions } else { instructions & !0x0200 | 0x0400 };
                 let instructions = match variant {
@@ -561,7 +561,7 @@ fn int_mx_is_read_and_leaves_the_flow_as_its_sender_wrote_it() {
         let hops: Vec<_> = report.hops().map(|(switch, hop)| (switch, hop.queue().value)).collect();
         assert_eq!(hops, [(Some(3), Some(600))], "{name}");
     }
-    // What a guess must not take for it: reserved bits, a length of its own, and text.
+    // What a guess must not accept: reserved bits, a wrong length, and text.
     let plain = "10.0.0.1:39321->10.0.0.2:32766/udp";
     for not in [
         udp(&[0x3403_0035, 0x2000_0001, 0x9000_0000, 0, 7]),
@@ -608,7 +608,7 @@ fn a_stack_that_is_cut_is_an_error_also_where_int_is_guessed() {
             assert_eq!((cut.layer, cut.field), (Layer::Int, "stack"), "{version:?}");
         }
     }
-    // What is no INT at all is still none, and so are the options of TCP, which may begin as INT does.
+    // What is not INT is still not INT, and so are TCP options, which may start like it.
     let plain = datagram(ReportVersion::V10, emit::Packet::new(flow(of))).bytes();
     assert!(only(&plain, &Settings::default()).1.packet.unwrap().stack.is_none());
     let group = [2 << 28 | 5 << 22 | 0x01_2345, 3];

@@ -1,5 +1,5 @@
-//! What the P4 reporter made of packets, held to the truth: computed from the packets that went in and from the
-//! entries that `reporter-p4/test/drive.py` had written, by dta-proto's own decoders.
+//! Checks the P4 reporter's output against the truth, which is computed from the input packets and the
+//! entries written by `reporter-p4/test/drive.py`, with dta-proto's own decoders.
 //!
 //! Each run reads the capture that is committed beside the compiled program; `reporter-p4/test/run` makes a new one on
 //! bmv2 and names it in `DTA_REPORTER_CAPTURE`.
@@ -22,7 +22,7 @@ const TIME_OFFSET: u64 = 1_000_000_000_000_000_000;
 const PACKET_BYTES: usize = 128;
 /// The interval of phase 2, as a power of two of nanoseconds.
 const INTERVAL: u32 = 29;
-/// By how much the clocks of the capture and of the switch may run apart in one run, in nanoseconds.
+/// Largest drift between the capture's and the switch's clock in one run, in nanoseconds.
 const DRIFT: i128 = 20_000_000;
 
 const FLOW: u8 = 1;
@@ -43,13 +43,13 @@ fn tool(command: &mut Command) -> Vec<u8> {
 #[derive(Clone, Debug)]
 struct Frame {
     port: u32,
-    /// Nanoseconds: before it was sent, or after it was received.
+    /// Nanoseconds: before sending, or after receiving.
     time: i128,
     bytes: Vec<u8>,
 }
 
 impl Frame {
-    /// The id of its outer IPv4 header, which no two packets share.
+    /// The id of its outer IPv4 header, unique among packets.
     fn id(&self) -> Option<u16> {
         let ip = ip_at(&self.bytes)?;
         Some(u16::from_be_bytes([self.bytes[ip + 4], self.bytes[ip + 5]]))
@@ -116,7 +116,7 @@ fn octets(address: std::net::IpAddr) -> [u8; 4] {
     address.octets()
 }
 
-/// What is reported of a flow: the entries of `excluded` and `watchlist`.
+/// What to report of a flow: the entries of `excluded` and `watchlist`.
 fn watched(frame: &[u8]) -> u8 {
     let Some((outer, inner)) = flows(frame) else { return 0 };
     let dta =
@@ -139,7 +139,7 @@ fn watched(frame: &[u8]) -> u8 {
     }
 }
 
-/// Where a frame goes.
+/// Destination of a frame.
 enum Way {
     /// Out of these ports, with these bytes.
     Out(Vec<u32>, Vec<u8>),
@@ -147,7 +147,7 @@ enum Way {
     Dropped(u8, Option<u32>),
 }
 
-/// The way of a frame by the entries of the forwarding tables.
+/// The path of a frame by the entries of the forwarding tables.
 fn way(frame: &Frame) -> Way {
     let bytes = &frame.bytes;
     if frame.port == 5 {
@@ -185,7 +185,7 @@ fn way(frame: &Frame) -> Way {
     }
 }
 
-/// The frame behind a router: other addresses, a hop less to live, and a new checksum.
+/// The frame after a router: other addresses, a lower TTL, and a new checksum.
 fn routed(frame: &[u8], ip: usize) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[..12].copy_from_slice(&[2, 0, 0, 0, 0x0a, 2, 2, 0, 0, 0, 0, 0xfe]);
@@ -200,10 +200,10 @@ fn routed(frame: &[u8], ip: usize) -> Vec<u8> {
 /// A report without what only the switch knows: times, latencies, occupancies.
 type Told = (u8, String);
 
-/// A packet, and what there is to report of it.
+/// A packet, and what should be reported of it.
 struct Event<'a> {
     kinds: u8,
-    /// As it left; as it came, where it was dropped before.
+    /// As it left; if it was dropped before, as it arrived.
     frame: &'a [u8],
     bytes: usize,
     ingress: u32,
@@ -271,14 +271,14 @@ struct Came {
     received: i128,
 }
 
-/// Decodes a frame with a report, and wants its headers to be right.
+/// Decodes a frame with a report, and checks its headers.
 fn came(frame: &Frame) -> Came {
     let packet = ethernet::Packet::new_checked(&frame.bytes).unwrap();
     assert_eq!(frame.bytes[..14], [2, 0, 0, 0, 0, 0x88, 2, 0, 0, 0, 0, 0x77, 8, 0]);
     let ip = packet.payload();
     assert_eq!(checksum::finish(checksum::add(0, &ip[..20])), 0, "IPv4 header checksum");
     let datagram = Datagram::parse_exact(ip).unwrap();
-    // The shortest frames are padded by nobody on a veth pair.
+    // Nothing pads the shortest frames on a veth pair.
     assert_eq!(usize::from(u16::from_be_bytes([ip[2], ip[3]])), ip.len());
     assert_eq!(*datagram.source().ip(), Ipv4Addr::new(10, 0, 3, 7));
     let (to, port, tos) = match (datagram.destination().ip().octets(), datagram.source().port()) {
@@ -380,7 +380,7 @@ fn telemetry_report(frame: &Frame, datagram: &Datagram<'_>) -> Came {
     }
 }
 
-/// Wants the reports that came to be those that the truth has, each as often.
+/// Checks that the received reports are the expected ones, with their multiplicity.
 fn compare(phase: u32, truth: &[Told], reports: &[Came]) {
     let count = |all: &mut dyn Iterator<Item = &Told>| {
         let mut counts = BTreeMap::<Told, i64>::new();
@@ -400,14 +400,14 @@ fn compare(phase: u32, truth: &[Told], reports: &[Came]) {
     }
 }
 
-/// Takes a phase apart: the reports, and the frames that were forwarded by their id.
+/// Splits a phase: the reports, and the forwarded frames by their id.
 fn taken_apart(phase: &Phase) -> (Vec<Came>, Vec<&Frame>) {
     let (reports, forwarded): (Vec<_>, Vec<_>) = phase.received.iter().partition(|frame| frame.port >= 3);
     (reports.into_iter().map(came).collect(), forwarded)
 }
 
-/// Wants that what was forwarded is what the entries say, byte for byte; gives what is to be told of each packet if
-/// all is reported, in the order in which they were sent.
+/// Checks that frames were forwarded as the entries say, byte for byte; returns what should be reported of
+/// each packet if everything is, in sending order.
 fn forwarded<'a>(
     phase: &'a Phase,
     out: &[&Frame],
@@ -510,7 +510,7 @@ fn check(bytes: &[u8]) -> Capture {
                 assert!(missing.is_empty(), "not reported in an interval: {missing:?}");
                 let others: Vec<_> = found.iter().filter(|(flow, _)| !watched.contains(flow)).collect();
                 assert!(others.is_empty(), "not watched, and reported: {others:?}");
-                // And each of them as all its reports.
+                // And each with all its reports.
                 let of: BTreeSet<u16> = reports.iter().filter_map(|came| came.packet).collect();
                 let reported =
                     events.iter().filter(|(frame, _)| frame.id().is_some_and(|id| of.contains(&id)));
@@ -592,7 +592,7 @@ fn full_time(report: &Came, all: &[Came]) -> u64 {
         .1
 }
 
-/// Between what bounds the switch's clock is before the capture's.
+/// Bounds of the switch's lead over the capture's clock.
 fn clocks(phase: &Phase, reports: &[Came]) -> (i128, i128) {
     let sent: BTreeMap<_, _> =
         phase.sent.iter().filter_map(|frame| Some((frame.id()?, frame.time))).collect();

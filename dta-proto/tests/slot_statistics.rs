@@ -1,10 +1,10 @@
-//! Two statistics that the slot family has to hold, and that linearly related hashes fail.
+//! Two statistics that the slot family must satisfy, and linearly related hashes fail.
 //!
-//! *Survival*: the share of keys of which a copy is left after `a` later keys per slot is within 1
-//! point of `1 - (1 - e^(-aN))^N`. *False matches*: a query for a key that was never reported finds
-//! one at most twice as often as `1 - (1 - 2^-b)^N`, with b bits of checksum. Each is measured on
-//! random keys, on pairs of hosts with successive ports, and on successive hosts with one pair of
-//! ports. All keys are fixed, so that a run of the test is like any other.
+//! *Survival*: the share of keys with a copy left after `a` later keys per slot is within 1 point of
+//! `1 - (1 - e^(-aN))^N`. *False matches*: a query for a key that was never reported finds one at most twice as
+//! often as `1 - (1 - 2^-b)^N`, with b bits of checksum. Each is measured on random keys, on pairs of hosts with
+//! successive ports, and on successive hosts with one pair of ports. All keys are fixed, so every run of the test
+//! is the same.
 
 use dta_proto::crc::crc32;
 use dta_proto::key::Key;

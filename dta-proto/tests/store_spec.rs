@@ -1,4 +1,4 @@
-//! Store descriptions: what is accepted, what is refused and by which words, and that no
+//! Store descriptions: what is accepted, what is refused and with which message, and that no
 //! representation loses anything.
 
 use dta_proto::control;

@@ -96,7 +96,7 @@ fn entry() -> impl Strategy<Value = Entry> {
     let why = || prop::sample::select(&[Why::New, Why::Moved, Why::KeepAlive, Why::Loop, Why::Learning][..]);
     let change =
         (any::<u64>(), key(), prop::sample::select(&Metric::ALL[2..]), why(), any::<(u64, u64)>(), place());
-    // Of a latency the path's digest; 0 says that there is none.
+    // For a latency the path's digest; 0 means none.
     let latency = (any::<(u64, u64, u64)>(), key(), why(), number(), number(), any::<u32>()).prop_map(
         |((time, old, new), key, why, switch, port, digest)| Entry::Change {
             time,
@@ -109,7 +109,7 @@ fn entry() -> impl Strategy<Value = Entry> {
             path: Some(Via::Digest(digest)).filter(|_| digest != 0),
         },
     );
-    // Of a path up to seven hops, and beside up to six of them the switch that reported for itself.
+    // For a path up to seven hops, and with up to six of them the switch that reported for itself.
     let switches = prop::collection::vec(prop_oneof![0..6u32, any::<u32>()], 1..20);
     let path = (any::<(u64, u8)>(), key(), why(), switches, number()).prop_map(
         |((time, old), key, why, switches, reporter)| {

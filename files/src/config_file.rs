@@ -1,7 +1,7 @@
-//! Configuration files: TOML, with the line and the key of whatever is wrong in one.
+//! Configuration files: TOML, with line and key of any error.
 //!
-//! A key is written as it stands in messages (`store.redundancy`), but that one of several tables of
-//! an array has its number behind the name (`store[1].redundancy`); [`plain`] leaves the numbers out.
+//! Keys are written as in messages (`store.redundancy`), except that arrays of tables have indices
+//! (`store[1].redundancy`); [`plain`] removes the indices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,11 +15,11 @@ use toml::{Spanned, Table, Value};
 
 use crate::file;
 
-/// In the place of a file's name: no file is read, not even one in a default place.
+/// In place of a file name: read no file, not even a default one.
 pub const NONE: &str = "none";
 
-/// The file to read: the one that was `asked` for, or else the first one that there is of
-/// `$XDG_CONFIG_HOME/dta/NAME` (`~/.config/dta/NAME`) and `/etc/dta/NAME`. `None` = the defaults.
+/// The file to read: the one `asked` for, or else the first that exists of `$XDG_CONFIG_HOME/dta/NAME`
+/// (`~/.config/dta/NAME`) and `/etc/dta/NAME`. `None` = the defaults.
 pub fn place(asked: Option<&Path>, name: &str) -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let user = variable("XDG_CONFIG_HOME").or_else(|| Some(variable("HOME")?.join(".config")));
@@ -33,12 +33,12 @@ fn choose(asked: Option<&Path>, name: &str, folders: &[Option<&Path>]) -> Option
             .iter()
             .flatten()
             .map(|folder| folder.join("dta").join(name))
-            // One that cannot be looked at is there: reading it says what is wrong.
+            // A file that cannot be examined counts as existing: reading it gives the error.
             .find(|path| path.try_exists().unwrap_or(true)),
     }
 }
 
-/// Where the keys of a file stand.
+/// Positions of a file's keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
     path: PathBuf,
@@ -46,14 +46,14 @@ pub struct Places {
     forgotten: Vec<String>,
 }
 
-/// Whether a key is this one, or stands under it.
+/// Whether a key equals this one or is below it.
 fn is_of(key: &str, this: &str) -> bool {
     key.strip_prefix(this).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 impl Places {
-    /// The line, from 1, of a key; of the table that it would stand in, where it does not stand in
-    /// the file. `None` if neither does, or the key was forgotten.
+    /// The line, from 1, of a key or, if it is not in the file, of the table it belongs to. `None` if neither
+    /// is, or if the key was forgotten.
     pub fn line(&self, key: &str) -> Option<usize> {
         if self.forgotten.iter().any(|forgotten| is_of(key, forgotten)) {
             return None;
@@ -72,17 +72,17 @@ impl Places {
         &self.path
     }
 
-    /// An error with the file, and with the line of its key.
+    /// An error with the file and the line of its key.
     pub fn at<E: std::error::Error + 'static>(&self, key: &str, error: E) -> At<E> {
         At { path: self.path.clone(), line: self.line(key), source: Box::new(error) }
     }
 
-    /// Whether a key stands in the file itself.
+    /// Whether a key is in the file itself.
     pub fn has(&self, key: &str) -> bool {
         self.lines.contains_key(key)
     }
 
-    /// Forgets a key: something else, such as a flag, has taken the place of its value.
+    /// Forgets a key because something else, such as a flag, has replaced its value.
     pub fn forget(&mut self, key: &str) {
         self.lines.retain(|other, _| !is_of(other, key));
         self.forgotten.push(key.to_owned());
@@ -93,7 +93,7 @@ impl Places {
 pub fn changes(old: &impl Serialize, new: &impl Serialize) -> Vec<String> {
     let table = |config: &dyn Fn() -> Result<Value, toml::ser::Error>| match config() {
         Ok(Value::Table(table)) => table,
-        // What cannot be written in TOML has no keys.
+        // What cannot be written as TOML has no keys.
         _ => Table::new(),
     };
     let (old, new) = (table(&|| Value::try_from(old)), table(&|| Value::try_from(new)));
@@ -114,17 +114,17 @@ fn compare(old: &Table, new: &Table, under: &str, keys: &mut Vec<String>) {
     }
 }
 
-/// So many keys of a table are tried, one after another, for the one at fault. No table of a daemon has more.
+/// Most keys of a table that are tried, one by one, to find the offending one. No daemon's table has more.
 const MOST_ASKED: usize = 128;
 
-/// What is wrong with a text.
+/// An error in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
     /// The line, from 1, if it is known.
     pub line: Option<usize>,
     /// The key, if it is known.
     pub key: Option<String>,
-    /// What is wrong, as the parser words it.
+    /// The parser's message.
     pub message: String,
 }
 
@@ -136,49 +136,49 @@ impl fmt::Display for Wrong {
         if let Some(key) = &self.key {
             write!(f, "key `{}`: ", plain(key))?;
         }
-        // Some messages of the parser have several lines.
+        // Some of the parser's messages have several lines.
         f.write_str(&self.message.trim().replace('\n', ", "))
     }
 }
 
 impl std::error::Error for Wrong {}
 
-/// Why a file is no configuration.
+/// Why a file is not a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It cannot be read.
     #[error("cannot read {what} {}: {source}", path.display())]
     Read {
-        /// What it should hold, as in "the configuration".
+        /// Its contents, as in "the configuration".
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Its text is no TOML, or has a key that is unknown, missing or of another type.
+    /// Its text is not TOML, or has a key that is unknown, missing or of the wrong type.
     #[error("{}, {wrong}", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
-        /// What is wrong in it.
+        /// The error.
         wrong: Wrong,
     },
 }
 
-/// What is wrong with a value of a file, and where it stands.
+/// An invalid value in a file, and its position.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{}: {source}", path.display(), line.map(|line| format!(", line {line}")).unwrap_or_default())]
 pub struct At<E: std::error::Error + 'static> {
     /// The file.
     pub path: PathBuf,
-    /// The line, from 1; none if it is no single line's.
+    /// The line, from 1; none if it is not about a single line.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// The error.
     pub source: Box<E>,
 }
 
-/// A key without the numbers of tables.
+/// A key without the indices of tables.
 pub fn plain(key: &str) -> String {
     let mut plain = String::new();
     let mut numbers = false;
@@ -193,7 +193,7 @@ pub fn plain(key: &str) -> String {
     plain
 }
 
-/// The text of a file that should hold `what` ("the configuration").
+/// The text of a file with `what` ("the configuration").
 ///
 /// # Errors
 /// [`FileError::Read`].
@@ -201,7 +201,7 @@ pub fn read(path: &Path, what: &'static str) -> Result<String, FileError> {
     file::read_text(path).map_err(|source| FileError::Read { what, path: path.to_owned(), source })
 }
 
-/// Reads a text, which came from `path`. Gives what it says, and where.
+/// Reads a text, which came from `path`. Returns its contents and their positions.
 ///
 /// # Errors
 /// [`FileError::Parse`].
@@ -227,7 +227,7 @@ fn parse_text<T: DeserializeOwned>(text: &str, path: &Path) -> Result<(T, Places
     }
 }
 
-/// Where the lines of a text end.
+/// The ends of a text's lines.
 struct Lines(Vec<usize>);
 
 impl Lines {
@@ -235,12 +235,12 @@ impl Lines {
         Self(text.match_indices('\n').map(|(at, _)| at).collect())
     }
 
-    /// The line, from 1, of a byte.
+    /// The line, from 1, of a byte offset.
     fn line(&self, at: usize) -> usize {
         self.0.partition_point(|end| *end < at) + 1
     }
 
-    /// The first line, from 1, up to which the text makes the parser say `message`: of some errors it gives no place.
+    /// The shortest text, in lines, for which the parser gives `message`: some errors have no position.
     fn first(&self, text: &str, message: &str) -> Option<usize> {
         let says = |count: usize| {
             let until = self.0.get(count - 1).map_or(text.len(), |end| end + 1);
@@ -262,7 +262,7 @@ impl Lines {
 struct Spot {
     path: String,
     line: usize,
-    /// Of its name; empty for an element of an array.
+    /// Span of its name; empty for an element of an array.
     key: Range<usize>,
     value: Range<usize>,
     is_table: bool,
@@ -297,12 +297,12 @@ fn wrong<T: DeserializeOwned>(text: &str, lines: &Lines, spots: &[Spot], error: 
         return Wrong { line: None, key: None, message };
     };
     let at_line = lines.line(span.start);
-    // The name of a key that is not known, or stands twice.
+    // The name of a key that is unknown or duplicated.
     if let Some(spot) = spots.iter().find(|spot| !spot.key.is_empty() && spot.key == span) {
         return Wrong { line: Some(spot.line), key: Some(spot.path.clone()), message };
     }
     let holds = |spot: &&Spot| spot.value.start <= span.start && span.end <= spot.value.end;
-    // The innermost one; of equal ones, the one deeper in the tree, which comes later.
+    // The innermost one; on a tie, the one deeper in the tree, which comes later.
     let inner =
         spots.iter().filter(holds).min_by_key(|spot| (spot.value.len(), std::cmp::Reverse(spot.path.len())));
     let Some(inner) = inner else {
@@ -314,9 +314,9 @@ fn wrong<T: DeserializeOwned>(text: &str, lines: &Lines, spots: &[Spot], error: 
     Wrong { line: Some(line), key: Some(key), message }
 }
 
-/// Which key of a table makes the parser say `message`. The parser itself tells only the table where
-/// it has to read the whole of it before it knows what it is (a store, by its `kind`; a switch, by
-/// its `type`). So it is asked again, with one value after another changed or left out.
+/// Which key of a table makes the parser give `message`. For some tables the parser reports only the table,
+/// because it must read all of it first (a store for its `kind`, a switch for its `type`). So it is run again
+/// with one value after another changed or left out.
 fn culprit<T: DeserializeOwned>(text: &str, table: &str, message: &str) -> Option<String> {
     let whole: Table = toml::from_str(text).ok()?;
     let keys: Vec<String> = at(&mut whole.clone(), table)?.keys().cloned().collect();
@@ -324,7 +324,7 @@ fn culprit<T: DeserializeOwned>(text: &str, table: &str, message: &str) -> Optio
     if let Some(name) = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next()) {
         return keys.iter().find(|key| *key == name).map(of);
     }
-    // Each key takes another look at the whole text.
+    // Each key takes another pass over the text.
     if message.starts_with("missing field") || keys.len() > MOST_ASKED {
         return None;
     }
@@ -334,7 +334,7 @@ fn culprit<T: DeserializeOwned>(text: &str, table: &str, message: &str) -> Optio
         let text = toml::to_string(&changed).ok()?;
         Some(toml::from_str::<T>(&text).err().map(|error| error.message().to_owned()))
     };
-    // Another value of the same type: the message goes away, or tells that value in the place of this one.
+    // Another value of the same type: the message disappears, or contains that value instead.
     let speaks_of_it = |key: &&String| {
         let Some(value) = at(&mut whole.clone(), table).and_then(|table| table.get(*key).cloned()) else {
             return false;
@@ -349,7 +349,7 @@ fn culprit<T: DeserializeOwned>(text: &str, table: &str, message: &str) -> Optio
             None => false,
         }
     };
-    // Left out: the message goes away, or is about something else that is there.
+    // Left out: the message disappears, or is about something else that is present.
     let matters = |key: &&String| {
         let said = with(&|table| drop(table.remove(*key)));
         match said {
@@ -361,7 +361,7 @@ fn culprit<T: DeserializeOwned>(text: &str, table: &str, message: &str) -> Optio
     keys.iter().find(speaks_of_it).or_else(|| keys.iter().find(matters)).map(of)
 }
 
-/// A value as messages have it, another one of its type as they would, and that one.
+/// A value as in messages, a different one of its type as in messages, and that one.
 fn another(value: &Value) -> Option<(String, String, Value)> {
     let new = match value {
         Value::String(text) => Value::String(format!("{text}?")),
@@ -377,7 +377,7 @@ fn another(value: &Value) -> Option<(String, String, Value)> {
     Some((told(value), told(&new), new))
 }
 
-/// The table of a path.
+/// The table at a path.
 fn at<'t>(whole: &'t mut Table, path: &str) -> Option<&'t mut Table> {
     let mut now: Option<&mut Value> = None;
     let mut top = Some(whole);
@@ -505,7 +505,7 @@ mod tests {
             assert_eq!((read.len(), places.line(&format!("key{}", keys - 1))), (keys, Some(keys)));
             (ended.tv_sec - begun.tv_sec) as f64 + (ended.tv_nsec - begun.tv_nsec) as f64 / 1e9
         };
-        // Of this thread's processor, whatever else runs; the quickest of three.
+        // CPU time of this thread, independent of other load; the fastest of three.
         let best = |keys| (0..3).map(|_| time(keys)).fold(f64::MAX, f64::min);
         let (few, many) = (best(20_000), best(80_000));
         assert!(many < 9.0 * few, "{few} s for a quarter of the keys, {many} s for all");
@@ -521,7 +521,7 @@ mod tests {
         assert_eq!((places.path(), places.line("store[0]")), (Path::new("x.toml"), Some(3)));
         assert_eq!(places.line("nothing.of.this"), None);
         assert!(places.has("main.port"));
-        // The table stays, but is not to blame for a key of which something else gives the value.
+        // The table stays, but is not to blame for a key whose value comes from elsewhere.
         places.forget("main.port");
         assert_eq!((places.line("main.port"), places.line("main.other")), (None, Some(1)));
         places.forget("main");

@@ -1,41 +1,38 @@
-//! Reading files that a person names.
+//! Reading files named by a user.
 
 use std::fs::{File, FileType, Metadata};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// Bytes of a configuration at most. A file of many thousand stores has a tenth of it.
+/// Largest configuration in bytes. A file of many thousand stores has a tenth of it.
 pub const LARGEST_TEXT: u64 = 16 << 20;
 
 /// Reads a configuration.
 ///
-/// # Errors
-/// What the system says; and for what is no regular file (a device, a pipe, a folder), which may
-/// have no end or never begin, for one of more than [`LARGEST_TEXT`] bytes, and for one that is no
-/// UTF-8.
+/// # Errors The system's error; also for anything but a regular file (a device, a pipe, a folder), which may
+/// never end or never start, for a file of more than [`LARGEST_TEXT`] bytes, and for one that is no UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let file = open(path, |about| about.is_file())?;
     let mut text = String::new();
-    // One byte more than may be there: a file can grow while it is read, and one in /proc says that
-    // it is empty.
+    // One byte more than allowed: a file can grow while it is read, and one in /proc claims to be empty.
     file.take(LARGEST_TEXT + 1).read_to_string(&mut text)?;
     if text.len() as u64 > LARGEST_TEXT {
         let mib = LARGEST_TEXT >> 20;
         return Err(io::Error::new(
             ErrorKind::FileTooLarge,
-            format!("it is larger than {mib} MiB, which no configuration is"),
+            format!("it is larger than {mib} MiB, too large for a configuration"),
         ));
     }
     Ok(text)
 }
 
-/// Opens a file of which `takes` takes the kind, without waiting for anybody.
+/// Opens a file if `takes` accepts its kind, without waiting.
 ///
 /// # Errors
-/// What the system says, and what kind of file it is if that is not taken.
+/// The system's error, or the kind of file if it is not accepted.
 pub fn open(path: &Path, takes: impl Fn(&Metadata) -> bool) -> io::Result<File> {
-    // Looked at before it is opened: to open a pipe waits for somebody who writes.
+    // Checked before opening: opening a pipe waits for a writer.
     let about = std::fs::metadata(path)?;
     if !takes(&about) {
         let what = kind(about.file_type());

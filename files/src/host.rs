@@ -1,12 +1,12 @@
-//! Addresses as people write them: numbers, or names of hosts, which are looked up once, when a
-//! program starts. Where a host has several addresses, the first of IPv4 is taken, or else the first.
+//! Addresses as users write them: numbers, or host names, which are looked up once, when a program starts. Of
+//! several addresses, the first IPv4 one is used, or else the first.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
 
-/// Reads `HOST:PORT`.
+/// Parses `HOST:PORT`.
 ///
 /// # Errors
-/// What is wrong with the text, or that the host has no address, in words.
+/// Why the text is invalid, or that the host has no address.
 pub fn socket(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);
@@ -15,10 +15,10 @@ pub fn socket(text: &str) -> Result<SocketAddr, String> {
     first(host, look_up(host, port)?)
 }
 
-/// Reads `HOST:PORT`, of IPv4 alone.
+/// Parses `HOST:PORT`, IPv4 only.
 ///
 /// # Errors
-/// As [`socket`]; and for a host that has addresses of IPv6 alone.
+/// As [`socket`]; and for a host that has only IPv6 addresses.
 pub fn socket_v4(text: &str) -> Result<SocketAddrV4, String> {
     match socket(text)? {
         SocketAddr::V4(address) => Ok(address),
@@ -26,7 +26,7 @@ pub fn socket_v4(text: &str) -> Result<SocketAddrV4, String> {
     }
 }
 
-/// Reads a host.
+/// Parses a host.
 ///
 /// # Errors
 /// As [`socket`].
@@ -38,7 +38,7 @@ pub fn ip(text: &str) -> Result<IpAddr, String> {
     }
 }
 
-/// Reads a host, of IPv4 alone.
+/// Parses a host, IPv4 only.
 ///
 /// # Errors
 /// As [`socket_v4`].
@@ -51,23 +51,24 @@ pub fn ipv4(text: &str) -> Result<Ipv4Addr, String> {
 
 fn no_ipv4(text: &str, address: String) -> String {
     if text == address {
-        format!("{text:?} is no IPv4 address")
+        format!("{text:?} is not an IPv4 address")
     } else {
         format!("the host {text:?} has no IPv4 address, only {address}")
     }
 }
 
 fn split(text: &str) -> Result<(&str, u16), String> {
-    let bad =
-        || format!("{text:?} is no address: give HOST:PORT, such as 127.0.0.1:40040 or tor1.example:40040");
+    let bad = || {
+        format!("{text:?} is not an address: give HOST:PORT, such as 127.0.0.1:40040 or tor1.example:40040")
+    };
     let (host, port) = text.rsplit_once(':').ok_or_else(bad)?;
     if !is_name(host) {
         return Err(bad());
     }
-    Ok((host, port.parse().map_err(|_| format!("{port:?} in {text:?} is no port: ports are 0 to 65535"))?))
+    Ok((host, port.parse().map_err(|_| format!("{port:?} in {text:?} is not a port: ports are 0 to 65535"))?))
 }
 
-/// Whether this may be the name of a host (RFC 1123), so that nobody is asked about what is none.
+/// Whether this may be a host name (RFC 1123), so that invalid ones are not looked up.
 fn is_name(host: &str) -> bool {
     let mark = |c: u8| c.is_ascii_alphanumeric() || b"-._".contains(&c);
     (1..=253).contains(&host.len())
@@ -76,9 +77,7 @@ fn is_name(host: &str) -> bool {
 }
 
 fn look_up(host: &str, port: u16) -> Result<impl Iterator<Item = SocketAddr>, String> {
-    (host, port)
-        .to_socket_addrs()
-        .map_err(|error| format!("no address of the host {host:?} is known: {error}"))
+    (host, port).to_socket_addrs().map_err(|error| format!("no known address for host {host:?}: {error}"))
 }
 
 fn first(host: &str, addresses: impl Iterator<Item = SocketAddr>) -> Result<SocketAddr, String> {
@@ -87,7 +86,7 @@ fn first(host: &str, addresses: impl Iterator<Item = SocketAddr>) -> Result<Sock
     of_v4.or(all.first()).copied().ok_or_else(|| format!("the host {host:?} has no address"))
 }
 
-/// For `#[serde(deserialize_with = "…")]`: the same, of a text in a file.
+/// For `#[serde(deserialize_with = "…")]`: the same from a text in a file.
 pub mod serde {
     use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -101,7 +100,7 @@ pub mod serde {
         super::socket(&String::deserialize(from)?).map_err(Error::custom)
     }
 
-    /// As [`socket`](super::socket), where the key is there.
+    /// As [`socket`](super::socket), if the key is present.
     ///
     /// # Errors
     /// As there.
@@ -117,7 +116,7 @@ pub mod serde {
         super::ip(&String::deserialize(from)?).map_err(Error::custom)
     }
 
-    /// As [`ip`](super::ip), where the key is there.
+    /// As [`ip`](super::ip), if the key is present.
     ///
     /// # Errors
     /// As there.
@@ -157,14 +156,14 @@ mod tests {
             ("10.0.0.300:7", "give HOST:PORT"),
             ("http://a:7", "give HOST:PORT"),
             ("localhost:70000", "ports are 0 to 65535"),
-            // RFC 6761: no name under .invalid is anybody's.
-            ("nobody.invalid:7", "no address of the host \"nobody.invalid\" is known"),
+            // RFC 6761: names under .invalid do not exist.
+            ("nobody.invalid:7", "no known address for host \"nobody.invalid\""),
         ] {
             let error = socket(text).unwrap_err();
             assert!(error.contains(told), "{text}: {error}");
         }
-        assert!(socket_v4("[::1]:7").unwrap_err().contains("no IPv4 address"));
+        assert!(socket_v4("[::1]:7").unwrap_err().contains("not an IPv4 address"));
         assert!(ip("a b").unwrap_err().contains("neither an address nor the name of a host"));
-        assert!(ipv4("::1").unwrap_err().contains("no IPv4 address"));
+        assert!(ipv4("::1").unwrap_err().contains("not an IPv4 address"));
     }
 }

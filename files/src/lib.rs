@@ -1,4 +1,4 @@
-//! What programs read from files, and what they keep in them. No command line.
+//! What programs read from files and keep in them, without command line parsing.
 //!
 //! - [`config_file`]: what is wrong in a configuration, and where; [`host`]: addresses and names of hosts in it.
 //! - [`file`]: files that people name.

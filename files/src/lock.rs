@@ -1,4 +1,4 @@
-//! A file that one process has for itself.
+//! A file for exclusive use by one process.
 
 use std::fs::File;
 use std::io;
@@ -6,20 +6,19 @@ use std::io;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// A locked file (`flock`, exclusive). The lock ends when this is dropped, and with the process
-/// however it ends.
+/// A locked file (`flock`, exclusive). The lock ends when this is dropped, and with the process, however it
+/// ends.
 ///
-/// It is ended explicitly: it belongs to the open file description, which a child process shares
-/// from its making until it executes another program. Closing our descriptor alone would leave the
-/// file locked for that long.
+/// It is released explicitly, because it belongs to the open file description, which a child process shares
+/// until it executes another program. Just closing our descriptor would leave the file locked until then.
 #[derive(Debug)]
 pub struct Lock(File);
 
 impl Lock {
-    /// Locks a file; gives `None` if somebody else has it locked.
+    /// Locks a file; returns `None` if another process has it locked.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn take(file: File) -> io::Result<Option<Lock>> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Lock(file))),
@@ -36,7 +35,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // It cannot fail on a descriptor that is open; if it did, closing it is next.
+        // This cannot fail on an open descriptor; if it did, closing follows.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -53,7 +52,7 @@ mod tests {
             || File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
         let lock = Lock::take(open()).unwrap().expect("free");
         assert!(Lock::take(open()).unwrap().is_none());
-        // What a child has between fork and exec: another descriptor of the same open file description.
+        // A child's state between fork and exec: another descriptor of the same open file description.
         let childs = lock.file().try_clone().unwrap();
         drop(lock);
         assert!(Lock::take(open()).unwrap().is_some());

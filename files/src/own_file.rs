@@ -1,7 +1,7 @@
-//! Files that a daemon keeps for itself: regular files alone, never by way of a link, and replaced whole.
+//! A daemon's own files: regular files only, never through a link, and replaced atomically.
 //!
-//! What else may stand under such a name would hold the program up (opening a fifo waits for its
-//! other end), or lead a write to somebody else's file.
+//! Anything else under such a name could block the program (opening a fifo waits for its other end), or
+//! redirect a write to another file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,39 +11,38 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// Opens `path` as `options` say; what is made is readable to its owner alone.
+/// Opens `path` with `options`; only the owner can read a new file.
 ///
 /// # Errors
-/// It is no regular file (a symbolic link is none), or the system refuses.
+/// It is not a regular file (nor a symbolic link), or the system refuses.
 pub fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    // Without waiting, for whatever it is; it makes no difference to a regular file.
+    // Without waiting, whatever it is; for a regular file that makes no difference.
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY;
     let opened = options.mode(0o600).custom_flags(flags.bits().cast_signed()).open(path);
     let file = opened.map_err(|error| match Errno::from_io_error(&error) {
-        // A link; a fifo that nobody reads, a socket or a device that is not there; a directory
-        // opened for writing.
+        // A link; a fifo without a reader, a socket or a missing device; a directory opened for writing.
         Some(Errno::LOOP | Errno::NXIO | Errno::ISDIR) => not_regular(),
         _ => error,
     })?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
 }
 
-/// Opens `path` for reading, also by way of a link.
+/// Opens `path` for reading, also through a link.
 ///
 /// # Errors
-/// It is no regular file, or the system refuses.
+/// It is not a regular file, or the system refuses.
 pub fn open_to_read(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
 }
 
-/// Replaces the file `path` by one that holds `bytes`: whoever opens it, also after a power loss, finds the old or the new one
-/// whole. The new one is written beside it first, as `path` with `.new` behind it: what a killed process left there is
-/// written over. It is on disk when this returns.
+/// Replaces the file `path` by one with `bytes`, atomically: anyone who opens it, even after a power loss,
+/// finds either the old or the new contents. The new file is first written beside it, as `path` plus `.new`,
+/// over anything left there by a killed process. It is on disk when this returns.
 ///
 /// # Errors
-/// It cannot be written; the old one is still there.
+/// It cannot be written; the old one remains.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
@@ -54,16 +53,16 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_directory(path)
 }
 
-/// Has the directory in which `path` is on disk, and so the names of files that were made in it.
+/// Syncs the directory of `path`, and so the names of files created in it.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
     File::open(directory)?.sync_all()
 }
 
-/// All bytes of the file `path`, which is opened as [`open`] does.
+/// The contents of the file `path`, opened as by [`open`].
 ///
 /// # Errors
 /// As [`open`].

@@ -1,4 +1,4 @@
-//! The system calls of a UDP link with nothing around them: what a benchmark holds a link against.
+//! The bare system calls of a UDP link, as a benchmark's reference.
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,9 +8,9 @@ use crate::sys::{self, Messages, Outgoing};
 use crate::udp::set_receive_buffer;
 use crate::{LinkError, Result};
 
-/// Messages of a call, as a link takes them.
+/// Messages per call, as in a link.
 const RUNS: usize = 64;
-/// Bytes of a buffer that takes any message.
+/// Buffer size that fits any message.
 const LONGEST: usize = (64 << 10) + 3 * 64;
 
 fn open() -> Result<(OwnedFd, SocketAddrV4)> {
@@ -22,7 +22,7 @@ fn open() -> Result<(OwnedFd, SocketAddrV4)> {
     }
 }
 
-/// Sends the same datagrams again and again.
+/// Sends the same datagrams repeatedly.
 pub struct BareSender {
     socket: OwnedFd,
     messages: Messages,
@@ -30,16 +30,16 @@ pub struct BareSender {
     to: SocketAddrV4,
     /// Bytes of a datagram.
     len: u16,
-    /// Datagrams of a message, and messages of a call.
+    /// Datagrams per message, and messages per call.
     run: usize,
     calls: usize,
 }
 
 impl BareSender {
-    /// For datagrams of `len` bytes, `run` of them as one message (1: plain), `messages` of these a call.
+    /// For datagrams of `len` bytes, `run` of them per message (1: plain), `messages` of these per call.
     ///
     /// # Errors
-    /// No socket can be had on loopback.
+    /// No socket is available on loopback.
     pub fn open(to: SocketAddrV4, len: u16, run: usize, messages: usize) -> Result<Self> {
         Ok(Self {
             socket: open()?.0,
@@ -52,10 +52,10 @@ impl BareSender {
         })
     }
 
-    /// One call; gives how many datagrams the kernel took.
+    /// One call; returns how many datagrams the kernel accepted.
     ///
     /// # Errors
-    /// What the call said.
+    /// The call's error.
     pub fn send(&mut self) -> Result<usize> {
         let segment = (self.run > 1).then_some(self.len);
         let message = || Outgoing { bytes: &self.payload, segment, to: Some(self.to), from: None };
@@ -68,22 +68,21 @@ impl BareSender {
     }
 }
 
-/// Receives datagrams and forgets them.
+/// Receives datagrams and discards them.
 pub struct BareReceiver {
     socket: OwnedFd,
     local: SocketAddrV4,
     messages: Messages,
     buffers: Vec<u8>,
-    /// Bytes of a buffer.
+    /// Size of a buffer.
     each: usize,
 }
 
 impl BareReceiver {
-    /// On a free port of loopback, with a receive queue as a link for reports has it. `runs`:
-    /// takes runs whole.
+    /// On a free loopback port, with the receive queue of a report link. `runs`: receive whole runs.
     ///
     /// # Errors
-    /// No socket can be had on loopback, or it takes no runs.
+    /// No socket is available on loopback, or it does not support runs.
     pub fn open(runs: bool) -> Result<Self> {
         let (socket, local) = open()?;
         set_receive_buffer(socket.as_fd(), 8 << 20)?;
@@ -100,10 +99,10 @@ impl BareReceiver {
         self.local
     }
 
-    /// One call, after a wait if there is nothing; gives how many datagrams came.
+    /// One call, after a wait if nothing is there; returns how many datagrams arrived.
     ///
     /// # Errors
-    /// What the call said.
+    /// The call's error.
     pub fn recv(&mut self, timeout: Duration) -> Result<usize> {
         let Self { socket, messages, buffers, each, .. } = self;
         let mut receive = || messages.recv(socket.as_fd(), buffers.chunks_exact_mut(*each));

@@ -1,33 +1,33 @@
-//! What a link counts.
+//! A link's counters.
 
 use dta_proto::counter::LinkLoss;
 use serde::{Deserialize, Serialize};
 
-/// Packets and bytes through one link, and what was lost in it by reason. All count from the link's opening.
+/// Packets and bytes through one link, and its losses by reason, since the link was opened.
 ///
-/// Bytes are of packets from the IPv4 header on, whatever carries them.
+/// Bytes count from the IPv4 header, whatever carries the packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkCounters {
     /// Packets handed to the caller.
     pub received: u64,
     /// Bytes of these.
     pub received_bytes: u64,
-    /// Packets that the kernel, or the ring's other end, took for sending.
+    /// Packets that the kernel, or the ring's other end, accepted for sending.
     pub sent: u64,
     /// Bytes of these.
     pub sent_bytes: u64,
     /// Received datagrams longer than a slot, dropped.
     pub dropped_too_long: u64,
     /// Datagrams that the kernel dropped at this link's receive queue: the queue was full, or (UDP) the
-    /// checksum was wrong; of AF_XDP, there was no memory for the frame, or the frame was longer than that.
-    /// The kernel counts messages: where runs are received whole
-    /// ([`crate::RunUse::receive`]), each is one datagram, or a run of up to 64.
+    /// checksum was wrong; for AF_XDP, there was no free chunk, or the frame was longer than one. The kernel
+    /// counts messages: where runs are received whole ([`crate::RunUse::receive`]), each is one datagram, or
+    /// a run of up to 64.
     pub dropped_by_kernel: u64,
     /// Packets not sent because the send queue stayed full (EAGAIN) through all retries.
     pub unsent_queue_full: u64,
     /// Packets not sent because the kernel had no buffers (ENOBUFS) through all retries.
     pub unsent_no_buffers: u64,
-    /// Packets not sent because they are longer than the path takes with DF set (EMSGSIZE).
+    /// Packets not sent because they exceed the path MTU with DF set (EMSGSIZE).
     pub unsent_too_long: u64,
     /// Packets not sent because there is no route or the neighbour is unreachable (ENETUNREACH,
     /// EHOSTUNREACH).
@@ -43,7 +43,7 @@ pub struct LinkCounters {
 }
 
 impl LinkCounters {
-    /// Adds what another link has counted.
+    /// Adds another link's counters.
     pub fn add(&mut self, other: &LinkCounters) {
         self.received += other.received;
         self.received_bytes += other.received_bytes;
@@ -61,7 +61,7 @@ impl LinkCounters {
         self.unsent_other += other.unsent_other;
     }
 
-    /// Packets handed to `send` that did not leave, all reasons together.
+    /// Packets handed to `send` but not sent, for all reasons.
     pub fn unsent(&self) -> u64 {
         self.unsent_queue_full
             + self.unsent_no_buffers

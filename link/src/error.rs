@@ -1,4 +1,4 @@
-//! What goes wrong with a link, and what to do about it.
+//! Errors of a link, and what to do about them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,46 +18,46 @@ pub enum LinkError {
     )]
     PortInUse(SocketAddr),
     /// No interface of this host, or of this network namespace, has the address.
-    #[error("{} is no address of this host; `ip address` lists those it has", .0.ip())]
+    #[error("{} is not an address of this host; `ip address` lists its addresses", .0.ip())]
     NotLocal(SocketAddr),
     /// A port below `net.ipv4.ip_unprivileged_port_start` without CAP_NET_BIND_SERVICE.
     #[error("UDP port {} needs CAP_NET_BIND_SERVICE; run as root or choose a port from 1024 on", .0.port())]
     PrivilegedPort(SocketAddr),
-    /// RoCEv2 over IPv6 and DTA over IPv6 are not carried yet.
+    /// RoCEv2 and DTA over IPv6 are not supported.
     #[error("{0} is an IPv6 address; links carry IPv4 only, use an IPv4 address")]
     Ipv6(SocketAddr),
     /// The program lacks CAP_NET_RAW.
-    #[error("{0} need CAP_NET_RAW; run as root, or `setcap cap_net_raw+ep` the program")]
+    #[error("{0} need CAP_NET_RAW: run as root, or `setcap cap_net_raw+ep` the program")]
     NeedsNetRaw(&'static str),
     /// No such interface in this network namespace.
-    #[error("there is no interface {0}; `ip link` lists those there are")]
+    #[error("there is no interface {0}; `ip link` lists the existing ones")]
     NoInterface(String),
-    /// More ports than the packet filter takes.
+    /// More ports than the packet filter supports.
     #[error("{0} UDP ports are more than the {max} that a raw-frame link can listen to", max = crate::packet::PORTS_MAX)]
     TooManyPorts(usize),
-    /// The program lacks what AF_XDP needs beside.
+    /// A missing privilege that AF_XDP needs.
     #[error(
         "{what} on {interface} needs {capability}; run as root, or \
          `setcap cap_net_raw,cap_net_admin,cap_bpf+ep` the program"
     )]
     NeedsXdp {
-        /// What was tried.
+        /// What was attempted.
         what: &'static str,
-        /// Of which interface.
+        /// On which interface.
         interface: String,
-        /// The capabilities for that.
+        /// The required capabilities.
         capability: &'static str,
     },
     /// Another program has an XDP program on the interface.
     #[error(
-        "interface {0} has an XDP program already; stop whoever attached it (`bpftool net list dev {0}` names \
-         the program), take it off with `ip link set dev {0} xdp off`, or use \"packet:{0}\""
+        "interface {0} already has an XDP program; stop its owner (`bpftool net list dev {0}` names the \
+        program), remove it with `ip link set dev {0} xdp off`, or use \"packet:{0}\""
     )]
     XdpInUse(String),
-    /// Another AF_XDP socket has a queue of the interface.
+    /// Another AF_XDP socket uses a queue of the interface.
     #[error(
-        "queue {queue} of {interface} has another AF_XDP socket; stop the program that has it (`ss --xdp -p` \
-         names it), or use \"packet:{interface}\""
+        "queue {queue} of {interface} already has an AF_XDP socket; stop its program (`ss --xdp -p` names \
+        it), or use \"packet:{interface}\""
     )]
     QueueInUse {
         /// The interface's name.
@@ -65,27 +65,27 @@ pub enum LinkError {
         /// Its receive queue, from 0.
         queue: u32,
     },
-    /// The interface carries packets that are too long for AF_XDP.
+    /// The interface's MTU is too large for AF_XDP.
     #[error(
-        "{interface} carries packets of up to {mtu} bytes, and AF_XDP {most} at most; set a lower MTU \
+        "{interface} has an MTU of {mtu} bytes, and AF_XDP supports at most {most}; set a lower MTU \
          (`ip link set dev {interface} mtu {most}`), or use \"packet:{interface}\""
     )]
     XdpMtu {
         /// The interface's name.
         interface: String,
-        /// Bytes of the longest packet that it carries.
+        /// Its MTU.
         mtu: u32,
-        /// Bytes of the longest packet that such a link carries.
+        /// The largest MTU that AF_XDP supports.
         most: u32,
     },
-    /// The process may not lock as much memory as the frames need.
+    /// The process may not lock enough memory for the frames.
     #[error(
-        "AF_XDP needs {0} bytes of locked memory, more than this process may have; raise the limit \
+        "AF_XDP needs {0} bytes of locked memory, more than this process may lock; raise the limit \
          (`ulimit -l`, `LimitMEMLOCK=` of a systemd service), or give the program CAP_IPC_LOCK"
     )]
     XdpMemory(usize),
-    /// The kernel or the driver cannot do it.
-    #[error("{interface} cannot do AF_XDP ({reason}); use \"packet:{interface}\"")]
+    /// The kernel or the driver does not support it.
+    #[error("{interface} does not support AF_XDP ({reason}); use \"packet:{interface}\"")]
     NoXdp {
         /// The interface's name.
         interface: String,
@@ -98,9 +98,9 @@ pub enum LinkError {
     /// The operating system refused something else.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// What was attempted.
         what: String,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -111,7 +111,7 @@ impl LinkError {
         move |source| Self::Io { what, source }
     }
 
-    /// What a failed bind of a UDP socket to `address` means.
+    /// The meaning of a failed bind of a UDP socket to `address`.
     pub(crate) fn bind(address: SocketAddr, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::AddrInUse => Self::PortInUse(address),

@@ -1,8 +1,7 @@
-//! IPv4 packets on an Ethernet, from and to an address that is this link's own: the kernel need not have it.
+//! IPv4 over Ethernet, with an address of the link's own that the kernel need not have.
 //!
-//! Over [`crate::packet`] or [`crate::xdp`], this puts Ethernet headers in front of what is sent, answers ARP
-//! for its address, and asks for those that it sends to. Neighbours are on the link itself: there is no
-//! routing.
+//! On top of [`crate::packet`] or [`crate::xdp`], this adds Ethernet headers to what is sent, answers ARP for
+//! its address, and resolves destinations. Neighbours must be on the link itself: there is no routing.
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,24 +16,24 @@ use crate::neighbours::{ARP_FRAME, Neighbours};
 use crate::packet::Interface;
 use crate::{Link, LinkCounters, PacketConfig, Result, Scope, Way, WireLink};
 
-/// ARP messages of one batch; the others are asked or answered in the next.
+/// ARP messages per batch; further requests and answers go into the next.
 const ARP_BATCH: usize = 8;
 
-/// Sends and receives IPv4 packets under an address of its own.
+/// Sends and receives IPv4 packets under its own address.
 pub struct EthernetLink {
     link: WireLink,
     mac: [u8; 6],
     ip: Ipv4Addr,
     neighbours: Neighbours,
     arp: Batch,
-    /// ARP messages, and fragments of others' datagrams, that the link below counted.
+    /// ARP messages, and fragments of others' datagrams, counted by the link below.
     heard: (u64, u64),
     said: (u64, u64),
     unreachable: u64,
 }
 
 impl EthernetLink {
-    /// Opens the link, with the address `ip`, which should be none of the kernel's (see [`crate::packet`]).
+    /// Opens the link with the address `ip`, which should not be one of the kernel's (see [`crate::packet`]).
     ///
     /// # Errors
     /// As [`crate::PacketLink::open`].
@@ -42,7 +41,7 @@ impl EthernetLink {
         Self::open_by(Way::Packet, config, ip)
     }
 
-    /// The same, its frames going by `way`.
+    /// The same, with frames sent and received by `way`.
     ///
     /// # Errors
     /// As [`WireLink::open`].
@@ -54,7 +53,7 @@ impl EthernetLink {
         Ok(Self { link, mac, ip, neighbours, arp, heard: (0, 0), said: (0, 0), unreachable: 0 })
     }
 
-    /// The interface, as it was when the link was opened.
+    /// The interface, as of when the link was opened.
     pub fn interface(&self) -> &Interface {
         self.link.interface()
     }
@@ -64,20 +63,20 @@ impl EthernetLink {
         &self.link
     }
 
-    /// The link's Ethernet address: the interface's, unless it was given one of its own.
+    /// The link's Ethernet address: the interface's, unless it has its own.
     pub fn mac(&self) -> [u8; 6] {
         self.mac
     }
 
-    /// Says that packets will go to `ip`, which then is asked for unless its Ethernet address is
-    /// given. One that speaks ARP later under another Ethernet address is followed.
+    /// Announces that packets will go to `ip`, which is resolved unless its Ethernet address is given. If it
+    /// later speaks ARP from another Ethernet address, that one is used.
     pub fn want(&mut self, ip: Ipv4Addr, mac: Option<[u8; 6]>) {
         self.neighbours.want(ip, mac.map(Mac), Instant::now());
     }
 
-    /// Asks for neighbours as it is due, and tells whether all are known or have been silent for 3
-    /// s. Until then, packets to them would be lost; after, they are counted as unreachable.
-    /// Received ARP is taken in by `recv`.
+    /// Sends ARP requests that are due, and returns whether all neighbours are known or have been silent for
+    /// 3 s. Until then, packets to them would be lost; afterwards they count as unreachable. `recv` processes
+    /// received ARP.
     ///
     /// # Errors
     /// As [`Link::send`].
@@ -98,7 +97,7 @@ impl EthernetLink {
     }
 
     fn say(&mut self, frame: &[u8; ARP_FRAME]) {
-        // A full batch loses a message; whoever asked asks again.
+        // A full batch loses a message; the sender will ask again.
         let _ = self.arp.push_frame(frame, 0);
     }
 
@@ -142,13 +141,12 @@ impl Link for EthernetLink {
     fn send(&mut self, batch: &mut Batch) -> Result<usize> {
         let mut last: Option<(Ipv4Addr, [u8; dta_proto::batch::ETHERNET_LEN])> = None;
         for index in 0..batch.len() {
-            // One that brings a header goes where that says.
+            // A packet with an Ethernet header keeps it.
             if batch.frame(index).is_some() {
                 continue;
             }
-            // Read from the header where its writer did not tell: of a damaged packet, too. One
-            // that is too short for a header gets no Ethernet header, and the link below counts it
-            // as malformed.
+            // Read from the header if the writer did not record it, even in damaged packets. One too short
+            // for a header gets no Ethernet header, and the link below counts it as malformed.
             let told = batch.addresses(index).map(|addresses| *addresses.destination.ip());
             let Some(to) = told.or_else(|| Some(ipv4::Header::of(batch.packet(index))?.dst())) else {
                 continue;
@@ -164,8 +162,8 @@ impl Link for EthernetLink {
         self.link.send(batch)
     }
 
-    /// ARP is not counted, nor are fragments without ports to another address; packets to a
-    /// neighbour that did not answer are unreachable.
+    /// Does not count ARP, nor fragments without ports to another address; packets to a silent neighbour are
+    /// unreachable.
     fn counters(&self) -> LinkCounters {
         let below = self.link.counters();
         LinkCounters {
@@ -184,8 +182,8 @@ impl Link for EthernetLink {
     }
 }
 
-/// Whether an IPv4 packet is a fragment that has no ports, and is not for `ip`: one of the kernel's
-/// own datagrams.
+/// Whether an IPv4 packet is a fragment without ports for an address other than `ip`: part of one of the
+/// kernel's own datagrams.
 fn is_later_fragment_to_another(packet: &[u8], ip: Ipv4Addr) -> bool {
     ipv4::Header::of(packet).is_some_and(|header| header.is_later_fragment() && header.dst() != ip)
 }

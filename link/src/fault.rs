@@ -1,4 +1,4 @@
-//! Faults on the way: frames dropped, duplicated, reordered and corrupted before they are sent, seeded.
+//! Fault injection: drops, duplicates, reorders and corrupts frames before they are sent, from a seed.
 //!
 //! ```
 //! use std::time::Instant;
@@ -36,17 +36,16 @@ use crate::Scope;
 /// A reordered frame is overtaken by at most this many others.
 pub const REORDER_MAX: u8 = 16;
 
-/// How long a frame that is to be reordered waits for others to overtake it. Then it leaves as it is.
+/// How long a frame to reorder waits for others to overtake it. Then it is sent anyway.
 pub const HOLD: Duration = Duration::from_millis(20);
 
-/// Frames held for reordering at once; beyond that, frames pass. Only a reorder probability near 1
-/// gets there.
+/// Most frames held for reordering; beyond that, frames pass. Only a reorder probability near 1 reaches this.
 const HELD_MAX: usize = 64;
 
-/// Probability of each fault, per frame. A frame suffers at most one of them, so that its fate is
-/// one word and each fault happens exactly as often as it says.
+/// Probability of each fault, per frame. A frame suffers at most one, so that its fate is one word and each
+/// fault occurs with exactly its probability.
 ///
-/// Written `drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01`, those that are 0 left out; `none` when all are.
+/// Written `drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01`, without those that are 0; `none` if all are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Faults {
@@ -56,11 +55,11 @@ pub struct Faults {
     corrupt: f64,
 }
 
-/// What is wrong with a description of faults.
+/// An error in a description of faults.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FaultsError {
     /// Not `name=probability`.
-    #[error("`{0}` is not of the form name=probability, for instance drop=0.01")]
+    #[error("`{0}` is not of the form name=probability, such as drop=0.01")]
     Form(String),
     /// No such fault.
     #[error("there is no fault `{0}`; there are drop, dup, reorder and corrupt")]
@@ -85,7 +84,7 @@ impl Faults {
     /// No faults.
     pub const NONE: Self = Self { drop: 0.0, dup: 0.0, reorder: 0.0, corrupt: 0.0 };
 
-    /// Whether nothing ever happens.
+    /// Whether there are no faults.
     pub fn is_none(&self) -> bool {
         *self == Self::NONE
     }
@@ -131,7 +130,7 @@ impl FromStr for Faults {
                 .ok_or_else(|| FaultsError::Probability { name: name.into(), value: value.into() })?;
         }
         let sum = faults.drop + faults.dup + faults.reorder + faults.corrupt;
-        // Tenths do not sum exactly in binary; nobody means the last bit.
+        // Tenths do not sum exactly in binary.
         if sum > 1.0 + 1e-9 {
             return Err(FaultsError::Sum(format!("{sum:.3}")));
         }
@@ -164,56 +163,55 @@ impl From<Faults> for String {
     }
 }
 
-/// What became of one frame.
+/// The fate of one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It leaves as it came.
+    /// Sent unchanged.
     Passed,
-    /// It does not leave.
+    /// Not sent.
     Dropped,
-    /// It leaves twice, one right after the other.
+    /// Sent twice in a row.
     Duplicated,
-    /// It leaves after this many frames that came later, 1 to 16. Told when it leaves.
+    /// Sent after this many later frames, 1 to 16. Reported when it is sent.
     Reordered {
         /// Frames that overtook it.
         places: u8,
     },
-    /// It leaves with one bit flipped.
+    /// Sent with one bit flipped.
     Corrupted {
-        /// The bit, counted from the first of the IPv4 header, the most significant bit of a byte first.
+        /// The bit, counted from the IPv4 header, most significant bit of each byte first.
         bit: u32,
     },
 }
 
-/// Whether the iCRC of a RoCEv2 packet does not cover bit `bit` of its payload: those of BTH byte 4
-/// (FECN, BECN and reserved bits), byte 32 of the packet. A packet with that bit flipped still has
-/// to land.
+/// Whether the iCRC of a RoCEv2 packet does not cover bit `bit` of its payload: those of BTH byte 4 (FECN,
+/// BECN and reserved bits), byte 32 of the packet. A packet with such a flip must still be accepted.
 pub fn icrc_masks(bit: u32) -> bool {
     bit / 8 == 32
 }
 
 /// Frames by fate. `frames = passed + dropped + duplicated + reordered + corrupted + held`, and
-/// `frames + duplicated - dropped - held` frames have left.
+/// `frames + duplicated - dropped - held` frames were sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultCounts {
     /// Frames handed to the injector.
     pub frames: u64,
-    /// Of these, left untouched.
+    /// Of these, untouched.
     pub passed: u64,
-    /// Not left at all.
+    /// Dropped.
     pub dropped: u64,
-    /// Left twice.
+    /// Sent twice.
     pub duplicated: u64,
-    /// Left late.
+    /// Sent late.
     pub reordered: u64,
-    /// Left with one bit flipped.
+    /// Sent with one bit flipped.
     pub corrupted: u64,
-    /// Held back at the moment, to leave late.
+    /// Currently held, to be sent late.
     pub held: u64,
 }
 
 impl FaultCounts {
-    /// Adds what another injector has counted.
+    /// Adds another injector's counters.
     pub fn add(&mut self, other: &FaultCounts) {
         self.frames += other.frames;
         self.passed += other.passed;
@@ -243,7 +241,7 @@ pub struct FaultInjector {
     counts: FaultCounts,
     /// Oldest first.
     held: Vec<Held>,
-    /// Where the held frames lie, by [`Held::slot`].
+    /// The held frames, by [`Held::slot`].
     store: Batch,
     free: Vec<usize>,
     leaving: Batch,
@@ -251,7 +249,7 @@ pub struct FaultInjector {
 
 struct Held {
     slot: usize,
-    /// Its place among all frames seen.
+    /// Its number among all frames seen.
     number: u64,
     overtaken: u8,
     places: u8,
@@ -273,13 +271,12 @@ impl FaultInjector {
         }
     }
 
-    /// Decides the fate of each frame of `batch` and gives what is to be sent now: `batch` itself
-    /// when there are no faults; otherwise another batch, `batch` then being empty. Held frames
-    /// leave among later ones, or [`HOLD`] after they came: so call it with an empty batch when
-    /// there is nothing to send.
+    /// Decides the fate of each frame of `batch` and returns what to send now: `batch` itself if there are no
+    /// faults; otherwise another batch, with `batch` emptied. Held frames are sent among later ones, or
+    /// [`HOLD`] after they arrived: so call it with an empty batch when there is nothing to send.
     ///
-    /// `observe` is told the fate, the cookie and the packet (as it came, before any flip) of each
-    /// frame, when its fate is known, which is never before the call that it came in.
+    /// `observe` receives the fate, the cookie and the packet (before any flip) of each frame, once its fate
+    /// is known, which may be in a later call.
     pub fn apply<'a>(
         &'a mut self,
         batch: &'a mut Batch,
@@ -306,7 +303,7 @@ impl FaultInjector {
         &mut self.leaving
     }
 
-    /// Gives the frames still held, oldest first, to be sent now: the last call when a link closes.
+    /// Returns the frames still held, oldest first, to send now: the last call when a link closes.
     pub fn flush(&mut self, mut observe: impl FnMut(Fate, u64, &[u8])) -> &mut Batch {
         self.leaving.clear();
         while !self.held.is_empty() {
@@ -315,7 +312,7 @@ impl FaultInjector {
         &mut self.leaving
     }
 
-    /// Frames by fate up to now.
+    /// Frames by fate so far.
     pub fn counts(&self) -> FaultCounts {
         FaultCounts { held: self.held.len() as u64, ..self.counts }
     }
@@ -367,12 +364,11 @@ impl FaultInjector {
         self.overtake(number, observe);
     }
 
-    /// Frame `number` has left: releases the held frames that have now been overtaken often enough, which
-    /// overtake older ones in turn.
+    /// Frame `number` was sent: releases held frames that have now been overtaken often enough, which in turn
+    /// overtake older ones.
     fn overtake(&mut self, number: u64, observe: &mut impl FnMut(Fate, u64, &[u8])) {
         self.count_overtaken(number);
-        // The oldest first: it does not overtake the others, so nobody is overtaken more often than
-        // he should.
+        // The oldest first: it overtakes no other, so no frame is overtaken too often.
         while let Some(position) = self.held.iter().position(|held| held.overtaken >= held.places) {
             self.release(position, observe);
         }
@@ -400,7 +396,7 @@ impl FaultInjector {
         self.count_overtaken(number);
     }
 
-    /// Flips one bit of the last leaving frame and says which; `None` when it has no bit to flip.
+    /// Flips one bit of the last outgoing frame and returns which; `None` if there is no bit to flip.
     fn flip(&mut self) -> Option<u32> {
         let last = self.leaving.len() - 1;
         let packet = self.leaving.packet_mut(last);
@@ -419,8 +415,9 @@ impl FaultInjector {
         let mut bit = first * 8 + chosen as usize;
         toggle(packet, bit);
         if self.scope == Scope::Datagram {
-            // A flip may leave the checksum right after all (it made it 0, which means none; or it cut the
-            // length where the rest fits). No receiver can see that, so it would be no corruption.
+            // A flip may leave the checksum valid after all (by making it 0, which means none, or by
+            // shortening the length where the rest fits). No receiver can see that, so it would not be
+            // corruption.
             while datagram::udp_checksum_ok(packet) {
                 toggle(packet, bit);
                 chosen = (chosen + 1) % bits;
@@ -432,8 +429,8 @@ impl FaultInjector {
         Some(bit as u32)
     }
 
-    /// Makes the batches large enough for what may leave at once; allocates at the first call only, unless
-    /// later batches are larger.
+    /// Grows the batches for what may be sent at once; allocates only at the first call, unless later batches
+    /// are larger.
     fn make_room(&mut self, batch: &Batch) {
         let (slots, bytes) = (2 * batch.capacity() + HELD_MAX, batch.packet_capacity());
         if self.leaving.capacity() < slots || self.leaving.packet_capacity() < bytes {
@@ -454,7 +451,7 @@ impl FaultInjector {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): a seed gives the same numbers on every machine and version.
+/// SplitMix64 (Steele, Lea, Flood 2014): a seed produces the same numbers on every machine and version.
 struct SplitMix64(u64);
 
 impl SplitMix64 {

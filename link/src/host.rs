@@ -1,14 +1,14 @@
-//! A UDP link whose frames to processes of this machine go through shared rings, where there are some.
+//! A UDP link that uses shared rings to processes on this machine, where available.
 //!
-//! A ring is a shorter way to one address and port: what goes there is put into the ring, everything
-//! else leaves by the socket. What comes in, comes from both. So whoever is above the link sees one
-//! link, and a ring that is over is replaced by the socket.
+//! A ring is a shortcut to one address and port: frames for it go into the ring, everything else through the
+//! socket. Received frames come from both. The user of the link sees a single link, and a ring that ends is
+//! replaced by the socket.
 //!
-//! Frames that were sent one way do not overtake those that were sent another way before, at a change
-//! from one to the other: a ring whose other end is gone is read to its end before anything else is,
-//! and so is the socket when a ring has its first frame: what its other end sent by the socket before is there by then.
-//! An end closes its ring before it sends by the socket in its place. So whoever has read from the socket looks which rings have
-//! ended, and what these still have comes first.
+//! When a destination changes between ring and socket, frames keep their order: a ring whose other end is
+//! gone is read to its end before anything else; and when a ring gets its first frame, the socket is read
+//! first, because by then everything the other end sent through it has arrived. An end closes its ring before
+//! it uses the socket instead. So after reading the socket, the link checks which rings have ended, and reads
+//! those first.
 
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,12 +21,12 @@ use crate::shared_ring::{Arrivals, Door, End, Over, Sent, admit};
 use crate::sys;
 use crate::{Link, LinkCounters, LinkError, Result, RingCounters, Scope, UdpLink};
 
-/// Rings that one link serves at most.
+/// Most rings of one link.
 const RINGS_MAX: usize = 32;
-/// Turns after which the socket is looked at, though there are frames in the rings, and after which
-/// the other ends are listened to.
+/// Turns after which the socket is read even if the rings have frames, and after which the other ends'
+/// signals are read.
 const LOOK_AROUND: u32 = 32;
-/// Batches read from the socket when a ring begins, at most.
+/// Most batches read from the socket when a ring starts.
 const BEFORE_A_RING: u32 = 64;
 
 /// A UDP link with shared rings.
@@ -34,27 +34,27 @@ pub struct HostLink {
     udp: UdpLink,
     rings: Vec<Ring>,
     arrivals: Option<Arrivals>,
-    /// The ring that is read next.
+    /// The ring to read next.
     next: usize,
     turn: u32,
-    /// Batches that are read from the socket before any ring.
+    /// Batches to read from the socket before any ring.
     socket_first: u32,
-    /// What came by the socket and has to wait until rings that end are empty.
+    /// Received through the socket, waiting until ending rings are empty.
     later: Option<Batch>,
-    /// Of frames that rings lost or did not take.
+    /// Counters of frames that rings lost or rejected.
     lost: LinkCounters,
-    /// Of rings that are over.
+    /// Counters of ended rings.
     former: RingCounters,
-    /// Of the batch in hand: which packets have left by a ring, or are counted as lost.
+    /// Of the current batch: which packets went through a ring, or count as lost.
     done: Vec<bool>,
     over: Vec<(SocketAddrV4, Over)>,
 }
 
 struct Ring {
     end: End,
-    /// Its other end is gone, or has another ring: it is read to its end.
+    /// Its other end is gone or has another ring: it is read to its end.
     ending: bool,
-    /// A frame was seen in it.
+    /// It has had a frame.
     begun: bool,
 }
 
@@ -76,7 +76,7 @@ impl HostLink {
         }
     }
 
-    /// The same, with a door by which requesters of this machine come in. See [`Door`] for its name.
+    /// The same, with a door for requesters on this machine. See [`Door`] for its name.
     ///
     /// # Errors
     /// The door cannot be opened.
@@ -91,8 +91,7 @@ impl HostLink {
         &self.udp
     }
 
-    /// Sends frames to the address and port of `end` by it from now on, in place of a ring that was
-    /// there before.
+    /// Sends frames for the address and port of `end` through it from now on, replacing any earlier ring.
     pub fn add(&mut self, end: End) {
         self.listen();
         for ring in self.rings.iter_mut().filter(|ring| ring.end.route() == end.route()) {
@@ -100,7 +99,7 @@ impl HostLink {
         }
         self.settle_endings();
         if self.rings.len() >= RINGS_MAX {
-            // Its other end sees it close, and goes on by UDP.
+            // Its other end sees it close, and continues by UDP.
             return;
         }
         self.rings.push(Ring { end, ending: false, begun: false });
@@ -111,12 +110,12 @@ impl HostLink {
         self.rings.iter().any(|ring| !ring.ending && ring.end.route() == route)
     }
 
-    /// Rings that are over since this was asked last, and why.
+    /// Rings that ended since the last call, and why.
     pub fn take_over(&mut self) -> impl Iterator<Item = (SocketAddrV4, Over)> + '_ {
         self.over.drain(..)
     }
 
-    /// Waits as [`crate::wait_readable`] for what comes here or to `others`.
+    /// As [`crate::wait_readable`], for input here or at `others`.
     ///
     /// # Errors
     /// As there.
@@ -137,7 +136,7 @@ impl HostLink {
             return Ok(true);
         }
         for ring in &mut self.rings {
-            // An error shows when frames are taken.
+            // An error shows when frames are read.
             if ring.ending || ring.end.sleep().unwrap_or(true) {
                 return Ok(true);
             }
@@ -152,7 +151,7 @@ impl HostLink {
         sys::wait(&fds[..count], sys::READABLE, timeout)
     }
 
-    /// Listens to the other ends: those that are gone have sent all that they will.
+    /// Reads the other ends' signals: those that are gone have sent all they will.
     fn listen(&mut self) {
         for ring in self.rings.iter_mut().filter(|ring| !ring.ending) {
             ring.ending = ring.end.hear().is_err();
@@ -160,7 +159,7 @@ impl HostLink {
         self.settle_endings();
     }
 
-    /// Decides how far rings that are ending are read.
+    /// Determines how far to read ending rings.
     fn settle_endings(&mut self) {
         let mut index = 0;
         while index < self.rings.len() {
@@ -175,17 +174,18 @@ impl HostLink {
         }
     }
 
-    /// Lets rings in that were joined.
+    /// Adds rings that were joined.
     fn admit(&mut self) {
         let Some(arrivals) = &self.arrivals else { return };
         let Ok((mut end, token)) = arrivals.try_recv() else { return };
-        // Whoever does not keep to the protocol is not served.
+        // Protocol violators are not served.
         if admit(&mut end, &token) == Ok(true) {
             self.add(end);
         }
     }
 
-    /// Takes what is there on the socket; gives whether there is something in `batch` now. If a ring has ended meanwhile, that is
+    /// Reads the socket; returns whether `batch` has packets now. If a ring has ended meanwhile, these are
+    /// the ring's, and the socket's wait.
     /// what the ring has, and what the socket had waits.
     fn take_from_socket(&mut self, batch: &mut Batch) -> Result<bool> {
         if self.udp.recv(batch, Some(Duration::ZERO))? == 0 {
@@ -200,14 +200,14 @@ impl HostLink {
         Ok(!batch.is_empty() || self.take_later(batch))
     }
 
-    /// Takes what waited for rings that ended; gives whether something did.
+    /// Takes what waited for ending rings; returns whether there was anything.
     fn take_later(&mut self, batch: &mut Batch) -> bool {
         let Some(later) = self.later.take() else { return false };
         *batch = later;
         true
     }
 
-    /// Takes what is in rings that end.
+    /// Reads ending rings.
     fn take_ending(&mut self, batch: &mut Batch) {
         let mut index = 0;
         while index < self.rings.len() {
@@ -225,7 +225,7 @@ impl HostLink {
         }
     }
 
-    /// Takes what is in the rings, those that end first.
+    /// Reads the rings, ending ones first.
     fn take(&mut self, batch: &mut Batch) {
         self.take_ending(batch);
         if !batch.is_empty() {
@@ -243,7 +243,7 @@ impl HostLink {
         }
     }
 
-    /// The next turn looks at the socket first.
+    /// Makes the next turn read the socket first.
     #[cfg(test)]
     pub(crate) fn look_around_next(&mut self) {
         self.turn = LOOK_AROUND - 1;
@@ -261,12 +261,12 @@ impl HostLink {
         self.former = self.former.plus(ring.end.last_counters());
         self.former.broken += u64::from(matches!(over, Over::Broken(_)));
         self.over.push((ring.end.route(), over));
-        // Who never asks need not be told of all.
+        // A caller that never asks does not need all of them.
         let most = self.over.len().saturating_sub(RINGS_MAX);
         self.over.drain(..most);
     }
 
-    /// Puts what goes to rings into them; gives how many packets were put in.
+    /// Puts packets for rings into them; returns how many.
     fn send_by_rings(&mut self, batch: &Batch) -> usize {
         let mut sent = 0;
         self.done.clear();
@@ -299,7 +299,7 @@ impl HostLink {
                     }
                 }
                 Err(over) => {
-                    // What is left goes by the socket.
+                    // The rest goes through the socket.
                     last = None;
                     self.remove(at, over);
                 }
@@ -373,7 +373,7 @@ impl Link for HostLink {
             return self.udp.send(batch);
         }
         let sent = self.send_by_rings(batch);
-        // As a rule: then nothing is to be looked at again.
+        // The usual case: nothing to check again.
         if self.done.iter().all(|done| *done) {
             batch.clear();
             return Ok(sent);
@@ -404,7 +404,7 @@ impl Link for HostLink {
         self.rings.iter().fold(self.former, |sum, ring| sum.plus(ring.end.counters()))
     }
 
-    /// That of the socket: any frame may leave by it.
+    /// The socket's: any frame may go through it.
     fn scope(&self) -> Scope {
         self.udp.scope()
     }

@@ -7,36 +7,34 @@ use dta_proto::batch::Batch;
 
 use crate::{LinkCounters, LinkError, Result, RingCounters, sys};
 
-/// Which bits of a packet a corrupting fault may flip on a link, so that the flip really reaches
-/// the receiver.
+/// Which bits of a packet a corrupting fault may flip on a link so that the flip reaches the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// The whole packet from the IPv4 header on: raw frames and rings.
+    /// The whole packet from the IPv4 header: raw frames and rings.
     Packet,
-    /// The payload after the 28 bytes of header: UDP sockets without UDP checksum, where the sender's kernel
-    /// makes the headers anew. The payload has to bring its own check (the iCRC of RoCEv2).
+    /// The payload after the 28 header bytes: UDP sockets without UDP checksum, where the sender's kernel
+    /// writes new headers. The payload needs its own check (the iCRC of RoCEv2).
     Payload,
     /// UDP header and payload, the UDP checksum being that of the datagram before the flip: UDP sockets with
-    /// checksum. Such a datagram leaves through a raw socket, for the kernel would make the checksum right.
+    /// checksum. Such a datagram is sent through a raw socket, because the kernel would correct the checksum.
     Datagram,
 }
 
-/// A way for packets in and out.
+/// Sends and receives packets.
 pub trait Link: Send {
-    /// Replaces the contents of `batch` by what has arrived, at most its capacity, waiting until
-    /// there is something: `None` for ever, `Some(ZERO)` not at all. Gives the number of packets: 0
-    /// after the time, or earlier when a signal came or all that arrived was dropped as too long.
-    /// So call it in a loop.
+    /// Replaces the contents of `batch` by what has arrived, up to its capacity, waiting until there is
+    /// something: `None` forever, `Some(ZERO)` not at all. Returns the number of packets: 0 after the
+    /// timeout, or earlier if a signal arrived or everything was dropped as too long. So call it in a loop.
     fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize>;
 
-    /// Sends all packets and empties the batch. Gives how many left; the others are counted by reason. An
-    /// error is one that will be there next time too.
+    /// Sends all packets and empties the batch. Returns how many were sent; the others are counted by reason.
+    /// An error will recur next time.
     fn send(&mut self, batch: &mut Batch) -> Result<usize>;
 
-    /// What went through and what was lost here so far.
+    /// Counters so far.
     fn counters(&self) -> LinkCounters;
 
-    /// What of that went through shared rings.
+    /// The part of them that went through shared rings.
     fn ring_counters(&self) -> RingCounters {
         RingCounters::default()
     }
@@ -45,8 +43,8 @@ pub trait Link: Send {
     fn scope(&self) -> Scope;
 }
 
-/// Waits until one of several receivers has something, or the time is over (`None`: no limit). Gives whether
-/// one has. It returns early, with `false`, when a signal arrives.
+/// Waits until one of several receivers has something, or the timeout (`None`: no limit). Returns whether one
+/// has. A signal makes it return `false` early.
 pub fn wait_readable(receivers: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<bool> {
     sys::wait(receivers, sys::READABLE, timeout).map_err(LinkError::io("cannot wait for datagrams"))
 }

@@ -1,4 +1,4 @@
-//! Who is who on an Ethernet: ARP (RFC 826) for an address that the kernel need not know of.
+//! ARP (RFC 826) for an address that the kernel need not know.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -7,17 +7,17 @@ use dta_proto::batch::ETHERNET_LEN;
 use dta_proto::wire::arp::{self, Operation, TYPE_ARP};
 use dta_proto::wire::ethernet::{self, Mac, TYPE_IPV4};
 
-/// Time between two questions for the same address.
+/// Interval between requests for the same address.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
-/// Time after which nobody is waited for any more; it is still asked.
+/// Time after which a neighbour is no longer waited for; requests continue.
 const GIVE_UP: Duration = Duration::from_secs(3);
 
 const BROADCAST: Mac = Mac([0xff; 6]);
 
-/// Bytes of an ARP message in its Ethernet frame.
+/// Length of an ARP message with its Ethernet header.
 pub(crate) const ARP_FRAME: usize = ETHERNET_LEN + arp::LEN;
 
-/// Neighbours that are sent to, and who we are.
+/// Destinations, and our own addresses.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     mac: Mac,
@@ -38,23 +38,23 @@ impl Neighbours {
         Self { mac, ip, all: Vec::new() }
     }
 
-    /// Makes `ip` a neighbour, with the Ethernet address that is known of it, if any.
+    /// Makes `ip` a neighbour, with its Ethernet address if known.
     pub(crate) fn want(&mut self, ip: Ipv4Addr, mac: Option<Mac>, now: Instant) {
         let fresh = Neighbour { ip, mac, since: now, asked: None };
         match self.all.iter_mut().find(|n| n.ip == ip) {
-            // What ARP said stays until somebody knows better.
+            // An address learned by ARP stays unless a better one is given.
             Some(known) if mac.is_some() || known.mac.is_none() => *known = fresh,
             Some(_) => {}
             None => self.all.push(fresh),
         }
     }
 
-    /// Whether every neighbour's address is known, or has been asked for in vain long enough.
+    /// Whether every neighbour is known, or was requested in vain for long enough.
     pub(crate) fn settled(&self, now: Instant) -> bool {
         self.all.iter().all(|n| n.mac.is_some() || now.duration_since(n.since) >= GIVE_UP)
     }
 
-    /// Neighbours that nobody answered for.
+    /// Neighbours that do not answer.
     pub(crate) fn silent(&self) -> impl Iterator<Item = Ipv4Addr> {
         self.all.iter().filter(|n| n.mac.is_none()).map(|n| n.ip)
     }
@@ -65,7 +65,7 @@ impl Neighbours {
         Some(header(mac, self.mac, TYPE_IPV4))
     }
 
-    /// Takes in an ARP message; gives the frame that answers it, if it is a question for us.
+    /// Processes an ARP message; returns the reply if it is a request for us.
     pub(crate) fn hear(&mut self, message: &[u8]) -> Option<[u8; ARP_FRAME]> {
         let message = arp::Repr::parse(message).ok()?;
         if let Some(known) = self.all.iter_mut().find(|n| n.ip == message.sender_ip) {
@@ -75,7 +75,7 @@ impl Neighbours {
         asked.then(|| frame(message.sender_mac, &message.reply(self.mac)))
     }
 
-    /// The next question that is due, if any.
+    /// The next request that is due, if any.
     pub(crate) fn ask(&mut self, now: Instant) -> Option<[u8; ARP_FRAME]> {
         let due = |n: &&mut Neighbour| {
             n.mac.is_none() && n.asked.is_none_or(|at| now.duration_since(at) >= ASK_AGAIN)
@@ -172,14 +172,14 @@ mod tests {
         let mut us = Neighbours::new(US.0, US.1);
         us.want(PEER.1, Some(PEER.0), start);
         assert!(us.settled(start) && us.ask(start).is_none());
-        // It comes back with another Ethernet address and asks for us.
+        // It returns with another Ethernet address and asks for us.
         us.hear(&asks((Mac([2, 0, 0, 0, 0, 9]), PEER.1), US.1));
         assert_eq!(us.header(PEER.1).map(|h| h[5]), Some(9));
         us.want(PEER.1, None, start);
         assert_eq!(us.header(PEER.1).map(|h| h[5]), Some(9), "knowing nothing is no news");
         us.want(PEER.1, Some(PEER.0), start);
         assert_eq!(us.header(PEER.1).map(|h| h[5]), Some(1));
-        // Strangers are not remembered.
+        // Strangers are not recorded.
         us.hear(&asks((Mac([2, 0, 0, 0, 0, 7]), Ipv4Addr::new(10, 9, 0, 7)), US.1));
         assert_eq!(us.header(Ipv4Addr::new(10, 9, 0, 7)), None);
     }

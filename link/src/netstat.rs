@@ -1,6 +1,6 @@
 //! The kernel's own UDP counters of the current network namespace.
 //!
-//! A testbed compares them before and after, so that what the kernel lost is told from what we lost.
+//! A testbed compares them before and after, to distinguish the kernel's losses from ours.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{LinkError, Result};
 
-/// The `Udp` lines of `/proc/net/snmp` (RFC 4113 and Linux additions), for IPv4. All count
-/// datagrams since the namespace was made.
+/// The `Udp` lines of `/proc/net/snmp` (RFC 4113 and Linux additions), for IPv4. All count datagrams since
+/// the namespace was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UdpStats {
     /// Delivered to sockets.
@@ -39,7 +39,7 @@ impl UdpStats {
             .ok_or_else(|| malformed("/proc/thread-self/net/snmp has no Udp counters"))
     }
 
-    /// What was counted from `earlier` to this.
+    /// The increase since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             in_datagrams: self.in_datagrams.wrapping_sub(earlier.in_datagrams),
@@ -70,8 +70,8 @@ impl UdpStats {
     }
 }
 
-/// Datagrams that the kernel dropped at the UDP socket bound to `local`, of any process, or at all
-/// that share the address; `None` when there is no such socket in the namespace of the calling thread.
+/// Datagrams dropped by the kernel at the UDP socket bound to `local`, of any process, or at all sockets
+/// sharing the address; `None` if there is no such socket in the calling thread's namespace.
 ///
 /// # Errors
 /// `/proc` is not mounted.
@@ -79,9 +79,9 @@ pub fn socket_drops(local: SocketAddrV4) -> Result<Option<u64>> {
     Ok(parse_socket_drops(&read_proc("/proc/thread-self/net/udp")?, local))
 }
 
-/// Bytes of kernel memory that the receive queue of the UDP socket bound to `local` takes, of any
-/// process, or those of all that share the address: several hundred per small datagram. `None` when there is no such socket in the
-/// namespace of the calling thread.
+/// Kernel memory used by the receive queue of the UDP socket bound to `local`, of any process, or by all
+/// sockets sharing the address, in bytes: several hundred per small datagram. `None` if there is no such
+/// socket in the calling thread's namespace.
 ///
 /// # Errors
 /// `/proc` is not mounted.
@@ -105,8 +105,8 @@ pub fn is_bound(local: SocketAddrV4) -> Result<bool> {
     Ok(text.lines().skip(1).any(|line| line.split_whitespace().nth(1) == Some(&*every)))
 }
 
-/// Whether `to` is an address of this host where no UDP socket is bound, so that what is sent there is lost. What
-/// cannot be found out is not: nothing is known of other hosts.
+/// Whether `to` is an address of this host where no UDP socket is bound, so that anything sent there is lost.
+/// `false` if that cannot be determined, as for other hosts.
 pub fn is_nobody_at(to: SocketAddrV4) -> bool {
     let is_ours = std::net::UdpSocket::bind((*to.ip(), 0)).is_ok();
     is_ours && is_bound(to).is_ok_and(|bound| !bound)
@@ -125,18 +125,18 @@ fn parse_socket_backlog(text: &str, local: SocketAddrV4) -> Option<u64> {
     sum(socket_lines(text, local).map(received))
 }
 
-/// The sum of what each socket has; `None` without one, or where a line cannot be read.
+/// The sum over all sockets; `None` without one, or if a line cannot be parsed.
 fn sum(mut each: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     let first = each.next()??;
     each.try_fold(first, |sum, one| Some(sum + one?))
 }
 
-/// The fields after the local address, on the line of each socket bound to it.
+/// The fields after the local address, for each socket bound to it.
 fn socket_lines(text: &str, local: SocketAddrV4) -> impl Iterator<Item = std::str::SplitWhitespace<'_>> {
     text.lines().skip(1).filter_map(move |line| {
         let mut fields = line.split_whitespace();
         let (ip, port) = fields.nth(1)?.split_once(':')?;
-        // The address is printed as a number of the host's byte order.
+        // The address is printed as a number in host byte order.
         let ip = Ipv4Addr::from(u32::from_str_radix(ip, 16).ok()?.to_ne_bytes());
         let address = SocketAddrV4::new(ip, u16::from_str_radix(port, 16).ok()?);
         (address == local).then_some(fields)

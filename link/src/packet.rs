@@ -1,8 +1,8 @@
 //! Whole Ethernet frames on an interface, through AF_PACKET. Needs CAP_NET_RAW.
 //!
-//! The kernel's own IP stack sees the same frames: unless a socket of its own is bound there, it
-//! answers UDP for an address of the interface with ICMP port unreachable. Give the interface no
-//! address that frames go to.
+//! The kernel's own IP stack sees the same frames: unless one of its sockets is bound there, it answers UDP
+//! to an address of the interface with ICMP port unreachable. So do not give the interface the address that
+//! frames are sent to.
 
 use std::cell::Cell;
 use std::io;
@@ -20,14 +20,13 @@ use crate::sys::{self, Frame, FrameRing, Messages, Outgoing};
 use crate::udp::{SEND_RETRIES, send_all};
 use crate::{Link, LinkCounters, LinkError, Result, Scope};
 
-/// UDP ports that one link listens to at most.
+/// Most UDP ports of one link.
 pub const PORTS_MAX: usize = 64;
 
 const CALL_MAX: usize = 256;
-/// Bytes of the ring of a link for ARP alone.
+/// Ring size of an ARP-only link.
 const ARP_BUFFER: usize = 1 << 16;
-/// How often a link on an interface that went down, and that hears nothing, looks whether the
-/// interface is still there.
+/// How often a silent link on an interface that went down checks whether the interface still exists.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A network interface of this namespace.
@@ -35,11 +34,11 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub struct Interface {
     /// Its name.
     pub name: String,
-    /// The kernel's number for it.
+    /// Its index.
     pub index: u32,
-    /// Its Ethernet address; zeros on an interface that has none.
+    /// Its Ethernet address; zeros if it has none.
     pub mac: [u8; 6],
-    /// Bytes of the largest IPv4 packet that it carries.
+    /// Its MTU: the longest IPv4 packet in bytes.
     pub mtu: u32,
     /// Its first IPv4 address.
     pub ipv4: Option<Ipv4Addr>,
@@ -49,7 +48,7 @@ impl Interface {
     /// Looks up an interface by name.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is no interface with this name.
     pub fn lookup(name: &str) -> Result<Self> {
         let facts = sys::interface(name).map_err(|error| match error.raw_os_error() {
             Some(libc::ENODEV) => LinkError::NoInterface(name.into()),
@@ -64,14 +63,14 @@ impl Interface {
 pub struct PacketConfig {
     /// The interface's name.
     pub interface: String,
-    /// UDP destination ports to receive, 64 at most; ARP comes too. With none, nothing is received at all.
+    /// UDP destination ports to receive, 64 at most; ARP comes too. Without any, nothing is received.
     pub ports: Vec<u16>,
-    /// Bytes of the ring that the kernel receives into: a frame takes 2,048, or more where the
-    /// interface carries longer ones.
+    /// Size of the kernel's receive ring in bytes: a frame takes 2,048, or more if the interface's MTU is
+    /// larger.
     pub receive_buffer: usize,
-    /// An Ethernet address to receive under beside the interface's own. The kernel's IP stack drops
-    /// frames to it at once, where it would look for a route for those to the interface's. Not
-    /// every network lets a host have two.
+    /// An additional Ethernet address to receive under. The kernel's IP stack drops frames to it at once,
+    /// whereas it would try to route those to the interface's own. Not every network allows a host two
+    /// addresses.
     pub mac: Option<[u8; 6]>,
 }
 
@@ -84,27 +83,26 @@ impl PacketConfig {
 
 /// Sends and receives whole Ethernet frames on one interface.
 ///
-/// The kernel writes received frames into a ring of memory that it shares with this process, so
-/// that receiving takes no system call; what finds the ring full is counted as dropped by the
+/// The kernel writes received frames into a ring shared with this process, so receiving takes no system call;
+/// frames that find the ring full count as dropped by the
 /// kernel.
 ///
-/// Received packets have their Ethernet header in front ([`Batch::frame`]); padding after an IPv4
-/// packet is cut off. Of a UDP datagram in fragments, the first is received if it is to one of the
-/// ports; the others, which have no ports, are received too, so that whoever has them dropped can
-/// count them. Frames with a VLAN tag, and frames that this host sends are not received. Packets
-/// without Ethernet header are not sent, and counted as malformed. For two threads, open two links,
-/// one without ports.
+/// Received packets are preceded by their Ethernet header ([`Batch::frame`]); padding after an IPv4 packet is
+/// removed. Of a fragmented UDP datagram, the first fragment is received if it is to one of the ports; the
+/// others have no ports and are always received, so that the caller can count them. Frames with a VLAN tag
+/// and frames sent by this host are not received. Packets without Ethernet header are not sent, and count as
+/// malformed. For two threads, open two links, one without ports.
 pub struct PacketLink {
     socket: OwnedFd,
     interface: Interface,
-    /// `None` with no ports to receive.
+    /// `None` without ports.
     ring: Option<FrameRing>,
     messages: Messages,
     queue: Vec<u16>,
-    /// Since the interface went down, and was last looked for; none when frames come.
+    /// Time since the interface went down and was last looked for; none while frames arrive.
     silent_since: Option<Instant>,
     counters: LinkCounters,
-    /// What the kernel dropped at the ring, as far as it was asked: its own count starts anew each time.
+    /// Drops at the kernel's ring up to the last query: its own counter restarts each time.
     dropped: Cell<u64>,
 }
 
@@ -117,7 +115,7 @@ impl PacketLink {
         Self::open_with(config, &filter(&config.ports), !config.ports.is_empty())
     }
 
-    /// Opens a link that receives ARP and nothing else, under the addresses of `config`.
+    /// Opens a link that receives only ARP, under the addresses of `config`.
     pub(crate) fn open_for_arp(config: &PacketConfig) -> Result<Self> {
         let config = PacketConfig { receive_buffer: ARP_BUFFER, ports: Vec::new(), ..config.clone() };
         Self::open_with(&config, &arp_filter(), true)
@@ -164,21 +162,21 @@ impl PacketLink {
         })
     }
 
-    /// The interface, as it was when the link was opened.
+    /// The interface, as of when the link was opened.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// Bytes of the ring that frames are received into.
+    /// Size of the receive ring in bytes.
     pub fn receive_buffer(&self) -> usize {
         self.ring.as_ref().map_or(0, FrameRing::len)
     }
 
-    /// Looks whether the interface of this link still exists. If it was removed and made again under
-    /// the same name, it has another index, and this link receives nothing from it.
+    /// Checks whether the interface of this link still exists. If it was removed and created again under the
+    /// same name, it has another index, and this link receives nothing from it.
     ///
     /// # Errors
-    /// [`LinkError::NoInterface`] where it was removed.
+    /// [`LinkError::NoInterface`] if it was removed.
     fn check_interface(&self) -> Result<()> {
         match Interface::lookup(&self.interface.name)?.index {
             index if index == self.interface.index => Ok(()),
@@ -186,7 +184,7 @@ impl PacketLink {
         }
     }
 
-    /// Adds what has arrived to a batch, as much as it holds, without a system call.
+    /// Adds what has arrived to a batch, up to its capacity, without a system call.
     pub(crate) fn take(&mut self, batch: &mut Batch) {
         if let Self { ring: Some(ring), counters, .. } = self {
             while !batch.is_full() && ring.take(|frame| receive(frame, batch, counters)).is_some() {}
@@ -201,8 +199,8 @@ impl PacketLink {
             self.silent_since = None;
             return Ok(batch.len());
         }
-        // The ring says nothing of an interface that went down; the socket does, once. It may come
-        // up again, and then frames come again.
+        // The ring does not tell that an interface went down; the socket does, once. It may come up again,
+        // and then frames arrive again.
         match sys::pending_error(self.socket.as_fd()) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => {
@@ -223,7 +221,7 @@ impl PacketLink {
     }
 }
 
-/// Adds a frame to a batch that is not full, or counts why not.
+/// Adds a frame to a batch that is not full, or counts why it cannot.
 pub(crate) fn receive(frame: Frame<'_>, batch: &mut Batch, counters: &mut LinkCounters) {
     let len = packet_len(frame.bytes);
     let end = (ETHERNET_LEN + len).min(frame.bytes.len());
@@ -279,7 +277,7 @@ impl Link for PacketLink {
     }
 }
 
-/// Bytes of the packet in a frame, without the padding that Ethernet puts after a short IPv4 packet.
+/// Length of the packet in a frame, without Ethernet padding after a short IPv4 packet.
 fn packet_len(frame: &[u8]) -> usize {
     let Ok(frame) = ethernet::Packet::new_checked(frame) else { return 0 };
     let packet = frame.payload();
@@ -287,11 +285,11 @@ fn packet_len(frame: &[u8]) -> usize {
         Some(header) if frame.ethertype() == TYPE_IPV4 => usize::from(header.total_length()),
         _ => packet.len(),
     };
-    // A total length that cannot be is left for the code above to refuse, with all that came.
+    // An impossible total length is left for the code above to reject, with everything received.
     if (ipv4::HEADER_LEN..packet.len()).contains(&total) { total } else { packet.len() }
 }
 
-/// As [`filter`], for ARP alone.
+/// As [`filter`], for ARP only.
 fn arp_filter() -> [sock_filter; 4] {
     let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
     [
@@ -302,8 +300,8 @@ fn arp_filter() -> [sock_filter; 4] {
     ]
 }
 
-/// A classic BPF program (see bpf(4) and the kernel's networking/filter.rst) that accepts ARP, UDP
-/// over IPv4 to `ports`, and fragments of UDP that do not say where to, without VLAN tag.
+/// A classic BPF program (see bpf(4) and the kernel's networking/filter.rst) that accepts ARP, UDP over IPv4
+/// to `ports`, and UDP fragments without ports, all without VLAN tag.
 fn filter(ports: &[u16]) -> Vec<sock_filter> {
     let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let jump = |code: u32, k: u32, jt: usize, jf: usize| sock_filter {
@@ -318,7 +316,7 @@ fn filter(ports: &[u16]) -> Vec<sock_filter> {
         return vec![reject];
     }
     let count = ports.len();
-    // The kernel takes VLAN tags off before the filter; this ancillary word tells that there was one.
+    // The kernel removes VLAN tags before the filter runs; this ancillary word says that there was one.
     let vlan_present = (libc::SKF_AD_OFF + libc::SKF_AD_VLAN_TAG_PRESENT) as u32;
     // Jumps are relative to the next instruction; `reject` is at 11 + count, `accept` one after it.
     let mut program = vec![
@@ -329,7 +327,7 @@ fn filter(ports: &[u16]) -> Vec<sock_filter> {
         jump(libc::BPF_JEQ, TYPE_IPV4.into(), 0, 6 + count),
         statement(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 23),
         jump(libc::BPF_JEQ, libc::IPPROTO_UDP as u32, 0, 4 + count),
-        // The offset of a fragment.
+        // A fragment's offset.
         statement(load_half, 20),
         jump(libc::BPF_JSET, 0x1fff, 3 + count, 0),
         statement(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 14),

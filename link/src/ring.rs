@@ -1,7 +1,7 @@
-//! Batches handed from one thread to another in one process, without copying packets.
+//! Batches passed between threads of one process, without copying packets.
 //!
 //! A ring owns a fixed number of batches. The sender swaps its full batch for an empty one, the receiver its
-//! empty batch for a full one; so all batches that meet in a ring should have the same size.
+//! empty batch for a full one; so all batches used with a ring should have the same size.
 
 use std::mem::swap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -11,7 +11,7 @@ use dta_proto::batch::Batch;
 
 use crate::{Link, LinkCounters, LinkError, Result, Scope};
 
-/// How long a full ring is waited for before the packets are counted as not sent.
+/// How long a full ring is waited for before packets count as not sent.
 const SEND_PATIENCE: Duration = Duration::from_millis(100);
 
 /// One end of a pair of rings. Cookies travel along.
@@ -19,17 +19,17 @@ pub struct RingLink {
     /// Full batches for the other end, and its empty ones back.
     out: SyncSender<Batch>,
     out_free: Receiver<Batch>,
-    /// Full batches from the other end, and empty ones back to it.
+    /// Full batches from the other end, and the empty ones returned to it.
     inward: Receiver<Batch>,
     inward_free: SyncSender<Batch>,
     counters: LinkCounters,
 }
 
-/// Two ends that send to each other, each direction with `depth` batches made by `batch`.
+/// Two ends that send to each other, each direction with `depth` batches from `batch`.
 pub fn pair(depth: usize, batch: impl Fn() -> Batch) -> (RingLink, RingLink) {
     let direction = || {
         let (full, full_end) = sync_channel(depth);
-        // One more place than batches in the ring: the receiver gives its own first.
+        // One more place than batches in the ring: the receiver returns its own first.
         let (free, free_end) = sync_channel(depth + 1);
         for _ in 0..depth {
             free.try_send(batch()).expect("the channel holds depth + 1");
@@ -49,7 +49,7 @@ pub fn pair(depth: usize, batch: impl Fn() -> Batch) -> (RingLink, RingLink) {
 }
 
 impl RingLink {
-    /// Sends if there is room, and says whether: if not, `batch` stays as it is and nothing is counted.
+    /// Sends if there is room, and returns whether; if not, `batch` stays as it is and nothing is counted.
     ///
     /// # Errors
     /// The other end is gone.
@@ -74,7 +74,7 @@ impl RingLink {
         for packet in full.iter() {
             self.counters.count_sent(packet.len());
         }
-        // There is a place for each batch of the ring, so this does not wait.
+        // Each batch of the ring has a place, so this does not wait.
         self.out.send(full).map_err(|_| LinkError::Closed)?;
         Ok(true)
     }
@@ -102,7 +102,7 @@ impl Link for RingLink {
         Ok(batch.len())
     }
 
-    /// Waits up to 100 ms for room in a full ring; then the packets are counted as `unsent_queue_full`.
+    /// Waits up to 100 ms for room in a full ring; then the packets count as `unsent_queue_full`.
     fn send(&mut self, batch: &mut Batch) -> Result<usize> {
         let count = batch.len();
         if self.send_within(batch, SEND_PATIENCE)? {

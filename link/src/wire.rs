@@ -1,4 +1,4 @@
-//! The frames of an interface, by packet socket or AF_XDP, as the configuration says.
+//! Frames of an interface, by packet socket or AF_XDP as configured.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 use crate::packet::Interface;
 use crate::{Link, LinkCounters, LinkError, PacketConfig, PacketLink, Result, Scope, XdpConfig, XdpLink};
 
-/// By which sockets the frames of an interface come and go.
+/// The kind of sockets for an interface's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// AF_PACKET ([`crate::packet`]).
     Packet,
     /// AF_XDP ([`crate::xdp`]).
     Xdp,
-    /// AF_XDP where it can be had, else AF_PACKET.
+    /// AF_XDP if available, else AF_PACKET.
     Auto,
 }
 
@@ -37,12 +37,12 @@ impl Way {
     }
 }
 
-/// An interface, and by which sockets its frames come and go: in text `packet:NAME`, `xdp:NAME` or
-/// `auto:NAME`; the name alone stands for the first.
+/// An interface and the kind of sockets: written `packet:NAME`, `xdp:NAME` or `auto:NAME`; the name alone
+/// means the first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Wire {
-    /// By which sockets.
+    /// The kind of sockets.
     pub way: Way,
     /// The interface's name.
     pub interface: String,
@@ -57,7 +57,7 @@ impl FromStr for Wire {
             Some((way, interface))
         });
         let (way, interface) = named.unwrap_or((Way::Packet, s));
-        // IFNAMSIZ is 16 with its terminating zero.
+        // IFNAMSIZ is 16, including the terminating zero.
         match (1..=15).contains(&interface.len()) {
             true => Ok(Self { way, interface: interface.into() }),
             false => {
@@ -89,10 +89,10 @@ impl From<Wire> for String {
     }
 }
 
-/// Whole frames of an interface, one way or the other.
+/// Whole frames of an interface, either way.
 pub struct WireLink {
     inner: Inner,
-    /// Why it is not AF_XDP, where that was tried.
+    /// Why it is not AF_XDP, if that was tried.
     fallback: Option<LinkError>,
 }
 
@@ -102,10 +102,10 @@ enum Inner {
 }
 
 impl WireLink {
-    /// Opens a link by `way`, as `config` says. `address` is ours ([`XdpConfig::address`]).
+    /// Opens a link by `way` with `config`. `address` is ours ([`XdpConfig::address`]).
     ///
     /// # Errors
-    /// As [`PacketLink::open`] and [`XdpLink::open`]. With [`Way::Auto`], those of AF_XDP are none.
+    /// As [`PacketLink::open`] and [`XdpLink::open`]. With [`Way::Auto`], AF_XDP errors are not errors.
     pub fn open(way: Way, config: &PacketConfig, address: Option<Ipv4Addr>) -> Result<Self> {
         let xdp = || {
             XdpLink::open(&XdpConfig {
@@ -126,7 +126,7 @@ impl WireLink {
         Ok(Self { fallback, ..PacketLink::open(config)?.into() })
     }
 
-    /// The interface, as it was when the link was opened.
+    /// The interface, as of when the link was opened.
     pub fn interface(&self) -> &Interface {
         match &self.inner {
             Inner::Packet(link) => link.interface(),
@@ -134,11 +134,11 @@ impl WireLink {
         }
     }
 
-    /// In words, what carries the frames.
+    /// A description of what carries the frames.
     pub fn describe(&self) -> String {
         match (&self.inner, &self.fallback) {
             (Inner::Packet(_), None) => "AF_PACKET".into(),
-            (Inner::Packet(_), Some(why)) => format!("AF_PACKET, because AF_XDP could not be had: {why}"),
+            (Inner::Packet(_), Some(why)) => format!("AF_PACKET, because AF_XDP is not available: {why}"),
             (Inner::Xdp(link), _) => {
                 let mode = link.mode().map(|mode| format!(", {mode} mode")).unwrap_or_default();
                 let copies = if link.zero_copy() { "without copies" } else { "with a copy" };
@@ -147,7 +147,7 @@ impl WireLink {
         }
     }
 
-    /// Why it is not AF_XDP, where that was tried ([`Way::Auto`]).
+    /// Why it is not AF_XDP, if that was tried ([`Way::Auto`]).
     pub fn fallback(&self) -> Option<&LinkError> {
         self.fallback.as_ref()
     }

@@ -10,8 +10,8 @@ use dta_proto::batch::Batch;
 use dta_proto::wire::datagram;
 use proptest::prelude::*;
 
-/// Sends `frames` numbered UDP packets through an injector in batches of `size`; gives what left,
-/// in order, the fates by frame number, and the counts.
+/// Sends `frames` numbered UDP packets through an injector in batches of `size`; returns what was sent, in
+/// order, the fates by frame number, and the counts.
 fn run(
     faults: Faults,
     seed: u64,
@@ -275,7 +275,7 @@ fn faults_are_written_one_way_everywhere() {
 #[test]
 fn bad_faults_are_refused_with_a_reason() {
     let message = |text: &str| text.parse::<Faults>().unwrap_err().to_string();
-    assert_eq!(message("drop"), "`drop` is not of the form name=probability, for instance drop=0.01");
+    assert_eq!(message("drop"), "`drop` is not of the form name=probability, such as drop=0.01");
     assert_eq!(message("delay=0.1"), "there is no fault `delay`; there are drop, dup, reorder and corrupt");
     assert_eq!(message("drop=0.1,drop=0.2"), "fault `drop` is given twice");
     for value in ["1.5", "-0.1", "1%", "NaN", ""] {

@@ -1,4 +1,4 @@
-//! What needs root: veth pairs and raw sockets, in a network namespace that each test makes for itself.
+//! What needs root: veth pairs and raw sockets, in a network namespace per test.
 //!
 //! `cargo test -p dta-link --test namespace -- --ignored`
 
@@ -25,7 +25,7 @@ fn roce_frames_really_leave_with_the_header_that_the_icrc_covers() {
         let mut batch = Batch::new(256);
         let ports = [0xc000 | 0x11, 0xc000 | 0x3fff, 4791];
         let payload = [0xa5; 44];
-        // Enough of them that an id that counts would show.
+        // Enough of them that a counting id would show.
         while !batch.is_full() {
             let source = at([10, 9, 0, 1], ports[batch.len() % 3]);
             batch.push_udp(source, at([10, 9, 0, 2], 4791), &payload, 0).unwrap();
@@ -38,7 +38,7 @@ fn roce_frames_really_leave_with_the_header_that_the_icrc_covers() {
             let port = u16::from_be_bytes([packet[20], packet[21]]);
             let which = ports.iter().position(|wanted| *wanted == port).expect("a source port asked for");
             by_port[which] += 1;
-            // Bit by bit what the receiving side of a UDP link reconstructs: id 0, DF, no UDP checksum.
+            // Exactly what the receiving side of a UDP link reconstructs: id 0, DF, no UDP checksum.
             let mut expected =
                 datagram::header(at([10, 9, 0, 1], port), at([10, 9, 0, 2], 4791), payload.len()).to_vec();
             expected.extend(payload);
@@ -214,7 +214,7 @@ fn what_the_kernel_drops_before_a_raw_link_is_counted_exactly() {
 fn a_raw_link_goes_round_its_ring_in_order() {
     in_namespace(|| {
         let mut near = PacketLink::open(&PacketConfig::new("near", [])).unwrap();
-        // 32 slots of 2,048 bytes: the least there is.
+        // 32 slots of 2,048 bytes: the minimum.
         let config = PacketConfig { receive_buffer: 1, ..PacketConfig::new("far", [4791]) };
         let mut far = PacketLink::open(&config).unwrap();
         assert_eq!(far.receive_buffer(), 65_536);
@@ -242,7 +242,7 @@ fn a_raw_link_goes_round_its_ring_in_order() {
         let counters = far.counters();
         assert_eq!((counters.received, counters.dropped_by_kernel), (u64::from(sent), 0));
 
-        // One that is longer than a slot of the batch is counted, and the next one comes.
+        // One longer than a slot of the batch is counted, and the next one arrives.
         for payload in [1400, 8] {
             batch.push_udp(at([10, 9, 0, 1], 9), at([10, 9, 0, 2], 4791), &vec![7; payload], 0).unwrap();
             batch.set_ethernet(batch.len() - 1, &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
@@ -328,7 +328,7 @@ fn without_net_raw_the_error_says_what_to_do() {
 fn an_interface_that_is_not_there_is_named() {
     in_namespace(|| {
         let error = PacketLink::open(&PacketConfig::new("elsewhere", [4791])).err().unwrap();
-        assert_eq!(error.to_string(), "there is no interface elsewhere; `ip link` lists those there are");
+        assert_eq!(error.to_string(), "there is no interface elsewhere; `ip link` lists the existing ones");
         let error = PacketLink::open(&PacketConfig::new("near", (0..65).collect::<Vec<_>>())).err().unwrap();
         assert_eq!(
             error.to_string(),
@@ -341,7 +341,7 @@ fn an_interface_that_is_not_there_is_named() {
 #[ignore = "needs root: makes a network namespace with a veth pair"]
 fn an_address_of_ones_own_speaks_arp_with_the_kernel() {
     in_namespace(|| {
-        // The kernel has to ask for it, not know it.
+        // The kernel must ask for it, not know it.
         let status =
             Command::new("ip").args(["neighbour", "delete", "10.9.0.2", "dev", "near"]).status().unwrap();
         assert!(status.success());
@@ -351,7 +351,7 @@ fn an_address_of_ones_own_speaks_arp_with_the_kernel() {
         let (us, kernel) = (at([10, 9, 0, 2], 4791), at([10, 9, 0, 1], 4791));
         let mut batch = Batch::new(16);
 
-        // To somebody unknown, then to somebody who does not answer: counted, not sent.
+        // To an unknown address, then to a silent one: counted, not sent.
         batch.push_udp(us, kernel, &[1; 8], 0).unwrap();
         assert_eq!(far.send(&mut batch).unwrap(), 0);
         assert_eq!((far.counters().unsent_unreachable, far.counters().unsent()), (1, 1));

@@ -54,7 +54,7 @@ fn packets_arrive_as_they_were_sent() {
 fn each_source_port_has_its_socket_and_keeps_its_order() {
     let mut a = roce(loopback(2, 0));
     let mut b = roce(loopback(1, 0));
-    // Ports that the kernel just handed out and took back are free.
+    // Ports that the kernel just assigned and took back are free.
     let ports: Vec<u16> = (0..3)
         .map(|_| UdpSocket::bind(loopback(3, 0)).unwrap())
         .collect::<Vec<_>>()
@@ -170,7 +170,7 @@ fn errors_say_what_to_do() {
     assert!(text.contains("choose another port"), "{text}");
 
     let text = message(UdpConfig::roce("192.0.2.1:4791".parse().unwrap()));
-    assert!(text.contains("192.0.2.1 is no address of this host"), "{text}");
+    assert!(text.contains("192.0.2.1 is not an address of this host"), "{text}");
     let text = message(UdpConfig::roce("[::1]:4791".parse().unwrap()));
     assert!(text.contains("IPv4 only"), "{text}");
 }
@@ -189,7 +189,7 @@ fn a_source_that_cannot_be_bound_is_counted_and_tried_again_and_the_others_leave
     assert_eq!((a.counters().sent, a.counters().unsent_no_source), (1, 1));
     assert_eq!(collect(&mut b, 1)[0][datagram::HEADER_LEN..], [2]);
     drop(held);
-    // Not at once: a bind per datagram would be dear.
+    // Not at once: a bind per datagram would be expensive.
     std::thread::sleep(Duration::from_millis(1100));
     batch.push_udp(taken, b.local_addr(), &[3], 0).unwrap();
     assert_eq!(a.send(&mut batch).unwrap(), 1);
@@ -369,7 +369,7 @@ fn runs_to_many_places_come_to_each_and_tell_where_they_were_meant_to() {
         assert_eq!(question.source(), client.local_addr());
         answers.push_udp(question.destination(), question.source(), question.payload(), 0).unwrap();
     }
-    // From the address that was meant, in runs.
+    // From the intended address, in runs.
     assert_eq!(server.send(&mut answers).unwrap(), 90);
     for (n, packet) in collect(&mut client, 90).iter().enumerate() {
         let answer = Datagram::parse_exact(packet).unwrap();
@@ -379,8 +379,8 @@ fn runs_to_many_places_come_to_each_and_tell_where_they_were_meant_to() {
     assert_eq!(server.runs(), RunUse::BOTH);
 }
 
-/// What the kernel counts when it drops runs, which is what the accounting rests on: a run is lost
-/// whole, and counts as one.
+/// What the kernel counts when it drops runs, on which the accounting relies: a run is lost whole, and counts
+/// as one.
 #[test]
 fn a_full_queue_drops_whole_runs_and_counts_each_as_one() {
     for (receiver, counts_datagrams) in [(RECEIVE, false), (RunUse::NONE, true)] {

@@ -1,4 +1,4 @@
-//! AF_XDP on veth pairs, in a network namespace that each test makes for itself.
+//! AF_XDP on veth pairs, in a network namespace per test.
 //!
 //! `cargo test -p dta-link --features xdp --test xdp -- --ignored`
 
@@ -50,7 +50,7 @@ fn both_modes(test: fn(Mode)) {
     }
 }
 
-/// What an interface tells of itself.
+/// What an interface reports about itself.
 fn told(interface: &str) -> String {
     let output = Command::new("ip").args(["-d", "link", "show", interface]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
@@ -116,7 +116,7 @@ fn our_ports_come_here_and_the_rest_reaches_the_kernel() {
         ours.set_nonblocking(true).unwrap();
         assert!(ours.recv(&mut buffer).is_err(), "and not ours");
 
-        // ARP comes to both: the kernel answers it, and the link hears it.
+        // ARP goes to both: the kernel answers it, and the link sees it.
         let mut arp =
             [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1]].concat();
         arp.extend(PEER);
@@ -129,7 +129,7 @@ fn our_ports_come_here_and_the_rest_reaches_the_kernel() {
         let answer = frames(&mut near, 1);
         assert_eq!(answer[0][..14], [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 6]);
 
-        // Without the link, the kernel has all again.
+        // Without the link, the kernel gets everything again.
         drop(far);
         wait_without_program("far", mode);
         add(&mut batch, 4791, &[1; 9]);
@@ -204,12 +204,12 @@ fn every_frame_is_received_or_counted_when_nobody_reads() {
                 add(&mut batch, 4791, &number.to_be_bytes());
             }
             near.send(&mut batch).unwrap();
-            // It reads now and then, so that the rings are full and empty in turns.
+            // It reads now and then, so that the rings are alternately full and empty.
             if burst % 40 == 39 {
                 take(&mut far, Duration::ZERO);
             }
         }
-        // What is between the two ends arrives by and by.
+        // What is in flight between the two ends arrives gradually.
         let (mut counters, until) = (far.counters(), Instant::now() + Duration::from_secs(60));
         while near.counters().sent != take(&mut far, Duration::from_millis(20)) + counters.dropped_by_kernel {
             counters = far.counters();
@@ -219,7 +219,7 @@ fn every_frame_is_received_or_counted_when_nobody_reads() {
         assert_eq!(sent.sent + sent.unsent(), FRAMES, "{sent:?}");
         assert!(counters.dropped_by_kernel > 0, "{counters:?}");
         assert_eq!(far.counters().received + counters.dropped_by_kernel, sent.sent);
-        // Nothing is left over: it goes on as at first.
+        // Nothing is left over: it continues as at first.
         add(&mut batch, 4791, &[5; 50]);
         let wanted = batch.frame(0).unwrap().to_vec();
         assert_eq!(near.send(&mut batch).unwrap(), 1);
@@ -437,10 +437,10 @@ fn what_is_refused_says_what_to_do() {
         let first = XdpLink::open(&xdp("far", &[4791], None)).unwrap();
         assert_eq!(first.mode(), Some(Mode::Native), "in the driver where that can");
         let error = refused(&xdp("far", &[40040], None));
-        assert!(error.contains("has an XDP program already") && error.contains("bpftool"), "{error}");
+        assert!(error.contains("already has an XDP program") && error.contains("bpftool"), "{error}");
         let error = refused(&xdp("far", &[], None));
         assert!(error.contains("queue 0 of far") && error.contains("ss --xdp"), "{error}");
-        // Who asked for either gets the other, and is told why.
+        // A request for either gets the other, with the reason.
         let auto = WireLink::open(Way::Auto, &PacketConfig::new("far", [4791]), None).unwrap();
         assert!(auto.describe().starts_with("AF_PACKET, because"), "{}", auto.describe());
         assert!(matches!(auto.fallback(), Some(LinkError::XdpInUse(name)) if name == "far"));
@@ -451,7 +451,7 @@ fn what_is_refused_says_what_to_do() {
         drop(auto);
 
         let error = refused(&xdp("elsewhere", &[4791], None));
-        assert_eq!(error, "there is no interface elsewhere; `ip link` lists those there are");
+        assert_eq!(error, "there is no interface elsewhere; `ip link` lists the existing ones");
         let error = refused(&xdp("far", &(0..65).collect::<Vec<_>>(), None));
         assert!(error.starts_with("65 UDP ports"), "{error}");
 
@@ -512,7 +512,7 @@ fn an_address_of_ones_own_speaks_arp_with_the_kernel() {
     });
 }
 
-/// Run in a process of its own by the test below.
+/// Run in a separate process by the test below.
 #[test]
 #[ignore = "needs root: part of another test, and passes at once by itself"]
 fn holds_a_link() {

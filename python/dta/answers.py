@@ -1,4 +1,4 @@
-"""What queries give: one array per column, all of one length, in the order of the keys that were asked for.
+"""Results of queries: one array per column, all of equal length, in the order of the requested keys.
 
 `to_dict` gives columns that `pandas.DataFrame` takes as they are, and `len`, `[i]` and iteration give rows.
 """
@@ -15,10 +15,10 @@ from .key import Key, KeyArray
 
 
 class Answers:
-    """What all answers can do."""
+    """Common base of all answers."""
 
     def to_dict(self) -> Dict[str, Any]:
-        """Columns by name: arrays of numbers, or lists where something can be unknown (`None`)."""
+        """Columns by name: arrays of numbers, or lists if values can be unknown (`None`)."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -38,7 +38,7 @@ class Answers:
 
 
 def _numbers(bytes_of_rows: NDArray[np.uint8], dtype: str) -> NDArray[Any]:
-    # In the machine's own byte order, which is what pandas takes.
+    # In native byte order, which pandas requires.
     return np.ascontiguousarray(bytes_of_rows).view(dtype).astype(np.dtype(dtype).newbyteorder("="))
 
 
@@ -54,9 +54,9 @@ class KeyWriteAnswers(Answers):
     keys: KeyArray
     #: Whether there is a value.
     found: NDArray[np.bool_]
-    #: The values, bytes of shape (n, value length); zeros where none was found.
+    #: The values, bytes of shape (n, value length); zeros if not found.
     values: NDArray[np.uint8]
-    #: Matching copies that hold the value (or, without a value, the value that most hold).
+    #: Matching copies that hold the value (or, without a value, the one that most hold).
     agreeing: NDArray[np.uint8]
     #: Matching copies with another value.
     differing: NDArray[np.uint8]
@@ -79,21 +79,21 @@ class PathAnswers(Answers):
     keys: KeyArray
     #: Whether anything of the path is known.
     found: NDArray[np.bool_]
-    #: Values by hop, of shape (n, hops of the store); 0 where it is not known.
+    #: Values by hop, of shape (n, hops of the store); 0 if unknown.
     hops: NDArray[np.uint32]
     #: Whether the hop's value is known, of shape (n, hops of the store).
     present: NDArray[np.bool_]
-    #: Hops of the whole path; 0 where no postcard told.
+    #: Hops of the whole path; 0 if no postcard carried it.
     path_length: NDArray[np.uint8]
-    #: Whether the length and each of its hops are known.
+    #: Whether the length and every hop are known.
     complete: NDArray[np.bool_]
-    #: Matching copies that hold this path.
+    #: Matching copies with this path.
     agreeing: NDArray[np.uint8]
-    #: Matching copies with another one.
+    #: Matching copies with another path.
     differing: NDArray[np.uint8]
 
     def to_dict(self) -> Dict[str, Any]:
-        """Columns `key`, `path` (a list with None for what is not known, or None), `complete`, `agreeing`, `differing`."""
+        """Columns `key`, `path` (a list with None for unknown hops, or None), `complete`, `agreeing`, `differing`."""
         path: List[Any] = [None] * len(self.keys)
         for row in np.flatnonzero(self.found):
             known = np.flatnonzero(self.present[row])
@@ -111,11 +111,11 @@ class PathAnswers(Answers):
 
 @dataclass(frozen=True, eq=False)
 class CounterAnswers(Answers):
-    """What was counted of each key: its own increments, and more where other keys share its counters."""
+    """The count of each key: its own increments, and more if other keys share its counters."""
 
     #: The keys, bytes of shape (n, 16).
     keys: KeyArray
-    #: The counts: never below what was applied.
+    #: The counts: at least what was applied.
     counts: NDArray[np.uint64]
 
     def to_dict(self) -> Dict[str, Any]:
@@ -133,15 +133,15 @@ class SketchAnswers(Answers):
     epoch: int
     #: Whether all columns of the key hold this epoch.
     known: NDArray[np.bool_]
-    #: The estimates; 0 where it is not known.
+    #: The estimates; 0 if unknown.
     estimates: NDArray[np.uint64]
     #: Fewest reporters merged into any of the key's columns.
     merged: NDArray[np.uint16]
-    #: Reporters that make a column complete.
+    #: Reporters that complete a column.
     expected: int
 
     def to_dict(self) -> Dict[str, Any]:
-        """Columns `key`, `epoch`, `estimate` (None where it is not known), `merged`, `expected`."""
+        """Columns `key`, `epoch`, `estimate` (None if unknown), `merged`, `expected`."""
         estimate = [n if known else None for n, known in zip(self.estimates.tolist(), self.known)]
         n = len(self.keys)
         return {
@@ -159,13 +159,13 @@ class Entries(Answers):
 
     #: The entries, bytes of shape (n, entry length).
     entries: NDArray[np.uint8]
-    #: Sequence to go on with: `read(list, from_sequence=...)` gives what came since.
+    #: Sequence to continue with: `read(list, from_sequence=...)` returns what arrived since.
     next_sequence: int
     #: Batches that the writer overwrote before they could be read.
     overwritten: int = 0
-    #: Batches that never came although later ones did.
+    #: Batches that never arrived although later ones did.
     missing: int = 0
-    #: Places whose bytes are those of no batch.
+    #: Places whose bytes are not a valid batch.
     damaged: int = 0
 
     def __len__(self) -> int:

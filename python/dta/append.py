@@ -1,4 +1,4 @@
-"""Reading an append list out of its ring, as `collector/src/store/append.rs` does.
+"""Reads an append list from its ring, like `collector/src/store/append.rs` does.
 
 A list is looked at as a whole: what lies at each place, and whether it is a batch of this list. A batch that is missing
 or damaged while a later one is there is looked for once more after the time in which frames can overtake each other, and
@@ -19,19 +19,19 @@ from . import layout
 from .answers import Entries
 from .spec import StoreSpec
 
-#: Sequences in a cycle: 1 to 2^32 - 1.
+#: Number of sequences in a cycle: 1 to 2^32 - 1.
 _CYCLE = (1 << 32) - 1
-#: Seconds after which a batch that is not there is given up: one that was merely overtaken is here by then.
+#: Seconds after which a missing batch is given up: one that was merely overtaken has arrived by then.
 _PATIENCE = 0.05
 
 
 def forward(sequence: int, n: int) -> int:
-    """The sequence `n` batches after `sequence`, over the wrap."""
+    """The sequence `n` batches after `sequence`, across the wrap."""
     return (sequence - 1 + n) % _CYCLE + 1
 
 
 def distance(start: int, end: int) -> int:
-    """How many batches `end` comes after `start`, over the wrap."""
+    """How many batches `end` comes after `start`, across the wrap."""
     return (end - start) % _CYCLE
 
 
@@ -41,7 +41,7 @@ def is_after(a: int, b: int) -> bool:
 
 
 def _are_after(a: Union[int, NDArray[np.int64]], b: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """`is_after`, for many; 0 (no batch) is after none."""
+    """`is_after` for arrays; 0 (no batch) is after none."""
     ahead = (a - b) % _CYCLE
     after: NDArray[np.bool_] = (np.asarray(a) != 0) & (ahead != 0) & (ahead < _CYCLE // 2)
     return after
@@ -52,31 +52,31 @@ class Ring:
     """A copy of one list's ring."""
 
     raw: NDArray[np.uint8]
-    #: Sequence of the batch at each place; 0 where there is none.
+    #: Sequence of the batch at each place; 0 if there is none.
     sequence: NDArray[np.int64]
     #: Entries of the batch at each place.
     count: NDArray[np.uint8]
-    #: Whether the place holds bytes, but not those of a batch that belongs there.
+    #: Whether the place holds bytes other than a batch that belongs there.
     torn: NDArray[np.bool_]
 
     @classmethod
     def copy(cls, spec: StoreSpec, data: NDArray[np.uint8], list: int) -> Ring:
-        """Copies a list's ring out of its store's memory, and looks at all places."""
+        """Copies a list's ring from its store's memory, and examines all places."""
         return cls.look(spec, np.array(data.reshape(spec.lists, spec.ring, spec.batch_len)[list]), list)
 
     @classmethod
     def look(cls, spec: StoreSpec, raw: NDArray[np.uint8], list: int) -> Ring:
-        """Looks at all places of a list; `raw` are its batches, of shape (ring, batch length)."""
+        """Examines all places of a list; `raw` are its batches, of shape (ring, batch length)."""
         batches = raw.view(layout.dtype(spec)).reshape(-1)
         sequence = batches["sequence"].astype(np.int64)
         check = batches["check"].astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], dtype=np.uint32)
         used = batches["count"].astype(np.int64) * spec.entry_len
         valid = (sequence != 0) & (used != 0) & (used <= spec.batch_len - layout.TRAILER_LEN)
-        # Only what can be a batch at all is worth its CRC.
+        # Compute the CRC only of plausible batches.
         at = np.flatnonzero(valid)
         lists = np.full(len(at), list, dtype=np.uint32)
         valid[at] = layout.batch_checks(lists, raw[at]) == check[at]
-        # A whole batch at another batch's place is as good as none.
+        # A whole batch at another batch's place counts as none.
         belongs = valid & ((sequence - 1) % spec.ring == np.arange(spec.ring))
         empty = ~valid & ~raw.any(axis=1)
         return cls(raw, np.where(belongs, sequence, 0), batches["count"], ~belongs & ~empty)
@@ -86,7 +86,7 @@ class Ring:
         there = self.sequence[self.sequence != 0]
         if not len(there):
             return None
-        # Places after the first batch's, over the wrap: negative ones are earlier.
+        # Offsets from the first batch's place, across the wrap: negative ones are earlier.
         ahead = (there - there[0]) % _CYCLE
         ahead = np.where(ahead < _CYCLE // 2, ahead, ahead - _CYCLE)
         return int(there[ahead.argmin()]), int(there[ahead.argmax()])
@@ -98,12 +98,12 @@ class Ring:
 
 
 def read(spec: StoreSpec, data: NDArray[np.uint8], list: int, from_sequence: int) -> Entries:
-    """The entries of a list from a sequence on, or from its oldest batch (0)."""
+    """The entries of a list from a sequence, or from its oldest batch (0)."""
     ring = Ring.copy(spec, data, list)
     walk = _Walk(spec, ring, from_sequence)
     if not walk.to_the_end(ring, None):
         time.sleep(_PATIENCE)
-        # What was not there before, and still is not, is given up; what came since has its own time.
+        # What is still missing is given up; what arrived since gets its own time.
         known = ring
         ring = Ring.copy(spec, data, list)
         walk.to_the_end(ring, known)
@@ -111,7 +111,7 @@ def read(spec: StoreSpec, data: NDArray[np.uint8], list: int, from_sequence: int
 
 
 class _Walk:
-    """A reader's way through a list."""
+    """A reader's position in a list."""
 
     def __init__(self, spec: StoreSpec, ring: Ring, from_sequence: int) -> None:
         self.spec = spec
@@ -121,7 +121,7 @@ class _Walk:
         self.next = from_sequence or (ends[0] if ends else 1)
         if from_sequence and ends and is_after(ends[1], from_sequence):
             if distance(from_sequence, ends[1]) >= spec.ring:
-                # All up to the oldest are gone at once.
+                # Everything up to the oldest is gone at once.
                 self.overwritten = distance(from_sequence, ends[0])
                 self.next = ends[0]
 
@@ -131,7 +131,7 @@ class _Walk:
         size = self.spec.ring
         newest, newest_before = ring.newest(), before.newest() if before else 0
         while True:
-            # As many sequences as there are places, from the next one on, and what is there in their stead.
+            # As many sequences as there are places, from the next one, and what is there instead.
             wanted = (self.next - 1 + np.arange(size, dtype=np.int64)) % _CYCLE + 1
             places = (wanted - 1) % size
             there, torn = ring.sequence[places], ring.torn[places]
@@ -142,7 +142,7 @@ class _Walk:
                 given_up = np.zeros(size, dtype=bool)
             else:
                 given_up = lost & (before.torn[places] | _are_after(newest_before, wanted))
-            # Of a batch more than a ring later, more than one is gone.
+            # If a batch is more than a ring later, several are gone.
             one_gone = gone & ((there - wanted) % _CYCLE <= size)
             passed = right | one_gone | given_up
             n = size if passed.all() else int(passed.argmin())

@@ -1,4 +1,4 @@
-"""The three CRC-32s of DTA, over many messages of one length at once.
+"""DTA's three CRC-32s, over many messages of one length at once.
 
 All are reflected, initial value and final exclusive-or all ones, as in the crate `dta-crc`.
 """
@@ -16,7 +16,7 @@ def _table(reversed_polynomial: int) -> NDArray[np.uint32]:
     return table
 
 
-#: CRC-32/ISO-HDLC, the one of zlib: checksums of elements.
+#: CRC-32/ISO-HDLC, that of zlib: checksums of elements.
 CRC32 = _table(0xEDB88320)
 #: CRC-32C (Castagnoli): slots of keys.
 CRC32C = _table(0x82F63B78)
@@ -25,7 +25,7 @@ CRC32K = _table(0xEB31D82E)
 
 
 def crc_each(table: NDArray[np.uint32], *parts: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """The CRC of each row: `parts` are arrays of bytes of shape (rows, length), whose rows are joined."""
+    """The CRC of each row: `parts` are arrays of bytes of shape (rows, length), whose rows are concatenated."""
     crc = np.full(len(parts[0]), 0xFFFFFFFF, dtype=np.uint32)
     for part in parts:
         for column in part.T:

@@ -1,4 +1,4 @@
-"""What can go wrong, in words that say what to do."""
+"""Errors; their messages say what to do."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ class Error(Exception):
 
 
 class BadKey(Error, ValueError):
-    """A text or some bytes are no key."""
+    """A text or some bytes are not a key."""
 
 
 class RegionError(Error):
-    """A file is not a region file, or not a whole one."""
+    """A file is not a complete region file."""
 
 
 class AskError(Error):
-    """A question cannot be answered: an unknown store, another kind of store, or a collector that refuses or is away."""
+    """A query cannot be answered: an unknown store, another kind of store, or a collector that refuses or is unreachable."""
 
 
 class NoSuchStore(AskError, KeyError):
     """There is no store of that name."""
 
     def __str__(self) -> str:
-        # A KeyError would show its text in quotes.
+        # A KeyError would print its text in quotes.
         return Exception.__str__(self)

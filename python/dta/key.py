@@ -1,4 +1,4 @@
-"""The 16-byte key of keyed stores, and the flow that it can be."""
+"""The 16-byte key of keyed stores, and the flow it can contain."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from .crc import CRC32, CRC32C, CRC32K, crc_of
 from .errors import BadKey
 
-#: Bytes of a key.
+#: Length of a key.
 KEY_LEN = 16
 
 Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
-#: What can stand for a key: a flow or hex digits as text, 16 bytes, a `Key` or a `Flow`.
+#: Accepted as a key: a flow or hex digits as text, 16 bytes, a `Key` or a `Flow`.
 KeyLike = Union[str, bytes, "Key", "Flow"]
 #: Keys as an array of bytes of shape (n, 16).
 KeyArray = NDArray[np.uint8]
@@ -40,7 +40,7 @@ _HOW = (
 
 
 class Flow(NamedTuple):
-    """A flow: addresses of one family, ports (0 where the protocol has none), IP protocol number."""
+    """A flow: addresses of one family, ports (0 if the protocol has none), IP protocol number."""
 
     src: Address
     dst: Address
@@ -57,7 +57,7 @@ class Flow(NamedTuple):
             raise BadKey(f"{text!r} is not a flow: {bad}; {_HOW}") from None
 
     def key(self) -> Key:
-        """The flow's key: of IPv4 its own bytes, of IPv6 three CRCs of them."""
+        """The flow's key: its own bytes for IPv4, three CRCs of them for IPv6."""
         ports = self.sport.to_bytes(2, "big") + self.dport.to_bytes(2, "big")
         if isinstance(self.src, ipaddress.IPv4Address) and isinstance(self.dst, ipaddress.IPv4Address):
             return Key(self.src.packed + self.dst.packed + ports + bytes([self.proto, 0, 0, 0]))
@@ -74,7 +74,7 @@ class Flow(NamedTuple):
 
 
 class Key(bytes):
-    """A key: 16 bytes. Made of a flow or hex digits as text (fewer stand for leading bytes), or of 16 bytes."""
+    """A key: 16 bytes. From a flow or hex digits as text (missing trailing bytes are zero), or from 16 bytes."""
 
     def __new__(cls, key: KeyLike) -> Key:
         if isinstance(key, Flow):
@@ -86,7 +86,7 @@ class Key(bytes):
         return super().__new__(cls, key)
 
     def flow(self) -> Optional[Flow]:
-        """The IPv4 flow that this key is, if it is one: it ends in three zeros, and its protocol is not 0."""
+        """The IPv4 flow in this key, if it is one: it ends in three zeros, and its protocol is not 0."""
         if self[12] == 0 or any(self[13:]):
             return None
         address = ipaddress.IPv4Address
@@ -102,7 +102,7 @@ class Key(bytes):
 
 
 def keys(of: Union[KeyLike, Iterable[KeyLike], KeyArray]) -> KeyArray:
-    """Keys as an array of bytes of shape (n, 16): of one key, of several, or of such an array itself."""
+    """Keys as an array of bytes of shape (n, 16), from one key, several, or such an array."""
     if isinstance(of, np.ndarray):
         if of.dtype != np.uint8 or of.ndim != 2 or of.shape[1] != KEY_LEN:
             raise BadKey(f"an array of keys is of uint8 and shape (n, 16), not of {of.dtype} and {of.shape}")
@@ -114,7 +114,7 @@ def keys(of: Union[KeyLike, Iterable[KeyLike], KeyArray]) -> KeyArray:
 
 
 class _Bad(Exception):
-    """What is wrong with a text."""
+    """An error in a text."""
 
 
 def _v6(address: Address) -> bytes:
@@ -122,7 +122,7 @@ def _v6(address: Address) -> bytes:
 
 
 def _number(text: str, most: int, what: str) -> int:
-    # `int` would take signs, blanks and underscores too.
+    # `int` would accept signs, blanks and underscores too.
     if not (text.isascii() and text.isdigit()) or int(text) > most:
         raise _Bad(what)
     return int(text)
@@ -139,7 +139,7 @@ def _address(text: str, version: Optional[int] = None) -> Address:
 
 
 def _parse_end(text: str) -> tuple[Address, int]:
-    """An address with or without a port. IPv6 with a port stands in brackets."""
+    """An address with or without a port. IPv6 with a port is in brackets."""
     port_is = "a port is not a number of 0 to 65535"
     try:
         return _address(text), 0

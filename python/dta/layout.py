@@ -1,4 +1,4 @@
-"""What lies in a region, as numpy types; and where the elements of a key lie.
+"""The contents of a region as numpy types, and the positions of a key's elements.
 
 `docs/memory-layout.md` defines it. All numbers are big-endian but the counters of key-increment.
 """
@@ -12,9 +12,9 @@ from .crc import CRC32, CRC32C, crc_each
 from .key import KeyArray
 from .spec import StoreSpec
 
-#: The constants C_0 to C_3 that tell a key's slots apart.
+#: The constants C_0 to C_3 that distinguish a key's slots.
 CONSTANTS = np.array([0x9E3779B9, 0x7F4A7C15, 0x94D049BB, 0xBF58476D], dtype=np.uint32)
-#: Bytes of a batch's sequence, count and check.
+#: Length of a batch's sequence, count and check.
 TRAILER_LEN = 8
 
 
@@ -58,11 +58,11 @@ def slots(keys: KeyArray, redundancy: int, count: int) -> NDArray[np.int64]:
 
 
 def checksums(keys: KeyArray, covered: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """The checksum of each key's element: `covered` are the bytes that it covers, of shape (n, length)."""
+    """The checksum of each key's element: `covered` are the bytes it covers, of shape (n, length)."""
     return crc_each(CRC32, keys, covered)
 
 
 def batch_checks(lists: NDArray[np.uint32], batches: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """The check of each batch: of its list and all its bytes but the last three, low 24 bits."""
+    """The check of each batch: low 24 bits over its list and all its bytes except the last three."""
     words = lists.astype(">u4").reshape(-1, 1).view(np.uint8)
     return crc_each(CRC32, words, batches[:, :-3]) & np.uint32(0xFFFFFF)

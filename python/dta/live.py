@@ -1,4 +1,4 @@
-"""Asking a running collector over gRPC. Needs `grpcio` and `protobuf`; nothing else of this package does."""
+"""Queries a running collector over gRPC. Needs `grpcio` and `protobuf`; nothing else of this package does."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .memory import named
 from .spec import StoreSpec
 from .store import Store, store_of
 
-#: Where a collector is looked for that nobody named.
+#: Default address of a collector.
 DEFAULT_COLLECTOR = "127.0.0.1:40050"
 _SERVICE = "dta.v1.Collector"
-#: Most keys of one query, and most bytes of one raw read, as the collector takes them.
+#: Most keys per query, and most bytes per raw read, as limited by the collector.
 _MAX_KEYS = 16_384
 _MAX_READ = 64 << 10
-#: The longest answer that is taken, in bytes.
+#: The longest accepted answer, in bytes.
 _MAX_ANSWER = 64 << 20
 
 
@@ -37,7 +37,7 @@ def connect(
     tls_domain: Optional[str] = None,
     timeout: float = 10.0,
 ) -> Collector:
-    """Connects to a collector, and asks it for its stores. Raises `AskError`.
+    """Connects to a collector and requests its stores. Raises `AskError`.
 
     What is not given is taken from the variables that the commands of `dta-collector` take it from:
     `DTA_COLLECTOR_COLLECTOR` (else 127.0.0.1:40050), `DTA_COLLECTOR_CA`, `DTA_COLLECTOR_CLIENT_CERT`,
@@ -58,9 +58,9 @@ def connect(
 
 
 class Collector(Mapping[str, Store]):
-    """A running collector: its stores by name, in the order of their ids. Made by `connect`.
+    """A running collector: its stores by name, in order of their ids. Created by `connect`.
 
-    Keep one for all questions, and close it (or use it in a `with` statement). Threads may share it.
+    Use one for all queries, and close it (or use it in a `with` statement). Threads may share it.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Collector(Mapping[str, Store]):
             raise
 
     def refresh(self) -> None:
-        """Asks again which stores there are."""
+        """Refreshes the list of stores."""
         stores = self._call("ListStores").stores
         source = _Live(self)
         found = [(StoreSpec.from_protobuf(s.store.SerializeToString()), s.generation) for s in stores]
@@ -89,7 +89,7 @@ class Collector(Mapping[str, Store]):
         self._stores = {spec.name: store_of(spec, generation, source) for spec, generation in found}
 
     def statistics(self) -> Dict[str, Dict[str, int]]:
-        """The counters of every node by its name: `collector`, `nic/…`, `translator/…`, `reporter/…` (docs/counters.md).
+        """The counters of every node by name: `collector`, `nic/…`, `translator/…`, `reporter/…` (docs/counters.md).
 
         Of a node that several sessions tell of, the sum.
         """
@@ -101,7 +101,7 @@ class Collector(Mapping[str, Store]):
         return nodes
 
     def tail(self, store: str, list: int = 0, from_sequence: Optional[int] = None) -> Iterator[Entries]:
-        """Follows an append list without end: what comes next, or from the batch of a sequence on.
+        """Follows an append list endlessly: new entries, or from the batch with a sequence.
 
         Ends when the iterator is closed, or with an `AskError` when the collector goes away.
         """
@@ -148,7 +148,7 @@ class Collector(Mapping[str, Store]):
             raise self._told(error) from None
 
     def _stream(self, method: str, **request: Any) -> Iterator[Any]:
-        """One call with a stream of answers, which may last any time. Raises `AskError`."""
+        """One call with a stream of answers, which may last indefinitely. Raises `AskError`."""
         import grpc
 
         from .messages import of_collector
@@ -219,7 +219,7 @@ class _Live:
         none = np.zeros((0, spec.entry_len), dtype=np.uint8)
         return Entries(
             np.concatenate([none, *(part.entries for part in parts)]),
-            # What only tells of losses has no sequence of its own.
+            # A message that only reports losses has no sequence.
             next((part.next_sequence for part in reversed(parts) if len(part)), max(from_sequence, 1)),
             *(sum(getattr(part, name) for part in parts) for name in ("overwritten", "missing", "damaged")),
         )
@@ -264,15 +264,15 @@ def _channel(address: str, tls: Tuple[Optional[str], ...], domain: Optional[str]
         import grpc
     except ImportError as error:
         raise AskError(what) from error
-    # A folder of that name in the working directory is taken for the module where there is none.
+    # Without the module, a folder of that name in the working directory is imported instead.
     if not hasattr(grpc, "insecure_channel"):
         raise AskError(what)
     host = _host(address, bool(tls[0]))
     if any(tls) and not all(tls):
-        raise AskError("TLS takes three files: the authority (ca), this client's certificate and its key")
+        raise AskError("TLS needs three files: the authority (ca), this client's certificate and its key")
     options: List[Tuple[str, Any]] = [
         ("grpc.max_receive_message_length", _MAX_ANSWER),
-        # As all programs of DTA: what is named is what is reached.
+        # As in all DTA programs: the address that was given is the one connected to.
         ("grpc.enable_http_proxy", 0),
     ]
     if not tls[0]:
@@ -280,7 +280,7 @@ def _channel(address: str, tls: Tuple[Optional[str], ...], domain: Optional[str]
     try:
         ca, cert, key = (Path(path).read_bytes() for path in tls if path)
     except OSError as error:
-        raise AskError(f"a file of TLS cannot be read: {error}") from error
+        raise AskError(f"a TLS file cannot be read: {error}") from error
     if domain:
         options.append(("grpc.ssl_target_name_override", domain))
     return grpc.secure_channel(host, grpc.ssl_channel_credentials(ca, key, cert), options)

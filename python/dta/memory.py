@@ -19,7 +19,7 @@ from .store import Store, store_of
 
 
 class _File:
-    """The source of one region's store."""
+    """The source for one region's store."""
 
     def __init__(self, region: Region) -> None:
         self.region = region
@@ -50,9 +50,9 @@ def open_region(path: Union[str, "os.PathLike[str]"]) -> Store:
 
 
 class Memory(Mapping[str, Store]):
-    """The stores of a memory directory by name, in the order of their ids.
+    """The stores of a memory directory by name, in order of their ids.
 
-    They are those that were there when the directory was opened: where a collector replaces one, open it again.
+    They are those present when the directory was opened: if a collector replaces one, open it again.
     """
 
     def __init__(self, directory: Union[str, "os.PathLike[str]"]) -> None:
@@ -75,7 +75,7 @@ class Memory(Mapping[str, Store]):
 
 
 def named(stores: Dict[str, Store], name: str) -> Store:
-    """The store of a name; `NoSuchStore` lists the names that there are."""
+    """The store of a name; `NoSuchStore` lists the existing names."""
     try:
         return stores[name]
     except KeyError:

@@ -1,4 +1,4 @@
-"""The messages of `dta.v1`, from the `.proto` files themselves (`proto/`, which is `dta-proto/proto`).
+"""The messages of `dta.v1`, generated from the `.proto` files (`proto/`, which is `dta-proto/proto`).
 
 They are read when a collector is first asked: nothing is generated when this package is built, no compiler is needed,
 and there is no second copy of them that could be out of date. What is understood is what these files use: messages,
@@ -31,7 +31,7 @@ _SCALARS = {
 
 
 class Messages:
-    """Classes of messages."""
+    """Message classes."""
 
     def __init__(self, *names: str) -> None:
         self._pool = descriptor_pool.DescriptorPool()
@@ -44,7 +44,7 @@ class Messages:
         return self._class(found.input_type), self._class(found.output_type)
 
     def _class(self, descriptor: Any) -> Any:
-        # From version 4.22 of protobuf on, and before.
+        # For protobuf from 4.22, and earlier.
         get = getattr(message_factory, "GetMessageClass", None)
         return get(descriptor) if get else message_factory.MessageFactory(self._pool).GetPrototype(descriptor)
 
@@ -56,7 +56,7 @@ def of_collector() -> Messages:
 
 
 def files(names: Tuple[str, ...]) -> List[Any]:
-    """The files of these names and all that they import, each after what it imports."""
+    """These files and all that they import, each after its imports."""
     found: Dict[str, Any] = {}
 
     def add(name: str) -> None:
@@ -73,7 +73,7 @@ def files(names: Tuple[str, ...]) -> List[Any]:
 
 
 def parse(name: str, text: str) -> Any:
-    """One file. Names of types are as they are written, and no type but scalars is known: `_resolve` does that."""
+    """One file. Type names are as written, and only scalar types are known: `_resolve` completes them."""
     return _Parser(name, text).file
 
 
@@ -121,7 +121,7 @@ class _Parser:
         elif what == "service":
             self._service()
         else:
-            raise ValueError(f"{self.file.name}: {what!r} is not understood")
+            raise ValueError(f"{self.file.name}: {what!r} is not supported")
 
     def _is_end(self) -> bool:
         if self.tokens[self.at] == "}":
@@ -145,7 +145,7 @@ class _Parser:
                 optional.append(self._field(message))
             else:
                 self._field(message)
-        # An optional field is alone in a oneof, which stands behind the others.
+        # An optional field is alone in a oneof, which comes after the others.
         for field in optional:
             field.proto3_optional = True
             field.oneof_index = len(message.oneof_decl)
@@ -198,7 +198,7 @@ def _json_name(name: str) -> str:
 
 
 def _resolve(found: List[Any]) -> None:
-    """Gives every type its full name, and every field of one its kind."""
+    """Sets the full names of types, and the kinds of fields."""
     enums = {f".{file.package}.{enum.name}" for file in found for enum in file.enum_type}
     for file in found:
         for field in (field for message in file.message_type for field in message.field if field.type_name):

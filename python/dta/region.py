@@ -35,7 +35,7 @@ from .spec import StoreSpec
 _HEADER_LEN = 4096
 _VERSIONS = (1, 2)
 _BODY = 40
-#: What a first byte of a bincode varint says of the bytes that follow.
+#: Meaning of the first byte of a bincode varint.
 _WIDTHS = {251: 2, 252: 4, 253: 8}
 
 
@@ -44,22 +44,22 @@ class Region:
     """One region file."""
 
     path: Path
-    #: The store whose memory it is.
+    #: The store in the region.
     spec: StoreSpec
-    #: Rises whenever the store's memory is replaced.
+    #: Increases whenever the store's memory is replaced.
     generation: int
     #: Address on the wire.
     iova: int
-    #: When the file was made, in seconds since 1970.
+    #: When the file was created, in seconds since 1970.
     created: int
-    #: The memory, mapped and read-only. A NIC writes it while it is read.
+    #: The memory, mapped read-only. A NIC writes it while it is read.
     mapped: NDArray[np.uint8]
     _file: mmap.mmap
     _end: int
 
     @property
     def data(self) -> NDArray[np.uint8]:
-        """The memory. Raises `RegionError` where the file has become shorter: to read what is gone would end the
+        """The memory. Raises `RegionError` if the file was truncated: reading the missing part would kill the
         process (SIGBUS)."""
         has = self._file.size()
         if has < self._end:
@@ -79,7 +79,7 @@ def open_file(path: Union[str, "os.PathLike[str]"]) -> Region:
 
 
 def _open(path: Path) -> Region:
-    # Without waiting, for whatever it is: opening a fifo waits for its other end.
+    # Without waiting, whatever it is: opening a fifo waits for its other end.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
     with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
         found = os.fstat(file.fileno())
@@ -90,7 +90,7 @@ def _open(path: Path) -> Region:
         if len(header) < _HEADER_LEN and b"DTAREGN\0".startswith(header[:8]):
             raise RegionError(f"is cut off: it has {has} bytes, and a header has {_HEADER_LEN}")
         if header[:8] != b"DTAREGN\0":
-            raise RegionError('is not a region file: it does not begin with "DTAREGN"')
+            raise RegionError('is not a region file: it does not start with "DTAREGN"')
         (version,) = struct.unpack_from("<I", header, 8)
         if version not in _VERSIONS:
             raise RegionError(f"has header version {version}; this package reads 1 and 2")
@@ -103,10 +103,10 @@ def _open(path: Path) -> Region:
             raise RegionError("has a damaged header: its checksum is wrong")
         generation, iova, created, spec = _body(body)
         if length != spec.region_len or offset < _HEADER_LEN or offset % _HEADER_LEN:
-            raise RegionError("has a damaged header: it says another length or offset than its store has")
+            raise RegionError("has a damaged header: length or offset do not match its store")
         if has < offset + length:
             raise RegionError(f"is cut off: it has {has} bytes, but it should have {offset + length}")
-        # All of it: in hugetlbfs only whole pages can be mapped.
+        # The whole file: in hugetlbfs only whole pages can be mapped.
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         data = np.frombuffer(mapping, dtype=np.uint8, offset=offset, count=length)
     return Region(path, spec, generation, iova, created, data, mapping, offset + length)
@@ -118,7 +118,7 @@ def _body(body: bytes) -> Tuple[int, int, int, StoreSpec]:
     created, at = _varint(body, at)
     length, at = _varint(body, at)
     if at + length != len(body):
-        raise RegionError("has a damaged header: its body is of another length")
+        raise RegionError("has a damaged header: its body has the wrong length")
     return generation, iova, created, StoreSpec.from_protobuf(body[at:])
 
 

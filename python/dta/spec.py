@@ -1,4 +1,4 @@
-"""How a store is described, and its description in protobuf (`dta.v1.Store`).
+"""The description of a store, in Python and protobuf (`dta.v1.Store`).
 
 The description is read without the protobuf library, so that region files need numpy alone: it has numbers, one text
 and one message within another, and nothing else.
@@ -27,7 +27,7 @@ _MERGES = ("sum", "max", "or")
 class StoreSpec:
     """A store: its id in reports, its name for people, and its layout. Fields of other kinds of stores are 0."""
 
-    #: Id as it stands in version-1 reports.
+    #: Id in version-1 reports.
     id: int
     #: Name in configuration, queries and logs.
     name: str
@@ -57,9 +57,9 @@ class StoreSpec:
     rows: int = 0
     #: Epochs kept, a power of two (sketch-merge).
     epochs: int = 0
-    #: `sum`, `max` or `or`: how two reporters' cells become one (sketch-merge).
+    #: `sum`, `max` or `or`: how to merge two reporters' cells (sketch-merge).
     merge: str = "sum"
-    #: Reporters that make a column complete (sketch-merge).
+    #: Reporters that complete a column (sketch-merge).
     expected: int = 0
 
     @property
@@ -91,7 +91,7 @@ class StoreSpec:
 
     @classmethod
     def from_protobuf(cls, message: bytes) -> StoreSpec:
-        """Reads a `dta.v1.Store`, and checks that it describes a layout. Raises `RegionError`."""
+        """Parses a `dta.v1.Store`, and checks that it describes a layout. Raises `RegionError`."""
         fields: dict[str, Union[int, str]] = {"id": 0, "name": "", "kind": ""}
         for number, value in _fields(message):
             if number == 1 and isinstance(value, int):
@@ -142,7 +142,7 @@ def _text(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise RegionError("the description of a store is damaged: its name is no text") from None
+        raise RegionError("the description of a store is damaged: its name is not text") from None
 
 
 def varint(data: bytes, at: int) -> Tuple[int, int]:

@@ -18,7 +18,7 @@ Keys = Union[KeyLike, Iterable[KeyLike], KeyArray]
 
 
 class Source(Protocol):
-    """Answers for the stores of one place."""
+    """Answers queries for the stores of one place."""
 
     def raw(self, spec: StoreSpec) -> NDArray[np.uint8]:
         """The bytes of a store's region."""
@@ -36,15 +36,15 @@ class Source(Protocol):
         """Estimates."""
 
     def entries(self, spec: StoreSpec, list: int, from_sequence: int) -> Entries:
-        """The entries of a list from a sequence on, or from its oldest batch (0)."""
+        """The entries of a list from a sequence, or from its oldest batch (0)."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """A store: its description, and what can be asked of it."""
+    """A store: its description and its queries."""
 
     spec: StoreSpec
-    #: Rises whenever the store's memory is replaced.
+    #: Increases whenever the store's memory is replaced.
     generation: int
     source: Source
 
@@ -54,7 +54,7 @@ class Store:
         return self.spec.name
 
     def array(self) -> NDArray[np.void]:
-        """All of its memory as a structured array, element by element (`docs/memory-layout.md`).
+        """Its whole memory as a structured array, element by element (`docs/memory-layout.md`).
 
         Of a region file it is the memory itself, which changes while a collector runs: copy it first (`.copy()`) to
         compute with numbers that hold still. From a running collector it is a copy, fetched piece by piece.
@@ -122,7 +122,7 @@ _KINDS = {
 
 
 def store_of(spec: StoreSpec, generation: int, source: Source) -> Store:
-    """The store of a description."""
+    """The store for a description."""
     return _KINDS[spec.kind](spec, generation, source)
 
 

@@ -1,4 +1,4 @@
-"""Region files with all kinds of contents and what the Rust readers say of them; and a collector that serves them.
+"""Region files with all kinds of contents, the Rust readers' answers for them, and a collector that serves them.
 
 `make python` builds the programs. `DTA_PROGRAMS` is the folder where they are, if it is not `target/debug`.
 """
@@ -59,5 +59,5 @@ def live(collector_address):
 
 @pytest.fixture(scope="session", params=["files", "collector"])
 def stores(request, truth):
-    """The stores, out of the region files and out of the collector."""
+    """The stores, from the region files and from the collector."""
     return dta.open_memory(truth.memory) if request.param == "files" else request.getfixturevalue("live")

@@ -1,4 +1,4 @@
-"""What only a running collector has: addresses, lists that are followed, counters."""
+"""What only a running collector has: addresses, followed lists, counters."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The messages as they are read from the `.proto` files, beside what the protobuf compiler makes of them."""
+"""The messages parsed from the `.proto` files, compared with the protobuf compiler's."""
 
 import subprocess
 

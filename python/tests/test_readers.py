@@ -1,4 +1,4 @@
-"""The same memory, asked by the Rust readers, by this package, and by this package over gRPC."""
+"""The same memory, queried by the Rust readers, by this package, and by this package over gRPC."""
 
 import dataclasses
 
@@ -32,7 +32,7 @@ def test_key_write(truth, stores):
             assert told == question["answers"], (name, question["policy"])
             assert not answers.values[~answers.found].any()
             seen |= {(value is None, agreeing > 1, differing > 0) for value, agreeing, differing in told}
-    # Found and not, by one copy and by several, with and without others that differ.
+    # Found and not found, by one copy and by several, with and without differing ones.
     assert len(seen) >= 6, seen
 
 
@@ -54,7 +54,7 @@ def test_append(truth, stores):
             told["entries"] = entries.entries.tobytes().hex()
             where = name, question["list"], question["from_sequence"]
             if is_live:
-                # The collector tells the newest batch that was read, and not what was passed over behind it.
+                # The collector reports the newest batch read, not what was skipped after it.
                 del told["next_sequence"]
             assert told == {field: question[field] for field in told}, where
             seen |= {field for field in ("overwritten", "missing", "damaged") if question[field]}

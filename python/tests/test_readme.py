@@ -9,7 +9,7 @@ README = Path(__file__).parents[1] / "README.md"
 def test_examples(truth, collector_address, monkeypatch):
     monkeypatch.chdir(truth.memory)
     monkeypatch.setenv("DTA_COLLECTOR_COLLECTOR", collector_address)
-    # The fence that ends a block is no output.
+    # The fence that ends a block is not output.
     text = README.read_text().replace("```", "")
     examples = doctest.DocTestParser().get_doctest(text, {}, "README.md", str(README), 0)
     failed, tried = doctest.DocTestRunner().run(examples)

@@ -1,4 +1,4 @@
-"""Files that are no region files, or damaged ones."""
+"""Files that are not region files, or damaged ones."""
 
 import os
 import struct
@@ -37,7 +37,7 @@ def test_versions_and_damage(whole, tmp_path):
     assert "checksum" in told(changed(45, b"\xff"))
     (length,) = struct.unpack_from("<I", whole, 32)
     body = bytes(whole[40 : 40 + length])
-    # Version 1, whose checksum is of the body alone.
+    # Version 1, whose checksum covers only the body.
     path.write_bytes(changed(8, b"\1\0\0\0")[:36] + struct.pack("<I", zlib.crc32(body)) + whole[40:])
     assert dta.open(path).spec.kind == "append"
     for cut in range(length):
@@ -53,7 +53,7 @@ def test_a_name_that_is_no_text(whole, tmp_path):
     checksum = zlib.crc32(damaged[8:36] + damaged[40 : 40 + length])
     path = tmp_path / "events24.region"
     path.write_bytes(damaged[:36] + struct.pack("<I", checksum) + damaged[40:])
-    with pytest.raises(dta.RegionError, match="its name is no text"):
+    with pytest.raises(dta.RegionError, match="its name is not text"):
         dta.open(path)
 
 

@@ -55,7 +55,7 @@ def test_append(vector):
     spec = StoreSpec(
         1, "s", "append", lists=1 << lists.bit_length(), ring=ring, batch_len=len(batch), entry_len=vector["entry_len"]
     )
-    # The list alone: 65,536 rings of 65,536 batches are more memory than there is.
+    # Only one list: 65,536 rings of 65,536 batches would not fit any memory.
     place = vector["place"] * len(batch)
     assert vector["offset"] == vector["list"] * ring * len(batch) + place
     data = np.zeros(ring * len(batch), dtype=np.uint8)
@@ -130,5 +130,5 @@ def test_a_list_that_is_torn_is_read_to_its_end():
     checks = layout.batch_checks(np.zeros(4096, dtype=np.uint32), data[1::2])
     batches["check"] = checks.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 1:]
     entries = append.read(spec, data.reshape(-1), 0, 1)
-    # With the place behind the last one.
+    # With the place after the last one.
     assert (len(entries), entries.damaged, entries.next_sequence) == (4096, 4097, 8193)

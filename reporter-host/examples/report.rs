@@ -1,6 +1,6 @@
-//! Reports the last value of a flow, and 1,500 bytes more of it.
+//! Reports the last value of a flow, and adds 1,500 bytes to its counter.
 //!
-//! usage: cargo run --example report [ADDRESS]     ADDRESS of the translator; without one, this host's
+//! usage: cargo run --example report [ADDRESS]     ADDRESS of the translator; default: this host
 
 use dta_reporter::{Body, Config, Key, Reporter};
 

@@ -1,4 +1,4 @@
-//! The reports that can be sent again: a ring of fixed size, found by sequence.
+//! Reports kept for retransmission: a ring of fixed size, indexed by sequence.
 
 use dta_proto::wire::dta::MAX_REPORT_LEN;
 
@@ -6,22 +6,22 @@ use dta_proto::wire::dta::MAX_REPORT_LEN;
 #[derive(Clone, Copy)]
 struct SentReport {
     sequence: u32,
-    /// 0: nothing is kept here.
+    /// 0 = free.
     len: u8,
-    /// How often it was sent again.
+    /// Number of retransmissions.
     again: u8,
     bytes: [u8; MAX_REPORT_LEN],
 }
 
-/// How often one report is sent again at most.
+/// Most retransmissions of one report.
 pub const MOST_AGAIN: u8 = 8;
 
-/// What there is of a report that is asked for.
+/// Result of looking up a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
-    /// It is not kept: it never was, or later ones have pushed it out.
+    /// It is not kept: it never was, or later ones have replaced it.
     Nothing,
-    /// It has been sent again as often as it may be.
+    /// It has used up its retransmissions.
     Enough,
     /// The report.
     Report(&'a [u8]),
@@ -29,7 +29,7 @@ pub enum Found<'a> {
 
 const _: () = assert!(MAX_REPORT_LEN <= u8::MAX as usize);
 
-/// The last reports, each in the place of its sequence mod the ring's size. Allocates once.
+/// The last reports, each at its sequence mod the ring's size. Allocates once.
 pub struct Backup {
     kept: Box<[SentReport]>,
 }
@@ -43,7 +43,7 @@ impl Backup {
         }
     }
 
-    /// Keeps a report, in the place of the one that many sequences before it.
+    /// Keeps a report, replacing an older one in its place.
     #[inline]
     pub fn keep(&mut self, sequence: u32, report: &[u8]) {
         let Some(mask) = self.kept.len().checked_sub(1) else { return };
@@ -54,24 +54,23 @@ impl Backup {
         kept.bytes[..report.len()].copy_from_slice(report);
     }
 
-    /// Sequences that one can be kept of.
+    /// Number of sequences that can be kept.
     pub fn size(&self) -> usize {
         self.kept.len()
     }
 
-    /// The sequences out of `count` from `first` on that can be kept, when `next` comes next: the
-    /// first of them, and how many. Arithmetic alone, so that what is asked for costs nothing where
-    /// there is nothing.
+    /// The part of `count` sequences from `first` that can be kept, given that `next` comes next: its first
+    /// sequence and length. Pure arithmetic, so that requests for nothing cost nothing.
     pub fn within(&self, first: u32, count: u16, next: u32) -> (u32, u32) {
         let size = self.kept.len() as i64;
         let oldest = next.wrapping_sub(size as u32);
-        // Signed: what is asked for may begin before the oldest.
+        // Signed: the request may begin before the oldest.
         let begin = i64::from(first.wrapping_sub(oldest) as i32);
         let (from, to) = (begin.max(0), (begin + i64::from(count)).min(size));
         (oldest.wrapping_add(from as u32), (to - from).max(0) as u32)
     }
 
-    /// Takes the report with this sequence to send it again, if it is still kept.
+    /// Takes the report with this sequence for retransmission, if it is still kept.
     #[inline]
     pub fn take(&mut self, sequence: u32) -> Found<'_> {
         let Some(mask) = self.kept.len().checked_sub(1) else { return Found::Nothing };
@@ -101,8 +100,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is kept in whatever order over the wrap, the last one per place is found under
-        /// its own number and no other.
+        /// Whatever is kept in whatever order across the wrap, the last one per place is found under its own
+        /// number and no other.
         #[test]
         fn finds_exactly_what_it_holds(size in 1usize..9, kept in prop::collection::vec((0u32..20, 1usize..=MAX_REPORT_LEN), 0..40)) {
             let mut backup = Backup::new(size);
@@ -125,7 +124,7 @@ mod tests {
             }
         }
 
-        /// The range is the one that walking finds.
+        /// The range equals the one found by walking.
         #[test]
         fn the_range_is_what_walking_finds(size in 0usize..40, next in any::<u32>(), behind in -100i32..70_000, count: u16) {
             let backup = Backup::new(size);

@@ -1,54 +1,51 @@
-//! How a reporter is set up.
+//! Configuration of a reporter.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use dta_link::fault::Faults;
 use dta_proto::wire::dta::{NACK_PORT_V0, Version};
 
-/// How a reporter is set up. [`Config::new`] gives what is usual; change the fields that differ.
+/// Configuration of a reporter. [`Config::new`] gives the usual one; change the fields that differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The translator's service address; its port is 40040 unless it was set up otherwise.
+    /// The translator's service address; its port is 40040 unless configured otherwise.
     pub translator: SocketAddrV4,
-    /// Where reports leave from and version-1 NACKs come to. For the unspecified address, the one
-    /// that the host's routes choose towards the translator is taken when the reporter is opened;
-    /// port 0 lets the kernel choose.
+    /// Source address of reports and destination of version-1 NACKs. The unspecified address is replaced when
+    /// the reporter is opened by the one that the host's routes choose towards the translator; port 0 lets
+    /// the kernel choose.
     pub bind: SocketAddrV4,
     /// Version of the report format.
     pub version: Version,
-    /// This reporter's id (version 1). The translator tells reporters apart by it: no two of one
-    /// translator may have the same.
+    /// This reporter's id (version 1). It must be unique at the translator.
     pub reporter: u16,
-    /// Sequence of the first report; `None` takes one from the clock. A reporter that starts again
-    /// from the same port has to begin elsewhere than it was, or the translator takes its reports
-    /// for repeats.
+    /// Sequence of the first report; `None` derives one from the clock. A reporter restarted on the same port
+    /// must start elsewhere, or the translator takes its reports for repeats.
     pub first_sequence: Option<u32>,
-    /// What holds for reports that [`Reporter::report`](crate::Reporter::report) sends.
+    /// Options for reports that [`Reporter::report`](crate::Reporter::report) sends.
     pub options: Options,
-    /// Retransmittable reports kept for retransmission, rounded up to a power of two; in version 0
-    /// at most 256, as many as its sequences tell apart. With 0 no report is kept and every NACK
-    /// finds nothing.
+    /// Retransmittable reports to keep, rounded up to a power of two; in version 0 at most 256, as many as
+    /// its sequences distinguish. With 0, none is kept and every NACK is in vain.
     pub backup: usize,
-    /// Reports sent again in a second at most, 0 for as many as are asked for. Twice as many as one
-    /// NACK can ask for may leave at once. NACKs are not authenticated: this bounds what they can
+    /// Most retransmissions per second, 0 = unlimited. Twice as many as one NACK can request may be sent at
+    /// once. NACKs are not authenticated: this bounds what they can
     /// cost.
     pub resends_per_second: u32,
     /// Reports per batch, at least 1: a full batch is sent at once, an unfilled one at
     /// [`Reporter::flush`](crate::Reporter::flush).
     pub batch: usize,
-    /// Whether reports that follow each other and have one length leave as one message, which the kernel
-    /// cuts, where it can: several times as many a second.
+    /// Whether consecutive reports of one length are sent as one message that the kernel cuts, if it can:
+    /// several times as many per second.
     pub runs: bool,
-    /// Whether reports of one length are put behind each other in their batch, so that runs are long
-    /// where lengths are mixed. Reports of one store keep their order. They are numbered as they
-    /// leave: what [`Reporter::report`](crate::Reporter::report) gives is one of the sequences of its batch then, and not
+    /// Whether to group reports of one length within their batch, for longer runs when lengths are mixed.
+    /// Reports for one store keep their order. They are numbered in sending order:
+    /// [`Reporter::report`](crate::Reporter::report) then returns one of the sequences of its batch, not
     /// always the report's own.
     pub gather: bool,
     /// UDP port for version-0 NACKs, at the address of `bind`. Opened in version 0 when `backup` is not 0.
     pub nack_port_v0: u16,
-    /// Faults that reports suffer on their way out, for tests.
+    /// Faults on outgoing reports, for tests.
     pub faults: Faults,
-    /// Seed of the faults.
+    /// Seed for the faults.
     pub seed: u64,
 }
 
@@ -73,7 +70,7 @@ impl Config {
         }
     }
 
-    /// The same with an address to send from.
+    /// The same with a source address.
     pub fn bind(self, bind: SocketAddrV4) -> Self {
         Config { bind, ..self }
     }
@@ -84,12 +81,12 @@ impl Config {
     }
 }
 
-/// What holds for one report beside its contents.
+/// Options of one report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Keep the report and send it again when the translator misses it.
+    /// Keep the report and retransmit it if the translator misses it.
     pub retransmittable: bool,
-    /// Wake a reader now: the translator writes it with an immediate. Lists marked `notify` alone do
-    /// that; elsewhere the report is written all the same, and the translator counts the wish.
+    /// Wake a reader now: the translator writes it with an immediate. Only lists marked `notify` do that; for
+    /// other stores the report is written as usual, and the translator counts the request.
     pub immediate: bool,
 }

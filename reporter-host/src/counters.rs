@@ -1,21 +1,21 @@
-//! What a reporter counts.
+//! A reporter's counters.
 
 use dta_link::fault::FaultCounts;
 use dta_proto::counter::reporter as names;
 use serde::Serialize;
 
-/// What became of reports and NACKs. All count from the reporter's opening.
+/// What became of reports and NACKs, since the reporter was opened.
 ///
 /// `reports + retransmitted = pending + fault.dropped + fault.held - fault.duplicated + link.sent +
 /// (unsent, all reasons)`: every report that was taken is in one of them, and no term is a
 /// remainder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReporterCounters {
-    /// Reports taken: they have a sequence number.
+    /// Reports accepted: they have a sequence number.
     pub reports: u64,
-    /// Reports refused because the format cannot say them; they have no sequence number.
+    /// Reports refused because the format cannot express them; they have no sequence number.
     pub refused: u64,
-    /// Reports sent again because a NACK asked for them.
+    /// Reports retransmitted because a NACK asked for them.
     pub retransmitted: u64,
     /// Reports in the batch that is being filled.
     pub pending: u64,
@@ -23,24 +23,24 @@ pub struct ReporterCounters {
     pub nacks: u64,
     /// Sequences that these NACKs asked for: `retransmitted + nack_unavailable + nack_refused`.
     pub nacked: u64,
-    /// Of these, not held: never kept (not retransmittable), or pushed out of the backup by later ones.
+    /// Of these, not kept: not retransmittable, or replaced by later ones.
     pub nack_unavailable: u64,
-    /// Of these, kept, but not sent again: each report is sent again 8 times at most, and all
-    /// together no faster than [`Config::resends_per_second`](crate::Config::resends_per_second).
+    /// Of these, kept but not retransmitted: at most 8 times per report, and altogether at most
+    /// [`Config::resends_per_second`](crate::Config::resends_per_second).
     pub nack_refused: u64,
-    /// Datagrams on a NACK port that are no NACK of this version.
+    /// Datagrams on a NACK port that are not NACKs of this version.
     pub nack_malformed: u64,
-    /// NACKs for another reporter, or not from the address and port that reports go to.
+    /// NACKs for another reporter, or not from the translator's address and port.
     pub nack_foreign: u64,
-    /// What the injector did (all passed when there are no faults).
+    /// The injector's counters (without faults, everything passed).
     pub fault: FaultCounts,
     /// The sending link: sent, and unsent by reason.
     pub link: dta_link::LinkCounters,
 }
 
 impl ReporterCounters {
-    /// Each counter under its dotted name, those of the injector as `fault.…`, and the reasons why
-    /// the link did not send as `dropped.reporter.unsent-…`.
+    /// Each counter by its dotted name, the injector's as `fault.…`, and the link's reasons for not sending
+    /// as `dropped.reporter.unsent-…`.
     pub fn named(&self) -> Vec<(String, u64)> {
         let all = [
             (&names::REPORTS, self.reports),
@@ -63,7 +63,7 @@ impl ReporterCounters {
         all
     }
 
-    /// Whether every report that was taken is in one of the terms.
+    /// Whether every accepted report is in one of the terms.
     pub fn balanced(&self) -> bool {
         self.reports + self.retransmitted + self.fault.duplicated
             == self.pending + self.fault.dropped + self.fault.held + self.link.sent + self.link.unsent()

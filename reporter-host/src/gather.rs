@@ -1,4 +1,4 @@
-//! Reports of one length put behind each other before they leave.
+//! Groups reports of one length before they are sent.
 
 use dta_proto::batch::Batch;
 use dta_proto::wire::datagram;
@@ -7,14 +7,14 @@ use dta_proto::wire::dta::Version;
 use crate::backup::Backup;
 use crate::reporter::{AGAIN, FLAGS, RETRANSMITTABLE, number_report};
 
-/// Reorders batches. Allocates when it is made.
+/// Reorders batches. Allocates on creation.
 pub(crate) struct Gather {
     version: Version,
     ordered: Batch,
     order: Vec<(usize, usize)>,
     /// Per store in the batch, the length of its reports.
     stores: Vec<(u16, usize)>,
-    /// Sequences in the order in which they are given.
+    /// Sequences in their new order.
     sequences: Vec<u32>,
 }
 
@@ -30,9 +30,9 @@ impl Gather {
         }
     }
 
-    /// Gives the reports of `batch` by length, those of one length in the order in which they came,
-    /// numbered in their new order; keeps the retransmittable ones. `batch` is empty then, or is what is
-    /// given. If two reports of one store differ in length, all stay where they are: they may be of one key.
+    /// Returns the reports of `batch` grouped by length, otherwise in order, and renumbered; keeps the
+    /// retransmittable ones. `batch` is then empty, or is what is returned. If two reports for one store
+    /// differ in length, all stay in place: they may be for one key.
     pub(crate) fn put_in_order<'a>(&'a mut self, batch: &'a mut Batch, backup: &mut Backup) -> &'a mut Batch {
         self.order.clear();
         self.stores.clear();
@@ -50,7 +50,7 @@ impl Gather {
         let leaving = if in_order || mixed {
             batch
         } else {
-            // By place among those of one length: no allocation, and their order stays.
+            // By place within their length: no allocation, and a stable order.
             self.order.sort_unstable();
             if self.ordered.capacity() < batch.capacity()
                 || self.ordered.packet_capacity() < batch.packet_capacity()
@@ -92,7 +92,7 @@ impl Gather {
     }
 }
 
-/// What a report is for: its store; in version 0, which names none, its primitive.
+/// The destination of a report: its store; in version 0, which names none, its primitive.
 fn store_of(version: Version, report: &[u8]) -> u16 {
     match version {
         Version::V0 => report[0].into(),

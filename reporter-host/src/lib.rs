@@ -10,7 +10,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Who has many reports of one kind writes them where they leave from:
+//! With many reports of one kind, write them directly into the send buffer:
 //!
 //! ```no_run
 //! # use dta_proto::key::Key;
@@ -24,11 +24,11 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Reporter`] takes reports of any primitive, numbers them, sends them in batches, keeps the
-//! retransmittable ones in a bounded backup and sends them again when the translator asks (NACK).
-//! It allocates when it is opened and never waits. [`pace`] keeps a rate. With the feature `trace`,
-//! the module of that name makes reports of what points of this host saw of packets. The program
-//! `dta-reporter` is in `cli`, with the feature of that name, which is on by default.
+//! [`Reporter`] accepts reports of any primitive, numbers them, sends them in batches, keeps the
+//! retransmittable ones in a bounded backup and retransmits them on request of the translator (NACK). It
+//! allocates only when opened and never blocks. [`pace`] keeps a rate. The module `trace` (feature `trace`)
+//! turns what points of this host saw into reports. The program `dta-reporter` is in `cli`, behind the
+//! feature of that name, which is on by default.
 
 pub mod backup;
 #[cfg(feature = "cli")]

@@ -2,39 +2,37 @@
 
 use std::time::{Duration, Instant};
 
-/// Says how many reports may leave, so that their rate stays at what was asked. Plain arithmetic on
-/// the times it is told.
+/// Says how many reports may be sent now to keep a rate. Plain arithmetic on the times passed in.
 ///
-/// A late caller may catch up, but by no more than 10 ms worth of reports (one, if that is less): a
-/// long pause is not made good by a burst.
+/// A late caller may catch up by at most 10 ms worth of reports (at least one): a long pause does not lead to
+/// a burst.
 #[derive(Clone, Copy, Debug)]
 pub struct Pacer {
     per_second: f64,
-    /// How many may leave at once.
+    /// Most reports at once.
     burst: f64,
     since: Instant,
     /// Reports granted since `since`.
     granted: f64,
 }
 
-/// What a late caller may catch up.
+/// How much a late caller may catch up.
 const CATCH_UP: f64 = 0.01;
 
 impl Pacer {
-    /// `per_second` reports from `now` on; 0, negative or not a number: no limit.
+    /// `per_second` reports from `now`; 0, negative or not a number: no limit.
     pub fn new(per_second: f64, now: Instant) -> Self {
         let per_second = if per_second > 0.0 { per_second } else { f64::INFINITY };
         Pacer { per_second, burst: (CATCH_UP * per_second).max(1.0), since: now, granted: 0.0 }
     }
 
-    /// The same, but `burst` of them may leave at once: from the start, and after each pause that
-    /// is long enough.
+    /// The same, but `burst` of them may be sent at once, initially and after a long enough pause.
     pub fn with_burst(per_second: f64, burst: u64, now: Instant) -> Self {
         let burst = (burst as f64).max(1.0);
         Pacer { burst, granted: 1.0 - burst, ..Pacer::new(per_second, now) }
     }
 
-    /// How many of `wanted` reports may leave at `now`; they are taken as sent.
+    /// How many of `wanted` reports may be sent at `now`; they count as sent.
     pub fn grant(&mut self, wanted: u64, now: Instant) -> u64 {
         if self.per_second.is_infinite() {
             return wanted;
@@ -46,7 +44,7 @@ impl Pacer {
         now_granted
     }
 
-    /// How long from `now` until the next report may leave.
+    /// Time from `now` until the next report may be sent.
     pub fn wait(&self, now: Instant) -> Duration {
         if self.per_second.is_infinite() {
             return Duration::ZERO;
@@ -95,7 +93,7 @@ mod tests {
     }
 
     proptest! {
-        /// At any rate and for any steps, the sum keeps to the rate, and with small steps gets there.
+        /// At any rate and for any steps, the sum stays within the rate, and with small steps reaches it.
         #[test]
         fn the_rate_is_kept(rate in 1.0f64..1e7, steps in prop::collection::vec(0u64..5_000, 1..200)) {
             let start = Instant::now();

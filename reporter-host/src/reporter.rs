@@ -1,4 +1,4 @@
-//! The reporter: numbers, batches, sends, and sends again.
+//! The reporter: numbers, batches, sends and retransmits.
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,39 +16,38 @@ use crate::gather::Gather;
 use crate::pace::Pacer;
 use crate::{Config, Options, ReporterCounters};
 
-/// The byte of flags in a report.
+/// Offset of the flags in a report.
 pub(crate) const FLAGS: usize = 2;
-/// Bit 5 of it: the reporter has restarted.
+/// Bit 5: the reporter has restarted.
 const RESTARTED: u8 = 0x20;
-/// Bit 6 of it: the report is kept and can be sent again.
+/// Bit 6: the report is kept and can be retransmitted.
 pub(crate) const RETRANSMITTABLE: u8 = 0x40;
 
-/// Reports at the start that say so in version 1: the first of them to arrive counts, so that one
-/// loss does no harm. In version 0 one does, since there each begins the sequence anew.
+/// Number of initial reports with the restart bit in version 1: the first to arrive counts, so that one loss
+/// does no harm. In version 0 it is a single one, since each of them restarts the sequence.
 const RESTARTED_V1: u8 = 8;
 
-/// Bit of a cookie beside the 32 of the sequence: the report was sent again.
+/// Bit of a cookie above the 32 of the sequence: a retransmission.
 pub(crate) const AGAIN: u64 = 1 << 32;
 
-/// Bytes of receive queue for NACKs.
+/// Size of the NACK receive queue in bytes.
 const NACK_QUEUE: usize = 256 << 10;
 
-/// NACKs taken from the socket at a time.
+/// NACKs read from the socket at a time.
 const NACKS: usize = 64;
-/// Times that this is done in one poll at most, and sequences that are looked for in it: others
-/// wait for the next.
+/// Most reads per poll, and most sequences looked up per poll: the rest waits for the next.
 const NACK_ROUNDS: usize = 4;
 const LOOKUPS: u32 = 4096;
-/// Reports that may be sent again at once: twice as many as a NACK of a translator asks for.
+/// Most retransmissions at once: twice as many as a translator's NACK requests.
 const RESENDS_AT_ONCE: u64 = 2048;
 
-/// Sequences that version 0 tells apart.
+/// Number of sequences in version 0.
 const SEQUENCES_V0: usize = 256;
 
 /// Why a reporter could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The socket that reports leave from.
+    /// The socket for sending reports.
     #[error("cannot open the reporter's socket: {0}")]
     Socket(#[from] LinkError),
     /// The socket for version-0 NACKs.
@@ -56,29 +55,29 @@ pub enum OpenError {
         "cannot receive version-0 NACKs: {0}. One reporter per address can have them; use version 1, another address to bind, or a backup of 0"
     )]
     NackSocket(LinkError),
-    /// There is no way to the translator.
+    /// No route to the translator.
     #[error("no route to the translator at {translator}: {source}")]
     NoRoute {
-        /// Where it was said to be.
+        /// Its configured address.
         translator: SocketAddrV4,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }
 
-/// One datagram whose fate the injector decided.
+/// A datagram whose fate the injector decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// The report's sequence, as [`Reporter::report`] gave it.
     pub sequence: u32,
-    /// Whether it was sent again after a NACK.
+    /// Whether it is a retransmission.
     pub again: bool,
 }
 
-/// Told the fate of each datagram that a reporter sends.
+/// Receives the fate of each datagram that a reporter sends.
 pub type Observer = Box<dyn FnMut(Fate, Sent) + Send>;
 
-/// Sends reports to one translator. For one thread; several reporters on one host need different ids.
+/// Sends reports to one translator. Single-threaded; several reporters need different ids.
 pub struct Reporter {
     config: Config,
     source: SocketAddrV4,
@@ -89,22 +88,22 @@ pub struct Reporter {
     nacks: Batch,
     backup: Backup,
     resends: Pacer,
-    /// Sequences that may still be looked for in this poll.
+    /// Sequences that may still be looked up in this poll.
     lookups: u32,
     injector: FaultInjector,
     observer: Option<Observer>,
     next: u32,
-    /// Reports still to say that the reporter has restarted.
+    /// Remaining reports to mark as restarted.
     restarted: u8,
     /// Whether a retransmittable report was sent, so that there can be NACKs.
     keeps: bool,
-    /// What a full batch met when it was sent, until someone can be told.
+    /// The error of sending a full batch, until it can be returned.
     trouble: Option<LinkError>,
     counters: ReporterCounters,
 }
 
 impl Reporter {
-    /// Opens the sockets and allocates all that is needed.
+    /// Opens the sockets and allocates everything.
     ///
     /// # Errors
     /// The address is not of this host, a port is in use, there is no route, or a privilege is
@@ -117,7 +116,7 @@ impl Reporter {
         let bind = SocketAddrV4::new(from, config.bind.port());
         let reports = UdpConfig {
             receive_buffer: NACK_QUEUE,
-            // NACKs are few: the kernel is to count each that it drops.
+            // NACKs are few, so the kernel must count each one it drops.
             runs: RunUse { send: config.runs, receive: false },
             ..UdpConfig::reports(bind.into(), config.faults.corrupts())
         };
@@ -161,33 +160,33 @@ impl Reporter {
         })
     }
 
-    /// Has `observer` told the fate of each datagram from now on, when the injector has decided it.
+    /// From now on reports the fate of each datagram to `observer` once the injector has decided it.
     pub fn observe(&mut self, observer: impl FnMut(Fate, Sent) + Send + 'static) {
         self.observer = Some(Box::new(observer));
     }
 
-    /// Where reports leave from and version-1 NACKs come to.
+    /// Source of reports and destination of version-1 NACKs.
     pub fn local_addr(&self) -> SocketAddrV4 {
         self.source
     }
 
-    /// The sequence that the next report will have.
+    /// The sequence of the next report.
     pub fn next_sequence(&self) -> u32 {
         self.next
     }
 
-    /// Takes a report for `store` (version 0 names none: the translator's configuration does), with
-    /// the options of the configuration. Gives its sequence. It leaves with its batch: when that is
-    /// full, or at [`Reporter::flush`].
+    /// Accepts a report for `store` (version 0 names none: the translator's configuration does), with the
+    /// configured options. Returns its sequence. It is sent with its batch: when that is full, or by
+    /// [`Reporter::flush`].
     ///
     /// # Errors
-    /// The format cannot say it: the error names the field. Nothing was taken, no sequence used.
+    /// The format cannot express it: the error names the field. No sequence is used.
     #[inline]
     pub fn report(&mut self, store: u16, body: Body<'_>) -> wire::Result<u32> {
         self.report_with(store, body, self.config.options)
     }
 
-    /// As [`Reporter::report`], with options of its own.
+    /// As [`Reporter::report`], with specific options.
     ///
     /// # Errors
     /// As [`Reporter::report`].
@@ -219,7 +218,7 @@ impl Reporter {
         };
         head.copy_from_slice(&datagram::header(self.source, self.config.translator, len));
         if options.retransmittable {
-            // Where reports are numbered as they leave, they are kept then.
+            // With renumbering, reports are kept when they are sent.
             if self.gather.is_none() {
                 self.backup.keep(sequence, &payload[..len]);
             }
@@ -229,7 +228,7 @@ impl Reporter {
         Ok(sequence)
     }
 
-    /// Adds the report of `len` bytes in the batch's next slot, and sends the batch if it is full then.
+    /// Adds the report of `len` bytes in the batch's next slot, and sends the batch when full.
     #[inline]
     fn commit(&mut self, len: usize) {
         let addresses = Addresses { source: self.source, destination: self.config.translator };
@@ -245,13 +244,14 @@ impl Reporter {
         }
     }
 
-    /// Takes `count` reports for `store` that are like `first` but for what `fill` writes: it is given the
-    /// number of each, from 0, and its [`Fields`], which hold those of `first` and lie where the report
-    /// leaves from. So nothing is copied, and as all have one length, they leave as runs
-    /// ([`Config::runs`](crate::Config::runs)). The options are those of the configuration. Gives the sequence of the first.
+    /// Accepts `count` reports for `store` that equal `first` except for what `fill` writes: it receives each
+    /// one's index, from 0, and its [`Fields`], which contain `first`'s values and lie in the send buffer. So
+    /// nothing is copied, and since all have one length, they are sent as runs
+    /// ([`Config::runs`](crate::Config::runs)), with the configured options. Returns the sequence of the
+    /// first.
     ///
     /// # Errors
-    /// The format cannot say `first`: the error names the field. Nothing was taken, no sequence used.
+    /// The format cannot express `first`: the error names the field. No sequence is used.
     #[inline]
     pub fn report_many(
         &mut self,
@@ -300,7 +300,7 @@ impl Reporter {
         Ok(begin)
     }
 
-    /// Sends what is in the batch, then does as [`Reporter::poll`]. Does not wait.
+    /// Sends the current batch, then does as [`Reporter::poll`]. Does not wait.
     ///
     /// # Errors
     /// As [`Reporter::poll`].
@@ -314,10 +314,10 @@ impl Reporter {
     /// report.
     ///
     /// # Errors
-    /// What the sockets said, also when a full batch was sent since the last call: a lasting
-    /// condition, such as a missing privilege. Reports that did not leave are counted by reason.
+    /// A socket error, possibly from sending a full batch since the last call: a permanent condition, such as
+    /// a missing privilege. Unsent reports are counted by reason.
     pub fn poll(&mut self) -> Result<(), LinkError> {
-        // Nothing was sent that one could ask for: a system call less for each batch.
+        // Without retransmittable reports there are no NACKs: saves a system call per batch.
         if self.keeps {
             self.take_nacks();
         }
@@ -339,13 +339,13 @@ impl Reporter {
             if left.is_zero() {
                 return Ok(());
             }
-            // Frames that the injector holds have to leave meanwhile.
+            // Frames held by the injector must still be sent meanwhile.
             let step = if self.injector.counts().held > 0 { left.min(dta_link::fault::HOLD) } else { left };
             dta_link::wait_readable(&[self.nack_fd()], Some(step))?;
         }
     }
 
-    /// Sends everything, also what the injector still holds. Gives the final counters.
+    /// Sends everything, including what the injector holds. Returns the final counters.
     ///
     /// # Errors
     /// As [`Reporter::poll`].
@@ -356,7 +356,7 @@ impl Reporter {
         flushed.map(|()| self.counters())
     }
 
-    /// What was counted so far.
+    /// The counters.
     pub fn counters(&self) -> ReporterCounters {
         ReporterCounters {
             pending: self.batch.len() as u64,
@@ -366,7 +366,7 @@ impl Reporter {
         }
     }
 
-    /// Readable when there is a NACK: for a loop that waits on several things.
+    /// Readable when there is a NACK: for an event loop.
     pub fn nack_fd(&self) -> BorrowedFd<'_> {
         self.nack_link.as_ref().unwrap_or(&self.link).as_fd()
     }
@@ -406,7 +406,7 @@ impl Reporter {
                 break;
             }
         }
-        // What was asked for leaves now, not with the next report.
+        // Requested reports are sent now, not with the next report.
         if !self.batch.is_empty() {
             self.send_batch();
         }
@@ -471,13 +471,13 @@ impl Reporter {
             self.counters.nack_refused += 1;
             return;
         }
-        // A batch that is full has been sent, so there is room.
+        // A full batch was sent at once, so there is room.
         if self
             .batch
             .push_udp(self.source, self.config.translator, report, u64::from(sequence) | AGAIN)
             .is_ok()
         {
-            // The sequence does not start anew with it: the translator has later reports.
+            // It does not restart the sequence: the translator has later reports.
             let at = self.batch.len() - 1;
             self.batch.packet_mut(at)[datagram::HEADER_LEN + FLAGS] &= !RESTARTED;
             self.counters.retransmitted += 1;
@@ -497,7 +497,7 @@ pub(crate) fn number_report(version: Version, report: &mut [u8], sequence: u32) 
     }
 }
 
-/// The observer as the injector calls it.
+/// The observer, as the injector calls it.
 fn tell(observer: &mut Option<Observer>) -> impl FnMut(Fate, u64, &[u8]) {
     move |fate, cookie, _| {
         if let Some(observer) = observer {
@@ -506,9 +506,8 @@ fn tell(observer: &mut Option<Observer>) -> impl FnMut(Fate, u64, &[u8]) {
     }
 }
 
-/// A sequence to begin with: microseconds, so that a reporter started again begins beyond where it
-/// was unless it sent more than a million reports a second, and for 71 minutes not in reach of the
-/// same numbers.
+/// An initial sequence: microseconds, so that a restarted reporter starts beyond its old position unless it
+/// sent more than a million reports per second, and for 71 minutes not within reach of the same numbers.
 fn sequence_of_now() -> u32 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u32
 }

@@ -1,4 +1,4 @@
-//! A reporter and a receiver on loopback that loses reports and asks for them again.
+//! A reporter and a receiver on loopback that loses reports and requests them again.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddrV4, UdpSocket};
@@ -26,7 +26,7 @@ impl Receiver {
         (Receiver { socket }, address)
     }
 
-    /// All datagrams until none comes any more.
+    /// All datagrams until no more arrive.
     fn drain(&self) -> Vec<(Vec<u8>, std::net::SocketAddr)> {
         let mut all = Vec::new();
         let mut buffer = [0; 2048];
@@ -131,7 +131,7 @@ fn exactly_the_missing_ones_are_sent_again() {
     let here = reporter.local_addr().into();
     receiver.ask(here, Nack::V1 { reporter: 9, first: sent[48], count: 5 });
     receiver.ask(here, Nack::V1 { reporter: 9, first: sent[0], count: 2 });
-    // Not for us, and no NACK at all.
+    // Not for us, and not a NACK at all.
     receiver.ask(here, Nack::V1 { reporter: 8, first: sent[60], count: 5 });
     receiver.ask(here, Nack::V0 { sequence: 3 });
     receiver.socket.send_to(b"what?", here).unwrap();
@@ -283,7 +283,7 @@ fn the_fate_of_each_datagram_is_told() {
     assert!(counters.fault.dropped > 0 && counters.fault.duplicated > 0 && counters.fault.reordered > 0);
 }
 
-/// Asks for 65,535 sequences at a time that were never sent: what that costs has to be as if it
+/// Asks for 65,535 sequences at a time that were never sent: the cost must be as if it
 /// asked for one.
 #[test]
 fn a_flood_of_nacks_costs_little_whatever_they_ask_for() {
@@ -360,7 +360,7 @@ fn what_blind_nacks_release_is_bounded() {
     assert!(counters.balanced());
 }
 
-/// A receiver that loses a tenth and asks for every gap it sees: in the end nothing is missing.
+/// A receiver that loses a tenth and requests every gap it sees: in the end nothing is missing.
 #[test]
 fn losses_are_made_good() {
     let (receiver, address) = Receiver::new();
@@ -390,7 +390,7 @@ fn losses_are_made_good() {
             reporter.linger(Duration::from_millis(2)).unwrap();
         }
     }
-    // What comes last shows the last gaps.
+    // The last datagrams show the last gaps.
     for n in 500..600 {
         key_write(&mut reporter, n);
         reporter.linger(Duration::from_millis(2)).unwrap();
@@ -471,7 +471,7 @@ fn reports_written_in_place_are_kept_and_a_bad_one_takes_no_sequence() {
 fn gathered_reports_of_one_store_keep_their_order_and_are_numbered_as_they_leave() {
     let (receiver, address) = Receiver::new();
     let mut reporter = Reporter::open(Config { gather: true, ..config(address) }).unwrap();
-    // Three stores with reports of three lengths by turns; of the last one, some can be sent again.
+    // Three stores alternate with reports of three lengths; some of the last one's are retransmittable.
     let again = |n: u32| Options { retransmittable: n.is_multiple_of(2), immediate: false };
     for n in 0..60u32 {
         let value = n.to_be_bytes();
@@ -501,7 +501,7 @@ fn gathered_reports_of_one_store_keep_their_order_and_are_numbered_as_they_leave
         let of: Vec<u32> = reports.iter().filter(|r| r.store == store).map(number).collect();
         assert_eq!(of, (0..20).map(|n| 3 * n + u32::from(store) - 1).collect::<Vec<_>>());
     }
-    // What is asked for is what had that sequence.
+    // What is requested is what had that sequence.
     receiver.ask(reporter.local_addr().into(), Nack::V1 { reporter: 9, first: 0, count: 60 });
     reporter.linger(Duration::from_millis(200)).unwrap();
     let kept: Vec<&Vec<u8>> = came

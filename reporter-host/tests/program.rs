@@ -32,7 +32,7 @@ fn program(arguments: &[&str], input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A program that ends before it reads closes the pipe: that is its affair.
+    // A program that ends before it reads closes the pipe, which is not an error here.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }
@@ -158,7 +158,7 @@ fn tells_what_is_wrong() {
         (
             "send append --store events --list 1 --value 1 --to 127.0.0.1:9",
             1,
-            "the id of store `events` is not known",
+            "the id of store `events` is unknown",
         ),
         ("send --file /does/not/exist --to 127.0.0.1:9", 1, "/does/not/exist"),
     ] {

@@ -1,12 +1,13 @@
-//! What the running kernel tells of itself in `/sys/kernel/btf/vmlinux`: which tracepoints it has, and the names of drop reasons.
+//! The running kernel's description of itself in `/sys/kernel/btf/vmlinux`: its tracepoints, and the names of
+//! drop reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::{fs, io};
 
-/// Where the kernel has it.
+/// Where the kernel provides it.
 pub const PATH: &str = "/sys/kernel/btf/vmlinux";
 
-/// The part of the kernel's types that is needed here.
+/// The parts of the kernel's types needed here.
 #[derive(Clone, Debug, Default)]
 pub struct Kernel {
     reasons: BTreeMap<u32, String>,
@@ -14,24 +15,25 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Reads what the running kernel has.
+    /// Reads the running kernel's.
     pub fn read() -> io::Result<Self> {
         let bytes = fs::read(PATH)?;
         Self::parse(&bytes)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{PATH} is no BTF")))
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{PATH} is not BTF")))
     }
 
-    /// The name of a drop reason without its prefix, as `QDISC_DROP`; or its number where the kernel has no name.
+    /// The name of a drop reason without its prefix, such as `QDISC_DROP`; or its number if the kernel has no
+    /// name.
     pub fn reason(&self, number: u32) -> String {
         self.reasons.get(&number).cloned().unwrap_or_else(|| format!("reason {number}"))
     }
 
-    /// Whether there is such a tracepoint.
+    /// Whether this tracepoint exists.
     pub fn has_tracepoint(&self, name: &str) -> bool {
         self.tracepoints.contains(name)
     }
 
-    /// Reads BTF, in the machine's byte order.
+    /// Parses BTF in the machine's byte order.
     fn parse(bytes: &[u8]) -> Option<Self> {
         let u32_at = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
         let u16_at = |at: usize| Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -78,7 +80,7 @@ impl Kernel {
 const ENUM: u32 = 6;
 const TYPEDEF: u32 = 8;
 
-/// How many bytes follow a type's head of 12 bytes; the kernel's Documentation/bpf/btf.rst.
+/// Number of bytes after a type's 12-byte header; the kernel's Documentation/bpf/btf.rst.
 fn behind(kind: u32, members: usize) -> Option<usize> {
     Some(match kind {
         // pointers, forward declarations, typedefs, qualifiers, functions, floats, type tags

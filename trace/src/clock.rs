@@ -1,88 +1,91 @@
-//! How much the clock of one host is ahead of another's, from packets that both saw.
+//! How far one host's clock is ahead of another's, from packets that both saw.
 //!
-//! A packet that leaves host A at `a` by A's clock and is seen by host B at `b` by B's clock gives `b - a = ahead(a) + delay`,
-//! and one the other way `b - a = ahead(a) - delay`. No delay is below 0, so that every packet is a bound: packets from A to
-//! B say that B's clock is ahead by no more than that, packets from B to A by no less.
+//! A packet that leaves host A at `a` by A's clock and is seen by host B at `b` by B's clock gives
+//! `b - a = ahead(a) + delay`, and one the other way `b - a = ahead(a) - delay`. No delay is negative, so
+//! every packet is a bound: packets from A to B bound B's lead from above, packets from B to A from below.
 //!
-//! Most packets wait in queues, and those that did not are the best bounds. So time is cut into windows, in each of which the
-//! least of the one bound and the greatest of the other are taken. A line goes through the middles between both, where a
-//! window counts the more, the closer its two bounds are. Two clocks that are not set run at nearly constant rates, so
-//! that a line is what they differ by ([`WINDOW`] and the line after Moon, Skelly and Towsley, "Estimation and removal of clock
-//! skew from network delay measurements", 1999, in both directions).
+//! Most packets wait in queues, and those that did not are the best bounds. So time is divided into windows,
+//! and each contributes the minimum of the upper bounds and the maximum of the lower ones. A line is fitted
+//! through their midpoints, where a window weighs more the closer its two bounds are. Two unadjusted clocks
+//! run at nearly constant rates, so their difference is a line ([`WINDOW`] and the line after Moon, Skelly
+//! and Towsley, "Estimation and removal of clock skew from network delay measurements", 1999, in both
+//! directions).
 //!
-//! The middle is right if the quickest packet of each direction takes as long. How wrong it can be if they do not, is
-//! known: [`Fit::bound`] is the most that any line between all bounds differs from this one.
+//! The midpoint is right if the fastest packets of both directions take equally long. The largest possible
+//! error otherwise is known: [`Fit::bound`] is the most that any line between all bounds differs from this
+//! one.
 
-/// One window: 100 ms, in nanoseconds. Windows are longer where no window of this length has packets in both directions.
+/// One window: 100 ms, in nanoseconds. Windows are longer if none of this length has packets in both directions.
 pub const WINDOW: u64 = 100_000_000;
 
-/// Two clocks that are not set differ in rate by no more than this. Linux adjusts by 500 ppm at most, and crystals are some
+/// Largest rate difference of two unadjusted clocks. Linux adjusts by at most 500 ppm, and crystals are some
 /// 100 ppm off.
 pub const MOST_DRIFT: f64 = 1e-3;
 
-/// How often windows are made anew with the rate of the line before: within a window, the clocks drift apart, too.
+/// How often windows are recomputed with the rate of the previous line: the clocks drift apart within a
+/// window, too.
 const ROUNDS: usize = 4;
-/// Steps of the searches in one dimension: each shortens the interval to two thirds.
+/// Steps of one-dimensional searches: each shortens the interval to two thirds.
 const STEPS: usize = 120;
-/// Nanoseconds that windows' bounds always differ by: what clocks tell apart.
+/// Minimum gap between a window's bounds in nanoseconds: the clocks' resolution.
 const GRAIN: f64 = 50.0;
 
-/// When a packet was at one host and the other, each by the host's own clock, in nanoseconds.
+/// When a packet was at each of two hosts, by the host's own clock, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crossing {
-    /// At the first host of the pair, whichever way the packet went.
+    /// At the first host of the pair, whichever direction the packet took.
     pub first: u64,
     /// At the second one.
     pub second: u64,
 }
 
-/// How much the second host's clock is ahead of the first one's.
+/// How far the second host's clock is ahead of the first one's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
-    /// Moment by the first clock at which the clocks differ by `ahead`: that of the earliest packet.
+    /// The time by the first clock at which they differ by `ahead`: the earliest packet's.
     pub origin: u64,
-    /// Nanoseconds that the second clock is ahead at `origin`, rounded down.
+    /// The second clock's lead at `origin` in nanoseconds, rounded down.
     pub ahead: i64,
     /// Nanoseconds from the earliest to the latest packet.
     span: u64,
-    /// What the rounding left: 0 to 1 ns.
+    /// The rounding remainder: 0 to 1 ns.
     rest: f64,
-    /// Nanoseconds per nanosecond of the first clock that the second one gains.
+    /// The second clock's gain, in nanoseconds per nanosecond of the first.
     pub drift: f64,
-    /// Nanoseconds that the line is off at most, anywhere between the earliest and the latest packet, if both clocks run at
-    /// constant rates: mostly half of the shortest way there and back.
+    /// Largest error of the line in nanoseconds between the earliest and the latest packet, if both clocks
+    /// run at constant rates: usually half of the fastest round trip.
     pub bound: f64,
     /// Windows with packets in both directions.
     pub windows: usize,
 }
 
-/// Why the clocks of two hosts cannot be compared.
+/// Why two hosts' clocks cannot be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoFit {
-    /// No packet went from the first host to the second one, or none the other way.
+    /// No packet went from the first host to the second, or none back.
     #[error("packets went one way only")]
     OneWay,
-    /// No line lies between the bounds.
-    #[error("a clock was set, or did not run at a constant rate, meanwhile")]
+    /// No line fits between the bounds.
+    #[error("a clock was set or changed its rate meanwhile")]
     NotALine,
 }
 
 impl Fit {
-    /// A moment of the second host by the first host's clock, in nanoseconds.
+    /// Converts a time of the second host to the first host's clock, in nanoseconds.
     pub fn to_first(&self, second: u64) -> u64 {
         let since = i128::from(second) - i128::from(self.ahead) - i128::from(self.origin);
-        // What is since the origin is short, so that the product is exact to far below a nanosecond.
+        // The time since the origin is short, so the product is exact to far below a nanosecond.
         let since = (since as f64 - self.rest) / (1.0 + self.drift);
         (i128::from(self.origin) + since.round() as i128).clamp(0, u64::MAX.into()) as u64
     }
 
-    /// Nanoseconds that the second clock is ahead at most, or behind, between the earliest and the latest packet.
+    /// Largest lead or lag of the second clock in nanoseconds between the earliest and the latest packet.
     pub fn most_ahead(&self) -> f64 {
         let ahead = self.ahead as f64 + self.rest;
         ahead.abs().max((ahead + self.drift * self.span as f64).abs())
     }
 
-    /// A moment of the first host by the second host's clock, in nanoseconds.
+    /// Converts a time of the first host to the second host's clock, in nanoseconds.
     pub fn to_second(&self, first: u64) -> u64 {
         let since = i128::from(first) - i128::from(self.origin);
         let more = (self.drift * since as f64 + self.rest).round() as i128;
@@ -90,24 +93,23 @@ impl Fit {
     }
 }
 
-/// A bound: nanoseconds since the origin, and how much the second clock is ahead there at most (or at least).
+/// A bound: nanoseconds since the origin, and the maximum (or minimum) lead of the second clock there.
 #[derive(Clone, Copy)]
 struct Point {
     at: f64,
     ahead: f64,
 }
 
-/// Compares two clocks by the packets that went from the first host to the second, and by those that went back. Their order
-/// does not matter.
+/// Compares two clocks by the packets from the first host to the second, and those back, in any order.
 ///
 /// # Errors
-/// One direction has no packet; or the clocks do not differ by a line.
+/// One direction has no packets, or no line fits.
 pub fn fit(forth: &[Crossing], back: &[Crossing]) -> Result<Fit, NoFit> {
     let [Some(any), Some(_)] = [forth.first(), back.first()] else { return Err(NoFit::OneWay) };
     let all = || forth.iter().chain(back);
     let origin = all().map(|crossing| crossing.first).min().unwrap_or(any.first);
     let span = all().map(|crossing| crossing.first - origin).max().unwrap_or(0);
-    // Differences from one difference are small numbers, which a float holds exactly.
+    // Offsets from a common difference are small numbers, which a float represents exactly.
     let base = difference(any);
     let point = |crossing: &Crossing| Point {
         at: (crossing.first - origin) as f64,
@@ -133,22 +135,22 @@ fn difference(crossing: &Crossing) -> i128 {
     i128::from(crossing.second) - i128::from(crossing.first)
 }
 
-/// A window: its middle, and its two bounds less what the clocks drift apart.
+/// A window: its midpoint in time, and its two bounds, corrected for the clocks' drift.
 struct Window {
     at: f64,
     most: f64,
     least: f64,
 }
 
-/// The windows that have bounds of both kinds. There is one at least, as one window can be as long as all of the time.
+/// The windows with bounds of both kinds. There is at least one, as a window can span all of the time.
 fn cut(most: &[Point], least: &[Point], span: u64, drift: f64) -> Vec<Window> {
     let mut length = WINDOW;
     loop {
         let count = (span / length + 1) as usize;
-        // Long times with few packets: no more windows than there can be packets in.
+        // A long time with few packets: no more windows than can have packets.
         if count <= 4 * (most.len() + least.len()) || count <= 1 {
             let mut windows = vec![(f64::INFINITY, f64::NEG_INFINITY); count];
-            // A float of a large number may be rounded up.
+            // Converting a large number to a float may round it up.
             let of = |point: &Point| ((point.at as u64 / length) as usize).min(count - 1);
             for point in most {
                 let window = &mut windows[of(point)];
@@ -171,8 +173,8 @@ fn cut(most: &[Point], least: &[Point], span: u64, drift: f64) -> Vec<Window> {
     }
 }
 
-/// The line through the middles of the windows: its height at 0, and its slope. Least squares, with the more weight, the
-/// closer a window's bounds are.
+/// The line through the windows' midpoints: its height at 0, and its slope. Least squares, weighted by how
+/// close a window's bounds are.
 fn line(windows: &[Window], span: u64) -> (f64, f64) {
     let gap = |window: &Window| window.most - window.least;
     let mut gaps: Vec<f64> = windows.iter().map(gap).collect();
@@ -193,15 +195,16 @@ fn line(windows: &[Window], span: u64) -> (f64, f64) {
         up += weight(window) * (window.at - at) * (middle(window) - ahead);
         along += weight(window) * (window.at - at).powi(2);
     }
-    // Of one window, or of windows in one place, no slope is known.
+    // One window, or windows at one time, give no slope.
     let slope = if windows.len() < 3 || along <= (span as f64 / 1e3).powi(2) { 0.0 } else { up / along };
     (ahead - slope * at, slope)
 }
 
-/// The most that a line between all bounds differs from this one within the span: `None` if there is no such line.
+/// The most that a line between all bounds differs from this one within the span; `None` if there is no such
+/// line.
 ///
-/// Lines are `a + b t` more than the one that was found. For each `b` there is an interval of `a`; where it ends is a convex or a
-/// concave function of `b`, so that everything is found by searches in one dimension.
+/// Lines are `a + b t` relative to the fitted one. For each `b` there is an interval of `a`, whose ends are a
+/// convex and a concave function of `b`, so one-dimensional searches suffice.
 fn bound(most: &[Point], least: &[Point], span: u64, ahead: f64, drift: f64) -> Option<f64> {
     let more = |point: &Point| Point { at: point.at, ahead: point.ahead - ahead - drift * point.at };
     let most = hull(most.iter().map(more).collect(), 1.0);
@@ -211,7 +214,7 @@ fn bound(most: &[Point], least: &[Point], span: u64, ahead: f64, drift: f64) -> 
     let room = |b: f64| highest(b) - lowest(b);
     let (from, to) = (-MOST_DRIFT - drift, MOST_DRIFT - drift);
     let best = top(from, to, room);
-    // Times are whole nanoseconds: two of them round by one each.
+    // Times are whole nanoseconds: each of two is rounded by up to one.
     if room(best) < -2.0 {
         return None;
     }
@@ -226,7 +229,7 @@ fn bound(most: &[Point], least: &[Point], span: u64, ahead: f64, drift: f64) -> 
     Some(most_off.max(0.0) + 1.0)
 }
 
-/// The points that a line from below (`side` 1) or from above (-1) can touch: the others bound no line.
+/// The points that a line from below (`side` 1) or from above (-1) can touch: no others bound a line.
 fn hull(mut points: Vec<Point>, side: f64) -> Vec<Point> {
     points.sort_by(|a, b| a.at.total_cmp(&b.at).then((side * a.ahead).total_cmp(&(side * b.ahead))));
     points.dedup_by(|later, earlier| later.at == earlier.at);
@@ -245,7 +248,7 @@ fn hull(mut points: Vec<Point>, side: f64) -> Vec<Point> {
     hull
 }
 
-/// Where a concave function has its top.
+/// The maximum of a concave function.
 fn top(mut from: f64, mut to: f64, of: impl Fn(f64) -> f64) -> f64 {
     for _ in 0..STEPS {
         let (a, b) = (from + (to - from) / 3.0, to - (to - from) / 3.0);
@@ -254,7 +257,7 @@ fn top(mut from: f64, mut to: f64, of: impl Fn(f64) -> f64) -> f64 {
     (from + to) / 2.0
 }
 
-/// The last place that is good, going from a good one to `end`.
+/// The last valid place on the way from a valid one to `end`.
 fn edge(mut good: f64, end: f64, is_good: impl Fn(f64) -> bool) -> f64 {
     if is_good(end) {
         return end;

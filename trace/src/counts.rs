@@ -1,39 +1,40 @@
-//! What the kernel's programs count: of each point, and of each flow.
+//! The kernel programs' counters, per point and per flow.
 
 use dta_proto::key::Flow;
 
-/// What became of the packets that a point saw. `seen` is the sum of all others but `missed` and `flows_full`.
+/// What became of the packets at a point. `seen` is the sum of all others except `missed` and `flows_full`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Books {
-    /// Packets that came to the point.
+    /// Packets seen at the point.
     pub seen: u64,
     /// Records in the ring.
     pub reported: u64,
-    /// Packets that the filter does not choose.
+    /// Packets excluded by the filter.
     pub filtered: u64,
-    /// Packets that the rate of sampling leaves out.
+    /// Packets excluded by sampling.
     pub sampled_out: u64,
-    /// Packets that come of the tracer's own reports: see [`Options::translator`](crate::kernel::Options::translator).
+    /// The tracer's own traffic: see [`Options::translator`](crate::kernel::Options::translator).
     pub own: u64,
     /// Records that found the ring full.
     pub ring_full: u64,
     /// Refused: neither IPv4 nor IPv6.
     pub not_ip: u64,
-    /// Refused: a header lies where the program cannot read.
+    /// Refused: a header where the program cannot read.
     pub unreadable: u64,
-    /// Not seen: the kernel did not run the program, because it interrupted itself on this processor.
+    /// Not seen: the kernel skipped the program because it was already running on this processor.
     pub missed: u64,
-    /// Packets that were not counted for their flow, because the table of flows was full. They are in the counts above.
+    /// Packets not counted for their flow because the flow table was full. They are in the counts above.
     pub flows_full: u64,
 }
 
 impl Books {
-    /// Packets without a record because they could not be read.
+    /// Packets without a record because they could not be parsed.
     pub fn refused(&self) -> u64 {
         self.not_ip + self.unreadable
     }
 
-    /// Whether every packet that was seen is accounted for. (Read while packets pass, it may be off by those on the way.)
+    /// Whether every packet seen is accounted for. (If read while packets pass, those in progress may be
+    /// missing.)
     pub fn balance(&self) -> bool {
         self.seen
             == self.reported + self.filtered + self.sampled_out + self.own + self.ring_full + self.refused()
@@ -65,17 +66,17 @@ pub struct FlowAt {
     pub namespace: u32,
     /// The interface's index; 0 if the packet has no device.
     pub interface: u32,
-    /// The number of the point.
+    /// Number of the point.
     pub point: u16,
 }
 
-/// What was counted of a flow at a point: every packet that the filter chooses, sampled or not.
+/// Counts of a flow at a point: every packet that passes the filter, sampled or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCount {
-    /// Packets; each of those that travel as one buffer (GSO) counts.
+    /// Packets, including each one in a combined buffer (GSO).
     pub packets: u64,
-    /// Their bytes, from the outermost IP header on. Of packets in one buffer, the headers are counted once.
+    /// Their bytes, from the outermost IP header. In a combined buffer, headers count once.
     pub bytes: u64,
-    /// How many of the packets were dropped here.
+    /// Number of packets dropped here.
     pub drops: u64,
 }

@@ -1,54 +1,57 @@
 //! The digest of a packet: the same number wherever the packet is seen.
 //!
-//! It is made of what no device on the way changes. TTL, TOS, checksums and all headers around the innermost packet are left out, so
-//! it survives routers, bridges, tunnels, switches that copy the packet into a new buffer, and checksum offload. The same arithmetic
-//! is in `trace/ebpf/digest.h`; `trace/tests/digest.rs` holds both to one list of vectors.
+//! It covers what no device on the path changes. TTL, TOS, checksums and all headers around the innermost
+//! packet are excluded, so it survives routers, bridges, tunnels, switches that copy the packet into a new
+//! buffer, and checksum offload. `trace/ebpf/digest.h` does the same arithmetic; `trace/tests/digest.rs`
+//! checks both against one list of vectors.
 
-/// How many bytes after the transport header are read.
+/// How many bytes after the transport header are included.
 pub const PAYLOAD: usize = 32;
 
-/// What the digest is made of, all of the innermost packet.
+/// The input of the digest, all from the innermost packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Source address; an IPv4 address as `::ffff:a.b.c.d`.
     pub source: [u8; 16],
     /// Destination address, likewise.
     pub destination: [u8; 16],
-    /// Source port; 0 where the protocol has none, and in fragments but the first.
+    /// Source port; 0 if the protocol has none, and in fragments except the first.
     pub source_port: u16,
-    /// Destination port, likewise; of an ICMP echo, its identifier (which address translation may change).
+    /// Destination port, likewise; for an ICMP echo, its identifier (which address translation may change).
     pub destination_port: u16,
     /// The IP protocol (IPv6: the last next-header).
     pub protocol: u8,
     /// Whether a TCP segment carries data; false for other protocols. A segment without data and the one after it have the same
     /// sequence number.
     pub has_data: bool,
-    /// IPv4's identification, or the lower half of that of an IPv6 fragment; else 0.
+    /// IPv4's identification, or the lower half of an IPv6 fragment's; else 0.
     pub ip_id: u16,
-    /// Where the fragment begins, in units of 8 bytes.
+    /// Offset of the fragment, in units of 8 bytes.
     pub fragment_offset: u16,
     /// TCP: the sequence number. UDP: its length field. ICMP: type, code (upper half) and sequence of an echo (lower half). Else 0.
     pub sequence: u32,
     /// TCP: the acknowledgement number. Else 0.
     pub acknowledgement: u32,
-    /// The first bytes after the transport header, then zeros. TCP: the timestamps option alone (8 bytes) where it stands first, as
-    /// most systems write it: data may lie where the kernel's programs cannot read, and sequence numbers tell segments apart.
+    /// The first bytes after the transport header, zero-padded. For TCP only the timestamps option (8 bytes),
+    /// if it comes first, as most systems write it: data may lie where the kernel's programs cannot read, and
+    /// sequence numbers distinguish segments.
     pub payload: [u8; PAYLOAD],
 }
 
-/// Both digests of a packet.
+/// The two digests of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest {
-    /// Over the whole identity; never 0.
+    /// Of the whole identity; never 0.
     pub full: u64,
-    /// Over the identity without addresses and ports: address translation does not change it. Packets are sampled by it.
+    /// Of the identity without addresses and ports, so address translation does not change it. Sampling uses
+    /// it.
     pub core: u64,
 }
 
 const SEED: u64 = 0x243f_6a88_85a3_08d3;
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// One for each word of an identity: digits of pi behind those of the seed, made odd.
+/// One per word of an identity: digits of pi after those of the seed, made odd.
 const MULTIPLIERS: [u64; 11] = [
     0x1319_8a2e_0370_7345,
     0xa409_3822_299f_31d1,
@@ -63,7 +66,7 @@ const MULTIPLIERS: [u64; 11] = [
     0xb8e1_afed_6a26_7e97,
 ];
 
-/// Adds what each word is worth at its place. No word waits for another one: a processor multiplies several at a time.
+/// Sums each word's contribution independently, so that a processor can multiply several at a time.
 fn add(state: u64, words: impl Iterator<Item = u64>, multipliers: &[u64]) -> u64 {
     words.zip(multipliers).fold(state, |sum, (word, multiplier)| {
         let product = word.wrapping_mul(SPREAD);
@@ -79,7 +82,7 @@ fn finish(mut state: u64) -> u64 {
     state ^ (state >> 31)
 }
 
-/// Words of 8 bytes, the first byte lowest.
+/// Words of 8 bytes, little-endian.
 fn words<const BYTES: usize>(bytes: &[u8; BYTES]) -> impl Iterator<Item = u64> {
     bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word))
 }
@@ -101,7 +104,7 @@ impl Identity {
     }
 }
 
-/// Which share of the packets is reported. All points and hosts with the same rate choose the same packets.
+/// The share of packets that is reported. All points and hosts with the same rate choose the same packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
     /// A packet is chosen if the upper half of its core digest is below this; at most 2³².
@@ -117,13 +120,13 @@ impl Sampling {
         Self { threshold: (1u64 << 32).div_ceil(u64::from(n.max(1))) }
     }
 
-    /// Reads a share of the packets as people write it, `1/64`; gives the 64.
+    /// Parses a share such as `1/64`; returns the 64.
     pub fn read_share(text: &str) -> Result<u32, &'static str> {
         let n = text.strip_prefix("1/").and_then(|n| n.parse().ok()).filter(|n| *n > 0);
         n.ok_or("write a share as 1/64")
     }
 
-    /// Whether the packet is chosen.
+    /// Whether it includes the packet.
     pub fn chooses(self, digest: Digest) -> bool {
         (digest.core >> 32) < self.threshold
     }

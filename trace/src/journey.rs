@@ -1,10 +1,10 @@
-//! Puts the records of one packet together: the way that it went in this host.
+//! Assembles the records of one packet: its path through this host.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::record::Record;
 
-/// One packet's records, in the order of their times.
+/// One packet's records in order of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Journey {
     /// At least one.
@@ -12,7 +12,7 @@ pub struct Journey {
 }
 
 impl Journey {
-    /// Nanoseconds from its first record to its last.
+    /// Nanoseconds from the first record to the last.
     pub fn total(&self) -> u64 {
         match (self.records.first(), self.records.last()) {
             (Some(first), Some(last)) => last.time - first.time,
@@ -26,13 +26,14 @@ type Place = (u16, u32, u32);
 
 struct Open {
     records: Vec<Record>,
-    /// When its last record was put in.
+    /// When its last record was added.
     touched: u64,
 }
 
-/// Collects records until nothing more came of a packet for a while.
+/// Collects records until nothing more arrives for a packet for a while.
 ///
-/// Packets that share a digest are told apart by their order: a record belongs to the oldest packet of its digest that was not at this place yet.
+/// Packets that share a digest are distinguished by order: a record belongs to the oldest packet with its
+/// digest that was not at this place yet.
 #[derive(Default)]
 pub struct Journeys {
     open: HashMap<u64, VecDeque<Open>>,
@@ -42,7 +43,7 @@ pub struct Journeys {
 }
 
 impl Journeys {
-    /// Puts a record in; `now` is any clock that does not go back, in nanoseconds.
+    /// Adds a record; `now` is any monotonic clock, in nanoseconds.
     pub fn put(&mut self, record: Record, now: u64) {
         let place = |record: &Record| -> Place { (record.point, record.namespace, record.interface) };
         let here = place(&record);
@@ -60,7 +61,7 @@ impl Journeys {
         }
     }
 
-    /// Takes out the packets of which nothing came since `before`, in the order in which they ended.
+    /// Takes the packets without new records since `before`, in the order in which they ended.
     pub fn settled(&mut self, before: u64) -> Vec<Journey> {
         let mut out = Vec::new();
         while let Some((&(at, digest), ())) = self.waiting.first_key_value()
@@ -88,12 +89,12 @@ impl Journeys {
         out
     }
 
-    /// How many packets shared their digest with one that was still on its way.
+    /// How many packets shared their digest with another in flight.
     pub fn shared(&self) -> u64 {
         self.shared
     }
 
-    /// Packets that wait for more.
+    /// Packets waiting for more records.
     pub fn waiting(&self) -> usize {
         self.open.values().map(VecDeque::len).sum()
     }

@@ -1,10 +1,11 @@
-//! Host tracing: programs in the kernel report each packet at each point that it passes.
+//! Host tracing: programs in the kernel report each packet at each point it passes.
 //!
-//! Here is what is plain: the record of a packet at a point ([`record`]), its digest ([`digest`]) and how a frame is read for it
-//! ([`packet`]), the table by which the kernel chooses packets ([`matching`]) and the language that is compiled to it ([`filter`]),
-//! what the kernel counts ([`counts`]), how the records of a packet are put together ([`journey`]), and how the clocks of
-//! hosts are compared ([`clock`]). Packet, digest and table are the twins of code in `trace/ebpf/`, which does the same in
-//! the kernel. With the feature `ebpf`, `kernel` loads that code.
+//! This crate has the platform-independent parts: the record of a packet at a point ([`record`]), its digest
+//! ([`digest`]) and the parsing of a frame for it ([`packet`]), the table by which the kernel chooses packets
+//! ([`matching`]) and the language compiled to it ([`filter`]), the kernel's counters ([`counts`]),
+//! assembling the records of a packet ([`journey`]), and comparing the clocks of hosts ([`clock`]). Packet,
+//! digest and table are twins of code in `trace/ebpf/`, which does the same in the kernel. With the feature
+//! `ebpf`, `kernel` loads that code.
 
 pub mod btf;
 pub mod clock;

@@ -1,21 +1,22 @@
 //! The table by which the kernel's programs choose packets: what a filter is compiled to.
 //!
-//! A table has *tests*, each of a part of one word of the packet's [`Words`], and *terms*. A test gives one bit: whether the word, with
-//! the mask laid over it, lies from `low` to `high`. A term names bits that have to be one and bits that have to be zero. A packet is
-//! chosen if one term holds. So `tcp port 80 and not net 10.0.0.0/8` is a handful of tests and terms, and the kernel
-//! runs over both without knowing the language. `trace/ebpf/matching.h` is the twin of [`Table::chooses`].
+//! A table has *tests*, each of a part of one word of the packet's [`Words`], and *terms*. A test yields one
+//! bit: whether the masked word is from `low` to `high`. A term names bits that must be one and bits that
+//! must be zero. A packet matches if one term holds. So `tcp port 80 and not net 10.0.0.0/8` is a handful of
+//! tests and terms, which the kernel evaluates without knowing the language. `trace/ebpf/matching.h` is the
+//! twin of [`Table::chooses`].
 
 /// Most tests of a table.
 pub const TESTS: usize = 32;
 /// Most terms of a table.
 pub const TERMS: usize = 64;
-/// Bytes of a table in the kernel's map.
+/// Length of a table in the kernel's map.
 pub const TABLE: usize = 8 + TESTS * 32 + TERMS * 8;
-/// Words of a packet.
+/// Number of words of a packet.
 pub const WORDS: usize = 12;
 
-/// Numbers of the words. Addresses are two words in network order: the upper and the lower half of 128 bits, IPv4 as
-/// `::ffff:a.b.c.d`. Without a tunnel, the outer words equal the inner ones.
+/// Indices of the words. Addresses are two words in network order: the upper and the lower half of 128 bits,
+/// IPv4 as `::ffff:a.b.c.d`. Without a tunnel, the outer words equal the inner ones.
 pub mod word {
     /// Upper half of the source of the innermost packet; the lower half follows.
     pub const SOURCE: usize = 0;
@@ -23,10 +24,11 @@ pub mod word {
     pub const DESTINATION: usize = 2;
     /// The innermost packet's [`super::meta`].
     pub const META: usize = 4;
-    /// What to add to the three above for the outermost packet.
+    /// Offset from the three above to the outermost packet's.
     pub const OUTER: usize = 5;
-    /// Length in bytes from the outermost IP header on (bits 32 to 63), VLAN number or 0 (bits 16 to 31; the kernel
-    /// knows it only where the tag stands in the frame or the driver left it in the buffer), the record's flags (bits 0 to 15).
+    /// Length in bytes from the outermost IP header (bits 32 to 63), VLAN number or 0 (bits 16 to 31; the
+    /// kernel knows it only where the tag stands in the frame or the driver left it in the buffer), the
+    /// record's flags (bits 0 to 15).
     pub const FRAME: usize = 10;
     /// Network namespace's inode (bits 32 to 63), interface index (bits 0 to 31).
     pub const PLACE: usize = 11;
@@ -36,39 +38,40 @@ pub mod word {
 pub mod meta {
     /// IP version, 4 or 6.
     pub const VERSION: u64 = 0xff << VERSION_SHIFT;
-    /// Where it begins.
+    /// Its shift.
     pub const VERSION_SHIFT: u32 = 56;
     /// Protocol.
     pub const PROTOCOL: u64 = 0xff << PROTOCOL_SHIFT;
-    /// Where it begins.
+    /// Its shift.
     pub const PROTOCOL_SHIFT: u32 = 48;
-    /// Source port; ports are 0 in ICMP and in fragments but the first.
+    /// Source port; ports are 0 in ICMP and in fragments except the first.
     pub const SOURCE_PORT: u64 = 0xffff << SOURCE_PORT_SHIFT;
-    /// Where it begins.
+    /// Its shift.
     pub const SOURCE_PORT_SHIFT: u32 = 32;
     /// Destination port.
     pub const DESTINATION_PORT: u64 = 0xffff << DESTINATION_PORT_SHIFT;
-    /// Where it begins.
+    /// Its shift.
     pub const DESTINATION_PORT_SHIFT: u32 = 16;
     /// The flags of TCP, as in its header's 14th byte; 0 for others.
     pub const TCP_FLAGS: u64 = 0xff;
-    /// 1 in a fragment but the first: it has no ports. (In the innermost and the outermost packet alike.)
+    /// 1 in a fragment except the first, which has no ports. (For the innermost and the outermost packet
+    /// alike.)
     pub const LATER_FRAGMENT: u64 = 1 << 8;
 }
 
-/// What of a packet can be tested.
+/// A test of a packet.
 pub type Words = [u64; WORDS];
 
-/// Whether `words[word] & mask` lies from `low` to `high`, both counted in.
+/// Whether `words[word] & mask` is from `low` to `high`, both included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Test {
-    /// Which word, below [`WORDS`].
+    /// Index of the word, below [`WORDS`].
     pub word: u32,
     /// Which bits of it.
     pub mask: u64,
-    /// The least, in the place that the mask has.
+    /// The minimum, shifted like the mask.
     pub low: u64,
-    /// The most.
+    /// The maximum.
     pub high: u64,
 }
 
@@ -79,10 +82,10 @@ impl Test {
     }
 }
 
-/// Holds if all tests of `ones` hold and none of `zeros` does; bit `i` stands for test `i`.
+/// Holds if all tests of `ones` hold and none of `zeros`; bit `i` is test `i`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Term {
-    /// Tests that have to hold.
+    /// Tests that must hold.
     pub ones: u32,
     /// Tests that must not.
     pub zeros: u32,
@@ -99,17 +102,15 @@ pub struct Table {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLong {
     /// Too many tests.
-    #[error("the filter makes {0} different tests of a packet; the kernel's table has room for {TESTS}")]
+    #[error("the filter needs {0} different tests of a packet; the kernel's table has room for {TESTS}")]
     Tests(usize),
     /// Too many terms.
-    #[error(
-        "the filter is a choice of {0} combinations of its tests; the kernel's table has room for {TERMS}"
-    )]
+    #[error("the filter needs {0} combinations of its tests; the kernel's table has room for {TERMS}")]
     Terms(usize),
 }
 
 impl Table {
-    /// A table of these tests and terms. No terms: no packet is chosen.
+    /// A table of these tests and terms. Without terms, no packet matches.
     pub fn new(tests: Vec<Test>, terms: Vec<Term>) -> Result<Self, TooLong> {
         if tests.len() > TESTS {
             return Err(TooLong::Tests(tests.len()));
@@ -120,7 +121,7 @@ impl Table {
         Ok(Self { tests, terms })
     }
 
-    /// The table that chooses every packet.
+    /// The table that matches every packet.
     pub fn all() -> Self {
         Self { tests: Vec::new(), terms: vec![Term::default()] }
     }
@@ -135,7 +136,7 @@ impl Table {
         &self.terms
     }
 
-    /// Whether the packet is chosen: what the kernel does.
+    /// Whether the packet matches: what the kernel computes.
     pub fn chooses(&self, words: &Words) -> bool {
         let bits = self
             .tests
@@ -145,8 +146,8 @@ impl Table {
         self.terms.iter().any(|term| bits & term.ones == term.ones && bits & term.zeros == 0)
     }
 
-    /// As the kernel's map holds it: number of tests, number of terms (4 bytes each), the tests (word, 4 bytes unused, mask, low, high),
-    /// the terms (ones, zeros); the machine's byte order.
+    /// As in the kernel's map: number of tests, number of terms (4 bytes each), the tests (word, 4 bytes
+    /// unused, mask, low, high), the terms (ones, zeros); the machine's byte order.
     pub fn to_bytes(&self) -> [u8; TABLE] {
         let mut bytes = [0; TABLE];
         let mut put = |at: usize, number: &[u8]| bytes[at..at + number.len()].copy_from_slice(number);

@@ -1,4 +1,4 @@
-//! Reads a frame as the kernel's programs do: down to the innermost IP packet. Twin of `trace/ebpf/packet.h`.
+//! Parses a frame like the kernel's programs: down to the innermost IP packet. Twin of `trace/ebpf/packet.h`.
 
 use std::net::Ipv6Addr;
 
@@ -8,12 +8,12 @@ use crate::digest::{Identity, PAYLOAD};
 use crate::matching::{WORDS, Words, meta, word};
 use crate::record::flags;
 
-/// Tunnels inside tunnels that are followed: the packet and two inside it.
+/// Most nested tunnels: the packet and two inside it.
 pub const LAYERS: usize = 3;
-/// IPv6 extension headers that are followed.
+/// Most IPv6 extension headers.
 const EXTENSIONS: usize = 4;
 
-/// Where the bytes begin.
+/// What the bytes start with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// At an Ethernet header.
@@ -26,27 +26,27 @@ pub enum Start {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Neither IPv4 nor IPv6.
-    #[error("no IP packet")]
+    #[error("not an IP packet")]
     NotIp,
-    /// A header ends behind the bytes that can be read.
-    #[error("a header cannot be read")]
+    /// A header extends beyond the readable bytes.
+    #[error("cannot read a header")]
     Unreadable,
 }
 
-/// A packet as it was read.
+/// A parsed packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// What its digest is made of.
+    /// The input of its digest.
     pub identity: Identity,
-    /// The record's flags, as far as the bytes tell them.
+    /// The record's flags, as far as they follow from the bytes.
     pub flags: u16,
-    /// Bytes from the outermost IP header on, with padding.
+    /// Length from the outermost IP header, with padding.
     pub length: u32,
     words: Words,
 }
 
 impl Packet {
-    /// What a filter sees of it. The kernel puts the place in; here it is 0.
+    /// What a filter sees of it. The kernel fills in the place, which is 0 here.
     pub fn words(&self) -> Words {
         self.words
     }
@@ -64,7 +64,7 @@ impl Packet {
     }
 }
 
-/// Reads a frame.
+/// Parses a frame.
 pub fn read(frame: &[u8], start: Start) -> Result<Packet, Refused> {
     let (mut at, vlan) = match start {
         Start::Ethernet => ethernet(frame, 0)?,
@@ -105,7 +105,7 @@ pub fn read(frame: &[u8], start: Start) -> Result<Packet, Refused> {
     Ok(Packet { identity: layer.identity, flags, length, words })
 }
 
-/// `N` bytes at a place.
+/// `N` bytes at an offset.
 fn bytes<const N: usize>(frame: &[u8], at: usize) -> Result<&[u8; N], Refused> {
     frame.get(at..).and_then(|rest| rest.first_chunk()).ok_or(Refused::Unreadable)
 }
@@ -122,7 +122,7 @@ fn is_ip(ethertype: u16) -> bool {
     matches!(ethertype, 0x0800 | 0x86dd)
 }
 
-/// Where the IP header of an Ethernet frame begins, and the number of its outer VLAN or 0.
+/// Offset of an Ethernet frame's IP header, and the number of its outer VLAN or 0.
 fn ethernet(frame: &[u8], at: usize) -> Result<(usize, u16), Refused> {
     let mut ethertype = be16(bytes::<14>(frame, at)?, 12);
     let mut at = at + 14;
@@ -141,12 +141,12 @@ fn ethernet(frame: &[u8], at: usize) -> Result<(usize, u16), Refused> {
     if is_ip(ethertype) { Ok((at, vlan)) } else { Err(Refused::NotIp) }
 }
 
-/// One IP packet and what it carries.
+/// One IP packet and its payload.
 struct Layer {
     identity: Identity,
     meta: u64,
     flags: u16,
-    /// Where an inner packet begins, if it is a tunnel.
+    /// Offset of the inner packet, if it is a tunnel.
     inner: Option<(usize, Start)>,
 }
 
@@ -297,10 +297,10 @@ fn layer(frame: &[u8], at: usize) -> Result<Layer, Refused> {
     Ok(Layer { identity, meta, flags, inner })
 }
 
-/// Where the packet in VXLAN or Geneve begins; `header` is what follows the UDP header.
+/// Offset of the packet in VXLAN or Geneve; `header` is what follows the UDP header.
 fn udp_tunnel(header: &[u8; 8], port: u16, behind: usize) -> Option<(usize, Start)> {
     if port != 6081 {
-        // The flag that says that there is a network identifier.
+        // The flag for a valid network identifier.
         return (header[0] & 0x08 != 0).then_some((behind, Start::Ethernet));
     }
     let behind = behind + 4 * usize::from(header[0] & 0x3f);

@@ -1,36 +1,36 @@
-//! Where a packet is looked at, as people name it.
+//! Where packets are traced, as named by users.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The tracepoints whose programs there are, in the order of a packet that is sent.
+/// The tracepoints with a program, in the order of a packet that is sent.
 pub const TRACEPOINTS: [(&str, &str); 5] = [
     ("net_dev_queue", "handed to a device's queue"),
-    ("net_dev_start_xmit", "taken from the queue and given to the driver"),
+    ("net_dev_start_xmit", "taken from the queue and passed to the driver"),
     ("netif_receive_skb", "received from a device"),
-    ("consume_skb", "its way ended well"),
+    ("consume_skb", "consumed without loss"),
     ("kfree_skb", "dropped, with a reason"),
 ];
 
-/// Which way a packet passes an interface, and where on that way it is looked at.
+/// The direction of a packet at an interface, and the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Side {
     /// In.
     Ingress,
     /// Out.
     Egress,
-    /// In, before the kernel has a buffer (native XDP).
+    /// In, before the kernel allocates a buffer (native XDP).
     Xdp,
-    /// Out: handed to the interface's queue (the tracepoint `net_dev_queue`, at this interface alone).
+    /// Out: handed to the interface's queue (the tracepoint `net_dev_queue`, at this interface only).
     Queue,
-    /// Out: taken from the queue and given to the driver (`net_dev_start_xmit`).
+    /// Out: taken from the queue and passed to the driver (`net_dev_start_xmit`).
     Driver,
     /// In: received from the interface (`netif_receive_skb`).
     Receive,
 }
 
 impl Side {
-    /// All of them, with the words for them behind `iface:DEVICE/`; of XDP there is none.
+    /// All of them, with the words for them after `iface:DEVICE/`; XDP has none.
     const WORDS: [(Side, &'static str); 5] = [
         (Side::Ingress, "ingress"),
         (Side::Egress, "egress"),
@@ -44,7 +44,7 @@ impl Side {
         Self::WORDS.iter().find(|(side, _)| *side == self).map_or("xdp", |(_, word)| word)
     }
 
-    /// The tracepoint that sees it, where it is one.
+    /// Its tracepoint, if any.
     pub fn tracepoint(self) -> Option<&'static str> {
         match self {
             Side::Queue => Some("net_dev_queue"),
@@ -55,14 +55,16 @@ impl Side {
     }
 }
 
-/// A place to attach to. Written `iface:eth0` (both ways), `iface:eth0/ingress`, `iface:eth0/egress`, `iface:eth0/queue`,
-/// `iface:eth0/driver`, `iface:eth0/receive`, `xdp:eth0`, each with `netns:NAME/` in front for an interface of another network namespace; `tp:kfree_skb`; `fentry:FUNCTION`, `kprobe:FUNCTION`;
-/// `uprobe:FILE:FUNCTION`. A program of one's own is written `program:FILE`, and is not read as a point.
+/// A place to attach to. Written `iface:eth0` (both ways), `iface:eth0/ingress`, `iface:eth0/egress`,
+/// `iface:eth0/queue`, `iface:eth0/driver`, `iface:eth0/receive`, `xdp:eth0`, each optionally preceded by
+/// `netns:NAME/` for another network namespace; `tp:kfree_skb`; `fentry:FUNCTION`, `kprobe:FUNCTION`;
+/// `uprobe:FILE:FUNCTION`. A user-built program is shown as
+/// `program:FILE`, which is not parsed as a point.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum At {
     /// An interface.
     Interface {
-        /// The network namespace: a name of `ip netns`, or the path of its file; none for that of the program.
+        /// The network namespace: a name of `ip netns`, or the path of its file; none for the program's own.
         namespace: Option<String>,
         /// The interface's name.
         name: String,
@@ -71,9 +73,9 @@ pub enum At {
     },
     /// A tracepoint, of all interfaces in all namespaces.
     Tracepoint(String),
-    /// The entry of a kernel function, by way of fentry.
+    /// The entry of a kernel function, through fentry.
     Fentry(String),
-    /// The entry of a kernel function, by way of a kprobe.
+    /// The entry of a kernel function, through a kprobe.
     Kprobe(String),
     /// The entry of a function in user space. It sees calls, not packets.
     Uprobe {
@@ -82,18 +84,19 @@ pub enum At {
         /// The function's symbol.
         function: String,
     },
-    /// The program of an object file that somebody else built, at the place that the program names.
+    /// The program of a user-built object file, at the place that it names.
     Program(String),
 }
 
-/// Bytes of a place at most: a path has no more.
+/// Longest place in bytes: that of a path.
 const LONGEST: usize = 4096;
 
-/// What is no place.
+/// Not a valid place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no point: {what}. Points are iface:DEVICE, iface:DEVICE/ingress, iface:DEVICE/egress, \
-         iface:DEVICE/queue, iface:DEVICE/driver, iface:DEVICE/receive, xdp:DEVICE (each also behind netns:NAME/), tp:TRACEPOINT, fentry:FUNCTION, kprobe:FUNCTION, uprobe:FILE:FUNCTION"
+    "{text:?} is not a point: {what}. Points are iface:DEVICE, iface:DEVICE/ingress, iface:DEVICE/egress, \
+         iface:DEVICE/queue, iface:DEVICE/driver, iface:DEVICE/receive, xdp:DEVICE (each also after \
+         netns:NAME/), tp:TRACEPOINT, fentry:FUNCTION, kprobe:FUNCTION, uprobe:FILE:FUNCTION"
 )]
 pub struct ParseError {
     text: String,
@@ -101,7 +104,7 @@ pub struct ParseError {
 }
 
 impl At {
-    /// Reads one place or, of `iface:DEVICE`, two.
+    /// Parses one place or, for `iface:DEVICE`, two.
     pub fn parse(text: &str) -> Result<Vec<Self>, ParseError> {
         let fail = |what: String| ParseError { text: text.chars().take(64).collect(), what };
         if text.len() > LONGEST {
@@ -111,8 +114,9 @@ impl At {
             None => (None, text),
             Some(rest) => {
                 let end = ["/iface:", "/xdp:"].iter().filter_map(|kind| rest.rfind(kind)).max();
-                let end = end
-                    .ok_or_else(|| fail("behind netns:NAME/ stands no iface:DEVICE or xdp:DEVICE".into()))?;
+                let end = end.ok_or_else(|| {
+                    fail("netns:NAME/ must be followed by iface:DEVICE or xdp:DEVICE".into())
+                })?;
                 (Some(rest[..end].to_owned()), &rest[end + 1..])
             }
         };
@@ -122,14 +126,12 @@ impl At {
         if let Some(name) = &namespace
             && (name.split('/').any(|part| part == "..") || (name.contains('/') && !name.starts_with('/')))
         {
-            return Err(fail(
-                "a namespace is a name of `ip netns`, or a path from / on with no `..` in it".into(),
-            ));
+            return Err(fail("a namespace is a name of `ip netns`, or an absolute path without `..`".into()));
         }
         let (kind, name) = rest.split_once(':').ok_or_else(|| fail("there is no colon".into()))?;
         let bad = |c: char| c.is_whitespace() || c == '\0';
         if name.is_empty() || name.contains(bad) {
-            return Err(fail("the name is empty or has spaces".into()));
+            return Err(fail("the name is empty or contains spaces".into()));
         }
         let function = |make: fn(String) -> Self| Ok(vec![make(name.to_owned())]);
         match kind {
@@ -162,7 +164,7 @@ impl At {
             "tp" if TRACEPOINTS.iter().any(|(known, _)| *known == name) => function(Self::Tracepoint),
             "tp" => {
                 let known = TRACEPOINTS.map(|(name, _)| name).join(", ");
-                Err(fail(format!("no program is for this tracepoint, but for {known}")))
+                Err(fail(format!("there is no program for this tracepoint, only for {known}")))
             }
             "fentry" => function(Self::Fentry),
             "kprobe" => function(Self::Kprobe),
@@ -170,7 +172,7 @@ impl At {
                 Some((file, symbol)) if file.starts_with('/') && !symbol.is_empty() => {
                     Ok(vec![Self::Uprobe { file: file.to_owned(), function: symbol.to_owned() }])
                 }
-                _ => Err(fail("behind uprobe: stands the path of a program or library from / on, a colon and a function".into())),
+                _ => Err(fail("uprobe: must be followed by the absolute path of a program or library, a colon and a function".into())),
             },
             other => Err(fail(format!("{other:?} is not known"))),
         }
@@ -178,12 +180,12 @@ impl At {
 }
 
 impl At {
-    /// Whether it is in a network namespace that was named.
+    /// Whether it is in a named network namespace.
     pub fn is_in_other_namespace(&self) -> bool {
         matches!(self, Self::Interface { namespace: Some(_), .. })
     }
 
-    /// Whether packets go on from there: where they are dropped or have arrived, they do not. Such points have hops.
+    /// Whether packets continue from there, rather than being dropped or consumed. Such points have hops.
     pub fn is_on_way(&self) -> bool {
         match self {
             Self::Tracepoint(name) => name != "kfree_skb" && name != "consume_skb",
@@ -191,13 +193,13 @@ impl At {
         }
     }
 
-    /// Whether it sees packets, and not calls in user space.
+    /// Whether it sees packets rather than calls in user space.
     pub fn sees_packets(&self) -> bool {
         !matches!(self, Self::Uprobe { .. })
     }
 }
 
-/// Reads what is one place; `iface:DEVICE` without a side is two and refused here.
+/// Parses a single place; `iface:DEVICE` without a side is two and refused here.
 impl FromStr for At {
     type Err = ParseError;
 
@@ -270,17 +272,17 @@ mod tests {
             ),
             ("xdp:eth0/queue", "\"queue\" is not a side of it"),
             ("iface:a-name-that-is-too-long", "1 to 15 bytes"),
-            ("tp:nothing", "no program is for this tracepoint, but for net_dev_queue"),
-            ("netns:a/tp:kfree_skb", "stands no iface"),
+            ("tp:nothing", "there is no program for this tracepoint, only for net_dev_queue"),
+            ("netns:a/tp:kfree_skb", "must be followed by iface"),
             ("netns:/iface:e0", "has no name"),
             ("netns:../a/iface:e0", "no `..`"),
             ("netns:/run/netns/../a/iface:e0", "no `..`"),
             ("netns:..//xdp:e0", "no `..`"),
             ("netns:a/b/iface:e0", "a name of `ip netns`"),
             ("usb:1", "\"usb\" is not known"),
-            ("uprobe:sendto", "from / on"),
-            ("uprobe:libc:sendto", "from / on"),
-            ("uprobe:/lib/libc.so.6:", "from / on"),
+            ("uprobe:sendto", "absolute path"),
+            ("uprobe:libc:sendto", "absolute path"),
+            ("uprobe:/lib/libc.so.6:", "absolute path"),
             ("program:a.o", "\"program\" is not known"),
         ] {
             let error = At::parse(text).unwrap_err().to_string();

@@ -1,10 +1,10 @@
-//! What the kernel hands up: one record for each packet at each point.
+//! The kernel's record of one packet at one point.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use dta_proto::key::Flow;
 
-/// Bytes of a record in the ring.
+/// Length of a record in the ring.
 pub const RECORD: usize = 96;
 
 /// The record's flags.
@@ -15,42 +15,44 @@ pub mod flags {
     pub const FRAGMENT: u16 = 1 << 1;
     /// It was inside a tunnel (VXLAN, Geneve, GRE, IP in IP): the flow is the inner one.
     pub const TUNNEL: u16 = 1 << 2;
-    /// Several packets travel as one buffer (GSO, GRO); `segments` tells how many. Its digest is that of the first of them for TCP,
-    /// and of none for UDP, whose length differs.
+    /// Several packets share one buffer (GSO, GRO); `segments` is their number. For TCP, its digest is the
+    /// first packet's; for UDP it matches none, because the length differs.
     pub const SEGMENTS: u16 = 1 << 3;
-    /// The kernel dropped it here; `reason` tells why.
+    /// The kernel dropped it here; `reason` says why.
     pub const DROPPED: u16 = 1 << 4;
-    /// Its way ends here without loss (consumed).
+    /// Its path ends here without loss (consumed).
     pub const CONSUMED: u16 = 1 << 5;
-    /// It leaves through the interface; without, it came in through it.
+    /// Set if it leaves through the interface; otherwise it arrived through it.
     pub const LEAVES: u16 = 1 << 6;
-    /// Some payload bytes of the digest lie where this point cannot read: the digest differs from that of other points.
+    /// Some payload bytes of the digest are where this point cannot read: the digest differs from other
+    /// points'.
     pub const PARTIAL: u16 = 1 << 7;
-    /// Address translation changed it in this host: `first` differs from `digest`.
+    /// Address translation changed it on this host: `first` differs from `digest`.
     pub const TRANSLATED: u16 = 1 << 8;
-    /// No packet, but the call of a function in a process ([`super::Record::caller`]): it has no digest and no flow.
+    /// Not a packet but the call of a function in a process ([`super::Record::caller`]): it has no digest and
+    /// no flow.
     pub const CALL: u16 = 1 << 9;
 }
 
-/// What a program in the kernel is attached to; the number is that of `trace/ebpf/record.h`.
+/// The kind of a kernel program's attachment; the numbers are those of `trace/ebpf/record.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum Kind {
-    /// An interface, as it receives (tcx, or clsact).
+    /// An interface, receiving (tcx or clsact).
     Ingress = 0,
-    /// An interface, as it sends (tcx, or clsact).
+    /// An interface, sending (tcx or clsact).
     Egress = 1,
-    /// Native XDP on an interface: before the kernel has a buffer.
+    /// Native XDP on an interface: before the kernel allocates a buffer.
     Xdp = 2,
     /// Tracepoint `net_dev_queue`: handed to a device's queue.
     DevQueue = 3,
-    /// Tracepoint `net_dev_start_xmit`: taken from the queue and given to the driver.
+    /// Tracepoint `net_dev_start_xmit`: taken from the queue and passed to the driver.
     DevStartXmit = 4,
     /// Tracepoint `netif_receive_skb`: received.
     NetifReceive = 5,
     /// Tracepoint `kfree_skb`: dropped, with a reason.
     Kfree = 6,
-    /// Tracepoint `consume_skb`: its way ended well.
+    /// Tracepoint `consume_skb`: consumed without loss.
     Consume = 7,
     /// The entry of a kernel function whose first argument is the packet's buffer (fentry, or kprobe).
     Function = 8,
@@ -60,22 +62,23 @@ pub enum Kind {
 /// `trace/ebpf/record.h`, [`RECORD`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Nanoseconds of TAI as the kernel keeps it (`CLOCK_TAI`). Where nobody told the kernel the offset, that is UTC. In the ring: of
-    /// `CLOCK_MONOTONIC`; `Tracer::read` adds what TAI is ahead.
+    /// Nanoseconds of TAI as the kernel keeps it (`CLOCK_TAI`). If the kernel does not know the offset, that
+    /// is UTC. In the ring: `CLOCK_MONOTONIC`; `Tracer::read` adds TAI's lead.
     pub time: u64,
     /// The packet's digest here ([`super::digest::Digest::full`]).
     pub digest: u64,
-    /// Its digest where this host saw it first: differs behind address translation.
+    /// Its digest where this host first saw it: differs after address translation.
     pub first: u64,
     /// The digest without addresses and ports ([`super::digest::Digest::core`]).
     pub core: u64,
-    /// The flow of the innermost packet; no ports in ICMP, and in fragments but the first.
+    /// The flow of the innermost packet; no ports in ICMP, and in fragments except the first.
     pub flow: Flow,
     /// See [`flags`].
     pub flags: u16,
-    /// Bytes from the outermost IP header on, with whatever padding follows the packet.
+    /// Length from the outermost IP header, including any padding after the packet.
     pub length: u32,
-    /// The kernel's number of the reason for which it was dropped, with [`flags::DROPPED`]; its name is in the running kernel's BTF.
+    /// The kernel's number of the drop reason, with [`flags::DROPPED`]; its name is in the running kernel's
+    /// BTF.
     pub reason: u32,
     /// The network namespace: its inode number, as in `/proc/self/ns/net`; 0 if the packet has no device.
     pub namespace: u32,

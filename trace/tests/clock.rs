@@ -1,9 +1,9 @@
-//! The clock fit on delays that are made up: of queues that are mostly empty, and full at times.
+//! The clock fit on synthetic delays: of queues that are mostly empty, and full at times.
 
 use dta_trace::clock::{Crossing, Fit, NoFit, fit};
 use proptest::prelude::*;
 
-/// A generator of numbers that is the same everywhere (splitmix64).
+/// A random number generator that is the same everywhere (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -115,7 +115,8 @@ fn seven_milliseconds_and_forty_ppm_are_found_within_ten_microseconds() {
     }
 }
 
-/// One constant from the least delays of the whole run is what a simpler fit would take: it is off by half of the drift.
+/// A simpler fit would use one constant from the minimum delays of the whole run: it is off by half of the
+/// drift.
 #[test]
 fn one_constant_would_be_off_by_far_more() {
     let [forth, back] = USUAL.packets();

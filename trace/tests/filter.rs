@@ -1,4 +1,5 @@
-//! Filters compiled to the kernel's table, held to a plain evaluator of the same filters over frames of all kinds.
+//! Filters compiled to the kernel's table, checked against a plain evaluator of the same filters over frames
+//! of all kinds.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -125,7 +126,7 @@ enum What {
     Ports(u16, u16),
 }
 
-/// A filter as people mean it.
+/// A filter by its meaning.
 #[derive(Clone, Debug)]
 enum Filter {
     Named { before: &'static str, ends: Ends, what: What },
@@ -320,7 +321,7 @@ fn filter() -> impl Strategy<Value = Filter> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// The table chooses what the filter means; a filter that does not fit says so.
+    /// The table selects what the filter means; a filter that does not fit is refused.
     #[test]
     fn the_table_chooses_what_the_filter_means(filter in filter(), packets in prop::collection::vec(packet(), 16)) {
         let text = filter.text();
@@ -429,7 +430,7 @@ fn what_is_wrong_is_shown_where_it_stands() {
         ("tcp port", "at the end: a name or number is missing"),
         ("tcp port http", "at `http`: a port is a number"),
         ("host example.org", "at `example.org`: a host is written as an address"),
-        ("foo", "at `foo`: no word of the language"),
+        ("foo", "at `foo`: neither a word of the language"),
         ("tcp udp", "at `udp`: no word"),
         ("tcp )", "at `)`: write `and` or `or`"),
         ("(tcp", "at the end: a parenthesis is not closed"),

@@ -1,5 +1,6 @@
-//! What the kernels of most machines have and locked ones do not: kprobes and fentry; netem; Open vSwitch; and interfaces without tcx. Run in
-//! `testbed/rxe-guest`, whose kernel is Debian's 6.1 (`run-tests`).
+//! Features that most machines' kernels have and locked-down ones lack: kprobes and fentry; netem; Open
+//! vSwitch; and interfaces without tcx. Run in `testbed/rxe-guest`, whose kernel is Debian's 6.1
+//! (`run-tests`).
 #![cfg(all(feature = "ebpf", target_os = "linux"))]
 
 #[path = "live/bed.rs"]
@@ -44,7 +45,7 @@ fn pass(sender: &UdpSocket, receiver: &UdpSocket) {
     }
 }
 
-/// Traces so many packets at these points; gives the records of each packet in their order.
+/// Traces this many packets at these points; returns the records of each packet in order.
 fn traced(points: &[String], sender: &UdpSocket, receiver: &UdpSocket) -> Vec<Vec<Record>> {
     let mut tracer = tracer(&options(), points);
     let each = tracer.points().len();

@@ -45,12 +45,12 @@ use crate::switches::{After, any_switch};
         dta-translator run                            with a collector on this host\n  \
         dta-translator run --collector 10.0.0.5:40050 --listen 10.0.0.6:40040 \\\n      \
             --source 10.0.0.6\n  \
-        dta-translator stats                          what the running one counted\n  \
+        dta-translator stats                          counters of the running translator\n  \
         dta-translator plan --against 127.0.0.1:40051\n  \
         dta-translator plan --switch tor1 --against   what [switch.tor1] lacks\n  \
         dta-translator setup --switch tor1            program [switch.tor1]\n\n\
-        Every flag of `run` that configures has a key in the file and a DTA_TRANSLATOR_* variable. Flags go before variables, variables before \
-        the file. `dta-translator check-config` prints what results."
+        Every configuration flag of `run` has a key in the file and a DTA_TRANSLATOR_* variable. Flags \
+        override variables, variables override the file. `dta-translator check-config` prints the result."
 )]
 struct Cli {
     #[command(flatten)]
@@ -61,28 +61,28 @@ struct Cli {
 
 #[derive(Args)]
 struct Settings {
-    /// TOML file; `none` reads no file [default: ~/.config/dta/translator.toml or
-    /// /etc/dta/translator.toml, if there is one; else the defaults serve a collector on this host]
+    /// TOML file; `none` reads no file [default: ~/.config/dta/translator.toml or /etc/dta/translator.toml,
+    /// if there is one; else defaults for a collector on this host]
     #[arg(long, short, global = true, env)]
     config: Option<PathBuf>,
     /// Name of the session in the collector [default: translator]
     #[arg(long, global = true, env)]
     name: Option<String>,
-    /// The collector's gRPC address; several collectors, 16 at most, by a comma between their
-    /// addresses [default: http://127.0.0.1:40050]
+    /// The collector's gRPC address; up to 16 collectors as addresses separated by commas [default:
+    /// http://127.0.0.1:40050]
     #[arg(long, global = true, env, value_name = "HOST:PORT", value_delimiter = ',')]
     collector: Option<Vec<String>>,
-    /// What to log, for instance `info` or `dta_translator=debug`
+    /// What to log, such as `info` or `dta_translator=debug`
     #[arg(long, global = true, env, default_value = "info")]
     log: String,
-    /// How to write the log
+    /// Log format
     #[arg(long, global = true, env, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
     log_format: LogFormat,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Take reports and write them into the collector's memory
+    /// Receive reports and write them into the collector's memory
     #[command(after_help = "Examples:\n  \
         dta-translator run\n  \
         dta-translator run --faults drop=0.01,dup=0.01 --seed 7 --ledger /tmp/ledger\n  \
@@ -91,76 +91,82 @@ enum Command {
             --listen 10.0.0.6:40040 --source 10.0.0.6\n  \
         dta-translator run --int 'udp://0.0.0.0:32766?dialect=sdfabric'\n  \
         dta-translator check-config --config translator.toml\n\n\
-        With several collectors, each has stores of its own, and a session of this translator's name. It is ready when one of them is \
-        programmed and each of the others is, too, or could not be: it is away, or refuses. Those are tried again until they do; their stores \
-        are not known before, so reports for them are dropped as `unknown_store`. A collector that goes away, or ends the session, later \
-        does not stop the others: its reports go to its queue pairs until the session has ended, and are dropped as `no_queue_pair` then. A store \
-        that two collectors offer (same name or same id) ends the start.\n\n\
-        SIGHUP reads the configuration again: TLS files, stores and lists, flush times, reporters, version 0 and the lease change; \
-        anything else that has changed is told, and then nothing changes.\n\n\
-        Ends on SIGINT or SIGTERM after sending everything it holds. The session stays in the collector until its lease runs out, and \
-        the next start under the same name resumes it; `dta-translator teardown` ends it at once.")]
+        Each of several collectors has its own stores, and a session with this translator's name. The \
+        translator is ready when one session is open and every other collector was tried: one that is \
+        unreachable or refuses is tried again. Until it answers, its stores are unknown, and reports for \
+        them are dropped as `unknown_store`. A collector that later fails or ends the session does not \
+        stop the others: its reports go to its queue pairs until the session ends, and are then dropped as \
+        `no_queue_pair`. If two collectors offer the same store (by name or id), the translator does not \
+        start.\n\n\
+        SIGHUP reloads the configuration: TLS files, stores and lists, flush times, reporters, version 0 \
+        and the lease can change. If anything else has changed, the reload is refused with an error and \
+        nothing changes.\n\n\
+        Ends on SIGINT or SIGTERM after sending everything it holds. The session remains open at the \
+        collector until its lease expires, and the next start under the same name resumes it; \
+        `dta-translator teardown` ends it at once.")]
     Run(Box<RunArgs>),
-    /// Program a switch of the configuration; a second time changes nothing, and after a failure
-    /// does what was left
+    /// Program a switch of the configuration. Repeating it changes nothing; after a failure it does the rest
     #[command(after_help = "\
-A switch with role = \"reporter\" has no session: what it reports is in the configuration, or in a netcfg of SD-Fabric, of which it is told \
-what is not used. `plan`, `status`, `stats`, `watch` and `teardown` know it, too; `flush` refuses it.
+A switch with role = \"reporter\" has no session: the configuration, or a netcfg of SD-Fabric, says what it reports; \
+unused settings of the netcfg are logged. `plan`, `status`, `stats`, `watch` and `teardown` support it; `flush` does not.
 
 Example:
   dta-translator setup --switch edge1")]
     Setup(SetupArgs),
     /// Print what a switch should hold, or what it lacks
     #[command(after_help = "Examples:\n  \
-        dta-translator plan                             what the session gives\n  \
+        dta-translator plan                             the session's program\n  \
         dta-translator plan --against 127.0.0.1:40051   what a running one lacks\n  \
-        dta-translator plan --switch tor1               the same of [switch.tor1]\n  \
+        dta-translator plan --switch tor1               the program of [switch.tor1]\n  \
         dta-translator plan --switch tor1 --against     what that switch lacks\n  \
         dta-translator plan -o json | jq '.[] | select(.table == \"store\")'\n\n\
-        Changes nothing: neither in the collector nor in a switch. Of a session that is not open yet, queue pair numbers and keys are 0.")]
+        Changes nothing, neither at the collector nor in a switch. If the session is not open yet, queue \
+        pair numbers and rkeys are 0.")]
     Plan(PlanArgs),
-    /// Print what a running translator or a switch counts
+    /// Print the counters of a running translator or a switch
     #[command(after_help = "Examples:\n  \
         dta-translator stats\n  \
         dta-translator stats --switch edge1")]
     Stats(ControlArgs),
-    /// Make a running translator or a switch send everything that it holds
+    /// Make a running translator or a switch send everything it holds
     #[command(after_help = "\
-A switch is asked for its lists, rows of paths and columns of sketches.
+A switch sends its lists, postcard rows and sketch columns.
 
 Examples:
   dta-translator flush
   dta-translator flush --switch leaf1")]
     Flush(ControlArgs),
-    /// Print what a switch holds: the entries that are there as they were written, as `plan` prints
-    /// those that should be
+    /// Print a switch's entries as they were written, in the format of `plan`
     #[command(after_help = "Example:\n  dta-translator status --switch edge1")]
     Status(StatusArgs),
-    /// Keep a P4 switch true: renew its lease, follow the collector, flush what waits too long; give a
-    /// reporter its entries again
+    /// Keep a P4 switch programmed: renew its lease, follow the collector, flush by age; reprogram a reporter
+    /// when needed
     #[command(after_help = "\
-The switch is programmed as by `setup`, with a lease that is renewed. When a collector starts again or a queue pair changes, the switch is \
-programmed anew. Batches and paths that are older than the flush times ([translator.flush]) are sent, and columns of sketches each such time: \
-they never leave a switch by themselves. An RC queue pair that is silent is asked by a probe and, if that brings nothing, replaced.
+The switch is programmed as by `setup`, with a lease that is renewed. When a collector restarts or a queue \
+pair changes, it is programmed again. Batches and paths older than the flush times \
+([translator.flush]) are sent, and sketch columns once per flush time: a switch sends none of them on its \
+own. A silent RC queue pair is probed and, if it does not answer, replaced.
 
-A switch with role = \"reporter\" has no lease: it is looked at every two seconds, and gets its entries again when it was restarted or somebody changed them. \
-Its counters are told in the log each minute and at the end, those that have changed.
+A switch with role = \"reporter\" has no lease: it is checked every two seconds, and reprogrammed if it \
+restarted or its entries were changed. Counters that changed are logged every minute and at the end.
 
-Ends on SIGINT or SIGTERM. The switch goes on as it is, and the session stays in the collector until its lease runs out.
+Ends on SIGINT or SIGTERM. The switch continues as it is, and the session remains open at the collector \
+until its lease expires.
 
 Example:
   dta-translator watch --switch leaf1")]
     Watch(WatchArgs),
-    /// End a session, with each collector: its queue pairs and keys end, what is in memory stays
+    /// End a session with every collector: its queue pairs and rkeys end, memory stays
     #[command(after_help = "\
-A P4 switch sends what it holds before, and is emptied then, but for its forwarding. A reporter has no session: it reports no more.
+A P4 switch first sends what it holds, and is then cleared except for forwarding. A reporter has no \
+session: it stops reporting.
 
 Example:
   dta-translator teardown --switch tor1")]
     Teardown(TeardownArgs),
     /// Check the configuration that results from file, variables and flags
     #[command(after_help = "\
-Takes the flags and variables of `run`. It starts nothing. The configuration that results is printed as a file.
+Takes the flags and variables of `run`, but starts nothing. Prints the resulting configuration as a file.
 
 Example:
   dta-translator check-config --config translator.toml")]
@@ -185,65 +191,65 @@ struct RunArgs {
     /// Faults on frames (and on NACKs): drop=P,dup=P,reorder=P,corrupt=P
     #[arg(long, env, default_value = "none")]
     faults: Faults,
-    /// Faults on NACKs, where they are to be others
+    /// Faults on NACKs, if different
     #[arg(long, env)]
     nack_faults: Option<Faults>,
-    /// Faults on the NIC's answers as they come in, for a NIC that injects none itself
+    /// Faults on the NIC's answers on receipt, for a NIC that cannot inject faults
     #[arg(long, env, default_value = "none")]
     answer_faults: Faults,
-    /// Seed of the faults
+    /// Seed for the faults
     #[arg(long, env, default_value_t = 1)]
     seed: u64,
-    /// Write there which report copies did not arrive as they were sent (for testbeds)
+    /// Write which report copies did not arrive as sent to this file (for testbeds)
     #[arg(long, env)]
     ledger: Option<PathBuf>,
-    /// Print one line of JSON on stdout once reports are taken
+    /// Print one line of JSON on stdout when ready for reports
     #[arg(long)]
     ready: bool,
-    /// Open no session; wait to be programmed by `dta-translator setup`
+    /// Open no session; wait for `dta-translator setup`
     #[arg(long)]
     blank: bool,
 }
 
-/// What of the configuration is the running translator's alone.
+/// Settings that apply only to the running translator.
 #[derive(Args)]
 struct Own {
-    /// Where reports are taken [default: 127.0.0.1:40040]
+    /// Where to receive reports [default: 127.0.0.1:40040]
     #[arg(long, env, value_name = "HOST:PORT", value_parser = host::socket)]
     listen: Option<SocketAddr>,
-    /// Threads that take reports and send frames, 1 to 16; each has its part of the keys, lists and
+    /// Threads that receive reports and send frames, 1 to 16; each has its share of the keys, lists and
     /// columns [default: 1]
     #[arg(long, env, value_name = "N")]
     workers: Option<usize>,
-    /// Take Telemetry Reports of INT there, too; several by commas. DIALECT is auto, v0.5, v1.0, v2.0,
-    /// sdfabric, intcollector, geant or noviflow [default: nowhere]
+    /// Also receive INT Telemetry Reports here; several separated by commas. DIALECT is auto, v0.5, v1.0,
+    /// v2.0, sdfabric, intcollector, geant or noviflow [default: nowhere]
     #[arg(long, env, value_delimiter = ',', value_name = "udp://ADDR:PORT?dialect=DIALECT")]
     int: Option<Vec<IntListener>>,
-    /// Address that RoCEv2 frames come from and answers go to [default: 127.0.0.2]
+    /// Source address of RoCEv2 frames, to which answers go [default: 127.0.0.2]
     #[arg(long, env, value_name = "HOST", value_parser = host::ip)]
     source: Option<IpAddr>,
-    /// UDP port on which answers are taken; 0 lets the kernel choose [default: 4791]
+    /// UDP port for answers; 0 lets the kernel choose [default: 4791]
     #[arg(long, env)]
     source_port: Option<u16>,
-    /// Interface on which frames leave and come in whole, which an RDMA NIC needs: its name, or `xdp:` (AF_XDP)
-    /// or `auto:` (that where it can be had) and its name; without it, a UDP socket
+    /// Interface for whole frames, which an RDMA NIC needs: its name, or `xdp:NAME` (AF_XDP) or `auto:NAME`
+    /// (AF_XDP if available); without it, a UDP socket
     #[arg(long, env, value_name = "INTERFACE")]
     link: Option<Wire>,
-    /// Whether frames to a collector of this host go through a ring in shared memory, where it offers
-    /// one: auto or off [default: auto]
+    /// Whether frames to a collector on this host use a shared-memory ring if the collector offers one: auto
+    /// or off [default: auto]
     #[arg(long, env, value_name = "auto|off")]
     ring: Option<RingUse>,
-    /// Where statistics, flush and program are served over gRPC; with TLS, a program only over
-    /// unix:PATH [default: 127.0.0.1:40051]
+    /// Where to serve statistics, flush and program over gRPC; with TLS, programs only over unix:PATH
+    /// [default: 127.0.0.1:40051]
     #[arg(long, env, value_name = "HOST:PORT|unix:PATH")]
     control: Option<ControlAddress>,
-    /// Where metrics are scraped: HOST:PORT, `off`, or `auto`, which is 127.0.0.1:40053 if it is free
+    /// Where to serve metrics: HOST:PORT, `off`, or `auto` for 127.0.0.1:40053 if free
     #[arg(long, env, value_name = "HOST:PORT|auto|off")]
     metrics: Option<dta_metrics::Address>,
-    /// Stores wanted of the only collector, by name or id; all if not given
+    /// Stores to use at the only collector, by name or id; all if not given
     #[arg(long, env, value_name = "NAME|ID", value_delimiter = ',')]
     stores: Option<Vec<String>>,
-    /// Do what a switch does, byte for byte, and no more (docs/reference-mode.md): repeats are taken too
+    /// Do exactly what a switch does, byte for byte (docs/reference-mode.md): repeats are accepted too
     #[arg(long, env)]
     reference: bool,
 }
@@ -259,11 +265,11 @@ struct SetupArgs {
 
 #[derive(Args)]
 struct PlanArgs {
-    /// Plan for the session of this [switch.NAME], instead of that of [translator]
+    /// Plan for the session of this [switch.NAME] instead of [translator]'s
     #[arg(long, value_name = "NAME")]
     switch: Option<String>,
-    /// Print only what is lacking: to the running translator at this gRPC address or, without one,
-    /// to the switch of --switch
+    /// Print only what is missing in the running translator at this gRPC address or, without one, in the
+    /// switch of --switch
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "")]
     against: Option<String>,
     #[command(flatten)]
@@ -272,7 +278,7 @@ struct PlanArgs {
 
 #[derive(Args)]
 struct TeardownArgs {
-    /// End the session of this [switch.NAME], instead of that of [translator]
+    /// End the session of this [switch.NAME] instead of [translator]'s
     #[arg(long, value_name = "NAME")]
     switch: Option<String>,
     #[command(flatten)]
@@ -283,7 +289,7 @@ struct TeardownArgs {
 struct OutputArgs {
     #[command(flatten)]
     print: OutputFlag,
-    /// Print remote keys: whoever knows them can write to the collector's memory
+    /// Print rkeys: anyone who knows them can write to the collector's memory
     #[arg(long)]
     show_secrets: bool,
 }
@@ -316,35 +322,35 @@ struct ControlArgs {
     output: OutputFlag,
 }
 
-/// What `teardown` did.
+/// Result of `teardown`.
 #[derive(Serialize)]
 struct Ended {
-    /// The session's name; of a reporter, which has none, that of the switch.
+    /// The session's name; for a reporter, which has none, the switch's.
     session: String,
-    /// Addresses of the collectors that ended it.
+    /// Addresses of the collectors where it ended.
     ended: Vec<String>,
 }
 
-/// What `flush` did.
+/// Result of `flush`.
 #[derive(Serialize)]
 struct Flushed {
-    /// Reports that were held.
+    /// Number of reports that were held.
     flushed: u64,
 }
 
-/// What `stats` tells.
+/// Result of `stats`.
 #[derive(Serialize)]
 struct Statistics {
     nodes: Vec<counters::Node>,
 }
 
 impl Cli {
-    /// Refuses what the parser does not know to be wrong.
+    /// Rejects combinations that the parser cannot.
     fn checked(self) -> Result<Cli, clap::Error> {
         if let Command::Plan(PlanArgs { against: Some(address), switch: None, .. }) = &self.command
             && address.is_empty()
         {
-            let message = "--against without an address takes that of --switch NAME, which is missing";
+            let message = "--against without an address needs --switch NAME";
             return Err(Cli::command().error(ErrorKind::MissingRequiredArgument, message));
         }
         Ok(self)
@@ -356,7 +362,7 @@ pub fn main() -> ExitCode {
     main_from(std::env::args_os())
 }
 
-/// The program has no features of cargo's.
+/// The program has no cargo features.
 const FEATURES: &[&str] = &[];
 
 /// Runs the program with these arguments, the first being its name.
@@ -364,7 +370,7 @@ pub fn main_from(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode
     dta_cli::program::run(args, FEATURES, |cli: Cli| {
         let cli = cli.checked().unwrap_or_else(|error| error.exit());
         dta_cli::log(&cli.settings.log, cli.settings.log_format);
-        // A wrong configuration is wrong use, wherever it is noticed.
+        // A bad configuration counts as wrong usage, wherever it is detected.
         dispatch(cli).map(|()| Status::Done).map_err(|error| match error.is::<ConfigError>() {
             true => dta_cli::misuse(error),
             false => error,
@@ -373,7 +379,7 @@ pub fn main_from(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<()> {
-    // They need no configuration.
+    // These need no configuration.
     match &cli.command {
         Command::Common(common) => return common.run::<Cli>(FEATURES).map(drop),
         Command::Config { .. } => return Ok(dta_cli::print(EXAMPLE.trim_end())?),
@@ -416,7 +422,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
             let held = any_switch(&config, &args.switch)?.held().await?;
             let (json, secrets) = (program_json(&held, args.output.show_secrets), args.output.show_secrets);
             args.output.print.print(&json, |_| match held.is_empty() {
-                true => format!("[switch.{}] holds no program of a translator", args.switch),
+                true => format!("[switch.{}] runs no translator program", args.switch),
                 false => program_table(&held, secrets),
             })
         }),
@@ -442,7 +448,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
     }
 }
 
-/// The switch that a command is about, if it is about one.
+/// The switch that a command is about, if any.
 fn switch_of(command: &Command) -> Option<&str> {
     match command {
         Command::Setup(args) => Some(&args.switch),
@@ -455,7 +461,7 @@ fn switch_of(command: &Command) -> Option<&str> {
     }
 }
 
-/// Does what a command asks of a reporter switch, which has no session.
+/// Runs a command on a reporter switch, which has no session.
 async fn of_reporter(config: &Config, switch: &str, command: &Command) -> anyhow::Result<()> {
     let Some(mut reporter) = ReporterSwitch::of(config, switch)? else { return Ok(()) };
     let used = reporter.used();
@@ -476,7 +482,7 @@ async fn of_reporter(config: &Config, switch: &str, command: &Command) -> anyhow
                 args.output.print.print(&json, |_| updates_table(used, &updates))
             }
             Some(address) => bail!(
-                "[switch.{switch}] is a reporter: give --against without {address}, a running translator holds nothing of it"
+                "[switch.{switch}] is a reporter: give --against without {address}, because a running translator holds nothing of it"
             ),
         },
         Command::Status(args) => {
@@ -486,18 +492,19 @@ async fn of_reporter(config: &Config, switch: &str, command: &Command) -> anyhow
         Command::Teardown(args) => {
             reporter.empty().await?;
             let done = Ended { session: switch.into(), ended: Vec::new() };
-            args.output.print(&done, |_| format!("[switch.{switch}] reports no more, and forwards as before"))
+            args.output
+                .print(&done, |_| format!("[switch.{switch}] stopped reporting; forwarding is unchanged"))
         }
         Command::Stats(args) => print_statistics(vec![reporter.statistics().await?], args.output),
         Command::Flush(_) => {
-            bail!("[switch.{switch}] is a reporter: it holds no reports that could be flushed")
+            bail!("[switch.{switch}] is a reporter: it holds no reports to flush")
         }
         Command::Watch(_) => reporter_watch::watch(reporter, switch).await,
         Command::Run(_) | Command::CheckConfig(_) | Command::Config { .. } | Command::Common(_) => Ok(()),
     }
 }
 
-/// The file, with flags and variables over it.
+/// The file, overridden by flags and variables.
 fn configuration(cli: &Cli) -> anyhow::Result<Config> {
     let path = config_file::place(cli.settings.config.as_deref(), "translator.toml");
     let (mut config, mut places) = match &path {
@@ -505,11 +512,11 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
         None => Default::default(),
     };
     match (&path, &cli.command) {
-        (Some(path), _) => info!(config = %path.display(), "the configuration was read"),
-        (None, Command::Run(_)) => info!("no configuration file: the defaults are served"),
+        (Some(path), _) => info!(config = %path.display(), "configuration read"),
+        (None, Command::Run(_)) => info!("no configuration file: using the defaults"),
         (None, _) => {}
     }
-    // What a flag says is not the file's fault.
+    // The file is not to blame for a flag.
     let forget = |places: &mut Places, key: &str, given: bool| {
         if given {
             places.forget(&format!("translator.{key}"));
@@ -558,7 +565,7 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// The translator whose session is meant: a switch, or the translator itself.
+/// The translator with the session: a switch, or the translator itself.
 fn session_of(config: &Config, switch: Option<&str>) -> Result<Translator, ConfigError> {
     match switch {
         Some(switch) => config.translator_of(switch),
@@ -610,9 +617,9 @@ async fn teardown(config: &Translator, output: OutputFlag) -> anyhow::Result<()>
     let done = Ended { session: config.name.clone(), ended };
     if !done.ended.is_empty() || output.is_json() {
         output.print(&done, |done| match config.collector.count() {
-            1 => format!("session {} has ended", done.session),
+            1 => format!("session {} ended", done.session),
             _ => {
-                let at = |address: &String| format!("session {} at {address} has ended", done.session);
+                let at = |address: &String| format!("session {} at {address} ended", done.session);
                 done.ended.iter().map(at).collect::<Vec<_>>().join("\n")
             }
         })?;

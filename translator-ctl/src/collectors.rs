@@ -1,30 +1,29 @@
-//! The collectors that a translator serves, as the configuration names them.
+//! The configured collectors.
 
 use dta_proto::buckets::Buckets;
 use dta_proto::control::{CollectorShare, bucket_ranges};
 use dta_proto::list_range::ListRange;
 use serde::{Deserialize, Serialize};
 
-/// One collector, and what is wanted of it.
+/// One collector, and what to use at it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Collector {
-    /// Its gRPC address: `HOST:PORT`, or with `http://` or `https://` in front.
+    /// Its gRPC address: `HOST:PORT`, optionally with `http://` or `https://`.
     pub address: String,
-    /// Stores wanted of it, by name; empty = all.
+    /// Stores to use, by name; empty = all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stores: Vec<String>,
-    /// Append lists wanted of it; empty = all lists of the stores wanted.
+    /// Append lists to use; empty = all lists of these stores.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lists: Vec<ListRange>,
-    /// Buckets of the keys that it has of keyed stores, where several collectors share them, such as
-    /// `0-127`; all if not given.
+    /// Its key buckets in keyed stores that several collectors share, such as `0-127`; all if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<Buckets>,
 }
 
-/// All collectors in the order of their indices. In a file it is one address, a list of addresses
-/// and tables, or one `[[translator.collector]]` for each.
+/// All collectors in the order of their indices. In a file this is one address, a list of addresses and
+/// tables, or one `[[translator.collector]]` each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Written", into = "Written")]
 pub struct Collectors(Vec<Collector>);
@@ -50,24 +49,24 @@ enum Element {
 }
 
 impl Collector {
-    /// Whether a store may be wanted of both.
+    /// Whether both may provide a store.
     fn may_share_with(&self, other: &Collector) -> bool {
         let all = self.stores.is_empty() || other.stores.is_empty();
         all || self.stores.iter().any(|store| other.stores.contains(store))
     }
 }
 
-/// Why the buckets of collectors do not fit together.
+/// Why the collectors' buckets do not fit together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BucketsMisfit {
-    /// One of the collector of an index is at the one of a lower index as well.
+    /// A bucket that two collectors have; their indices.
     Twice { index: u8, bucket: u8, other: u8 },
-    /// These are at none.
+    /// Buckets that no collector has.
     Nowhere(Buckets),
 }
 
 impl Collectors {
-    /// Checks that each bucket is at one collector, where buckets are given.
+    /// Checks that each bucket is at exactly one collector, if buckets are given.
     pub(crate) fn check_buckets(&self) -> Result<(), BucketsMisfit> {
         let given = || self.indices().zip(self.iter()).filter_map(|(n, c)| Some((n, c, c.buckets?)));
         let mut all = Buckets::NONE;
@@ -86,7 +85,7 @@ impl Collectors {
         Ok(())
     }
 
-    /// Names of what differs; of other collectors, or another order of them, the addresses alone.
+    /// Names of the settings that differ; if the collectors or their order differ, only the addresses.
     pub(crate) fn changes(&self, new: &Collectors) -> Vec<&'static str> {
         let differs = |a: &Collector, b: &Collector| {
             [a.address != b.address, a.stores != b.stores, a.lists != b.lists, a.buckets != b.buckets]
@@ -99,7 +98,7 @@ impl Collectors {
         fields.filter(|(n, _)| any(*n)).map(|(_, name)| name).collect()
     }
 
-    /// What each collector has, as the collectors are told; nothing where none was given buckets or lists.
+    /// Each collector's share, as sent to the collectors; empty where no buckets or lists are set.
     pub(crate) fn shares(&self) -> Vec<CollectorShare> {
         if self.count() < 2 || !self.iter().any(|c| c.buckets.is_some() || !c.lists.is_empty()) {
             return Vec::new();
@@ -113,33 +112,33 @@ impl Collectors {
         self.iter().map(share).collect()
     }
 
-    /// Collectors at these addresses, of which everything is wanted.
+    /// Collectors at these addresses, without restrictions.
     pub fn at<A: Into<String>>(addresses: impl IntoIterator<Item = A>) -> Collectors {
         let collector = |address: A| Collector { address: address.into(), ..Collector::default() };
         Collectors(addresses.into_iter().map(collector).collect())
     }
 
-    /// How many there are.
+    /// Number of collectors.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The indices of all.
+    /// All indices.
     pub fn indices(&self) -> impl Iterator<Item = u8> + use<> {
         (0..=u8::MAX).take(self.0.len())
     }
 
-    /// All of them, by index.
+    /// All collectors, by index.
     pub fn iter(&self) -> impl Iterator<Item = &Collector> {
         self.0.iter()
     }
 
-    /// The collector of an index that is one.
+    /// The collector at a valid index.
     pub fn get(&self, index: u8) -> Option<&Collector> {
         self.0.get(usize::from(index))
     }
 
-    /// The address of a collector; nothing where there is none of that index.
+    /// The address of a collector; empty if there is none at the index.
     pub fn address(&self, index: u8) -> &str {
         self.get(index).map_or("", |collector| &collector.address)
     }

@@ -1,4 +1,4 @@
-//! Where a translator's own service listens: a port of loopback, or a socket that only its owner may use.
+//! Address of a translator's own service: a loopback port, or a socket that only its owner may use.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub enum ControlAddress {
     /// A TCP port: every user of the host reaches it.
     Tcp(SocketAddr),
-    /// A socket in the file system, made for its owner alone (mode 0600).
+    /// A socket in the file system, accessible only to its owner (mode 0600).
     Unix(PathBuf),
 }
 

@@ -1,5 +1,5 @@
-//! The leases of a translator that runs, one in each collector: opening and renewing its session,
-//! and keeping a target in step with it.
+//! The leases of a running translator, one per collector: opening and renewing its session, and keeping a
+//! target in step with it.
 
 use dta_cli::number::counted;
 use std::fmt;
@@ -19,12 +19,11 @@ use crate::share::{Known, Refusal, Shared};
 use crate::start::Start;
 use crate::switches::{After, Status, Target, TargetError};
 
-/// How long operations that nobody acknowledges keep the key to a region of before alive. After
-/// that the collector may end it: the next such frame is refused, the queue pair is made anew, and
-/// the operations go to the region of now.
+/// How long unacknowledged operations keep a former region's rkey valid. After that the collector may revoke
+/// it: the next such frame is refused, the queue pair replaced, and the operations go to the current region.
 const LONGEST_FORMER: Duration = Duration::from_secs(30);
 
-/// What the leases of all collectors share.
+/// State shared by the leases of all collectors.
 struct Leases<'a, T, R> {
     config: &'a Translator,
     target: Shared<'a, T>,
@@ -33,7 +32,7 @@ struct Leases<'a, T, R> {
     tell: R,
 }
 
-/// What leases know. It outlives a change of configuration.
+/// State of all leases. It survives a change of configuration.
 pub struct KnownLeases {
     known: Known,
     start: Start,
@@ -41,17 +40,17 @@ pub struct KnownLeases {
     leases: Vec<LeaseState>,
 }
 
-/// What is known of one lease.
+/// State of one lease.
 #[derive(Default)]
 struct LeaseState {
-    /// Whether it was open.
+    /// Whether it was ever open.
     was_open: bool,
-    /// Why it is over, if another translator has taken it.
+    /// Why it is over, if another translator took the session.
     over: Option<SessionError>,
 }
 
 impl KnownLeases {
-    /// Nothing is known yet of the leases in so many collectors.
+    /// The initial state for this many collectors.
     pub fn new(collectors: usize) -> KnownLeases {
         KnownLeases {
             known: Known::new(collectors),
@@ -62,11 +61,11 @@ impl KnownLeases {
 }
 
 impl KnownLeases {
-    /// Whether a target could hold what these collectors would grant by another configuration, and
-    /// of the others what it holds.
+    /// Whether a target could hold what these collectors would grant under another configuration, with what
+    /// it holds of the others.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// Why not.
     pub async fn could_hold(
         &self,
         config: &Translator,
@@ -77,16 +76,16 @@ impl KnownLeases {
     }
 }
 
-/// How the leases are, whenever one has changed.
+/// Status of the leases, sent whenever one changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
-    /// Whether the translator is ready by this: told once.
+    /// Whether this makes the translator ready: set once.
     pub ready: bool,
-    /// Whether each collector was asked.
+    /// Whether every collector was tried.
     pub asked: bool,
-    /// How many leases are open, of how many.
+    /// How many leases are open, and how many there are.
     pub open: (usize, usize),
-    /// The collector that is not open, if this is about one, and why not.
+    /// The collector that is not open, and why, if this is about one.
     pub waits_for: Option<(&'a str, &'a str)>,
 }
 
@@ -105,7 +104,7 @@ impl fmt::Display for Event<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Halted;
 
-/// Why a session is not open, or not of use.
+/// Why a session is not open or not usable.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -122,7 +121,7 @@ impl Failure {
         }
     }
 
-    /// The error that ends the program, as it is.
+    /// The error that ends the program, unchanged.
     fn into_error(self) -> anyhow::Error {
         match self {
             Failure::Session(error) => error.into(),
@@ -132,17 +131,17 @@ impl Failure {
     }
 }
 
-/// Opens the sessions, one with each collector, programs the target, and keeps both in step with
-/// the collectors; none of them waits for another. A target that did not do what it was asked is
-/// asked again. `tell` hears how the leases are. The translator is ready when the target holds what
-/// one collector grants for the first time, and what the others grant, too, or could not.
+/// Opens a session with each collector, programs the target, and keeps both in step with the collectors,
+/// independently of each other. A failed request to the target is repeated. `tell` receives the status of the
+/// leases. The translator is ready when the target first holds one collector's grant, and every other
+/// collector's was applied or failed.
 ///
-/// Returns when `halt` becomes true, between two steps: then the target holds one program, and can
-/// be kept with other sessions of the same names and what was `kept`.
+/// Returns when `halt` becomes true, between two steps: the target then holds one program, and [`keep`] can
+/// continue with other sessions of the same names and what was `kept`.
 ///
 /// # Errors
-/// What waiting does not cure: every collector refuses at the start, a program that the target
-/// cannot hold, or other translators that have opened all sessions of this name.
+/// Permanent failures: every collector refuses at the start, a program that the target cannot hold, or other
+/// translators took all sessions of this name.
 pub async fn keep(
     config: &Translator,
     sessions: &mut [Session],
@@ -169,8 +168,8 @@ pub async fn keep(
 }
 
 impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
-    /// Keeps the lease of one collector until it is over, because another translator has taken it,
-    /// or it is to halt. An error ends the program.
+    /// Keeps the lease of one collector until another translator takes the session, or until halted. An error
+    /// ends the program.
     async fn keep(&self, session: &mut Session, kept: &mut LeaseState) -> anyhow::Result<()> {
         if kept.over.is_some() {
             return Ok(());
@@ -178,17 +177,17 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         let collector = session.collector();
         let mut backoff = BACKOFF.0;
         let was_open = &mut kept.was_open;
-        // Whether the collector has ended the session or will not have it go on, so that the queue
-        // pairs lead nowhere.
+        // Whether the collector ended the session or refuses to continue it, so that its queue pairs are
+        // dead.
         let mut ended = false;
-        // Whether a queue pair is silent that the collector thinks well of; or, at the start, what
-        // an earlier life sent is on its way.
+        // Whether a queue pair is silent that the collector considers healthy; or, at the start, operations
+        // of an earlier run are in flight.
         let mut fresh = !*was_open;
         loop {
             let Some(opened) = self.open(session, &mut fresh, *was_open).await else { return Ok(()) };
             match opened {
                 Ok(()) => {
-                    // Renewals have to know this generation from the first on.
+                    // Renewals must know this generation from the first one.
                     session.applied();
                     *was_open = true;
                     let ready = self.start.programmed(collector);
@@ -198,35 +197,35 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                     if let Failure::Session(over @ SessionError::Superseded { .. }) = failure {
                         self.stand_down(collector).await?;
                         if !self.is_alone() {
-                            error!(error = %over, "reports for this collector's stores are dropped until this program is started again");
+                            error!(error = %over, "reports for this collector's stores are dropped until this program restarts");
                         }
                         kept.over = Some(over);
                         return Ok(());
                     }
                     if matches!(failure, Failure::Session(SessionError::MoreStores)) {
-                        // The same session goes on, with more.
+                        // The same session continues, with more.
                         info!(
                             collector = session.address(),
-                            "the collector has more stores: asking for them"
+                            "the collector has more stores: requesting them"
                         );
                         continue;
                     }
                     warn!(collector = session.address(), error = %failure, "opening the session again");
                     ended = !matches!(failure, Failure::Session(SessionError::Silent));
                     fresh = !ended;
-                    // A renewal takes its time, so this is no busy loop; and nothing arrives until
-                    // the session is back.
+                    // A renewal takes time, so this is not a busy loop; and nothing arrives until the session
+                    // is back.
                     continue;
                 }
                 Err(failure) => {
                     let (address, wait) = (session.address(), backoff.as_millis());
                     warn!(collector = address, error = %failure, "trying again in {wait} ms");
-                    // What the target did not do now, it is asked for again.
+                    // What the target did not do now is requested again.
                     let lasts = !matches!(&failure, Failure::Refusal(refusal) if refusal.may_pass());
                     self.judge(session, failure)?;
                     if ended && lasts && self.stand_down(collector).await? {
                         ended = false;
-                        // The target knows nothing of these queue pairs any more.
+                        // The target no longer has these queue pairs.
                         fresh = true;
                     }
                 }
@@ -238,12 +237,11 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         }
     }
 
-    /// Waits for something that may be broken off; `None` if it was, because this is to halt. What
-    /// changes the target is not.
+    /// Waits for a future that may be dropped; `None` if halted first. Not for what changes the target.
     async fn until_halt<O>(&self, work: impl Future<Output = O>) -> Option<O> {
         let mut halt = self.halt.clone();
         let halted = async move {
-            // Without a sender nobody can halt it any more.
+            // Without a sender, halting is impossible.
             if halt.wait_for(|halt| *halt).await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -255,14 +253,14 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         }
     }
 
-    /// Tells how the leases are.
+    /// Sends the status of the leases.
     fn tell(&self, ready: bool, waits_for: Option<(&str, &str)>) -> anyhow::Result<()> {
         let (open, asked) = self.start.count();
         (self.tell)(Event { ready, asked, open: (open, self.config.collector.count()), waits_for })
     }
 
-    /// Opens the session and makes the target hold what it grants. Before the first time, also
-    /// tells it what was before. `None` if this was to halt first.
+    /// Opens the session and applies its grant to the target, after passing on the reporters' positions the
+    /// first time. `None` if halted first.
     async fn open(
         &self,
         session: &mut Session,
@@ -276,7 +274,7 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         })
     }
 
-    /// Makes the target hold what a session that was opened grants.
+    /// Applies the grant of an opened session to the target.
     async fn program(
         &self,
         session: &Session,
@@ -286,7 +284,7 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
     ) -> Result<(), Failure> {
         let Opened { grant, resumed, reporters } = opened;
         info!(name = self.config.name, collector = session.address(), resumed, "session is open");
-        // New queue pairs, if they were asked for, are there by now.
+        // New queue pairs, if requested, exist by now.
         *fresh = false;
         if !was_open {
             self.target.heard_earlier(reporters).await?;
@@ -295,14 +293,14 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         Ok(self.target.apply(session.collector(), grant, After::Open).await?)
     }
 
-    /// Judges a failed attempt to open: an error if the program ends by it.
+    /// Judges a failed attempt to open: returns an error if it ends the program.
     fn judge(&self, session: &Session, failure: Failure) -> anyhow::Result<()> {
         let may_pass = failure.may_pass();
         match &failure {
             // A collector that took this session before may be starting with another configuration.
             Failure::Session(_) => {}
             Failure::Refusal(refusal) if self.is_end(refusal) => return Err(failure.into_error()),
-            // Configurations that contradict each other: at the start somebody is there to mend them.
+            // Contradictory configurations: at the start there is somebody to fix them.
             Failure::Refusal(_) if !may_pass && !self.start.is_ready() => return Err(failure.into_error()),
             Failure::Refusal(_) => {}
         }
@@ -313,8 +311,8 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         self.tell(ready, Some((session.address(), &failure.to_string())))
     }
 
-    /// Whether a refusal ends the program. What the target cannot hold of one collector among
-    /// several does not stop the others.
+    /// Whether a refusal ends the program. One collector's grant that the target cannot hold does not stop
+    /// the others.
     fn is_end(&self, refusal: &Refusal) -> bool {
         match refusal {
             Refusal::Build(_) => false,
@@ -325,12 +323,12 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         }
     }
 
-    /// Whether there is one collector alone.
+    /// Whether there is only one collector.
     fn is_alone(&self) -> bool {
         self.config.collector.count() == 1
     }
 
-    /// Renews until the session has to be opened again; gives the reason, or `None` if this is to halt.
+    /// Renews until the session must be reopened; returns the reason, or `None` if halted.
     async fn renew(&self, session: &mut Session) -> anyhow::Result<Option<Failure>> {
         let collector = session.collector();
         let lease = u64::from(self.config.lease_seconds);
@@ -338,20 +336,20 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         let among_others = (!self.is_alone()).then_some(collector);
         let mut away = false;
         let mut failed_renewals = 0;
-        // How many stores the collector had when it was found that this session gets no more of them.
+        // Number of stores at the collector when this session was found to get no more of them.
         let mut known_stores = None;
-        // Whether the target holds what the collector told last, and since when operations are on
-        // their way to what it told before.
+        // Whether the target holds the collector's latest grant, and since when operations to the previous
+        // one are in flight.
         let (mut holds, mut ahead_since) = (true, None);
         loop {
             if self.until_halt(tokio::time::sleep(every)).await.is_none() {
                 return Ok(None);
             }
-            // The lease is kept even if the target does not answer just now.
+            // The lease is kept even if the target does not answer right now.
             let Status { mut nodes, silent, former_regions, frames_by } = self.status().await?;
             let frames_by = frames_by.get(&collector).map_or("", String::as_str);
             for_collector(&mut nodes, among_others);
-            // What left on UC before the newest program was applied has arrived by now.
+            // What was sent on UC before the newest program has arrived by now.
             if holds && is_through(session, former_regions, &mut ahead_since) {
                 session.applied();
             }
@@ -379,7 +377,7 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                     };
                     if let Some(more) = session.more_stores().filter(|more| known_stores != Some(*more)) {
                         known_stores = Some(more);
-                        // Asked first: a session that is refused when it is opened would be lost.
+                        // Checked first: a session that is refused on opening would be lost.
                         match self.until_halt(session.preview()).await {
                             None => return Ok(None),
                             Some(Ok(preview)) => {
@@ -391,8 +389,8 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                             Some(Err(error)) => tell_without(session, &error),
                         }
                     }
-                    // The collector rebuilds a queue pair that it finds in error; one that it
-                    // thinks well of, but that does not answer us, is asked for anew.
+                    // The collector replaces a queue pair in ERROR; one that it considers healthy but that
+                    // does not answer is replaced on request.
                     let still_silent =
                         silent.contains(&collector) && self.status().await?.silent.contains(&collector);
                     failed_renewals = if still_silent { failed_renewals + 1 } else { 0 };
@@ -401,9 +399,9 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                     }
                 }
                 Err(error @ SessionError::Away { .. }) => {
-                    // Frames go on to the old queue pairs: the collector's memory may well be there.
+                    // Frames still go to the old queue pairs: the collector's memory may well be there.
                     if !std::mem::replace(&mut away, true) {
-                        warn!(%error, "going on with the queue pairs that are there");
+                        warn!(%error, "continuing with the existing queue pairs");
                     }
                 }
                 Err(error) => return Ok(Some(error.into())),
@@ -411,24 +409,24 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         }
     }
 
-    /// What the target counts; nothing where it does not answer just now.
+    /// The target's counters; empty if it does not answer.
     async fn status(&self) -> anyhow::Result<Status> {
         match self.target.status().await {
             Ok(status) => Ok(status),
             Err(error) if error.may_pass() => {
-                warn!(%error, "the target's counters are not known");
+                warn!(%error, "cannot read the target's counters");
                 Ok(Status::default())
             }
             Err(error) => bail!(error),
         }
     }
 
-    /// Takes the queue pairs of a session that has ended out of the target. Gives whether it did that now.
+    /// Removes an ended session's queue pairs from the target. Returns whether that succeeded.
     async fn stand_down(&self, collector: u8) -> anyhow::Result<bool> {
         match self.target.stand_down(collector).await {
             Ok(()) => Ok(true),
             Err(refusal) if refusal.may_pass() => {
-                warn!(error = %refusal, "queue pairs that lead nowhere are left");
+                warn!(error = %refusal, "dead queue pairs remain in the target");
                 Ok(false)
             }
             Err(refusal) => Err(Failure::from(refusal).into_error()),
@@ -436,17 +434,16 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
     }
 }
 
-/// Says that a session does not get what the collector has more of.
+/// Logs that a session gets none of the collector's additional stores.
 fn tell_without(session: &Session, error: &dyn fmt::Display) {
     warn!(
         collector = session.address(), %error,
-        "the collector has more stores, but not for this session, which goes on without them"
+        "the collector has more stores, but not for this session, which continues without them"
     );
 }
 
-/// Whether no operation is on its way to a region of before any more, since the collector told of
-/// another one; or for too long. Of a target that does not say how many regions that concerns
-/// (`None`), nothing is known: then it is for too long alone.
+/// Whether no operation to a former region has been in flight since the collector granted a new one, or for
+/// too long. For a target that does not report the number of such regions (`None`), only the time counts.
 fn is_through(session: &Session, former_regions: Option<usize>, ahead_since: &mut Option<Instant>) -> bool {
     if !session.is_ahead() || former_regions == Some(0) {
         *ahead_since = None;
@@ -457,7 +454,7 @@ fn is_through(session: &Session, former_regions: Option<usize>, ahead_since: &mu
         *ahead_since = None;
         warn!(
             stores = former_regions,
-            "operations on their way to a region that was replaced are not acknowledged: they leave again for the new one, on another queue pair"
+            "operations to a replaced region are not acknowledged: they are resent to the new region, on another queue pair"
         );
     }
     too_long

@@ -1,17 +1,17 @@
 //! The translator of Direct Telemetry Access (DTA): it turns each report into RDMA operations on a
 //! collector's memory.
 //!
-//! - [`program`]: what a switch should hold, computed from what collectors grant and the configuration.
+//! - [`program`]: what a switch should hold, computed from the collectors' grants and the configuration.
 //! - [`session`]: the calls to the collector that open, renew and end a lease.
-//! - [`switches`]: what can be programmed, and how far it got.
-//! - [`lease`]: a target kept in step with its sessions, one with each collector; [`setup`]: a
-//!   switch programmed once.
+//! - [`switches`]: targets to program, and how far programming got.
+//! - [`lease`]: keeps a target in step with its sessions, one per collector; [`setup`]: programs a switch
+//!   once.
 //! - [`packets`]: the thread that carries packets between the links and the software data plane
 //!   (`dta-dataplane`).
 //! - [`run`]: the program `dta-translator run`: that thread, its leases and its own service.
-//! - [`switch_watch`]: the program `dta-translator watch`: a P4 switch with its leases, and flushed by time.
-//! - [`reporter_watch`]: the same for a reporter switch, which is programmed from the configuration alone.
-//! - [`config`], [`collectors`], [`cli`]: what the program is made of otherwise.
+//! - [`switch_watch`]: the program `dta-translator watch`: a P4 switch with its leases, flushed by age.
+//! - [`reporter_watch`]: the same for a reporter switch, programmed from the configuration alone.
+//! - [`config`], [`collectors`], [`cli`]: the rest of the program.
 
 pub mod cli;
 pub mod collectors;

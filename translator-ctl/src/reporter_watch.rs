@@ -1,4 +1,4 @@
-//! `dta-translator watch` of a reporter switch: it holds what it should, also after it was restarted.
+//! `dta-translator watch` for a reporter switch: keeps it programmed, also across restarts.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,31 +8,31 @@ use tracing::{info, warn};
 
 use crate::switches::p4::reporter::ReporterSwitch;
 
-/// Time between two looks at what the switch holds.
+/// Interval between checks of the switch.
 const LOOK: Duration = Duration::from_secs(2);
-/// Time between two lines of counters.
+/// Interval between log lines with counters.
 const TELL: Duration = Duration::from_secs(60);
 
-/// Runs until SIGINT or SIGTERM. The switch goes on as it is then.
+/// Runs until SIGINT or SIGTERM. The switch then continues as it is.
 ///
 /// # Errors
-/// What it cannot hold, or no way to it. A switch that is away is waited for.
+/// A program that it cannot hold, or an invalid address. An unreachable switch is waited for.
 pub async fn watch(mut reporter: ReporterSwitch, switch: &str) -> anyhow::Result<()> {
     let mut stop = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (mut is_away, mut is_first, mut told) = (false, true, Told::default());
     loop {
-        // What was begun is done before the end: the switch holds one whole program then.
+        // A started step is finished before the end, so that the switch holds one whole program.
         match reporter.apply().await {
             Ok(updates) => {
                 if is_first || is_away || !updates.is_empty() {
-                    info!(switch, updates = updates.len(), "the switch is programmed");
+                    info!(switch, updates = updates.len(), "switch programmed");
                 }
                 (is_first, is_away) = (false, false);
             }
             Err(error) if error.error.may_pass() => {
                 if !is_away {
-                    warn!(switch, %error, "the switch cannot be programmed; it is tried again");
+                    warn!(switch, %error, "cannot program the switch; trying again");
                 }
                 is_away = true;
             }
@@ -53,7 +53,7 @@ pub async fn watch(mut reporter: ReporterSwitch, switch: &str) -> anyhow::Result
     Ok(())
 }
 
-/// The counters that were told last, and when.
+/// The counters last logged, and when.
 #[derive(Default)]
 struct Told {
     at: Option<Instant>,
@@ -61,11 +61,11 @@ struct Told {
 }
 
 impl Told {
-    /// Tells the counters that have changed.
+    /// Logs the counters that changed.
     async fn tell(&mut self, reporter: &mut ReporterSwitch, switch: &str) {
         let now = match reporter.statistics().await {
             Ok(now) => now.counters.into_iter().map(|counter| (counter.name, counter.value)),
-            Err(error) => return warn!(switch, %error, "the counters of the switch cannot be read"),
+            Err(error) => return warn!(switch, %error, "cannot read the switch's counters"),
         };
         let now: BTreeMap<String, u64> = now.collect();
         let changed = now.iter().filter(|(name, value)| self.counters.get(*name) != Some(*value));

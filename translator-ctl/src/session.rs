@@ -1,4 +1,4 @@
-//! The lease in the collector: opening, renewing, and following what the collector changes.
+//! The lease at the collector: opening, renewing, and following the collector's changes.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddrV4};
@@ -26,22 +26,22 @@ const CALL: Duration = Duration::from_secs(10);
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// There cannot be a connection.
+    /// A connection is impossible.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The collector does not answer; it may later.
+    /// The collector does not answer, but may later.
     #[error(
-        "the collector at {address} cannot serve this now: {message}; if it does not run, start it (`dta-collector serve`) or give its \
+        "the collector at {address} is unavailable: {message}; if it is not running, start it (`dta-collector serve`) or give its \
          address with --collector"
     )]
     Away {
         /// Its address.
         address: String,
-        /// What was tried.
+        /// What was attempted.
         message: String,
     },
-    /// TLS is wrong at one of both ends.
-    #[error("cannot speak with the collector at {address}: {message}")]
+    /// A TLS problem at either end.
+    #[error("cannot communicate with the collector at {address}: {message}")]
     Security {
         /// Its address.
         address: String,
@@ -53,33 +53,33 @@ pub enum SessionError {
     Refused {
         /// Its address.
         address: String,
-        /// Its words.
+        /// Its message.
         message: String,
     },
-    /// The lease has ended, and its queue pairs and keys with it.
-    #[error("the collector at {address} knows no such session any more: {message}")]
+    /// The lease has ended, with its queue pairs and rkeys.
+    #[error("the collector at {address} no longer has this session: {message}")]
     Gone {
         /// Its address.
         address: String,
-        /// Its words.
+        /// Its message.
         message: String,
     },
-    /// Another translator has opened the session of this name; the queue pairs and keys of this one
-    /// are worth nothing since.
+    /// Another translator has opened the session of this name, which invalidated this one's queue pairs and
+    /// rkeys.
     #[error("the collector at {address} has given this translator's session to another one: {message}")]
     Superseded {
         /// Its address.
         address: String,
-        /// Its words, with the other's address.
+        /// Its message, with the other's address.
         message: String,
     },
-    /// A queue pair is silent although the collector thinks well of it.
+    /// A queue pair is silent although the collector considers it healthy.
     #[error("a queue pair does not answer")]
     Silent,
-    /// The collector has got more stores, which this session wants.
+    /// The collector has additional stores that this session wants.
     #[error("the collector has more stores")]
     MoreStores,
-    /// What the collector gave cannot be used.
+    /// The collector's grant is unusable.
     #[error(transparent)]
     Grant(#[from] GrantError),
 }
@@ -91,56 +91,55 @@ impl SessionError {
     }
 }
 
-/// A session that was opened.
+/// An opened session.
 pub struct Opened {
     /// What the collector grants.
     pub grant: Grant,
-    /// Whether the session was there before.
+    /// Whether the session existed before.
     pub resumed: bool,
-    /// How far the translators that held it before had heard their reporters: id and newest sequence.
+    /// How far its earlier holders had heard their reporters: id and newest sequence.
     pub reporters: Vec<(u16, u32)>,
 }
 
-/// A session as it would be.
+/// A session as it would be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preview {
-    /// What the collector would grant. Numbers and keys that are not given out yet are 0.
+    /// What the collector would grant. Numbers and rkeys that are not assigned yet are 0.
     pub grant: Grant,
-    /// Whether a session of that name is open.
+    /// Whether a session of this name is open.
     pub is_open: bool,
-    /// Where the frames of that session come from, where that is not where ours would: opening it
-    /// would replace that translator.
+    /// The source of that session's frames, if different from ours: opening it would replace that translator.
     pub elsewhere: Option<String>,
 }
 
-/// One lease of one collector.
+/// One lease at one collector.
 pub struct Session {
     config: Translator,
     collector: u8,
     endpoint: Endpoint,
     client: Client,
-    /// What the collector told last.
+    /// The collector's latest grant.
     generation: u64,
-    /// What the data plane works with: renewals say so.
+    /// What the data plane uses: renewals report it.
     applied: u64,
-    /// How many stores the collector had when the session was opened, and by its last word.
+    /// How many stores the collector had when the session was opened, and has now.
     offered: (u32, u32),
-    /// What the collector told last of a ring, and where its NIC is.
+    /// The collector's latest ring offer, and its NIC's address.
     ring: Option<RingAt>,
 }
 
 /// A ring that a collector offers.
 #[derive(Clone, Debug)]
 pub struct RingAt {
-    /// How it is joined.
+    /// How to join it.
     pub offer: Offer,
     /// Address and port of the NIC.
     pub nic: SocketAddrV4,
 }
 
 impl Session {
-    /// A session that is not open yet, with the collector of this index. `endpoint` is where frames
-    /// come from and answers go to, with the port really bound.
+    /// An unopened session with the collector of this index. `endpoint` is the source of frames and
+    /// destination of answers, with the actual port.
     pub fn new(config: &Translator, collector: u8, endpoint: Endpoint) -> Result<Session, SessionError> {
         let options = ClientOptions { call: Some(CALL), ..config.client_options(collector) };
         let client = Client::connect_lazy(&options)?;
@@ -156,7 +155,7 @@ impl Session {
         })
     }
 
-    /// The same session by another configuration. It has to be opened again for what is asked for.
+    /// The same session under another configuration. It must be reopened to take effect.
     ///
     /// # Errors
     /// As [`Session::new`].
@@ -165,14 +164,14 @@ impl Session {
         Ok(Session { generation: self.generation, applied: self.applied, offered: self.offered, ..new })
     }
 
-    /// How many stores the collector has, if it has got more since the session was opened, and the
-    /// session is for all of them.
+    /// How many stores the collector has, if there are more since the session was opened and the session
+    /// wants all of them.
     pub fn more_stores(&self) -> Option<u32> {
         let (at_open, now) = self.offered;
         (now > at_open && self.config.wanted_of(self.collector).0.is_empty()).then_some(now)
     }
 
-    /// The ring that the collector offers by its last word.
+    /// The collector's latest ring offer.
     pub fn ring(&self) -> Option<&RingAt> {
         self.ring.as_ref()
     }
@@ -196,7 +195,7 @@ impl Session {
             return SessionError::Security { address, message };
         }
         match status.code() {
-            // What tonic itself says when there is no connection, or it broke.
+            // tonic's own errors for a missing or broken connection.
             Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
                 SessionError::Away { address, message }
             }
@@ -206,14 +205,13 @@ impl Session {
         }
     }
 
-    /// Notes that the data plane works with what the collector told last, and that no operation of
-    /// it is on its way to a region of before. The next renewal tells the collector, which then
-    /// ends the keys to those.
+    /// Notes that the data plane uses the latest grant, and that no operation is in flight to a former
+    /// region. The next renewal reports it, and the collector then revokes those regions' rkeys.
     pub fn applied(&mut self) {
         self.applied = self.generation;
     }
 
-    /// Whether the data plane is not known to work with what the collector told last.
+    /// Whether the data plane is not known to use the latest grant.
     pub fn is_ahead(&self) -> bool {
         self.applied != self.generation
     }
@@ -223,9 +221,9 @@ impl Session {
         self.applied != 0
     }
 
-    /// Opens or resumes the session for `lease_seconds` (0 = without expiry). With `fresh` its RC
-    /// queue pairs are new ones: for a data plane that does not know what is on its way to those
-    /// that there are, or that had no answer from one.
+    /// Opens or resumes the session for `lease_seconds` (0 = no expiry). With `fresh` its RC queue pairs are
+    /// replaced: for a data plane that does not know what is in flight on the existing ones, or got no answer
+    /// from one.
     pub async fn open(&mut self, lease_seconds: u32, fresh: bool) -> Result<Opened, SessionError> {
         let request = OpenSessionRequest { fresh, ..self.request(lease_seconds) };
         let session = self.client.open_session(request).await.map_err(|e| self.error(e))?;
@@ -237,15 +235,14 @@ impl Session {
         Ok(Opened { grant: self.grant(&session)?, resumed: session.resumed, reporters: reporters.collect() })
     }
 
-    /// What opening the session would give; nothing changes in the collector.
+    /// What opening the session would grant; nothing changes at the collector.
     pub async fn preview(&mut self) -> Result<Preview, SessionError> {
         let request = self.request(self.config.lease_seconds);
         let session = self.client.preview_session(request).await.map_err(|e| self.error(e))?;
         let held = session.translator.clone().filter(|_| session.resumed);
         let mut elsewhere = None;
         if let Some(held) = &held {
-            // A port that the kernel chose, and an interface's own address, are the running
-            // translator's to know.
+            // Only the running translator knows a port chosen by the kernel and an interface's own address.
             if self.config.source_port == 0 {
                 self.endpoint.port = u16::try_from(held.port).unwrap_or(0);
             }
@@ -284,8 +281,8 @@ impl Session {
         }
     }
 
-    /// Renews the lease and hands in counters. Gives what the collector grants now, which is
-    /// [applied](Session::applied) later. `frames_by` is how frames travel, in words.
+    /// Renews the lease and hands in counters. Returns the collector's current grant, which is
+    /// [applied](Session::applied) later. `frames_by` describes how frames travel.
     pub async fn renew(
         &mut self,
         statistics: Vec<NodeStatistics>,
@@ -294,8 +291,8 @@ impl Session {
         self.renew_or_leave(statistics, frames_by, false).await
     }
 
-    /// Hands in the last counters and takes leave: all that was held has been sent. The lease goes on as
-    /// long as it would, so that the next start resumes the session.
+    /// Hands in the final counters and says goodbye: everything held has been sent. The lease runs on, so
+    /// that the next start resumes the session.
     pub async fn leave(&mut self, statistics: Vec<NodeStatistics>) -> Result<(), SessionError> {
         self.renew_or_leave(statistics, "", true).await.map(drop)
     }
@@ -326,7 +323,7 @@ impl Session {
         }
     }
 
-    /// Ends the session: its queue pairs and keys end, what is in memory stays.
+    /// Ends the session with its queue pairs and rkeys; memory stays.
     pub async fn end(&mut self, statistics: Vec<NodeStatistics>) -> Result<(), SessionError> {
         let request =
             EndSessionRequest { name: self.config.name.clone(), generation: self.applied, statistics };
@@ -339,7 +336,7 @@ impl Session {
     }
 }
 
-/// The ring that a session offers, if there is one that can be.
+/// A session's ring offer, if valid.
 fn ring_at(session: &control::Session) -> Option<RingAt> {
     let (ring, nic) = (session.ring.as_ref()?, Endpoint::try_from(session.collector.as_ref()?).ok()?);
     let IpAddr::V4(ip) = nic.ip else { return None };
@@ -351,12 +348,12 @@ fn ring_at(session: &control::Session) -> Option<RingAt> {
     })
 }
 
-/// The most that goes with one renewal: half of what collectors take.
+/// Most bytes per renewal: half of what collectors accept.
 const PARTS: usize = MAX_PARTS / 2;
 const BYTES: usize = dta_grpc::MAX_MESSAGE / 2;
 const NODES: usize = control::MAX_NODES / 2;
 
-/// How many of these nodes go with one renewal.
+/// How many of these nodes fit in one renewal.
 fn in_one_call(nodes: &[NodeStatistics]) -> usize {
     let (mut parts, mut bytes) = (0, 0);
     let fits = |node: &&NodeStatistics| {
@@ -367,10 +364,10 @@ fn in_one_call(nodes: &[NodeStatistics]) -> usize {
     nodes.iter().take(NODES).take_while(fits).count().max(1).min(nodes.len())
 }
 
-/// A first PSN that an earlier life of this translator is unlikely to have just used (InfiniBand
-/// wants it random).
+/// An initial PSN that an earlier run of this translator is unlikely to have just used (InfiniBand recommends
+/// a random one).
 fn start_psn() -> u32 {
-    // The standard library's hasher begins with random bits of the system, others each time.
+    // The standard library's hasher is seeded from the system's random bits.
     let random = RandomState::new().hash_one(());
     (random >> 40) as u32
 }
@@ -396,7 +393,7 @@ mod tests {
             assert!((1 << 19..=BYTES).contains(&sum), "{n} nodes with {sum} bytes");
             assert!(nodes[..n].iter().map(|node| node.counters.len() + 4).sum::<usize>() <= PARTS);
         }
-        // One that alone is too long is sent alone, and refused.
+        // A single one that is too long is sent alone, and refused.
         assert_eq!(in_one_call(&[node(200_000, 1), node(1, 1)]), 1);
     }
 }

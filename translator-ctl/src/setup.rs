@@ -1,4 +1,4 @@
-//! Programming a switch of the configuration: what it should hold, what it holds, and the difference.
+//! Programs a configured switch: what it should hold, what it holds, and the difference.
 
 use tracing::warn;
 
@@ -10,7 +10,7 @@ use crate::switches::software::Remote;
 use crate::switches::{After, Target, any_switch};
 use dta_proto::program::{Change, Entry, Program};
 
-/// The session with each collector, none of them open.
+/// Sessions with each collector, none of them open.
 fn sessions(config: &Translator) -> impl Iterator<Item = Result<Session, SessionError>> {
     config.collector.indices().map(|collector| Session::new(config, collector, config.endpoint()))
 }
@@ -21,8 +21,8 @@ fn program(config: &Translator, grants: &[Grant]) -> anyhow::Result<Program> {
     Ok(build(&grants, &config.wanted())?)
 }
 
-/// The program of the sessions that the configuration describes, for looking at it. Nothing
-/// changes: neither in a collector nor in a running translator.
+/// The program of the configured sessions, for display. Nothing changes, neither at a collector nor in a
+/// running translator.
 pub async fn planned(config: &Translator) -> anyhow::Result<Program> {
     let mut grants = Vec::new();
     for session in sessions(config) {
@@ -32,13 +32,13 @@ pub async fn planned(config: &Translator) -> anyhow::Result<Program> {
         if !preview.is_open {
             warn!(
                 session = name,
-                collector, "not open: its queue pair numbers and keys are not given out yet, and shown as 0"
+                collector, "not open: its queue pair numbers and rkeys are not assigned yet, and shown as 0"
             );
         }
         if let Some(translator) = &preview.elsewhere {
             warn!(
                 session = name,
-                collector, %translator, "open for another address: to open it from here replaces that translator"
+                collector, %translator, "open from another address: opening it from here replaces that translator"
             );
         }
         grants.push(preview.grant);
@@ -46,8 +46,8 @@ pub async fn planned(config: &Translator) -> anyhow::Result<Program> {
     program(config, &grants)
 }
 
-/// Ends the session with each collector; what one refuses keeps no other from ending. Gives the
-/// addresses of those that have ended, and what the others said.
+/// Ends the session with each collector, independently of the others. Returns the addresses where it ended,
+/// and the others' errors.
 pub async fn teardown(config: &Translator) -> (Vec<String>, Vec<SessionError>) {
     let (mut ended, mut errors) = (Vec::new(), Vec::new());
     for session in sessions(config) {
@@ -68,16 +68,16 @@ pub async fn lacks(config: &Translator, control: &str, want: &Program) -> anyhow
     Ok(Remote::new(config, control)?.lacks(want, After::Open).await?)
 }
 
-/// Brings a switch of the configuration to what it should hold. Gives the changes that were needed.
+/// Programs a configured switch. Returns the changes that were needed.
 pub async fn setup(config: &Config, switch: &str) -> anyhow::Result<Vec<Change>> {
     set_up(&config.translator_of(switch)?, &mut *any_switch(config, switch)?).await
 }
 
-/// Opens the sessions that `config` describes, and makes a target hold its program. Gives the
-/// changes that were needed. After a failure it can be called again, and does what was left.
+/// Opens the configured sessions and programs a target. Returns the changes that were needed. After a
+/// failure, calling it again does the rest.
 pub async fn set_up(config: &Translator, target: &mut dyn Target) -> anyhow::Result<Vec<Change>> {
-    // Asked before a session is opened for it. One that holds no queue pair of a collector knows
-    // nothing of frames to it before.
+    // Asked before opening a session. A target without a collector's queue pairs knows nothing of earlier
+    // frames to it.
     let held = target.held().await?;
     let knows = |collector: u8| {
         held.entries().any(|entry| matches!(entry, Entry::QueuePair(pair) if pair.collector == collector))
@@ -86,22 +86,23 @@ pub async fn set_up(config: &Translator, target: &mut dyn Target) -> anyhow::Res
     for session in sessions(config) {
         let mut session = session?;
         let fresh = !knows(session.collector());
-        // Without expiry: a switch goes on writing while nobody renews.
+        // No expiry: a switch keeps writing while nobody renews.
         grants.push(session.open(0, fresh).await?.grant);
     }
     let want = program(config, &grants)?;
     Ok(target.apply(&want, After::Open).await?)
 }
 
-/// Lets a P4 switch send what it holds before its session ends. One that cannot be asked has nothing to send.
+/// Makes a P4 switch send what it holds before its session ends. One that cannot be asked has nothing to
+/// send.
 pub async fn send_all(config: &Config, switch: &str) {
     let Ok(Some(mut p4)) = P4Switch::of(config, switch) else { return };
     if let Err(error) = p4.flush_all().await {
-        warn!(%error, "what the switch holds could not be sent before its session ends");
+        warn!(%error, "cannot make the switch send what it holds before its session ends");
     }
 }
 
-/// Takes all of a session out of a P4 switch. A running translator does that by itself.
+/// Removes a session's entries from a P4 switch. A running translator does that itself.
 pub async fn empty(config: &Config, switch: &str) -> anyhow::Result<()> {
     if let Some(mut p4) = P4Switch::of(config, switch)? {
         p4.apply(&Program::default(), After::Renewal).await?;

@@ -1,5 +1,5 @@
-//! What the leases of all collectors share: the target, and what each collector grants, which is
-//! one program together.
+//! What the leases of all collectors share: the target, and the collectors' grants, which together make one
+//! program.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use crate::switches::{After, ApplyError, Status, Target, TargetError};
 /// Why a grant is not in the target.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// With what the other collectors grant, and the configuration, it makes no program. Nothing has changed.
+    /// Together with the other grants and the configuration it makes no program. Nothing has changed.
     #[error(transparent)]
     Build(#[from] BuildError),
     /// The target does not hold it.
@@ -35,8 +35,8 @@ impl Refusal {
 /// A target as the leases see it.
 pub(crate) struct Shared<'a, T> {
     wanted: Wanted,
-    /// Locked from a look at the grants until the target holds their program, so that the lease of
-    /// one collector does not undo what that of another does.
+    /// Locked from reading the grants until the target holds their program, so that one lease does not undo
+    /// another's change.
     state: Mutex<State<'a, T>>,
 }
 
@@ -45,24 +45,24 @@ struct State<'a, T> {
     known: &'a mut Known,
 }
 
-/// What is known of a target. It outlives a change of configuration.
+/// State of a target. It survives a change of configuration.
 pub(crate) struct Known {
-    /// What each collector grants, as the target holds it.
+    /// Each collector's grant, as the target holds it.
     grants: Vec<Option<Grant>>,
-    /// Reporters of which a collector has told how far they were heard before.
+    /// Reporters for which a collector has sent earlier positions.
     told: HashSet<u16>,
 }
 
 impl Known {
-    /// A target that was not programmed yet, for so many collectors.
+    /// For a target not programmed yet, and this many collectors.
     pub(crate) fn new(collectors: usize) -> Known {
         Known { grants: vec![None; collectors], told: HashSet::new() }
     }
 
-    /// Whether the target could hold what these collectors grant, and of the others what it holds.
+    /// Whether the target could hold these collectors' grants, with what it holds of the others.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// Why not.
     pub(crate) async fn could_hold(
         &self,
         target: &mut impl Target,
@@ -86,8 +86,8 @@ impl<'a, T: Target> Shared<'a, T> {
         Shared { wanted: config.wanted(), state: Mutex::new(State { target, known }) }
     }
 
-    /// Tells how far earlier translators had heard their reporters. Each collector knows it; the
-    /// first one's word counts.
+    /// Sets how far earlier translators had heard their reporters. Each collector knows it; the first answer
+    /// counts.
     pub(crate) async fn heard_earlier(&self, mut reporters: Vec<(u16, u32)>) -> Result<(), Refusal> {
         let mut state = self.state.lock().await;
         reporters.retain(|(id, _)| !state.known.told.contains(id));
@@ -96,33 +96,32 @@ impl<'a, T: Target> Shared<'a, T> {
         Ok(())
     }
 
-    /// Makes the target hold what a collector grants now, together with what the others do.
+    /// Makes the target hold a collector's current grant, together with the others'.
     pub(crate) async fn apply(&self, collector: u8, grant: Grant, after: After) -> Result<(), Refusal> {
         self.take(collector, |_| Some(grant), after).await
     }
 
-    /// Takes the queue pairs of a session that has ended out of the target: reports for this
-    /// collector's stores are then dropped under that name (`no_queue_pair`), rather than sent to a
-    /// collector that throws them away.
+    /// Removes an ended session's queue pairs from the target: reports for this collector's stores are then
+    /// dropped under that name (`no_queue_pair`) instead of being sent in vain.
     pub(crate) async fn stand_down(&self, collector: u8) -> Result<(), Refusal> {
         self.take(collector, |held| held.map(Grant::ended), After::Renewal).await
     }
 
-    /// Lets frames to a collector's NIC go through a ring, where that can be.
+    /// Routes frames to a collector's NIC through a ring, if possible.
     pub(crate) async fn join(&self, collector: u8, ring: Option<&RingAt>) -> Result<(), Refusal> {
         let mut state = self.state.lock().await;
         Ok(state.target.join(collector, ring).await.map_err(ApplyError::nothing)?)
     }
 
-    /// What the target counts, and how its queue pairs are.
+    /// The target's counters, and the state of its queue pairs.
     pub(crate) async fn status(&self) -> Result<Status, TargetError> {
         self.state.lock().await.target.status().await
     }
 
-    /// Whether the target could hold what these collectors grant; of the others, what it holds.
+    /// Whether the target could hold these collectors' grants, with what it holds of the others.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// Why not.
     pub(crate) async fn could_hold(&self, granted: Vec<(u8, Grant)>) -> Result<(), String> {
         let State { target, known } = &mut *self.state.lock().await;
         known.could_hold(*target, granted, &self.wanted).await
@@ -142,7 +141,7 @@ impl<'a, T: Target> Shared<'a, T> {
         let all: Vec<Option<&Grant>> = grants.iter().map(Option::as_ref).collect();
         let want: Program = build(&all, &self.wanted)?;
         state.target.apply(&want, after).await?;
-        // What was made of it in part is found, and done or undone, with the next program.
+        // Anything half done is found, and completed or undone, with the next program.
         state.known.grants = grants;
         Ok(())
     }

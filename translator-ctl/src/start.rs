@@ -1,21 +1,21 @@
-//! When a translator with several collectors is ready, and when it gives up before.
+//! When a translator with several collectors is ready, and when it gives up first.
 
 use std::cell::RefCell;
 
-/// How the attempts at the start went, by collector.
+/// Results of the first attempts, by collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
-    /// It is not known yet.
+    /// Pending.
     None,
-    /// It is programmed.
+    /// Programmed.
     Programmed,
-    /// It could not be, and may be later without a change of configuration.
+    /// Failed, but may succeed later without a change of configuration.
     Away,
-    /// It refuses.
+    /// Refused.
     Refused,
 }
 
-/// The start, which all leases share.
+/// The start, shared by all leases.
 pub(crate) struct Start {
     state: RefCell<State>,
 }
@@ -26,18 +26,18 @@ struct State {
 }
 
 impl Start {
-    /// No collector was asked yet.
+    /// No collector tried yet.
     pub(crate) fn new(collectors: usize) -> Start {
         Start { state: RefCell::new(State { attempts: vec![Attempt::None; collectors], ready: false }) }
     }
 
-    /// Notes that a collector is programmed. Gives whether the translator is ready by that.
+    /// Records that a collector is programmed. Returns whether that makes the translator ready.
     pub(crate) fn programmed(&self, collector: u8) -> bool {
         self.note(collector, Attempt::Programmed)
     }
 
-    /// Notes that a collector could not be programmed, and whether it may be later. Gives whether
-    /// the translator is ready by that.
+    /// Records that a collector could not be programmed, and whether it may be later. Returns whether that
+    /// makes the translator ready.
     pub(crate) fn failed(&self, collector: u8, may_pass: bool) -> bool {
         self.note(collector, if may_pass { Attempt::Away } else { Attempt::Refused })
     }
@@ -53,19 +53,19 @@ impl Start {
         becomes
     }
 
-    /// How many collectors are programmed, and whether each was asked.
+    /// How many collectors are programmed, and whether each was tried.
     pub(crate) fn count(&self) -> (usize, bool) {
         let state = self.state.borrow();
         let programmed = state.attempts.iter().filter(|attempt| **attempt == Attempt::Programmed).count();
         (programmed, state.attempts.iter().all(|attempt| *attempt != Attempt::None))
     }
 
-    /// Whether it is ready, or was.
+    /// Whether it is or was ready.
     pub(crate) fn is_ready(&self) -> bool {
         self.state.borrow().ready
     }
 
-    /// Whether every collector refuses, so that waiting helps nobody.
+    /// Whether every collector refuses, so that waiting is pointless.
     pub(crate) fn is_hopeless(&self) -> bool {
         let state = self.state.borrow();
         !state.ready && state.attempts.iter().all(|attempt| *attempt == Attempt::Refused)
@@ -81,7 +81,7 @@ mod tests {
         let start = Start::new(1);
         assert!(!start.failed(0, true) && !start.is_hopeless());
         assert!(start.programmed(0) && start.is_ready());
-        // Once alone, and a refusal ends nothing any more.
+        // Once ready, a refusal no longer ends anything.
         assert!(!start.programmed(0) && !start.failed(0, false) && !start.is_hopeless());
         let start = Start::new(1);
         assert!(!start.failed(0, false) && start.is_hopeless());

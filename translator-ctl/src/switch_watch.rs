@@ -1,4 +1,5 @@
-//! `dta-translator watch`: keeps a P4 switch true to its sessions, and flushes what never leaves it by itself.
+//! `dta-translator watch`: keeps a P4 switch in step with its sessions, and flushes what it never sends on
+//! its own.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,17 +16,17 @@ use crate::session::Session;
 use crate::switches::p4::P4Switch;
 use crate::switches::{After, ApplyError, Status, Target, TargetError};
 
-/// The shortest time between two flushes.
+/// Shortest interval between two flushes.
 const SHORTEST: Duration = Duration::from_millis(10);
-/// A flush looks at each place of a switch, so it takes its time: at most one part in so many of all time.
+/// A flush reads every place of a switch, which takes a while: at most this fraction of all time.
 const SHARE: u32 = 4;
-/// Places that are looked at in one go. Others wait for it.
+/// Places read at a time; everything else waits for that.
 const PART: usize = 1024;
 
 /// Runs until SIGINT or SIGTERM.
 ///
 /// # Errors
-/// A switch that has no such need, a collector that refuses, or a session that another one has taken.
+/// A switch that needs no watching, a collector that refuses, or a session taken by another translator.
 pub async fn watch(config: &Config, switch: &str) -> anyhow::Result<()> {
     let Some(p4) = P4Switch::of(config, switch)? else {
         bail!(
@@ -35,7 +36,7 @@ pub async fn watch(config: &Config, switch: &str) -> anyhow::Result<()> {
     keep(&config.translator_of(switch)?, p4).await
 }
 
-/// A switch that is watched and flushed in turn.
+/// A switch that is watched and flushed.
 struct Watched(Arc<Mutex<P4Switch>>);
 
 #[tonic::async_trait]
@@ -83,7 +84,7 @@ async fn keep(translator: &Translator, switch: P4Switch) -> anyhow::Result<()> {
     let tell = |event: Event<'_>| {
         info!("{event}");
         if event.ready {
-            info!("the switch is programmed");
+            info!("switch programmed");
         }
         Ok(())
     };
@@ -92,7 +93,7 @@ async fn keep(translator: &Translator, switch: P4Switch) -> anyhow::Result<()> {
     let mut flushing = std::pin::pin!(flush_by_time(&switch));
     loop {
         tokio::select! {
-            // An error, or what was asked for: the switch holds one whole program then.
+            // An error or a requested end: the switch holds one whole program then.
             ended = &mut leases => return ended.map(drop),
             _ = stop.recv() => drop(halt.send_replace(true)),
             _ = interrupt.recv() => drop(halt.send_replace(true)),
@@ -101,11 +102,11 @@ async fn keep(translator: &Translator, switch: P4Switch) -> anyhow::Result<()> {
     }
 }
 
-/// When what of a primitive is looked at next.
+/// When to look at a primitive's state next.
 struct Next {
     primitive: Primitive,
     at: Instant,
-    /// The place where that begins.
+    /// The place to start at.
     first: usize,
 }
 
@@ -113,9 +114,7 @@ struct Next {
 async fn flush_by_time(switch: &Mutex<P4Switch>) -> std::convert::Infallible {
     let mut all: Vec<Next> = Vec::new();
     if let Some(why) = switch.lock().await.cannot_command() {
-        warn!(
-            "nothing leaves the switch by age, and a queue pair on RC that does not answer is not noticed: {why}"
-        );
+        warn!("nothing is flushed by age, and silent RC queue pairs go unnoticed: {why}");
         return std::future::pending().await;
     }
     loop {
@@ -138,7 +137,7 @@ async fn flush_by_time(switch: &Mutex<P4Switch>) -> std::convert::Infallible {
                 Ok(true) => (next.first, next.at) = (next.first + PART, Instant::now() + pause),
                 Ok(false) => (next.first, next.at) = (0, Instant::now() + pause.max(after)),
                 Err(error) => {
-                    warn!(%error, %primitive, "what the switch holds could not be flushed");
+                    warn!(%error, %primitive, "cannot flush what the switch holds");
                     (next.first, next.at) = (0, Instant::now() + Duration::from_secs(1));
                 }
             }

@@ -1,8 +1,8 @@
-//! The suite against `simple_switch_grpc`, programmed over P4Runtime by the control plane's own code: what it makes of the
-//! generated reports is what the software engine in reference mode makes of them.
+//! The suite against `simple_switch_grpc`, programmed over P4Runtime by the control plane's own code: it must
+//! do with the generated reports what the software engine does in reference mode.
 //!
-//! It runs in a network namespace of its own: the test starts itself there once more. What is not on PATH is
-//! skipped, with a word. `DTA_WRITE_FRAMES=1` writes the frames that `tests/frames.rs` reads.
+//! It runs in its own network namespace, where the test starts itself once more. If something is not on PATH,
+//! it is skipped with a message. `DTA_WRITE_FRAMES=1` writes the frames that `tests/frames.rs` reads.
 
 #[path = "../../testbed/captures.rs"]
 mod beside;
@@ -30,7 +30,7 @@ use simple_switch::SimpleSwitch;
 
 /// Set in the namespace.
 const INSIDE: &str = "DTA_P4_NAMESPACE";
-/// After this time without the frame that is to come, it will not come.
+/// After this time, a frame that has not arrived will not come.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Reports, and what they become, on their way at once: bmv2's queues drop what finds them full (64 packets), in
 /// silence.
@@ -42,7 +42,7 @@ const REPORTER_MAC: [u8; 6] = [2, 0, 0, 9, 3, 1];
 /// Counters of which only the sum is the same.
 const EITHER: [&str; 2] = ["dropped.checksum", "dropped.length"];
 
-/// Runs a test in a namespace; gives whether this is there.
+/// Runs a test in a namespace; returns whether this is there.
 fn inside(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -135,7 +135,7 @@ impl Bed {
         target
     }
 
-    /// Takes what has come; gives how much it was.
+    /// Takes what has arrived; returns how many packets.
     fn take(&mut self) -> usize {
         let mut batch = Batch::new(256);
         let mut count = 0;
@@ -176,15 +176,15 @@ impl Bed {
     fn send(&mut self, packet: &[u8]) {
         let header = [&generate::TRANSLATOR_MAC[..], &REPORTER_MAC, &[8, 0]].concat();
         let mut frame = [&header, packet].concat();
-        // Shorter ones are filled up, as a network card does it.
+        // Shorter ones are padded, as by a network card.
         frame.resize(frame.len().max(60), 0xee);
         let mut batch = Batch::new(1);
         batch.push_frame(&frame, 0).expect("a frame");
         assert_eq!(self.reporters.send(&mut batch).expect("the link"), 1);
     }
 
-    /// Sends all reports, and gives what the switch made of them. Each waits for what those some places before it
-    /// have to become, so that no queue is full.
+    /// Sends all reports, and returns what the switch made of them. Each waits for the results of those some
+    /// places before it, so that no queue is full.
     fn run(&mut self, program: &Program, packets: &[Vec<u8>]) -> Outcome {
         let mut engine = dta_dataplane::reference::Reference::new(program, generate::POSTCARD_ROWS as usize)
             .expect("a program");
@@ -204,7 +204,7 @@ impl Bed {
     }
 }
 
-/// What to tell the switch so that all that it holds leaves: store after store, by places.
+/// Commands that make the switch send everything it holds: store after store, by places.
 fn flush_all(program: &Program) -> Vec<Told> {
     let mut all = Vec::new();
     for entry in program.entries() {
@@ -254,7 +254,7 @@ fn bmv2_makes_the_frames_of_the_software() {
         made.nacks.len()
     );
 
-    // What both counted, under the same names. The last reports may have become nothing that could be waited for.
+    // Both sides' counters, under the same names. The last reports may have produced nothing to wait for.
     let until = Instant::now() + PATIENCE;
     let compared = loop {
         let nodes = runtime.block_on(target.statistics()).expect("its counters");
@@ -263,7 +263,7 @@ fn bmv2_makes_the_frames_of_the_software() {
         };
         let both: Vec<_> =
             counters.iter().filter_map(|(name, value)| Some((name, *value, of_bmv2(name)?))).collect();
-        // Of a report that is of a wrong length and has a wrong checksum, too, bmv2 tells the length.
+        // For a report with a wrong length and a wrong checksum, bmv2 counts the length.
         let sum_of = |of: fn(&(&String, u64, u64)) -> u64| {
             both.iter().filter(|(name, ..)| EITHER.contains(&name.as_str())).map(of).sum::<u64>()
         };

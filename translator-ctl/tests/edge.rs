@@ -1,5 +1,5 @@
-//! The program at its gRPC edges: TLS to a collector that is silent, wrong or plain, and who is
-//! told keys over its own service.
+//! The program at its gRPC edges: TLS to a collector that is silent, wrong or plain, and who gets rkeys from
+//! its own service.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -114,7 +114,7 @@ fn keys_that_came_with_tls_go_over_a_socket_of_the_owner_alone() {
     let refused = refused.status().expect("its own words");
     assert_eq!(refused.code(), tonic::Code::PermissionDenied);
     assert!(refused.message().contains("--control unix:PATH"), "{refused}");
-    // Nor are keys sent to a port that anybody may have taken.
+    // Nor are rkeys sent to a port that any program may have taken.
     let told = lacks(&tcp.control()).unwrap_err().to_string();
     assert!(told.contains("unix:PATH"), "{told}");
 
@@ -136,7 +136,7 @@ fn keys_that_came_with_tls_go_over_a_socket_of_the_owner_alone() {
 #[test]
 fn a_silent_collector_is_told_and_tried_again() {
     let files = Files::new();
-    // Takes connections, and never says a word.
+    // Accepts connections, and never sends anything.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("https://{}", silent.local_addr().unwrap());
     let args = ["--control", "127.0.0.1:0", "--collector", &address];

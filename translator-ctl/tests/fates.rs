@@ -154,7 +154,7 @@ fn each_fate_is_that_of_the_frames_own_reports() {
             batch.push_udp(reporter.local_addr(), to, &report(n), 0).unwrap();
             if batch.is_full() || n + 1 == PATHS {
                 reporter.send(&mut batch).unwrap();
-                // Not faster than a small queue of the socket is emptied.
+                // Not faster than a small queue of the socket is drained.
                 std::thread::sleep(Duration::from_millis(2));
             }
         }

@@ -21,7 +21,7 @@ use dta_translator::switches::p4::pipeline::TRANSLATOR;
 use dta_translator::switches::p4::tables::{Item, Tables};
 use dta_translator::switches::{After, ApplyError, Progress, Status, Target, TargetError};
 
-/// A switch that is there from now on, with its configuration and a place for what is kept of it.
+/// A reachable switch, with its configuration and a place for its state file.
 struct Bed {
     config: Config,
     chaos: Chaos,
@@ -53,7 +53,7 @@ impl Bed {
         self.config.translator_of("t").unwrap()
     }
 
-    /// The control plane of the switch, each time another process.
+    /// The control plane of the switch, each time as another process.
     fn target(&self) -> P4Switch {
         let (_, p4) = self.config.switch("t").unwrap().p4().unwrap();
         P4Switch::new(Box::new(self.chaos.clone()), "t", p4, &self.translator())
@@ -147,7 +147,7 @@ fn a_new_session_that_failed_at_any_update_is_finished_by_the_next() {
             bed.fails_after(None);
             bed.set_up().await.unwrap();
             assert_eq!(bed.tables(), golden);
-            // It is told again where lists end.
+            // It is sent the ends of its lists again.
             let now = bed.chaos.with(|state| state.registers.clone());
             assert!(now.keys().eq(registers.keys()), "after {applied}: {now:?}");
             assert_eq!(bed.set_up().await.unwrap(), []);
@@ -247,7 +247,7 @@ fn a_lease_ends_when_the_target_cannot_hold_the_program() {
     });
 }
 
-/// A switch that notes what reporters it is told of: P4 switches hear theirs by themselves.
+/// A switch that records which reporters it is sent: P4 switches track theirs themselves.
 struct Heard(P4Switch, Arc<Mutex<Vec<(u16, u32)>>>);
 
 #[tonic::async_trait]
@@ -293,7 +293,7 @@ fn a_target_whose_session_was_given_to_another_stands_down() {
         let error = tokio::time::timeout(Duration::from_secs(60), kept).await.expect("it ends").unwrap_err();
         assert!(matches!(error.downcast_ref(), Some(SessionError::Superseded { .. })), "{error}");
         assert_eq!(bed.queue_pairs(), 0);
-        // The rest stays, for whoever programs it next.
+        // The rest stays for whoever programs it next.
         assert!(bed.tables().len() > 5);
         assert_eq!(*heard.lock().unwrap(), [(7, 41)]);
     });

@@ -1,5 +1,4 @@
-//! What needs root: the thread that carries packets, on a veth pair, in a network namespace that each
-//! test makes for itself.
+//! What needs root: the packet thread on a veth pair, in a network namespace per test.
 //!
 //! `cargo test -p dta-translator --test namespace -- --ignored`
 
@@ -23,7 +22,7 @@ use dta_translator::switches::p4::cpu_port::by_interface;
 use rustix::thread::UnshareFlags;
 use tokio::sync::oneshot;
 
-/// The translator's address on the wire: none of the kernel's.
+/// The translator's address on the wire, not one of the kernel's.
 const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 /// The collector's address, which nobody has at first.
 const COLLECTOR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 99);
@@ -135,7 +134,7 @@ impl Running {
         }
     }
 
-    /// Asks for counters until `done` says that they are as they should be.
+    /// Polls the counters until `done` accepts them.
     fn wait(&self, most: Duration, done: impl Fn(&Snapshot) -> bool) -> Box<Snapshot> {
         let end = Instant::now() + most;
         loop {
@@ -236,7 +235,7 @@ fn a_collector_that_stays_silent_is_given_up_and_frames_to_it_are_counted() {
         assert_eq!((given_up.roce_link.unsent_unreachable, given_up.roce_link.unsent()), (10, 10));
         assert_eq!(arrived(&mut tap).1, 0);
 
-        // It comes later. The next program asks for it again, and frames leave.
+        // It appears later. The next program triggers a new request, and frames leave.
         ip("address add 10.9.0.99/24 dev near");
         running.apply(diff(&program(1), &program(2)));
         running.report(5);

@@ -1,5 +1,5 @@
-//! The program as its user meets it: started, fed, asked, programmed and stopped, with a collector
-//! of the test's own.
+//! The program from a user's perspective: started, fed, queried, programmed and stopped, with the test's own
+//! collector.
 
 mod common;
 
@@ -139,7 +139,7 @@ fn reports_become_writes_nacks_and_counters() {
     for slot in slots.iter() {
         assert_eq!(payload(&nic), (17, 1 << 32 | key_write::offset(*slot, 12), element.to_vec()));
     }
-    // A gap of two is asked for.
+    // A gap of two is requested.
     t.report(3, 1, Body::KeyWrite { redundancy: 1, key, value: &[9; 12] });
     let mut bytes = [0; 64];
     let n = t.reporter.recv(&mut bytes).unwrap();
@@ -159,7 +159,7 @@ fn reports_become_writes_nacks_and_counters() {
     let table = text(&run(&["stats", "--translator", &t.control()]).stdout);
     assert!(table.contains("key-write.accepted"), "{table}");
 
-    // What is held leaves when the program is told to stop, and the collector hears the last numbers.
+    // What is held is sent when the program is stopped, and the collector gets the final numbers.
     t.report(6, 2, Body::Append { list: 0, value: &[3; 8] });
     t.stop();
     append::encode(&mut batch, 0, 1, 1, &[3; 8]);
@@ -168,7 +168,7 @@ fn reports_become_writes_nacks_and_counters() {
     let last = state.renewed.last().unwrap();
     let own = last.statistics.iter().find(|n| n.node == "translator/t").unwrap();
     assert!(own.counters.iter().any(|c| (c.name.as_str(), c.value) == ("accepted", 5)));
-    // Of the numbers that may fall it takes what is held, which is nothing any more.
+    // Of the numbers that may decrease it takes what is held, which is now nothing.
     assert!(own.counters.iter().any(|c| (c.name.as_str(), c.value) == ("append.held", 0)));
     assert!(own.counters.iter().all(|c| !c.name.ends_with(".outstanding") && !c.name.ends_with(".waiting")));
     assert!(own.life != 0 && state.ended.is_empty());
@@ -365,7 +365,7 @@ fn a_collector_that_refuses_stops_no_other_and_is_asked_again() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(numbers(&first), [0x11, 0x12]);
-    // Taken up a moment after it was opened.
+    // Applied a moment after it was opened.
     let mut sent = 0;
     let frame = (2..).find_map(|n| {
         assert!(Instant::now() < until, "no frame");
@@ -466,7 +466,7 @@ fn setup_programs_a_blank_switch_once() {
     let collector = fake.url();
     let on = |args: &[&str]| run(&[&["--config", &path, "--collector", &collector], args].concat());
 
-    // A switch of a type that this build lacks is refused before anything is asked.
+    // A type of switch that this build lacks is refused before anything is requested.
     std::fs::write(&path, &text_of_config).unwrap();
     let out = on(&["setup", "--switch", "p"]);
     assert_eq!(out.status.code(), Some(2));

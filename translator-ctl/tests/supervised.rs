@@ -1,5 +1,5 @@
-//! The program `dta-translator` under a service manager: what it tells through NOTIFY_SOCKET, and what
-//! its log says of reports that it drops.
+//! The program `dta-translator` under a service manager: its notifications through NOTIFY_SOCKET, and its log
+//! about dropped reports.
 
 #[allow(dead_code, reason = "not all of it is needed here")]
 mod common;
@@ -117,7 +117,7 @@ fn a_flood_of_bad_reports_is_one_line_for_each_reason() {
         std::thread::sleep(Duration::from_millis(2));
     }
     let (mut unknown, mut length) = (Vec::new(), Vec::new());
-    // The rest of the flood is told with the next line, ten seconds later.
+    // The rest of the flood is logged with the next line, ten seconds later.
     let reports = |lines: &[String]| -> u64 {
         let of = |line: &String| line.split("reports=").nth(1)?.split(' ').next()?.parse::<u64>().ok();
         lines.iter().map(|line| of(line).unwrap_or_else(|| panic!("{line}"))).sum()
@@ -152,13 +152,13 @@ fn sighup_is_a_reload_and_never_an_end() {
         let told = translator.told_of("RELOADING=1");
         assert!(told.contains("MONOTONIC_USEC="), "{told}");
         translator.told_of("READY=1");
-        translator.logs("the configuration was read anew")
+        translator.logs("reloaded")
     };
     let opened = || fake.state.lock().unwrap().opened.clone();
     assert!(reload().contains("nothing has changed"));
     assert_eq!(opened().len(), 1);
 
-    // What it asks of the collector changes: the session is opened again, with the queue pairs that it has.
+    // Its requests to the collector change: the session is reopened, with its existing queue pairs.
     write(
         folder.path(),
         &config("stores = ['flows', 'events']\nreporters = [{ id = 9, address = '127.0.0.1' }]"),
@@ -172,21 +172,24 @@ fn sighup_is_a_reload_and_never_an_end() {
     }
     let last = opened().pop().unwrap();
     assert_eq!((last.stores, last.fresh), (vec!["flows".to_owned(), "events".to_owned()], false));
-    // Reporter 7 is not listed any more, and that took no restart.
+    // Reporter 7 is no longer listed, without a restart.
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.send_to(&report(1, 1, &[0; 12]), translator.said("listen")).unwrap();
     assert!(translator.logs("reports are dropped").contains("reporter_not_listed"));
     assert!(nic.recv().is_none());
 
-    // What cannot change says so, and then nothing changes, not even what could.
+    // Settings that cannot change are named, and then nothing changes, not even what could.
     write(folder.path(), &config("tos = 8\nversion0_nacks = 5"));
     let line = reload();
     assert!(line.contains("translator.tos cannot change"), "{line}");
-    // Nor does anything when the collector refuses what it is asked for.
+    // The same if the collector refuses the request.
     write(folder.path(), &config("stores = ['nobody']"));
     fake.state.lock().unwrap().refuse = Some("there is no store nobody".into());
     let line = reload();
-    assert!(line.contains("is not taken") && line.contains("there is no store nobody"), "{line}");
+    assert!(
+        line.contains("configuration not reloaded") && line.contains("there is no store nobody"),
+        "{line}"
+    );
     fake.state.lock().unwrap().refuse = None;
     write(folder.path(), &config("\nlease_seconds = 'long'"));
     let line = reload();
@@ -232,7 +235,7 @@ fn the_end_of_the_certificate_that_is_told_is_that_of_the_one_in_use() {
     };
     let translator = start(folder, &config(""), "127.0.0.64");
     let told = || -> u64 {
-        // A page is given for a second.
+        // A page is cached for a second.
         std::thread::sleep(Duration::from_millis(1100));
         let mut stream = TcpStream::connect(translator.said("metrics")).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
@@ -244,17 +247,17 @@ fn the_end_of_the_certificate_that_is_told_is_that_of_the_one_in_use() {
     };
     let end = |year: i32| rcgen::date_time_ymd(year, 1, 1).unix_timestamp() as u64;
     assert_eq!(told(), end(2091));
-    // Another certificate, and a configuration that is not taken: what was read before is in use.
+    // Another certificate, and an invalid configuration: the earlier one stays in use.
     certificate(folder, &authority, "mine", 2092);
     write(folder, &config("version0 = { key-write = 'nobody' }"));
     translator.signal(Signal::HUP);
-    assert!(translator.logs("the configuration was read anew").contains("is not taken"));
+    assert!(translator.logs("configuration not reloaded").contains("nothing has changed"));
     translator.told_of("RELOADING=1");
     translator.told_of("READY=1");
     assert_eq!(told(), end(2091));
     write(folder, &config(""));
     translator.signal(Signal::HUP);
-    assert!(translator.logs("the configuration was read anew").contains("the TLS files alone"));
+    assert!(translator.logs("configuration reloaded").contains("only the TLS files"));
     translator.told_of("RELOADING=1");
     translator.told_of("READY=1");
     assert_eq!(told(), end(2092));
@@ -268,17 +271,17 @@ fn stores_that_a_collector_gets_are_asked_for_without_a_restart() {
     let config = format!("collector = '{}'", fake.url());
     let translator = start(folder.path(), &config, "127.0.0.63");
     fake.state.lock().unwrap().offered = 3;
-    translator.logs("the collector has more stores: asking for them");
+    translator.logs("the collector has more stores: requesting them");
     let until = Instant::now() + PATIENCE;
     while fake.state.lock().unwrap().opened.len() < 2 {
         assert!(Instant::now() < until, "it was not opened again");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(!fake.state.lock().unwrap().opened[1].fresh);
-    // One that is refused goes on with what it has.
+    // One that is refused continues with what it has.
     fake.state.lock().unwrap().offered = 4;
     fake.state.lock().unwrap().refuse = Some("another session has the lists".into());
-    translator.logs("goes on without them");
+    translator.logs("continues without them");
     assert!(translator.logs_within("opening the session again", Duration::from_secs(3)).is_none());
 }
 
@@ -292,6 +295,6 @@ fn logs_are_json_where_that_is_asked_for() {
     assert_eq!(ran.status.code(), Some(1));
     let log = String::from_utf8_lossy(&ran.stderr);
     let first: serde_json::Value = serde_json::from_str(log.lines().next().unwrap()).expect("JSON");
-    assert_eq!(first["message"], "no configuration file: the defaults are served");
+    assert_eq!(first["message"], "no configuration file: using the defaults");
     assert_eq!(first["level"], "INFO");
 }

@@ -1,13 +1,13 @@
-//! Which held elements are oldest: a doubly linked list through arrays, so that adding, removing
-//! and finding the oldest take constant time and allocate nothing.
+//! Finds the oldest held elements: a doubly linked list in arrays, so that adding, removing and finding the
+//! oldest take constant time and no allocation.
 
-/// Elements `0..capacity` in the order in which they were added.
+/// Elements `0..capacity` in insertion order.
 #[derive(Debug)]
 pub(crate) struct AgeList {
     /// Index + 1 of the neighbour, 0 = none. Zeroed memory costs nothing until it is used.
     prev: Vec<u32>,
     next: Vec<u32>,
-    /// Time of adding plus one; 0 = not in the list.
+    /// Insertion time plus one; 0 = not in the list.
     born: Vec<u64>,
     head: u32,
     tail: u32,
@@ -28,7 +28,7 @@ impl AgeList {
         self.born[index] != 0
     }
 
-    /// When an element was added; 0 if it is not in the list.
+    /// Insertion time of an element; 0 if it is not in the list.
     pub(crate) fn born(&self, index: usize) -> u64 {
         self.born[index].saturating_sub(1)
     }
@@ -47,7 +47,7 @@ impl AgeList {
         self.tail = link;
     }
 
-    /// Removes an element; nothing happens if it is not in the list.
+    /// Removes an element; does nothing if it is not in the list.
     pub(crate) fn remove(&mut self, index: usize) {
         if !self.contains(index) {
             return;
@@ -64,7 +64,7 @@ impl AgeList {
         }
     }
 
-    /// The oldest element and the time it was added.
+    /// The oldest element and its insertion time.
     pub(crate) fn oldest(&self) -> Option<(usize, u64)> {
         match self.head {
             0 => None,

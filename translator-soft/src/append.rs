@@ -1,5 +1,5 @@
-//! Append: entries gather in one batch per list, and a batch leaves when it is full, flushed, or to
-//! wake a reader now.
+//! Append: entries gather in one batch per list. A batch is sent when it is full or flushed, or at once to
+//! wake a reader.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::requester::Action;
 use super::sent::{Batch, Sent};
 use dta_proto::program::{Lists, Primitive};
 
-/// The lists of one store that this translator writes.
+/// The lists of one store that this translator owns.
 pub(crate) struct AppendState {
     lists: u32,
     ring: u64,
@@ -31,14 +31,14 @@ pub(crate) struct AppendState {
 /// Owned lists `first ..`, one state each.
 struct Range {
     first: u32,
-    /// Index of the collector whose region they are in.
+    /// Index of the collector with their region.
     collector: u8,
-    /// Sequence of the batch being gathered.
+    /// Sequence of the current batch.
     sequence: Vec<u32>,
     count: Vec<u8>,
     /// The batch of each list, `batch_len` bytes: entries, zeros, and room for the trailer.
     bytes: Vec<u8>,
-    /// Names of the reports gathered, `entries` per list; empty unless names are kept.
+    /// Origins of the gathered reports, `entries` per list; empty unless origins are kept.
     names: Vec<Origin>,
     ages: AgeList,
 }
@@ -66,9 +66,9 @@ impl AppendState {
         }
     }
 
-    /// Takes lists into ownership; each goes on after its newest batch in the ring. One that is
-    /// owned already keeps what it holds, and goes on after its own newest batch, unless the ring's
-    /// is the later one: then another writer has been there since.
+    /// Takes ownership of lists; each continues after its newest batch in the ring. One already owned keeps
+    /// what it holds and continues after its own newest batch, unless the ring's is later: then another
+    /// writer has been there since.
     pub(crate) fn own(&mut self, lists: &Lists, keep_names: bool, counters: &mut EngineCounters) {
         let count = lists.count.min(self.lists) as usize;
         let owned = self.ranges.iter().find(|r| r.first == lists.first);
@@ -82,7 +82,7 @@ impl AppendState {
         for (mine, before) in range.sequence.iter_mut().zip(&before) {
             *mine = *before;
         }
-        // What is there has arrived, or somebody else has written it since.
+        // It has arrived, or another writer has replaced it.
         let newest: BTreeMap<u32, u32> = lists.positions.iter().copied().collect();
         self.sent.forget(|batch| {
             newest.get(&batch.list).is_some_and(|newest| !layout::is_after(batch.sequence, *newest))
@@ -114,7 +114,7 @@ impl AppendState {
         }
     }
 
-    /// Gives lists up; what they hold is discarded.
+    /// Releases lists; what they hold is discarded.
     pub(crate) fn disown(&mut self, first: u32, counters: &mut EngineCounters) {
         for range in self.ranges.extract_if(.., |range| range.first == first) {
             range.discard(counters);
@@ -126,7 +126,7 @@ impl AppendState {
         self.notify
     }
 
-    /// Takes an entry into the batch of its list. `immediate` asks to wake a reader now.
+    /// Adds an entry to its list's batch. `immediate` asks to wake a reader now.
     #[inline]
     pub(crate) fn ingest(
         &mut self,
@@ -177,7 +177,7 @@ impl AppendState {
         let len = usize::from(self.batch_len);
         let batch = &mut r.bytes[at * len..(at + 1) * len];
         if count < self.entries {
-            // Entries of an earlier batch are behind these.
+            // Entries of an earlier batch follow.
             batch[usize::from(count) * usize::from(self.entry_len)..].fill(0);
         }
         layout::seal(batch, list, sequence, count);
@@ -203,14 +203,14 @@ impl AppendState {
         context.write(place, &write, |_| offset, names.iter().copied());
     }
 
-    /// Sends again what a collector may not have had: it was started again, or has made its queue pair anew.
+    /// Resends what a collector may not have received because it restarted or replaced its queue pair.
     pub(crate) fn send_again(&self, collector: u8, context: &mut Context<'_>) {
         let Some(place) = context.regions.of_collector(collector) else { return };
         for (Batch { list, sequence, .. }, bytes) in self.sent.to(collector, context.now) {
             let owned = self.ranges.iter().filter(|range| range.collector == collector);
             let mut next =
                 owned.filter_map(|range| range.sequence.get(list.wrapping_sub(range.first) as usize));
-            // A later batch is in its place.
+            // Overwritten by a later batch.
             let turned = |next: &u32| u64::from(layout::distance(sequence, *next)) > self.ring;
             if next.next().is_none_or(turned) {
                 continue;
@@ -227,7 +227,7 @@ fn action_of(notify: bool, list: u32) -> Action {
 }
 
 impl Gathers for AppendState {
-    /// Sends batches whose first entry came at or before `born_by`.
+    /// Sends batches whose first entry arrived at or before `born_by`.
     fn flush(&mut self, born_by: u64, context: &mut Context<'_>) {
         for range in 0..self.ranges.len() {
             while let Some((at, born)) = self.ranges[range].ages.oldest()
@@ -250,12 +250,12 @@ impl Gathers for AppendState {
         }
     }
 
-    /// Time at which the oldest batch was begun.
+    /// Arrival time of the oldest batch's first entry.
     fn oldest(&self) -> Option<u64> {
         self.ranges.iter().filter_map(|r| r.ages.oldest().map(|(_, born)| born)).min()
     }
 
-    /// Gives up lists; what they hold is discarded.
+    /// Releases lists; what they hold is discarded.
     fn discard(&mut self, regions: &Regions, place: usize, counters: &mut EngineCounters) {
         let of = |range: &mut Range| regions.of_collector(range.collector) == Some(place);
         for range in self.ranges.extract_if(.., of) {

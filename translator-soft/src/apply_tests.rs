@@ -1,4 +1,4 @@
-//! Changes that come as text from whoever reaches the service: applied whole, or refused whole with
+//! Changes that arrive as text from any caller of the service: applied completely, or refused completely with
 //! the reason, and never a panic.
 
 use dta_proto::store::StoreSpec;
@@ -78,11 +78,11 @@ fn what_cannot_be_held_is_refused_with_the_reason_before_anything_is_applied() {
         (vec![delete(&store(KW))], "version0 refers to store 1"),
         (vec![delete(&with(entry("lists", "first", 4), "/first", 7))], "does not have it"),
         (vec![forget(&with(store(PC), "/spec/id", 77))], "does not have it"),
-        (vec![forget(&store(AP))], "gathered of postcarding and sketch-merge stores only"),
-        (vec![forget(&entry("lists", "first", 4))], "gathered of postcarding and sketch-merge stores only"),
+        (vec![forget(&store(AP))], "gathered for postcarding and sketch-merge stores only"),
+        (vec![forget(&entry("lists", "first", 4))], "gathered for postcarding and sketch-merge stores only"),
         (
             vec![forget(&store(PC)), forget(&store(KW))],
-            "gathered of postcarding and sketch-merge stores only",
+            "gathered for postcarding and sketch-merge stores only",
         ),
         (
             vec![
@@ -203,8 +203,8 @@ fn change() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Whatever changes come as JSON, and whatever reports after them: nothing panics, what is
-    /// refused changes nothing, and every report is accounted for.
+    /// Any changes as JSON, and any reports after them: nothing panics, what is refused changes nothing, and
+    /// every report is accounted for.
     #[test]
     fn no_change_that_can_be_written_down_breaks_the_engine(
         rounds in prop::collection::vec(

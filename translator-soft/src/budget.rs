@@ -1,29 +1,29 @@
-//! A budget over time: so many at once, and so many a second.
+//! A rate limit with a burst (token bucket).
 
-/// What a budget allows.
+/// A rate and a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
-    /// Nanoseconds that earn one; 0 allows all.
+    /// Nanoseconds per token; 0 = unlimited.
     pub(crate) interval: u64,
-    /// How many may be taken at once after a long rest.
+    /// Most tokens that accumulate.
     pub(crate) burst: u64,
 }
 
 impl Rate {
-    /// `per_second`, of them up to `burst` at once.
+    /// `per_second` tokens, up to `burst` at once.
     pub(crate) const fn per_second(per_second: u64, burst: u64) -> Rate {
         Rate { interval: 1_000_000_000 / per_second, burst }
     }
 }
 
-/// What was taken of a budget: the time by which all of it is earned (nanoseconds).
+/// The state of a budget: the time by which all tokens taken are earned (nanoseconds).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Budget {
     earned_at: u64,
 }
 
 impl Budget {
-    /// Takes one, if the rate allows it.
+    /// Takes one token, if available.
     pub(crate) fn take(&mut self, now: u64, rate: Rate) -> bool {
         let earned_at = self.earned_at.max(now) + rate.interval;
         let allowed = earned_at - now <= rate.interval * rate.burst;

@@ -1,4 +1,4 @@
-//! One engine, two collectors: each has queue pairs of its own, and nothing of one is noticed at the other.
+//! One engine, two collectors: each has its own queue pairs, and nothing at one affects the other.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -19,7 +19,7 @@ const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 const FIRST: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const SECOND: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 3);
 
-/// What the ids of the second collector's stores are beyond those of the first one's.
+/// Offset of the second collector's store ids from the first's.
 const BEYOND: u16 = 20;
 
 /// The sample's entries as those of a collector. The second one's are at another address, with other
@@ -48,7 +48,7 @@ fn entries_of(collector: u8, writes: Transport) -> Vec<Entry> {
         Entry::Lists(lists) => {
             Some(Entry::Lists(Lists { store: id(lists.store), collector, ..lists.clone() }))
         }
-        // The others are of the translator as a whole.
+        // The others concern the translator as a whole.
         _ => None,
     };
     program(writes, false).entries().filter_map(entry).collect()
@@ -140,7 +140,7 @@ fn each_store_is_written_by_the_queue_pairs_of_its_collector() {
     let reports = mixed(&mut bench);
     let frames = frames(&mut bench, &reports);
     assert_eq!(accepted(&bench), reports.len() as u64);
-    // Each collector gets the bytes that it would get if it were the only one.
+    // Each collector gets the bytes it would get if it were the only one.
     assert_eq!(to(&frames, FIRST), expected(0));
     assert_eq!(to(&frames, SECOND), expected(1));
     assert_eq!(frames.len(), expected(0).len() + expected(1).len());
@@ -183,7 +183,7 @@ fn a_collector_that_is_taken_away_is_missed_by_its_own_stores_alone() {
     assert_eq!(bench.drops(Reason::NoQueuePair), reports.len() as u64 / 2);
     assert_eq!(accepted(&bench), reports.len() as u64 / 2);
 
-    // It comes back, and the other one's PSNs go on.
+    // It returns, and the other one's PSNs continue.
     let back = diff(bench.engine.program(), &both([Transport::Uc; 2]));
     assert_eq!(back.len(), 2);
     bench.engine.apply(0, &back, &mut bench.out).unwrap();
@@ -306,7 +306,7 @@ fn the_session_of_one_collector_lets_nothing_go_that_is_of_another() {
         _ => true,
     };
     assert_eq!(changes.iter().filter(of_first).collect::<Vec<_>>(), Vec::<&Change>::new());
-    // Of the second one all is done that a session needs after another one's: see `diff.rs`.
+    // Everything is done for the second one that a session needs after another one's: see `diff.rs`.
     let tables: Vec<_> = changes.iter().map(Change::key).collect();
     assert!(
         tables.contains(&EntryKey::Store(PC + BEYOND, 1))
@@ -380,7 +380,7 @@ fn each_key_is_written_at_the_collector_of_its_bucket() {
         let mut bench = bench(&shared(at));
         let keys = keys(at);
         for (collector, keys) in keys.iter().enumerate() {
-            // No more than may be out of atomics.
+            // No more than the limit of outstanding atomics.
             for key in keys.iter().take(8) {
                 let bodies = [
                     (KW, Body::KeyWrite { redundancy: 0, key: *key, value: &[1; 12] }),
@@ -503,7 +503,7 @@ fn buckets_that_change_hands_take_what_is_held_along() {
     assert_eq!(bench.engine.counters().check(), None);
 }
 
-/// Another translator may have written to the second collector: what is held for it is let go, and nothing
+/// Another translator may have written to the second collector: what is held for it is discarded, and nothing
 /// that is held for the first.
 #[test]
 fn what_is_forgotten_is_what_is_held_for_that_collector() {
@@ -522,7 +522,7 @@ fn what_is_forgotten_is_what_is_held_for_that_collector() {
     assert_eq!(bench.engine.counters().discarded(Discard::StoreRemoved), 11);
     let left = frames(&mut bench, &[]);
     assert_eq!(places(&left).iter().map(|place| place.0).collect::<Vec<_>>(), [0; 21]);
-    // A part that goes takes what is held for it along, and the other stays.
+    // Removing a part discards what is held for it, and the other stays.
     let reports: Vec<_> = keys
         .iter()
         .map(|keys| bench.v1(7, PC, Body::Postcard { key: keys[0], hop: 0, path_length: 2, value: 1 }))

@@ -1,4 +1,4 @@
-//! What a primitive is given beside a report: the time, where its store is, and the way out.
+//! What a primitive needs beside a report: the time, its store's place, and the outputs.
 
 use super::counters::Reason;
 use super::egress::{Egress, Write};
@@ -6,26 +6,26 @@ use super::frame::Output;
 use super::losses::Origin;
 use super::regions::Regions;
 
-/// What the operations of one store need in order to leave.
+/// What a store's operations need to be sent.
 pub(crate) struct Context<'a> {
-    /// The time in nanoseconds.
+    /// Time in nanoseconds.
     pub(crate) now: u64,
     /// Where the store is.
     pub(crate) regions: &'a Regions,
-    /// The queue pairs, and what is counted.
+    /// Queue pairs and counters.
     pub(crate) egress: &'a mut Egress,
     /// Where finished packets go.
     pub(crate) out: &'a mut Output,
 }
 
 impl Context<'_> {
-    /// The place of the region that has the keys with this hash, if something can be sent there.
+    /// The place of the region with the keys of this hash, if it can be sent to.
     #[inline]
     pub(crate) fn place_of_hash(&self, h: u32) -> Result<usize, Reason> {
         self.with_pair(self.regions.of_hash(h).ok_or(Reason::NoBucket)?)
     }
 
-    /// The place of a collector's region, if something can be sent there.
+    /// The place of a collector's region, if it can be sent to.
     #[inline]
     pub(crate) fn place_of_collector(&self, collector: u8) -> Result<usize, Reason> {
         self.with_pair(self.regions.of_collector(collector).ok_or(Reason::NoQueuePair)?)
@@ -37,7 +37,7 @@ impl Context<'_> {
     }
 
     /// Sends copies of one payload to the region at a place, copy n to `offset_of(n)`. It carries the reports
-    /// of `origins`. Without a place they are lost, and counted so.
+    /// of `origins`. Without a place they count as lost.
     #[inline]
     pub(crate) fn write(
         &mut self,

@@ -1,4 +1,4 @@
-//! What the data plane counts. Names are those of [`dta_proto::counter::translator`].
+//! Counters of the data plane, named as in [`dta_proto::counter::translator`].
 //!
 //! The unit is the report unless a name says otherwise. At any time, per primitive and in sum:
 //! `received = accepted + sum(dropped.*)` and `accepted = emitted + held + superseded +
@@ -13,17 +13,17 @@ use dta_proto::program::Primitive;
 pub struct PrimitiveCounters {
     /// Reports decoded as this primitive.
     pub received: u64,
-    /// Of them, taken.
+    /// Of these, accepted.
     pub accepted: u64,
-    /// Accepted, and made into operations.
+    /// Accepted and turned into operations.
     pub emitted: u64,
-    /// Accepted, but replaced by a later one before it left.
+    /// Accepted, but replaced by a later one before it was sent.
     pub superseded: u64,
     /// Accepted, waiting for the rest of their batch, row or column.
     pub held: u64,
     /// Operations made, copies included.
     pub operations: u64,
-    /// Operations saved by adding up increments of one counter.
+    /// Operations saved by summing increments of one counter.
     pub coalesced: u64,
     /// Emitted reports known to be lost on a queue pair: every copy, or for a counter any copy.
     pub lost_reports: u64,
@@ -48,7 +48,7 @@ impl PrimitiveCounters {
 /// All counters of the data plane.
 #[derive(Clone, Debug)]
 pub struct EngineCounters {
-    /// Datagrams taken as reports, decodable or not.
+    /// Datagrams received as reports, decodable or not.
     pub received: u64,
     /// By primitive, in the order of [`Primitive::ALL`].
     pub primitives: [PrimitiveCounters; 5],
@@ -59,24 +59,24 @@ pub struct EngineCounters {
     pub nacks: u64,
     /// Sequences asked for in them.
     pub nacked_sequences: u64,
-    /// NACK datagrams not sent because their reporter had had as many as it may have.
+    /// NACK datagrams not sent because their reporter exceeded its budget.
     pub nacks_withheld: u64,
-    /// Sequences skipped by version-0 reporters, as far as their retransmittable reports tell.
+    /// Sequences skipped by version-0 reporters, as far as their retransmittable reports show.
     pub version0_gaps: u64,
-    /// Postcard rows sent with hops missing: they waited too long, or another key needed their place.
+    /// Postcard rows sent with hops missing: the flush time ran out, or another key needed their place.
     pub partial_rows: u64,
-    /// Postcards that came after their row had left, and were put together with it.
+    /// Postcards that came after their row was sent, and were merged with it.
     pub joined_postcards: u64,
-    /// Accepted reports that asked to wake a reader, of stores whose readers cannot be woken.
+    /// Accepted reports with the immediate flag for stores that wake no reader.
     pub immediate_ignored: u64,
-    /// Frames given to the link, repeats on RC included.
+    /// Frames handed to the link, retransmissions on RC included.
     pub frames: u64,
-    /// Of them, zero-length WRITEs in the place of operations whose store is gone.
+    /// Of these, zero-length WRITEs in place of operations whose store is gone.
     pub idle_frames: u64,
-    /// Of the frames, batches of lists sent again on another queue pair of UC.
+    /// Of the frames, list batches resent on another UC queue pair.
     pub repeated_frames: u64,
-    /// Frames given to the link by the store whose memory they are for: name of the store, frames.
-    /// A store that goes away stays in the list.
+    /// Frames handed to the link by the store they write to: name, frames.
+    /// A removed store stays in the list.
     pub stores: Vec<(String, u64)>,
 }
 
@@ -104,7 +104,7 @@ impl Default for EngineCounters {
 }
 
 impl EngineCounters {
-    /// Counts frames for the memory of the store at this place in `stores`.
+    /// Counts frames for the store at this place in `stores`.
     #[inline]
     pub(crate) fn count_frames(&mut self, store: usize, frames: u64) {
         self.frames += frames;
@@ -145,7 +145,7 @@ impl EngineCounters {
         self.discarded[reason as usize] += reports;
     }
 
-    /// Where the frames of a store are counted in [`EngineCounters::stores`].
+    /// Where a store's frames are counted in [`EngineCounters::stores`].
     pub(crate) fn place_of_store(&mut self, name: &str) -> usize {
         if let Some(place) = self.stores.iter().position(|(known, _)| known == name) {
             return place;
@@ -158,7 +158,7 @@ impl EngineCounters {
         &mut self.primitives[primitive.index()]
     }
 
-    /// Adds what another data plane has counted.
+    /// Adds another data plane's counters.
     pub fn add(&mut self, other: &EngineCounters) {
         self.received += other.received;
         for (own, more) in self.primitives.iter_mut().zip(&other.primitives) {
@@ -191,7 +191,7 @@ impl EngineCounters {
         self.primitives.iter().map(field).sum()
     }
 
-    /// What does not add up, in words; `None` when every report is accounted for exactly once.
+    /// What does not add up; `None` when every report is accounted for exactly once.
     pub fn check(&self) -> Option<String> {
         let dropped: u64 = self.dropped.iter().sum();
         let discarded: u64 = self.discarded.iter().sum();
@@ -219,7 +219,7 @@ impl EngineCounters {
         None
     }
 
-    /// Every counter under its dotted name, zeroes of rare reasons left out.
+    /// Every counter by its dotted name, without rare reasons that are zero.
     pub fn named(&self) -> Vec<(String, u64)> {
         let all = [
             (&names::RECEIVED, self.received),

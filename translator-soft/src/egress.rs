@@ -1,9 +1,9 @@
-//! From operations to frames: queue pairs, templates, and what the losses of queue pairs cost.
+//! From operations to frames: queue pairs, templates, and the reports lost with a queue pair.
 //!
-//! A store's region may be replaced while operations are on their way to it. One that has left goes to
-//! the region that it left for, under its key, as long as it keeps its PSN: a PSN means one operation at
-//! one place, however often it is sent. What has not left goes to the new region, and so does what
-//! leaves again on another queue pair. See `docs/decisions/rc-recovery.md`.
+//! A store's region may be replaced while operations for it are in flight. An operation that was sent goes to
+//! the region and rkey it was sent for as long as it keeps its PSN: a PSN always means one operation at one
+//! place, however often it is sent. Unsent operations, and those resent on another queue pair, go to the new
+//! region. See `docs/decisions/rc-recovery.md`.
 
 use dta_proto::key::Key;
 use dta_proto::layout::key_write::{self, CHECKSUM_LEN};
@@ -17,14 +17,14 @@ use super::requester::{Action, Answer, Depart, Departure, Requester, RequesterCo
 use super::run::VALUE_LEN;
 use dta_proto::program::{Primitive, QueuePair, Store, Transport};
 
-/// Where an operation goes: index of its store in the engine, and byte offset in the store's region.
+/// Destination of an operation: index of its store in the engine, and byte offset in the store's region.
 pub(crate) type Target = (usize, u64);
 
-/// One payload on its way into a store.
+/// One payload for a store.
 #[derive(Clone, Copy)]
 pub(crate) struct Write<'a> {
     pub(crate) action: Action,
-    /// How often it is sent, each time to another place.
+    /// Number of copies, each to its own place.
     pub(crate) copies: u8,
     pub(crate) payload: &'a [u8],
     pub(crate) primitive: Primitive,
@@ -32,14 +32,14 @@ pub(crate) struct Write<'a> {
     pub(crate) reports: u16,
 }
 
-/// Key-writes of 12 bytes on their way into one store, as many as [`Run`](super::run::Run) holds at most.
+/// Key-writes of 12 bytes for one store, at most as many as a [`Run`](super::run::Run) holds.
 pub(crate) struct Elements<'a> {
     pub(crate) keys: &'a [Key],
-    /// Of each key.
+    /// One value per key.
     pub(crate) values: &'a [[u8; VALUE_LEN]],
-    /// The hash of each key.
+    /// One hash per key.
     pub(crate) hashes: &'a [u32],
-    /// How often each is sent.
+    /// Copies of each.
     pub(crate) copies: u8,
 }
 
@@ -50,34 +50,34 @@ pub(crate) struct Pair {
     idle: Option<IdleFrames>,
 }
 
-/// A region that a store had before, for the operations that left for it.
+/// A store's former region, for operations sent to it.
 struct Former {
     /// Place of the store.
     place: usize,
-    /// The store as it was.
+    /// The store as it was then.
     store: Store,
     frames: Option<StoreFrames>,
-    /// The requester's number behind the last of these operations.
+    /// The requester's number after the last of these operations.
     behind: u64,
 }
 
-/// Operations for a former region name it in the place of their store: its place in the table, plus
-/// this. Stores have lower places.
+/// Operations for a former region have, in place of their store, the region's place in the table plus this.
+/// Stores have lower places.
 const FORMER: usize = 1 << 16;
 
-/// Everything behind the primitives.
+/// Everything downstream of the primitives.
 pub(crate) struct Egress {
     /// By their places ([`pair_place`]).
     pairs: Vec<Option<Pair>>,
-    /// What queue pairs counted that were removed, by their places: the next one counts on.
+    /// Counters of removed queue pairs, by their places: the next one continues them.
     counted: Vec<RequesterCounters>,
     stores: Vec<Option<StoreFrames>>,
-    /// Each keeps its place for as long as it is needed.
+    /// Each keeps its place as long as it is needed.
     former: Vec<Option<Former>>,
     pub(crate) counters: EngineCounters,
     pub(crate) origins: Origins,
     losses: LossTracker,
-    /// Whether frames name all their reports, for the ledger.
+    /// Whether frames name all their reports for the ledger.
     pub(crate) name_reports: bool,
     next_group: u32,
     timing: Timing,
@@ -125,7 +125,8 @@ impl Depart for Sink<'_> {
 }
 
 impl Sink<'_> {
-    /// What goes to no store's region of now: to one of before, or nowhere. Whether it left.
+    /// Sends an operation that is for no current region: to a former one, or nowhere. Returns whether it was
+    /// sent.
     #[cold]
     fn depart_otherwise(&mut self, departure: &Departure<'_>) -> bool {
         let former = || self.former.get(departure.store.checked_sub(FORMER)?)?.as_ref()?.frames.as_ref();
@@ -136,7 +137,7 @@ impl Sink<'_> {
             self.counters.count_frames(frames.counter, 1);
             return true;
         }
-        // Stores take their operations with them when they go, so nothing else is without a template.
+        // A removed store takes its operations with it, so nothing else lacks a template.
         debug_assert!(departure.action == Action::IDLE);
         let Some(idle) = self.idle else { return false };
         idle.write(departure, &mut self.out.frames);
@@ -146,7 +147,7 @@ impl Sink<'_> {
     }
 }
 
-/// What a key-write store holds of a key: the checksum, and the value.
+/// What a key-write store holds for a key: the checksum and the value.
 #[inline(always)]
 fn element(key: &Key, value: &[u8; VALUE_LEN]) -> [u8; CHECKSUM_LEN + VALUE_LEN] {
     let mut element = [0; CHECKSUM_LEN + VALUE_LEN];
@@ -171,13 +172,13 @@ impl Egress {
         }
     }
 
-    /// Whether operations on the region at a place have a queue pair to go by.
+    /// Whether operations on the region at a place have a queue pair.
     #[inline]
     pub(crate) fn has_pair_of(&self, place: usize) -> bool {
         matches!(self.stores.get(place), Some(Some(_)))
     }
 
-    /// The queue pairs that there are, with their places.
+    /// All queue pairs, with their places.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (u8, &Pair)> {
         self.places().filter_map(|place| Some((place, self.pair(place)?)))
     }
@@ -193,8 +194,7 @@ impl Egress {
         0..self.pairs.len() as u8
     }
 
-    /// The place of the queue pair that frames of a store leave by; [`pair_place::NONE`] where they
-    /// cannot leave.
+    /// The place of the queue pair for a store's frames; [`pair_place::NONE`] if they cannot be sent.
     #[inline]
     pub(crate) fn pair_of(&self, store: usize) -> u8 {
         match self.stores.get(store) {
@@ -253,7 +253,7 @@ impl Egress {
             first_origin,
             origins: named,
         };
-        // What nobody acknowledges leaves at once, and nothing of it is kept.
+        // Unacknowledged operations are sent at once and not kept.
         if let Some(Some(Pair { requester, .. })) = self.pairs.get_mut(usize::from(pair))
             && let Some(Some(frames)) = self.stores.get(store)
             && let Some(first) = requester.leave_at_once(copies)
@@ -272,14 +272,14 @@ impl Egress {
         }
     }
 
-    /// Whether what goes to the region at a place leaves by UC, so that nobody says whether it arrived. Not in
+    /// Whether operations on the region at a place use UC, so that nothing acknowledges them. Not in
     /// reference mode: a switch keeps nothing either.
     pub(crate) fn keeps_nothing(&self, place: usize) -> bool {
         let pair = self.pair(self.pair_of(place));
         !self.reference && pair.is_some_and(|pair| pair.entry.transport == Transport::Uc)
     }
 
-    /// Sends an operation again whose reports are counted.
+    /// Resends an operation whose reports are already counted.
     pub(crate) fn repeat(
         &mut self,
         now: u64,
@@ -293,8 +293,8 @@ impl Egress {
         self.post(now, target, action, payload, &meta, out);
     }
 
-    /// Sends elements to a store, copy n of that with hash h to `offset_of(h, n)`, as [`Egress::write`] would one by
-    /// one where reports are not named.
+    /// Sends elements to a store, copy n of the one with hash h to `offset_of(h, n)`, as [`Egress::write`]
+    /// would one by one without naming reports.
     #[inline]
     pub(crate) fn write_elements(
         &mut self,
@@ -352,7 +352,7 @@ impl Egress {
         }
     }
 
-    /// Sends one operation by the queue pair that `meta` names. Its reports are counted by the caller.
+    /// Sends one operation on the queue pair that `meta` names. The caller counts its reports.
     #[inline]
     pub(crate) fn post(
         &mut self,
@@ -376,26 +376,25 @@ impl Egress {
         }
     }
 
-    /// Whether what becomes of a frame on its way says what becomes of its reports: not on RC,
-    /// where it is sent again.
+    /// Whether the loss of a frame means the loss of its reports: not on RC, where it is sent again.
     pub(crate) fn leaves_once(&self, meta: &FrameMeta) -> bool {
         let uc = |pair: &Pair| pair.entry.transport == Transport::Uc;
         meta.primitive.is_some() && self.pair(meta.pair).is_some_and(uc)
     }
 
-    /// Counts a frame as lost by a fault injector, if it leaves once.
+    /// Counts a frame as lost to a fault injector, unless it is retransmitted.
     pub(crate) fn injected_loss(&mut self, meta: &FrameMeta) {
         let Some(primitive) = meta.primitive.filter(|_| self.leaves_once(meta)) else { return };
         let reports = self.losses.lose(meta, &self.origins);
         self.counters.lose(LossCause::Injected, primitive, reports);
     }
 
-    /// Takes an answer for the queue pair at this place.
+    /// Handles an answer for the queue pair at this place.
     pub(crate) fn answer(&mut self, now: u64, place: u8, psn: Psn, answer: Answer, out: &mut Output) {
         self.with(place, out, |requester, sink| requester.answer(now, psn, answer, sink));
     }
 
-    /// Sends what waits on all queue pairs, as far as there is room.
+    /// Sends what is waiting on all queue pairs, as far as there is room.
     #[inline]
     pub(crate) fn transmit(&mut self, now: u64, out: &mut Output) {
         for place in self.places() {
@@ -403,7 +402,7 @@ impl Egress {
         }
     }
 
-    /// Sets whether the frame profile binds all frames.
+    /// Sets whether all frames follow the frame profile.
     pub(crate) fn set_reference(&mut self, reference: bool) {
         self.reference = reference;
         for pair in self.pairs.iter_mut().flatten() {
@@ -411,7 +410,7 @@ impl Egress {
         }
     }
 
-    /// A store is gone, and its operations with it.
+    /// Removes a store with its operations.
     pub(crate) fn forget_store(&mut self, store: usize, out: &mut Output) {
         let of = |former: &Option<Former>| former.as_ref().is_some_and(|former| former.place == store);
         let former = self.former.iter().enumerate().filter(|(_, f)| of(f)).map(|(n, _)| FORMER + n);
@@ -424,8 +423,8 @@ impl Egress {
         self.former.iter_mut().filter(|former| of(former)).for_each(|former| *former = None);
     }
 
-    /// The store at a place has another region from here on; `before` is what it was. To be called
-    /// before the templates are made anew.
+    /// Notes that the store at a place has a new region; `before` is the old entry. Call this before
+    /// rebuilding the templates.
     pub(crate) fn move_store(&mut self, place: usize, before: &Store) {
         let Self { pairs, former, .. } = self;
         former
@@ -441,13 +440,13 @@ impl Egress {
         former[free] = Some(Former { place, store: before.clone(), frames: None, behind });
     }
 
-    /// How many regions of before have operations on their way to them that are not acknowledged yet. If
-    /// their keys ended now, that would break the queue pairs.
+    /// How many former regions have unacknowledged operations in flight. Invalidating their rkeys now would
+    /// break the queue pairs.
     pub(crate) fn former_regions(&self) -> usize {
         self.former.iter().flatten().filter(|former| is_needed(&self.pairs, former)).count()
     }
 
-    /// What left for former regions by the queue pair at this place goes to those of now.
+    /// Redirects what was sent to former regions on the queue pair at this place to the current ones.
     fn leave_former(&mut self, pair: u8) {
         let Some(Some(by)) = self.pairs.get_mut(usize::from(pair)) else { return };
         for (n, place) in self.former.iter_mut().enumerate() {
@@ -457,14 +456,14 @@ impl Egress {
         }
     }
 
-    /// Ends all queue pairs: what is not acknowledged is lost.
+    /// Ends all queue pairs: unacknowledged operations are lost.
     pub(crate) fn end(&mut self, out: &mut Output) {
         for place in self.places() {
             self.with(place, out, |requester, sink| requester.end(sink));
         }
     }
 
-    /// Lets time pass for all queue pairs.
+    /// Runs the timers of all queue pairs.
     pub(crate) fn tick(&mut self, now: u64, out: &mut Output) {
         for place in self.places() {
             self.with(place, out, |requester, sink| requester.tick(now, sink));
@@ -476,9 +475,9 @@ impl Egress {
         self.pairs.iter().flatten().filter_map(|p| p.requester.deadline()).min()
     }
 
-    /// Installs or replaces a queue pair; whether it is another one than before. A new one begins at its start PSN; one whose entry
-    /// changed but not its identity (addresses, TOS) goes on where it is. Templates are made anew
-    /// for `stores`.
+    /// Installs or replaces a queue pair; returns whether it differs from the previous one. A new one starts
+    /// at its start PSN; one whose entry changed but not its identity (addresses, TOS) continues. Templates
+    /// are rebuilt for `stores`.
     pub(crate) fn set_pair(
         &mut self,
         now: u64,
@@ -515,7 +514,7 @@ impl Egress {
                 pair.entry = entry.clone();
                 self.set_templates(stores);
                 if !unchanged {
-                    // Another queue pair gives other PSNs, and the keys of before may be gone.
+                    // Another queue pair assigns other PSNs, and the former rkeys may be gone.
                     if !(by.same && by.transport == Transport::Rc) {
                         self.leave_former(place);
                     }
@@ -538,7 +537,7 @@ impl Egress {
         is_another
     }
 
-    /// Removes a queue pair: what is not acknowledged is lost. Templates are made anew for `stores`.
+    /// Removes a queue pair: unacknowledged operations are lost. Templates are rebuilt for `stores`.
     pub(crate) fn remove_pair(&mut self, entry: &QueuePair, stores: &[Option<&Store>], out: &mut Output) {
         let place = pair_place::of_pair(entry.collector, entry.purpose);
         self.leave_former(place);
@@ -550,7 +549,7 @@ impl Egress {
         self.set_templates(stores);
     }
 
-    /// Makes the templates of all stores anew.
+    /// Rebuilds the templates of all stores.
     pub(crate) fn set_templates(&mut self, stores: &[Option<&Store>]) {
         let Self { pairs, counters, former, .. } = self;
         let mut frames = |store: &Store| {
@@ -562,7 +561,7 @@ impl Egress {
     }
 }
 
-/// Whether operations for a former region are not acknowledged yet.
+/// Whether operations for a former region are still unacknowledged.
 fn is_needed(pairs: &[Option<Pair>], former: &Former) -> bool {
     let pair = pairs.get(usize::from(pair_place::of_store(&former.store)));
     pair.and_then(Option::as_ref).is_some_and(|p| p.requester.oldest() < former.behind)

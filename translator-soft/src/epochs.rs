@@ -1,21 +1,20 @@
-//! Which epochs of a sketch are taken: those of the ring, and the next ones.
+//! Which epochs of a sketch are accepted: those in the ring, and the next ones.
 //!
-//! A report may come late, so what is older than the ring is refused. A report may also be wrong,
-//! and one that named an epoch far ahead would make every right one old. So one report alone moves
-//! nothing. Up to a ring ahead it is merged, and the newest epoch moves when others say the same
-//! soon. Further ahead it is refused until several agree: reporters that were away for long, or
-//! started again with another count.
+//! Late reports are normal, so only epochs older than the ring are rejected. Wrong reports happen too: one
+//! naming an epoch far ahead would make all correct ones old. So a single report moves nothing. Up to a ring
+//! ahead it is merged, and the newest epoch moves when others soon confirm it. Further ahead it is rejected
+//! until several agree: reporters that were away for long, or restarted with another count.
 
 use super::counters::Reason;
 
-/// Reports of one reporter in a row that stand for as much as those of two.
+/// Consecutive reports of one reporter that count as much as those of two reporters.
 const CONFIRM: u32 = 64;
-/// What a report ahead weighs against one that is not, and how much moves the newest epoch: two in
-/// a row, or more than every third.
+/// Weight of a report ahead against one that is not, and the weight that moves the newest epoch: two in a
+/// row, or more than every third.
 const WEIGHT: u32 = 2;
 const MOVES: u32 = 3;
-/// Reports in a row that are too old, after which they are believed: the newest epoch was wrong, or
-/// the reporters count anew.
+/// Consecutive reports that are too old before they are believed: the newest epoch was wrong, or the
+/// reporters restarted their count.
 const STRANGERS: u32 = 1024;
 
 /// The epochs of one store.
@@ -23,14 +22,14 @@ pub(crate) struct EpochWindow {
     /// Epochs in the ring.
     epochs: u32,
     newest: Option<u32>,
-    /// Whether one report alone, the first, says so.
+    /// Whether only a single report, the first, supports it.
     alone: bool,
-    /// The lowest epoch that reports ahead named lately, and their weight.
+    /// The lowest epoch that recent reports ahead named, and their weight.
     step: u32,
     weight: u32,
-    /// What was refused last, if nothing was taken since.
+    /// The last rejected epoch, if nothing was accepted since.
     far: Option<Far>,
-    /// Reports in a row that were too old.
+    /// Consecutive reports that were too old.
     old: u32,
 }
 
@@ -45,18 +44,18 @@ impl EpochWindow {
         EpochWindow { epochs, newest: None, alone: false, step: 0, weight: 0, far: None, old: 0 }
     }
 
-    /// The newest epoch that is believed; 0 before the first report.
+    /// The newest confirmed epoch; 0 before the first report.
     pub(crate) fn newest(&self) -> u32 {
         self.newest.unwrap_or(0)
     }
 
-    /// Whether an epoch is taken now.
+    /// Whether an epoch is currently accepted.
     pub(crate) fn has(&self, epoch: u32) -> bool {
         let newest = self.newest();
         newest.saturating_sub(epoch) < self.epochs && epoch.saturating_sub(newest) <= self.epochs
     }
 
-    /// Takes note of a report of `epoch`, and says whether it is to be merged.
+    /// Notes a report of `epoch`, and returns whether to merge it.
     #[inline]
     pub(crate) fn admit(&mut self, epoch: u32, reporter: u16) -> Result<(), Reason> {
         let Some(newest) = self.newest else {
@@ -127,7 +126,7 @@ mod tests {
         let mut window = at(10);
         assert_eq!(window.admit(7, 1), Ok(()));
         assert_eq!(window.admit(6, 1), OLD);
-        // One report alone moves nothing; two in a row do.
+        // A single report moves nothing; two in a row do.
         assert_eq!(window.admit(14, 1), Ok(()));
         assert_eq!(window.admit(10, 1), Ok(()));
         assert_eq!(window.admit(8, 2), Ok(()));
@@ -178,7 +177,7 @@ mod tests {
         assert!((1..CONFIRM).all(|_| window.admit(1000, 1) == AHEAD));
         assert_eq!(window.admit(1000, 1), Ok(()));
 
-        // Two that do not agree are two wrong ones.
+        // Two that disagree are both wrong.
         let mut window = at(10);
         assert_eq!(window.admit(1000, 1), AHEAD);
         assert_eq!(window.admit(2000, 2), AHEAD);
@@ -186,7 +185,7 @@ mod tests {
         // Late reports never move it back.
         assert!((0..1000).all(|i| window.admit(1, i % 3) == OLD));
         assert_eq!(window.admit(11, 1), Ok(()));
-        // But when nothing else comes, they are right.
+        // But if nothing else arrives, they are right.
         assert!((0..1023).all(|i| window.admit(1, i % 3) == OLD));
         assert_eq!(window.admit(1, 1), Ok(()));
         assert_eq!(window.admit(2, 1), Ok(()));

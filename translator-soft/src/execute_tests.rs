@@ -1,4 +1,4 @@
-//! Reports that come to the engine by another way than the network.
+//! Reports that reach the engine other than from the network.
 
 use dta_proto::program::{Entry, Primitive, Transport};
 use dta_proto::wire::dta::Body;
@@ -34,7 +34,7 @@ fn bench() -> Bench {
     Bench::new(&program(Transport::Uc, false), Limits { name_reports: true, ..Limits::default() })
 }
 
-/// What left, what each frame carries with the names of its reports, and what was counted.
+/// What was sent, what each frame carries with the names of its reports, and the counters.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     frames: Vec<Vec<u8>>,
@@ -110,7 +110,7 @@ fn no_window_is_asked_and_nobody_is_asked_to_send_again() {
     assert_eq!(bench.engine.reporters().iter().count(), 0);
 }
 
-/// Whoever sends is told by `fit::fits` what cannot land: it says what the engine says.
+/// `fit::fits` tells senders what cannot land: it must agree with the engine.
 #[test]
 fn what_fits_a_store_is_what_the_engine_takes() {
     let misfits = [
@@ -154,7 +154,7 @@ fn what_fits_a_store_is_what_the_engine_takes() {
     assert!(fit > 40 && unfit > 500, "{fit} fit, {unfit} do not");
 }
 
-/// A late postcard is told by its sequence, and only where that means something.
+/// A late postcard is recognised by its sequence, and only if that is meaningful.
 #[test]
 fn a_postcard_without_a_number_of_its_own_is_never_late() {
     for (numbered, late) in [(true, 1), (false, 0)] {

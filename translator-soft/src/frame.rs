@@ -1,4 +1,4 @@
-//! What leaves: finished packets in the batches that links send, made from templates
+//! Output: finished packets in the batches that links send, built from templates
 //! ([`dta_proto::wire::frame`]).
 
 use std::net::IpAddr;
@@ -12,19 +12,18 @@ use super::pair_place;
 use super::requester::{Action, Departure, Verb};
 use dta_proto::program::{QueuePair, Store, Transport};
 
-/// Packets of one batch.
+/// Packets per batch.
 const BATCH: usize = 128;
-/// Bytes of a packet: the longest frame has 192.
+/// Packet size: the longest frame has 192 bytes.
 const PACKET: usize = 240;
 
-/// Finished packets, IPv4 header onwards, in as many batches as they need. Each batch is one that a link
-/// can send as it is.
+/// Finished packets from the IPv4 header, in as many batches as needed. A link can send each batch as is.
 ///
-/// Packets are numbered from 0 on, over [`Frames::clear`], and a packet's number is its cookie in the batch.
-/// A fault injector tells by it whose fate it was.
+/// Packets are numbered from 0, continuing across [`Frames::clear`]. The number is the packet's cookie in the
+/// batch, by which a fault injector reports its fate.
 #[derive(Debug)]
 pub struct Frames {
-    /// In use from the first to `current`, all but that one full.
+    /// The first to `current` are in use, all but that one full.
     batches: Vec<Batch>,
     current: usize,
     /// Number of the next packet.
@@ -42,12 +41,12 @@ fn batch() -> Batch {
 }
 
 impl Frames {
-    /// How many.
+    /// Number of packets.
     pub fn len(&self) -> usize {
         self.batches().iter().map(Batch::len).sum()
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.batches().iter().all(Batch::is_empty)
     }
@@ -57,26 +56,26 @@ impl Frames {
         self.batches().iter().flat_map(Batch::iter)
     }
 
-    /// The batches that the packets are in, in order: one at least, which may be empty.
+    /// The batches with the packets, in order: at least one, which may be empty.
     #[inline]
     pub fn batches(&self) -> &[Batch] {
         &self.batches[..=self.current]
     }
 
-    /// The same, to be sent, which empties them. [`Frames::clear`] ends that.
+    /// The same, to send, which empties them; [`Frames::clear`] must follow.
     #[inline]
     pub fn batches_mut(&mut self) -> &mut [Batch] {
         &mut self.batches[..=self.current]
     }
 
-    /// Forgets all, keeping the memory.
+    /// Removes all packets; keeps the memory.
     pub fn clear(&mut self) {
         self.batches_mut().iter_mut().for_each(Batch::clear);
         self.current = 0;
     }
 
-    /// Adds a UDP datagram of `len` bytes, headers included, and gives it to be filled in; it holds anything
-    /// before. Its headers have to say `addresses`.
+    /// Adds a UDP datagram of `len` bytes, headers included, and returns it for the caller to fill in; its
+    /// contents are arbitrary. Its headers must carry `addresses`.
     #[inline(always)] // on the path of every frame
     pub(crate) fn push(&mut self, len: usize, addresses: Addresses) -> &mut [u8] {
         if self.batches[self.current].is_full() {
@@ -96,7 +95,7 @@ impl Frames {
     }
 }
 
-/// What leaves the data plane in one go. Links send the batches in it: nothing is copied in between.
+/// Everything that leaves the data plane at once. Links send these batches without copying.
 #[derive(Debug, Default)]
 pub struct Output {
     /// RoCEv2 packets for the collector's NIC, in order of departure.
@@ -105,13 +104,13 @@ pub struct Output {
     pub meta: Vec<FrameMeta>,
     /// NACK datagrams for reporters, as IPv4 packets.
     pub nacks: Frames,
-    /// Reports that queue pairs lost, one per report and copy. Filled only where the data plane
-    /// keeps the names of reports.
+    /// Reports lost with queue pairs, one per report and copy. Filled only if the data plane keeps the
+    /// origins of reports.
     pub lost: Vec<(super::losses::Origin, u8)>,
 }
 
 impl Output {
-    /// Forgets all, keeping the memory.
+    /// Clears everything; keeps the memory.
     pub fn clear(&mut self) {
         self.frames.clear();
         self.meta.clear();
@@ -120,10 +119,10 @@ impl Output {
     }
 }
 
-/// The frames of one store on its queue pair.
+/// Templates of one store's frames on its queue pair.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreFrames {
-    /// Place of the queue pair that they travel on.
+    /// Place of the queue pair.
     pub(crate) pair: u8,
     /// Where the frames are counted.
     pub(crate) counter: usize,
@@ -135,21 +134,21 @@ pub(crate) struct StoreFrames {
     fetch_add: FetchAddTemplate,
 }
 
-/// Zero-length WRITEs of one queue pair.
+/// Zero-length WRITEs on one queue pair.
 #[derive(Clone, Debug)]
 pub(crate) struct IdleFrames {
     addresses: Addresses,
     write: WriteTemplate,
 }
 
-/// Everything below the BTH that the frames of a queue pair share; `None` for IPv6.
+/// Everything below the BTH that a queue pair's frames share; `None` for IPv6.
 fn route(pair: &QueuePair) -> Option<Route> {
     let (IpAddr::V4(src), IpAddr::V4(dst)) = (pair.source.ip, pair.destination.ip) else { return None };
     let plain = Route::new(src, dst, pair.remote_qpn);
     Some(Route { dst_port: pair.destination.port, tos: pair.tos, ..plain })
 }
 
-/// Where the frames of a route go.
+/// Source and destination of a route's frames.
 fn addresses(route: &Route) -> Addresses {
     Addresses { source: route.source(), destination: route.destination() }
 }
@@ -235,7 +234,7 @@ impl StoreFrames {
                 self.fetch_add.emit(psn, ack_request, va, self.rkey, action.number, frame)
             }
         };
-        // The buffer is as long as the template says, and the payload one element of the store.
+        // The buffer has the template's length, and the payload is one element of the store.
         debug_assert!(written.is_ok());
     }
 }
@@ -251,7 +250,7 @@ mod tests {
         Addresses { source: at(2), destination: at(1) }
     }
 
-    /// Adds a packet that holds its number.
+    /// Adds a packet that contains its number.
     fn add(frames: &mut Frames, number: usize) {
         let packet = frames.push(28 + number % 150, ends(number as u16));
         packet.fill(number as u8);

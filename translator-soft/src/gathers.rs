@@ -1,22 +1,22 @@
-//! Reports that are held for a while before they leave.
+//! Stores that hold reports for a while before sending them.
 
 use super::context::Context;
 use super::counters::EngineCounters;
 use super::regions::Regions;
 
-/// The state of a store that gathers reports, so that many of them leave in one operation.
+/// A store's state that gathers reports, to send many in one operation.
 pub(crate) trait Gathers {
-    /// Sends what was begun at or before `born_by`.
+    /// Sends what was started at or before `born_by`.
     fn flush(&mut self, born_by: u64, context: &mut Context<'_>);
 
-    /// Sends everything held, in the order of the places that it is held in (lists by number): the
-    /// order in which somebody walks the registers of a switch.
+    /// Sends everything held, in order of place (lists by number), the order in which a switch's registers
+    /// are read.
     fn flush_all(&mut self, context: &mut Context<'_>);
 
-    /// Time at which the oldest that is held was begun; `None` while nothing is held.
+    /// Start time of the oldest held element; `None` if nothing is held.
     fn oldest(&self) -> Option<u64>;
 
-    /// Discards what is held for the region at a place and what is known of it, because the region goes or
-    /// memory may hold newer. What is left of that is as in a new store.
+    /// Discards what is held and known for the region at a place, because the region goes or memory may hold
+    /// newer data. The region then starts out like one of a new store.
     fn discard(&mut self, regions: &Regions, place: usize, counters: &mut EngineCounters);
 }

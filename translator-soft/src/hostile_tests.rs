@@ -1,4 +1,4 @@
-//! Reports that nobody should believe, among good ones that all get through.
+//! Forged reports among good ones that all get through.
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -130,17 +130,17 @@ fn one_in_a_thousand_hostile_does_not_blind() {
             }
         }
         assert_eq!(lost, 0, "good reports lost to one that knows {what}");
-        // The last one that was believed at once is ahead still.
+        // The last one that was believed at once is still ahead.
         let (gaps, filled) = gaps(&bench.engine);
         assert!(gaps - filled <= 256, "{gaps} and {filled} to one that knows {what}");
     }
 }
 
-/// What is sent in a reporter's name after so many right reports, the last of them of this sequence: sequences, whether
-/// they say that the reporter began anew, and of several ports the number.
+/// Forged reports after this many correct ones, the last of which has this sequence: sequences, whether they
+/// announce a restart, and the port's number.
 type Attack = fn(u32, u32, u64) -> Vec<(u32, bool, u16)>;
 
-/// Never more than one for nine right reports, and as many at once as it likes.
+/// At most one per nine correct reports, and as many at once as it likes.
 const ATTACKS: [(&str, Attack); 4] = [
     ("steps", |n, now, _| match n % 1000 {
         0 => (1..10).map(|step| (now.wrapping_add(step * 255), false, 0)).collect(),
@@ -165,7 +165,7 @@ const ATTACKS: [(&str, Attack); 4] = [
     }),
 ];
 
-/// What is sent before the reporter's first report, from where it will begin on.
+/// Forged reports before the reporter's first one, from where it will start.
 const BEFORE: u32 = 42;
 
 /// A port of the same host.
@@ -173,7 +173,7 @@ fn port_of(host: SocketAddrV4, number: u16) -> SocketAddrV4 {
     SocketAddrV4::new(*host.ip(), host.port() + number)
 }
 
-/// None of the right reports is lost to a sender without the reporter's address.
+/// No correct report is lost to a sender without the reporter's address.
 #[test]
 fn no_sender_elsewhere_silences_a_reporter() {
     for (what, attack) in ATTACKS {
@@ -189,7 +189,7 @@ fn no_sender_elsewhere_silences_a_reporter() {
                 }
                 let mut lost = 0;
                 for n in 1..20_000u32 {
-                    // Half way, the reporter may begin anew on another socket.
+                    // Half way, the reporter may restart on another socket.
                     let again = restarts && n >= 10_000;
                     let (from, sequence) = match again {
                         true => (SocketAddrV4::new(*HERE.ip(), 5556), n - 10_000),
@@ -213,8 +213,8 @@ fn no_sender_elsewhere_silences_a_reporter() {
     }
 }
 
-/// Who forges address and port of the reporter can have its reports dropped. When that ends, they are taken again after a
-/// window of them at most, and none is dropped from then on.
+/// Forging the reporter's address and port can get its reports dropped. When that ends, they are accepted
+/// again after at most one window of them, and none is dropped from then on.
 #[test]
 fn a_reporter_whose_socket_was_forged_recovers_within_a_window() {
     let mut figures = Vec::new();
@@ -230,7 +230,7 @@ fn a_reporter_whose_socket_was_forged_recovers_within_a_window() {
         }
         figures.push((what, dropped, recovery(&mut bench, 20_000, &used)));
     }
-    // What follows a step at once, and what was there before the reporter.
+    // What follows a step at once, and what came before the reporter.
     for (what, first, steps) in [("many steps", 1000, 200), ("before the first", 0, BEFORE)] {
         let mut bench = bench();
         for sequence in 0..first {
@@ -249,7 +249,7 @@ fn a_reporter_whose_socket_was_forged_recovers_within_a_window() {
     assert!(figures.iter().any(|(_, _, recovery)| *recovery == 1023), "{figures:?}");
 }
 
-/// After how many of a reporter's next reports all are taken whose sequences were not `used` by somebody else.
+/// After how many of a reporter's next reports all are accepted whose sequences nobody else `used`.
 fn recovery(bench: &mut Bench, first: u32, used: &HashSet<u32>) -> u32 {
     let mut last_dropped = None;
     for n in 0..10_000 {
@@ -313,7 +313,7 @@ fn ids_invented_with_care_shut_others_out_for_half_a_minute_at_most() {
     assert_eq!(bench.drops(Reason::Reporters), 1);
 }
 
-/// What 644,000 reports showed: of those sent while the translator was away, nothing told.
+/// Found with 644,000 reports: those sent while the translator was down were not counted as missing.
 #[test]
 fn what_was_sent_while_the_translator_was_away_is_counted_however_much_it_is() {
     for away in [1u32, 1000, 65_535, 65_536, 65_537, 1_000_000, (1 << 31) - 200] {

@@ -1,4 +1,4 @@
-//! Key-increment: the increments of one ingest batch, added up per counter.
+//! Key-increment: sums the increments of one ingest batch per counter.
 
 use super::context::Context;
 use super::counters::{EngineCounters, Reason};
@@ -10,10 +10,10 @@ use dta_proto::key::Key;
 use dta_proto::layout::{hash, key_increment as layout};
 use dta_proto::program::Primitive;
 
-/// Sums of one batch, by counter.
+/// The sums of one batch, by counter.
 pub(crate) struct Increments {
     sums: Vec<Sum>,
-    /// Increments of the batch, in order of arrival; those of one sum are chained.
+    /// The batch's increments in order of arrival; those of one sum are chained.
     parts: Vec<Part>,
     /// Open-addressed: index in `sums` by hash of (store, counter), valid if the stamp is the batch's.
     table: Vec<(u32, u32)>,
@@ -21,15 +21,15 @@ pub(crate) struct Increments {
     coalesce: bool,
 }
 
-/// The shape of one store. What is held is in [`Increments`], for all stores and one batch.
+/// The shape of one store. Increments for all stores and one batch are held in [`Increments`].
 #[derive(Clone, Copy)]
 pub(crate) struct KeyIncrementShape {
     pub(crate) slots: u64,
-    /// Counters of each key.
+    /// Counters per key.
     pub(crate) copies: u8,
 }
 
-/// What is added to one counter.
+/// The sum for one counter.
 struct Sum {
     /// Place of the region.
     store: usize,
@@ -47,7 +47,7 @@ struct Part {
 }
 
 const NONE: u32 = u32::MAX;
-/// Sums after which a batch is sent in any case.
+/// Number of sums at which a batch is sent in any case.
 const MOST: usize = 4096;
 
 impl Increments {
@@ -65,7 +65,7 @@ impl Increments {
         self.coalesce = coalesce;
     }
 
-    /// Adds an increment to the sums of its key's counters. A `redundancy` of 0 means all of them.
+    /// Adds an increment to the sums of its key's counters. A `redundancy` of 0 means all counters.
     #[inline]
     pub(crate) fn ingest(
         &mut self,
@@ -96,7 +96,7 @@ impl Increments {
         Ok(())
     }
 
-    /// Adds a sum of one part, which is in `parts` already.
+    /// Adds to one sum; the part is already in `parts`.
     #[inline]
     fn add(&mut self, new: Sum, counters: &mut EngineCounters) {
         let mut at = 0;
@@ -111,7 +111,7 @@ impl Increments {
                 }
                 let sum = &mut self.sums[index as usize];
                 if (sum.store, sum.slot) == (new.store, new.slot) {
-                    // Modulo 2^64, as the counter itself adds.
+                    // Modulo 2^64, as in the counter itself.
                     sum.delta = sum.delta.wrapping_add(new.delta);
                     self.parts[sum.last as usize].next = new.first;
                     sum.last = new.first;

@@ -1,4 +1,4 @@
-//! Key-write: a value under a key, written as it comes.
+//! Key-write: a value under a key, written at once.
 
 use dta_proto::key::Key;
 use dta_proto::layout::{hash, key_write as layout};
@@ -10,16 +10,16 @@ use super::egress::Write;
 use super::losses::Origin;
 use super::requester::{Action, MAX_PAYLOAD};
 
-/// Bytes of the slots that are made in a shorter buffer.
+/// Slots up to this length are built in a shorter buffer.
 const SHORT: usize = 32;
 
 /// The shape of one store. Nothing is held.
 #[derive(Clone, Copy)]
 pub(crate) struct KeyWriteShape {
     pub(crate) slots: u64,
-    /// Bytes of value in a slot.
+    /// Length of a slot's value.
     pub(crate) value_len: u8,
-    /// Copies of each value, if a report does not ask for fewer.
+    /// Copies of each value, unless a report asks for fewer.
     pub(crate) copies: u8,
 }
 
@@ -46,7 +46,7 @@ impl KeyWriteShape {
         }
         let h = hash::key_hash(key);
         let place = context.place_of_hash(h)?;
-        // Most slots are short: less is to be cleared for each report.
+        // Most slots are short, which leaves less to clear per report.
         let (mut short, mut long);
         let slot = match layout::CHECKSUM_LEN + usize::from(value_len) {
             len @ ..=SHORT => {

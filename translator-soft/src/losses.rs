@@ -1,9 +1,8 @@
-//! Which reports a lost frame cost.
+//! Which reports are lost with a frame.
 //!
-//! Every frame carries a [`FrameMeta`]. A report with copies is lost when all its copies are; an
-//! increment is lost when any of its copies is, since a query takes the minimum. Increments of
-//! several reports may share a frame, so their frames name their reports one by one in the
-//! [`Origins`] ring.
+//! Every frame has a [`FrameMeta`]. A report with copies is lost when all its copies are; an increment is
+//! lost when any of its copies is, since a query takes the minimum. Increments of several reports may share a
+//! frame, so their frames name their reports one by one in the [`Origins`] ring.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +10,7 @@ use dta_proto::program::Primitive;
 
 use super::pair_place;
 
-/// A report as a loss or the ledger names it.
+/// The identity of a report in losses and the ledger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Origin {
     /// Serial number among accepted reports, modulo 2^32.
@@ -22,24 +21,24 @@ pub struct Origin {
     pub reporter: u16,
 }
 
-/// What a frame carries, for the time until its fate is known.
+/// What a frame carries, kept until its fate is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameMeta {
-    /// Primitive of the reports; `None` for an idle frame, which carries none.
+    /// Primitive of the reports; `None` for an idle frame, which has none.
     pub primitive: Option<Primitive>,
-    /// Place of the queue pair that it leaves by, among those of all collectors.
+    /// Place of its queue pair, among those of all collectors.
     pub pair: u8,
-    /// Which copy it is, from 0.
+    /// Copy number, from 0.
     pub copy: u8,
-    /// Copies that carry the same reports.
+    /// Number of copies with the same reports.
     pub copies: u8,
-    /// Reports in it.
+    /// Number of reports in it.
     pub reports: u16,
-    /// Number that the copies of the same reports share.
+    /// Number that all copies of the same reports share.
     pub group: u32,
     /// First of its `origins` in the ring.
     pub first_origin: u64,
-    /// How many of its reports are named in the ring: all or none.
+    /// How many of its reports are in the ring: all or none.
     pub origins: u16,
 }
 
@@ -57,7 +56,7 @@ impl FrameMeta {
     };
 }
 
-/// Names of reports of recent frames, in a ring.
+/// Origins of the reports in recent frames, in a ring.
 #[derive(Debug)]
 pub struct Origins {
     ring: Vec<Origin>,
@@ -82,8 +81,8 @@ impl Origins {
         self.next += 1;
     }
 
-    /// The reports that a frame names; fewer than it carries if the ring has turned over them, or
-    /// names are not kept.
+    /// The origins of a frame's reports; fewer than it carries if the ring has wrapped past them, or none if
+    /// origins are not kept.
     pub fn of(&self, meta: &FrameMeta) -> impl Iterator<Item = Origin> + '_ {
         let oldest = self.next.saturating_sub(self.ring.len() as u64);
         let mask = self.ring.len() as u64 - 1;
@@ -92,20 +91,20 @@ impl Origins {
     }
 }
 
-/// Losses remembered before the older half is forgotten.
+/// Losses remembered before the older half is dropped.
 const REMEMBERED: usize = 1 << 16;
 
-/// Counts lost reports from lost frames.
+/// Derives lost reports from lost frames.
 #[derive(Debug, Default)]
 pub struct LossTracker {
-    /// Copies lost of a group, in two ages.
+    /// Lost copies per group, in two generations.
     groups: [HashMap<u32, u8>; 2],
-    /// Serials of increments lost, in two ages.
+    /// Serials of lost increments, in two generations.
     increments: [HashSet<u32>; 2],
 }
 
 impl LossTracker {
-    /// How many reports are lost now that this frame is, and were not before.
+    /// How many more reports are lost now that this frame is.
     pub fn lose(&mut self, meta: &FrameMeta, origins: &Origins) -> u64 {
         match meta.primitive {
             None => 0,
@@ -123,8 +122,8 @@ impl LossTracker {
                     self.increments.swap(0, 1);
                     self.increments[0].clear();
                 }
-                // Reports whose names the ring has turned over cannot be told apart. The first copy
-                // stands for them.
+                // Reports that the ring has wrapped past cannot be told apart. The first copy stands for
+                // them.
                 let nameless = u64::from(meta.origins) - named;
                 if meta.copy == 0 { lost + nameless } else { lost }
             }

@@ -1,4 +1,4 @@
-//! A store's region is replaced while operations are on their way to it.
+//! A store's region is replaced while operations are in flight to it.
 
 use dta_proto::program::*;
 use dta_proto::wire::dta::Body;
@@ -74,7 +74,7 @@ impl World {
         frames(self.bench.ingest(now, &[add]))
     }
 
-    /// Takes a program up. Gives what leaves at once.
+    /// Applies a program. Returns what is sent at once.
     fn apply(&mut self, now: u64, want: &Program) -> Vec<Frame> {
         let changes = diff(self.bench.engine.program(), want);
         self.bench.engine.apply(now, &changes, &mut self.bench.out).unwrap();
@@ -86,14 +86,14 @@ impl World {
         self.apply(now, &want)
     }
 
-    /// Everything up to this frame was executed. Gives what leaves then.
+    /// Everything up to this frame was executed. Returns what is sent then.
     fn acknowledge(&mut self, now: u64, (qpn, psn, ..): Frame) -> Vec<Frame> {
         let ack = answer(qpn, psn, Syndrome::ACK);
         self.bench.engine.answers(now, [ack.as_slice()], &mut self.bench.out);
         frames(self.bench.frames())
     }
 
-    /// What leaves when nobody has answered, each operation once.
+    /// What is sent when nobody has answered, each operation once.
     fn again(&mut self, now: u64) -> Vec<Frame> {
         let mut again = frames(self.bench.tick(now));
         again.dedup();
@@ -167,7 +167,7 @@ fn regions_that_follow_each_other_are_each_gone_back_to() {
     assert_eq!(w.again(LATE), all);
     w.acknowledge(LATE + 1, all[2]);
     assert_eq!(w.bench.engine.former_regions(), 1);
-    // The places of those that nobody needs are given again.
+    // Places that nobody needs any longer are reused.
     w.moves(LATE + 2, KW, 6);
     all.extend(w.report(LATE + 2));
     assert_eq!(w.bench.engine.former_regions(), 2);
@@ -236,7 +236,7 @@ fn on_uc_nothing_is_gone_back_to() {
     assert_eq!(w.report(2)[0].3, rkey(KW, 2));
 }
 
-/// A collector that is killed takes frames with it, and its next life knows no queue pair of before.
+/// A collector that is killed takes frames with it, and its next run knows none of the former queue pairs.
 #[test]
 fn batches_that_a_killed_collector_may_not_have_had_leave_again() {
     let mut have = program(Transport::Uc, false);
@@ -271,7 +271,7 @@ fn batches_that_a_killed_collector_may_not_have_had_leave_again() {
     let expected: Vec<_> = lost.iter().map(|(_, at, bytes)| (remote_qpn, *at, bytes.clone())).collect();
     assert_eq!(again, expected, "each once, in order, before anything new");
     assert_eq!(bench.engine.counters().repeated_frames, again.len() as u64);
-    // The same program again changes nothing; and what a session says to be there is not sent once more.
+    // The same program again changes nothing; and what a session reports to be there is not resent.
     assert_eq!(apply(&mut bench, &[]), Vec::<Vec<u8>>::new());
     let mut last = want.clone();
     let lists: Vec<_> = want

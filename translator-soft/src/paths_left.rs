@@ -1,9 +1,9 @@
-//! The paths that left last, so that a postcard which comes after its path is told from one of a new path.
+//! The paths sent last, to tell a postcard that comes after its path from one of a new path.
 //!
-//! A postcard of version 1 has a sequence of its reporter. One that is not after what the same
-//! reporter said of the path that left belongs to that path or to an earlier one. A row that leaves
-//! with hops missing, soon after another of its key, and that says nothing else than that, is the
-//! same path: it takes the missing hops from there.
+//! A version-1 postcard has its reporter's sequence. If it is not after what the same reporter contributed to
+//! the path that was sent, it belongs to that path or an earlier one. A row sent with hops missing soon after
+//! another of its key, and contradicting nothing in it, is the same path: it takes the missing hops from
+//! there.
 
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
@@ -11,47 +11,47 @@ use dta_proto::layout::postcarding::{MAX_HOPS, Path};
 
 use super::window::WINDOW;
 
-/// Paths that share a place; the one that left first of them is forgotten.
+/// Paths that share a place; the one sent first is dropped.
 const WAYS: usize = 4;
-/// Postcards of one path by one reporter are no further from each other than this.
+/// Largest distance between one reporter's postcards of one path.
 const NEIGHBOURS: u32 = MAX_HOPS as u32;
-/// A row with hops missing takes them from the one before it if it began no later than this after
-/// that left (nanoseconds).
+/// A row with hops missing takes them from the previous one if it began at most this long after that was sent
+/// (nanoseconds).
 const SOON: u64 = 1_000_000_000;
 
-/// Who said something, and when by its own count.
+/// A reporter, and its sequence.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mark {
     pub(crate) reporter: u16,
     pub(crate) sequence: u32,
 }
 
-/// A path that left.
+/// A path that was sent.
 #[derive(Clone, Copy, Default)]
 struct Left {
     key: Key,
     path: Path,
     marks: [Mark; MAX_HOPS],
-    /// When it left, or the oldest of the rows that its hops are from; and the how-manieth it was,
-    /// 0 = nothing is here.
+    /// When it was sent, or the start of the oldest row that contributed hops; and its serial number, 0 =
+    /// free.
     at: u64,
     order: u64,
-    /// How often any reporter had begun to count anew: marks of before mean nothing after.
+    /// Number of reporter restarts: sequences from before one mean nothing after it.
     restarts: u32,
 }
 
-/// What a postcard is to the path that left.
+/// How a postcard relates to the path that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Postcard {
-    /// One of another, later path; or nothing is known of its key.
+    /// Of another, later path; or its key is unknown.
     New,
-    /// The path, or a later one, has left with this hop.
+    /// Of the path, or an earlier one: this hop was already sent.
     Old,
-    /// The path has left without this hop.
+    /// Of the path, which was sent without this hop.
     Missing,
 }
 
-/// The paths of one store that left last. Allocates once.
+/// The last paths sent of one store. Allocates once.
 pub(crate) struct PathsLeft {
     places: Vec<Left>,
     order: u64,
@@ -64,7 +64,7 @@ impl PathsLeft {
     }
 
     fn set(&self, key: &Key) -> std::ops::Range<usize> {
-        // Other bits than those of the cache: keys that share a place there need not share one here.
+        // Other bits than the cache uses, so that keys sharing a place there need not share one here.
         let set = (hash::key_hash(key).rotate_left(8) as usize & (self.places.len() / WAYS - 1)) * WAYS;
         set..set + WAYS
     }
@@ -76,7 +76,7 @@ impl PathsLeft {
         })
     }
 
-    /// Judges a postcard; `length` is 0 where it does not say.
+    /// Judges a postcard; `length` is 0 if it has none.
     #[inline]
     pub(crate) fn judge(&self, key: &Key, hop: u8, length: u8, mark: Mark, restarts: u32) -> Postcard {
         let Some(at) = self.find(key, restarts) else { return Postcard::New };
@@ -99,7 +99,7 @@ impl PathsLeft {
         }
     }
 
-    /// Adds a hop to the path that left without it, and gives the path.
+    /// Adds a hop to the path that was sent without it, and returns the path.
     pub(crate) fn join(&mut self, key: &Key, hop: u8, value: u32, mark: Mark, restarts: u32) -> Option<Path> {
         let at = self.find(key, restarts)?;
         let left = &mut self.places[at];
@@ -108,9 +108,9 @@ impl PathsLeft {
         Some(left.path)
     }
 
-    /// Remembers a path that leaves now; `began` is when its first postcard came. If hops are
-    /// missing, and it began soon after the one before it and says nothing else, the two are one
-    /// path: gives the whole.
+    /// Records a path that is sent now; `began` is when its first postcard arrived. If hops are missing, and
+    /// it began soon after the previous path of its key and does not contradict it, the two are one path:
+    /// returns the whole.
     pub(crate) fn leave(
         &mut self,
         now: u64,
@@ -153,7 +153,7 @@ impl PathsLeft {
         new.path
     }
 
-    /// Forgets all.
+    /// Clears everything.
     pub(crate) fn forget(&mut self) {
         self.places.fill(Left::default());
     }

@@ -1,4 +1,4 @@
-//! Postcards that come after their path has left.
+//! Postcards that arrive after their path was sent.
 
 use dta_proto::layout::postcarding::{self, Path};
 use dta_proto::wire::dta::Body;
@@ -12,7 +12,7 @@ use dta_proto::program::Transport;
 
 const MS: u64 = 1_000_000;
 
-/// Sends a postcard of a path of four hops; what was written then, and by a flush.
+/// Sends a postcard of a path of four hops; returns what was written then, and by a flush.
 struct Paths {
     bench: Bench,
 }
@@ -51,7 +51,7 @@ fn whole(of: u32) -> Path {
     path
 }
 
-/// Each switch reports for itself: what is late is told by what the same switch said before.
+/// Each switch reports separately: late ones are recognised by what the same switch reported before.
 #[test]
 fn a_late_postcard_of_an_earlier_packet_does_not_replace_the_path() {
     let mut paths = Paths::new(false);
@@ -67,8 +67,8 @@ fn a_late_postcard_of_an_earlier_packet_does_not_replace_the_path() {
     assert_eq!(paths.send(2 * MS, 12, 103, 2, 3), None);
     assert_eq!(paths.flush(1000 * MS), None, "nothing replaces it");
     assert_eq!(paths.bench.drops(Reason::LatePostcard), 1);
-    // A third packet is a new path. One that loses a hop says nothing else; long after, it is told
-    // as what it is.
+    // A third packet is a new path. One that loses a hop contradicts nothing; long after, it is treated as
+    // what it is.
     for hop in 0..4u16 {
         let written = paths.send(1001 * MS, 10 + hop, 106, hop as u8, 90 + u32::from(hop));
         assert_eq!(written, (hop == 3).then(|| whole(90)));
@@ -79,7 +79,7 @@ fn a_late_postcard_of_an_earlier_packet_does_not_replace_the_path() {
         }
         assert_eq!(paths.flush((at + 50) * MS).map(|p| p.present()), Some(present));
     }
-    // One that says something else is another path at once.
+    // One that contradicts it is another path at once.
     assert_eq!(paths.send(2200 * MS, 10, 110, 0, 33), None);
     assert_eq!(paths.flush(2250 * MS).map(|p| p.present()), Some(1));
     assert_eq!(paths.bench.drops(Reason::LatePostcard), 1);
@@ -128,7 +128,7 @@ fn sequences_mean_nothing_after_a_restart_and_a_switch_remembers_nothing() {
     };
     let mut paths = Paths::new(false);
     assert_eq!(card(&mut paths, 5000), Some(whole(60)));
-    // It begins anew just below where it was, and says so by being out of its window for so long.
+    // It restarts just below where it was, and announces it by being out of its window for so long.
     for n in 0..1024 {
         paths.bench.sequence = 100 + n;
         let other = paths.bench.v1(7, 999, Body::Append { list: 0, value: &[0; 4] });
@@ -152,8 +152,8 @@ fn sequences_mean_nothing_after_a_restart_and_a_switch_remembers_nothing() {
 }
 
 proptest! {
-    /// Switches report packets of one flow, in any order within bounds, and some are lost: when all
-    /// has come and one packet came whole, the whole path stands in memory.
+    /// Switches report packets of one flow, in any order within bounds, and some are lost: when everything
+    /// has arrived and one packet was complete, the whole path is in memory.
     #[test]
     fn the_whole_path_stands(order in prop::collection::vec(0u32..30, 40), lost in prop::collection::vec(0u8..10, 40)) {
         let mut arriving = Vec::new();

@@ -18,22 +18,22 @@ use super::regions::Regions;
 use super::requester::{Action, MAX_PAYLOAD};
 use dta_proto::program::Primitive;
 
-/// Rows that share a place, so that a key in use is not evicted at once by one other.
+/// Rows that share a place, so that one other key does not evict a key in use at once.
 const WAYS: usize = 4;
 
-/// Rows of one store in the making.
+/// The incomplete rows of one store.
 pub(crate) struct PostcardState {
     slots: u64,
     hops: u8,
     copies: u8,
     rows: Vec<Row>,
-    /// Names of the postcards in `rows`, [`MAX_HOPS`] per row; empty unless names are kept.
+    /// Origins of the postcards in `rows`, [`MAX_HOPS`] per row; empty unless names are kept.
     names: Vec<Origin>,
-    /// Who sent the postcards in `rows`, [`MAX_HOPS`] per row.
+    /// Senders of the postcards in `rows`, [`MAX_HOPS`] per row.
     marks: Vec<Mark>,
     left: PathsLeft,
     ages: AgeList,
-    /// Whether the rules of a switch hold.
+    /// Whether the rules of a switch apply.
     reference: bool,
 }
 
@@ -46,8 +46,7 @@ pub(crate) struct Arrival<'a> {
     pub(crate) length: u8,
     pub(crate) value: u32,
     pub(crate) origin: Origin,
-    /// How often any reporter has begun to count anew, if the postcard's sequence means something
-    /// and paths that left are remembered.
+    /// Number of reporter restarts, if the postcard's sequence is meaningful and sent paths are remembered.
     pub(crate) restarts: Option<u32>,
 }
 
@@ -55,9 +54,9 @@ pub(crate) struct Arrival<'a> {
 struct Row {
     key: Key,
     path: Path,
-    /// Postcards in it: one per hop present. 0 = the row is free.
+    /// Number of postcards: one per hop present. 0 = free.
     reports: u16,
-    /// As the [`Arrival::restarts`] of all its postcards; `None` where one had none.
+    /// The [`Arrival::restarts`] of all its postcards; `None` if one had none.
     restarts: Option<u32>,
 }
 
@@ -72,15 +71,14 @@ impl PostcardState {
             rows: vec![Row::default(); rows],
             names: if keep_names { vec![Origin::default(); rows * MAX_HOPS] } else { Vec::new() },
             marks: vec![Mark::default(); rows * MAX_HOPS],
-            // As many as leave in some hundred milliseconds of a full cache: who comes later than
-            // that comes very late.
+            // As many as a full cache sends in some hundred milliseconds; later postcards are very late.
             left: PathsLeft::new(rows / 4),
             ages: AgeList::new(rows),
             reference: false,
         }
     }
 
-    /// Takes a postcard into the row of its key.
+    /// Adds a postcard to the row of its key.
     #[inline]
     pub(crate) fn ingest(&mut self, arrival: &Arrival<'_>, context: &mut Context<'_>) -> Result<(), Reason> {
         let &Arrival { key, hop, length, value, origin, restarts } = arrival;
@@ -107,7 +105,7 @@ impl PostcardState {
             }
         }
         let at = self.place(key, h, length, context);
-        // A path of another length is another path: what is there of the old one leaves first.
+        // A path of another length is another path: the old row is sent first.
         let row = &self.rows[at];
         let known = row.path.length;
         let conflict = row.reports != 0
@@ -144,13 +142,13 @@ impl PostcardState {
         Ok(())
     }
 
-    /// The row of a key, or a row made free for it.
+    /// The row of a key, evicting another if needed.
     #[inline]
     fn place(&mut self, key: &Key, h: u32, length: u8, context: &mut Context<'_>) -> usize {
         if self.reference {
             return self.place_in_reference(key, h, length, context);
         }
-        // The high bits, so that keys which share a slot of the store need not share a place here.
+        // The high bits, so that keys sharing a slot of the store need not share a place here.
         let sets = self.rows.len() / WAYS;
         let set = (h.rotate_left(16) as usize & (sets - 1)) * WAYS;
         let mut free = None;
@@ -169,8 +167,8 @@ impl PostcardState {
         })
     }
 
-    /// The row of a path by the rules of a switch: one for each place. Another key, or another length,
-    /// is another path, for which the one that is there leaves as it is.
+    /// The row of a path by the rules of a switch: one per place. Another key or length is another path, and
+    /// the present row is sent as it is.
     fn place_in_reference(&mut self, key: &Key, h: u32, length: u8, context: &mut Context<'_>) -> usize {
         let at = h as usize & (self.rows.len() - 1);
         let row = &self.rows[at];
@@ -180,7 +178,7 @@ impl PostcardState {
         at
     }
 
-    /// Sets whether the rules of a switch hold: `docs/reference-mode.md`.
+    /// Sets whether the rules of a switch apply: `docs/reference-mode.md`.
     pub(crate) fn set_reference(&mut self, reference: bool) {
         self.reference = reference;
         self.left.forget();
@@ -208,7 +206,7 @@ impl PostcardState {
         self.write(&row.key, &path, row.reports, present.map(|(_, origin)| *origin), context);
     }
 
-    /// Writes a path with `reports` new postcards, by `origins`.
+    /// Writes a path with `reports` new postcards, from `origins`.
     fn write(
         &self,
         key: &Key,
@@ -234,7 +232,7 @@ impl PostcardState {
 }
 
 impl Gathers for PostcardState {
-    /// Sends rows whose first postcard came at or before `born_by`.
+    /// Sends rows whose first postcard arrived at or before `born_by`.
     fn flush(&mut self, born_by: u64, context: &mut Context<'_>) {
         while let Some((at, born)) = self.ages.oldest()
             && born <= born_by
@@ -251,7 +249,7 @@ impl Gathers for PostcardState {
         }
     }
 
-    /// Time at which the oldest row was begun.
+    /// Start time of the oldest row.
     fn oldest(&self) -> Option<u64> {
         self.ages.oldest().map(|(_, born)| born)
     }

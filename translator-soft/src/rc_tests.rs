@@ -13,9 +13,9 @@ use super::requester::{
 };
 use dta_proto::program::{Primitive, Transport};
 
-/// Just before the PSNs begin anew.
+/// Just before the PSNs wrap.
 const START: Psn = Psn::new(0xff_ffc0);
-/// Where queue pairs of before began.
+/// Where former queue pairs started.
 const FORMER: [Psn; 2] = [Psn::new(0x12_3456), Psn::new(0x7f_fff8)];
 const MS: u64 = 1_000_000;
 /// The simulation's step, in nanoseconds.
@@ -35,7 +35,7 @@ struct Frame {
     operation: u32,
 }
 
-/// What leaves a requester, and what it counts lost.
+/// What leaves a requester, and what it counts as lost.
 #[derive(Default)]
 struct Wire {
     frames: Vec<Frame>,
@@ -156,9 +156,9 @@ impl Responder {
     }
 }
 
-/// One direction of a link. What happens to the n-th packet follows a repeating pattern: 1 =
-/// dropped (or damaged), 2 = twice, 3 to 18 = overtaken by 1 to 16 later ones, or 20 ms late. The
-/// others arrive after `delay`.
+/// One direction of a link. The fate of the n-th packet follows a repeating pattern: 1 = dropped (or
+/// damaged), 2 = twice, 3 to 18 = overtaken by 1 to 16 later ones, or 20 ms late. The others arrive after
+/// `delay`.
 struct Direction<T> {
     pattern: Vec<u8>,
     seen: usize,
@@ -297,7 +297,7 @@ impl World {
         self.carry();
     }
 
-    /// Carries what has left, and what arrives, until nothing moves at this time.
+    /// Transfers what was sent until nothing moves at this time.
     fn carry(&mut self) {
         loop {
             if self.atomics && self.wire.lost.is_empty() {
@@ -340,11 +340,11 @@ impl World {
         self.now - start
     }
 
-    /// A new queue pair that expects `expected`, and what is known of the old one.
+    /// A new queue pair that expects `expected`, and what is known about the old one.
     fn replace(&mut self, expected: Psn, before: Option<Psn>) {
         let executed = std::mem::take(&mut self.responder.executed);
         let poison = std::mem::take(&mut self.responder.poison);
-        // Another number: what is on its way to the old one, or from it, comes to nothing.
+        // Another number: packets to and from the old one are ignored.
         (self.there.flying, self.back.flying) = Default::default();
         (self.there.held, self.back.held) = Default::default();
         self.responder = Responder { executed, poison, ..Responder::new(expected) };
@@ -676,7 +676,7 @@ fn of_a_queue_pair_that_is_gone_writes_leave_again_and_atomics_where_that_is_saf
     assert_eq!(w.wire.lost(LossCause::Unknown), (0..16).collect::<Vec<_>>());
     assert_eq!(w.responder.executed, (0..7).chain(16..22).collect::<Vec<_>>());
 
-    // What is told of another queue pair is not believed.
+    // Claims about another queue pair are not believed.
     let mut w = world(true);
     w.replace(Psn::new(3), Some(Psn::new(0x12_3456)));
     assert_eq!(w.wire.lost(LossCause::Unknown).len(), 16);
@@ -803,7 +803,7 @@ proptest! {
         prop_assert_eq!(w.requester.counters.sent, u64::from(w.posted));
     }
 
-    /// A link that is slow, and slower than is waited for an answer, is not taken for a dead one.
+    /// A link that is slow, slower than the timeout, is not taken for a dead one.
     #[test]
     fn a_slow_link_costs_repeats_and_nothing_else(
         atomics: bool,
@@ -820,9 +820,9 @@ proptest! {
         w.check_all();
     }
 
-    /// Queue pairs that fall into error, or vanish: WRITEs are all executed, and in the end in
-    /// order; a FETCH_ADD is executed once, or at most once if it is counted as unknown. Where the
-    /// old queue pair's PSN is told, nothing is unknown.
+    /// Queue pairs that go to ERROR, or vanish: WRITEs are all executed, and in the end in order; a FETCH_ADD
+    /// is executed once, or at most once if it is counted as unknown. Where the old queue pair's PSN is told,
+    /// nothing is unknown.
     #[test]
     fn queue_pairs_that_end_lose_no_write_and_repeat_no_atomic(
         atomics: bool,

@@ -1,8 +1,7 @@
-//! What a switch has to make of reports: the engine in reference mode, one report at a time.
+//! What a switch must do with reports: the engine in reference mode, one report at a time.
 //!
-//! For tests of other data planes: the bytes of a report go in, the bytes of its frames come out. The
-//! rules are those of `docs/reference-mode.md`. RC queue pairs are acknowledged at once, so that
-//! nothing waits.
+//! For tests of other data planes: a report's bytes go in, the bytes of its frames come out, by the rules of
+//! `docs/reference-mode.md`. RC queue pairs are acknowledged at once, so nothing waits.
 
 use std::net::{IpAddr, SocketAddrV4};
 
@@ -20,23 +19,23 @@ pub struct Reference {
     out: Output,
 }
 
-/// What was made of one report.
+/// The result of one report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Made {
-    /// RoCEv2 frames in the order of their departure, each from its IPv4 header on.
+    /// RoCEv2 frames in sending order, each from its IPv4 header.
     pub frames: Vec<Vec<u8>>,
     /// NACKs for the reporter: payloads of UDP datagrams.
     pub nacks: Vec<Vec<u8>>,
-    /// Why the report was not taken; `None` if it was.
+    /// Why the report was dropped; `None` if it was not.
     pub dropped: Option<Reason>,
 }
 
 impl Reference {
-    /// Holds a program, in reference mode and without flush times whatever it says of them. `postcard_rows` are
-    /// the rows of each postcard cache, a power of two.
+    /// Applies a program in reference mode, ignoring its flush times. `postcard_rows` is the number of rows
+    /// of each postcard cache, a power of two.
     ///
     /// # Errors
-    /// A [`SetupError`] that names the entry which cannot be held.
+    /// A [`SetupError`] that names the offending entry.
     pub fn new(program: &Program, postcard_rows: usize) -> Result<Reference, SetupError> {
         let mut wanted = Program::default();
         for entry in program.entries().filter(|entry| !matches!(entry, Entry::Flush(_))) {
@@ -49,13 +48,13 @@ impl Reference {
         Ok(Reference { engine, out })
     }
 
-    /// Takes a report: the payload of a datagram from `reporter` to `service`.
+    /// Processes a report: the payload of a datagram from `reporter` to `service`.
     pub fn report(&mut self, reporter: SocketAddrV4, service: SocketAddrV4, payload: &[u8]) -> Made {
         let header = datagram::header(reporter, service, payload.len());
         self.packet(&[&header, payload].concat())
     }
 
-    /// Takes a report as a packet, from its IPv4 header on.
+    /// Processes a report as a packet, from its IPv4 header.
     pub fn packet(&mut self, packet: &[u8]) -> Made {
         let before = drops(self.engine.counters());
         self.engine.ingest(0, [packet], &mut self.out);
@@ -64,18 +63,18 @@ impl Reference {
         Made { dropped, ..self.made() }
     }
 
-    /// Sends everything that is held; gives the frames.
+    /// Sends everything held; returns the frames.
     pub fn flush(&mut self) -> Vec<Vec<u8>> {
         self.engine.flush(0, &mut self.out);
         self.made().frames
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn counters(&self) -> &EngineCounters {
         self.engine.counters()
     }
 
-    /// What has left, after all of it was acknowledged.
+    /// What was sent, after acknowledging all of it.
     fn made(&mut self) -> Made {
         loop {
             let acks = self.acks();
@@ -91,7 +90,7 @@ impl Reference {
         Made { frames, nacks, dropped: None }
     }
 
-    /// An acknowledgement of all that is out, for each queue pair on which something is.
+    /// An acknowledgement of everything outstanding, per queue pair.
     fn acks(&self) -> Vec<Vec<u8>> {
         let out = self.engine.queue_pairs().into_iter().filter(|pair| pair.outstanding != 0);
         let ack = |pair: crate::QueuePairStatus| {

@@ -1,9 +1,9 @@
-//! Where the parts of one store are: each collector that shares it has a region of its own, which is
-//! found by the bucket of a key or by the collector of a list.
+//! Where the parts of one store are: each collector that shares it has its own region, found by the bucket of
+//! a key or by the collector of a list.
 
 use dta_proto::buckets::{self, Buckets};
 
-/// A place where no region ever is.
+/// A place that never has a region.
 const NOWHERE: u16 = u16::MAX;
 
 /// The regions of one store, by their places among those of all stores.
@@ -24,7 +24,7 @@ impl Regions {
         Regions { parts: Vec::new(), by_bucket: [NOWHERE; 256] }
     }
 
-    /// The place of the region that has the keys with this hash.
+    /// The place of the region with the keys of this hash.
     #[inline]
     pub(crate) fn of_hash(&self, h: u32) -> Option<usize> {
         let place = self.by_bucket[usize::from(buckets::of_hash(h))];
@@ -37,17 +37,17 @@ impl Regions {
         self.parts.iter().find(|part| part.collector == collector).map(|part| usize::from(part.place))
     }
 
-    /// The collectors that have one.
+    /// The collectors with a region.
     pub(crate) fn collectors(&self) -> impl Iterator<Item = u8> {
         self.parts.iter().map(|part| part.collector)
     }
 
-    /// How many there are.
+    /// Number of regions.
     pub(crate) fn count(&self) -> usize {
         self.parts.len()
     }
 
-    /// Adds the region of a collector, or gives other buckets to it.
+    /// Adds a collector's region, or changes its buckets.
     pub(crate) fn set(&mut self, collector: u8, place: usize, buckets: Buckets) {
         self.parts.retain(|part| part.collector != collector);
         self.parts.push(Part { collector, place: place as u16, buckets });
@@ -55,7 +55,7 @@ impl Regions {
         self.fill();
     }
 
-    /// Takes the region of a collector away.
+    /// Removes a collector's region.
     pub(crate) fn remove(&mut self, collector: u8) {
         self.parts.retain(|part| part.collector != collector);
         self.fill();

@@ -1,4 +1,4 @@
-//! Reporters heard: whose reports are taken, where to send NACKs, and what they are counted for.
+//! Known reporters: which reports to accept, where to send NACKs, and counters.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -6,13 +6,12 @@ use super::age::AgeList;
 use super::sequences::Arrival;
 use super::sockets::Sockets;
 
-/// A reporter that was not heard for so long (nanoseconds) gives its place to one that was never
-/// heard, if there is no other.
+/// A reporter not heard for this long (nanoseconds) is evicted for a new one if no other place is free.
 const IDLE: u64 = 30_000_000_000;
-/// Reporters that are looked at, at most, to find one that is idle.
+/// Most reporters examined to find an idle one.
 const LOOKED_AT: usize = 8;
 
-/// An address and port in one number: the per-report path compares it, and seldom needs its parts.
+/// An address and port in one number: the per-report path compares it and rarely needs its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Source(u64);
 
@@ -45,29 +44,29 @@ impl Source {
     }
 }
 
-/// What is counted per reporter.
+/// Counters per reporter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReporterCounters {
-    /// Reports heard, not decodable ones aside.
+    /// Reports heard, except undecodable ones.
     pub received: u64,
-    /// Sequences skipped, as two later reports say, and those between what was heard of it before
-    /// and its first reports here.
+    /// Sequences skipped, as two later reports confirm, and those between what was heard of it before and its
+    /// first report here.
     pub gaps: u64,
-    /// Of them, those that came after all: reordered, or sent again after a NACK. And those of a
-    /// jump that turned out to be none.
+    /// Of these, those that arrived later, reordered or retransmitted, and those of a jump that turned out
+    /// not to be one.
     pub gaps_filled: u64,
-    /// Reports whose sequence was seen before.
+    /// Reports with a sequence already seen.
     pub duplicates: u64,
     /// Reports behind the window.
     pub out_of_window: u64,
-    /// Times the sequence began anew.
+    /// Times the sequence restarted.
     pub restarts: u64,
     /// NACK datagrams sent to it.
     pub nacks: u64,
 }
 
 impl ReporterCounters {
-    /// Adds what was counted elsewhere.
+    /// Adds counters from elsewhere.
     pub fn add(&mut self, other: &ReporterCounters) {
         self.received += other.received;
         self.gaps += other.gaps;
@@ -79,41 +78,41 @@ impl ReporterCounters {
     }
 }
 
-/// What is known of one version-1 reporter.
+/// Status of one version-1 reporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reporter {
     /// Its id.
     pub id: u16,
-    /// What is counted for it.
+    /// Its counters.
     pub counters: ReporterCounters,
     /// The newest of its sequences heard.
     pub newest: u32,
-    /// How many reporters had given up their places when it got its own: an id that comes again
-    /// counts from 0, and this tells that it does.
+    /// How many reporters had been evicted when it got its place: a returning id counts from 0, and this
+    /// shows it.
     pub since: u64,
 }
 
-/// A run of sequences to ask for.
+/// A run of missing sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Missing {
     pub(crate) first: u32,
     pub(crate) count: u16,
 }
 
-/// What is to be done with a report.
+/// What to do with a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// Apply it; ask for these sequences before it.
+    /// Apply it, and ask for these earlier sequences.
     Apply(Option<Missing>),
-    /// Apply it; others are missing, but no more NACKs go to its reporter now.
+    /// Apply it; others are missing, but its reporter gets no more NACKs for now.
     Unasked,
-    /// Drop it: seen before.
+    /// Drop it: already seen.
     Duplicate,
     /// Drop it: outside the window.
     OutOfWindow,
     /// Drop it: too many reporters.
     TooMany,
-    /// Drop it: the configuration lists reporters, and not this one, or not at this address.
+    /// Drop it: the configuration lists reporters, but not this one at this address.
     NotListed,
 }
 
@@ -129,22 +128,22 @@ pub struct Reporters {
     index: Vec<u16>,
     list: Vec<KnownReporter>,
     limit: usize,
-    /// Places whose reporter was heard once.
+    /// Places of reporters heard once.
     unconfirmed: AgeList,
-    /// The others, those first that were not looked at for longest.
+    /// The other places, least recently examined first.
     confirmed: AgeList,
-    /// By id, how far it was heard before it had a place here: by an earlier life of this
-    /// translator, or before it gave its place up.
+    /// By id, how far the reporter was heard before it had a place here: by an earlier run of this
+    /// translator, or before its eviction.
     earlier: Vec<Option<u32>>,
-    /// By id, the address that it may report from. Empty = everybody may report.
+    /// By id, the address it may report from. Empty = everybody may report.
     listed: Vec<Option<Ipv4Addr>>,
     evicted: ReporterCounters,
     evictions: u64,
-    /// Places given up by reporters that were heard once.
+    /// Evictions of reporters that were heard once.
     unconfirmed_evictions: u64,
-    /// Times that a reporter began anew, or may have done so unseen.
+    /// Times that a reporter restarted, or may have done so unnoticed.
     restarts: u32,
-    /// Whether the rules of a switch hold.
+    /// Whether the rules of a switch apply.
     reference: bool,
 }
 
@@ -167,8 +166,8 @@ impl Reporters {
         }
     }
 
-    /// Sets whether the rules of a switch hold: `docs/reference-mode.md`. Where each reporter is stays
-    /// known; what was seen before that does not.
+    /// Sets whether the rules of a switch apply: `docs/reference-mode.md`. Positions of reporters are kept;
+    /// what was seen before is not.
     pub(crate) fn set_reference(&mut self, reference: bool) {
         self.reference = reference;
         for place in &mut self.list {
@@ -177,7 +176,7 @@ impl Reporters {
         self.restarts = self.restarts.wrapping_add(1);
     }
 
-    /// Takes reports of these ids, each from its address alone; of everybody if there are none.
+    /// Accepts only these ids, each only from its address; everybody if there are none.
     pub(crate) fn list(&mut self, reporters: &[(u16, Ipv4Addr)]) {
         self.listed = vec![None; if reporters.is_empty() { 0 } else { 1 << 16 }];
         for (id, address) in reporters {
@@ -185,9 +184,9 @@ impl Reporters {
         }
     }
 
-    /// Tells how far an earlier life of this translator had heard a reporter: what lies between
-    /// that and the first sequence that this one hears is missing. It is not asked for, as the
-    /// earlier life may have taken some of it without being able to say so.
+    /// Sets how far an earlier run of this translator had heard a reporter: anything between that and its
+    /// first sequence here is missing. It is not requested, because the earlier run may have taken some of it
+    /// without being able to record it.
     pub(crate) fn heard_earlier(&mut self, id: u16, newest: u32) {
         match self.index[usize::from(id)] {
             0 => self.earlier[usize::from(id)] = Some(newest),
@@ -195,7 +194,7 @@ impl Reporters {
         }
     }
 
-    /// Every reporter that has a place, and more than one report.
+    /// Every reporter with a place and more than one report.
     pub fn iter(&self) -> impl Iterator<Item = Reporter> {
         self.list.iter().filter(|place| place.sockets.is_confirmed()).map(|place| Reporter {
             id: place.id,
@@ -205,31 +204,31 @@ impl Reporters {
         })
     }
 
-    /// What was counted for reporters that gave up their places, in sum.
+    /// Total counters of evicted reporters.
     pub fn evicted(&self) -> ReporterCounters {
         self.evicted
     }
 
-    /// How many gave up their places: of those that more than one report was heard of, and of the others.
+    /// Number of evictions: of reporters with more than one report, and of the others.
     pub fn evictions(&self) -> (u64, u64) {
         (self.evictions, self.unconfirmed_evictions)
     }
 
-    /// Changes whenever a reporter begins to count anew, or may do so unseen.
+    /// Changes whenever a reporter restarts its sequence, or may do so unnoticed.
     pub(crate) fn restarts(&self) -> u32 {
         self.restarts
     }
 
-    /// Takes a report if it is the one that its reporter sends next, as nearly all are. Else nothing has
-    /// changed, and [`Reporters::admit`] judges it.
+    /// Accepts a report if it is the next of its reporter, as nearly all are. Otherwise nothing changes, and
+    /// [`Reporters::admit`] judges it.
     #[inline]
     pub(crate) fn take_expected(&mut self, now: u64, id: u16, arrival: &Arrival) -> bool {
-        // No reporter has place 0, and there is no place before the first one.
+        // No reporter has place 0, so index -1 never occurs.
         let at = usize::from(self.index[usize::from(id)]).wrapping_sub(1);
         self.list.get_mut(at).is_some_and(|place| place.sockets.take_expected(now, arrival))
     }
 
-    /// Judges a report that is not the one expected next by its sequence.
+    /// Judges a report that is not the next in its sequence.
     pub(crate) fn admit(&mut self, now: u64, id: u16, arrival: &Arrival) -> Admission {
         match self.index[usize::from(id)] {
             0 => self.admit_first(now, id, arrival),
@@ -276,7 +275,7 @@ impl Reporters {
         Admission::Apply(None)
     }
 
-    /// Takes the place of a reporter that was heard once, the oldest such; or of one that is idle.
+    /// Evicts the oldest reporter that was heard once, or an idle one.
     fn make_room(&mut self, now: u64) -> Option<usize> {
         if let Some((at, _)) = self.unconfirmed.oldest() {
             self.unconfirmed.remove(at);
@@ -301,7 +300,7 @@ impl Reporters {
         self.evicted.add(&sockets.counters());
         self.evictions += 1;
         self.restarts = self.restarts.wrapping_add(1);
-        // What is lost until it has a place again is counted when it is back.
+        // Losses until it has a place again are counted when it returns.
         self.earlier[usize::from(*id)] = Some(sockets.newest());
         self.index[usize::from(*id)] = 0;
         Some(at)
@@ -341,7 +340,7 @@ mod tests {
         // One of them was only late; with it, a second report agrees.
         assert_eq!(send(&mut r, 0, 1, 120), APPLY);
         assert_eq!(counted(&r, 1), (30, 1, 0));
-        // It goes on where it was; it begins anew, and says so or lies behind; it was far ahead.
+        // It continues; it restarts, announced or from further back; it was far ahead.
         let restarted = Arrival {
             sequence: 130,
             restarted: true,
@@ -357,7 +356,7 @@ mod tests {
             [2, 3, 4, 5].map(|id| counted(&r, id)),
             [(0, 0, 0), (0, 0, 0), (0, 0, 0), (0x7000_0000 - 100, 0, 0)]
         );
-        // Heard before the session that tells of the earlier life is open.
+        // Heard before the session with the earlier run's state opened.
         send(&mut r, 0, 6, 110);
         send(&mut r, 0, 6, 111);
         r.heard_earlier(6, 99);
@@ -377,7 +376,7 @@ mod tests {
         assert_eq!(send(&mut r, IDLE, 4, 1), APPLY);
         assert_eq!(r.iter().map(|r| r.id).collect::<Vec<_>>(), [1, 4, 3]);
         assert_eq!((r.evicted().received, r.evictions()), (10, (1, 0)));
-        // It comes back after ten more of its reports, on another's place: nothing is forgotten.
+        // It returns after ten more of its reports, in another's place: nothing is forgotten.
         assert_eq!(send(&mut r, IDLE + 5, 2, 20), APPLY);
         assert_eq!(send(&mut r, IDLE + 5, 2, 21), APPLY);
         let back = r.iter().find(|r| r.id == 2).unwrap();

@@ -1,27 +1,27 @@
-//! Key-writes that come one after the other, and become frames together.
+//! Runs: consecutive key-writes that become frames together.
 //!
-//! Most reports are key-writes of 12 bytes, and those of a batch are for one store. What they share is looked
-//! up once for all of them: the store, its queue pair and frames, what is counted.
+//! Most reports are key-writes of 12 bytes, and those of a batch go to one store. What they share is looked
+//! up once for all: the store, its queue pair and frames, the counters.
 
 use dta_proto::key::Key;
 
-/// Most reports of a run. With four copies of each they are 128 operations, a number of 8 bits.
+/// Most reports in a run. With four copies of each they are 128 operations, a number of 8 bits.
 pub(crate) const MOST: usize = 32;
-/// Bytes of their values.
+/// Length of their values.
 pub(crate) const VALUE_LEN: usize = 12;
 
-/// What is shown of a report if it is dropped.
+/// What to record of a report if it is dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shown<'a> {
-    /// The packet that it came in.
+    /// Its packet.
     Packet(&'a [u8]),
-    /// Its reporter, where another worker has read the packet.
+    /// Its reporter, if another worker parsed the packet.
     Reporter(u16),
 }
 
-/// Key-writes for one store that were admitted one after the other.
+/// Consecutively admitted key-writes for one store.
 pub(crate) struct Run<'a> {
-    /// Id of the store, and copies that reports ask for; whatever it was last where there are no reports.
+    /// Id of the store, and requested copies; stale when there are no reports.
     of: (u16, u8),
     len: usize,
     keys: [Key; MOST],
@@ -41,30 +41,30 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// How many reports.
+    /// Number of reports.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The store that they are for, and the copies that they ask for.
+    /// Their store and requested copies.
     #[inline]
     pub(crate) fn of(&self) -> (u16, u8) {
         self.of
     }
 
-    /// Whether a report for this store that asks for so many copies can go on with it.
+    /// Whether a report for this store and number of copies can join.
     #[inline]
     pub(crate) fn goes_on(&self, of: (u16, u8)) -> bool {
         self.of == of && (1..MOST).contains(&self.len)
     }
 
-    /// Begins anew, for this store and so many copies.
+    /// Starts over, for this store and number of copies.
     pub(crate) fn begin(&mut self, of: (u16, u8)) {
         (self.of, self.len) = (of, 0);
     }
 
-    /// Adds a report, where there is [room](MOST).
+    /// Adds a report, if there is [room](MOST).
     #[inline(always)]
     pub(crate) fn push(&mut self, key: Key, value: [u8; VALUE_LEN], shown: Shown<'a>) {
         let at = self.len;
@@ -88,7 +88,7 @@ impl<'a> Run<'a> {
         &self.values[..self.len]
     }
 
-    /// What is shown of those that are dropped.
+    /// What to record of those that are dropped.
     #[inline]
     pub(crate) fn shown(&self) -> &[Shown<'a>] {
         &self.shown[..self.len]

@@ -1,4 +1,4 @@
-//! Key-writes of a batch become together what each becomes by itself.
+//! The key-writes of a batch become together what each becomes on its own.
 
 use dta_proto::program::{Entry, EntryKey, Program, Purpose, Store, Transport};
 use dta_proto::wire::dta::Body;
@@ -14,7 +14,7 @@ use dta_proto::buckets::Buckets;
 /// A report: its store, what it says, and whether it asks to wake a reader.
 type Told = (u16, Body<'static>, bool);
 
-/// One report of many kinds; more than half of them are such that runs take them.
+/// One report of many kinds; more than half are such that runs accept them.
 fn report((kind, key, redundancy): (u8, u32, u8)) -> Told {
     let key = numbered(key);
     let write = |value: &'static [u8]| Body::KeyWrite { redundancy, key, value };

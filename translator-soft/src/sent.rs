@@ -1,18 +1,18 @@
-//! Batches of lists that left by UC, kept for a while: when a collector is started again, nobody knows which of
-//! the last ones it had.
+//! List batches sent on UC, kept for a while: after a collector restart nobody knows which of the last ones
+//! arrived.
 
-/// Batches of a store that are kept.
+/// Batches kept per store.
 const BATCHES: usize = 4096;
-/// Nanoseconds for which one is kept.
+/// Nanoseconds for which a batch is kept.
 const FOR: u64 = 60_000_000_000;
 
 /// The last batches of one store, in a ring.
 #[derive(Default)]
 pub(crate) struct Sent {
     batches: Vec<Batch>,
-    /// Their bytes, each as many as any other.
+    /// Their bytes, all of equal length.
     bytes: Vec<u8>,
-    /// Where the next one goes, once the ring is full: that is the oldest.
+    /// The next place once the ring is full: that of the oldest.
     next: usize,
 }
 
@@ -22,12 +22,12 @@ pub(crate) struct Batch {
     pub(crate) collector: u8,
     pub(crate) list: u32,
     pub(crate) sequence: u32,
-    /// When it left.
+    /// When it was sent.
     pub(crate) at: u64,
 }
 
 impl Sent {
-    /// Keeps a batch, in the place of the oldest if there is no more room.
+    /// Keeps a batch, replacing the oldest if full.
     pub(crate) fn keep(&mut self, batch: Batch, bytes: &[u8]) {
         if self.batches.len() < BATCHES {
             if self.batches.is_empty() {
@@ -43,7 +43,7 @@ impl Sent {
         self.next = (self.next + 1) % BATCHES;
     }
 
-    /// The batches to a collector that left not too long ago, with their bytes, the oldest first.
+    /// Recent batches to a collector with their bytes, oldest first.
     pub(crate) fn to(&self, collector: u8, now: u64) -> impl Iterator<Item = (Batch, &[u8])> {
         let len = self.bytes.len() / self.batches.len().max(1);
         let (newer, older) = self.batches.split_at(self.next);
@@ -54,9 +54,9 @@ impl Sent {
             .filter(move |(batch, _)| wanted(batch))
     }
 
-    /// Forgets batches.
+    /// Drops batches.
     pub(crate) fn forget(&mut self, is_over: impl Fn(&Batch) -> bool) {
-        // No collector has that number.
+        // No collector has this number.
         let over = self.batches.iter_mut().filter(|batch| is_over(batch));
         over.for_each(|batch| batch.collector = u8::MAX);
     }

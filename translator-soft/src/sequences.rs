@@ -1,9 +1,9 @@
-//! The sequences that come from one socket under a reporter's id: which reports to take, and where it is.
+//! Sequences from one socket under a reporter's id: which reports to accept, and where the sequence stands.
 //!
-//! A report that is not near the newest sequence may be one after a long gap, the first of a
-//! reporter that began anew, or nobody's who should be believed. So it is taken, and its place is
-//! kept beside the window; the window moves there, and the gap is counted, only when the next
-//! report agrees. Both places remember what was seen there, so nothing is taken twice.
+//! A report far from the newest sequence may follow a long gap, be the first after a restart, or be bogus. So
+//! it is accepted, and its position is kept beside the window; the window moves there, and the gap is
+//! counted, only when the next report agrees. Both positions remember what was seen there, so nothing is
+//! accepted twice.
 
 use super::budget::{Budget, Rate};
 use super::reporters::{Admission, Missing, ReporterCounters, Source};
@@ -14,18 +14,18 @@ use super::window::{HALF, LastSeen, NEAR, Verdict, WINDOW, Window};
 /// so arrived. More than one NACK can ask for, so that an answer that comes late does not look like
 /// this.
 const STRANGERS: u32 = WINDOW;
-/// The second report agrees with the first if it is no further ahead of it than this.
+/// The second report agrees with the first if it is at most this far ahead of it.
 const AGREE: u32 = 1 << 16;
-/// Reports in a row by which a place is believed that the window has not been at.
+/// Consecutive reports that confirm a position where the window has never been.
 const TWO: u32 = 2;
-/// Reports in a row by which the reporter is believed to go on from before the jump: some may only be late.
+/// Consecutive reports that confirm a return to before the jump: some may only be late.
 const BACK: u32 = 64;
-/// NACKs for one reporter.
+/// Limit of NACKs for one reporter.
 const NACKS: Rate = Rate::per_second(10_000, 10_000);
-/// No sequence: the next report is looked at closely.
+/// No sequence: the next report takes the slow path.
 const UNEXPECTED: u64 = u64::MAX;
 
-/// A report, as far as its sequence is judged.
+/// The parts of a report that matter for its sequence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     pub(crate) sequence: u32,
@@ -34,35 +34,35 @@ pub(crate) struct Arrival {
     pub(crate) source: Source,
 }
 
-/// What comes from one socket under one reporter's id.
+/// State of one socket under one reporter's id.
 #[derive(Clone, Debug)]
 pub(crate) struct Sequences {
     pub(crate) counters: ReporterCounters,
-    /// When it was heard last.
+    /// When it was last heard.
     pub(crate) last_heard: u64,
     /// Whether a second report agreed with the first.
     pub(crate) confirmed: bool,
     source: Source,
-    /// The next sequence, if nothing but the window has to be looked at; else [`UNEXPECTED`].
+    /// The next sequence, if only the window need be checked; else [`UNEXPECTED`].
     expected: u64,
     window: Window,
     other: Option<Other>,
     candidate: Candidate,
     beyond: Option<Beyond>,
     strangers: u32,
-    /// Whether it is known to have begun anew since it was first heard, or with that.
+    /// Whether it is known to have restarted since, or at, its first report.
     began_anew: bool,
     /// How far it was heard before its first report here, until a second one agrees.
     earlier: Option<u32>,
     nacks: Budget,
 }
 
-/// A report that was dropped, because the place beside the window holds others that must not be
-/// taken twice. If the next one agrees with it, the window moves there.
+/// A dropped report: the position beside the window holds others that must not be accepted twice. If the next
+/// one agrees with it, the window moves there.
 #[derive(Clone, Copy, Debug, Default)]
 struct Candidate {
     sequence: u32,
-    /// `received` when it came.
+    /// `received` when it arrived.
     mark: u64,
 }
 
@@ -74,15 +74,15 @@ impl Candidate {
     }
 }
 
-/// Reports taken ahead of where the window then moved. What lies from the first to the last of
-/// them, less than a window apart, is not taken: it may be one of them.
+/// Reports accepted ahead of where the window later moved. Nothing from the first to the last of them, less
+/// than a window apart, is accepted: it may be one of them.
 #[derive(Clone, Copy, Debug)]
 struct Beyond {
     first: u32,
     last: u32,
-    /// Those of them that no gap has allowed for.
+    /// Those of them not yet subtracted from a gap.
     taken: u32,
-    /// `received` when the last one came.
+    /// `received` when the last one arrived.
     mark: u64,
 }
 
@@ -92,38 +92,38 @@ impl Beyond {
     }
 }
 
-/// A place beside the window.
+/// A position beside the window.
 #[derive(Clone, Debug)]
 struct Other {
     kind: Kind,
     window: Window,
-    /// Reports taken here.
+    /// Reports accepted here.
     taken: u32,
-    /// Of the sequences ahead of the window, none before this was taken here.
+    /// No sequence ahead of the window and before this was accepted here.
     earliest: u32,
     /// Sequences skipped between them.
     missing: u32,
-    /// Of them, the last ones that came in a row.
+    /// Length of the current consecutive run.
     run: u32,
-    /// `received` when the last one came.
+    /// `received` when the last one arrived.
     mark: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Further on in the same count: a long gap.
+    /// Further ahead in the same count: a long gap.
     Ahead,
-    /// Another count: the reporter has begun anew, and said so or not.
+    /// Another count: the reporter restarted, announced or not.
     Anew { announced: bool },
-    /// Where the window was before a long gap; how many of that are still missing, and how far
-    /// ahead nothing of it was taken that is forgotten now.
+    /// Where the window was before a long gap; how many sequences of it are still missing, and how far ahead
+    /// nothing now forgotten was accepted.
     Before { from: u32, owed: u64, reach: u32 },
-    /// Where the window was before the reporter began anew.
+    /// Where the window was before the restart.
     Life,
 }
 
 impl Sequences {
-    /// Of a socket that is heard for the first time: this report is to be taken.
+    /// For a socket heard for the first time: this report is accepted.
     pub(crate) fn new(now: u64, first: &Arrival, earlier: Option<u32>) -> Self {
         Sequences {
             counters: ReporterCounters { received: 1, ..Default::default() },
@@ -147,7 +147,7 @@ impl Sequences {
         self.window.newest()
     }
 
-    /// Tells how far it was heard before: what lies between is missing.
+    /// Sets how far it was heard before: everything in between is missing.
     pub(crate) fn heard_earlier(&mut self, newest: u32) {
         self.earlier = Some(newest);
         if self.confirmed {
@@ -155,13 +155,13 @@ impl Sequences {
         }
     }
 
-    /// Has what lies between a sequence and the first one heard counted missing: the count goes on from
+    /// Counts everything between a sequence and the first one heard as missing: the count continues from
     /// there.
     pub(crate) fn goes_on_from(&mut self, newest: u32) {
         self.counters.gaps += u64::from(self.window.missing_since(newest));
     }
 
-    /// Takes over the rest of another socket's budget of NACKs.
+    /// Takes over the rest of another socket's NACK budget.
     pub(crate) fn inherit(&mut self, other: &Sequences) {
         self.nacks = other.nacks;
     }
@@ -171,7 +171,7 @@ impl Sequences {
         self.window.last_seen()
     }
 
-    /// Has what the same socket sent before taken as seen.
+    /// Marks as seen what the same socket sent before.
     pub(crate) fn remember(&mut self, last: LastSeen) {
         self.window.remember(last);
     }
@@ -181,7 +181,7 @@ impl Sequences {
         self.source
     }
 
-    /// Follows another socket's count as the reporter's: `anew` says that the reporter began anew.
+    /// Takes over as the reporter's count from another socket; `anew` if the reporter restarted.
     pub(crate) fn follow(&mut self, other: &mut Sequences, anew: bool) {
         if anew {
             self.counters.restarts += 1;
@@ -192,7 +192,7 @@ impl Sequences {
         }
     }
 
-    /// Whether its first report said that it began anew.
+    /// Whether its first report announced a restart.
     pub(crate) fn began_anew(&self) -> bool {
         self.began_anew
     }
@@ -202,7 +202,7 @@ impl Sequences {
         self.source == source
     }
 
-    /// Takes a report if it is the one that comes next, as nearly all are.
+    /// Accepts a report if it is the next in sequence, as nearly all are.
     #[inline]
     pub(crate) fn take_expected(&mut self, now: u64, arrival: &Arrival) -> bool {
         if u64::from(arrival.sequence) != self.expected || arrival.source != self.source {
@@ -225,8 +225,8 @@ impl Sequences {
         admission
     }
 
-    /// Judges any report by the rules of a switch, which knows the next sequence and nothing else: all
-    /// are taken, and what a step ahead leaves out is asked for.
+    /// Judges any report by the rules of a switch, which knows only the next sequence: all are accepted, and
+    /// skipped sequences are requested.
     pub(crate) fn admit_in_reference(&mut self, now: u64, arrival: &Arrival) -> Admission {
         let &Arrival { sequence, restarted, retransmittable, source } = arrival;
         self.counters.received += 1;
@@ -253,7 +253,7 @@ impl Sequences {
         Admission::Apply(Some(Missing { first: sequence.wrapping_sub(count), count: count as u16 }))
     }
 
-    /// The same reporter where it is, without what was seen before.
+    /// The same reporter at its position, without what was seen before.
     pub(crate) fn met_anew(&self) -> Self {
         let Sequences { counters, last_heard, confirmed, source, .. } = *self;
         let newest = Arrival { sequence: self.newest(), restarted: false, retransmittable: false, source };
@@ -312,7 +312,7 @@ impl Sequences {
             *earliest = window.newest().wrapping_add(1);
         }
         if *taken == 0 {
-            // The window has reached all that was taken further on.
+            // The window has reached all that was accepted further ahead.
             self.other = None;
         }
         verdict
@@ -326,7 +326,7 @@ impl Sequences {
         if let Some(other) = &mut self.other
             && other.mark + 1 == self.counters.received
         {
-            // Repeats do not come between two reports.
+            // Repeats do not break a consecutive run.
             other.mark += 1;
         }
         Admission::Duplicate
@@ -342,8 +342,8 @@ impl Sequences {
         }
     }
 
-    /// Asks for `count` sequences from `first`, if they can be sent again and the budget allows it.
-    /// Whether each of them can be is not known: the report that showed the gap stands for all.
+    /// Requests `count` sequences from `first`, if they are retransmittable and the budget allows it. Whether
+    /// each of them is retransmittable is unknown: the report that revealed the gap stands for all.
     fn ask(&mut self, now: u64, arrival: &Arrival, first: u32, count: u32) -> Admission {
         if !arrival.retransmittable || count == 0 {
             return Admission::Apply(None);
@@ -365,7 +365,7 @@ impl Sequences {
         }
     }
 
-    /// Takes a report near the other place.
+    /// Accepts a report near the other position.
     fn take_elsewhere(&mut self, now: u64, arrival: &Arrival) -> Admission {
         let received = self.counters.received;
         let Some(other) = &mut self.other else { return Admission::OutOfWindow };
@@ -394,7 +394,7 @@ impl Sequences {
         };
         let (kind, run) = (other.kind, other.run);
         match kind {
-            // All that it skips was counted missing with the gap.
+            // Everything it skips was counted missing with the gap.
             Kind::Before { .. } => self.fill(arrival.sequence, ahead || fills),
             Kind::Life => {
                 self.counters.gaps += u64::from(inner);
@@ -405,14 +405,14 @@ impl Sequences {
         if run >= needed { self.go_there(now, arrival, inner) } else { Admission::Apply(None) }
     }
 
-    /// Moves the window to the other place: the reporter is there.
+    /// Moves the window to the other position: the reporter is there.
     fn go_there(&mut self, now: u64, arrival: &Arrival, inner: u32) -> Admission {
         let Some(other) = self.other.take() else { return Admission::Apply(None) };
         self.strangers = 0;
         let trusted = self.confirmed;
         match other.kind {
             Kind::Before { owed, .. } => {
-                // There was no such gap: who made the window jump was not the reporter.
+                // There was no such gap: the jump was not the reporter's.
                 self.counters.gaps_filled += owed;
                 self.window = other.window;
                 Admission::Apply(None)
@@ -433,7 +433,7 @@ impl Sequences {
                 if trusted {
                     self.keep(Kind::Life, left);
                 }
-                // Two agree against the one that was heard first.
+                // Two agree against the one heard first.
                 self.confirm();
                 self.counters.gaps += u64::from(other.missing);
                 let asked = inner.min(WINDOW - 1);
@@ -447,8 +447,8 @@ impl Sequences {
         }
     }
 
-    /// A report further ahead that would have what was taken there before forgotten: only a second
-    /// one is taken.
+    /// A report so far ahead that earlier ones accepted there would be forgotten: only a second one is
+    /// accepted.
     fn propose(&mut self, now: u64, arrival: &Arrival) -> Admission {
         let received = self.counters.received;
         if self.candidate.agrees(arrival.sequence, received) {
@@ -461,8 +461,8 @@ impl Sequences {
         Admission::OutOfWindow
     }
 
-    /// Moves the window ahead to `newest`, which was just taken. `other` was beside the window.
-    /// What is missing before `skipped_to` is asked for.
+    /// Moves the window ahead to `newest`, just accepted. `other` was beside the window. What is missing
+    /// before `skipped_to` is requested.
     fn jump(
         &mut self,
         now: u64,
@@ -481,7 +481,7 @@ impl Sequences {
             self.window = Window::new(newest);
             return Admission::Apply(None);
         }
-        // Not what the window says: the first of those taken may have left it.
+        // Not from the window: the first of those accepted may have left it.
         let (mut taken, mut untaken) = (1, distance);
         if let Some(place) = &ahead {
             let last = place.window.newest();
@@ -503,12 +503,12 @@ impl Sequences {
         let gap = u64::from(distance.saturating_sub(taken));
         self.counters.gaps += gap;
         if distance >= WINDOW {
-            // What was taken further on leaves the window in time, and must not be taken again at
-            // the place of before.
+            // What was accepted further ahead leaves the window in time, and must not be accepted again at
+            // the former position.
             let reach = untaken.min(distance - 1).min(AGREE);
             self.keep(Kind::Before { from, owed: gap, reach }, left);
         }
-        // What is older than the window would not be taken when it came again.
+        // What is older than the window would not be accepted if it came again.
         let first = newest.wrapping_sub((WINDOW - 1).min(distance - 1));
         let count = skipped_to.wrapping_sub(first);
         self.ask(now, arrival, first, if count < WINDOW { count } else { 0 })
@@ -526,7 +526,7 @@ impl Sequences {
         });
     }
 
-    /// A report at a place where none was.
+    /// A report at a new position.
     fn open(&mut self, now: u64, arrival: &Arrival, announced: bool) -> Admission {
         let forward = arrival.sequence.wrapping_sub(self.window.newest()) < HALF;
         let kind = if announced || (!forward && !self.confirmed) {
@@ -576,15 +576,15 @@ impl Sequences {
         }
     }
 
-    /// Lets go of a place that nothing came to for as long as a window, unless the window is about
-    /// to reach it.
+    /// Drops a position after a window's worth of reports without one there, unless the window is about to
+    /// reach it.
     fn forget(&mut self) {
         if let Some(Beyond { last, mark, .. }) = self.beyond {
             let long_silent = self.counters.received - mark > WINDOW.into();
             let left = self.window.newest().wrapping_sub(last).wrapping_sub(WINDOW) < HALF;
             let before_us = last.wrapping_sub(self.window.newest()) <= 2 * WINDOW;
             let behind_us = self.window.newest().wrapping_sub(last) < WINDOW;
-            // The window of before does not know what was taken there.
+            // The former window does not know what was accepted there.
             let needed = self.other.as_ref().is_some_and(|other| {
                 matches!(other.kind, Kind::Before { .. }) && other.window.is_near(last, AGREE)
             });
@@ -602,15 +602,14 @@ impl Sequences {
 }
 
 impl Other {
-    /// Whether to take this sequence at a place ahead, which is not believed yet, would make its
-    /// window forget one.
+    /// Whether accepting this sequence at an unconfirmed position ahead would make its window forget one.
     fn would_forget(&self, sequence: u32, received: u64) -> bool {
         let further = sequence.wrapping_sub(self.earliest);
         let believed = self.mark + 1 == received;
         self.kind == Kind::Ahead && !believed && (WINDOW..HALF).contains(&further)
     }
 
-    /// Whether a report that is not near the window may be one of this place.
+    /// Whether a report that is not near the window may belong to this position.
     fn fits(&self, window: &Window, arrival: &Arrival, announced: bool) -> bool {
         let sequence = arrival.sequence;
         let ahead = sequence.wrapping_sub(window.newest()) < HALF;
@@ -641,7 +640,7 @@ mod tests {
         Source::new(Ipv4Addr::LOCALHOST, port)
     }
 
-    /// A reporter whose first report is the first that is sent here.
+    /// A reporter whose first report is the first sent here.
     struct Heard(Option<Sockets>);
 
     impl Heard {
@@ -710,8 +709,8 @@ mod tests {
         assert_eq!(r.send(1, false, true, 1), Admission::Duplicate);
         let c = r.counters();
         assert_eq!((c.received, c.gaps, c.gaps_filled, c.duplicates, c.nacks), (5, 3, 1, 1, 1));
-        // A long gap is one when a second report says so. A NACK never asks for more than the
-        // window would take.
+        // A long gap counts once a second report confirms it. A NACK never asks for more than the window
+        // would accept.
         assert_eq!(r.send(5005, false, true, 1), APPLY);
         assert_eq!(r.counters().gaps, 3);
         assert_eq!(r.send(5006, false, true, 1), missing(5006 - 1023, 1022));
@@ -728,9 +727,9 @@ mod tests {
         for s in 0..10 {
             assert_eq!(r.send(s, s == 0, false, 1), APPLY);
         }
-        // The network repeats the first report.
+        // The network duplicates the first report.
         assert_eq!(r.send(0, true, false, 1), Admission::Duplicate);
-        // A new process, on a socket of its own.
+        // A new process, on its own socket.
         assert_eq!(r.send(0, true, false, 2), APPLY);
         assert_eq!(r.send(1, false, false, 2), APPLY);
         // The same socket, far away.
@@ -751,7 +750,7 @@ mod tests {
             for s in 1..10 {
                 assert_eq!(r.send(s, false, false, 2), APPLY, "{s}");
             }
-            // The network repeats reports of both processes.
+            // The network duplicates reports of both processes.
             assert_eq!(r.send(9, false, false, 2), Admission::Duplicate);
             assert_eq!(r.send(start.wrapping_add(9), false, false, 1), Admission::Duplicate);
             assert_eq!((r.counters().restarts, r.counters().gaps), (1, 0));
@@ -792,14 +791,14 @@ mod tests {
             r.send(s, false, false, 1);
         }
         assert_eq!(r.send(5000, false, false, 1), APPLY);
-        // The place beside the window is taken: the first report at another one is dropped, and the
-        // second one is believed.
+        // The position beside the window is in use: the first report elsewhere is dropped, and the second one
+        // is believed.
         assert_eq!(r.send(1000, false, true, 1), Admission::OutOfWindow);
         assert_eq!(r.send(1001, false, true, 1), Admission::Apply(Some(Missing { first: 10, count: 991 })));
         assert_eq!(r.send(5000, false, false, 1), Admission::OutOfWindow);
         assert_eq!(r.send(1000, false, false, 1), APPLY);
         assert_eq!(r.counters().gaps - r.counters().gaps_filled, 990);
-        // Likewise when the window has moved past it.
+        // Likewise once the window has moved past it.
         assert_eq!(r.send(90_000, false, false, 1), Admission::OutOfWindow);
         assert_eq!(r.send(90_001, false, false, 1), APPLY);
         assert_eq!(r.counters().gaps - r.counters().gaps_filled, 990 + 88_998);
@@ -833,7 +832,7 @@ mod tests {
         for s in 0..10 {
             r.send(s, false, false, 1);
         }
-        // One that is right comes after each of those further ahead, so no two of them come in a row.
+        // A correct one comes after each of those further ahead, so no two of them are consecutive.
         for (n, (ahead, admission)) in
             [(5000, APPLY), (6000, APPLY), (6100, Admission::OutOfWindow), (500_000, Admission::OutOfWindow)]
                 .into_iter()
@@ -845,8 +844,8 @@ mod tests {
         for s in [5000, 6000] {
             assert_eq!(r.send(s, false, false, 1), Admission::Duplicate);
         }
-        // Reports that go on step by step are taken wherever others were seen ahead, but for those
-        // that came there.
+        // Reports that advance step by step are accepted wherever others were seen ahead, except for those
+        // that arrived there.
         let refused: Vec<u32> =
             (14..8000).filter(|s| !matches!(r.send(*s, false, false, 1), Admission::Apply(_))).collect();
         assert!(refused.iter().all(|s| [5000, 6000].contains(s)), "{refused:?}");
@@ -862,9 +861,8 @@ mod tests {
         assert_eq!(r.counters().nacks, 10_000);
     }
 
-    /// Whether jumps are mixed up with each other: there is more than one, or a report from before
-    /// a jump comes when the newest is a window further on. One place beside the window cannot tell
-    /// all of that apart.
+    /// Whether jumps overlap: there is more than one, or a report from before a jump arrives when the newest
+    /// is a window further on. One position beside the window cannot tell all of that apart.
     fn mixes_jumps(arriving: &[(u32, u32)]) -> bool {
         let (mut newest, mut jumps, mut behind) = (arriving[0].1, 0, false);
         for (_, sequence) in arriving {
@@ -880,10 +878,9 @@ mod tests {
     }
 
     proptest! {
-        /// One reporter on one socket, whose reports are lost, repeated and reordered by up to 16
-        /// places, with jumps of any length: everything that comes is taken once, and everything
-        /// that does not is counted. Where jumps are mixed up with each other, a few that were
-        /// taken may be counted as missing.
+        /// One reporter on one socket, whose reports are lost, duplicated and reordered by up to 16 places,
+        /// with jumps of any length: everything that arrives is accepted once, and everything that does not
+        /// is counted. Where jumps overlap, a few accepted ones may count as missing.
         #[test]
         fn nothing_is_taken_twice_and_the_books_close(
             start in any::<u32>(),
@@ -901,7 +898,7 @@ mod tests {
                     next = next.wrapping_add(*jump);
                 }
             }
-            // Two at the end come in order, so that the last jump is confirmed.
+            // The last two come in order, to confirm the last jump.
             let whole = sent.len();
             sent.extend([next, next.wrapping_add(1), next.wrapping_add(2)]);
             let mut arriving = Vec::new();
@@ -910,7 +907,7 @@ mod tests {
                 if n == 0 {
                     arriving.push((0, *sequence));
                 } else if n >= whole {
-                    // Behind all that is late, or they would not come one after the other.
+                    // After everything late, or they would not be consecutive.
                     arriving.push((n as u32 * 10 + 200, *sequence));
                 } else {
                     match fault {
@@ -929,7 +926,7 @@ mod tests {
                 match r.send(*sequence, false, n % 2 == 0, 1) {
                     Admission::Apply(_) | Admission::Unasked => prop_assert!(taken.insert(*sequence), "{sequence} twice"),
                     Admission::Duplicate => prop_assert!(taken.contains(sequence), "{sequence} was no repeat"),
-                    // It was overtaken by reports after two jumps: then it is missing.
+                    // Reports after two jumps overtook it, so it is missing.
                     Admission::OutOfWindow if mixes_jumps(&arriving) => {}
                     other => prop_assert!(false, "{sequence}: {other:?}, report {n} of {end}"),
                 }
@@ -941,8 +938,8 @@ mod tests {
             prop_assert_eq!(before_first, 0);
             let missing = u64::from(newest.wrapping_sub(start)) + 1 - taken.len() as u64;
             let counted = c.gaps - c.gaps_filled;
-            // Where jumps are mixed up, a report that was taken may be counted as missing, but none
-            // that is missing is left out.
+            // Where jumps overlap, an accepted report may be counted as missing, but no missing one is left
+            // out.
             let most = if mixes_jumps(&arriving) { 16 } else { 0 };
             prop_assert!(
                 (missing..=missing + most).contains(&counted),

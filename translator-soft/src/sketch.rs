@@ -1,7 +1,7 @@
-//! Sketch-merge: columns merged over reporters, kept for as long as their epoch is in the ring.
+//! Sketch-merge: columns merged over reporters, kept while their epoch is in the ring.
 //!
-//! A column leaves when all expected reporters are in it, and as it is when it is flushed. A
-//! reporter that comes after that is merged too, and the column leaves again.
+//! A column is sent when all expected reporters are in it, or as it is when flushed. A reporter that comes
+//! later is merged too, and the column is sent again.
 
 use dta_proto::buckets::column_hash;
 use dta_proto::layout::sketch_merge::{self as layout, Column, MAX_ROWS};
@@ -19,7 +19,7 @@ use super::requester::{Action, MAX_PAYLOAD};
 use super::window::HALF;
 use dta_proto::program::Primitive;
 
-/// Reporters that one sketch can tell apart.
+/// Most reporters of one sketch.
 const REPORTERS: usize = 32;
 
 /// The columns of one store.
@@ -30,10 +30,10 @@ pub(crate) struct SketchState {
     merge: Merge,
     expected: u8,
     window: EpochWindow,
-    /// Whether the rules of a switch hold.
+    /// Whether the rules of a switch apply.
     reference: bool,
-    /// Per ring place and column: epoch, how many reporters are merged (0 = none yet) and which,
-    /// reports not sent yet, and the cells.
+    /// Per ring place and column: epoch, the merged reporters and their number (0 = none yet), unsent
+    /// reports, and the cells.
     epoch: Vec<u32>,
     count: Vec<u16>,
     merged: Vec<u32>,
@@ -43,16 +43,16 @@ pub(crate) struct SketchState {
     /// Reporter of each bit.
     bits: [Option<u16>; REPORTERS],
     uses: [Use; REPORTERS],
-    /// Bits that configuration gave away.
+    /// Bits assigned by configuration.
     reserved: [Option<u16>; REPORTERS],
-    /// Names of the reports not sent yet, `expected` per column; empty unless names are kept.
+    /// Origins of unsent reports, `expected` per column; empty unless origins are kept.
     names: Vec<Origin>,
 }
 
-/// What a bit was used for since its reporter has it.
+/// What a bit's current reporter used it for.
 #[derive(Clone, Copy, Default)]
 struct Use {
-    /// The newest epoch, and where the last column lies.
+    /// The newest epoch, and the position of the last column.
     epoch: u32,
     at: usize,
     /// Columns merged.
@@ -90,12 +90,12 @@ impl SketchState {
         }
     }
 
-    /// Gives a bit to a reporter for good, or takes it back.
+    /// Assigns a bit to a reporter permanently, or revokes it.
     pub(crate) fn reserve(&mut self, bit: u8, reporter: Option<u16>) {
         let bit = usize::from(bit);
         if bit < REPORTERS {
             if reporter.is_some() {
-                // It may have had another.
+                // It may have had another bit.
                 self.reserved.iter_mut().filter(|r| **r == reporter).for_each(|r| *r = None);
             }
             self.reserved[bit] = reporter;
@@ -105,9 +105,8 @@ impl SketchState {
         }
     }
 
-    /// The bit of a reporter. One that has none gets a free one, or that of a reporter whose
-    /// columns have all left the ring, or of one that was heard once: whoever invents reporters
-    /// cannot keep the bits.
+    /// The bit of a reporter. A new reporter gets a free one, or that of a reporter whose columns have all
+    /// left the ring, or of one heard once: forged reporters cannot keep the bits.
     fn bit_of(&mut self, reporter: u16) -> Option<usize> {
         if let Some(bit) = self.bits.iter().position(|b| *b == Some(reporter)) {
             return Some(bit);
@@ -121,7 +120,7 @@ impl SketchState {
             })?;
         let Use { epoch, at, columns } = self.uses[bit];
         if columns == 1 && self.epoch[at] == epoch {
-            // What it told stays in the column; who told it is forgotten.
+            // Its data stays in the column; its bit is cleared.
             self.merged[at] &= !(1 << bit);
         }
         self.bits[bit] = Some(reporter);
@@ -129,21 +128,21 @@ impl SketchState {
         Some(bit)
     }
 
-    /// The bit of a reporter by the rules of a switch: the one that configuration gave it. Each place
-    /// goes by its own epoch, and one report moves it on.
+    /// The bit of a reporter by the rules of a switch: the configured one. Each place has its own epoch, and
+    /// one report advances it.
     fn bit_in_reference(&self, epoch: u32, at: usize, reporter: u16) -> Result<usize, Reason> {
         let bit = self.reserved.iter().position(|r| *r == Some(reporter)).ok_or(Reason::SketchReporters)?;
         let is_later = epoch.wrapping_sub(self.epoch[at]) < HALF;
         if self.count[at] != 0 && !is_later { Err(Reason::EpochOld) } else { Ok(bit) }
     }
 
-    /// Sets whether the rules of a switch hold: `docs/reference-mode.md`. Nothing may be held.
+    /// Sets whether the rules of a switch apply: `docs/reference-mode.md`. Nothing may be held.
     pub(crate) fn set_reference(&mut self, reference: bool) {
         self.reference = reference;
         self.forget();
     }
 
-    /// Forgets all columns, and who has which bit but by configuration.
+    /// Forgets all columns and all bits not assigned by configuration.
     fn forget(&mut self) {
         self.count.fill(0);
         self.merged.fill(0);
@@ -177,7 +176,7 @@ impl SketchState {
             false => {
                 self.window.admit(epoch, origin.reporter)?;
                 if self.count[at] != 0 && self.epoch[at] > epoch && self.window.has(self.epoch[at]) {
-                    // A later epoch has this column's place, if not yet those of all others.
+                    // A later epoch has taken this column's place, if not yet those of all others.
                     return Err(Reason::EpochOld);
                 }
                 self.bit_of(origin.reporter).ok_or(Reason::SketchReporters)?
@@ -185,7 +184,7 @@ impl SketchState {
         };
         let rows = usize::from(self.rows);
         if self.count[at] != 0 && self.epoch[at] != epoch {
-            // The ring has turned: what this place still held of the epoch before will not be seen any more.
+            // The ring has turned: the rest of this place's former epoch becomes invisible.
             let counters = context.egress.counters.of(Primitive::SketchMerge);
             counters.held -= u64::from(self.unsent[at]);
             counters.superseded += u64::from(self.unsent[at]);
@@ -255,7 +254,7 @@ impl SketchState {
 }
 
 impl Gathers for SketchState {
-    /// Sends columns whose first unsent reporter came at or before `born_by`.
+    /// Sends columns whose first unsent report arrived at or before `born_by`.
     fn flush(&mut self, born_by: u64, context: &mut Context<'_>) {
         while let Some((at, born)) = self.ages.oldest()
             && born <= born_by
@@ -272,7 +271,7 @@ impl Gathers for SketchState {
         }
     }
 
-    /// Time at which the oldest column was begun.
+    /// Start time of the oldest unsent column.
     fn oldest(&self) -> Option<u64> {
         self.ages.oldest().map(|(_, born)| born)
     }

@@ -1,34 +1,32 @@
-//! The sockets that report under one reporter's id: the one that it is known by, and one other.
+//! The sockets that report under one reporter's id: its known one, and one other.
 //!
-//! Whoever reaches the port can report under a reporter's id. Without the address and port of the
-//! reporter he is another socket, and nothing that comes from one socket changes how the reports of
-//! another are judged. So a report of the reporter is never dropped on account of somebody else's.
-//! Whose count is the reporter's is decided by reports in a row.
+//! Anyone who reaches the port can report under a reporter's id. Unless they also forge its address and port,
+//! they are another socket, and nothing from one socket changes how another's reports are judged. So no
+//! report of the real reporter is dropped because of someone else's. Consecutive reports decide whose count
+//! is the reporter's.
 
 use super::reporters::{Admission, ReporterCounters, Source};
 use super::sequences::{Arrival, Sequences};
 use super::window::LastSeen;
 
-/// A socket that was not heard before goes on in the same count if it begins no further ahead than
-/// this; otherwise the reporter has begun anew.
+/// A new socket continues the same count if it starts at most this far ahead; otherwise the reporter has
+/// restarted.
 const STRANGE_JUMP: u32 = 1 << 16;
-/// Reports in a row by which another socket is believed to be the reporter.
+/// Consecutive reports that confirm another socket as the reporter.
 const TWO: u32 = 2;
-/// Reports in a row by which a socket is believed that the reporter seemed to have left: some may only
-/// be late.
+/// Consecutive reports that confirm a socket that the reporter seemed to have left: some may only be late.
 const BACK: u32 = 8;
 
-/// Sockets that are remembered after a third one has taken their place. A reporter whose ports rotate, as behind
-/// an address translator, comes back to them.
+/// Former sockets remembered. A reporter whose ports rotate, such as behind a NAT, returns to them.
 const LEFT: usize = 8;
 
 /// One version-1 reporter.
 #[derive(Clone, Debug)]
 pub(crate) struct Sockets {
     current: Sequences,
-    /// The other one that was heard last.
+    /// The other one heard last.
     rival: Option<Rival>,
-    /// What was counted of those that were heard before.
+    /// Counters of earlier ones.
     let_go: ReporterCounters,
     /// The last of those.
     left: Vec<(Source, LastSeen)>,
@@ -38,23 +36,23 @@ pub(crate) struct Sockets {
 struct Rival {
     sequences: Sequences,
     kind: Kind,
-    /// Its last reports in a row that moved its window ahead.
+    /// Its current consecutive run of reports that moved its window ahead.
     run: u32,
-    /// What the current one had received when the last of them came.
+    /// What the current one had received when the last of them arrived.
     mark: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// It was not the reporter's so far, so its gaps are nobody's yet. Whether it began where the
+    /// It has not been the reporter's so far, so its gaps do not count yet. Whether it began where the
     /// current one was.
     New { goes_on: bool },
-    /// It was the reporter's; the gaps and restarts that were counted meanwhile.
+    /// It was the reporter's; gaps and restarts counted in the meantime.
     Former { gaps: u64, restarts: u64 },
 }
 
 impl Rival {
-    /// What is counted of it for the reporter.
+    /// Its counters on the reporter's account.
     fn counters(&self) -> ReporterCounters {
         let (gaps, restarts) = match self.kind {
             Kind::New { .. } => (0, 0),
@@ -66,13 +64,13 @@ impl Rival {
 }
 
 impl Sockets {
-    /// Of a reporter that is heard for the first time: this report is to be taken.
+    /// For a reporter heard for the first time: this report is accepted.
     pub(crate) fn new(now: u64, first: &Arrival, earlier: Option<u32>) -> Self {
         let current = Sequences::new(now, first, earlier);
         Sockets { current, rival: None, let_go: ReporterCounters::default(), left: Vec::new() }
     }
 
-    /// What is counted for the reporter.
+    /// The reporter's counters.
     pub(crate) fn counters(&self) -> ReporterCounters {
         let mut counters = self.let_go;
         counters.add(&self.current.counters);
@@ -88,7 +86,7 @@ impl Sockets {
         self.current.confirmed
     }
 
-    /// When it was heard last.
+    /// When it was last heard.
     pub(crate) fn last_heard(&self) -> u64 {
         let rival = self.rival.as_ref().map_or(0, |rival| rival.sequences.last_heard);
         self.current.last_heard.max(rival)
@@ -104,24 +102,24 @@ impl Sockets {
         self.current.is_from(source)
     }
 
-    /// Tells how far it was heard before: what lies between is missing.
+    /// Sets how far it was heard before: everything in between is missing.
     pub(crate) fn heard_earlier(&mut self, newest: u32) {
         self.current.heard_earlier(newest);
     }
 
-    /// The same reporter where it is, without what was seen before.
+    /// The same reporter at its position, without what was seen before.
     pub(crate) fn meet_anew(&mut self) {
         self.let_rival_go();
         self.current = self.current.met_anew();
     }
 
-    /// Takes a report if it is the one that comes next, as nearly all are.
+    /// Accepts a report if it is the next in sequence, as nearly all are.
     #[inline]
     pub(crate) fn take_expected(&mut self, now: u64, arrival: &Arrival) -> bool {
         self.current.take_expected(now, arrival)
     }
 
-    /// Judges any report by the rules of a switch, which knows no sockets.
+    /// Judges any report by the rules of a switch, which does not distinguish sockets.
     pub(crate) fn admit_in_reference(&mut self, now: u64, arrival: &Arrival) -> Admission {
         self.current.admit_in_reference(now, arrival)
     }
@@ -151,7 +149,7 @@ impl Sockets {
         admission
     }
 
-    /// The first report of a socket, which is to be taken, unless the socket was here before and had sent it then.
+    /// The first report of a socket, which is accepted unless the socket was here before and already sent it.
     fn meet(&mut self, now: u64, arrival: &Arrival) -> Admission {
         let mut sequences = Sequences::new(now, arrival, None);
         if let Some((_, before)) = self.left.iter().find(|(source, _)| *source == arrival.source) {
@@ -189,7 +187,7 @@ impl Sockets {
         Some(rival.sequences)
     }
 
-    /// The rival's count is the reporter's from here on.
+    /// The rival becomes the reporter.
     fn change_over(&mut self) {
         let Some(Rival { sequences, kind, .. }) = self.rival.take() else { return };
         let mut left = std::mem::replace(&mut self.current, sequences);
@@ -199,7 +197,7 @@ impl Sockets {
                 self.current.follow(&mut left, anew);
             }
             Kind::Former { .. } => {
-                // The reporter was never elsewhere, so nothing of that count is missing.
+                // The reporter was never there, so nothing of that count is missing.
                 self.current.follow(&mut left, true);
                 left.counters.gaps_filled = left.counters.gaps;
             }

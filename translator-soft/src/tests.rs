@@ -126,7 +126,7 @@ impl Bench {
     }
 }
 
-/// The batches are told of each packet what its headers say.
+/// The batches record for each packet what its headers say.
 fn told_as_written(frames: &Frames) {
     for batch in frames.batches() {
         for index in 0..batch.len() {
@@ -341,7 +341,7 @@ fn paths_and_columns_in_hand_are_discarded_when_another_may_have_written() {
     assert_eq!(bench.engine.counters().discarded(super::counters::Discard::StoreRemoved), 2);
     // The entry is nobody else's, and leaves.
     assert_eq!(bench.flush(2).0, 1);
-    // What comes now is taken as ever, and the reporter's column is no repeat.
+    // New reports are accepted as ever, and the reporter's column is not a repeat.
     let report = bench.v1(1, SM, Body::SketchMerge { epoch: 1, column: 2, cells: &[1; 8] });
     bench.ingest(3, &[report]);
     assert_eq!(bench.flush(4).0, 1);
@@ -375,7 +375,7 @@ fn to_forget_a_store_leaves_the_operations_that_are_on_their_way() {
     let again = bench.tick(1000 * MS);
     assert_eq!(places(&again), places(&sent));
     assert_eq!(again.len(), 3);
-    // Nothing is left of the path that lacked a hop: this hop begins a new one.
+    // Nothing is left of the path that lacked a hop: this hop starts a new one.
     let report = bench.v1(1, PC, Body::Postcard { key: key(2), hop: 1, path_length: 2, value: 7 });
     assert!(bench.ingest(1001 * MS, &[report]).is_empty());
 }
@@ -385,7 +385,7 @@ fn a_sketch_that_was_forgotten_takes_epochs_and_reporters_as_a_new_one() {
     let mut bench = Bench::plain();
     let reserved = Entry::SketchReporter(SketchReporter { store: SM, reporter: 40, bit: 31 });
     bench.engine.apply(0, &[Change::Insert { entry: reserved }], &mut bench.out).unwrap();
-    // All other bits are given away, each for several columns.
+    // All other bits are assigned, each with several columns.
     for reporter in 0..31 {
         for column in 0..2 {
             let report = bench.v1(reporter, SM, Body::SketchMerge { epoch: 1, column, cells: &[1; 8] });
@@ -422,7 +422,7 @@ fn lists_marked_notify_come_with_immediate_and_wake_at_once_when_asked() {
     assert_eq!(bench.engine.counters().immediate_ignored, 0);
 }
 
-/// A report that wants to wake a reader where none can be woken: it lands, and the wish is counted.
+/// A report with the immediate flag for a store that wakes no reader: it lands, and the request is counted.
 #[test]
 fn a_wish_to_wake_a_reader_that_nobody_can_fulfil_is_counted_and_the_report_lands() {
     let bodies = [
@@ -450,7 +450,7 @@ fn a_wish_to_wake_a_reader_that_nobody_can_fulfil_is_counted_and_the_report_land
             let wishes = if immediate { u64::from(sequence) + 1 } else { 0 };
             assert_eq!(bench.engine.counters().immediate_ignored, wishes, "{body:?}");
         }
-        // A wish for a report that is not taken is none of these.
+        // A dropped report with the flag is not counted.
         let (store, body) = bodies[0];
         let report = Report {
             version: Version::V1,
@@ -465,7 +465,7 @@ fn a_wish_to_wake_a_reader_that_nobody_can_fulfil_is_counted_and_the_report_land
         bench.ingest(0, &[packet(&report)]);
         assert_eq!(bench.drops(Reason::Duplicate), 1);
         assert_eq!(bench.engine.counters().immediate_ignored, if immediate { 5 } else { 0 });
-        // What is held goes on being held: nobody waits for it.
+        // What is held stays held: nobody waits for it.
         let (flushed, rest) = bench.flush(1);
         assert_eq!(flushed, 2);
         frames.extend(rest);
@@ -579,7 +579,7 @@ fn columns_of_all_reporters_become_one() {
         bench.ingest(0, &reports),
         [write(0xff_fffe, SM, offset(5), &column(5, 2, [11, u32::MAX]), None)]
     );
-    // The same reporter again is no third.
+    // The same reporter again does not count as a third.
     bench.sequence += 10;
     let again = bench.v1(8, SM, body(5, &b));
     assert_eq!(bench.ingest(0, &[again]), Vec::<Vec<u8>>::new());
@@ -653,7 +653,7 @@ fn version_0_reports_go_to_the_stores_that_configuration_names() {
     key_write::encode(&mut element, &k, &[7; 4]);
     let slot = hash::slots(&k, 2, 1 << 16)[0];
     assert_eq!(frames[0], write(0xff_fffe, KW, key_write::offset(slot, 12), &element, None));
-    // Retransmittable ones are watched: 1 and 2 are asked for one by one.
+    // Retransmittable ones are tracked: 1 and 2 are requested one by one.
     let reports = [report(0, true, body), report(3, true, body), report(3, true, body)];
     bench.out.clear();
     bench.engine.ingest(0, reports.iter().map(Vec::as_slice), &mut bench.out);
@@ -661,7 +661,7 @@ fn version_0_reports_go_to_the_stores_that_configuration_names() {
     let addresses = [127, 0, 0, 1, 127, 0, 0, 9, 0x9c, 0x68, 0x9c, 0x6c].to_vec();
     assert_eq!(nacks, [1, 2].map(|sequence| (addresses.clone(), Ok(Nack::V0 { sequence }))));
     assert_eq!(bench.drops(Reason::Duplicate), 1);
-    // Nobody else's budget, and not without end: 32 a report would be 320.
+    // Not from another's budget, and not without limit: 32 a report would be 320.
     bench.out.clear();
     let reports: Vec<_> = (1..=10).map(|n| report((3 + 40 * n) & 0xff, true, body)).collect();
     bench.engine.ingest(0, reports.iter().map(Vec::as_slice), &mut bench.out);
@@ -670,7 +670,7 @@ fn version_0_reports_go_to_the_stores_that_configuration_names() {
     let mut silent = Bench::plain();
     silent.engine.ingest(0, reports.iter().map(Vec::as_slice), &mut silent.out);
     assert_eq!((silent.out.nacks.len(), silent.engine.counters().version0_gaps), (0, 9 * 39));
-    // Without a store for it, it is dropped by name.
+    // Without a store for it, it is dropped under that name.
     bench
         .engine
         .apply(
@@ -846,9 +846,9 @@ enum Step {
     Packet(Vec<u8>),
     /// The NIC answers one of the frames that it was sent.
     Answer(prop::sample::Index, Syndrome),
-    /// The rules of a switch hold, or not any more.
+    /// Reference mode is switched on or off.
     Mode(bool),
-    /// Nothing but time passes.
+    /// Only time passes.
     Time,
 }
 
@@ -1032,7 +1032,7 @@ fn what_leaves_again_on_another_queue_pair_has_the_keys_of_now() {
         let mut bench = Bench::new(&program(Transport::Rc, false), Limits::default());
         let report = bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] });
         assert_eq!(bench.ingest(0, &[report]).len(), 1);
-        // A collector that was started again: another queue pair, and another key to the same store.
+        // A restarted collector: another queue pair, and another rkey for the same store.
         let mut want = program(next, false);
         let Some(Entry::QueuePair(pair)) = want.remove(&EntryKey::QueuePair(0, Purpose::Write)) else {
             panic!()

@@ -1,17 +1,16 @@
-//! Sequences of version-0 reporters: 8 bits, per source address, and looked at only where a report
-//! is retransmittable.
+//! Sequences of version-0 reporters: 8 bits, per source address, checked only if a report is retransmittable.
 
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 
 use super::budget::{Budget, Rate};
 
-/// Sequences behind the newest that are told apart from new ones: half of what 8 bits can say.
+/// Sequences behind the newest that count as old: half the 8-bit space.
 const HALF: u8 = 128;
-/// NACKs sent for one gap at most: version 0 asks for one sequence at a time.
+/// Most NACKs for one gap: version 0 requests one sequence at a time.
 pub(crate) const MOST_NACKS: u8 = 32;
 
-/// What the last 128 sequences of a source were.
+/// The last 128 sequences of a source.
 #[derive(Clone, Copy, Debug)]
 struct Window8 {
     newest: u8,
@@ -20,16 +19,16 @@ struct Window8 {
     nacks: Budget,
 }
 
-/// What is to be done with a version-0 report.
+/// What to do with a version-0 report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission0 {
     /// Apply it; `gap` sequences before it were skipped.
     Apply { gap: u8 },
-    /// Drop it: seen before.
+    /// Drop it: already seen.
     Duplicate,
 }
 
-/// Version-0 reporters by address, at most a configured number; those beyond are not watched.
+/// Version-0 reporters by address, at most a configured number; others are not tracked.
 pub(crate) struct Version0Reporters {
     windows: HashMap<Ipv4Addr, Window8>,
     limit: usize,
@@ -39,7 +38,7 @@ pub(crate) struct Version0Reporters {
 }
 
 impl Version0Reporters {
-    /// `nacks` is how many of them one source may draw in a second.
+    /// `nacks` is the limit per source and second.
     pub(crate) fn new(limit: usize, nacks: u32) -> Self {
         let mut reporters = Version0Reporters {
             windows: HashMap::with_capacity(limit.min(1024)),
@@ -51,13 +50,13 @@ impl Version0Reporters {
         reporters
     }
 
-    /// From here on, one source may draw so many NACKs in a second.
+    /// Sets the limit of NACKs per source and second.
     pub(crate) fn set_nacks(&mut self, nacks: u32) {
         self.nacks =
             (nacks != 0).then(|| Rate::per_second(nacks.into(), nacks.max(MOST_NACKS.into()).into()));
     }
 
-    /// Takes reports from these addresses alone; from all if there are none.
+    /// Accepts reports only from these addresses; from all if there are none.
     pub(crate) fn list(&mut self, addresses: impl Iterator<Item = Ipv4Addr>) {
         self.listed = addresses.collect();
     }
@@ -96,8 +95,7 @@ impl Version0Reporters {
         Admission0::Apply { gap: ahead - 1 }
     }
 
-    /// How many of the last sequences of a gap may be asked for: at most [`MOST_NACKS`], and what
-    /// the source's budget allows.
+    /// How many of a gap's last sequences may be requested: at most [`MOST_NACKS`] and the source's budget.
     pub(crate) fn may_ask(&mut self, now: u64, source: Ipv4Addr, gap: u8) -> u8 {
         let (Some(rate), Some(window)) = (self.nacks, self.windows.get_mut(&source)) else { return 0 };
         (0..gap.min(MOST_NACKS)).take_while(|_| window.nacks.take(now, rate)).count() as u8
@@ -120,7 +118,7 @@ mod tests {
         assert_eq!(r.admit(a, 253, false), Admission0::Duplicate);
         assert_eq!(r.admit(a, 1, false), Admission0::Duplicate);
         assert_eq!(r.admit(a, 101, false), apply(99));
-        // One more source than is watched: always taken.
+        // One source more than is tracked: always accepted.
         assert_eq!(r.admit(Ipv4Addr::UNSPECIFIED, 5, false), apply(0));
         assert_eq!(r.admit(Ipv4Addr::UNSPECIFIED, 5, false), apply(0));
     }

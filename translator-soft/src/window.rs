@@ -2,14 +2,13 @@
 
 /// Sequences that the window remembers, the newest included.
 pub const WINDOW: u32 = 1024;
-/// A step ahead by no more than this is believed at once. A sender that is wrong once in so many
-/// reports cannot carry the window away from the right ones, as they catch up with it before its
-/// next.
+/// A step of at most this is believed at once. A sender that is wrong once in this many reports cannot carry
+/// the window away from the right ones, as they catch up with it before its next.
 pub const NEAR: u32 = 256;
-/// Sequences less than this ahead are later ones; the others are earlier ones.
+/// Sequences less than this ahead are later; all others are earlier.
 pub const HALF: u32 = 1 << 31;
 
-/// Sequences of a [`LastSeen`].
+/// Number of sequences in a [`LastSeen`].
 const LAST: u32 = u64::BITS;
 const WORDS: usize = WINDOW as usize / 64;
 
@@ -22,14 +21,14 @@ pub struct LastSeen {
 }
 
 impl LastSeen {
-    /// Whether a sequence is one of these.
+    /// Whether it contains a sequence.
     pub fn has(&self, sequence: u32) -> bool {
         let behind = self.newest.wrapping_sub(sequence);
         behind < LAST && self.seen >> behind & 1 == 1
     }
 }
 
-/// What the window says about a sequence.
+/// The window's verdict on a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Ahead of all others: apply. `missing` sequences before it have not arrived.
@@ -37,17 +36,17 @@ pub enum Verdict {
         /// How many were skipped.
         missing: u32,
     },
-    /// Behind the newest and not seen before: apply. `fills` tells whether it had been counted
-    /// missing (it had not if it is older than the first sequence heard).
+    /// Behind the newest and not seen before: apply. `fills` says whether it had been counted missing (not if
+    /// it is older than the first sequence heard).
     Late {
         /// Whether it had been counted missing.
         fills: bool,
     },
-    /// Seen before: do not apply.
+    /// Already seen: do not apply.
     Duplicate,
-    /// Further ahead than was asked about. Nothing has changed.
+    /// Further ahead than allowed. Nothing has changed.
     Ahead,
-    /// 1,024 or more behind the newest: whether it is a repeat cannot be told. Nothing has changed.
+    /// 1,024 or more behind the newest: it may be a repeat. Nothing has changed.
     Behind,
 }
 
@@ -55,9 +54,9 @@ pub enum Verdict {
 #[derive(Clone, Debug)]
 pub struct Window {
     newest: u32,
-    /// What came after this, and has not arrived, was counted missing.
+    /// What came after this and has not arrived was counted missing.
     first: u32,
-    /// Bit `s mod 1024` tells whether sequence `s` of the window was seen.
+    /// Bit `s mod 1024` says whether sequence `s` of the window was seen.
     seen: [u64; WORDS],
 }
 
@@ -69,8 +68,8 @@ impl Window {
         window
     }
 
-    /// Has what came after `earlier` and before the first sequence seen taken as counted missing;
-    /// how many sequences lie between. 0 if it lies not before it.
+    /// Counts everything between `earlier` and the first sequence seen as missing, and returns how many that
+    /// is; 0 if `earlier` is not before it.
     pub fn missing_since(&mut self, earlier: u32) -> u32 {
         let ahead = self.first.wrapping_sub(earlier);
         if ahead == 0 || ahead >= HALF {
@@ -85,17 +84,17 @@ impl Window {
         self.newest
     }
 
-    /// The first sequence seen, or what was told to [`Window::missing_since`].
+    /// The first sequence seen, or the one given to [`Window::missing_since`].
     pub fn first(&self) -> u32 {
         self.first
     }
 
-    /// Whether a sequence is in the window and was seen.
+    /// Whether a sequence is in the window and seen.
     pub fn has(&self, sequence: u32) -> bool {
         self.newest.wrapping_sub(sequence) < WINDOW && self.is_marked(sequence)
     }
 
-    /// Whether a sequence lies in the window, or no more than `reach` ahead of it.
+    /// Whether a sequence is in the window, or at most `reach` ahead of it.
     pub fn is_near(&self, sequence: u32, reach: u32) -> bool {
         sequence.wrapping_sub(self.newest) <= reach || self.newest.wrapping_sub(sequence) < WINDOW
     }
@@ -107,7 +106,7 @@ impl Window {
         LastSeen { newest, seen: marked.fold(0, |seen, d| seen | 1 << d) }
     }
 
-    /// Has sequences of another window taken as seen, as far as they are near.
+    /// Marks sequences of another window as seen if they are near.
     pub fn remember(&mut self, last: LastSeen) {
         let mine = self.newest;
         if (1..WINDOW).contains(&last.newest.wrapping_sub(mine)) {
@@ -131,16 +130,16 @@ impl Window {
         self.seen[(bit / 64) as usize] >> (bit % 64) & 1 != 0
     }
 
-    /// Takes the sequence after the newest: the common case. The bit of the sequence that leaves
-    /// the window is the new one's.
+    /// Accepts the sequence after the newest: the common case. The new one takes the bit of the one that
+    /// leaves the window.
     #[inline]
     pub fn advance(&mut self) {
         self.newest = self.newest.wrapping_add(1);
         self.mark(self.newest);
     }
 
-    /// Judges a sequence up to `reach` ahead and remembers it. `came` tells of skipped sequences
-    /// whether they have come by another way: they are not missing.
+    /// Judges a sequence up to `reach` ahead and records it. `came` says whether skipped sequences arrived by
+    /// another way: those are not missing.
     pub fn offer(&mut self, sequence: u32, reach: u32, mut came: impl FnMut(u32) -> bool) -> Verdict {
         let ahead = sequence.wrapping_sub(self.newest);
         if ahead != 0 && ahead <= reach {
@@ -169,8 +168,8 @@ impl Window {
             return Verdict::Duplicate;
         }
         self.mark(sequence);
-        // Signed distance: `first` lies at most 2^31 behind before this stops telling, and then the
-        // window is long past it.
+        // Signed distance: `first` is at most 2^31 behind before this fails, and by then the window is long
+        // past it.
         Verdict::Late { fills: (sequence.wrapping_sub(self.first) as i32) > 0 || self.first_is_far() }
     }
 
@@ -185,7 +184,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashSet;
 
-    /// The same by keeping every sequence ever seen.
+    /// The same, by keeping every sequence ever seen.
     struct Naive {
         newest: u32,
         first: u32,

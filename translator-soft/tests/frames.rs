@@ -97,7 +97,7 @@ fn nothing_waits_for_a_responder_that_is_not_there() {
     }
 }
 
-/// Each rule of the page has cases, and the page names each case that there is about a rule.
+/// Each rule of the page has cases, and the page names each case about a rule.
 #[test]
 fn the_page_names_cases_that_there_are() {
     let page = include_str!("../../docs/reference-mode.md");

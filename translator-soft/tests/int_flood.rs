@@ -1,5 +1,5 @@
-//! Reports of random flows, more than there is memory for: each is in the accounting, and memory stays flat.
-//! `DTA_INT_REPORTS` says how many; a million where it is not set.
+//! Reports of random flows, more than fit memory: each is accounted for, and memory stays flat.
+//! `DTA_INT_REPORTS` sets how many; a million by default.
 
 use std::net::IpAddr;
 
@@ -79,7 +79,7 @@ fn a_flood_of_random_flows_is_in_the_accounting_and_takes_no_more_memory() {
         for datagram in &mut batch {
             datagram.copy_from_slice(&template);
             let bits = random.next();
-            // Most of one switch that numbers them, some of any.
+            // Most from one switch with numbering, some from any.
             let switch = if bits.is_multiple_of(16) { random.next() as u32 } else { 9 };
             datagram[SWITCH..SWITCH + 4].copy_from_slice(&switch.to_be_bytes());
             datagram[SWITCH + 4..SWITCH + 8].copy_from_slice(&(taken as u32).to_be_bytes());

@@ -1,9 +1,9 @@
-//! Buckets of keys as messages.
+//! Sets of buckets as messages.
 
 use super::BucketRange;
 use crate::buckets::Buckets;
 
-/// A range of buckets that is none.
+/// An invalid range of buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("buckets {first} to {last} are no range: first and last are numbers from 0 to 255, the least first")]
 pub struct BucketRangeError {
@@ -11,7 +11,7 @@ pub struct BucketRangeError {
     last: u32,
 }
 
-/// The ranges that say these buckets; none for all of them.
+/// The ranges of a set; empty if it has every bucket.
 pub fn bucket_ranges(buckets: Buckets) -> Vec<BucketRange> {
     if buckets.is_all() {
         return Vec::new();
@@ -20,10 +20,10 @@ pub fn bucket_ranges(buckets: Buckets) -> Vec<BucketRange> {
     buckets.ranges().into_iter().map(range).collect()
 }
 
-/// The buckets that ranges say; all if there are none.
+/// The set that the ranges describe; every bucket if there are none.
 ///
 /// # Errors
-/// A range that is none.
+/// An invalid range.
 pub fn buckets(ranges: &[BucketRange]) -> Result<Buckets, BucketRangeError> {
     if ranges.is_empty() {
         return Ok(Buckets::ALL);

@@ -1,15 +1,15 @@
-//! Between messages and what they mean.
+//! Conversion between messages and Rust types.
 
 use crate::list_range::ListRange;
 use crate::queue_pair;
 
-/// A number that the protobuf's enumeration does not have.
+/// A value that the protobuf enumeration does not define.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is {value}, which is unknown")]
 pub struct UnknownNumber {
     /// `purpose` or `transport`.
     pub field: &'static str,
-    /// What the message holds.
+    /// Its value.
     pub value: i32,
 }
 
@@ -45,7 +45,7 @@ impl From<super::ListRange> for ListRange {
     }
 }
 
-/// What a field of the type `Purpose` says.
+/// The value of a `Purpose` field.
 pub fn purpose(value: i32) -> Result<queue_pair::Purpose, UnknownNumber> {
     match super::Purpose::try_from(value) {
         Ok(super::Purpose::Write) => Ok(queue_pair::Purpose::Write),
@@ -54,7 +54,7 @@ pub fn purpose(value: i32) -> Result<queue_pair::Purpose, UnknownNumber> {
     }
 }
 
-/// What a field of the type `Transport` says.
+/// The value of a `Transport` field.
 pub fn transport(value: i32) -> Result<queue_pair::Transport, UnknownNumber> {
     match super::Transport::try_from(value) {
         Ok(super::Transport::Uc) => Ok(queue_pair::Transport::Uc),

@@ -1,4 +1,4 @@
-//! An endpoint and its message.
+//! Endpoints as messages.
 
 use std::net::IpAddr;
 
@@ -6,27 +6,27 @@ use crate::control;
 use crate::endpoint::Endpoint;
 use crate::wire::ethernet::Mac;
 
-/// Why a message says no endpoint.
+/// Why a message is not a valid endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// A text that is no address.
+    /// Not an IP address.
     #[error("ip is {0:?}, but must be an IP address")]
     Ip(String),
-    /// An Ethernet address of another length.
+    /// An Ethernet address of the wrong length.
     #[error("mac has {0} bytes, but must have 6 or none")]
     Mac(usize),
-    /// A GID of another length.
+    /// A GID of the wrong length.
     #[error("gid has {0} bytes, but must have 16 or none")]
     Gid(usize),
-    /// A GID that is not the address's: answers would go to another address than frames come from.
+    /// A GID that does not match the IP address: answers would go to another address than frames come from.
     #[error("gid is that of {gid}, but must be that of ip, which is {ip}")]
     OtherGid {
-        /// The address that the GID is of.
+        /// The address that the GID stands for.
         gid: IpAddr,
         /// The address.
         ip: IpAddr,
     },
-    /// A port that does not fit.
+    /// A port out of range.
     #[error("port is {0}, but must be below 65536")]
     Port(u32),
 }
@@ -61,7 +61,7 @@ impl TryFrom<&control::Endpoint> for Endpoint {
     }
 }
 
-/// As many bytes as there have to be, or `None` for none; else how many there are.
+/// The bytes as an array, or `None` if there are none; the length if it is wrong.
 fn bytes<const N: usize>(told: &[u8]) -> Result<Option<[u8; N]>, usize> {
     match told {
         [] => Ok(None),

@@ -1,11 +1,10 @@
-//! How much one call may ask for, as servers check it and clients keep to it.
+//! Limits on one call, enforced by servers and respected by clients.
 
-/// The most keys in one query: the answers stay below 4 MiB, which clients take without being told to.
+/// Most keys in one query: answers stay below the 4 MiB that clients accept by default.
 pub const MAX_KEYS: usize = 16_384;
 
-/// The most nodes whose counters come with one renewal; a translator that hears more reporters
-/// renews several times.
+/// Most nodes whose counters fit one renewal; a translator that hears more reporters renews several times.
 pub const MAX_NODES: usize = 16_384;
 
-/// The most bytes of one raw read.
+/// Most bytes of one raw read.
 pub const MAX_READ: u32 = 64 << 10;

@@ -2,12 +2,12 @@
 //!
 //! The `.proto` files are the reference; their comments are the documentation of each field.
 
-// Generated code: its documentation is the .proto, its style is the generator's.
+// Generated code: the .proto files document it, and its style is the generator's.
 #![allow(missing_docs, clippy::all, unreachable_pub)]
 
 tonic::include_proto!("dta.v1");
 
-/// The `.proto` files as an encoded `FileDescriptorSet`: what gRPC reflection tells.
+/// The `.proto` files as an encoded `FileDescriptorSet`, for gRPC reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/dta_v1.bin"));
 
 mod buckets_message;

@@ -1,4 +1,4 @@
-//! Programs and their changes as messages.
+//! Programs and changes as messages.
 
 use std::net::IpAddr;
 
@@ -12,38 +12,38 @@ use crate::program::{
 };
 use crate::store::{SpecError, StoreSpec};
 
-/// Why a message says no entry.
+/// Why a message is not a valid entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramMessageError {
-    /// A part that every such message has.
+    /// A required part is missing.
     #[error("the program lacks {0}")]
     Missing(&'static str),
-    /// A number that does not fit its field.
+    /// A number out of the field's range.
     #[error("{field} is {value}, which is out of range")]
     OutOfRange {
         /// Table and field.
         field: &'static str,
-        /// What the message holds.
+        /// Its value.
         value: u64,
     },
-    /// A text that is no address.
+    /// Not an address.
     #[error("{field} is {value:?}, which is no address")]
     Address {
         /// Table and field.
         field: &'static str,
-        /// What the message holds.
+        /// Its value.
         value: String,
     },
-    /// An endpoint that is none.
+    /// An invalid endpoint.
     #[error("an endpoint's {0}")]
     Endpoint(#[from] EndpointError),
-    /// A number that the enumeration does not have.
+    /// A value that the enumeration does not define.
     #[error(transparent)]
     Unknown(#[from] UnknownNumber),
-    /// A store that cannot be.
+    /// An invalid store.
     #[error(transparent)]
     Store(#[from] SpecError),
-    /// A range of buckets that is none.
+    /// An invalid range of buckets.
     #[error(transparent)]
     Buckets(#[from] control::BucketRangeError),
 }
@@ -230,11 +230,11 @@ pub fn program_message(program: &Program) -> Vec<control::ProgramEntry> {
     program.entries().map(Into::into).collect()
 }
 
-/// The program that messages say.
+/// The program in the messages.
 ///
 /// # Errors
-/// What is wrong with the first entry that is none. Whether the entries can be held is
-/// [`crate::program::checked`]'s to say.
+/// The first invalid entry, and why. [`crate::program::checked`] checks whether a target can hold the
+/// entries.
 pub fn program_of(entries: &[control::ProgramEntry]) -> Result<Program> {
     Ok(entries.iter().map(Entry::try_from).collect::<Result<Vec<_>>>()?.into())
 }

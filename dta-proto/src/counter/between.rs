@@ -1,11 +1,11 @@
-//! What is computed from the counters of two nodes.
+//! Values computed from the counters of two nodes.
 
 use super::{Table, table};
 
 pub(super) static TABLES: &[&Table] = &[&LOSSES];
 
 table! {
-    /// Losses on the way from one stage to the next.
+    /// Losses between one stage and the next.
     LOSSES "between" {
         REPORTER_TRANSLATOR: "lost.reporter-translator", Reports, Lost,
             "`gaps - gaps_filled` over all reporters; where none has sequence numbers, what the translator's socket dropped";

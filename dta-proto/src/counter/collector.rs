@@ -1,4 +1,4 @@
-//! What the collector's service counts.
+//! Counters of the collector's service.
 
 use super::{Kind, Table, Value, Values, Variable, table};
 
@@ -27,103 +27,103 @@ pub const COUNTER: &str = "counter";
 pub const SKETCH: &str = "sketch";
 
 table! {
-    /// What the collector counts itself.
+    /// The collector's own counters.
     OWN "collector" {
         SESSION_OPENED: "session.opened", Sessions, Beside, "sessions opened under a new name";
         SESSION_RESUMED: "session.resumed", Sessions, Beside, "sessions opened again under their own name";
         SESSION_RENEWED: "session.renewed", Sessions, Beside, "renewals of sessions";
-        SESSION_EXPIRED: "session.expired", Sessions, Beside, "sessions that ran out";
+        SESSION_EXPIRED: "session.expired", Sessions, Beside, "sessions that expired";
         SESSION_ENDED: "session.ended", Sessions, Beside,
             "sessions ended by their translator or an operator";
-        SESSION_REFUSED: "session.refused", Sessions, Beside, "opens and renewals of sessions that were refused";
+        SESSION_REFUSED: "session.refused", Sessions, Beside, "refused opens and renewals of sessions";
         SESSION_QUEUE_PAIRS_REBUILT: "session.queue_pairs_rebuilt", QueuePairs, Beside,
-            "queue pairs made anew under a living session: they had fallen into ERROR, were lost with an earlier collector, or the translator opened the session again and asked for new ones (it started, or they did not answer)";
+            "queue pairs replaced during a live session: they were in ERROR, were lost with an earlier collector, or the translator reopened the session and asked for new ones (it restarted, or they did not answer)";
         SESSION_REBUILDS_HELD_BACK: "session.rebuilds_held_back", QueuePairs, Beside,
-            "queue pairs that a renewal or an open would have made anew and left as they are, because that had happened eight times shortly before";
+            "queue pairs that a renewal or an open left in place because they had just been replaced eight times";
         SESSION_STATISTICS_LEFT_OUT: "session.statistics_left_out", Nodes, Beside,
-            "times that a node that a translator handed in was not kept: a name of it is none, or it has more than 1,024 counters";
+            "nodes handed in by a translator and rejected: a name is invalid, or the node has more than 1,024 counters";
         SESSION_STATISTICS_NO_ROOM: "session.statistics_no_room", Nodes, Beside,
             "times that a node was not kept, or not all that its earlier lives counted (1,024 names at most), because there was no room";
         QUERY_KEYS: "query.KIND.keys", Keys, Beside, "keys asked for in queries" .with(&[KIND]);
         QUERY_FOUND: "query.KIND.found", Keys, Beside,
-            "keys asked for in queries that had an answer: for a counter, one that is not 0; for a sketch, one that is known"
+            "keys asked for in queries that had an answer: for a counter, a value other than 0; for a sketch, a known one"
             .with(&[KIND]);
         TAIL_ENTRIES: "tail.entries", Entries, Beside,
             "append entries handed to tails; two tails of one list count twice";
         TAIL_WOKEN: "tail.woken", Times, Beside,
-            "times the NIC woke a tail that waited: lists marked `notify`; it wakes all that wait, whichever list they follow";
+            "times the NIC woke a waiting tail (lists marked `notify`); it wakes every waiting tail, whichever list it follows";
         TAIL_OVERWRITTEN: "tail.overwritten", Batches, Beside,
-            "batches that a tail passed over: overwritten before it read them";
-        TAIL_MISSING: "tail.missing", Batches, Beside, "batches that a tail passed over: they never arrived";
+            "batches that a tail skipped: overwritten before it read them";
+        TAIL_MISSING: "tail.missing", Batches, Beside, "batches that a tail skipped: they never arrived";
         TAIL_DAMAGED: "tail.damaged", Batches, Beside,
-            "batches that a tail passed over: bytes that stayed those of no batch";
+            "batches that a tail skipped: their bytes stayed invalid";
         CONNECTIONS_ACCEPTED: "connections.accepted", Connections, Beside,
-            "gRPC connections that came through TLS (where it is wanted) and began with HTTP/2";
+            "gRPC connections that completed TLS (where required) and started HTTP/2";
         CONNECTIONS_REFUSED: "connections.refused", Connections, Beside,
-            "gRPC connections refused because `[limits]` allows no more, in all or from that address";
+            "gRPC connections refused by `[limits]`: too many in total or from that address";
         CONNECTIONS_SILENT: "connections.silent", Connections, Beside,
-            "gRPC connections cut off because TLS and the first bytes of HTTP/2 took longer than `handshake_seconds`";
+            "gRPC connections closed because TLS and the first bytes of HTTP/2 took longer than `handshake_seconds`";
         CONNECTIONS_DISPLACED: "connections.displaced", Connections, Beside,
-            "gRPC connections cut off because places were full and a new one came: silent ones before `handshake_seconds`, then those of the address that had most";
+            "gRPC connections closed to make room for a new one at the limit: first silent ones still within `handshake_seconds`, then those of the address with the most";
         CONNECTIONS_HANDSHAKE_FAILED: "connections.handshake_failed", Connections, Beside,
-            "gRPC connections cut off because TLS failed, or because they spoke something else";
+            "gRPC connections closed because TLS failed or they did not speak HTTP/2";
         CONNECTIONS_ACCEPT_ERRORS: "connections.accept_errors", Times, Beside,
             "errors of the gRPC listener, such as too many open files";
         CONNECTIONS_UNREAD: "connections.unread", Connections, Beside,
-            "gRPC connections cut off because an answer on them was not read within `call_seconds`, or within 2 s while others with fewer calls waited";
+            "gRPC connections closed because the client did not read an answer within `call_seconds`, or within 2 s while others with fewer calls waited";
         CALLS_REFUSED: "calls.refused", Times, Beside,
-            "gRPC calls refused because as many of their caller (128), or of all (4,096), waited already, or because their message found no room in 10 s";
+            "gRPC calls refused because 128 calls of their caller or 4,096 in total were waiting, or because there was no room for their message within 10 s";
         CALLS_LATE: "calls.late", Times, Beside,
-            "gRPC calls refused because their message did not come within 10 s";
+            "gRPC calls refused because their message did not arrive within 10 s";
         CALLS_DISPLACED: "calls.displaced", Times, Beside,
-            "gRPC calls refused because their message was long and not worked on within 2 s, and others with less waited for its room";
+            "gRPC calls refused because their long message was not processed within 2 s while smaller ones waited for its room";
     }
 }
 
 table! {
-    /// What an exporter counts: that of the collector itself, or one beside it.
+    /// Counters of an exporter, the collector's own or one beside it.
     EXPORT "collector, exporters" {
         EXPORT_ENTRIES: "export.SINK.entries", Entries, Beside,
-            "entries that were read from the lists of events, those of the key directory among them" .with(&[SINK]);
+            "entries read from the event lists, those of the key directory included" .with(&[SINK]);
         EXPORT_UNREADABLE: "export.SINK.unreadable", Entries, Beside,
-            "entries of the lists of events that cannot be read: of a newer version, or not the translator's" .with(&[SINK]);
+            "entries of the event lists that cannot be decoded: of a newer version, or not written by a translator" .with(&[SINK]);
         EXPORT_OVERWRITTEN: "export.SINK.overwritten", Batches, Beside,
-            "batches of the lists that were overwritten before the exporter read them: it was away, or too slow, for longer than a ring lasts"
+            "batches overwritten before the exporter read them: it was down or too slow for longer than a ring lasts"
             .with(&[SINK]);
         EXPORT_MISSING: "export.SINK.missing", Batches, Beside,
-            "batches of the lists that never came although later ones did" .with(&[SINK]);
+            "batches that never arrived although later ones did" .with(&[SINK]);
         EXPORT_DAMAGED: "export.SINK.damaged", Batches, Beside,
-            "batches of the lists whose bytes stayed wrong" .with(&[SINK]);
+            "batches whose bytes stayed invalid" .with(&[SINK]);
         EXPORT_INTERRUPTED: "export.SINK.interrupted", Times, Beside,
-            "times that a list could not be followed any longer, because the collector was away" .with(&[SINK]);
+            "times that the exporter could not follow a list because the collector was unreachable" .with(&[SINK]);
         EXPORT_EVENTS: "export.SINK.events", Entries, Beside, "events taken: entries of all lists but the key directory"
             .with(&[SINK]);
         EXPORT_SKIPPED: "export.SINK.skipped", Entries, Beside,
-            "events that the schema has no place for" .with(&[SINK]);
+            "events that do not fit the schema" .with(&[SINK]);
         EXPORT_UNNAMED: "export.SINK.unnamed", Entries, Beside,
-            "events whose key was not explained within a second: they are exported with the key in hex"
+            "events whose key did not appear in the key directory within a second: exported with the key in hex"
             .with(&[SINK]);
         EXPORT_WITHOUT_PATH: "export.SINK.without_path", Entries, Beside,
-            "events that are changes of a path or flow latency whose path was another, or not there, when it was looked up: they are exported without it"
+            "changes of a path or flow latency whose path was missing or different when looked up: exported without it"
             .with(&[SINK]);
         EXPORT_FORGOTTEN: "export.SINK.forgotten", Keys, Beside,
-            "keys whose meaning was forgotten because 262,144 others were used since" .with(&[SINK]);
-        EXPORT_FOUND: "export.SINK.found", Points, Beside, "points that were in the spool at the start" .with(&[SINK]);
+            "keys whose meaning was evicted because 262,144 others were used since" .with(&[SINK]);
+        EXPORT_FOUND: "export.SINK.found", Points, Beside, "points in the spool at the start" .with(&[SINK]);
         EXPORT_MADE: "export.SINK.made", Points, Beside,
             "points (or lines) made and put into the spool (or the file)" .with(&[SINK]);
         EXPORT_STATE: "export.SINK.state", Points, Beside,
-            "points made of values that are told every `state_seconds`, and not of an event" .with(&[SINK]);
-        EXPORT_DELIVERED: "export.SINK.delivered", Points, Beside, "points that the database took, or lines that were written"
+            "points made from values exported every `state_seconds` rather than from an event" .with(&[SINK]);
+        EXPORT_DELIVERED: "export.SINK.delivered", Points, Beside, "points that the database accepted, or lines written"
             .with(&[SINK]);
-        EXPORT_SPOOLED: "export.SINK.spooled", Points, Beside, "points in the spool that the database has not taken yet"
+        EXPORT_SPOOLED: "export.SINK.spooled", Points, Beside, "points in the spool that the database has not accepted yet"
             .kind(Kind::Now) .with(&[SINK]);
         EXPORT_DROPPED_SPOOL_FULL: "export.SINK.dropped.spool_full", Points, Beside,
             "points dropped because the spool was full: the oldest go first" .with(&[SINK]);
         EXPORT_DROPPED_SPOOL_DAMAGED: "export.SINK.dropped.spool_damaged", Points, Beside,
-            "points lost because files of the spool were damaged on disk, or removed" .with(&[SINK]);
+            "points lost because spool files were damaged or removed" .with(&[SINK]);
         EXPORT_DROPPED_REJECTED: "export.SINK.dropped.rejected", Points, Beside,
-            "points that the database refuses for good: older than it keeps, or with a field of another type" .with(&[SINK]);
-        EXPORT_RETRIED: "export.SINK.retried", Times, Beside, "requests to the database (or writes to the file) that failed and were made again"
+            "points that the database rejects permanently: older than its retention, or with a field of another type" .with(&[SINK]);
+        EXPORT_RETRIED: "export.SINK.retried", Times, Beside, "requests to the database (or writes to the file) that failed and were retried"
             .with(&[SINK]);
     }
 }

@@ -1,25 +1,25 @@
-//! What one counter is, and how its names are made and recognised.
+//! The definition of a counter, and how its names are built and parsed.
 
 use core::fmt;
 
 use super::Variable;
 
-/// What a counter, or each of several that differ in a part of their names, counts.
+/// What a counter, or a family of counters whose names differ in variable parts, counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// Its dotted name. A part in capitals is a [`Variable`]; in brackets, it may be left out.
+    /// Its dotted name. A part in capitals is a [`Variable`]; a part in brackets is optional.
     pub name: &'static str,
-    /// What one of it is.
+    /// Its unit.
     pub unit: Unit,
-    /// Whether it may fall.
+    /// Whether it may decrease.
     pub kind: Kind,
     /// Where it stands among the counters of its node.
     pub step: Step,
-    /// Whether it only says more of another counter, such as for one primitive.
+    /// Whether it only breaks another counter down, such as by primitive.
     pub detail: bool,
-    /// What it counts, in words.
+    /// Its meaning in words.
     pub meaning: &'static str,
-    /// The variable parts of the name, from left to right; [`MAX_VARIABLES`] at most.
+    /// The variable parts of the name, left to right; at most [`MAX_VARIABLES`].
     pub variables: &'static [Variable],
 }
 
@@ -29,36 +29,36 @@ pub const MAX_VARIABLES: usize = 2;
 /// The counters of one table of `docs/counters.md`.
 #[derive(Debug)]
 pub struct Table {
-    /// The word by which the document asks for it.
+    /// The word that selects it in the document.
     pub title: &'static str,
-    /// Its counters, in the order in which they are told.
+    /// Its counters, in the order in which they are shown.
     pub definitions: &'static [&'static Definition],
 }
 
-/// Whether a number may fall.
+/// Whether a counter may decrease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only rises, from 0 when its node began to count. Sums over nodes and over their lives make sense.
+    /// Only increases, from 0 when its node started. Sums over nodes and restarts are meaningful.
     Counter,
-    /// How many a node has now. When it ends, they are counted here instead.
+    /// A node's current number. When the node ends, it is added to `becomes`.
     Held {
         /// A counter with the same variable parts.
         becomes: &'static Definition,
     },
-    /// How many a node has now. Nobody else is told.
+    /// A node's current number, dropped when the node ends.
     Now,
-    /// The place in a sequence. No sum makes sense.
+    /// A position in a sequence. Sums are meaningless.
     Position,
 }
 
 impl Kind {
-    /// Whether the number may fall.
+    /// Whether the counter may decrease.
     pub const fn may_fall(self) -> bool {
         !matches!(self, Kind::Counter)
     }
 }
 
-/// What one of a counter is.
+/// The unit of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// Reports.
@@ -67,7 +67,7 @@ pub enum Unit {
     Datagrams,
     /// RoCEv2 frames that are sent.
     Frames,
-    /// Packets that a NIC or link takes or gives.
+    /// Packets that a NIC or link receives or sends.
     Packets,
     /// Bytes from the IPv4 header on.
     Bytes,
@@ -99,14 +99,14 @@ pub enum Unit {
     Points,
     /// gRPC connections.
     Connections,
-    /// How many times something happened.
+    /// Occurrences.
     Times,
-    /// What the driver of an RDMA device says.
+    /// As the driver of an RDMA device defines it.
     Kernel,
 }
 
 impl Unit {
-    /// Its word, in the plural.
+    /// Its name, plural.
     pub const fn name(self) -> &'static str {
         match self {
             Unit::Reports => "reports",
@@ -140,7 +140,7 @@ impl fmt::Display for Unit {
     }
 }
 
-/// Where in its node a counter stands: what came in, what was taken, what became of it.
+/// A counter's place in its node's flow: received, accepted, or what became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
     /// Came in.
@@ -149,11 +149,11 @@ pub enum Step {
     Dropped,
     /// Taken.
     Accepted,
-    /// Taken, and replaced before it left.
+    /// Accepted, and replaced before it left.
     Superseded,
-    /// Taken, and waiting.
+    /// Accepted, and waiting.
     Held,
-    /// Taken, and thrown away before it left.
+    /// Accepted, and discarded before it left.
     Discarded,
     /// Made into operations.
     Emitted,
@@ -161,7 +161,7 @@ pub enum Step {
     Operations,
     /// Frames.
     Frames,
-    /// Left, or was to leave, and is known to be lost.
+    /// Left or was about to, and is known to be lost.
     Lost,
     /// Executed in memory.
     Executed,
@@ -169,41 +169,40 @@ pub enum Step {
     Duplicate,
     /// Answered.
     Answered,
-    /// Nothing of the above.
+    /// None of the above.
     Beside,
 }
 
 impl Step {
-    /// Whether something of what came in ended, or went on, here, so that its share says something.
+    /// Whether this is a fate of what came in, so that its share of the input is meaningful.
     pub const fn is_share(self) -> bool {
         !matches!(self, Step::In | Step::Operations | Step::Frames | Step::Answered | Step::Beside)
     }
 }
 
-/// A name that was recognised.
+/// A recognised name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found<'a> {
     /// What it counts.
     pub definition: &'static Definition,
-    /// Its variable parts, in the order of [`Definition::variables`]; empty where one was left out,
-    /// and beyond them.
+    /// Its variable parts, in the order of [`Definition::variables`]; empty where one is missing or unused.
     pub values: [&'a str; MAX_VARIABLES],
-    /// Whether this program knows all of these values. Others are of a newer one.
+    /// Whether this program knows all of these values. Others come from a newer one.
     pub known: bool,
 }
 
 impl<'a> Found<'a> {
-    /// The variable parts and what stands for them, for instance for labels.
+    /// The variable parts and their values, for instance for labels.
     pub fn variables(&self) -> impl Iterator<Item = (&'static Variable, &'a str)> {
         self.definition.variables.iter().zip(self.values)
     }
 
-    /// What stands for the last variable part: a reason, a cause; empty if there is none.
+    /// The value of the last variable part: a reason, a cause; empty if there is none.
     pub fn last(&self) -> &'a str {
         self.definition.variables.len().checked_sub(1).map_or("", |last| self.values[last])
     }
 
-    /// What exactly this counter counts: by its last variable part, if that has words of its own.
+    /// The meaning of this very counter: that of its last variable part, if that has its own.
     pub fn meaning(&self) -> &'static str {
         let value = self.definition.variables.last().and_then(|variable| variable.value(self.last()));
         value.map(|value| value.meaning).filter(|words| !words.is_empty()).unwrap_or(self.definition.meaning)
@@ -216,7 +215,7 @@ impl<'a> Found<'a> {
 }
 
 impl Definition {
-    /// A counter that only rises.
+    /// A counter that only increases.
     pub(super) const fn new(name: &'static str, unit: Unit, step: Step, meaning: &'static str) -> Definition {
         Definition { name, unit, kind: Kind::Counter, step, detail: false, meaning, variables: &[] }
     }
@@ -227,17 +226,17 @@ impl Definition {
         Definition { variables, ..self }
     }
 
-    /// One that may fall.
+    /// A counter that may decrease.
     pub(super) const fn kind(self, kind: Kind) -> Definition {
         Definition { kind, ..self }
     }
 
-    /// One that only says more of another.
+    /// A counter that only breaks another down.
     pub(super) const fn detail(self) -> Definition {
         Definition { detail: true, ..self }
     }
 
-    /// The name with these values in the places of its variables, in their order. An empty one is left out.
+    /// The name with these values for its variables, in order. An empty value is left out.
     pub fn of(&self, values: &[&str]) -> String {
         debug_assert_eq!(values.len(), self.variables.len(), "{}", self.name);
         let mut values = values.iter();
@@ -254,7 +253,7 @@ impl Definition {
         name
     }
 
-    /// What a name says if it is one of this definition's.
+    /// Parses a name; `None` if it is not of this definition.
     pub fn found<'a>(&'static self, name: &'a str) -> Option<Found<'a>> {
         let mut values = [""; MAX_VARIABLES];
         let mut known = true;
@@ -262,7 +261,7 @@ impl Definition {
         let mut parts = Parts(Some(self.name));
         while let Some(part) = parts.next() {
             let (first, after) = match rest?.split_once('.') {
-                // The last one may hold dots, such as `malformed.length`.
+                // The last part may contain dots, such as `malformed.length`.
                 Some(_) if part.variable && parts.0.is_none() => (rest?, None),
                 Some((first, after)) => (first, Some(after)),
                 None => (rest?, None),
@@ -297,7 +296,7 @@ struct Part {
     optional: bool,
 }
 
-/// The parts of what is left of a definition's name.
+/// Splits off the parts of the rest of a definition's name.
 struct Parts(Option<&'static str>);
 
 impl Iterator for Parts {

@@ -1,4 +1,4 @@
-//! What links and fault injectors count, whichever node they are of.
+//! Counters of links and fault injectors, whichever node has them.
 
 use super::{Value, values};
 
@@ -11,33 +11,33 @@ macro_rules! losses {
         }
 
         impl LinkLoss {
-            /// As [`LinkLoss::VALUES`], with the names that the software NIC uses.
+            /// As [`LinkLoss::VALUES`], with the software NIC's names.
             pub const VALUES_OF_NIC: &'static [Value] = &[$(Value { name: $underscores, meaning: $meaning },)+];
         }
     };
 }
 
 losses! {
-    TooLong = "too-long" "too_long", "received, and longer than a slot of the link";
+    TooLong = "too-long" "too_long", "received, but longer than a slot of the link";
     ReceiveQueue = "receive-queue" "receive_queue",
-        "dropped by the kernel at the receive queue: it was full (of AF_XDP, no memory for the frame was free), or the UDP checksum was wrong (of reports, a run that came as one message counts as one; `gaps` counts each)";
+        "dropped by the kernel at the receive queue: it was full (AF_XDP: no free frame), or the UDP checksum was wrong (a run of reports received as one message counts as one; `gaps` counts each)";
     UnsentQueueFull = "unsent-queue-full" "unsent_queue_full",
         "not sent: the send queue stayed full through all retries";
     UnsentNoBuffers = "unsent-no-buffers" "unsent_no_buffers",
         "not sent: the kernel had no buffers through all retries";
-    UnsentTooLong = "unsent-too-long" "unsent_too_long", "not sent: longer than the path takes";
+    UnsentTooLong = "unsent-too-long" "unsent_too_long", "not sent: longer than the path MTU";
     UnsentUnreachable = "unsent-unreachable" "unsent_unreachable",
         "not sent: no route, or the neighbour does not answer";
     UnsentForbidden = "unsent-forbidden" "unsent_forbidden", "not sent: a firewall rule on output refused it";
     UnsentNoSource = "unsent-no-source" "unsent_no_source",
-        "not sent: its source address and port could not be had";
+        "not sent: its source address and port were not available";
     UnsentMalformed = "unsent-malformed" "unsent_malformed",
         "not sent: this link cannot carry it (not IPv4 with UDP, or without Ethernet header)";
     UnsentOther = "unsent-other" "unsent_other", "not sent for any other error";
 }
 
 impl LinkLoss {
-    /// Losses of packets that were to be sent, names and meanings.
+    /// Losses of packets to send, names and meanings.
     pub const UNSENT: &'static [Value] = LinkLoss::VALUES.split_at(LinkLoss::UnsentQueueFull as usize).1;
 
     /// Its name at the software NIC.
@@ -45,13 +45,13 @@ impl LinkLoss {
         LinkLoss::VALUES_OF_NIC[self as usize].name
     }
 
-    /// Whether it is of packets that were to be sent.
+    /// Whether it is a loss of packets to send.
     pub const fn is_unsent(self) -> bool {
         self as usize >= LinkLoss::UnsentQueueFull as usize
     }
 
-    /// Of a loss's name in either spelling, also a newer program's: why a packet was not sent.
-    /// `None` for what was received.
+    /// Why a packet was not sent, from a loss's name in either spelling, a newer program's too. `None` for
+    /// losses on receipt.
     pub fn unsent_reason(name: &str) -> Option<&str> {
         name.strip_prefix("unsent").and_then(|rest| rest.strip_prefix(['-', '_']))
     }

@@ -1,14 +1,12 @@
-//! What every node counts: name, unit, place in the waterfall and meaning of each counter, once for
-//! all programs.
+//! What every node counts: name, unit, stage and meaning of each counter, defined once for all programs.
 //!
-//! A node that counts makes its names from these tables, and who reads counters finds the
-//! [`Definition`] of a name by [`find`]. Names that nobody here knows come from newer or foreign
-//! programs: [`find`] says so, and readers leave them as they are. `docs/counters.md` has the same
-//! tables for people; a test keeps both equal.
+//! A node builds its names from these tables, and readers look up the [`Definition`] of a name with [`find`].
+//! Unknown names come from newer or foreign programs: [`find`] returns `None`, and readers pass them through.
+//! `docs/counters.md` has the same tables; a test keeps both equal.
 //!
 //! - [`translator`], [`reporter`], [`nic`], [`collector`], [`ring`], [`between`]: the tables, by the node that counts.
-//! - [`Reason`], [`Discard`], [`LossCause`], [`nic::Counter`], [`LinkLoss`], [`Fault`]: what the
-//!   parts that count have an array of.
+//! - [`Reason`], [`Discard`], [`LossCause`], [`nic::Counter`], [`LinkLoss`], [`Fault`]: enumerations that
+//!   index arrays of counters.
 
 pub mod between;
 pub mod collector;
@@ -48,7 +46,7 @@ macro_rules! table {
 }
 use table;
 
-/// Declares an enumeration whose values stand in names, each with what it means.
+/// Declares an enumeration whose values are parts of names, each with its meaning.
 macro_rules! values {
     ($(#[$doc:meta])* $Name:ident { $($Variant:ident = $text:literal, $meaning:literal;)+ }) => {
         $(#[$doc])*
@@ -62,12 +60,12 @@ macro_rules! values {
             pub const VALUES: &'static [$crate::counter::Value] =
                 &[$($crate::counter::Value { name: $text, meaning: $meaning },)+];
 
-            /// As it stands in names of counters.
+            /// Its spelling in names of counters.
             pub const fn name(self) -> &'static str {
                 $Name::VALUES[self as usize].name
             }
 
-            /// The one of this name; `None` for one of a newer program.
+            /// The value of this name; `None` for one of a newer program.
             pub fn from_name(name: &str) -> Option<$Name> {
                 $Name::ALL.iter().copied().find(|value| value.name() == name)
             }

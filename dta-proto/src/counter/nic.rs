@@ -1,4 +1,4 @@
-//! What a NIC counts: the software one, and an RDMA device.
+//! Counters of a NIC: the software one, or an RDMA device.
 
 use super::{Definition, Fault, LinkLoss, Step, Table, Unit, Value, Values, Variable, ring, table};
 
@@ -21,7 +21,7 @@ macro_rules! soft_nic {
         }
 
         impl Counter {
-            /// All counters, in the order in which they are shown.
+            /// All counters, in display order.
             pub const ALL: [Counter; [$($($part),+),+].len()] = [$($(Counter::$Variant),+),+];
 
             /// Its dotted name.
@@ -29,7 +29,7 @@ macro_rules! soft_nic {
                 match self { $($(Counter::$Variant => concat!($prefix, $part),)+)+ }
             }
 
-            /// What it counts, and others of the same kind.
+            /// Its definition, which it may share with others.
             pub fn definition(self) -> &'static Definition {
                 match self { $($(Counter::$Variant => &$GROUP,)+)+ }
             }
@@ -49,7 +49,7 @@ macro_rules! soft_nic {
             );
         )+
 
-        /// What the software NIC's responder counts.
+        /// Counters of the software NIC's responder.
         pub static SOFT_NIC: Table = Table { title: "software NIC", definitions: &[$(&$GROUP),+] };
     };
 }
@@ -61,79 +61,79 @@ soft_nic! {
     EXECUTED "executed.OPERATION" "executed." "OPERATION", Packets, Executed, "packets that the NIC executed" {
         ExecutedWrite = "write", "WRITE packets whose data was written";
         ExecutedProbe = "probe",
-            "WRITEs without data: a requester that asks where the responder stands, or whose operation lost its store";
+            "WRITEs without data: the requester probes the responder's PSN, or the operation's store is gone";
         ExecutedFetchAdd = "fetch_add", "FETCH_ADDs executed";
         ExecutedCompareSwap = "compare_swap", "CMP_SWAPs executed, whether they swapped or not";
         ExecutedRead = "read", "READs executed";
     }
     DUPLICATE "duplicate.OPERATION" "duplicate." "OPERATION", Packets, Duplicate, "packets that the NIC had seen before" {
-        DuplicateWrite = "write", "(RC) WRITEs seen before: acknowledged again, not written again";
+        DuplicateWrite = "write", "(RC) repeated WRITEs: acknowledged again, not written again";
         DuplicateAtomic = "atomic",
-            "(RC) Atomics seen before: the first answer given again, not executed again";
-        DuplicateRead = "read", "(RC) READs seen before: answered again";
+            "(RC) repeated atomics: the first answer is sent again, nothing executed";
+        DuplicateRead = "read", "(RC) repeated READs: answered again";
     }
     DROPPED "dropped.REASON" "dropped." "REASON", Packets, Dropped, "packets that the NIC did not execute" {
-        DroppedNotRoce = "not_roce", "not IPv4 and UDP to the port of RoCEv2";
-        DroppedLength = "malformed.length", "cut off, or lengths that contradict each other";
+        DroppedNotRoce = "not_roce", "not IPv4 with UDP to the RoCEv2 port";
+        DroppedLength = "malformed.length", "truncated, or lengths that contradict each other";
         DroppedFragment = "malformed.fragment", "a fragment of an IPv4 packet; RoCEv2 does not fragment";
         DroppedOptions = "malformed.ip_options", "IPv4 options, which are not supported";
         DroppedVersion = "malformed.transport_version", "a transport version other than 0";
         DroppedIpChecksum = "ip_checksum",
-            "whole frames of an interface: the IPv4 header's checksum is wrong: damaged on the way. On sockets the kernel drops such packets";
-        DroppedUdpChecksum = "udp_checksum", "the UDP checksum is there and wrong: damaged on the way";
+            "wrong IPv4 header checksum: damaged on the way (raw frames only; on sockets the kernel drops such packets)";
+        DroppedUdpChecksum = "udp_checksum", "wrong UDP checksum: damaged on the way";
         DroppedIcrc = "icrc", "the iCRC is wrong: damaged on the way, or made by a faulty sender";
         DroppedDestination = "destination", "sent to another IP address than this NIC's";
         DroppedUnknownQueuePair = "unknown_queue_pair",
-            "there is no queue pair of that number: a requester that still uses one of an earlier session";
+            "no queue pair with that number: the requester still uses one of an earlier session";
         DroppedOpcode = "opcode", "an operation that is unknown, of another transport, or an answer";
         DroppedPeer = "peer", "sent by another IP address than the queue pair's peer";
         DroppedPkey = "pkey", "of another partition";
-        DroppedQueuePairError = "queue_pair_error", "the queue pair is in ERROR: it has to be made anew";
+        DroppedQueuePairError = "queue_pair_error", "the queue pair is in ERROR and must be replaced";
         DroppedPsn = "psn",
-            "(RC) Ahead of the expected PSN: packets before it are missing. (UC) In the middle of a message, out of step";
+            "(RC) ahead of the expected PSN: earlier packets are missing. (UC) out of sequence within a message";
         DroppedIncompleteMessage = "incomplete_message",
-            "the rest of a message whose beginning was lost or refused";
-        DroppedRkey = "rkey", "no region has that key: a key of an earlier session, or of a region that was replaced";
+            "the rest of a message whose start was lost or refused";
+        DroppedRkey = "rkey", "no region with that rkey: one of an earlier session, or of a region since replaced";
         DroppedRange = "range", "outside the region";
-        DroppedPermission = "permission", "the queue pair or the region does not grant this operation";
+        DroppedPermission = "permission", "the queue pair or the region does not permit this operation";
         DroppedPayloadLength = "payload_length",
-            "the payload is not as long as the message says, or as the path MTU wants";
+            "the payload length does not match the message's length or the path MTU";
         DroppedMisaligned = "misaligned", "an atomic at an address that is not a multiple of 8";
         DroppedNoResources = "no_responder_resources",
-            "(RC) Atomics and reads are not served: the queue pair has no responder resources";
+            "(RC) an atomic or READ on a queue pair without responder resources";
         DroppedNoReceive = "no_receive",
-            "a WRITE with immediate, and the reader had not taken the earlier ones yet";
+            "a WRITE with immediate while the reader had not taken the earlier ones";
         DroppedForgotten = "answer_forgotten",
-            "(RC) A repeated atomic or read whose first answer is no longer kept, or that differs from the first";
-        DroppedKilled = "killed", "in hand when an earlier process of this NIC died";
+            "(RC) a repeated atomic or READ whose first answer is no longer kept, or that differs from the first";
+        DroppedKilled = "killed", "in progress when an earlier process of this NIC died";
     }
     SENT "sent.ANSWER" "sent." "ANSWER", Answers, Answered, "answers that the NIC sent" {
         SentAck = "ack", "ACKs sent";
         SentAtomicAck = "atomic_ack", "answers to atomics sent";
-        SentReadResponse = "read_response", "packets of answers to READs sent";
+        SentReadResponse = "read_response", "packets sent in answer to READs";
         SentNakSequence = "nak.sequence", "NAKs sent: sequence error";
         SentNakInvalid = "nak.invalid_request", "NAKs sent: invalid request";
         SentNakAccess = "nak.remote_access", "NAKs sent: remote access error";
         SentRnr = "nak.receiver_not_ready", "NAKs sent: receiver not ready";
     }
-    UNSENT_ANSWER "unsent.answer" "" "", Answers, Lost, "answers of the NIC for which there was no room to leave" {
+    UNSENT_ANSWER "unsent.answer" "" "", Answers, Lost, "answers of the NIC not sent for lack of room" {
         UnsentAnswer = "unsent.answer";
     }
     IMMEDIATES "immediates" "" "", Immediates, Beside, "immediates handed to readers" {
         Immediates = "immediates";
     }
-    QUEUE_PAIR_ERRORS "queue_pair_errors" "" "", QueuePairs, Beside, "queue pairs that fell into ERROR" {
+    QUEUE_PAIR_ERRORS "queue_pair_errors" "" "", QueuePairs, Beside, "queue pairs that went to ERROR" {
         QueuePairErrors = "queue_pair_errors";
     }
 }
 
 impl Counter {
-    /// The one of this name; `None` for one of a newer program.
+    /// The counter of this name; `None` for one of a newer program.
     pub fn from_name(name: &str) -> Option<Counter> {
         Counter::ALL.into_iter().find(|counter| counter.name() == name)
     }
 
-    /// Whether this counts packets that were received and are done with.
+    /// Whether this is a final fate of received packets.
     pub fn is_fate(self) -> bool {
         matches!(self.definition().step, Step::Executed | Step::Duplicate | Step::Dropped)
     }
@@ -143,14 +143,14 @@ const LOSS: Variable = Variable { word: "REASON", values: Values::Of(LinkLoss::V
 const FAULT: Variable = Variable { word: "FAULT", values: Values::Of(Fault::VALUES) };
 
 table! {
-    /// What the software NIC's link and fault injector count.
+    /// Counters of the software NIC's link and fault injector.
     SOFT_LINK "software NIC, link" {
         LINK_RECEIVED: "link.received", Packets, Beside, "packets received on the NIC's link" .detail();
         LINK_RECEIVED_BYTES: "link.received_bytes", Bytes, Beside, "bytes received on the NIC's link" .detail();
         LINK_SENT: "link.sent", Packets, Beside, "packets sent on the NIC's link" .detail();
         LINK_SENT_BYTES: "link.sent_bytes", Bytes, Beside, "bytes sent on the NIC's link" .detail();
         LINK_LOST: "link.lost.REASON", Packets, Beside, "packets lost in the NIC's link" .with(&[LOSS]) .detail();
-        FAULTS: "faults.FAULT", Packets, Beside, "answers to which the fault injector did something"
+        FAULTS: "faults.FAULT", Packets, Beside, "answers that the fault injector changed, dropped, doubled or delayed"
             .with(&[FAULT]);
     }
 }
@@ -158,17 +158,17 @@ table! {
 const NAME: Variable = Variable { word: "NAME", values: Values::Any };
 
 table! {
-    /// What an RDMA device counts.
+    /// Counters of an RDMA device.
     DEVICE "RDMA device" {
         DEVICE_RECEIVED: "received", Packets, In,
-            "packets that a working queue pair of the device took; only where the device counts packets (rxe: `rcvd_pkts`). Otherwise not there: not measurable";
-        DEVICE_LINK_RECEIVED: "link.received", Packets, Beside, "packets that a working queue pair of the device took, as `received`" .detail();
+            "packets that a working queue pair of the device accepted; absent where the device does not count packets (rxe does: `rcvd_pkts`)";
+        DEVICE_LINK_RECEIVED: "link.received", Packets, Beside, "packets that a working queue pair of the device accepted, as `received`" .detail();
         DEVICE_SENT: "sent.packets", Packets, Answered,
             "packets that the device sent; only where it counts packets (rxe: `sent_pkts`)";
         DEVICE_LINK_SENT: "link.sent", Packets, Beside, "packets that the device sent, as `sent.packets`" .detail();
         DEVICE_COUNTER: "device.NAME", Kernel, Beside, "the kernel's own counters of the port, by its names"
             .with(&[NAME]);
-        DEVICE_QUEUE_PAIR_ERRORS: "queue_pairs.errors", QueuePairs, Beside, "queue pairs that fell into ERROR";
+        DEVICE_QUEUE_PAIR_ERRORS: "queue_pairs.errors", QueuePairs, Beside, "queue pairs that went to ERROR";
         DEVICE_IMMEDIATES: "immediates", Immediates, Beside, "immediates handed to readers";
         DEVICE_LOST: "device_lost", Times, Beside,
             "times the device was removed while this collector used it";

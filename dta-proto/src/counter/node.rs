@@ -1,30 +1,30 @@
-//! Who counts.
+//! The nodes that count.
 
 use serde::Serialize;
 
 use super::{Found, Table, between, collector, nic, reporter, translator};
 
-/// The stages of the waterfall, in the order in which reports pass them. The name of a node begins
-/// with its stage's.
+/// The stages of the waterfall, in the order in which reports pass them. A node's name begins with its
+/// stage's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
-    /// Traces packets of its host.
+    /// Traces packets on its host.
     Agent,
     /// Sends reports.
     Reporter,
-    /// Turns them into operations.
+    /// Turns reports into operations.
     Translator,
     /// Executes operations.
     Nic,
     /// Answers queries.
     Collector,
-    /// Anything else that handed in counters.
+    /// Anything else whose counters were handed in.
     Other,
 }
 
 impl Stage {
-    /// What names of its nodes begin with.
+    /// The prefix of its nodes' names.
     pub const fn name(self) -> &'static str {
         match self {
             Stage::Agent => "agent",
@@ -48,24 +48,24 @@ impl Stage {
         all.into_iter().find(|stage| stage.name() == first).unwrap_or(Stage::Other)
     }
 
-    /// What a node of this stage is called beside it: `7` of `reporter/7`.
+    /// The rest of the name of a node of this stage: `7` of `reporter/7`.
     pub fn of_node(self, node: &str) -> Option<&str> {
         node.strip_prefix(self.name())?.strip_prefix('/')
     }
 }
 
-/// A translator's sum of the reporters that gave up their places. The collector is not told: it
-/// keeps the last word of each.
+/// A translator's sum over the reporters it evicted. It is not sent to the collector, which keeps the last
+/// counters of each.
 pub const EVICTED: &str = "reporter/evicted";
 
-/// Who counts, as far as tables of counters differ.
+/// The kinds of nodes that have tables of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node {
-    /// A reporter of itself.
+    /// A reporter, by its own count.
     Reporter,
-    /// A reporter as its translator hears it.
+    /// A reporter, as its translator counts it.
     HeardReporter,
-    /// An agent that traces, as the collector reads its books.
+    /// A tracing agent, as the collector reads it from the agent's stores.
     HeardAgent,
     /// A translator.
     Translator,
@@ -75,7 +75,7 @@ pub enum Node {
     RdmaDevice,
     /// The collector.
     Collector,
-    /// Computed from what two nodes count.
+    /// Values computed from the counters of two nodes.
     Between,
 }
 
@@ -92,8 +92,8 @@ impl Node {
         Node::Between,
     ];
 
-    /// What a node in a collector's or translator's statistics is, by its name. One of an unknown
-    /// stage was handed in beside a translator's, and is taken for another one.
+    /// The kind of a node in a collector's or translator's statistics, by its name. One of an unknown stage
+    /// was handed in beside a translator's, and is treated as a translator.
     pub fn of(node: &str) -> Node {
         match Stage::of(node) {
             Stage::Agent => Node::HeardAgent,
@@ -105,7 +105,7 @@ impl Node {
         }
     }
 
-    /// Its tables.
+    /// Its tables of counters.
     pub fn tables(self) -> &'static [&'static Table] {
         match self {
             Node::Reporter => reporter::OWN_TABLES,
@@ -119,8 +119,8 @@ impl Node {
         }
     }
 
-    /// What a counter of such a node counts; `None` if no definition has this name. Of several that
-    /// fit, the one whose values are all known.
+    /// The definition of a counter of such a node; `None` if none has this name. If several match, the one
+    /// whose values are all known.
     pub fn find(self, counter: &str) -> Option<Found<'_>> {
         let definitions = self.tables().iter().flat_map(|table| table.definitions);
         let mut newer = None;
@@ -135,7 +135,7 @@ impl Node {
     }
 }
 
-/// What a counter of a node in somebody's statistics counts; `None` if no definition has this name.
+/// The definition of a counter of a node in statistics; `None` if none has this name.
 pub fn find<'a>(node: &str, counter: &'a str) -> Option<Found<'a>> {
     Node::of(node).find(counter)
 }
@@ -192,7 +192,7 @@ mod tests {
     fn what_a_counter_means_needs_no_other_one_above_it() {
         for definition in Node::ALL.iter().flat_map(|node| node.tables()).flat_map(|table| table.definitions)
         {
-            // An agent's table is read as a table alone.
+            // An agent's table is only read as a table.
             if definition.name.starts_with("trace.") {
                 continue;
             }

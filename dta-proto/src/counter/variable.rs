@@ -1,44 +1,44 @@
-//! The parts of a name that differ from counter to counter of one definition.
+//! The variable parts of counter names.
 
 /// A part of a name that stands for one of several values, written in capitals in
 /// [`Definition::name`](super::Definition::name).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variable {
-    /// The word that stands for it, in capitals.
+    /// Its placeholder, in capitals.
     pub word: &'static str,
-    /// What can stand there.
+    /// Its possible values.
     pub values: Values,
 }
 
-/// What can stand in the place of a variable.
+/// The possible values of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
     /// Any name without a dot; at the end of a counter's name, with dots.
     Any,
     /// A number.
     Number,
-    /// One of these; newer programs may have more.
+    /// One of these; newer programs may know more.
     Of(&'static [Value]),
 }
 
 /// One value of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// As it stands in names.
+    /// Its spelling in names.
     pub name: &'static str,
-    /// What a counter with this value counts, in words; empty where the definition says all.
+    /// What a counter with this value counts; empty where the definition says it all.
     pub meaning: &'static str,
 }
 
 impl Value {
-    /// A value that needs no words.
+    /// A value that needs no explanation.
     pub(super) const fn plain(name: &'static str) -> Value {
         Value { name, meaning: "" }
     }
 }
 
 impl Variable {
-    /// Whether the text can stand in its place, also one of a newer program.
+    /// Whether the text is a possible value, even one of a newer program.
     pub(super) fn takes(&self, text: &str) -> bool {
         match self.values {
             Values::Number => !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()),
@@ -54,7 +54,7 @@ impl Variable {
         }
     }
 
-    /// Whether the text is one that this program knows.
+    /// Whether this program knows the value.
     pub(super) fn knows(&self, text: &str) -> bool {
         match self.values {
             Values::Of(_) => self.value(text).is_some(),

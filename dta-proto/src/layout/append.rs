@@ -5,21 +5,21 @@
 //! | entry 0 | entry 1 | … | zeros            | sequence u32 | count | check u24 |
 //! ```
 //!
-//! All big-endian. `check` is the low 24 bits of CRC-32/ISO-HDLC over `list u32 ‖ bytes 0 to len-8
-//! ‖ sequence ‖ count`: the whole entries area, zeros included. A trailing sequence number alone
-//! does not show a tear: a reader's copy can hold the old entries and the new trailer.
+//! All big-endian. `check` is the low 24 bits of CRC-32/ISO-HDLC over
+//! `list u32 ‖ bytes 0 to len-8 ‖ sequence ‖ count`: the whole entries area, zeros included. A trailing
+//! sequence number alone does not reveal a tear: a reader's copy can hold old entries and the new trailer.
 //!
-//! Batches of a list are numbered from 1 ([`next`]); 0 means never written. Batch s lies at ring
-//! place (s - 1) mod ring. After 2^32 - 1 comes 1 again; 2^32 - 1 is odd and a ring a power of two,
-//! so at that one turn the ring's last place keeps its batch of the turn before.
+//! Batches of a list are numbered from 1 ([`next`]); 0 means never written. Batch s lies at ring place
+//! (s - 1) mod ring. After 2^32 - 1 comes 1 again; since 2^32 - 1 is odd and a ring a power of two, the
+//! ring's last place then keeps its batch of the turn before.
 //!
-//! [`Cursor`] is what a reader knows of one list: it tells new batches, overwritten ones (how
-//! many), missing ones, and torn ones.
+//! [`Cursor`] is a reader's state for one list: it detects new, overwritten (and how many), missing and torn
+//! batches.
 
 use super::be32;
 use crate::crc;
 
-/// Bytes of the trailer: sequence, count and check.
+/// Length of the trailer: sequence, count and check.
 pub const TRAILER_LEN: usize = 8;
 
 /// Entries of `entry_len` bytes in a batch of `batch_len` bytes.
@@ -55,29 +55,29 @@ pub fn next(sequence: u32) -> u32 {
     sequence.wrapping_add(1).max(1)
 }
 
-/// Sequences in a cycle: 1 to 2^32 - 1.
+/// Number of sequences in a cycle: 1 to 2^32 - 1.
 const CYCLE: u64 = u32::MAX as u64;
 
-/// How many batches `to` comes after `from`, both from 1: 0 to 2^32 - 2, over the wrap.
+/// How many batches `to` comes after `from`, both from 1: 0 to 2^32 - 2, across the wrap.
 #[inline]
 pub fn distance(from: u32, to: u32) -> u32 {
     ((u64::from(to) + CYCLE - u64::from(from)) % CYCLE) as u32
 }
 
-/// The sequence `n` batches after `sequence` (from 1), over the wrap.
+/// The sequence `n` batches after `sequence` (from 1), across the wrap.
 #[inline]
 pub fn forward(sequence: u32, n: u32) -> u32 {
     ((u64::from(sequence) - 1 + u64::from(n)) % CYCLE + 1) as u32
 }
 
-/// Whether `a` is the later one: as with any serial numbers (RFC 1982), if it comes less than half
-/// a cycle (2^31 batches) after `b`.
+/// Whether `a` is later in serial number arithmetic (RFC 1982): less than half a cycle (2^31 batches) after
+/// `b`.
 #[inline]
 pub fn is_after(a: u32, b: u32) -> bool {
     a != b && u64::from(distance(b, a)) < CYCLE / 2
 }
 
-/// Writes a batch: the entries (a whole number of them, back to back), zeros, and the trailer.
+/// Writes a batch: the entries (whole ones, back to back), zeros, and the trailer.
 ///
 /// # Panics
 /// If `entries` does not fit in `batch.len() - 8`.
@@ -106,7 +106,7 @@ pub fn seal(batch: &mut [u8], list: u32, sequence: u32, count: u8) {
 #[inline]
 fn check(list: u32, covered: &[u8]) -> u32 {
     let list = crc::crc32(&list.to_be_bytes());
-    // The usual batch has 64 bytes, and is checked at twice the speed if the compiler knows it.
+    // The usual batch has 64 bytes; a length known to the compiler doubles the speed of the check.
     let check = match <&[u8; 61]>::try_from(covered) {
         Ok(covered) => crc::crc32_update_of(list, covered),
         Err(_) => crc::crc32_update(list, covered),
@@ -114,7 +114,7 @@ fn check(list: u32, covered: &[u8]) -> u32 {
     check & 0x00ff_ffff
 }
 
-/// What lies at one ring place.
+/// Contents of one ring place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Batch<'a> {
     /// Never written: all zeros.
@@ -128,8 +128,7 @@ pub enum Batch<'a> {
         /// The entries back to back, `count` times `entry_len` bytes.
         entries: &'a [u8],
     },
-    /// Bytes whose check is wrong: read while they were written, or damaged. A damaged batch passes
-    /// once in 2^24.
+    /// Bytes with a wrong check: read while being written, or damaged. A damaged batch passes once in 2^24.
     Torn,
 }
 
@@ -145,8 +144,8 @@ impl Batch<'_> {
     }
 }
 
-/// Checks and takes apart a batch of `list` with entries of `entry_len` bytes. Bytes too short for
-/// a trailer are torn.
+/// Checks and splits a batch of `list` with entries of `entry_len` bytes. Bytes too short for a trailer are
+/// torn.
 #[inline]
 pub fn decode(batch: &[u8], list: u32, entry_len: u8) -> Batch<'_> {
     let Some(area) = batch.len().checked_sub(TRAILER_LEN) else {
@@ -176,7 +175,7 @@ pub enum Found {
     Torn,
 }
 
-/// What a reader learns from one look at its list.
+/// Result of one look at a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The batch that was last read is the next one; the cursor has moved past it.
@@ -184,37 +183,36 @@ pub enum Step {
         /// Its sequence.
         sequence: u32,
     },
-    /// The writer has come round: `count` batches from `sequence` on are gone. The cursor stands on
-    /// the oldest that can still be there.
+    /// The writer has lapped the reader: `count` batches from `sequence` on are gone. The cursor moves to the
+    /// oldest that can still be there.
     Overwritten {
         /// First batch that is gone.
         sequence: u32,
         /// How many are gone.
         count: u32,
     },
-    /// The next batch is not there although a later one is: lost on its way, or overtaken. The
-    /// cursor has not moved: look again for as long as frames may be reordered, then
-    /// [`Cursor::skip`] and count it missing.
+    /// The next batch is missing although a later one is there: lost, or overtaken on its way. The cursor has
+    /// not moved: look again for as long as frames may be reordered, then [`Cursor::skip`] and count it
+    /// missing.
     Missing {
-        /// The batch that is not there.
+        /// The missing batch.
         sequence: u32,
     },
-    /// The next batch's place holds bytes of no batch. If a later batch is there, the next one is being
-    /// written (look again) or damaged ([`Cursor::skip`] and count it). If none is, it may just as well
-    /// not have been written yet, and its place be damaged since the turn before: look again later, and
-    /// do not skip what may still come.
+    /// The next batch's place holds no valid batch. If a later batch is there, the next one is being written
+    /// (look again) or damaged ([`Cursor::skip`] and count it). If not, it may not have been written yet and
+    /// its place be damaged since the turn before: look again later and do not skip what may still come.
     Torn {
-        /// The batch that should be there.
+        /// The expected batch.
         sequence: u32,
-        /// Whether a later batch was seen.
+        /// Whether there is a later batch.
         later: bool,
     },
-    /// No batch is known to have been written after the last one. Look again later.
+    /// Nothing is known to have been written after the last batch. Look again later.
     Pending,
 }
 
-/// A reader's place in one list. Plain state without I/O: [`Cursor::poll`] is handed the means to
-/// read a place.
+/// A reader's position in one list. Plain state without I/O: [`Cursor::poll`] is passed a function that reads
+/// a place.
 ///
 /// A reader that falls 2^31 batches or more behind its writer mistakes newer batches for older ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,17 +221,16 @@ pub struct Cursor {
     next: u32,
     /// The latest batch seen anywhere, while it is not before `next`.
     seen: Option<u32>,
-    /// How far after `next` the last look-ahead ended.
+    /// How far ahead of `next` the last search ended.
     ahead: u64,
 }
 
 impl Cursor {
-    /// Places that one [`Cursor::poll`] looks at beyond the next batch's, when that is not there.
+    /// Places beyond the next batch's that one [`Cursor::poll`] examines when that batch is missing.
     pub const LOOK_AHEAD: u64 = 8;
 
-    /// As many of them are always the nearest, where a gap of a batch or two shows at once; the
-    /// others move on from poll to poll, so that after `ring / (LOOK_AHEAD - NEAR)` polls each
-    /// place was looked at.
+    /// This many of them are always the nearest, where a gap of a batch or two shows at once; the others move
+    /// on from poll to poll, so that every place is examined after `ring / (LOOK_AHEAD - NEAR)` polls.
     pub const NEAR: u64 = 4;
 
     /// A cursor that reads `sequence` next (from 1; 0 is taken as 1), in a ring of `ring` batches,
@@ -266,9 +263,9 @@ impl Cursor {
         place(self.next, self.ring)
     }
 
-    /// Looks once: `read` reads the given ring place into the reader's own buffer, and says what it
-    /// found. After [`Step::New`] the last place read is that batch. Costs one read when there is a
-    /// new batch, and up to [`Cursor::LOOK_AHEAD`] more when there is none.
+    /// Looks once: `read` copies the given ring place into the reader's own buffer and returns what it found.
+    /// After [`Step::New`] the last place read is that batch. Costs one read when there is a new batch, and
+    /// up to [`Cursor::LOOK_AHEAD`] more when there is none.
     #[inline]
     pub fn poll(&mut self, mut read: impl FnMut(u64) -> Found) -> Step {
         let here = self.place();
@@ -317,12 +314,12 @@ impl Cursor {
         }
     }
 
-    /// The latest batch that was seen, while it is not before the next one.
+    /// The latest batch seen, unless it is before the next one.
     pub fn seen(&self) -> Option<u32> {
         self.seen
     }
 
-    /// Gives up the next batch: it is missing or damaged. The caller counts it.
+    /// Skips the next batch: it is missing or damaged. The caller counts it.
     pub fn skip(&mut self) {
         self.advance(1);
     }
@@ -333,20 +330,20 @@ impl Cursor {
         self.seen = self.seen.filter(|seen| !is_after(self.next, *seen));
     }
 
-    /// `later` lies where the next batch should: everything up to a ring before it is gone.
+    /// `later` lies where the next batch should be: everything up to a ring before it is gone.
     fn overwritten(&mut self, later: u32) -> Step {
         let sequence = self.next;
-        // At the turn from 2^32 - 1 to 1 a ring holds one batch fewer, and the oldest can be the
-        // next one itself: it is gone all the same.
+        // When the sequence wraps, a ring holds one batch fewer, and the oldest can be the next one itself:
+        // it is gone all the same.
         let count = (u64::from(distance(sequence, later)) + 1).saturating_sub(self.ring).max(1) as u32;
         self.seen = Some(later);
         self.advance(count);
         Step::Overwritten { sequence, count }
     }
 
-    /// Looks for a later batch beyond the next one: near it, and each time a few places further, so
-    /// that in the end a gap of any length is noticed. A whole ring ahead, not one place fewer: where
-    /// the sequence turns, two batches in a row share a place, and the last place would not be seen.
+    /// Searches for a later batch beyond the next one: nearby, and each time a few places further, so that a
+    /// gap of any length is found in the end. It searches a whole ring, not one place less: where the
+    /// sequence wraps, two consecutive batches share a place, and the last place would be missed.
     fn look_ahead(&mut self, mut read: impl FnMut(u64) -> Found) {
         for look in 0..Self::LOOK_AHEAD.min(self.ring) {
             let ahead = if look < Self::NEAR {
@@ -397,7 +394,7 @@ mod tests {
         assert_eq!(offset(3, 10, 8, 64), (3 * 8 + 1) * 64);
     }
 
-    /// A list in memory as a translator and its lossy way would leave it.
+    /// A list in memory as a translator and a lossy network would leave it.
     struct Ring {
         places: Vec<Found>,
     }
@@ -585,13 +582,12 @@ mod tests {
             prop_assert_eq!(decode(&batch, list, entry_len), Batch::Valid { sequence, count, entries: &entries });
             prop_assert!(batch[entries.len()..usize::from(batch_len) - 8].iter().all(|b| *b == 0));
             if other != list {
-                // A CRC-32 tells any two lists apart; its low 24 bits do but once in 2^24.
+                // CRC-32 distinguishes any two lists; its low 24 bits fail once in 2^24.
                 prop_assert_eq!(decode(&batch, other, entry_len), Batch::Torn);
             }
         }
 
-        /// A reader's copy that is the new batch up to some byte and the old one from there on, or
-        /// the other way round.
+        /// A reader's copy that has the new batch up to some byte and the old one after it, or vice versa.
         #[test]
         fn tears_are_noticed(list: u32, sequence in 1u32..1000, cut in 0usize..=64, old: [u8; 56], new: [u8; 56], ascending: bool) {
             let (mut a, mut b) = ([0; 64], [0; 64]);
@@ -616,9 +612,9 @@ mod tests {
             prop_assert_eq!(is_after(to, from), n != 0 && n < u32::MAX / 2);
         }
 
-        /// Any writer, any losses and late batches, any reader's pace, anywhere in the sequence
-        /// space: the reader gets batches in order, each at most once, and those it gets, those it
-        /// calls overwritten and those it skips are together all of them.
+        /// Any writer, losses, late batches, reader's pace and start in the sequence space: the reader gets
+        /// batches in order, each at most once, and those it gets, reports overwritten and skips add up to
+        /// all of them.
         #[test]
         fn every_batch_is_accounted_for(
             start in prop_oneof![Just(1u32), (u32::MAX - 40)..=u32::MAX], bits in 0u32..5,
@@ -662,7 +658,7 @@ mod tests {
                     turn(&ring, &written);
                 }
             }
-            // One batch that does arrive, so that a gap before it can be noticed.
+            // One batch that does arrive, to reveal a gap before it.
             ring.write(writing);
             written.insert(writing);
             writing = next(writing);

@@ -3,10 +3,10 @@
 //! `h = CRC-32C(key)`; `slot_n = CRC-32C(le32(h + C_n)) mod slots`; `checksum = CRC-32/ISO-HDLC(key
 //! ‖ value)`.
 //!
-//! A CRC is linear: `crc(key ‖ n)` for different `n` differ by constants, so that keys that collide
-//! in one slot collide in all. The integer addition of `C_n` breaks that, and the checksum uses
-//! another polynomial, so that a slot gives none of its bits away. See
-//! `docs/decisions/slot-family.md`; `tests/slot_statistics.rs` measures it.
+//! A CRC is linear: `crc(key ‖ n)` for different `n` differ by constants, so keys that collide in one slot
+//! would collide in all. The integer addition of `C_n` breaks that. The checksum uses another polynomial, so
+//! that a slot number reveals none of its bits. See `docs/decisions/slot-family.md`;
+//! `tests/slot_statistics.rs` measures it.
 
 use std::ops::Deref;
 
@@ -17,7 +17,7 @@ use crate::store::MAX_REDUNDANCY;
 /// The constants C_0 to C_3 that tell a key's slots apart.
 pub const CONSTANTS: [u32; MAX_REDUNDANCY as usize] = [0x9e37_79b9, 0x7f4a_7c15, 0x94d0_49bb, 0xbf58_476d];
 
-/// CRC-32C of the key: what all its slots are computed from.
+/// CRC-32C of the key, from which all its slots are computed.
 #[inline]
 pub fn key_hash(key: &Key) -> u32 {
     crc::crc32c_of(&key.0)
@@ -34,9 +34,8 @@ pub fn slot(h: u32, n: usize, slots: u64) -> u64 {
     u64::from(crc::crc32c_u32(h.wrapping_add(CONSTANTS[n]))) & (slots - 1)
 }
 
-/// The first `redundancy` slots of `key` in a store of `slots` slots (a power of two, at most
-/// 2^32). More than [`MAX_REDUNDANCY`] copies are taken as that many. Two of them can be the same
-/// slot (1 in `slots` per pair).
+/// The first `redundancy` slots of `key` in a store of `slots` slots (a power of two, at most 2^32). At most
+/// [`MAX_REDUNDANCY`] copies. Two of them can be the same slot (1 in `slots` per pair).
 #[inline]
 pub fn slots(key: &Key, redundancy: u8, slots: u64) -> Slots {
     let h = key_hash(key);
@@ -48,8 +47,8 @@ pub fn slots(key: &Key, redundancy: u8, slots: u64) -> Slots {
     Slots { at, len }
 }
 
-/// The first `N` slots of each key in `at`, as [`slots`] gives them, for many keys at once: much faster than one key
-/// at a time. Where there are more keys than places, or fewer, what is left over is not looked at.
+/// The first `N` slots of each key in `at`, as [`slots`] gives them, for many keys at once: much faster than
+/// one key at a time. Excess keys or places are ignored.
 #[inline]
 pub fn slots_of_each<const N: usize>(keys: &[Key], slots: u64, at: &mut [[u32; N]]) {
     debug_assert!(slots.is_power_of_two() && slots <= 1 << 32);

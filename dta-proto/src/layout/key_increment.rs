@@ -1,12 +1,11 @@
 //! Key-increment: a count-min table of 64-bit counters.
 //!
-//! A counter is a little-endian `u64`, 8-byte aligned: the NIC adds an AtomicETH operand in the
-//! host's byte order. FETCH_ADD goes to each slot_n of the key; the estimate is the minimum over N
-//! and never below what was applied. After Cormode and Muthukrishnan, "An improved data stream
-//! summary: the count-min sketch and its applications" (2005), with one shared row instead of one
-//! per hash.
+//! A counter is a little-endian `u64`, 8-byte aligned: the NIC adds an AtomicETH operand in the host's byte
+//! order. FETCH_ADD goes to each slot_n of the key; the estimate is the minimum over N and never below the
+//! true sum. After Cormode and Muthukrishnan, "An improved data stream summary: the count-min sketch and its
+//! applications" (2005), with one shared row instead of one per hash.
 
-/// Bytes of a counter.
+/// Length of a counter.
 pub const COUNTER_LEN: u64 = 8;
 
 /// Byte offset of counter number `slot`.
@@ -27,12 +26,12 @@ pub fn decode(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// The estimate for a key from its slots and what their counters hold, both in the order of n: the
-/// least counter, each divided by how many of the key's slots fall on it. 0 if there are none.
+/// The estimate for a key from its slots and their counters, both in the order of n: the minimum, each
+/// counter divided by how many of the key's slots it is. 0 if there are none.
 ///
-/// Where m slots of one key coincide (m - 1 in `slots` keys), each report adds m times to that
-/// counter; a counter of `m * own + others` divided by m is still at least `own`, so that the bound
-/// of count-min holds and a lone key reads exactly.
+/// Where m slots of one key coincide (m - 1 in `slots` keys), each report adds m times to that counter; a
+/// counter of `m * own + others` divided by m is still at least `own`, so the count-min bound holds and a
+/// lone key reads exactly.
 ///
 /// # Panics
 /// If there are fewer counters than slots.
@@ -66,7 +65,7 @@ mod tests {
     }
 
     proptest! {
-        /// Four slots for up to 40 keys: slots coincide within a key all the time.
+        /// Four slots for up to 40 keys: a key's slots coincide all the time.
         #[test]
         fn never_below_what_was_applied(
             deltas in prop::collection::vec((0u8..10, 0u64..1000), 1..40), redundancy in 1u8..=4, bits in 0u32..6,

@@ -1,14 +1,14 @@
 //! Key-write: a hash table of the last value per key, in N copies.
 //!
-//! A slot is `checksum u32, value[V]`, V of 4, 12, 28 or 60; checksum = CRC-32/ISO-HDLC(key ‖
-//! value), big-endian. The key itself is not stored: whoever asks has it. After the data structure
-//! of Key-Write in "Direct Telemetry Access" (SIGCOMM 2023), whose checksum covers the key alone;
-//! here it covers the value too, so that a half-written or damaged slot does not match.
+//! A slot is `checksum u32, value[V]`, V of 4, 12, 28 or 60; checksum = CRC-32/ISO-HDLC(key ‖ value),
+//! big-endian. The key itself is not stored: the reader knows it. After the data structure of Key-Write in
+//! "Direct Telemetry Access" (SIGCOMM 2023), whose checksum covers the key alone; here it covers the value
+//! too, so that a half-written or damaged slot does not match.
 
 use super::{be32, hash};
 use crate::key::Key;
 
-/// Bytes of the checksum in front of the value.
+/// Length of the checksum in front of the value.
 pub const CHECKSUM_LEN: usize = 4;
 
 /// Byte offset of slot number `slot` in a store whose slots hold `value_len` bytes of value.
@@ -17,15 +17,15 @@ pub fn offset(slot: u64, value_len: u8) -> u64 {
     slot * (u64::from(value_len) + CHECKSUM_LEN as u64)
 }
 
-/// Writes a slot: checksum, then value. A value shorter than the slot's is filled up with zeros,
-/// which the checksum covers, so that it reads back as the whole `slot.len() - 4` bytes.
+/// Writes a slot: checksum, then value. A shorter value is padded with zeros, which the checksum covers, and
+/// reads back as `slot.len() - 4` bytes.
 ///
 /// # Panics
 /// If `slot` is shorter than `4 + value.len()`.
 #[inline]
 pub fn encode(slot: &mut [u8], key: &Key, value: &[u8]) {
     let (sum, area) = slot.split_at_mut(CHECKSUM_LEN);
-    // Of a length that the compiler knows, a copy is two instructions and no call; 12 bytes are usual.
+    // With a length known to the compiler, a copy is two instructions instead of a call; 12 bytes are usual.
     match (<&mut [u8; 12]>::try_from(&mut *area), <&[u8; 12]>::try_from(value)) {
         (Ok(area), Ok(value)) => *area = *value,
         _ => {
@@ -37,9 +37,8 @@ pub fn encode(slot: &mut [u8], key: &Key, value: &[u8]) {
     sum.copy_from_slice(&hash::checksum(key, area).to_be_bytes());
 }
 
-/// The slot's value if its checksum is the one of `key` and that value; `None` if it is another
-/// key's, empty, torn, damaged, or shorter than a checksum. Another key's slot matches by chance
-/// once in 2^32.
+/// The slot's value if its checksum is the one of `key` and that value; `None` if it is another key's, empty,
+/// torn, damaged, or shorter than a checksum. Another key's slot matches once in 2^32.
 #[inline]
 pub fn matches<'a>(slot: &'a [u8], key: &Key) -> Option<&'a [u8]> {
     if slot.len() <= CHECKSUM_LEN {
@@ -49,20 +48,20 @@ pub fn matches<'a>(slot: &'a [u8], key: &Key) -> Option<&'a [u8]> {
     (be32(slot, 0) == hash::checksum(key, value)).then_some(value)
 }
 
-/// How one answer is made of several copies.
+/// How to combine several copies into one answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// The matching copy of the lowest n. Copies are written in the order of n, so it is the newest
     /// unless a frame was lost.
     #[default]
     First,
-    /// The value that most matching copies hold; among equals, the one with the lowest n.
+    /// The value in most matching copies; on a tie, the one with the lowest n.
     Plurality,
     /// As [`Policy::Plurality`], but only if at least this many copies hold it.
     AtLeast(u8),
 }
 
-/// What up to four copies say of a key.
+/// The combined answer of up to four copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<V> {
     /// No copy matched: never reported, overwritten in all copies, or lost.
@@ -86,8 +85,8 @@ pub enum Outcome<V> {
     },
 }
 
-/// Chooses among the copies of one key, in the order of n; `None` is a copy that did not match.
-/// Copies are counted, not places: where two slots of a key coincide, their one place counts twice.
+/// Combines the copies of one key, in the order of n; `None` is a copy that did not match. Two slots of a key
+/// that coincide count as two copies.
 #[inline]
 pub fn choose<V: PartialEq + Copy>(policy: Policy, copies: &[Option<V>]) -> Outcome<V> {
     let agreeing = |value: V| copies.iter().flatten().filter(|other| **other == value).count() as u8;

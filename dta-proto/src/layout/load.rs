@@ -1,21 +1,21 @@
 //! How full a hash store is, and what that does to answers.
 //!
-//! Formulas follow from slots that are independent and uniform, which `tests/slot_statistics.rs`
-//! holds the slot family to. The load `a` is always in keys per slot. Survival is that of Key-Write
-//! in "Direct Telemetry Access" (SIGCOMM 2023), which bounds the chance of an empty answer in the
-//! same way; the estimate of keys from used slots is linear counting: Whang, Vander-Zanden and
-//! Taylor, "A linear-time probabilistic counting algorithm for database applications" (1990).
+//! The formulas assume independent and uniform slots, which `tests/slot_statistics.rs` verifies. The load `a`
+//! is always in keys per slot. Survival is that of Key-Write in "Direct Telemetry Access" (SIGCOMM 2023),
+//! which bounds the chance of an empty answer in the same way; the estimate of keys from used slots is linear
+//! counting: Whang, Vander-Zanden and Taylor, "A linear-time probabilistic counting algorithm for database
+//! applications" (1990).
 
 use crate::store::MAX_REDUNDANCY;
 
-/// Share of keys still in the store when `a` later keys per slot were written after each, with `n`
-/// copies: `1 - (1 - e^(-a n))^n`. Each copy is overwritten with probability `1 - e^(-a n)`; the
-/// key is gone when all are.
+/// Probability that a key is still in the store after `a` later keys per slot, with `n` copies:
+/// `1 - (1 - e^(-a n))^n`. Each copy is overwritten with probability `1 - e^(-a n)`; the key is gone when all
+/// are.
 pub fn survival(a: f64, n: u8) -> f64 {
     1.0 - gone(a, n).powi(i32::from(n))
 }
 
-/// Chance that a slot was written when `a` keys per slot were, in `n` copies each.
+/// Probability that a slot is used after `a` keys per slot, in `n` copies each.
 fn gone(a: f64, n: u8) -> f64 {
     -(-a.max(0.0) * f64::from(n)).exp_m1()
 }
@@ -40,22 +40,22 @@ pub fn load(keys: f64, slots: u64) -> f64 {
     keys / slots as f64
 }
 
-/// Bound on the chance that a query for a key that is not in the store finds one nevertheless: `1 -
-/// (1 - 2^-bits)^n` with all of its `n` slots in use and `bits` of checksum compared (32 in a
+/// Bound on the probability that a query for an absent key finds a value: `1 - (1 - 2^-bits)^n` with all of
+/// its `n` slots in use and `bits` of checksum compared (32 in a
 /// store).
 pub fn false_match_bound(n: u8, bits: u32) -> f64 {
     -(f64::from(n) * (-(-f64::from(bits)).exp2()).ln_1p()).exp_m1()
 }
 
-/// The N in 1..=4 with the best [`survival`] at load `a`; the least of equals. One more copy helps
-/// only while `a N` is below about ln 2.
+/// The N in 1..=4 with the best [`survival`] at load `a`; the least on a tie. Another copy helps only while
+/// `a N` is below about ln 2.
 pub fn advised_redundancy(a: f64) -> u8 {
     (1..=MAX_REDUNDANCY).fold(1, |best, n| if survival(a, n) > survival(a, best) { n } else { best })
 }
 
-/// Distinct keys written, estimated from how many of a store's slots are in use, when each key is
-/// written to `n` slots: linear counting, `-(slots / n) ln(1 - used / slots)`. `None` when every
-/// slot is in use (there is no telling), or `n` or `slots` is 0.
+/// Distinct keys written, estimated from the number of slots in use when each key is written to `n` slots:
+/// linear counting, `-(slots / n) ln(1 - used / slots)`. `None` when every slot is in use (there is no
+/// telling), or `n` or `slots` is 0.
 ///
 /// The standard error is about `sqrt(slots (e^t - t - 1)) / n` keys at `t = n keys / slots`.
 pub fn estimate_keys(used: u64, slots: u64, n: u8) -> Option<f64> {

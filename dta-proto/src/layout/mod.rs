@@ -1,8 +1,8 @@
-//! What lies in memory: where an element of a store is, what its bytes are, and how a reader checks them.
+//! What lies in memory: where a store's elements are, their bytes, and how a reader checks them.
 //!
-//! Shared by the translator, which writes elements through the NIC, and the collector, which reads
-//! them. `docs/memory-layout.md` draws every byte and `vectors/layout.json` holds examples that any
-//! implementation can be tested on.
+//! Shared by the translator, which writes elements through the NIC, and the collector, which reads them.
+//! `docs/memory-layout.md` draws every byte and `vectors/layout.json` has test vectors for any
+//! implementation.
 //!
 //! - [`hash`]: slots and checksums, used by all keyed stores.
 //! - [`key_write`], [`postcarding`], [`append`], [`key_increment`], [`sketch_merge`]: one store
@@ -10,9 +10,9 @@
 //!   private copy of the element, since the region itself changes under the reader.
 //! - [`load`]: how full a store is and what that does to answers.
 //!
-//! Decoding takes any bytes without panicking. Encoding panics when the buffer is not as long as
-//! the store's element, which [`StoreSpec::element_len`](crate::store::StoreSpec::element_len)
-//! tells: that is a mistake of the caller, not of the input.
+//! Decoding accepts any bytes without panicking. Encoding panics if the buffer does not have the length of
+//! the store's element ([`StoreSpec::element_len`](crate::store::StoreSpec::element_len)): that is the
+//! caller's mistake, not the input's.
 
 pub mod append;
 pub mod hash;
@@ -41,7 +41,7 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// Two big-endian bytes of `bytes` at `at`, which the caller has checked to be there.
+/// Two big-endian bytes at `at`, which the caller has checked to exist.
 #[inline]
 fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])

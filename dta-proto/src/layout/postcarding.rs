@@ -5,22 +5,22 @@
 //! | checksum u32  | bitmap | plen | 0 | hop 0 u32 | hop 1 u32 | … | hop B-1 u32 |      B = 6: 32 bytes, B = 14: 64 bytes
 //! ```
 //!
-//! All big-endian. Bit h of the bitmap (value `1 << h`) says that hop h is there; hops that are not
-//! are zero. The path length is 0 where no postcard told it. The checksum is CRC-32/ISO-HDLC(key ‖
-//! bytes 4 to the row's end). After Postcarding in "Direct Telemetry Access" (SIGCOMM 2023), which
-//! encodes each hop by itself so that a hash table of values is searched; a whole row with its
-//! bitmap takes any 32-bit value per hop and tells a partial path from a damaged one.
+//! All big-endian. Bit h of the bitmap (value `1 << h`) says that hop h is present; absent hops are zero. The
+//! path length is 0 if no postcard carried it. The checksum is CRC-32/ISO-HDLC(key ‖ bytes 4 to the row's
+//! end). After Postcarding in "Direct Telemetry Access" (SIGCOMM 2023), which encodes each hop separately and
+//! searches a hash table of values; a whole row with its bitmap takes any 32-bit value per hop and
+//! distinguishes a partial path from a damaged one.
 
 use super::{be16, be32, hash};
 use crate::key::Key;
 
-/// Bytes of a row before its hops.
+/// Length of a row before its hops.
 pub const HEADER_LEN: usize = 8;
 
-/// The most hops that a row can hold.
+/// Most hops in a row.
 pub const MAX_HOPS: usize = 14;
 
-/// Bytes of a row with room for `hops` hops.
+/// Length of a row with room for `hops` hops.
 #[inline]
 pub fn row_len(hops: u8) -> u64 {
     HEADER_LEN as u64 + 4 * u64::from(hops)
@@ -32,25 +32,25 @@ pub fn offset(slot: u64, hops: u8) -> u64 {
     slot * row_len(hops)
 }
 
-/// The path of one key, as far as it is known.
+/// The path of one key, as far as known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Path {
-    /// Bit h (value `1 << h`) is set if hop h is there.
+    /// Bit h (value `1 << h`) is set if hop h is present.
     pub bitmap: u16,
-    /// Hops of the whole path; 0 when no postcard told.
+    /// Hops of the whole path; 0 if no postcard carried it.
     pub length: u8,
-    /// Values by hop; 0 where the bitmap has no bit.
+    /// Values by hop; 0 for absent hops.
     pub hops: [u32; MAX_HOPS],
 }
 
 impl Path {
-    /// The value of hop `hop`, if it is there.
+    /// The value of hop `hop`, if present.
     #[inline]
     pub fn hop(&self, hop: u8) -> Option<u32> {
         (usize::from(hop) < MAX_HOPS && self.bitmap >> hop & 1 == 1).then(|| self.hops[usize::from(hop)])
     }
 
-    /// Puts in the value of a hop. `false`, and nothing changed, if a row has no such hop.
+    /// Sets the value of a hop. Returns `false`, with nothing changed, if a row has no such hop.
     #[inline]
     pub fn set(&mut self, hop: u8, value: u32) -> bool {
         let fits = usize::from(hop) < MAX_HOPS;
@@ -61,13 +61,13 @@ impl Path {
         fits
     }
 
-    /// Whether the length is known and each of its hops is there.
+    /// Whether the length is known and every hop present.
     #[inline]
     pub fn is_complete(&self) -> bool {
         (1..=MAX_HOPS as u8).contains(&self.length) && self.bitmap == (1 << self.length) - 1
     }
 
-    /// How many hops are there.
+    /// Number of hops present.
     #[inline]
     pub fn present(&self) -> u8 {
         self.bitmap.count_ones() as u8
@@ -77,8 +77,8 @@ impl Path {
 /// Writes a row of `row.len()` bytes (32 or 64): header, hops, checksum.
 ///
 /// # Panics
-/// If `row` is shorter than the header, or has no room for a hop that the path holds, or for its
-/// length: the translator has dropped and counted such postcards.
+/// If `row` is shorter than the header, or has no room for one of the path's hops or its length: the
+/// translator drops and counts such postcards before this.
 #[inline]
 pub fn encode(row: &mut [u8], key: &Key, path: &Path) {
     let room = (row.len() - HEADER_LEN) / 4;
@@ -90,7 +90,7 @@ pub fn encode(row: &mut [u8], key: &Key, path: &Path) {
     row[6] = path.length;
     row[7] = 0;
     for (hop, bytes) in row[HEADER_LEN..].chunks_exact_mut(4).enumerate() {
-        // A stale value of a hop that the bitmap denies would make equal paths differ.
+        // A stale value of an absent hop would make equal paths differ.
         let value = if path.bitmap >> hop & 1 == 1 { path.hops[hop] } else { 0 };
         bytes.copy_from_slice(&value.to_be_bytes());
     }
@@ -108,7 +108,7 @@ pub fn matches(row: &[u8], key: &Key) -> Option<Path> {
     }
     let path = read(row);
     let room = (row.len() - HEADER_LEN) / 4;
-    // A chance match of the checksum (an empty row is one for one key in 2^32) seldom holds up to these.
+    // A chance match of the checksum (an empty row matches one key in 2^32) rarely passes these checks.
     let sound = path.bitmap != 0
         && u32::from(path.bitmap) >> room == 0
         && usize::from(path.length) <= room
@@ -116,7 +116,7 @@ pub fn matches(row: &[u8], key: &Key) -> Option<Path> {
     sound.then_some(path)
 }
 
-/// What a row says without its key, and so without its checksum: for a memory view. `None` for an
+/// A row's contents without its key, and so without verifying its checksum: for a memory view. `None` for an
 /// empty row or a wrong length.
 pub fn peek(row: &[u8]) -> Option<Path> {
     (matches!(row.len(), 32 | 64) && row.iter().any(|b| *b != 0)).then(|| read(row))
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn empty_rows_match_nothing() {
-        // The checksum of this very row is right; there is still no path in it.
+        // The checksum is right, but the row holds no path.
         let key = Key([7; 16]);
         let mut row = [0; 32];
         row[..4].copy_from_slice(&hash::checksum(&key, &[0; 28]).to_be_bytes());
@@ -199,8 +199,8 @@ mod tests {
             let _ = (matches(&row, &Key(key)), peek(&row));
         }
 
-        /// Any contents under a right checksum: either a sound path that encodes back to the same
-        /// bytes but for hops that its bitmap denies, or nothing.
+        /// Any contents under a right checksum: either a sound path that encodes back to the same bytes
+        /// except for absent hops, or nothing.
         #[test]
         fn contents_are_checked_beyond_the_checksum(mut row: [u8; 32], key: [u8; 16]) {
             let sum = hash::checksum(&Key(key), &row[4..]);

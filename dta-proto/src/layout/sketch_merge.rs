@@ -14,13 +14,13 @@ use super::{be16, be32, hash};
 use crate::key::Key;
 use crate::store::Merge;
 
-/// Bytes of a column before its cells.
+/// Length of a column before its cells.
 pub const HEADER_LEN: usize = 8;
 
-/// The most rows.
+/// Most rows.
 pub const MAX_ROWS: usize = 4;
 
-/// Bytes of a column of `rows` rows (1 to 4).
+/// Length of a column of `rows` rows (1 to 4).
 #[inline]
 pub fn column_len(rows: u8) -> u64 {
     if rows <= 2 { 16 } else { 32 }
@@ -33,7 +33,7 @@ pub fn offset(epoch: u32, column: u32, epochs: u32, columns: u32, rows: u8) -> u
     (u64::from(epoch & (epochs - 1)) * u64::from(columns) + u64::from(column)) * column_len(rows)
 }
 
-/// The columns in which `key`'s cells of rows 0 to `rows - 1` lie; `columns` is a power of two.
+/// The columns of `key`'s cells in rows 0 to `rows - 1`; `columns` is a power of two.
 #[inline]
 pub fn columns_of(key: &Key, rows: u8, columns: u32) -> hash::Slots {
     hash::slots(key, rows, u64::from(columns))
@@ -42,7 +42,7 @@ pub fn columns_of(key: &Key, rows: u8, columns: u32) -> hash::Slots {
 /// One column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Epoch that the cells belong to.
+    /// Epoch of the cells.
     pub epoch: u32,
     /// Reporters merged into it.
     pub merged: u16,
@@ -52,7 +52,7 @@ pub struct Column {
     pub cells: [u32; MAX_ROWS],
 }
 
-/// What a column holds of the epoch that was asked for.
+/// Contents of a column for the requested epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// Never written, or a column of another epoch, earlier or later.
@@ -64,7 +64,7 @@ pub enum Held {
 }
 
 impl Column {
-    /// What the column holds of `epoch`.
+    /// The column's contents for `epoch`.
     #[inline]
     pub fn held(&self, epoch: u32) -> Held {
         if self.merged == 0 || self.epoch != epoch {
@@ -106,7 +106,7 @@ pub fn decode(bytes: &[u8], rows: u8) -> Option<Column> {
     Some(Column { epoch: be32(bytes, 0), merged: be16(bytes, 4), expected: be16(bytes, 6), cells })
 }
 
-/// Merges two reporters' cells: saturating sum, the larger, or bitwise or.
+/// Merges two reporters' cells: saturating sum, maximum, or bitwise or.
 #[inline]
 pub fn merge(how: Merge, a: u32, b: u32) -> u32 {
     match how {
@@ -116,8 +116,8 @@ pub fn merge(how: Merge, a: u32, b: u32) -> u32 {
     }
 }
 
-/// A key's estimate from its cells, one per row: the least of them, which is never below the truth,
-/// for sum and max; the bits that all rows share for or. `None` without cells.
+/// A key's estimate from its cells, one per row: for sum and max the minimum, which is never below the truth;
+/// for or the bits common to all rows. `None` without cells.
 #[inline]
 pub fn estimate(how: Merge, cells: &[u32]) -> Option<u32> {
     match how {

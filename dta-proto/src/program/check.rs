@@ -1,6 +1,6 @@
-//! Whether changes make a program that a target can hold. Asked before the first of them is
-//! applied, so that they are applied all or not at all: a collector's session, a command and
-//! whoever reaches a translator's service may be wrong.
+//! Whether a target can hold a program after some changes. Checked before the first change is applied, so
+//! that either all or none are: a collector's session, a command or a caller of the translator's service may
+//! be wrong.
 
 use std::net::IpAddr;
 
@@ -12,19 +12,19 @@ use super::{
     Change, Entry, EntryKey, Lists, Primitive, Program, Purpose, QueuePair, SketchReporter, Store, Transport,
 };
 
-/// The most stores of one program.
+/// Most stores in one program.
 pub const MAX_STORES: usize = 256;
 
-/// The most collectors of one program; their indices are below it.
+/// Most collectors in one program; their indices are below it.
 pub const MAX_COLLECTORS: u8 = 16;
 
-/// Why an entry, or a program with it, cannot be held.
+/// Why a target cannot hold an entry, or a program with it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
-    /// A store that cannot be.
+    /// An invalid store.
     #[error(transparent)]
     Store(#[from] SpecError),
-    /// A region that does not hold its store, or is not aligned.
+    /// A region that does not match its store, or is not aligned.
     #[error("the region of store `{store}` is at {address:#x} with {length} bytes: {must}")]
     Region {
         /// Name of the store.
@@ -33,7 +33,7 @@ pub enum CheckError {
         address: u64,
         /// Bytes.
         length: u64,
-        /// What must hold.
+        /// The violated rule.
         must: &'static str,
     },
     /// A store on the wrong queue pair.
@@ -49,15 +49,15 @@ pub enum CheckError {
     Value {
         /// Table and field.
         field: &'static str,
-        /// What it holds.
+        /// Its value.
         value: u64,
-        /// What it may hold.
+        /// Allowed values.
         must: &'static str,
     },
     /// Atomics need a reliable connection.
     #[error("the queue pair for atomics is UC, but FETCH_ADD needs RC")]
     AtomicOverUc,
-    /// RoCEv2 and reports over IPv4 alone are spoken.
+    /// Only RoCEv2 and reports over IPv4 are supported.
     #[error("{field} is {address}: IPv6 is not supported")]
     Ipv6 {
         /// Table and field.
@@ -65,14 +65,14 @@ pub enum CheckError {
         /// The address.
         address: IpAddr,
     },
-    /// Something of a store that is not there, or of another kind.
+    /// A reference to a missing store, or to one of another kind.
     #[error("{table} refers to store {store}, but the program has no {kind} store of that id (any more)")]
     NoStore {
         /// The table.
         table: &'static str,
         /// Id of the store.
         store: u16,
-        /// Kind that it would have to be.
+        /// The kind it must have.
         kind: Primitive,
     },
     /// Lists that the store does not have.
@@ -84,7 +84,7 @@ pub enum CheckError {
         first: u32,
         /// How many.
         count: u32,
-        /// How many there are.
+        /// How many the store has.
         have: u32,
     },
     /// Ranges that overlap.
@@ -95,7 +95,7 @@ pub enum CheckError {
         /// The first list in both.
         list: u32,
     },
-    /// Two reporters with one bit.
+    /// Two reporters with the same bit.
     #[error("bit {bit} of store {store} is given to reporters {} and {}", reporters[0], reporters[1])]
     BitTwice {
         /// Id of the store.
@@ -105,7 +105,7 @@ pub enum CheckError {
         /// Both.
         reporters: [u16; 2],
     },
-    /// One bucket of a store at two collectors.
+    /// A bucket of a store at two collectors.
     #[error(
         "bucket {bucket} of store `{store}` is at collector {} and at collector {}: let their `buckets` not overlap, or give one of the \
          stores another name and id", collectors[0], collectors[1]
@@ -113,12 +113,12 @@ pub enum CheckError {
     BucketTwice {
         /// Name of the store.
         store: String,
-        /// The first bucket in both.
+        /// The first shared bucket.
         bucket: u8,
         /// Indices of both.
         collectors: [u8; 2],
     },
-    /// Stores of one id that are not one store.
+    /// Two different stores with one id.
     #[error(
         "store {store} is another one at collector {} than at collector {}: collectors share the keys of a store only if name and layout \
          are the same", collectors[0], collectors[1]
@@ -129,7 +129,7 @@ pub enum CheckError {
         /// Indices of both.
         collectors: [u8; 2],
     },
-    /// Two queue pairs with one number at this side: nobody could tell whose an answer is.
+    /// Two queue pairs with the same number at this side: an answer could belong to either.
     #[error(
         "queue pair number {qpn:#x} of this side is given to the queue pairs for {} of collector {} and for {} of collector {}",
         pairs[0].1.operations(), pairs[0].0, pairs[1].1.operations(), pairs[1].0
@@ -143,26 +143,26 @@ pub enum CheckError {
     /// Too many stores.
     #[error("a program of more than {MAX_STORES} stores")]
     TooManyStores,
-    /// A modification from one entry to another.
+    /// A modification that changes an entry's key.
     #[error("a modification turns {from:?} into {to:?}; delete the one and insert the other")]
     KeyChanged {
-        /// Key of what was.
+        /// Key of the old entry.
         from: EntryKey,
-        /// Key of what is to be.
+        /// Key of the new entry.
         to: EntryKey,
     },
-    /// A change of what is not there.
-    #[error("{0:?} is to be changed or deleted, but the program does not have it")]
+    /// A change of an entry that does not exist.
+    #[error("{0:?} cannot be changed or deleted: the program does not have it")]
     NotThere(EntryKey),
-    /// Nothing is gathered of it that could be older than what is in memory.
+    /// A target gathers nothing for the entry that could be older than memory.
     #[error(
-        "{0:?} is to be forgotten, but rows and columns are gathered of postcarding and sketch-merge stores only"
+        "{0:?} cannot be forgotten: rows and columns are gathered for postcarding and sketch-merge stores only"
     )]
     NothingGathered(EntryKey),
 }
 
 impl Entry {
-    /// Checks what can be told from the entry alone.
+    /// Checks an entry on its own.
     pub fn check(&self) -> Result<(), CheckError> {
         match self {
             Entry::Service(service) => ipv4("service.address", service.address),
@@ -247,7 +247,7 @@ fn check_store(store: &Store) -> Result<(), CheckError> {
     Ok(())
 }
 
-/// The program that `have` becomes by `changes`, each of which has to find there what it refers to.
+/// The program that results from applying `changes` to `have`. Each must find the entries it refers to.
 ///
 /// # Errors
 /// A [`CheckError`] that names the entry at fault.
@@ -287,7 +287,7 @@ fn set(program: &mut Program, entry: &Entry) -> Result<(), CheckError> {
     if let (Entry::Store(new), Some(Entry::Store(old))) = (entry, program.get(&key))
         && new.spec.kind != old.spec.kind
     {
-        // What a target keeps for them would not fit any more.
+        // What a target keeps for it would no longer fit.
         program.remove(&key);
         nothing_refers_to(program, new.spec.id, new.collector)?;
     }
@@ -295,7 +295,7 @@ fn set(program: &mut Program, entry: &Entry) -> Result<(), CheckError> {
     Ok(())
 }
 
-/// Whether the store that an entry refers to is there.
+/// Whether the store that an entry refers to exists.
 fn refers_well(program: &Program, entry: &Entry) -> Result<(), CheckError> {
     let (id, kind) = match entry {
         Entry::Lists(lists) => (lists.store, Primitive::Append),
@@ -325,12 +325,12 @@ fn refers_well(program: &Program, entry: &Entry) -> Result<(), CheckError> {
     Ok(())
 }
 
-/// Refuses to let go of a part of a store that a target keeps something for.
+/// Refuses to remove a part of a store for which a target keeps state.
 fn nothing_refers_to(without: &Program, store: u16, collector: u8) -> Result<(), CheckError> {
     let of = |entry: &&Entry| match entry {
         Entry::Lists(lists) => (lists.store, lists.collector) == (store, collector),
         Entry::SketchReporter(reporter) => reporter.store == store,
-        // Only a number, which may be another one when all changes are done.
+        // Only a number here; the store may have another one once all changes are done.
         Entry::Version0(_) => false,
         Entry::Service(_)
         | Entry::Mode(_)
@@ -342,7 +342,7 @@ fn nothing_refers_to(without: &Program, store: u16, collector: u8) -> Result<(),
     without.entries().find(of).map_or(Ok(()), |entry| refers_well(without, entry))
 }
 
-/// What holds of all entries together.
+/// Checks all entries together.
 fn check_whole(program: &Program) -> Result<(), CheckError> {
     if program.entries().filter(|e| matches!(e, Entry::Store(_))).count() > MAX_STORES {
         return Err(CheckError::TooManyStores);
@@ -351,7 +351,7 @@ fn check_whole(program: &Program) -> Result<(), CheckError> {
     let mut parts: Vec<&Store> = Vec::new();
     let mut bits: Vec<&SketchReporter> = Vec::new();
     let mut pairs: Vec<&QueuePair> = Vec::new();
-    // By key: ranges of a store one after another, and reporters of a store together.
+    // Sorted by key: a store's ranges are adjacent, and so are its reporters.
     for entry in program.entries() {
         match entry {
             Entry::Lists(next) => {
@@ -392,7 +392,7 @@ fn check_whole(program: &Program) -> Result<(), CheckError> {
     Ok(())
 }
 
-/// Whether two parts of a store at two collectors are parts of one, and no key is at both.
+/// Whether two entries of a store at two collectors agree and share no key.
 fn parts_fit(a: &Store, b: &Store) -> Result<(), CheckError> {
     let collectors = [a.collector, b.collector];
     if a.spec != b.spec {
@@ -410,7 +410,7 @@ mod tests {
     use super::*;
     use crate::program::Session;
 
-    /// The program that the frame vectors are made with: all of one collector.
+    /// The program of the frame vectors: all at one collector.
     fn sample() -> Program {
         serde_json::from_str(include_str!("../../vectors/program.json")).unwrap()
     }
@@ -490,7 +490,7 @@ mod tests {
             part(1, 9, Buckets::range(255, 255)),
         ]);
         assert!(told.starts_with("bucket 128 of store `kw` is at collector 0 and at collector 2"), "{told}");
-        // A bucket may be at nobody.
+        // A bucket may be unassigned.
         for parts in
             [[low, high], [low, Buckets::range(129, 255)], [Buckets::range(255, 255), Buckets::range(0, 0)]]
         {
@@ -498,7 +498,7 @@ mod tests {
             let program = checked(&sample(), &changes).unwrap();
             assert_eq!(program.parts_of(1).map(|part| part.buckets).collect::<Vec<_>>(), parts);
         }
-        // Buckets that change hands: the order of the changes does not matter.
+        // Buckets can move between collectors in either order of changes.
         let have = checked(&sample(), &[part(1, 0, low), part(1, 2, high)]).unwrap();
         let want = checked(&sample(), &[part(1, 0, high), part(1, 2, low)]).unwrap();
         let changes = super::super::diff(&have, &want);
@@ -527,7 +527,7 @@ mod tests {
         // One list is at one collector.
         let twice = Change::Insert { entry: Entry::Lists(second(5)) };
         assert_eq!(checked(&want, &[twice]).unwrap_err(), CheckError::ListTwice { store: 2, list: 5 });
-        // A part does not go while lists are in it, and takes nothing along that is in another.
+        // A part cannot go while it has lists, and removing it affects no other part.
         let Some(part) = want.part(2, 1).cloned() else { panic!() };
         let goes = Change::Delete { entry: Entry::Store(part) };
         assert!(matches!(checked(&want, &[goes]), Err(CheckError::NoStore { table: "lists", .. })));

@@ -7,30 +7,29 @@ use serde::{Deserialize, Serialize};
 use super::{Entry, EntryKey, Fields, Program, Rkey, Store};
 use crate::store::StoreKind;
 
-/// One step from a program to another.
+/// One step from one program to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case")]
 pub enum Change {
-    /// The target lacks it.
+    /// The target lacks the entry.
     Insert {
         /// What it should hold.
         entry: Entry,
     },
-    /// The target holds another one of the same key.
+    /// The target holds a different entry with the same key.
     Modify {
         /// What it holds.
         from: Entry,
         /// What it should hold.
         to: Entry,
     },
-    /// The target holds it and should not.
+    /// The target holds an entry that it should not.
     Delete {
         /// What it holds.
         entry: Entry,
     },
-    /// The target gathered rows or columns of a store, and memory may hold newer ones, written by
-    /// another translator. It discards its own. The store itself stays, and so do operations that
-    /// are on their way.
+    /// The target gathered rows or columns of a store, and memory may hold newer ones, written by another
+    /// translator. It discards its own. The store stays, and so do operations in flight.
     Forget {
         /// The store, as the target holds it.
         entry: Entry,
@@ -47,7 +46,7 @@ impl Change {
     }
 }
 
-/// The same changes with 0 in the place of each remote key, for readers who must not see the keys.
+/// The same changes with all rkeys 0, for readers who must not see them.
 pub fn without_keys(mut changes: Vec<Change>) -> Vec<Change> {
     for change in &mut changes {
         let (one, other) = match change {
@@ -78,28 +77,27 @@ impl Fields {
     /// by one. The target's rows have these fields: entries that differ in others alone are not
     /// changed.
     ///
-    /// Deletions come first, in reverse order of entries, so that an entry that refers to a store is
-    /// deleted before the store. Insertions and modifications follow in the order of entries. A store
-    /// whose layout or collector changes is deleted and inserted again, together with every entry that
-    /// refers to it, because nothing that the target keeps for the old one fits the new one.
+    /// Deletions come first, in reverse order of entries, so that an entry that refers to a store is deleted
+    /// before the store. Insertions and modifications follow in the order of entries. A store whose layout or
+    /// collector changes is deleted and inserted again, together with every entry that refers to it, because
+    /// the target's state for the old one does not fit the new one.
     pub fn diff(self, have: &Program, want: &Program) -> Vec<Change> {
         self.steps(have, have.without_stores(|store| self.is_another(store, want)), want)
     }
 
-    /// The changes that a target which holds `have` needs when a session with the program `want` was
-    /// opened for it. Of each collector:
+    /// The changes that a target which holds `have` needs after a session with the program `want` was opened
+    /// for it. Per collector:
     ///
     /// - If the session has the generation of `have`, it is the same session: the changes are those of
-    ///   [`Fields::diff`]. So they are if `want` has no session of it.
-    /// - If it has another generation, another translator may have written to the lists. So every list
-    ///   also gets its new position, which is where its ring in memory ends now.
-    /// - If it is not the very next generation, another session got a grant in between (the collector
-    ///   counts generations over all sessions). Then memory may hold newer paths and columns than the
-    ///   target does. The target discards its own ([`Change::Forget`]).
+    ///   [`Fields::diff`]. The same holds if `want` has no session with the collector.
+    /// - If it has another generation, another translator may have written to the lists. So every list also
+    ///   gets its new position, the current end of its ring in memory.
+    /// - If it is not the very next generation, another session got a grant in between (the collector counts
+    ///   generations over all sessions), so memory may hold newer paths and columns than the target. The
+    ///   target discards its own ([`Change::Forget`]).
     ///
-    /// The session's entry, which carries the new generation, comes last of all. So a target that
-    /// got no further than half of the changes still has the old one, and gets what is left of them
-    /// when it is asked again.
+    /// The session's entry, which carries the new generation, comes last. So a target that applied only some
+    /// of the changes still has the old one, and gets the rest on the next attempt.
     pub fn changes_for_session(self, have: &Program, want: &Program) -> Vec<Change> {
         let generations =
             |store: &Store| (have.generation(store.collector), want.generation(store.collector));
@@ -133,7 +131,7 @@ impl Fields {
         changes
     }
 
-    /// Whether `want` has a store of the same id with another layout, or none of it at this collector.
+    /// Whether `want` has another layout for the store's id, or no such store at this collector.
     fn is_another(self, store: &Store, want: &Program) -> bool {
         let other = |new: &Store| self.layout(&new.spec.kind) != self.layout(&store.spec.kind);
         match want.part(store.spec.id, store.collector) {
@@ -142,8 +140,8 @@ impl Fields {
         }
     }
 
-    /// The changes from `have` to `want`. Entries of `have` that `mid` lacks are deleted first, even if
-    /// `want` has them too.
+    /// The changes from `have` to `want`. Entries that `mid` lacks are deleted first, even if `want` has
+    /// them.
     fn steps(self, have: &Program, mut mid: Program, want: &Program) -> Vec<Change> {
         let gone: Vec<EntryKey> =
             mid.entries().map(Entry::key).filter(|key| want.get(key).is_none()).collect();
@@ -167,8 +165,8 @@ impl Fields {
 }
 
 impl Store {
-    /// Whether a target gathers rows or columns of it of which another translator may meanwhile
-    /// have written newer ones. The entries that it gathers of append lists are nobody else's.
+    /// Whether a target gathers rows or columns of this store of which another translator may have written
+    /// newer ones meanwhile. The entries it gathers for append lists are nobody else's.
     pub fn is_gathered(&self) -> bool {
         matches!(self.spec.kind, StoreKind::Postcarding { .. } | StoreKind::SketchMerge { .. })
     }
@@ -239,7 +237,7 @@ mod tests {
         let changes = changes_for_session(&later(1), &later(3));
         assert_eq!(summary(&changes), expected);
         assert_eq!(checked(&later(1), &changes), Ok(later(3)));
-        // Without a session the old generation is not known, so the same is done.
+        // Without a session the old generation is unknown, so the same is done.
         let mut without = later(1);
         without.remove(&EntryKey::Session(0));
         let summary = summary(&changes_for_session(&without, &later(2)));

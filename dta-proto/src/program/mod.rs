@@ -1,10 +1,10 @@
-//! What a switch should hold, said declaratively.
+//! What a switch should hold, as a declarative description.
 //!
-//! A [`Program`] is a set of table entries, computed from a session and a translator's
-//! configuration. It says nothing of any one target: the software data plane, bmv2 and Tofino are
-//! programmed from the same entries. What a target holds is a `Program` too. The two are compared
-//! by their [`Row`]s, which have the [`Fields`] that the target uses. The result are the entries to
-//! insert, modify or delete, and a second application changes nothing.
+//! A [`Program`] is a set of table entries, computed from a session and a translator's configuration. It is
+//! independent of the target: the software data plane, bmv2 and Tofino are programmed from the same entries.
+//! What a target holds is a `Program` too. The two are compared by their [`Row`]s, which have only the
+//! [`Fields`] that the target uses. The result is the entries to insert, modify or delete; applying it twice
+//! changes nothing.
 
 mod check;
 mod diff;
@@ -38,11 +38,11 @@ pub struct Program {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "table", rename_all = "kebab-case")]
 pub enum Entry {
-    /// Where reports are taken.
+    /// Where reports are received.
     Service(Service),
-    /// How the data plane behaves as a whole.
+    /// Global behaviour of the data plane.
     Mode(Mode),
-    /// How long a primitive may hold reports.
+    /// How long reports of a primitive may be held.
     Flush(Flush),
     /// A queue pair and the constant part of its frames.
     QueuePair(QueuePair),
@@ -54,11 +54,11 @@ pub enum Entry {
     Version0(Version0),
     /// A reporter's bit in the bitmap of a sketch-merge store.
     SketchReporter(SketchReporter),
-    /// The session that the program was made for.
+    /// The session that the program is for.
     Session(Session),
 }
 
-/// What makes an entry unique in its table.
+/// What identifies an entry in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EntryKey {
     /// There is one service address.
@@ -77,11 +77,11 @@ pub enum EntryKey {
     Version0(Primitive),
     /// Per store id and reporter id.
     SketchReporter(u16, u16),
-    /// Per collector. The last of all, so that a target which holds it holds the rest.
+    /// Per collector. It comes last, so that a target which holds it holds the rest.
     Session(u8),
 }
 
-/// Where reports are taken.
+/// Where reports are received.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
     /// Destination address of reports.
@@ -90,19 +90,20 @@ pub struct Service {
     pub port: u16,
 }
 
-/// How the data plane behaves as a whole.
+/// Global behaviour of the data plane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mode {
-    /// What a switch does, and no more, so that targets make equal bytes: `docs/reference-mode.md`.
+    /// Restricts a target to what a switch can do, so that all targets emit the same bytes:
+    /// `docs/reference-mode.md`.
     pub reference: bool,
 }
 
-/// How long a primitive may hold reports before they are sent as they are.
+/// How long reports of a primitive may be held before they are sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flush {
     /// `append`, `postcarding` or `sketch-merge`.
     pub primitive: Primitive,
-    /// Milliseconds after the first report held; 0 = never by time.
+    /// Milliseconds after the first report held; 0 = no limit.
     pub after_ms: u32,
 }
 
@@ -116,9 +117,9 @@ pub struct QueuePair {
     pub purpose: Purpose,
     /// Its transport.
     pub transport: Transport,
-    /// Queue pair number at the collector, the BTH's destination; 24 bits. Gives the UDP source port.
+    /// Queue pair number at the collector, the BTH's destination; 24 bits. Determines the UDP source port.
     pub remote_qpn: u32,
-    /// Queue pair number at the translator, where ACKs and NAKs go; 24 bits.
+    /// Queue pair number at the translator, the destination of ACKs and NAKs; 24 bits.
     pub local_qpn: u32,
     /// The translator's side.
     pub source: Endpoint,
@@ -128,12 +129,12 @@ pub struct QueuePair {
     pub tos: u8,
     /// Atomics that may be in flight; 0 on UC.
     pub max_dest_rd_atomic: u32,
-    /// Generation of the queue pair. A new generation is a new queue pair.
+    /// Generation of the queue pair. A new generation means a new queue pair.
     pub generation: u64,
-    /// PSN to begin with when the entry is inserted or its queue pair replaced. Not compared: it
-    /// moves with every frame.
+    /// Initial PSN when the entry is inserted or its queue pair replaced. Not compared: it moves with every
+    /// frame.
     pub start_psn: u32,
-    /// How the queue pair ended that this one took the place of, where the collector knows. Not compared.
+    /// How the queue pair that this one replaced ended, if the collector knows. Not compared.
     #[serde(default)]
     pub replaced: Option<EndedQueuePair>,
 }
@@ -143,35 +144,35 @@ pub struct QueuePair {
 pub struct EndedQueuePair {
     /// Its number; 24 bits.
     pub qpn: u32,
-    /// The PSN that it expected when it ended: everything before was executed, and nothing from it on.
+    /// Its expected PSN when it ended: everything before was executed, nothing from it on.
     pub expected_psn: u32,
 }
 
-/// A store and its region. Several collectors may share the keys of one store: then each has an entry with
-/// a region of its own, and all have the same id, name and layout.
+/// A store and its region. Several collectors may share a store's keys: each then has an entry with its own
+/// region, and all have the same id, name and layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Store {
-    /// Index of the collector whose memory it is in, 0 for the first.
+    /// Index of the collector that holds it, 0 for the first.
     #[serde(default)]
     pub collector: u8,
     /// Id, name and layout.
     pub spec: StoreSpec,
-    /// The buckets of keys that this region has. Of an append store nobody looks at it: see [`Lists`].
+    /// The key buckets of this region. Ignored for append stores: see [`Lists`].
     #[serde(default, skip_serializing_if = "Buckets::is_all")]
     pub buckets: Buckets,
     /// Address of the region on the wire (iova), aligned to the region's length.
     pub address: u64,
     /// Bytes of the region, a power of two.
     pub length: u64,
-    /// Remote key.
+    /// rkey of the region.
     pub rkey: Rkey,
-    /// Generation of the region and its key: another one when base or key is replaced.
+    /// Generation of the region and its rkey: it changes when base or rkey does.
     pub generation: u64,
-    /// Queue pair of its collector that its operations travel on.
+    /// Queue pair of its collector that carries its operations.
     pub queue_pair: Purpose,
 }
 
-/// A remote key. Whoever has it can write to memory, so it is not printed by `Debug`.
+/// An rkey. Anyone who has it can write to memory, so `Debug` does not print it.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rkey(pub u32);
@@ -182,24 +183,24 @@ impl fmt::Debug for Rkey {
     }
 }
 
-/// Append lists `first .. first + count` of a store, which this translator alone writes.
+/// Append lists `first .. first + count` of a store, which only this translator writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lists {
     /// Store id.
     pub store: u16,
-    /// Index of the collector whose region of the store they are in, 0 for the first.
+    /// Index of the collector that holds them, 0 for the first.
     #[serde(default)]
     pub collector: u8,
     /// First list.
     pub first: u32,
     /// How many.
     pub count: u32,
-    /// Newest sequence in each ring when the entry was made, as (list, sequence); lists not named begin at 1.
-    /// Not compared: it moves with every batch.
+    /// Newest sequence in each ring when the entry was made, as (list, sequence); other lists begin at 1. Not
+    /// compared: it moves with every batch.
     pub positions: Vec<(u32, u32)>,
 }
 
-/// The store that version-0 reports of a primitive go to.
+/// The store for version-0 reports of a primitive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version0 {
     /// Primitive of the report.
@@ -208,8 +209,7 @@ pub struct Version0 {
     pub store: u16,
 }
 
-/// A reporter's bit in the bitmap of a sketch-merge store. Reporters without an entry take free
-/// bits as they appear.
+/// A reporter's bit in the bitmap of a sketch-merge store. Other reporters get free bits as they appear.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SketchReporter {
     /// Store id.
@@ -220,18 +220,18 @@ pub struct SketchReporter {
     pub bit: u8,
 }
 
-/// The session with a collector that the program was made for. No packet is handled by it.
+/// The session with a collector that the program is for. It affects no packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
     /// Index of the collector.
     #[serde(default)]
     pub collector: u8,
-    /// Its generation, which rises with each change of what the session has.
+    /// Its generation, which increases whenever the session's grants change.
     pub generation: u64,
 }
 
 impl Entry {
-    /// What makes the entry unique.
+    /// The entry's key.
     pub fn key(&self) -> EntryKey {
         match self {
             Entry::Service(_) => EntryKey::Service,
@@ -246,7 +246,7 @@ impl Entry {
         }
     }
 
-    /// Name of the entry's table.
+    /// Name of its table.
     pub fn table(&self) -> &'static str {
         match self {
             Entry::Service(_) => "service",
@@ -263,33 +263,33 @@ impl Entry {
 }
 
 impl Program {
-    /// Adds an entry, or replaces the one of the same key.
+    /// Adds an entry, or replaces the one with the same key.
     pub fn set(&mut self, entry: Entry) {
         self.entries.insert(entry.key(), entry);
     }
 
-    /// Removes an entry and gives it back.
+    /// Removes and returns an entry.
     pub fn remove(&mut self, key: &EntryKey) -> Option<Entry> {
         self.entries.remove(key)
     }
 
-    /// The entry of a key.
+    /// The entry with a key.
     pub fn get(&self, key: &EntryKey) -> Option<&Entry> {
         self.entries.get(key)
     }
 
-    /// All entries: service and mode first, then queue pairs, stores and what refers to them, the
-    /// session last.
+    /// All entries: service and mode first, then queue pairs, stores and entries that refer to them, sessions
+    /// last.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
     }
 
-    /// The store of an id, at the first collector that has a part of it.
+    /// The store with an id, at the first collector that has a part of it.
     pub fn store(&self, id: u16) -> Option<&Store> {
         self.parts_of(id).next()
     }
 
-    /// The parts of the store of an id, by collector.
+    /// The parts of a store, by collector.
     pub fn parts_of(&self, id: u16) -> impl Iterator<Item = &Store> {
         let of_id = EntryKey::Store(id, 0)..=EntryKey::Store(id, u8::MAX);
         self.entries.range(of_id).filter_map(|(_, entry)| match entry {
@@ -298,7 +298,7 @@ impl Program {
         })
     }
 
-    /// The part of the store of an id that is at a collector.
+    /// A collector's part of a store.
     pub fn part(&self, id: u16, collector: u8) -> Option<&Store> {
         match self.get(&EntryKey::Store(id, collector)) {
             Some(Entry::Store(store)) => Some(store),
@@ -306,8 +306,7 @@ impl Program {
         }
     }
 
-    /// The generation of the session with a collector that the program was made for; `None` where
-    /// it is of none.
+    /// The generation of the session with a collector; `None` if the program has no session.
     pub fn generation(&self, collector: u8) -> Option<u64> {
         match self.get(&EntryKey::Session(collector)) {
             Some(Entry::Session(session)) => Some(session.generation),
@@ -315,7 +314,7 @@ impl Program {
         }
     }
 
-    /// The program without these parts of stores and what refers to them.
+    /// The program without these parts of stores and the entries that refer to them.
     fn without_stores(&self, is_one: impl Fn(&Store) -> bool) -> Program {
         let goes = |entry: &&Entry| {
             let store = match entry {
@@ -335,7 +334,7 @@ impl Program {
         Program { entries: stays.map(|entry| (entry.key(), entry.clone())).collect() }
     }
 
-    /// Whether the program holds nothing.
+    /// Whether the program is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

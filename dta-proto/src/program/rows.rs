@@ -1,12 +1,11 @@
-//! A program as a target holds it: rows of tables.
+//! A program as a target holds it: table rows.
 //!
-//! Some fields of a program are for people, for readers or for the start alone. They are not in the
-//! rows, so a target that does not have them is not programmed anew when they change. A target says
-//! by [`Fields`] which of the fields that not every target uses are in its rows. [`Fields::diff`]
-//! compares two programs by their rows.
+//! Some fields of a program matter only to people, readers or the start. They are not in the rows, so a
+//! change of them does not reprogram a target. [`Fields`] says which optional fields a target has in its
+//! rows. [`Fields::diff`] compares two programs by their rows.
 //!
-//! A target whose tables are shaped otherwise makes its own rows out of these or out of the
-//! entries, in the file of that target.
+//! A target with differently shaped tables builds its own rows from these or from the entries, in its own
+//! file.
 
 use std::net::IpAddr;
 
@@ -22,48 +21,48 @@ use crate::store::{StoreKind, StoreSpec};
 pub struct Row {
     /// Name of the table.
     pub table: &'static str,
-    /// What makes the row unique.
+    /// What identifies the row.
     pub key: EntryKey,
-    /// What it holds, by name.
+    /// Its fields by name.
     pub values: Values,
 }
 
-/// Values by name, in an order that is the same for all rows of a table.
+/// Values by name, in the same order for all rows of a table.
 pub type Values = Vec<(&'static str, Value)>;
 
-/// What stands in one field of a row.
+/// The value of one field of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A number, or 1 for what is so and 0 for what is not.
+    /// A number, or a boolean as 1 or 0.
     Number(u64),
-    /// One of the words of an enumeration.
+    /// A value of an enumeration, by name.
     Word(&'static str),
-    /// A name that people gave.
+    /// A user-chosen name.
     Name(String),
-    /// Some buckets of keys.
+    /// A set of key buckets.
     Buckets(Buckets),
     /// An IP address.
     Ip(IpAddr),
     /// An Ethernet address.
     Mac(Mac),
-    /// A remote key, which `Debug` does not print.
+    /// An rkey, which `Debug` does not print.
     Key(Rkey),
 }
 
-/// Which of the fields that not every target uses are in the rows of a target.
+/// Which optional fields a target has in its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fields {
-    /// Names of stores: for a target that counts or logs by name.
+    /// Names of stores: for targets that count or log by name.
     pub name: bool,
-    /// How many reporters make a column of a sketch complete: for a target that sends complete
-    /// columns, or writes the number.
+    /// How many reporters complete a sketch column: for targets that send complete columns, or write the
+    /// number.
     pub expected: bool,
-    /// Whether the batches of an append store wake a reader: for a target that writes with immediate.
+    /// Whether an append store's batches wake a reader: for targets that write with immediate.
     pub notify: bool,
 }
 
 impl Fields {
-    /// All of them, as the software data plane uses them.
+    /// All of them, as the software data plane uses.
     pub const ALL: Fields = Fields { name: true, expected: true, notify: true };
     /// None of them.
     pub const NONE: Fields = Fields { name: false, expected: false, notify: false };
@@ -78,12 +77,12 @@ impl Fields {
         program.entries().map(move |entry| self.row(entry))
     }
 
-    /// Whether two entries are the same row.
+    /// Whether two entries give the same row.
     pub(super) fn same(self, a: &Entry, b: &Entry) -> bool {
         a == b || self.row(a) == self.row(b)
     }
 
-    // Each entry is taken apart whole, so that whoever adds a field says here whether it is in the rows.
+    // Entries are destructured in full, so that a new field must be assigned to the rows or left out here.
     fn values(self, entry: &Entry) -> Values {
         match entry {
             Entry::Service(Service { address, port }) => {
@@ -93,7 +92,7 @@ impl Fields {
             Entry::Flush(Flush { primitive: _, after_ms }) => vec![("after_ms", number(*after_ms))],
             Entry::QueuePair(pair) => queue_pair(pair),
             Entry::Store(store) => self.store(store),
-            // The positions are where the lists begin. They move with every batch.
+            // Positions are where the lists begin. They move with every batch.
             Entry::Lists(Lists { store: _, collector, first: _, count, positions: _ }) => {
                 vec![("collector", number(*collector)), ("count", number(*count))]
             }
@@ -123,7 +122,7 @@ impl Fields {
         values
     }
 
-    /// The layout of a store, as far as it is in the rows.
+    /// The fields of a store's layout that are in the rows.
     pub(super) fn layout(self, kind: &StoreKind) -> Values {
         let mut values = vec![("kind", Value::Word(kind.primitive().name()))];
         let is_in = |name: &str| match name {
@@ -154,8 +153,7 @@ fn queue_pair(pair: &QueuePair) -> Values {
         tos,
         max_dest_rd_atomic,
         generation,
-        // Where the numbering begins, and how the queue pair before ended: they matter when the row
-        // is written.
+        // The initial PSN and the end of the previous queue pair matter only when the row is written.
         start_psn: _,
         replaced: _,
     } = pair;
@@ -184,7 +182,7 @@ mod tests {
     use super::*;
     use crate::program::{Change, diff};
 
-    /// The program that the frame vectors are made with, and an entry of the table that it lacks.
+    /// The program of the frame vectors, plus an entry for the table that it lacks.
     fn sample() -> Program {
         let mut sample: Program = serde_json::from_str(include_str!("../../vectors/program.json")).unwrap();
         sample.set(Entry::SketchReporter(SketchReporter { store: 5, reporter: 9, bit: 3 }));
@@ -208,7 +206,7 @@ mod tests {
     fn a_target_without_names_does_not_notice_that_stores_are_renamed() {
         let renamed = with_stores(|spec| spec.name.insert_str(0, "other-"));
         assert_eq!(Fields::NONE.diff(&sample(), &renamed), []);
-        // The software data plane tells names.
+        // The software data plane reports names.
         let changes = diff(&sample(), &renamed);
         assert_eq!(changes.len(), 6);
         assert!(
@@ -240,7 +238,7 @@ mod tests {
         assert_eq!(replaced(Fields::ALL), [2, 5, 6]);
     }
 
-    /// Each leaf of a value as JSON, changed by itself: its path, and the values that come of it.
+    /// Each leaf of a value as JSON, changed on its own: its path, and the resulting values.
     fn changed(value: &Json) -> Vec<(String, Json)> {
         let mut leaves = Vec::new();
         let mut open = vec![(String::new(), value)];

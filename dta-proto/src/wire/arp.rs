@@ -21,10 +21,10 @@ use super::{Error, Kind, Layer, Result};
 
 /// EtherType of ARP.
 pub const TYPE_ARP: u16 = 0x0806;
-/// Bytes of a message.
+/// Length of a message.
 pub const LEN: usize = 28;
 
-/// What a message says.
+/// The operation of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Who has the target address?
@@ -38,13 +38,13 @@ pub enum Operation {
 pub struct Repr {
     /// Request or reply.
     pub operation: Operation,
-    /// MAC of who speaks.
+    /// Sender's MAC address.
     pub sender_mac: Mac,
-    /// Address of who speaks.
+    /// Sender's IPv4 address.
     pub sender_ip: Ipv4Addr,
-    /// MAC of who is spoken to; zeros in a request.
+    /// Target's MAC address; zeros in a request.
     pub target_mac: Mac,
-    /// Address of who is asked for, or spoken to.
+    /// Target's IPv4 address.
     pub target_ip: Ipv4Addr,
 }
 
@@ -76,7 +76,7 @@ impl Repr {
         Ok(Repr { operation, sender_mac: mac(8), sender_ip: ip(14), target_mac: mac(18), target_ip: ip(24) })
     }
 
-    /// Bytes that [`Repr::emit`] writes.
+    /// Length of what [`Repr::emit`] writes.
     pub const fn buffer_len(&self) -> usize {
         LEN
     }
@@ -94,7 +94,7 @@ impl Repr {
         buffer[24..].copy_from_slice(&self.target_ip.octets());
     }
 
-    /// The reply to a request for an address that `mac` has.
+    /// The reply to a request, saying that `mac` has the address.
     pub fn reply(&self, mac: Mac) -> Repr {
         Repr {
             operation: Operation::Reply,

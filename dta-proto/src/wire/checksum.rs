@@ -13,8 +13,8 @@ pub fn add(sum: u32, bytes: &[u8]) -> u32 {
     sum
 }
 
-/// Folds a sum to 16 bits and complements it: the value of a checksum field, or 0 over bytes that
-/// hold a right one.
+/// Folds a sum to 16 bits and complements it: the value for a checksum field, or 0 if the bytes hold a valid
+/// one.
 pub const fn finish(sum: u32) -> u16 {
     let sum = (sum >> 16) + (sum & 0xffff);
     let sum = (sum >> 16) + (sum & 0xffff);

@@ -1,18 +1,17 @@
-//! A UDP datagram in an IPv4 packet: where such packets are taken apart and put together.
+//! UDP datagrams in IPv4 packets, parsed and built.
 //!
-//! Everything that travels here is one: reports, NACKs and RoCEv2 frames. Sockets carry payloads
-//! alone, so a link puts these 28 bytes of header in front of what it received, and takes them off
-//! what it sends.
+//! Reports, NACKs and RoCEv2 frames are all such datagrams. Sockets carry payloads only, so a link adds these
+//! 28 header bytes to what it receives, and strips them from what it sends.
 
 use core::net::SocketAddrV4;
 
 use super::{Error, Kind, Layer, Result, ipv4, udp};
 
-/// Bytes of an IPv4 header without options and a UDP header.
+/// Length of an IPv4 header without options and a UDP header.
 pub const HEADER_LEN: usize = ipv4::HEADER_LEN + udp::HEADER_LEN;
-/// Bytes of the longest IPv4 packet.
+/// Length of the longest IPv4 packet.
 pub const PACKET_MAX: usize = 65_535;
-/// Where the UDP checksum stands in the packet.
+/// Offset of the UDP checksum in the packet.
 const CHECKSUM: core::ops::Range<usize> = HEADER_LEN - 2..HEADER_LEN;
 
 /// A UDP datagram that fills an IPv4 packet without options.
@@ -20,14 +19,14 @@ const CHECKSUM: core::ops::Range<usize> = HEADER_LEN - 2..HEADER_LEN;
 pub struct Datagram<'a> {
     /// The IPv4 header.
     pub ipv4: ipv4::Packet<'a>,
-    /// The UDP header and what it carries.
+    /// The UDP header and payload.
     pub udp: udp::Packet<'a>,
 }
 
 impl<'a> Datagram<'a> {
-    /// Takes a packet apart, from its IPv4 header on. Bytes beyond the lengths in the headers are ignored.
+    /// Parses a packet from its IPv4 header. Bytes beyond the lengths in the headers are ignored.
     ///
-    /// Checksums are not looked at: the kernel has checked the IPv4 header of what comes from a socket, and
+    /// Checksums are not checked: the kernel has checked the IPv4 header of what a socket delivers, and
     /// [`Datagram::check`] checks the UDP checksum.
     ///
     /// # Errors
@@ -40,14 +39,14 @@ impl<'a> Datagram<'a> {
         }
     }
 
-    /// A datagram with which nothing is wrong, as nearly all are.
+    /// The fast path: a valid datagram, or `None`.
     #[inline]
     fn plain(packet: &'a [u8]) -> Option<Datagram<'a>> {
         let ipv4 = ipv4::Packet::plain(packet).filter(|ipv4| ipv4.protocol() == ipv4::PROTOCOL_UDP)?;
         Some(Datagram { ipv4, udp: udp::Packet::new_checked(ipv4.payload()).ok()? })
     }
 
-    /// The same, and what is wrong.
+    /// The same, with the error.
     #[cold]
     fn parse_step_by_step(packet: &'a [u8]) -> Result<Datagram<'a>> {
         let ipv4 = ipv4::Packet::new_checked(packet)?;
@@ -59,10 +58,10 @@ impl<'a> Datagram<'a> {
         Ok(Datagram { ipv4, udp: udp::Packet::new_checked(ipv4.payload())? })
     }
 
-    /// The same for a packet that is to be sent: the datagram has to end where the packet ends.
+    /// The same for a packet to send: the datagram must end where the packet ends.
     ///
     /// # Errors
-    /// As [`Datagram::parse`], or bytes behind the datagram.
+    /// As [`Datagram::parse`], or bytes after the datagram.
     #[inline]
     pub fn parse_exact(packet: &'a [u8]) -> Result<Datagram<'a>> {
         let datagram = Datagram::parse(packet)?;
@@ -72,42 +71,42 @@ impl<'a> Datagram<'a> {
         Ok(datagram)
     }
 
-    /// Checks the UDP checksum as a receiver does (RFC 768): 0 means that there is none.
+    /// Checks the UDP checksum as a receiver does (RFC 768): 0 means none.
     ///
     /// # Errors
-    /// It is wrong.
+    /// A wrong checksum.
     #[inline]
     pub fn check(&self) -> Result<()> {
         self.udp.check(self.ipv4.src(), self.ipv4.dst())
     }
 
-    /// Where it comes from.
+    /// Its source.
     #[inline]
     pub fn source(&self) -> SocketAddrV4 {
         SocketAddrV4::new(self.ipv4.src(), self.udp.src_port())
     }
 
-    /// Where it goes.
+    /// Its destination.
     #[inline]
     pub fn destination(&self) -> SocketAddrV4 {
         SocketAddrV4::new(self.ipv4.dst(), self.udp.dst_port())
     }
 
-    /// What it carries.
+    /// Its payload.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.udp.payload()
     }
 }
 
-/// The headers of a datagram with `payload_len` bytes, 65,507 at most: no options, TOS 0, id 0, DF,
-/// TTL 64, right lengths and header checksum, UDP checksum 0 (none).
+/// The headers of a datagram with `payload_len` bytes, at most 65,507: no options, TOS 0, id 0, DF, TTL 64,
+/// correct lengths and header checksum, UDP checksum 0 (none).
 #[inline]
 pub fn header(source: SocketAddrV4, destination: SocketAddrV4, payload_len: usize) -> [u8; HEADER_LEN] {
     header_with(source, destination, payload_len, 0, 64)
 }
 
-/// The same with a type of service and a time to live of one's own.
+/// The same with the given type of service and time to live.
 #[inline]
 pub fn header_with(
     source: SocketAddrV4,
@@ -142,8 +141,8 @@ pub fn header_with(
     header
 }
 
-/// Whether a receiver would find the UDP checksum in `packet` right or absent; `false` too where no
-/// datagram is.
+/// Whether a receiver would accept the UDP checksum in `packet` (correct or absent); `false` if it is not a
+/// datagram.
 pub fn udp_checksum_ok(packet: &[u8]) -> bool {
     Datagram::parse(packet).is_ok_and(|datagram| datagram.check().is_ok())
 }
@@ -173,7 +172,7 @@ mod tests {
     #[test]
     fn the_header_is_byte_exact() {
         let packet = whole(at([10, 9, 0, 2], 0xd353), at([10, 9, 0, 1], 4791), &[0xaa; 3]);
-        // The header checksum was worked out by hand: 0x4500+0x001f+0x4000+0x4011+0x0a09+2+0x0a09+1 = 0xd945.
+        // Header checksum by hand: 0x4500+0x001f+0x4000+0x4011+0x0a09+2+0x0a09+1 = 0xd945.
         let expected = [
             0x45, 0, 0, 31, 0, 0, 0x40, 0, 64, 17, 0x26, 0xba, 10, 9, 0, 2, 10, 9, 0, 1, 0xd3, 0x53, 0x12,
             0xb7, 0, 11, 0, 0, 0xaa, 0xaa, 0xaa,
@@ -223,8 +222,8 @@ mod tests {
             let mut packet = whole(at([127, 0, 0, 1], 40040), at([127, 0, 0, 2], 50000), &vec![0x5a; len]);
             fill_udp_checksum(&mut packet);
             assert!(udp_checksum_ok(&packet));
-            // The length field (bytes 24 and 25) changes what is summed, so it is left to the
-            // injector's check.
+            // The length field (bytes 24 and 25) changes what is summed, so only the injector's check covers
+            // it.
             for bit in (20 * 8..24 * 8).chain(26 * 8..packet.len() * 8) {
                 packet[bit / 8] ^= 0x80 >> (bit % 8);
                 assert!(!udp_checksum_ok(&packet), "bit {bit}");

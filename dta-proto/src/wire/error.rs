@@ -1,27 +1,27 @@
-//! What was wrong with some bytes, and where.
+//! Parse and emit errors, with their position.
 
 use core::fmt;
 
 /// The result of parsing or emitting.
 pub type Result<T> = core::result::Result<T, Error>;
 
-/// Which layer, which field at which offset, and what is wrong with it.
+/// The layer, the field with its offset, and what is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Error {
-    /// The format at fault.
+    /// The format.
     pub layer: Layer,
-    /// The field at fault, as `docs/wire-format.md` calls it.
+    /// The field, by its name in `docs/wire-format.md`.
     pub field: &'static str,
-    /// Bytes from the first byte of the layer to the field.
+    /// Offset of the field in the layer.
     pub offset: u16,
-    /// What is wrong.
+    /// The error.
     pub kind: Kind,
 }
 
 /// The formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layer {
-    /// A DTA report of a version not known yet.
+    /// A DTA report of an unknown version.
     Dta,
     /// A DTA report, version 0.
     DtaV0,
@@ -41,56 +41,56 @@ pub enum Layer {
     Roce,
     /// A Telemetry Report of INT.
     TelemetryReport,
-    /// INT in a packet, from its shim on.
+    /// INT in a packet, from its shim.
     Int,
-    /// The packet that a Telemetry Report is about.
+    /// The packet in a Telemetry Report.
     Reported,
 }
 
 /// What is wrong with a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// The bytes end before the format does.
+    /// The bytes end too early.
     Truncated {
         /// Bytes that the layer needs, counted from its start.
         need: u16,
-        /// Bytes that are there.
+        /// Bytes available.
         have: u16,
     },
-    /// Bytes follow where the format has ended.
+    /// Bytes after the end of the format.
     TooLong {
         /// Bytes that the layer takes, counted from its start.
         most: u16,
-        /// Bytes that are there.
+        /// Bytes present.
         have: u16,
     },
-    /// A version that this side does not speak.
+    /// An unsupported version.
     UnknownVersion(u8),
-    /// No operation has this number (in this version).
+    /// No operation with this number (in this version).
     UnknownOpcode(u8),
-    /// The operation exists, but DTA has no use for it (SEND and its kin).
+    /// A valid operation that DTA does not use (SEND and its kin).
     UnsupportedOpcode(u8),
-    /// A value that is not 4 to 60 bytes, or not a multiple of 4; or not the one length that version 0 has.
+    /// A value that is not 4 to 60 bytes, or not a multiple of 4; in version 0, not the only valid length.
     ValueLength(u16),
     /// A hop beyond 13 (version 1), or outside 1 to 14 (version 0).
     Hop(u8),
     /// A path length that is not 0 (unknown) and either beyond 14 or not beyond the hop.
     PathLength(u8),
-    /// Cells for something else than 1 to 4 rows; here the bytes of the cells.
+    /// Cells for other than 1 to 4 rows; the number is their length in bytes.
     Rows(u16),
-    /// A NACK without its bit, or for no sequence at all.
+    /// A NACK without its bit, or for no sequences.
     NotANack,
-    /// Two fields that say the same thing say different things.
+    /// Two redundant fields that differ.
     Contradiction,
-    /// A checksum does not match: as computed from what arrived.
+    /// A wrong checksum, as computed over the received bytes.
     Checksum,
-    /// A header length or length field that is impossible.
+    /// An impossible header length or length field.
     Length(u16),
     /// A fragment of an IPv4 packet.
     Fragment,
-    /// IPv4 options, which RoCEv2 frames do not carry here.
+    /// IPv4 options, which RoCEv2 frames here do not carry.
     Options,
-    /// Another protocol than the one expected here (EtherType, IP protocol or port).
+    /// A protocol other than the expected one (EtherType, IP protocol or port).
     Protocol(u16),
     /// A number that the protocol reserves.
     Reserved(u8),
@@ -98,21 +98,21 @@ pub enum Kind {
     BufferTooSmall {
         /// Bytes needed.
         need: u16,
-        /// Bytes there.
+        /// Bytes available.
         have: u16,
     },
-    /// (Emitting) this version has no way to say this.
+    /// (Emitting) this version cannot express it.
     NotInVersion,
 }
 
 impl Error {
-    /// Puts an error together.
+    /// Builds an error.
     pub const fn new(layer: Layer, field: &'static str, offset: u16, kind: Kind) -> Self {
         Error { layer, field, offset, kind }
     }
 }
 
-/// A length as errors carry it: what does not fit in 16 bits shows as 65535.
+/// A length in errors: what exceeds 16 bits shows as 65535.
 pub(crate) const fn len16(n: usize) -> u16 {
     if n > u16::MAX as usize { u16::MAX } else { n as u16 }
 }
@@ -154,10 +154,10 @@ impl fmt::Display for Kind {
             Kind::Length(n) => write!(f, "impossible length {n}"),
             Kind::Fragment => f.write_str("a fragment"),
             Kind::Options => f.write_str("options are not accepted here"),
-            Kind::Protocol(p) => write!(f, "protocol {p:#06x} is not the one expected here"),
+            Kind::Protocol(p) => write!(f, "unexpected protocol {p:#06x}"),
             Kind::Reserved(b) => write!(f, "reserved number {b:#04x}"),
             Kind::BufferTooSmall { need, have } => write!(f, "{need} bytes do not fit a buffer of {have}"),
-            Kind::NotInVersion => f.write_str("cannot be said in this version"),
+            Kind::NotInVersion => f.write_str("cannot be expressed in this version"),
         }
     }
 }

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::error::len16;
 use super::{Error, Kind, Layer, Result};
 
-/// Bytes of the header.
+/// Length of the header.
 pub const HEADER_LEN: usize = 14;
 /// EtherType of IPv4.
 pub const TYPE_IPV4: u16 = 0x0800;
 
-/// A MAC address, in the order it is written and sent.
+/// A MAC address, in written and wire order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Mac(pub [u8; 6]);
@@ -70,7 +70,7 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Checks that the header is there.
+    /// Checks that there is a whole header.
     pub fn new_checked(bytes: &'a [u8]) -> Result<Self> {
         match bytes.split_first_chunk() {
             Some((header, payload)) => Ok(Packet { header, payload }),
@@ -98,7 +98,7 @@ impl<'a> Packet<'a> {
         u16::from_be_bytes([self.header[12], self.header[13]])
     }
 
-    /// What follows the header, padding included.
+    /// The payload, padding included.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
@@ -121,7 +121,7 @@ impl Repr {
         Repr { dst: packet.dst(), src: packet.src(), ethertype: packet.ethertype() }
     }
 
-    /// Bytes that [`Repr::emit`] writes.
+    /// Length of what [`Repr::emit`] writes.
     pub const fn buffer_len(&self) -> usize {
         HEADER_LEN
     }

@@ -1,7 +1,7 @@
 //! IPv4 (RFC 791), as far as reports and RoCEv2 need it.
 //!
-//! The view accepts options and fragments, so that captures can be looked at. The value does
-//! neither: it is the 20-byte header that DTA sends and accepts.
+//! The view accepts options and fragments, for looking at captures. The value does not: it is the 20-byte
+//! header that DTA sends and accepts.
 
 use core::net::Ipv4Addr;
 use core::ops::Deref;
@@ -9,7 +9,7 @@ use core::ops::Deref;
 use super::error::len16;
 use super::{Error, Kind, Layer, Result, checksum};
 
-/// Bytes of a header without options.
+/// Length of a header without options.
 pub const HEADER_LEN: usize = 20;
 /// The first byte of a header without options: version 4, five words of 4 bytes.
 const PLAIN: u8 = 0x45;
@@ -20,12 +20,12 @@ fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
     Error::new(Layer::Ipv4, field, offset, kind)
 }
 
-/// A view of a packet's first 20 bytes, whatever they say: nothing is checked.
+/// An unchecked view of a packet's first 20 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<'a>(&'a [u8; HEADER_LEN]);
 
 impl<'a> Header<'a> {
-    /// The header at the start of these bytes; `None` where they are fewer than 20.
+    /// The header at the start of these bytes; `None` if there are fewer than 20.
     #[inline]
     pub fn of(bytes: &'a [u8]) -> Option<Self> {
         bytes.first_chunk().map(Header)
@@ -37,13 +37,13 @@ impl<'a> Header<'a> {
         self.0[0] >> 4
     }
 
-    /// Bytes of the header with its options: 20 to 60 where it is right, 0 to 60 in any case.
+    /// Length of the header with options: 20 to 60 if valid, 0 to 60 in any case.
     #[inline]
     pub fn header_len(&self) -> usize {
         usize::from(self.0[0] & 0xf) * 4
     }
 
-    /// Whether it is of version 4 and without options, as all that DTA sends.
+    /// Whether it is version 4 without options, like everything DTA sends.
     #[inline]
     pub fn is_v4_without_options(&self) -> bool {
         self.0[0] == PLAIN
@@ -55,7 +55,7 @@ impl<'a> Header<'a> {
         self.0[1]
     }
 
-    /// Bytes of the packet, header included.
+    /// Length of the packet, header included.
     #[inline]
     pub fn total_length(&self) -> u16 {
         u16::from_be_bytes([self.0[2], self.0[3]])
@@ -79,8 +79,7 @@ impl<'a> Header<'a> {
         u16::from_be_bytes([self.0[6], self.0[7]]) & 0x3fff != 0
     }
 
-    /// Whether this is a fragment other than the first, so that the header of what the packet
-    /// carries is not in it.
+    /// Whether this is a fragment other than the first, which lacks the payload's header.
     #[inline]
     pub fn is_later_fragment(&self) -> bool {
         u16::from_be_bytes([self.0[6], self.0[7]]) & 0x1fff != 0
@@ -98,7 +97,7 @@ impl<'a> Header<'a> {
         self.0[9]
     }
 
-    /// Whether the checksum of a header without options is right.
+    /// Whether the checksum is right, assuming no options.
     #[inline]
     pub fn checksum_ok(&self) -> bool {
         checksum::finish(checksum::add(0, self.0)) == 0
@@ -117,7 +116,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// A checked view of a packet; its fields are those of its [`Header`].
+/// A checked view of a packet; the fields are in its [`Header`].
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     header: Header<'a>,
@@ -135,8 +134,8 @@ impl<'a> Deref for Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Checks version and lengths. Bytes beyond the total length (Ethernet padding) are cut off.
-    /// The header checksum is not checked here: see [`Packet::checksum_ok`].
+    /// Checks version and lengths. Bytes beyond the total length (Ethernet padding) are ignored. The header
+    /// checksum is not checked here: see [`Packet::checksum_ok`].
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Self> {
         let have = len16(bytes.len());
@@ -164,7 +163,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// As [`Packet::new_checked`] and [`Packet::check_whole`], without saying what is wrong.
+    /// As [`Packet::new_checked`] and [`Packet::check_whole`], without the error.
     #[inline]
     pub(super) fn plain(bytes: &'a [u8]) -> Option<Self> {
         let header =
@@ -178,7 +177,7 @@ impl<'a> Packet<'a> {
         self.options
     }
 
-    /// What the packet carries.
+    /// The payload.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
@@ -190,7 +189,7 @@ impl<'a> Packet<'a> {
         checksum::finish(checksum::add(checksum::add(0, self.header.0), self.options)) == 0
     }
 
-    /// Refuses what a receiver of whole, plain packets refuses: options, fragments, a wrong header checksum.
+    /// Rejects options, fragments and a wrong header checksum.
     #[inline]
     pub fn check_plain(&self) -> Result<()> {
         self.check_whole()?;
@@ -200,7 +199,7 @@ impl<'a> Packet<'a> {
         Ok(())
     }
 
-    /// Refuses options and fragments.
+    /// Rejects options and fragments.
     #[inline]
     pub fn check_whole(&self) -> Result<()> {
         if !self.options.is_empty() {
@@ -235,7 +234,7 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Reads the header. Refuses options, fragments and a wrong checksum.
+    /// Parses the header. Rejects options, fragments and a wrong checksum.
     pub fn parse(packet: &Packet<'_>) -> Result<Repr> {
         packet.check_plain()?;
         Ok(Repr {
@@ -250,12 +249,12 @@ impl Repr {
         })
     }
 
-    /// Bytes that [`Repr::emit`] writes.
+    /// Length of what [`Repr::emit`] writes.
     pub const fn buffer_len(&self) -> usize {
         HEADER_LEN
     }
 
-    /// Writes the header with its checksum. A payload length beyond 65,515 is written as that.
+    /// Writes the header with its checksum. A payload length above 65,515 is clamped.
     pub fn emit(&self, buffer: &mut [u8; HEADER_LEN]) {
         let total = self.payload_len.min(u16::MAX - HEADER_LEN as u16) + HEADER_LEN as u16;
         buffer[0] = PLAIN;
@@ -360,7 +359,7 @@ mod tests {
             if let Ok(repr) = parse(&bytes[..len]) {
                 let mut again = [0xa5; HEADER_LEN];
                 repr.emit(&mut again);
-                // The reserved flag bit is the one thing that a value does not carry.
+                // Only the reserved flag bit is not part of the value.
                 if bytes[6] & 0x80 == 0 {
                     prop_assert_eq!(&again[..], &bytes[..HEADER_LEN]);
                 }

@@ -1,16 +1,15 @@
 //! What travels in packets.
 //!
-//! Each format comes as a *view*, checked once and then read without copying (its accessors cannot
-//! fail or panic), and as a *value* with `parse`, `buffer_len` and `emit`. All integers are
-//! big-endian unless a field says otherwise. Decoding any bytes gives a value or an [`Error`],
-//! which names the layer, the field and its offset.
+//! Each format comes as a *view*, checked once and then read without copying (its accessors cannot fail or
+//! panic), and as a *value* with `parse`, `buffer_len` and `emit`. All integers are big-endian unless a field
+//! says otherwise. Decoding returns a value or an [`Error`] with the layer, the field and its offset.
 //!
 //! - [`dta`]: reports and NACKs of both versions.
-//! - [`ethernet`], [`arp`], [`ipv4`], [`udp`]: as far as RoCEv2 and reports need them.
-//! - [`datagram`]: UDP in IPv4, put together and taken apart in one place.
+//! - [`ethernet`], [`arp`], [`ipv4`], [`udp`]: the parts that RoCEv2 and reports need.
+//! - [`datagram`]: UDP in IPv4, built and parsed in one place.
 //! - [`roce`]: the InfiniBand transport headers and the invariant CRC.
 //! - [`frame`]: whole RoCEv2 frames, as the software translator and NIC send them.
-//! - [`int`]: Telemetry Reports and the INT in the packets that they report.
+//! - [`int`]: Telemetry Reports and the INT in the reported packets.
 
 pub mod arp;
 pub mod checksum;

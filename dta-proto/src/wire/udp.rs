@@ -6,19 +6,19 @@ use core::ops::Deref;
 use super::error::len16;
 use super::{Error, Kind, Layer, Result, checksum, ipv4};
 
-/// Bytes of the header.
+/// Length of the header.
 pub const HEADER_LEN: usize = 8;
 
 fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
     Error::new(Layer::Udp, field, offset, kind)
 }
 
-/// A view of a datagram's first 8 bytes, whatever they say: nothing is checked.
+/// An unchecked view of a datagram's first 8 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<'a>(&'a [u8; HEADER_LEN]);
 
 impl<'a> Header<'a> {
-    /// The header at the start of these bytes; `None` where they are fewer than 8.
+    /// The header at the start of these bytes; `None` if there are fewer than 8.
     #[inline]
     pub fn of(bytes: &'a [u8]) -> Option<Self> {
         bytes.first_chunk().map(Header)
@@ -49,7 +49,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// A checked view of a datagram; its fields are those of its [`Header`].
+/// A checked view of a datagram; the fields are in its [`Header`].
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     header: Header<'a>,
@@ -66,7 +66,7 @@ impl<'a> Deref for Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Checks the lengths. Bytes beyond the length field are cut off.
+    /// Checks the lengths. Bytes beyond the length field are ignored.
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Self> {
         let have = len16(bytes.len());
@@ -83,13 +83,13 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// What the datagram carries.
+    /// The payload.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// Checks the checksum, if there is one, for a datagram between these addresses.
+    /// Checks the checksum, if present, for a datagram between these addresses.
     #[inline]
     pub fn check(&self, src: Ipv4Addr, dst: Ipv4Addr) -> Result<()> {
         if self.checksum() == 0 {
@@ -106,8 +106,8 @@ fn pseudo_header(src: Ipv4Addr, dst: Ipv4Addr, length: u16) -> u32 {
     sum + u32::from(ipv4::PROTOCOL_UDP) + u32::from(length)
 }
 
-/// The checksum field of a datagram with `ports` and `payload` between these addresses. Never 0,
-/// which would mean none.
+/// The checksum field of a datagram with `ports` and `payload` between these addresses. Never 0, which means
+/// none.
 pub fn compute_checksum(src: Ipv4Addr, dst: Ipv4Addr, src_port: u16, dst_port: u16, payload: &[u8]) -> u16 {
     let length = len16(payload.len() + HEADER_LEN);
     let sum = pseudo_header(src, dst, length) + u32::from(src_port) + u32::from(dst_port) + u32::from(length);
@@ -131,7 +131,7 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Reads the header. The checksum is not checked here: see [`Packet::check`].
+    /// Parses the header. The checksum is not checked here: see [`Packet::check`].
     pub fn parse(packet: &Packet<'_>) -> Repr {
         Repr {
             src_port: packet.src_port(),
@@ -141,12 +141,12 @@ impl Repr {
         }
     }
 
-    /// Bytes that [`Repr::emit`] writes.
+    /// Length of what [`Repr::emit`] writes.
     pub const fn buffer_len(&self) -> usize {
         HEADER_LEN
     }
 
-    /// Writes the header. A payload length beyond 65,527 is written as that.
+    /// Writes the header. A payload length above 65,527 is clamped.
     pub fn emit(&self, buffer: &mut [u8; HEADER_LEN]) {
         let length = self.payload_len.min(u16::MAX - HEADER_LEN as u16) + HEADER_LEN as u16;
         buffer[..2].copy_from_slice(&self.src_port.to_be_bytes());

@@ -1,4 +1,4 @@
-//! One end of a pair of rings, and the socket that wakes it and says when the other end is gone.
+//! One end of a pair of rings, with the socket that wakes it and reports when the other end is gone.
 
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,32 +15,32 @@ use super::memory::Memory;
 use super::{RingCounters, Sizes};
 use crate::sys;
 
-/// How long a full ring is waited for before a frame is counted as not sent, as for a full socket.
+/// How long a full ring is waited for before a frame counts as not sent, as with a full socket.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Longest wait for room between two looks: a wake-up can be lost with a hostile other end alone.
+/// Longest wait for room between two checks: only a hostile other end can cause a lost wake-up.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Why a ring is over.
+/// Why a ring has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Over {
     /// The other process has ended, or has closed its end.
     #[error("the other end is gone")]
     Gone,
-    /// The other end wrote what cannot be.
+    /// The other end wrote invalid data.
     #[error(transparent)]
     Broken(#[from] Broken),
 }
 
-/// Which end this is.
+/// The role of this end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// Sends requests: a translator.
     Requester,
-    /// Takes them: a NIC.
+    /// Receives them: a NIC.
     Responder,
 }
 
-/// What became of a frame.
+/// The result of putting a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// It is in the ring.
@@ -58,11 +58,11 @@ pub struct End {
     inward: Consumer,
     socket: UnixStream,
     route: SocketAddrV4,
-    /// Kept as long as this end lives, for who wants to know that.
+    /// Kept for as long as this end lives, as a sign of life for others.
     alive: Arc<()>,
-    /// The ring stayed full, and was not waited for since.
+    /// The ring stayed full, and has not been waited for since.
     stalled: bool,
-    /// This end said that it sleeps.
+    /// This end has announced that it sleeps.
     asleep: bool,
     counters: RingCounters,
 }
@@ -94,17 +94,17 @@ impl End {
         }
     }
 
-    /// The address and port at the other end: frames for these go into this ring.
+    /// The address and port that this ring serves.
     pub fn route(&self) -> SocketAddrV4 {
         self.route
     }
 
-    /// What went through, and what was left in it by an other end that is gone.
+    /// The counters, including what a vanished other end left in the ring.
     pub fn counters(&self) -> RingCounters {
         self.counters
     }
 
-    /// As [`Self::counters`], once no frame is put in any more.
+    /// As [`Self::counters`], once no more frames are put in.
     pub(crate) fn last_counters(&self) -> RingCounters {
         RingCounters { left: self.out.left(), ..self.counters }
     }
@@ -114,11 +114,11 @@ impl End {
         &self.alive
     }
 
-    /// Puts a frame into the ring, waiting for room as long as [`PATIENCE`]; if there was none, the
-    /// next frames are not waited for until there is some.
+    /// Puts a frame into the ring, waiting up to [`PATIENCE`] for room; after an unsuccessful wait, the next
+    /// frames do not wait until there is room again.
     ///
     /// # Errors
-    /// The ring is over; the frame is not in it.
+    /// The ring has ended; the frame is not in it.
     #[inline]
     pub(crate) fn push(&mut self, frame: &[u8]) -> Result<Sent, Over> {
         if frame.len() > FRAME_MAX {
@@ -132,14 +132,14 @@ impl End {
         Ok(Sent::Yes)
     }
 
-    /// Lets the other end see what was put in.
+    /// Makes everything put in visible.
     pub(crate) fn publish(&mut self) {
         if self.out.publish() {
             self.call();
         }
     }
 
-    /// Waits for room; gives whether there is some.
+    /// Waits for room; returns whether there is some.
     #[cold]
     fn make_room(&mut self) -> Result<bool, Over> {
         self.publish();
@@ -163,10 +163,10 @@ impl End {
         }
     }
 
-    /// Adds frames that have come to `batch`; gives how many were too long for its slots.
+    /// Adds received frames to `batch`; returns how many were too long for its slots.
     ///
     /// # Errors
-    /// The other end wrote what cannot be. What was good before is in the batch.
+    /// The other end wrote invalid data. Earlier frames are in the batch.
     #[inline]
     pub(crate) fn take(&mut self, batch: &mut Batch) -> Result<u64, Over> {
         let before = batch.len();
@@ -192,17 +192,17 @@ impl End {
         Ok(self.inward.take_one()?)
     }
 
-    /// Nothing more is awaited than what is there.
+    /// Expects no more than what is there.
     pub(crate) fn end_here(&mut self) -> Result<(), Over> {
         Ok(self.inward.end_here()?)
     }
 
-    /// Whether all that was awaited was taken, after [`Self::end_here`].
+    /// Whether everything expected was taken, after [`Self::end_here`].
     pub(crate) fn is_at_end(&self) -> bool {
         self.inward.is_at_end()
     }
 
-    /// Says that this end is going to sleep. Gives whether there are frames already, and it need not.
+    /// Announces that this end will sleep. Returns whether there are frames already, so that it need not.
     pub(crate) fn sleep(&mut self) -> Result<bool, Over> {
         let here = self.inward.sleep()?;
         self.asleep = !here;
@@ -216,13 +216,13 @@ impl End {
         }
     }
 
-    /// Takes note of the other end's calls.
+    /// Reads the other end's signals.
     ///
     /// # Errors
     /// [`Over::Gone`].
     pub(crate) fn hear(&mut self) -> Result<(), Over> {
         let mut calls = [0; 64];
-        // A call at a time is usual; who sends more of them is not listened to longer.
+        // One signal at a time is usual; a flood of them is not read any longer.
         match rustix::net::recv(&self.socket, &mut calls[..], RecvFlags::DONTWAIT) {
             Ok((0, _)) => Err(Over::Gone),
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
@@ -230,28 +230,28 @@ impl End {
         }
     }
 
-    /// Says that more frames are there than the ring holds.
+    /// Announces more frames than the ring holds.
     #[cfg(test)]
     pub(super) fn lie(&mut self) {
         self.out.lie();
     }
 
-    /// Calls the other end once, so that it goes on with what was agreed.
+    /// Signals the other end once, to continue with the next agreed step.
     pub(super) fn say(&self) -> Result<(), Over> {
         rustix::net::send(&self.socket, &[1], SendFlags::NOSIGNAL).map_err(|_| Over::Gone)?;
         Ok(())
     }
 
-    /// What went through so far were no frames.
+    /// Excludes what went through so far from the counters.
     pub(super) fn begin_counting(&mut self) {
         self.counters = RingCounters { opened: 1, ..RingCounters::default() };
     }
 
-    /// Wakes the other end. One that hears no calls has enough of them waiting.
+    /// Wakes the other end. One that reads no signals has enough of them pending.
     fn call(&mut self) {
         self.counters.woken += 1;
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        // That it is gone shows when it is listened to.
+        // That it is gone shows when its signals are read.
         let _ = rustix::net::send(&self.socket, &[1], flags);
     }
 }

@@ -1,8 +1,7 @@
-//! The memory that two processes share: words of 64 bits, which both read and write at any time.
+//! Memory shared by two processes: words of 64 bits, which both read and write at any time.
 //!
-//! It is only reached as `&[AtomicU64]`. Whatever the other process does to it, and when, an atomic
-//! load gives some 64 bits, and no reference to plain bytes of it exists. What those bits mean is
-//! checked by who reads them, on a copy.
+//! It is only accessed as `&[AtomicU64]`. Whatever the other process does to it, an atomic load returns some
+//! 64 bits, and no reference to plain bytes of it exists. Readers check the meaning of these bits on a copy.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -13,8 +12,8 @@ use std::sync::atomic::AtomicU64;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// What nobody may do any more to the file behind the memory: change its size, or these seals. So no
-/// page of the mapping can go, and no access can raise SIGBUS.
+/// Forbidden changes to the file behind the memory: its size, and these seals. So no page of the mapping can
+/// vanish, and no access can raise SIGBUS.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Words of memory that others may write.
@@ -22,7 +21,7 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 pub(crate) enum Memory {
     /// Of a sealed memfd.
     Mapped(Mapping),
-    /// Of this process alone: for tests, where the other end is in this process.
+    /// Private to this process: for tests, where both ends are in this process.
     #[cfg(test)]
     Plain(Box<[AtomicU64]>),
 }
@@ -40,7 +39,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Memory {
-    /// New memory of `words` zeros, and the file by which another process can map it.
+    /// New memory of `words` zeros, and the file through which another process can map it.
     pub(crate) fn create(words: usize) -> io::Result<(Memory, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create("dta-ring", flags)?;
@@ -52,18 +51,18 @@ impl Memory {
     /// Maps the memory of another process.
     ///
     /// # Errors
-    /// It has another size, or is not sealed: its owner could take pages away.
+    /// It has another size, or is not sealed, so that its owner could remove pages.
     pub(crate) fn open(file: BorrowedFd<'_>, words: usize) -> io::Result<Memory> {
         let sealed = rustix::fs::fcntl_get_seals(file)?;
         if !sealed.contains(SEALS) {
             return Err(io::Error::other("the memory is not sealed"));
         }
-        // From here on, the size cannot change.
+        // From here on, the size is fixed.
         let len = words * size_of::<u64>();
         if words == 0 || rustix::fs::fstat(file)?.st_size != len as i64 {
-            return Err(io::Error::other("the memory has another size than was told"));
+            return Err(io::Error::other("the memory does not have the announced size"));
         }
-        // Populated now, so that no page is first touched while frames travel.
+        // Populated now, so that no page is first touched while frames are in flight.
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping at an address of the kernel's choice takes no memory from anybody.
         let start =
@@ -72,7 +71,7 @@ impl Memory {
         Ok(Memory::Mapped(Mapping { first, words }))
     }
 
-    /// Memory of this process alone.
+    /// Memory private to this process.
     #[cfg(test)]
     pub(crate) fn plain(words: usize) -> Memory {
         Memory::Plain((0..words).map(|_| AtomicU64::new(0)).collect())

@@ -1,16 +1,16 @@
-//! Frames between two processes of one machine: a pair of rings in shared memory, one each way.
+//! Frames between two processes on one machine: a pair of rings in shared memory, one per direction.
 //!
-//! A NIC opens a [`Door`], which has a name, and offers it to a requester ([`Offer`]). The requester
-//! joins ([`join`]), and both have an [`End`]. While both are busy, a frame costs no system call: it is
-//! copied in and copied out. An end that has nothing to do says so and sleeps on a Unix socket, by
-//! which the other one wakes it, and by whose closing it learns that the other one has ended.
+//! A NIC opens a [`Door`], which has a name, and offers it to a requester ([`Offer`]). The requester joins
+//! ([`join`]), and both have an [`End`]. While both are busy, a frame costs no system call: it is copied in
+//! and copied out. An idle end announces it and sleeps on a Unix socket, by which the other wakes it; when
+//! the socket closes, the other has ended.
 //!
-//! - `memory`: the words that are shared, and all unsafe code.
-//! - `direction`: one ring, with what is believed of the other end's writing, and what is not.
+//! - `memory`: the shared words, and all unsafe code.
+//! - `direction`: one ring, and which of the other end's data is trusted.
 //! - `end`: a pair of rings and their socket.
-//! - `meet`: how two processes come to have one.
+//! - `meet`: how two processes set up a pair.
 //!
-//! The docs/decisions/ring.md says why it is so.
+//! `docs/decisions/ring.md` has the reasons.
 
 mod direction;
 mod end;
@@ -30,11 +30,11 @@ pub use meet::{Door, JoinError, NAME_MAX, Offer, TOKEN, join};
 pub(crate) use end::Sent;
 pub(crate) use meet::{Arrivals, admit};
 
-/// Whether rings are used.
+/// Whether to use rings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RingUse {
-    /// Where they can be.
+    /// If available.
     #[default]
     Auto,
     /// Never.
@@ -70,17 +70,17 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// What a NIC makes: 1 MiB of requests, about 10,000 writes of 16 bytes; 512 KiB of answers.
+    /// A NIC's default: 1 MiB of requests, about 10,000 writes of 16 bytes; 512 KiB of answers.
     pub(crate) const USUAL: Sizes = Sizes { requests: 1 << 17, answers: 1 << 16 };
-    /// A ring has at least room for some frames of [`FRAME_MAX`], and is no larger than 64 MiB.
+    /// A ring has room for at least some frames of [`FRAME_MAX`], and at most 64 MiB.
     const BOUNDS: std::ops::RangeInclusive<usize> = 1 << 12..=1 << 23;
 
-    /// Words of the memory of both.
+    /// Words of memory for both.
     pub(crate) fn words(self) -> usize {
         2 * direction::CONTROL + self.requests + self.answers
     }
 
-    /// Whether a peer may say so.
+    /// Whether a peer's sizes are acceptable.
     pub(crate) fn are_possible(self) -> bool {
         [self.requests, self.answers]
             .iter()
@@ -88,12 +88,12 @@ impl Sizes {
     }
 }
 
-/// What went through shared rings, beside what [`crate::Counters`] has of it.
+/// Counters of shared rings, in addition to [`crate::Counters`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingCounters {
-    /// Rings that were opened.
+    /// Rings opened.
     pub opened: u64,
-    /// Rings that were given up because the other end wrote what cannot be.
+    /// Rings closed because the other end wrote invalid data.
     pub broken: u64,
     /// Frames put in.
     pub sent: u64,
@@ -103,16 +103,16 @@ pub struct RingCounters {
     pub received: u64,
     /// Bytes of these.
     pub received_bytes: u64,
-    /// Times that a ring was full and was waited for.
+    /// Times that a full ring was waited for.
     pub full: u64,
     /// Times that the other end slept and was woken.
     pub woken: u64,
-    /// Of the frames put in, those that an other end that is gone has not taken.
+    /// Of the frames put in, those that a vanished other end has not taken.
     pub left: u64,
 }
 
 impl RingCounters {
-    /// Each count that is told, with what it is.
+    /// Each published counter, with its definition.
     pub fn named(&self) -> [(&'static Definition, u64); 7] {
         [
             (&names::OPENED, self.opened),
@@ -125,7 +125,7 @@ impl RingCounters {
         ]
     }
 
-    /// Both together.
+    /// Sum of both.
     pub fn plus(self, other: RingCounters) -> RingCounters {
         RingCounters {
             opened: self.opened + other.opened,

@@ -1,5 +1,4 @@
-//! The ring that the kernel receives frames into: packet_mmap (the kernel's
-//! networking/packet_mmap.rst), TPACKET_V2.
+//! The kernel's receive ring for frames: packet_mmap (the kernel's networking/packet_mmap.rst), TPACKET_V2.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -11,26 +10,26 @@ use libc::{c_int, c_void, tpacket_req, tpacket2_hdr};
 
 use super::{set_option, set_option_bytes};
 
-// linux/if_packet.h; the libc crate has the structures, not these.
+// From linux/if_packet.h; the libc crate has the structures, but not these.
 const PACKET_RX_RING: c_int = 5;
 const PACKET_VERSION: c_int = 10;
 
-/// Bytes of a slot before the packet of a frame: its header, the sender's address, and room for the
-/// Ethernet header (`TPACKET2_HDRLEN` and what tpacket_rcv() makes of it).
+/// Bytes of a slot before a frame's packet: its header, the sender's address, and room for the Ethernet
+/// header (`TPACKET2_HDRLEN` and what tpacket_rcv() makes of it).
 const BEFORE_PACKET: usize = 80;
-/// The kernel gets the ring's memory in pieces of this size, or of a slot if that is more.
+/// The ring's memory is allocated in pieces of this size, or of a slot if that is larger.
 const BLOCK: usize = 1 << 16;
-/// Slots hold at least a full Ethernet frame, and at most a jumbo one: longer frames come cut off.
+/// Slots hold at least a full Ethernet frame, and at most a jumbo one: longer frames are truncated.
 const SLOT: [usize; 2] = [2048, 16384];
 
 /// A frame in the ring.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frame<'a> {
-    /// From the Ethernet header on.
+    /// From the Ethernet header.
     pub(crate) bytes: &'a [u8],
-    /// Whether it was longer than that.
+    /// Whether it was truncated.
     pub(crate) truncated: bool,
-    /// Whether the UDP checksum was left for a device to fill in.
+    /// Whether the UDP checksum was left for hardware to fill in.
     pub(crate) checksum_pending: bool,
 }
 
@@ -48,8 +47,8 @@ pub(crate) struct FrameRing {
 unsafe impl Send for FrameRing {}
 
 impl FrameRing {
-    /// Has the packet socket `fd`, which is not bound yet, receive into a ring of at least one
-    /// block and about `bytes` bytes, for packets of up to `packet` bytes.
+    /// Makes the packet socket `fd`, which must not be bound yet, receive into a ring of at least one block
+    /// and about `bytes` bytes, for packets of up to `packet` bytes.
     pub(crate) fn new(fd: BorrowedFd<'_>, packet: usize, bytes: usize) -> io::Result<FrameRing> {
         let slot = (BEFORE_PACKET + packet).next_power_of_two().clamp(SLOT[0], SLOT[1]);
         let block = BLOCK.max(slot);
@@ -82,12 +81,12 @@ impl FrameRing {
         Ok(FrameRing { memory, len, slot, next: 0 })
     }
 
-    /// Bytes of the ring.
+    /// Size of the ring in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Shows `take` the oldest frame, which then leaves the ring; gives `None` if there is none.
+    /// Shows `take` the oldest frame, which then leaves the ring; returns `None` if there is none.
     pub(crate) fn take<T>(&mut self, take: impl FnOnce(Frame<'_>) -> T) -> Option<T> {
         // SAFETY: `next` is below the number of slots, and slots fill the mapping: the pointer is inside it.
         let slot = unsafe { self.memory.add(self.next * self.slot) };
@@ -108,7 +107,7 @@ impl FrameRing {
             // below; the slice does not live longer than that, for `take` cannot keep it.
             unsafe { std::slice::from_raw_parts(slot.add(at).as_ptr(), len) }
         } else {
-            // The kernel's word against its own: nothing of it is believed.
+            // The kernel's numbers are checked against each other, not trusted.
             &[]
         };
         let taken = take(Frame {

@@ -1,4 +1,4 @@
-//! Sending and receiving many messages a call.
+//! Sending and receiving many messages per call.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -14,22 +14,22 @@ use super::{UDP_GRO, UDP_SEGMENT, check};
 /// One datagram to send, or a run of them.
 #[derive(Default)]
 pub(crate) struct Outgoing<'a> {
-    /// What to send.
+    /// The payload.
     pub(crate) bytes: &'a [u8],
-    /// Bytes of each datagram that the kernel is to cut this into; the last one may be shorter.
+    /// Length of each datagram that the kernel cuts this into; the last one may be shorter.
     pub(crate) segment: Option<u16>,
-    /// Where to; `None` on a bound packet socket.
+    /// The destination; `None` on a bound packet socket.
     pub(crate) to: Option<SocketAddrV4>,
-    /// The source address to use, where the socket is bound to none.
+    /// The source address, if the socket is not bound to one.
     pub(crate) from: Option<Ipv4Addr>,
 }
 
 /// One datagram received, or a run of them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Incoming {
-    /// Bytes in the buffer.
+    /// Length in the buffer.
     pub(crate) len: usize,
-    /// Bytes of each datagram in it, but the last one, which may be shorter; `None` where it is one datagram.
+    /// Length of each datagram in it, except the last, which may be shorter; `None` for a single datagram.
     pub(crate) segment: Option<NonZero<usize>>,
     /// Whether the datagram was longer than the buffer.
     pub(crate) truncated: bool,
@@ -39,14 +39,14 @@ pub(crate) struct Incoming {
     pub(crate) to: Option<Ipv4Addr>,
 }
 
-/// Room for control messages: IP_PKTINFO takes 32 bytes, UDP_SEGMENT and UDP_GRO take 24.
+/// Room for control messages: 32 bytes for IP_PKTINFO, 24 each for UDP_SEGMENT and UDP_GRO.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; CONTROL]);
 
 const CONTROL: usize = 64;
 
-/// The arrays that recvmmsg and sendmmsg take, allocated once.
+/// The arrays for recvmmsg and sendmmsg, allocated once.
 pub(crate) struct Messages {
     headers: Box<[mmsghdr]>,
     vectors: Box<[iovec]>,
@@ -59,7 +59,7 @@ pub(crate) struct Messages {
 unsafe impl Send for Messages {}
 
 impl Messages {
-    /// Room for `count` datagrams a call.
+    /// Room for `count` datagrams per call.
     pub(crate) fn new(count: usize) -> Self {
         // SAFETY: all zeros is a valid value of these plain C structures (null pointers, zero lengths).
         let (header, vector, name) =
@@ -72,7 +72,7 @@ impl Messages {
         }
     }
 
-    /// Receives what is there, without waiting, one datagram into each buffer. Gives how many.
+    /// Receives what is there, without waiting, one datagram into each buffer. Returns how many.
     pub(crate) fn recv<'a>(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -100,7 +100,7 @@ impl Messages {
         Ok(received as usize)
     }
 
-    /// What the last [`Messages::recv`] says of its datagram `index`.
+    /// The metadata of datagram `index` from the last [`Messages::recv`].
     pub(crate) fn incoming(&self, index: usize) -> Incoming {
         let header = &self.headers[index];
         let name = &self.names[index];
@@ -132,8 +132,8 @@ impl Messages {
         incoming
     }
 
-    /// Sends datagrams, or runs of them, without waiting. Gives how many of these, from the first on, the kernel took; an error
-    /// concerns the first.
+    /// Sends datagrams, or runs of them, without waiting. Returns how many of these, from the first, the
+    /// kernel accepted; an error concerns the first.
     pub(crate) fn send<'a>(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -169,7 +169,7 @@ impl Messages {
         Ok(sent as usize)
     }
 
-    /// Points header `index` at its vector, its name (if any) and `control` bytes of its control buffer.
+    /// Points header `index` to its vector, its name (if any) and `control` bytes of its control buffer.
     fn fill(&mut self, index: usize, name: bool, control: usize) {
         // SAFETY: all zeros is a valid msghdr; some C libraries have private padding that cannot be named.
         let mut header = unsafe { zeroed::<msghdr>() };
@@ -186,7 +186,7 @@ impl Messages {
         self.headers[index] = mmsghdr { msg_hdr: header, msg_len: 0 };
     }
 
-    /// Writes a control message behind the first `at` bytes of control buffer `index`; gives where it ends.
+    /// Writes a control message after the first `at` bytes of control buffer `index`; returns where it ends.
     fn write_control<T: PlainOldData>(
         &mut self,
         index: usize,
@@ -210,10 +210,10 @@ impl Messages {
     }
 }
 
-/// C types of control messages: any bytes are a value.
+/// C types in control messages: any bytes are a valid value.
 ///
 /// # Safety
-/// Any bytes have to make a value, and a value has to have no padding.
+/// Any bytes must be a valid value, and a value must have no padding.
 unsafe trait PlainOldData: Copy {}
 // SAFETY: three 32-bit integers.
 unsafe impl PlainOldData for libc::in_pktinfo {}
@@ -222,23 +222,23 @@ unsafe impl PlainOldData for c_int {}
 // SAFETY: an integer.
 unsafe impl PlainOldData for u16 {}
 
-/// What a control message holds, if it is long enough.
+/// The value in a control message, if it is long enough.
 fn plain<T: PlainOldData>(data: &[u8]) -> Option<T> {
     // SAFETY: there are enough bytes, any of which make a `T`; alignment is not asked for.
     (data.len() >= size_of::<T>()).then(|| unsafe { data.as_ptr().cast::<T>().read_unaligned() })
 }
 
-/// A control message that came with a message.
+/// A received control message.
 struct ControlMessage<'a> {
     /// Level and type.
     kind: (c_int, c_int),
     data: &'a [u8],
-    /// What comes after it.
+    /// The bytes after it.
     rest: &'a [u8],
 }
 
 impl<'a> ControlMessage<'a> {
-    /// The first of those in `held`.
+    /// The first control message in `held`.
     fn first(held: &'a [u8]) -> Option<ControlMessage<'a>> {
         if held.len() < size_of::<cmsghdr>() {
             return None;

@@ -1,4 +1,4 @@
-//! The system calls that the standard library has not: the only unsafe code of this crate.
+//! System calls that the standard library lacks: the only unsafe code of this crate.
 #![allow(unsafe_code)]
 
 mod frame_ring;
@@ -18,9 +18,9 @@ pub(crate) use frame_ring::{Frame, FrameRing};
 pub(crate) use messages::{Messages, Outgoing};
 pub(crate) use xdp_socket::{HEADROOM, Sent, Shape, Step, XdpSocket};
 
-/// linux/udp.h: of a socket, that runs are received whole; of a message, the bytes of each of its datagrams.
+/// linux/udp.h: on a socket, to receive runs whole; on a message, the length of each of its datagrams.
 pub(crate) const UDP_GRO: c_int = 104;
-/// linux/udp.h: the bytes of each datagram that a message is cut into.
+/// linux/udp.h: the length of each datagram that a message is cut into.
 pub(crate) const UDP_SEGMENT: c_int = 103;
 
 /// Wait until a datagram can be read.
@@ -28,7 +28,7 @@ pub(crate) const READABLE: i16 = libc::POLLIN;
 /// Wait until a datagram can be sent.
 pub(crate) const WRITABLE: i16 = libc::POLLOUT;
 
-/// Sockets that [`wait`] looks at; more are not waited for.
+/// Most sockets for [`wait`]; further ones are ignored.
 pub(crate) const WAIT_MAX: usize = 64;
 
 fn check(result: c_int) -> io::Result<c_int> {
@@ -63,7 +63,7 @@ fn set_option_bytes<T: Copy>(fd: BorrowedFd<'_>, level: c_int, name: c_int, valu
     Ok(())
 }
 
-/// Reads a socket option made of 32-bit integers into `values`; gives how many the kernel wrote.
+/// Reads a socket option of 32-bit integers into `values`; returns how many the kernel wrote.
 pub(crate) fn get_option(
     fd: BorrowedFd<'_>,
     level: c_int,
@@ -90,7 +90,7 @@ pub(crate) fn drops(fd: BorrowedFd<'_>) -> u64 {
     }
 }
 
-/// The error that is pending on a socket, if any; reading takes it off.
+/// The pending error of a socket, if any; reading clears it.
 pub(crate) fn pending_error(fd: BorrowedFd<'_>) -> io::Result<()> {
     let mut errno = [0];
     get_option(fd, libc::SOL_SOCKET, libc::SO_ERROR, &mut errno)?;
@@ -100,7 +100,7 @@ pub(crate) fn pending_error(fd: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Frames that the kernel dropped since this was asked last, because the ring of packet socket `fd` was full.
+/// Frames dropped by the kernel since the last call because the ring of packet socket `fd` was full.
 pub(crate) fn ring_drops(fd: BorrowedFd<'_>) -> u64 {
     // linux/if_packet.h: PACKET_STATISTICS gives struct tpacket_stats, packets and drops.
     // SO_MEMINFO does not know of a ring's drops.
@@ -112,7 +112,7 @@ pub(crate) fn ring_drops(fd: BorrowedFd<'_>) -> u64 {
     }
 }
 
-/// Schedules this thread as one that works in batches (SCHED_BATCH, sched(7)).
+/// Schedules this thread as a batch thread (SCHED_BATCH, sched(7)).
 pub(crate) fn schedule_batch() -> io::Result<()> {
     // SAFETY: all zeros is a valid sched_param; its priority has to be 0 here.
     let parameters = unsafe { zeroed::<libc::sched_param>() };
@@ -121,7 +121,7 @@ pub(crate) fn schedule_batch() -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for `events` on one of `fds` (the first 16); `false` when the time is over or a signal came.
+/// Waits for `events` on one of `fds` (the first 16); `false` on a timeout or signal.
 pub(crate) fn wait(fds: &[BorrowedFd<'_>], events: i16, timeout: Option<Duration>) -> io::Result<bool> {
     let mut polled = [libc::pollfd { fd: -1, events, revents: 0 }; WAIT_MAX];
     for (poll, fd) in polled.iter_mut().zip(fds) {
@@ -150,7 +150,7 @@ pub(crate) struct InterfaceFacts {
     pub(crate) ipv4: Option<Ipv4Addr>,
 }
 
-/// A question about the interface of a name.
+/// A request about the interface with a name.
 fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: all zeros is a valid ifreq.
     let mut request = unsafe { zeroed::<libc::ifreq>() };
@@ -163,10 +163,10 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-/// How many queues an interface receives by; 1 where its driver does not say.
+/// Number of receive queues of an interface; 1 if its driver does not report it.
 pub(crate) fn receive_queues(name: &str) -> io::Result<u32> {
-    // linux/ethtool.h: ETHTOOL_GCHANNELS fills in struct ethtool_channels, of which the first word is the
-    // command, then the most and the present numbers of receive, transmit, other and combined queues.
+    // linux/ethtool.h: ETHTOOL_GCHANNELS fills in struct ethtool_channels, whose first word is the command,
+    // followed by the maximum and current numbers of receive, transmit, other and combined queues.
     const ETHTOOL_GCHANNELS: u32 = 0x3c;
     let socket = socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
     let mut request = request(name)?;
@@ -213,7 +213,7 @@ pub(crate) fn interface(name: &str) -> io::Result<InterfaceFacts> {
     })
 }
 
-/// Binds a packet socket to an interface and lets it receive from now on.
+/// Binds a packet socket to an interface, which starts reception.
 pub(crate) fn bind_packet(fd: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
     // SAFETY: all zeros is a valid sockaddr_ll.
     let mut address = unsafe { zeroed::<libc::sockaddr_ll>() };
@@ -227,8 +227,8 @@ pub(crate) fn bind_packet(fd: BorrowedFd<'_>, interface: u32) -> io::Result<()> 
     Ok(())
 }
 
-/// Has an interface receive frames to the Ethernet address `mac` too, for as long as the packet
-/// socket `fd` is open.
+/// Makes an interface also receive frames to the Ethernet address `mac`, for as long as the packet socket
+/// `fd` is open.
 pub(crate) fn receive_unicast(fd: BorrowedFd<'_>, interface: u32, mac: [u8; 6]) -> io::Result<()> {
     // linux/if_packet.h.
     const PACKET_MR_UNICAST: libc::c_ushort = 3;
@@ -243,13 +243,13 @@ pub(crate) fn receive_unicast(fd: BorrowedFd<'_>, interface: u32, mac: [u8; 6]) 
     set_option_bytes(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
 }
 
-/// Lets a socket receive only what a classic BPF program accepts.
+/// Attaches a classic BPF filter to a socket.
 pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
     attach(fd, libc::SO_ATTACH_FILTER, program)
 }
 
-/// Lets a classic BPF program say which socket of a group at one address and port (SO_REUSEPORT) has a
-/// datagram: it is run on the UDP payload, and gives the number of a socket, in the order of their binding.
+/// Attaches a classic BPF program that selects the socket of a SO_REUSEPORT group for each datagram: it runs
+/// on the UDP payload and returns the socket's number, in binding order.
 pub(crate) fn attach_choice(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
     attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
 }

@@ -1,5 +1,5 @@
-//! AF_XDP sockets (the kernel's networking/af_xdp.rst): memory for frames, and the four rings by which its
-//! chunks change hands.
+//! AF_XDP sockets (the kernel's networking/af_xdp.rst): memory for frames, and the four rings that pass its
+//! chunks.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -22,38 +22,38 @@ pub(crate) const HEADROOM: usize = 256;
 
 /// linux/if_xdp.h (Linux 6.17): how many frames one call sends at most.
 const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
-/// How many that are on a kernel without that option.
+/// The same on kernels without that option.
 const BUDGET: usize = 32;
-/// How many we ask for.
+/// How many we request.
 const BUDGET_WANTED: u32 = 256;
-/// linux/if_xdp.h: of a ring's flags, that the kernel sleeps until it is called.
+/// linux/if_xdp.h: ring flag, the kernel sleeps until it is called.
 const NEED_WAKEUP: u32 = 1;
 
-/// What the memory of a socket is cut into.
+/// How a socket's memory is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Bytes of a chunk: 2,048 or 4,096.
+    /// Size of a chunk: 2,048 or 4,096 bytes.
     pub(crate) chunk: usize,
-    /// Chunks that frames are received into: a power of two. 0: the socket receives nothing.
+    /// Chunks for receiving: a power of two. 0: the socket receives nothing.
     pub(crate) receive: u32,
-    /// Chunks that frames are sent from: a power of two, at least 1.
+    /// Chunks for sending: a power of two, at least 1.
     pub(crate) send: u32,
 }
 
-/// What was tried when the kernel refused.
+/// The step that the kernel refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// To make the socket.
+    /// Creating the socket.
     Socket,
-    /// To have memory that the kernel shares.
+    /// Sharing memory with the kernel.
     Memory,
-    /// To have the rings.
+    /// Creating the rings.
     Rings,
-    /// To bind the socket to a queue.
+    /// Binding the socket to a queue.
     Bind,
 }
 
-/// Memory that is mapped, and unmapped at the end.
+/// Mapped memory, unmapped on drop.
 struct Mapping {
     at: NonNull<u8>,
     len: usize,
@@ -63,7 +63,7 @@ struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Memory of our own, all zeros.
+    /// Private memory, all zeros.
     fn anonymous(len: usize) -> io::Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
         let at = unsafe {
@@ -101,15 +101,14 @@ impl Drop for Mapping {
     }
 }
 
-/// A ring that is shared with the kernel. All of it is read and written atomically, so that nothing
-/// depends on who is at which place.
+/// A ring shared with the kernel. All accesses are atomic, so nothing depends on who uses which place.
 struct Ring {
     memory: Mapping,
     producer: usize,
     consumer: usize,
     flags: Option<usize>,
     entries: usize,
-    /// Words of 8 bytes in an entry: 1 or 2.
+    /// 8-byte words per entry: 1 or 2.
     words: usize,
     places: u32,
 }
@@ -164,7 +163,7 @@ impl Ring {
         self.entry(place, word).store(value, Ordering::Relaxed);
     }
 
-    /// Acquire: what the kernel did before it moved on is seen.
+    /// Acquire: makes visible what the kernel did before it advanced.
     fn written(&self) -> u32 {
         self.word(self.producer).load(Ordering::Acquire)
     }
@@ -173,7 +172,7 @@ impl Ring {
         self.word(self.consumer).load(Ordering::Acquire)
     }
 
-    /// Release: what we did before we moved on is seen by the kernel.
+    /// Release: what we did before we advanced is visible to the kernel.
     fn tell_written(&self, count: u32) {
         self.word(self.producer).store(count, Ordering::Release);
     }
@@ -187,19 +186,19 @@ impl Ring {
     }
 }
 
-/// What became of frames that were put into a socket.
+/// The result of sending the frames put into a socket.
 #[derive(Debug)]
 pub(crate) struct Sent {
-    /// Frames that the kernel took, in the order of putting.
+    /// Frames that the kernel accepted, in order.
     pub(crate) taken: usize,
-    /// Why the others were not taken, or why the last one that was did not leave (EBUSY).
+    /// Why the others were not accepted, or why the last accepted one was not sent (EBUSY).
     pub(crate) error: Option<io::Error>,
 }
 
 /// A socket on one queue of an interface, with the memory of its frames.
 ///
-/// Chunks 0 to `receive` - 1 are the kernel's, to receive into, except the one that [`XdpSocket::receive`]
-/// shows. The others are ours until a frame in them is sent, and come back when it has left.
+/// Chunks 0 to `receive` - 1 belong to the kernel for receiving, except the one that [`XdpSocket::receive`]
+/// shows. The others are ours until a frame in them is sent, and come back afterwards.
 pub(crate) struct XdpSocket {
     // First, so that it is closed before memory is unmapped.
     socket: OwnedFd,
@@ -210,21 +209,21 @@ pub(crate) struct XdpSocket {
     rx: Option<(Ring, Consumer)>,
     tx: (Ring, Producer),
     done: (Ring, Consumer),
-    /// Chunks to send from that hold no frame.
+    /// Free chunks for sending.
     free: Vec<u32>,
-    /// Frames put, and not sent yet.
+    /// Frames put and not sent yet.
     put: usize,
-    /// Frames that one call of ours has sent at most.
+    /// Most frames sent by one call of ours so far.
     budget: usize,
-    /// The chunks of entries that were made void, in their order: see [`XdpSocket::take_out`].
+    /// The chunks of voided entries, in order: see [`XdpSocket::take_out`].
     void: Vec<u32>,
-    /// Void entries that the kernel has passed over, all in all.
+    /// Total voided entries that the kernel has skipped.
     passed: u64,
 }
 
 impl XdpSocket {
-    /// Opens a socket on queue `queue` of the interface with index `interface`. `copy`: the driver is not
-    /// asked to write frames into our memory by itself.
+    /// Opens a socket on queue `queue` of the interface with index `interface`. `copy`: do not ask the driver
+    /// to access our memory directly.
     pub(crate) fn open(
         interface: u32,
         queue: u32,
@@ -246,7 +245,7 @@ impl XdpSocket {
             tx_metadata_len: 0,
         };
         sockopt::set_xdp_umem_reg(fd, registration).map_err(failed(Step::Memory))?;
-        // Every socket needs the two rings of its memory, also one that never receives.
+        // Every socket needs both rings of its memory, even if it never receives.
         let fill_places = shape.receive.max(1);
         sockopt::set_xdp_umem_fill_ring_size(fd, fill_places).map_err(failed(Step::Rings))?;
         sockopt::set_xdp_umem_completion_ring_size(fd, shape.send).map_err(failed(Step::Rings))?;
@@ -300,22 +299,22 @@ impl XdpSocket {
         Ok(opened)
     }
 
-    /// Whether the driver reads and writes our memory by itself.
+    /// Whether the driver accesses our memory directly.
     pub(crate) fn zero_copy(&self) -> bool {
         self.zero_copy
     }
 
-    /// Gives a chunk to the kernel, to receive into.
+    /// Gives the kernel a chunk to receive into.
     fn give(&mut self, chunk: u64) {
         let (ring, end) = &mut self.fill;
-        // There is a place for each chunk that is received into.
+        // There is a place for each receive chunk.
         if let Some(place) = end.take(|| ring.read()) {
             ring.store(place, 0, chunk);
         }
     }
 
-    /// Shows `take` the oldest frame that was received, which then is gone; gives `None` if there is none.
-    /// Its memory goes back to the kernel with [`XdpSocket::finish`].
+    /// Shows `take` the oldest received frame and removes it; returns `None` if there is none. Its memory
+    /// returns to the kernel with [`XdpSocket::finish`].
     #[inline]
     pub(crate) fn receive<T>(&mut self, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let (ring, end) = self.rx.as_mut()?;
@@ -330,7 +329,7 @@ impl XdpSocket {
             // nothing else points into it. The slice does not live longer: `take` cannot keep it.
             unsafe { std::slice::from_raw_parts(self.memory.at.add(address as usize).as_ptr(), len) }
         } else {
-            // The kernel's word against its own: nothing of it is believed.
+            // The kernel's numbers are checked against each other, not trusted.
             &[]
         };
         let taken = take(bytes);
@@ -340,20 +339,20 @@ impl XdpSocket {
         Some(taken)
     }
 
-    /// Tells the kernel which frames were received.
+    /// Returns received frames' chunks to the kernel.
     pub(crate) fn finish(&mut self) {
         if let Some((ring, end)) = &self.rx {
             ring.tell_read(end.read());
         }
         self.fill.0.tell_written(self.fill.1.written());
         if self.zero_copy && self.fill.0.needs_wakeup() {
-            // It says whether there is a frame, which shows in the ring.
+            // Whether there is a frame shows in the ring.
             let _ = super::wait(&[self.socket.as_fd()], super::READABLE, Some(std::time::Duration::ZERO));
         }
     }
 
-    /// Puts a copy of a frame in line; `false` where there is no room for it, as many are in line as one call
-    /// sends, or it is longer than a chunk.
+    /// Queues a copy of a frame; `false` if there is no room, as many are queued as one call sends, or it is
+    /// longer than a chunk.
     #[inline]
     pub(crate) fn put(&mut self, frame: &[u8]) -> bool {
         if frame.len() > self.shape.chunk || self.put >= self.budget {
@@ -378,12 +377,12 @@ impl XdpSocket {
         true
     }
 
-    /// Takes chunks back whose frames have left.
+    /// Reclaims chunks of sent frames.
     fn reclaim(&mut self) {
         let (ring, end) = &mut self.done;
         while let Some(place) = end.take(|| ring.written()) {
             let chunk = ring.load(place, 0) / self.shape.chunk as u64;
-            // Only those that frames are sent from: the kernel's word decides nothing else.
+            // Only send chunks: the kernel's word decides nothing else.
             if (u64::from(self.shape.receive)..u64::from(self.shape.receive + self.shape.send))
                 .contains(&chunk)
             {
@@ -393,9 +392,9 @@ impl XdpSocket {
         ring.tell_read(end.read());
     }
 
-    /// Has the kernel send the frames that were put. Those that it did not take are no longer in line,
-    /// except where the driver reads our memory by itself: there all are taken, and leave when they can.
-    /// In copy mode the kernel reads the ring in calls of ours alone: after the call, nobody does.
+    /// Makes the kernel send the queued frames. Those it did not accept are no longer queued, except if the
+    /// driver accesses our memory directly: then all are accepted and sent when possible. In copy mode the
+    /// kernel reads the ring only in our calls: after the call, it does not.
     pub(crate) fn send(&mut self) -> Sent {
         let put = std::mem::take(&mut self.put);
         let (ring, end) = &mut self.tx;
@@ -417,14 +416,14 @@ impl XdpSocket {
         Sent { taken: self.take_out(put), error }
     }
 
-    /// In copy mode: takes the last `put` entries out of line where a call of ours failed before it had read
-    /// them all, and gives how many of them the kernel had taken.
+    /// In copy mode, after a call failed before it had read all entries: unqueues the last `put` entries, and
+    /// returns how many of them the kernel had accepted.
     ///
-    /// How far the kernel is does not tell that. It notes in the ring that it has read entries when it has
-    /// read all that it saw (since Linux 6.17, after each frame that it sent), and it remembers how many it
-    /// saw, so that none can be taken back. So the entries are made void, and the kernel is called until it
-    /// has passed over them: it counts those. Where it does not even look, because the interface is down,
-    /// they stay in the ring, and count as not taken.
+    /// The kernel's position does not tell: it records that it has read entries only once it has read all it
+    /// saw (since Linux 6.17, after each frame sent), and it remembers how many it saw, so none can be taken
+    /// back. So the entries are voided, and the kernel is called until it has skipped them, which it counts.
+    /// If it does not even look, because the interface is down, they stay in the ring and count as not
+    /// accepted.
     fn take_out(&mut self, put: usize) -> usize {
         let (ring, end) = &self.tx;
         let (older, beyond) = (self.void.len(), self.memory.len as u64);
@@ -432,7 +431,7 @@ impl XdpSocket {
             self.void.push((ring.load(place, 0) / self.shape.chunk as u64) as u32);
             ring.store(place, 0, beyond);
         }
-        // Why it fails, the caller knows from the call before.
+        // The caller knows the reason from the earlier call.
         let _ = self.call_until_read();
         match self.all_is_read() {
             true => self.settle().saturating_sub(older),
@@ -440,8 +439,8 @@ impl XdpSocket {
         }
     }
 
-    /// When all is read: gives how many of the void entries had been taken before they were, and frees the
-    /// chunks of the others. The kernel takes entries in their order.
+    /// Once everything is read: returns how many of the void entries had been accepted before they were
+    /// voided, and frees the chunks of the others. The kernel reads entries in order.
     fn settle(&mut self) -> usize {
         let passed = sockopt::xdp_statistics(self.socket.as_fd())
             .map_or(self.passed, |counts| counts.tx_invalid_descs);
@@ -456,8 +455,8 @@ impl XdpSocket {
         self.tx.0.read() == self.tx.1.written()
     }
 
-    /// Calls the kernel until it has read all that is in line, which is at the first call where nothing is
-    /// void: some kernels pass over one such entry in a call.
+    /// Calls the kernel until it has read everything queued; without void entries, the first call does. Some
+    /// kernels skip only one void entry per call.
     fn call_until_read(&self) -> io::Result<()> {
         let waiting = self.tx.1.written().wrapping_sub(self.tx.0.read()).min(self.shape.send);
         for _ in 0..=waiting {
@@ -469,8 +468,8 @@ impl XdpSocket {
         Ok(())
     }
 
-    /// Frames that the kernel dropped here since the socket was opened: no chunk was free to receive
-    /// into, the ring was full, or they were longer than a chunk without [`HEADROOM`].
+    /// Frames dropped by the kernel here since the socket was opened: no chunk was free, the ring was full,
+    /// or they were longer than a chunk without [`HEADROOM`].
     pub(crate) fn drops(&self) -> u64 {
         sockopt::xdp_statistics(self.socket.as_fd())
             .map_or(0, |counts| counts.rx_dropped + counts.rx_ring_full.unwrap_or(0))
@@ -483,13 +482,13 @@ impl AsFd for XdpSocket {
     }
 }
 
-/// Calls the kernel to look into the ring of frames to send.
+/// Makes the kernel look into the transmit ring.
 fn call(socket: BorrowedFd<'_>) -> io::Result<()> {
     rustix::net::send(socket, &[], rustix::net::SendFlags::DONTWAIT)?;
     Ok(())
 }
 
-/// The second word of a descriptor: the length in 4 bytes, and no options in 4 more.
+/// The second word of a descriptor: 4 bytes of length and 4 bytes of (no) options.
 fn length_word(len: usize) -> u64 {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&(len as u32).to_ne_bytes());

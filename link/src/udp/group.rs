@@ -1,7 +1,7 @@
-//! Several links at one address and port, each with its part of what arrives.
+//! Several links at one address and port that share what arrives.
 //!
-//! The kernel asks a program of the caller's which socket gets a datagram (SO_ATTACH_REUSEPORT_CBPF). A run
-//! of datagrams is one message to it, so the program sees the first of them, and the run goes to one socket.
+//! A program from the caller selects the socket for each datagram (SO_ATTACH_REUSEPORT_CBPF). A run of
+//! datagrams is one message: the program sees its first datagram, and the whole run goes to one socket.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,7 +10,7 @@ use super::{UdpConfig, UdpLink, bind, prepare};
 use crate::sys;
 use crate::{LinkError, Result};
 
-/// An instruction of classic BPF (the kernel's networking/filter.rst), which has one accumulator.
+/// An instruction of classic BPF (the kernel's networking/filter.rst), with one accumulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Instruction {
     code: u16,
@@ -20,8 +20,8 @@ pub struct Instruction {
 }
 
 impl Instruction {
-    /// Loads the byte at this place of the UDP payload. A program that loads from beyond its end ends
-    /// there, and gives 0.
+    /// Loads the byte at this offset of the UDP payload. Loading beyond the end terminates the program with
+    /// 0.
     pub const fn load_byte(at: u32) -> Self {
         Self::plain(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, at)
     }
@@ -33,7 +33,7 @@ impl Instruction {
 
     /// Loads the IPv4 source address.
     pub const fn load_source_address() -> Self {
-        // linux/filter.h: SKF_NET_OFF, from where on loads are from the network header.
+        // linux/filter.h: SKF_NET_OFF, the base for loads relative to the network header.
         Self::plain(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, (-0x10_0000i32 + 12) as u32)
     }
 
@@ -42,22 +42,22 @@ impl Instruction {
         Self::plain(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, bits)
     }
 
-    /// The rest of a division by this number, which is not 0.
+    /// The remainder of a division by this number, which is not 0.
     pub const fn modulo(by: u32) -> Self {
         Self::plain(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, by)
     }
 
-    /// Leaves out so many instructions unless the accumulator is this.
+    /// Skips this many instructions unless the accumulator equals the value.
     pub const fn skip_unless(value: u32, skip: u8) -> Self {
         Self { jf: skip, ..Self::plain(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value) }
     }
 
-    /// Leaves out so many instructions.
+    /// Skips this many instructions.
     pub const fn skip(skip: u32) -> Self {
         Self::plain(libc::BPF_JMP | libc::BPF_JA, skip)
     }
 
-    /// Ends with the accumulator as the number of the socket.
+    /// Ends with the accumulator as the socket's number.
     pub const fn choose() -> Self {
         Self::plain(libc::BPF_RET | libc::BPF_A, 0)
     }
@@ -68,14 +68,14 @@ impl Instruction {
 }
 
 impl UdpLink {
-    /// Binds `count` sockets to one address and port. `choose` gives the number of the one that has a
-    /// datagram; a number that there is not leaves it to the kernel, which takes one by both addresses and ports.
+    /// Binds `count` sockets to one address and port. `choose` returns the number of the socket for a
+    /// datagram; for an invalid number the kernel chooses by both addresses and ports.
     ///
     /// # Errors
-    /// As [`UdpLink::open`], also where another program has the port in a group of its own; and a kernel that
-    /// does not take the program.
+    /// As [`UdpLink::open`]; if another program has the port in its own group; and if the kernel rejects the
+    /// program.
     pub fn open_group(config: &UdpConfig, count: usize, choose: &[Instruction]) -> Result<Vec<Self>> {
-        // Alone at first: a group of somebody else's would be joined without a word.
+        // Alone at first: otherwise it would silently join another program's group.
         let (first, local) = bind(config.bind, config.checksum)?;
         share(&first)?;
         let mut sockets = vec![first];
@@ -135,7 +135,7 @@ mod tests {
         let mut batch = Batch::default();
         for n in 0..60u8 {
             batch.push_udp(sender.local_addr(), to, &[n, 1, 2, 3], 0).unwrap();
-            // One by one: a run would go to one of them.
+            // One by one: a run would go to a single socket.
             sender.send(&mut batch).unwrap();
         }
         for (number, link) in group.iter_mut().enumerate() {

@@ -1,11 +1,10 @@
 //! UDP sockets that look like packet I/O.
 //!
-//! On receive, each payload gets the 28 bytes of IPv4 and UDP header in front that
-//! [`datagram::header`] makes from the two socket addresses. On send, these 28 bytes are stripped;
-//! source and destination are what the packet's writer told the batch, or else read from them.
-//! Where the kernel can, datagrams of one length that go to one place leave as a run, in one message
-//! that the kernel cuts (UDP_SEGMENT), and runs are received whole and cut here (UDP_GRO). To callers
-//! datagrams stay datagrams.
+//! On receive, each payload is preceded by the 28 bytes of IPv4 and UDP header that [`datagram::header`]
+//! makes from the two socket addresses. On send, these are stripped; source and destination are those
+//! recorded in the batch, or else read from them. Where the kernel can, datagrams of one length that go to
+//! one place leave as a run, in one message that the kernel cuts (UDP_SEGMENT), and runs are received whole
+//! and cut here (UDP_GRO). To callers datagrams stay datagrams.
 //!
 //! Sockets are never connected and always set DF, because only then does the kernel send IP id 0,
 //! which the iCRC of RoCEv2 covers.
@@ -33,46 +32,46 @@ use runs::Runs;
 use crate::sys::{self, Messages, Outgoing};
 use crate::{Link, LinkCounters, LinkError, Result, Scope};
 
-/// Datagrams a system call at most: the kernel's own bound is 1,024.
+/// Most datagrams per system call: the kernel's own limit is 1,024.
 const CALL_MAX: usize = 256;
 
-/// Datagrams of a run at most, sent or received (the kernel's UDP_MAX_SEGMENTS, where it is least).
+/// Most datagrams per run, sent or received (the kernel's smallest UDP_MAX_SEGMENTS).
 pub const RUN_MAX: usize = 64;
 
-/// Times that a full queue is waited for (1 ms each) before a datagram is counted as not sent.
+/// How often a full queue is waited for (1 ms each) before a datagram counts as not sent.
 pub(crate) const SEND_RETRIES: u32 = 100;
 
-/// How a UDP link is opened.
+/// Configuration of a UDP link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UdpConfig {
     /// Address and port to receive on; the unspecified address receives on all, port 0 lets the
     /// kernel choose.
     pub bind: SocketAddr,
-    /// Whether datagrams leave with a UDP checksum. RoCEv2 has none (it has the iCRC).
+    /// Whether to send with a UDP checksum. RoCEv2 has none (it has the iCRC).
     pub checksum: bool,
-    /// Whether corrupted datagrams are to be sent ([`Scope::Datagram`]): opens a raw socket, which needs
-    /// CAP_NET_RAW. Only looked at with `checksum`.
+    /// Whether corrupted datagrams will be sent ([`Scope::Datagram`]): opens a raw socket, which needs
+    /// CAP_NET_RAW. Only relevant with `checksum`.
     pub corrupt: bool,
-    /// Bytes of receive queue to ask the kernel for. It may give less: [`UdpLink::receive_buffer`].
+    /// Receive queue to request from the kernel, in bytes. It may grant less: [`UdpLink::receive_buffer`].
     pub receive_buffer: usize,
-    /// What to do with runs of datagrams, where the kernel can: see [`UdpLink::runs`]. Runs are sent
-    /// with `checksum` alone.
+    /// How to handle runs of datagrams, if the kernel can: see [`UdpLink::runs`]. Runs are sent only with
+    /// `checksum`.
     pub runs: RunUse,
 }
 
-/// What is done with runs: datagrams of one length that follow each other from one place to another.
+/// How to handle runs: consecutive datagrams of one length from one place to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunUse {
-    /// Sent as one message that the kernel cuts (UDP_SEGMENT).
+    /// Send them as one message that the kernel cuts (UDP_SEGMENT).
     pub send: bool,
-    /// Received as one message and cut here (UDP_GRO). The kernel then counts a run that it drops at
-    /// the receive queue as one. Takes a buffer of 64 KiB for each of 64 messages, of which only what
-    /// is really received takes memory.
+    /// Receive them as one message and cut it here (UDP_GRO). The kernel then counts a run dropped at the
+    /// receive queue as one. Uses a buffer of 64 KiB for each of 64 messages, of which only the part ever
+    /// filled takes memory.
     pub receive: bool,
 }
 
 impl RunUse {
-    /// Each datagram is a message.
+    /// Every datagram is its own message.
     pub const NONE: Self = Self { send: false, receive: false };
     /// Both.
     pub const BOTH: Self = Self { send: true, receive: true };
@@ -90,13 +89,13 @@ impl fmt::Display for RunUse {
 }
 
 impl UdpConfig {
-    /// A link for RoCEv2: no UDP checksum, and no runs, whose datagrams the kernel would number (IP id).
+    /// For RoCEv2: no UDP checksum, and no runs, whose datagrams the kernel would number (IP id).
     pub fn roce(bind: SocketAddr) -> Self {
         Self { bind, checksum: false, corrupt: false, receive_buffer: 8 << 20, runs: RunUse::NONE }
     }
 
-    /// A link for DTA reports and NACKs: with UDP checksum. `corrupt` says whether a fault injector may
-    /// corrupt what is sent.
+    /// For DTA reports and NACKs: with UDP checksum. `corrupt` says whether a fault injector may corrupt what
+    /// is sent.
     pub fn reports(bind: SocketAddr, corrupt: bool) -> Self {
         Self { bind, checksum: true, corrupt, receive_buffer: 8 << 20, runs: RunUse::BOTH }
     }
@@ -118,7 +117,7 @@ impl UdpLink {
         Self::of(socket, local, config)
     }
 
-    /// A link of a socket that is bound.
+    /// A link for a bound socket.
     fn of(socket: OwnedFd, local: SocketAddrV4, config: &UdpConfig) -> Result<Self> {
         let raw = match config.corrupt && config.checksum {
             true => Some(open_raw()?),
@@ -130,7 +129,7 @@ impl UdpLink {
             sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_PKTINFO, 1)
                 .map_err(LinkError::io("cannot ask for IP_PKTINFO"))?;
         }
-        // Kernels before 5.0 and 4.18 refuse these.
+        // Older kernels (before 5.0 and 4.18) refuse these.
         let can = |option, value| sys::set_option(socket.as_fd(), libc::SOL_UDP, option, value).is_ok();
         let receives_runs = config.runs.receive && can(sys::UDP_GRO, 1);
         let sends_runs = config.runs.send && config.checksum && can(sys::UDP_SEGMENT, 0);
@@ -156,19 +155,18 @@ impl UdpLink {
         })
     }
 
-    /// The address and port that it receives on, the port being the one that the kernel chose if 0 was asked.
+    /// Its receive address and port; if 0 was requested, the port that the kernel chose.
     pub fn local_addr(&self) -> SocketAddrV4 {
         self.receiver.local()
     }
 
-    /// What is done with runs of datagrams: what was asked for, as far as the kernel can, and has not
-    /// refused it since.
+    /// How runs are handled: as requested, as far as the kernel can and has not refused since.
     pub fn runs(&self) -> RunUse {
         let send = self.sender.runs.as_ref().is_some_and(|runs| runs.work());
         RunUse { send, receive: self.receiver.takes_runs() }
     }
 
-    /// Bytes of receive queue that the kernel granted (half of what it counts, as SO_RCVBUF is written).
+    /// Receive queue granted by the kernel, in bytes (half of what it counts, as SO_RCVBUF is set).
     pub fn receive_buffer(&self) -> usize {
         self.receiver.receive_buffer()
     }
@@ -181,14 +179,13 @@ impl UdpLink {
         self.sender.open_source(source)
     }
 
-    /// The same link, but sending never waits: datagrams that find a full queue are counted as not
-    /// sent at once.
+    /// The same link, but sending never waits: datagrams that find a full queue count as not sent at once.
     pub fn without_waiting(mut self) -> Self {
         self.sender.retries = 0;
         self
     }
 
-    /// The two directions, for two threads.
+    /// Splits it into its two directions, for two threads.
     pub fn split(self) -> (UdpReceiver, UdpSender) {
         (self.receiver, self.sender)
     }
@@ -226,27 +223,27 @@ impl Link for UdpLink {
     }
 }
 
-/// Sockets that a link keeps open to send from. Sources come and go with queue pairs; with more,
-/// all are closed, and those still used are opened again.
+/// Most sockets that a link keeps open for sending. Sources come and go with queue pairs; beyond this, all
+/// are closed, and those still in use are opened again.
 const SOURCES_MAX: usize = 64;
 
-/// How long a source that could not be bound is left alone.
+/// Pause before retrying a source that could not be bound.
 const REBIND: Duration = Duration::from_secs(1);
 
 /// The sending half of a UDP link: one unconnected socket per source address and port, opened when
 /// first used.
 pub struct UdpSender {
     checksum: bool,
-    /// Times that a full queue is waited for.
+    /// How often a full queue is waited for.
     retries: u32,
     /// The port of the receiving socket when that is bound to all addresses.
     any: Option<u16>,
     /// The receiving socket first.
     sockets: Vec<Arc<OwnedFd>>,
     by_source: HashMap<SocketAddrV4, u16>,
-    /// The source that was looked for last, which the next datagram most likely has, too.
+    /// The source looked up last, which the next datagram most likely has, too.
     last: Option<(SocketAddrV4, u16)>,
-    /// Sources that could not be bound, and when that was tried.
+    /// Sources that could not be bound, and when that was last tried.
     unbound: HashMap<SocketAddrV4, Instant>,
     raw: Option<OwnedFd>,
     messages: Messages,
@@ -258,7 +255,7 @@ pub struct UdpSender {
     counters: LinkCounters,
 }
 
-/// What a datagram leaves through.
+/// How a datagram is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Socket(u16),
@@ -269,9 +266,9 @@ enum Way {
 struct Route {
     way: Way,
     to: SocketAddrV4,
-    /// The source address to ask for, where the socket is bound to none.
+    /// The source address to request, if the socket is not bound to one.
     from: Option<Ipv4Addr>,
-    /// Bytes of the packet that are not handed to the socket, in front and in all.
+    /// Bytes of the packet not handed to the socket: at the front, and in total.
     skip: usize,
     end: usize,
 }
@@ -283,13 +280,13 @@ impl UdpSender {
     }
 
     /// As [`Link::send`]. Datagrams from one source keep their order; those of different sources may overtake
-    /// each other, as on different sockets they may anyway.
+    /// each other, as they may on different sockets anyway.
     ///
     /// A source that cannot be bound (another program has its port) is tried again after a second;
     /// until then its datagrams are counted as `unsent_no_source`.
     ///
     /// # Errors
-    /// A corrupted datagram is sent on a link opened without `corrupt`. The other datagrams have left.
+    /// A corrupted datagram is sent on a link opened without `corrupt`. The other datagrams were sent.
     pub fn send(&mut self, batch: &mut Batch) -> Result<usize> {
         let before = self.counters.sent;
         if self.sockets.len() > SOURCES_MAX {
@@ -323,7 +320,7 @@ impl UdpSender {
         result.map(|()| (self.counters.sent - before) as usize)
     }
 
-    /// What was sent, and what not, by reason.
+    /// Counters of what was sent, and what was not, by reason.
     pub fn counters(&self) -> LinkCounters {
         self.counters
     }
@@ -333,14 +330,14 @@ impl UdpSender {
         if self.checksum { Scope::Datagram } else { Scope::Payload }
     }
 
-    /// How packet `index` leaves; `None` when it does not, which is counted.
+    /// How packet `index` is sent; `None`, and counted, if it cannot be.
     fn route(&mut self, batch: &Batch, index: usize) -> Result<Option<Route>> {
         let packet = batch.packet(index);
         if batch.is_verbatim(index) {
             if self.raw.is_none() {
                 return Err(LinkError::NeedsNetRaw(CORRUPT));
             }
-            // The raw socket takes the packet as it is, and wants to be told the destination beside.
+            // The raw socket takes the packet as it is, and also needs the destination.
             let Ok(ip) = ipv4::Packet::new_checked(packet) else {
                 self.counters.unsent_malformed += 1;
                 return Ok(None);
@@ -378,7 +375,7 @@ impl UdpSender {
         Ok(Some(Route { way: Way::Socket(socket), to, from, skip: datagram::HEADER_LEN, end }))
     }
 
-    /// As [`Self::socket_of`], but a source that cannot be bound is not tried each time.
+    /// As [`Self::socket_of`], but does not retry a source that cannot be bound each time.
     fn socket_to_send(&mut self, source: SocketAddrV4) -> Option<u16> {
         if !self.unbound.is_empty() && self.unbound.get(&source).is_some_and(|tried| tried.elapsed() < REBIND)
         {
@@ -410,7 +407,7 @@ impl UdpSender {
             return Ok(*index);
         }
         let (socket, _) = bind(source.into(), self.checksum)?;
-        // Nothing is received here: a queue of the smallest size, so that strangers cannot fill memory.
+        // Nothing is received here: a minimal queue, so that strangers cannot fill memory.
         sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, 0)
             .map_err(LinkError::io("cannot set SO_RCVBUF"))?;
         let index = self.sockets.len() as u16;
@@ -448,8 +445,8 @@ impl UdpSender {
 
 const CORRUPT: &str = "corrupt faults on a UDP link with checksum (DTA reports and NACKs)";
 
-/// Sends the datagrams of `queue` in order, waiting up to `patience` times for room; counts each,
-/// sent or not. `datagram` gives what to send for an index, and the bytes to count.
+/// Sends the datagrams of `queue` in order, waiting up to `patience` times for room; counts each, sent or
+/// not. `datagram` returns what to send for an index, and the bytes to count.
 pub(crate) fn send_all<'a>(
     socket: BorrowedFd<'_>,
     messages: &mut Messages,
@@ -481,12 +478,12 @@ pub(crate) fn send_all<'a>(
     }
 }
 
-/// Whether a message that the kernel refused with `error` is to be tried again; waits a moment where
-/// that helps. `patience` is how often a full queue is waited for, and `retries` counts.
+/// Whether to retry a message that the kernel refused with `error`; waits a moment where that helps.
+/// `patience` is how often a full queue is waited for; `retries` counts.
 fn wait_for_room(socket: BorrowedFd<'_>, error: &io::Error, patience: u32, retries: &mut u32) -> bool {
     let most = match error.raw_os_error() {
         Some(libc::EAGAIN | libc::ENOBUFS) => patience,
-        // A late word about an earlier datagram, or a signal: this one has not been tried.
+        // A late error for an earlier datagram, or a signal: this one has not been tried.
         Some(libc::ECONNREFUSED | libc::EINTR) => SEND_RETRIES,
         _ => 0,
     };
@@ -495,7 +492,7 @@ fn wait_for_room(socket: BorrowedFd<'_>, error: &io::Error, patience: u32, retri
     }
     *retries += 1;
     match error.raw_os_error() {
-        // The device's queue is full, which poll does not tell.
+        // The device's queue is full, which poll does not report.
         Some(libc::ENOBUFS) => std::thread::sleep(Duration::from_micros(100)),
         // An error of poll shows again at the next send.
         Some(libc::EAGAIN) => drop(sys::wait(&[socket], sys::WRITABLE, Some(Duration::from_millis(1)))),
@@ -512,7 +509,7 @@ fn open_raw() -> Result<OwnedFd> {
     })
 }
 
-/// Binds an unconnected socket that sets DF, and says where.
+/// Binds an unconnected socket with DF set, and returns its address.
 fn bind(address: SocketAddr, checksum: bool) -> Result<(OwnedFd, SocketAddrV4)> {
     let IpAddr::V4(_) = address.ip() else { return Err(LinkError::Ipv6(address)) };
     let socket = UdpSocket::bind(address).map_err(|error| LinkError::bind(address, error))?;
@@ -526,7 +523,7 @@ fn bind(address: SocketAddr, checksum: bool) -> Result<(OwnedFd, SocketAddrV4)> 
     Ok((socket, local))
 }
 
-/// Sets what all sockets of links have in common.
+/// Sets the options common to all sockets of links.
 fn prepare(socket: &OwnedFd, checksum: bool) -> Result<()> {
     sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
         .map_err(LinkError::io("cannot set DF (IP_MTU_DISCOVER)"))?;
@@ -537,9 +534,9 @@ fn prepare(socket: &OwnedFd, checksum: bool) -> Result<()> {
     Ok(())
 }
 
-/// Asks for a receive queue, beyond the system's limit where that is allowed, and gives what was granted.
+/// Requests a receive queue, beyond the system's limit where allowed, and returns what was granted.
 pub(crate) fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) -> Result<usize> {
-    // The kernel doubles what it is told, to make up for its own overhead.
+    // The kernel doubles the requested size to make up for its own overhead.
     let wanted = i32::try_from(bytes).unwrap_or(i32::MAX).min(i32::MAX / 2);
     sys::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, wanted)
         .or_else(|_| sys::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, wanted))
@@ -573,7 +570,7 @@ mod tests {
         };
         round(&mut link);
         assert!(link.runs().send);
-        // Without UDP checksums the kernel cuts no runs (EINVAL).
+        // Without UDP checksums the kernel does not cut runs (EINVAL).
         sys::set_option(link.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
         for _ in 0..3 {
             round(&mut link);

@@ -13,11 +13,11 @@ use super::CALL_MAX;
 use crate::sys::{self, Messages};
 use crate::{LinkCounters, LinkError, Result};
 
-/// Messages of a call where each may be a run.
+/// Messages per call if each may be a run.
 const RUNS: usize = 64;
 
-/// Bytes from one of their buffers to the next: what the longest run takes, and three cache lines
-/// more, so that their beginnings do not all fall into one set of the cache.
+/// Distance between their buffers: the longest run, and three cache lines more, so that their beginnings do
+/// not share a set of the cache.
 const STRIDE: usize = (64 << 10) + 3 * 64;
 
 /// The receiving half of a UDP link.
@@ -30,19 +30,19 @@ pub struct UdpReceiver {
     counters: LinkCounters,
 }
 
-/// Runs of the last call, and how far they were handed out.
+/// Runs of the last call, and how far they were delivered.
 struct Runs {
-    /// Memory is taken for as much of it as runs really fill.
+    /// Only as much memory is used as runs really fill.
     bytes: Box<[u8]>,
     count: usize,
-    /// The run that is handed out now.
+    /// The run being delivered.
     index: usize,
-    /// Bytes of it that were.
+    /// Bytes of it already delivered.
     at: usize,
 }
 
 impl UdpReceiver {
-    /// `runs` says whether the socket may give runs of datagrams as one message.
+    /// `runs`: whether the socket may deliver runs of datagrams as one message.
     pub(super) fn new(
         socket: Arc<OwnedFd>,
         local: SocketAddrV4,
@@ -82,13 +82,13 @@ impl UdpReceiver {
         self.recv_now(batch)
     }
 
-    /// What was received, and what the kernel dropped at this socket up to now.
+    /// Counters of what was received, and what the kernel dropped at this socket so far.
     pub fn counters(&self) -> LinkCounters {
         let dropped_by_kernel = sys::drops(self.as_fd());
         LinkCounters { dropped_by_kernel, ..self.counters }
     }
 
-    /// 0 says that nothing is left of what the kernel gave before either, so that a caller may wait.
+    /// 0 means that nothing earlier from the kernel is left either, so that a caller may wait.
     fn recv_now(&mut self, batch: &mut Batch) -> Result<usize> {
         batch.clear();
         let Self { socket, messages, runs, .. } = self;
@@ -110,7 +110,7 @@ impl UdpReceiver {
         Ok(batch.len())
     }
 
-    /// Puts headers in front of the datagrams that the kernel wrote into the slots of `batch`.
+    /// Adds headers to the datagrams that the kernel wrote into the slots of `batch`.
     fn adopt(&mut self, batch: &mut Batch, count: usize) {
         for index in 0..count {
             let incoming = self.messages.incoming(index);
@@ -130,14 +130,14 @@ impl UdpReceiver {
         }
     }
 
-    /// Cuts runs into datagrams, as far as `batch` has room for them.
+    /// Cuts runs into datagrams, as many as fit `batch`.
     fn hand_out(&mut self, batch: &mut Batch) {
         let room = batch.packet_capacity().saturating_sub(datagram::HEADER_LEN);
         while let Some(runs) = self.runs.as_ref().filter(|runs| runs.index < runs.count) {
             let incoming = self.messages.incoming(runs.index);
             let (from, to) = (incoming.from, self.destination(incoming.to));
             let len = incoming.len.min(STRIDE);
-            // A run of datagrams of no bytes does not exist: one of them is a message.
+            // Runs of empty datagrams do not exist: an empty datagram is a message.
             let segment = incoming.segment.map_or(len, NonZero::get).min(len);
             let header = datagram::header(from, to, segment.min(room));
             let Some(runs) = &mut self.runs else { return };
@@ -166,16 +166,16 @@ impl UdpReceiver {
         }
     }
 
-    /// Where a datagram was sent to: `to` is told on sockets that are bound to all addresses.
+    /// Where a datagram was sent to: `to` is set on sockets bound to all addresses.
     fn destination(&self, to: Option<Ipv4Addr>) -> SocketAddrV4 {
         SocketAddrV4::new(to.unwrap_or(*self.local.ip()), self.local.port())
     }
 }
 
-/// How many messages the kernel gave; none there is no error.
+/// How many messages the kernel returned; an empty queue is not an error.
 fn taken(received: std::io::Result<usize>) -> Result<usize> {
     received.or_else(|error| match error.raw_os_error() {
-        // ECONNREFUSED is a late word about an earlier datagram of ours; nothing is wrong with receiving.
+        // ECONNREFUSED is a late error for an earlier datagram of ours; receiving works.
         Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => Ok(0),
         _ => Err(LinkError::io("cannot receive datagrams")(error)),
     })

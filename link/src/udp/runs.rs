@@ -1,5 +1,5 @@
-//! Runs: datagrams that follow each other to one place, all of one length but the last, which may be
-//! shorter. The kernel takes a run as one message and cuts it (UDP_SEGMENT).
+//! Runs: consecutive datagrams to one place, all of one length except the last, which may be shorter. The
+//! kernel accepts a run as one message and cuts it (UDP_SEGMENT).
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
@@ -11,30 +11,30 @@ use super::{RUN_MAX, send_all, wait_for_room};
 use crate::LinkCounters;
 use crate::sys::{Messages, Outgoing};
 
-/// Bytes of a message at most: UDP's own bound.
+/// Longest message: UDP's own limit.
 const BYTES_MAX: usize = datagram::PACKET_MAX - datagram::HEADER_LEN;
 
-/// Runs that the kernel refuses one after the other, though it takes their datagrams one by one,
-/// before no more are made.
+/// Consecutive runs that the kernel may refuse, while accepting their datagrams one by one, before no more
+/// are built.
 const REFUSED_MAX: u8 = 4;
 
-/// A datagram as a sender hands it over: what to send, and the bytes to count for it.
+/// A datagram to send: its payload, and the bytes to count for it.
 pub(super) type Datagram<'a> = (Outgoing<'a>, usize);
 
-/// Puts datagrams together and sends them.
+/// Combines datagrams into runs and sends them.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
     plan: Vec<Run>,
-    /// The payloads of runs, one behind the other.
+    /// The payloads of runs, back to back.
     bytes: Vec<u8>,
     refused: u8,
 }
 
 #[derive(Debug)]
 struct Run {
-    /// Which datagrams, by their place in the queue.
+    /// Its datagrams, by their place in the queue.
     members: Range<usize>,
-    /// Where their payloads lie together; empty for a datagram on its own.
+    /// Where their payloads are combined; empty for a single datagram.
     bytes: Range<usize>,
     segment: u16,
     to: Option<SocketAddrV4>,
@@ -42,13 +42,12 @@ struct Run {
 }
 
 impl Runs {
-    /// Whether runs still make sense here.
+    /// Whether runs are still worthwhile.
     pub(super) fn work(&self) -> bool {
         self.refused < REFUSED_MAX
     }
 
-    /// As [`send_all`], with datagrams that follow each other to one place, of one length, put
-    /// together. Their order stays.
+    /// As [`send_all`], but combines consecutive datagrams of one length to one place. Their order stays.
     pub(super) fn send<'a>(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -93,8 +92,8 @@ impl Runs {
                 Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE | libc::EOPNOTSUPP | libc::ENOPROTOOPT)
             );
             if refused && members.len() > 1 {
-                // Not the datagrams, perhaps, but that they are a run: no device or path of less than
-                // their length takes one. Each tells for itself.
+                // Perhaps only the run is refused: no device or path with a smaller MTU accepts one. Each
+                // datagram gets its own result.
                 let before = counters.sent;
                 send_all(socket, messages, counters, &queue[members], patience, &datagram);
                 if counters.sent > before {
@@ -112,7 +111,7 @@ impl Runs {
         let Self { plan, bytes, .. } = self;
         plan.clear();
         bytes.clear();
-        // The run that still grows, and its first payload, which is copied when there is a second.
+        // The run still growing, and its first payload, which is copied when a second follows.
         let mut open: Option<&[u8]> = None;
         for (place, index) in queue.iter().enumerate() {
             let Outgoing { bytes: payload, to, from, .. } = datagram(usize::from(*index)).0;

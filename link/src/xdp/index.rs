@@ -1,8 +1,8 @@
-//! Where the two ends of a ring stand: arithmetic alone.
+//! Positions of the two ends of a ring: arithmetic only.
 //!
-//! A ring has a power of two of places. Each side counts what it has done since the ring was made, modulo
-//! 2^32, and the place of an entry is its number modulo the number of places. So a full ring and an empty
-//! one are told apart, and nothing happens where a count starts anew at 0.
+//! A ring has a power of two of places. Each side counts its entries since the ring was created, modulo 2^32,
+//! and an entry's place is its number modulo the number of places. So a full ring and an empty one differ,
+//! and wrapping at 0 is harmless.
 
 /// The end that writes entries.
 #[derive(Debug, Clone, Copy)]
@@ -10,7 +10,7 @@ pub(crate) struct Producer {
     places: u32,
     /// Entries written.
     next: u32,
-    /// Entries that the other end had read, when it was asked last.
+    /// Entries that the other end had read at the last query.
     read: u32,
 }
 
@@ -21,8 +21,8 @@ impl Producer {
         Self { places, next: start, read: start }
     }
 
-    /// The place of the next entry, which is then taken for written; `None` where the ring is full. `read`
-    /// says how far the other end is, and is asked only where the ring seems full.
+    /// The place of the next entry, which then counts as written; `None` if the ring is full. `read` returns
+    /// the other end's position, and is called only if the ring seems full.
     #[inline]
     pub(crate) fn take(&mut self, read: impl FnOnce() -> u32) -> Option<usize> {
         if self.next.wrapping_sub(self.read) >= self.places {
@@ -36,13 +36,13 @@ impl Producer {
         Some(place as usize)
     }
 
-    /// Entries written, to be told to the other end.
+    /// Entries written, to publish to the other end.
     #[inline]
     pub(crate) fn written(&self) -> u32 {
         self.next
     }
 
-    /// The places of the last `count` entries written, the first one first.
+    /// The places of the last `count` entries written, in order.
     pub(crate) fn last(&self, count: u32) -> impl Iterator<Item = usize> + use<> {
         let places = self.places;
         let from = self.next.wrapping_sub(count.min(places));
@@ -56,7 +56,7 @@ pub(crate) struct Consumer {
     places: u32,
     /// Entries read.
     next: u32,
-    /// Entries that the other end had written, when it was asked last.
+    /// Entries that the other end had written at the last query.
     written: u32,
 }
 
@@ -67,8 +67,8 @@ impl Consumer {
         Self { places, next: start, written: start }
     }
 
-    /// The place of the next entry, which is then taken for read; `None` where the ring is empty. `written`
-    /// says how far the other end is, and is asked only where the ring seems empty.
+    /// The place of the next entry, which then counts as read; `None` if the ring is empty. `written` returns
+    /// the other end's position, and is called only if the ring seems empty.
     #[inline]
     pub(crate) fn take(&mut self, written: impl FnOnce() -> u32) -> Option<usize> {
         if self.next == self.written {
@@ -82,7 +82,7 @@ impl Consumer {
         Some(place as usize)
     }
 
-    /// Entries read, to be told to the other end.
+    /// Entries read, to publish to the other end.
     #[inline]
     pub(crate) fn read(&self) -> u32 {
         self.next
@@ -99,11 +99,11 @@ mod tests {
 
     #[derive(Debug, Clone, Copy)]
     enum Step {
-        /// The writer writes up to so many entries, and tells.
+        /// The writer writes up to this many entries, and publishes.
         Write(u8),
-        /// The reader reads up to so many entries, and tells.
+        /// The reader reads up to this many entries, and publishes.
         Read(u8),
-        /// The writer looks at up to so many entries that were not read.
+        /// The writer looks at up to this many unread entries.
         Last(u8),
     }
 
@@ -116,7 +116,7 @@ mod tests {
     }
 
     proptest! {
-        /// Beside a queue that cannot go wrong, and from just before the counts start anew.
+        /// Against a simple queue, starting just before the counts wrap.
         #[test]
         fn a_ring_is_a_queue(
             order in 0..6u32,
@@ -126,7 +126,7 @@ mod tests {
             let places = 1 << order;
             let start = 0u32.wrapping_sub(before);
             let (mut writer, mut reader) = (Producer::new(places, start), Consumer::new(places, start));
-            // What each end has told, as the words in shared memory.
+            // What each end has published, as the words in shared memory.
             let (mut written, mut read) = (start, start);
             let mut ring = vec![0u32; places as usize];
             let mut queue = VecDeque::new();
@@ -162,7 +162,7 @@ mod tests {
             }
         }
 
-        /// The other end's word is shared memory: whatever it says, a place is one of the ring's.
+        /// The other end's word is shared memory: whatever its value, a place is one of the ring's.
         #[test]
         fn no_word_of_the_other_end_leads_out_of_the_ring(
             order in 0..12u32,

@@ -1,18 +1,18 @@
-//! Whole Ethernet frames on an interface, through AF_XDP. Needs CAP_NET_RAW, and to receive CAP_BPF and
-//! CAP_NET_ADMIN too.
+//! Whole Ethernet frames on an interface, through AF_XDP. Needs CAP_NET_RAW, and for receiving also CAP_BPF
+//! and CAP_NET_ADMIN.
 //!
-//! A small program at the interface takes the frames to our UDP ports before the kernel's network stack sees
-//! them, and leaves every other frame to the kernel. So, unlike with [`crate::packet`], the kernel does not
-//! get ours as well, and answers none of them. ARP goes to the kernel, and by a packet socket to us too.
+//! A small program at the interface takes frames to our UDP ports before the kernel's network stack sees
+//! them, and leaves all others to the kernel. So, unlike with [`crate::packet`], the kernel does not see ours
+//! and does not answer them. ARP goes to the kernel, and through a packet socket to us too.
 //!
-//! The program runs in the driver (native) where that can, and else behind it (generic). It stays at the
-//! interface as long as the link is open: the kernel takes it off when the link's file descriptor is closed,
-//! however the process ends.
+//! The program runs in the driver (native) if possible, else after it (generic). It stays attached as long as
+//! the link is open: the kernel detaches it when the link's file descriptor is closed, however the process
+//! ends.
 //!
-//! A queue of an interface has one AF_XDP socket: two links to receive on one interface are one too many.
+//! A queue of an interface can have only one AF_XDP socket, so an interface can have only one receiving link.
 //!
-//! An interface that takes VLAN tags off frames by itself hides them from the program: frames of a VLAN are
-//! then taken as if they had no tag. Where there are such, have it leave them in (`ethtool -K NAME rxvlan off`).
+//! An interface that strips VLAN tags itself hides them from the program: frames of a VLAN then look
+//! untagged. If there are such frames, disable the stripping (`ethtool -K NAME rxvlan off`).
 
 pub(crate) mod index;
 #[cfg(feature = "xdp")]
@@ -31,22 +31,22 @@ use crate::sys::{self, Frame, HEADROOM, Sent, Shape, Step, XdpSocket};
 use crate::udp::SEND_RETRIES;
 use crate::{Link, LinkCounters, LinkError, Result, Scope};
 
-/// Frames that wait to be sent at most.
+/// Most frames waiting to be sent.
 const SEND: u32 = 1024;
-/// Queues that one link serves at most.
+/// Most queues of one link.
 const QUEUES_MAX: u32 = 64;
-/// How long an interface may be in use until that is told: the kernel takes the program of a link that was
-/// closed off a little later, for instance when a process that was forked meanwhile has closed its copy.
+/// How long an interface may be busy before that is an error: the kernel detaches the program of a closed
+/// link a little later, for instance when a process forked meanwhile closes its copy.
 const LEAVING: Duration = Duration::from_secs(1);
-/// Bytes of a chunk of memory: one of these, as frames are long.
+/// Size of a chunk: one of these, depending on the frames' length.
 const CHUNKS: [usize; 2] = [2048, 4096];
 
-/// Where the program runs that takes frames off an interface.
+/// Where the program that takes frames off an interface runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// In the interface's driver.
     Native,
-    /// Behind the driver, which need not know of it.
+    /// After the driver, which need not support it.
     Generic,
 }
 
@@ -59,23 +59,22 @@ impl std::fmt::Display for Mode {
     }
 }
 
-/// How an AF_XDP link is opened.
+/// Configuration of an AF_XDP link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XdpConfig {
     /// The interface's name.
     pub interface: String,
-    /// UDP destination ports to receive, 64 at most; ARP comes too. With none, nothing is received at
-    /// all, and no program is loaded.
+    /// UDP destination ports to receive, 64 at most; ARP comes too. Without any, nothing is received and no
+    /// program is loaded.
     pub ports: Vec<u16>,
-    /// Our IPv4 address: fragments to it that carry no ports are received, too, so that whoever has
-    /// them dropped can count them.
+    /// Our IPv4 address: fragments to it without ports are received, too, so that the caller can count them.
     pub address: Option<Ipv4Addr>,
-    /// Bytes that frames are received into, over all queues: a frame takes 2,048, or 4,096 where the
-    /// interface carries longer ones. Rounded to a power of two of frames.
+    /// Size of the receive memory over all queues: a frame takes 2,048 bytes, or 4,096 if the interface's MTU
+    /// is larger. Rounded to a power of two of frames.
     pub receive_buffer: usize,
-    /// An Ethernet address to receive under beside the interface's own.
+    /// An additional Ethernet address to receive under.
     pub mac: Option<[u8; 6]>,
-    /// Where the program has to run; `None`: in the driver, or behind it where that is not possible.
+    /// Where the program must run; `None`: in the driver, or after it if that is not possible.
     pub mode: Option<Mode>,
 }
 
@@ -96,23 +95,23 @@ impl XdpConfig {
 /// Sends and receives whole Ethernet frames on one interface, past the kernel's network stack.
 ///
 /// Frames lie in memory that this process shares with the kernel; each is copied once, into or out of a
-/// [`Batch`]. Received packets have their Ethernet header in front ([`Batch::frame`]); padding after an
-/// IPv4 packet is cut off. Packets without Ethernet header are not sent, and counted as malformed.
+/// [`Batch`]. Received packets are preceded by their Ethernet header ([`Batch::frame`]); padding after an
+/// IPv4 packet is removed. Packets without Ethernet header are not sent, and count as malformed.
 pub struct XdpLink {
-    // First, so that no frame comes any more when the sockets are closed.
+    // First, so that no more frames arrive when the sockets are closed.
     #[cfg(feature = "xdp")]
     _program: Option<program::Program>,
     interface: Interface,
     mode: Option<Mode>,
-    /// One for each receive queue of the interface. All that is sent leaves by the first.
+    /// One per receive queue of the interface. Everything is sent through the first.
     queues: Vec<XdpSocket>,
-    /// The queue that is read first next time.
+    /// The queue to read first next time.
     next: usize,
-    /// `None` where nothing is received.
+    /// `None` if nothing is received.
     arp: Option<PacketLink>,
     /// Readable when one of the sockets is.
     ready: OwnedFd,
-    /// Which packets of the batch in hand are sent.
+    /// Which packets of the current batch are being sent.
     line: Vec<u16>,
     counters: LinkCounters,
 }
@@ -120,8 +119,7 @@ pub struct XdpLink {
 impl XdpLink {
     /// Opens the link.
     ///
-    /// # Errors
-    /// There is no such interface, more than 64 ports, or one carries packets of more than 3,826 bytes;
+    /// # Errors There is no such interface, there are more than 64 ports, or the MTU exceeds 3,826 bytes;
     /// privileges are missing; the interface has an XDP program, or one of its queues an AF_XDP socket; or
     /// the kernel or the driver cannot do it. Each says what to do.
     pub fn open(config: &XdpConfig) -> Result<Self> {
@@ -208,22 +206,22 @@ impl XdpLink {
         })
     }
 
-    /// The interface, as it was when the link was opened.
+    /// The interface, as of when the link was opened.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// Where the program runs; `None` where nothing is received.
+    /// Where the program runs; `None` if nothing is received.
     pub fn mode(&self) -> Option<Mode> {
         self.mode
     }
 
-    /// Whether the driver reads and writes our memory by itself, so that the kernel copies nothing.
+    /// Whether the driver accesses our memory directly, so that the kernel copies nothing.
     pub fn zero_copy(&self) -> bool {
         self.queues.iter().all(XdpSocket::zero_copy)
     }
 
-    /// Queues that it receives by.
+    /// Its receive queues.
     pub fn queues(&self) -> usize {
         self.queues.len()
     }
@@ -251,14 +249,14 @@ impl XdpLink {
             *next = (*next + 1) % queues.len();
         }
         if batch.is_empty() {
-            // It also sees when the interface is gone.
+            // It also notices when the interface is gone.
             return arp.recv_now(batch);
         }
         arp.take(batch);
         Ok(batch.len())
     }
 
-    /// Sends the packets in `self.line`, or counts why not.
+    /// Sends the packets in `self.line`, or counts why it cannot.
     fn send_line(&mut self, batch: &Batch) {
         let Self { queues, line, counters, .. } = self;
         let [queue, ..] = &mut queues[..] else { return };
@@ -269,7 +267,7 @@ impl XdpLink {
             let put = rest.iter().take_while(|index| queue.put(frame(index))).count();
             let Sent { taken, error } = queue.send();
             let errno = error.as_ref().and_then(io::Error::raw_os_error);
-            // The device refused the last one that the kernel took: it is tried again.
+            // The device refused the last one that the kernel accepted: it is retried.
             let refused = usize::from(errno == Some(libc::EBUSY) && taken > 0);
             for index in &rest[..taken - refused] {
                 counters.count_sent(batch.packet(usize::from(*index)).len());
@@ -291,7 +289,7 @@ impl XdpLink {
             let again = matches!(errno, libc::EAGAIN | libc::ENOBUFS | libc::EINTR);
             if again && retries < SEND_RETRIES {
                 retries += 1;
-                // Nothing tells when the device takes more.
+                // Nothing reports when the device accepts more.
                 std::thread::sleep(Duration::from_micros(100));
                 continue;
             }
@@ -325,7 +323,7 @@ impl Link for XdpLink {
             if batch.frame(index).is_none() {
                 self.counters.unsent_malformed += 1;
             } else if batch.packet(index).len() > self.interface.mtu as usize {
-                // Nobody below looks.
+                // Nothing below checks it.
                 self.counters.unsent_too_long += 1;
             } else {
                 self.line.push(index as u16);
@@ -352,16 +350,16 @@ impl Link for XdpLink {
     }
 }
 
-/// Finds out whether this process and this kernel can have links that receive by AF_XDP, as far as that does
-/// not depend on the interface: an AF_XDP socket with memory is opened, and the program loaded.
+/// Checks whether this process and this kernel support links that receive by AF_XDP, independently of the
+/// interface: opens an AF_XDP socket with memory, and loads the program.
 ///
 /// # Errors
-/// What [`XdpLink::open`] would say.
+/// As [`XdpLink::open`].
 pub fn probe() -> Result<()> {
     let any = Interface { name: "any interface".into(), index: 0, mac: [0; 6], mtu: 1500, ipv4: None };
     let shape = Shape { chunk: CHUNKS[0], receive: 1, send: 1 };
     match XdpSocket::open(any.index, 0, shape, true) {
-        // There is no interface of this index, which is found last.
+        // There is no interface with this index, which is checked last.
         Ok(_) | Err((Step::Bind, _)) => {}
         Err((step, error)) => return Err(refused(&any, 0, shape, step, error)),
     }
@@ -370,7 +368,7 @@ pub fn probe() -> Result<()> {
     Ok(())
 }
 
-/// What the memory of each of `queues` sockets is cut into.
+/// How the memory of each of `queues` sockets is divided.
 fn shape(interface: &Interface, bytes: usize, receives: bool, queues: u32) -> Result<Shape> {
     let frame = interface.mtu as usize + ETHERNET_LEN;
     let Some(chunk) = CHUNKS.into_iter().find(|chunk| frame <= chunk - HEADROOM) else {
@@ -381,12 +379,12 @@ fn shape(interface: &Interface, bytes: usize, receives: bool, queues: u32) -> Re
         });
     };
     let frames = (bytes / chunk / queues.max(1) as usize).clamp(1, 1 << 20) as u32;
-    // The greatest power of two that is not more.
+    // The largest power of two that is not larger.
     let receive = if receives { 1 << frames.ilog2() } else { 0 };
     Ok(Shape { chunk, receive, send: SEND })
 }
 
-/// What it means that the kernel refused.
+/// The meaning of the kernel's refusal.
 fn refused(interface: &Interface, queue: u32, shape: Shape, step: Step, error: io::Error) -> LinkError {
     let name = interface.name.clone();
     let no_xdp = |reason: &str| LinkError::NoXdp { interface: name.clone(), reason: reason.into() };
@@ -399,12 +397,12 @@ fn refused(interface: &Interface, queue: u32, shape: Shape, step: Step, error: i
             LinkError::XdpMemory((shape.receive + shape.send) as usize * shape.chunk)
         }
         (Step::Bind, Some(libc::EBUSY)) => LinkError::QueueInUse { interface: name, queue },
-        (Step::Bind, Some(libc::EOPNOTSUPP)) => no_xdp("its driver has no sockets for its queues"),
+        (Step::Bind, Some(libc::EOPNOTSUPP)) => no_xdp("its driver does not support AF_XDP sockets"),
         (step, _) => {
             let what = match step {
                 Step::Socket => "open an AF_XDP socket",
                 Step::Memory => "share memory with the kernel",
-                Step::Rings => "have the rings of an AF_XDP socket",
+                Step::Rings => "create the rings of an AF_XDP socket",
                 Step::Bind => "bind an AF_XDP socket",
             };
             LinkError::io(format!("cannot {what} for queue {queue} of {name}"))(error)

@@ -15,20 +15,20 @@ use crate::{LinkError, Result};
 
 const OBJECT: &[u8] = aya::include_bytes_aligned!("../../ebpf/take.bpf.o");
 
-/// The first kernel that attaches XDP programs by a file descriptor.
+/// The first kernel that attaches XDP programs through a file descriptor.
 const LINUX: (u32, u32) = (5, 9);
 
-/// The program at an interface, until this is dropped.
+/// A program attached to an interface until this is dropped.
 pub(super) struct Program {
-    // First: it is off the interface before anything that it uses is gone.
+    // First: it is detached before anything it uses is gone.
     _attached: FdLink,
     loaded: Ebpf,
     interface: String,
 }
 
 impl Program {
-    /// Loads the program for `queues` queues, and attaches it to the interface. It leaves all frames to the
-    /// kernel until there are sockets.
+    /// Loads the program for `queues` queues, and attaches it to the interface. Until there are sockets, it
+    /// leaves all frames to the kernel.
     pub(super) fn load(interface: &Interface, config: &XdpConfig, queues: u32) -> Result<(Self, Mode)> {
         let name = &interface.name;
         let mut loaded = load(name, queues)?;
@@ -66,7 +66,7 @@ impl Program {
                 }
                 Err(refusal) => {
                     let told = refused(name, "an XDP program", &refusal);
-                    // Only what the driver cannot do is tried without it.
+                    // Only if the driver does not support it, try without.
                     if !matches!(told, LinkError::NoXdp { .. }) {
                         return Err(told);
                     }
@@ -77,7 +77,7 @@ impl Program {
         Err(error.unwrap_or_else(|| LinkError::NoXdp { interface: name.clone(), reason: "no mode".into() }))
     }
 
-    /// From now on, frames to us on receive queue `queue` go to a socket.
+    /// From now on, sends frames to us on receive queue `queue` to a socket.
     pub(super) fn add(&mut self, queue: u32, socket: BorrowedFd<'_>) -> Result<()> {
         let mut sockets: XskMap<_> = map(&mut self.loaded, "sockets")?;
         sockets
@@ -86,7 +86,7 @@ impl Program {
     }
 }
 
-/// Loads the program, and attaches it to nothing.
+/// Loads the program without attaching it.
 pub(super) fn probe(any: &Interface) -> Result<()> {
     load(&any.name, 1).map(drop)
 }
@@ -124,7 +124,7 @@ fn map<'a, T: TryFrom<&'a mut aya::maps::Map>>(loaded: &'a mut Ebpf, name: &str)
         .ok_or_else(|| LinkError::io("the XDP program is damaged")(io::ErrorKind::InvalidData.into()))
 }
 
-/// What it means that the kernel refused.
+/// The meaning of the kernel's refusal.
 fn refused(interface: &str, what: &'static str, error: &(dyn Error + 'static)) -> LinkError {
     let interface = interface.to_owned();
     let capability = "CAP_BPF and CAP_NET_ADMIN";
@@ -140,7 +140,7 @@ fn refused(interface: &str, what: &'static str, error: &(dyn Error + 'static)) -
     }
 }
 
-/// What the system said, somewhere below an error.
+/// The system's error, somewhere in an error's causes.
 fn errno(error: &(dyn Error + 'static)) -> Option<i32> {
     let mut below = Some(error);
     while let Some(error) = below {
@@ -152,7 +152,7 @@ fn errno(error: &(dyn Error + 'static)) -> Option<i32> {
     None
 }
 
-/// Whether a kernel's release, such as `6.1.0-18-amd64`, is from a version on.
+/// Whether a kernel release such as `6.1.0-18-amd64` is at least a version.
 fn is_from(release: &str, version: (u32, u32)) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok());
     match (numbers.next(), numbers.next()) {

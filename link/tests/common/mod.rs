@@ -12,8 +12,8 @@ use rustix::thread::UnshareFlags;
 /// Longer than anything here takes.
 pub(crate) const SOON: Option<Duration> = Some(Duration::from_secs(30));
 
-/// Runs `test` in a thread of its own with a network namespace of its own, where `lo` is up and so
-/// are the ends `near` (10.9.0.1/24) and `far` (no address) of a veth pair; 10.9.0.2 is `far` to
+/// Runs `test` in its own thread with its own network namespace, where `lo` is up and so are the ends `near`
+/// (10.9.0.1/24) and `far` (no address) of a veth pair; 10.9.0.2 is `far` to
 /// its neighbour.
 pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let result = std::thread::spawn(|| {

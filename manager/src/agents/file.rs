@@ -100,7 +100,7 @@ mod tests {
             ("", "names no [[agent]]"),
             ("[[agent]]\naddress = \"host\"", "line 2: \"host\" is not an address of an agent (no port)"),
             ("[[agent]]\naddress = \"a:1\"\n[[agent]]\naddress = \"a:1\"", "line 4: a:1 is there twice"),
-            ("[[agent]]\naddress = \"a:1\"\nat = [\"usb:1\"]", "line 3: \"usb:1\" is no point"),
+            ("[[agent]]\naddress = \"a:1\"\nat = [\"usb:1\"]", "line 3: \"usb:1\" is not a point"),
             ("[[agent]]\naddress = \"a:1\"\nfirst_hop = 14", "line 3: hops are 0 to 13"),
             ("[[agent]]\naddress = \"a:1\"\npoints = []", "line 3, key `agent.points`"),
             ("[[agent]]\naddress = \"https://a:1\"", "the table [tls] of the agents' file"),

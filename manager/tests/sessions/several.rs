@@ -90,7 +90,9 @@ fn one_translator_serves_two_collectors_and_goes_on_with_one_while_the_other_is_
     }
 
     second.kill();
-    wait_until("it is missed", || translator.daemon.log().contains("going on with the queue pairs"));
+    wait_until("it is missed", || {
+        translator.daemon.log().contains("continuing with the existing queue pairs")
+    });
     for byte in 3..6 {
         translator.report(FLOWS, value(byte));
         translator.report(OTHER_FLOWS, value(byte));

@@ -227,7 +227,9 @@ fn a_collector_that_is_away_or_ends_its_session_is_missed_by_its_own_keys_alone(
     wait_until("all values are there", || hold(&first, &all, 1, &both));
 
     second.kill();
-    wait_until("it is missed", || translator.daemon.log().contains("going on with the queue pairs"));
+    wait_until("it is missed", || {
+        translator.daemon.log().contains("continuing with the existing queue pairs")
+    });
     all.iter().for_each(|n| write(&mut translator, *n, 2));
     wait_until("the first has its values", || hold(&first, &of_first, 2, first.address()));
     assert_eq!(
@@ -285,9 +287,7 @@ fn buckets_change_hands_while_the_translator_runs_and_collectors_do_not() {
         let before = translator.daemon.log().len();
         std::fs::write(translator.config(), config("127.71.5.16", addresses, buckets)).unwrap();
         translator.daemon.signal(Signal::HUP);
-        wait_until("it is told", || {
-            translator.daemon.log()[before..].contains("the configuration was read anew")
-        });
+        wait_until("it is told", || translator.daemon.log()[before..].contains("configuration reloaded"));
         translator.daemon.log()[before..].to_owned()
     };
     let (a, b) = (first.address(), second.address());

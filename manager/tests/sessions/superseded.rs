@@ -23,7 +23,7 @@ fn the_first_of_two_translators_of_one_name_leaves_and_says_who_has_the_session(
     let log = first.daemon.log();
     assert!(log.contains("another translator has opened session \"leaf\""), "{log}");
     assert!(log.contains("127.71.1.2"), "{log}");
-    assert!(!log.contains("cannot serve this now") && !log.contains("panicked"), "{log}");
+    assert!(!log.contains("is unavailable") && !log.contains("panicked"), "{log}");
 
     // The second is not disturbed.
     second.report(1, Body::KeyWrite { redundancy: 0, key: KEY, value: &[9; 12] });

@@ -35,23 +35,23 @@ pub(super) enum Command {
     /// Send reports
     #[command(after_help = SEND_HELP)]
     Send(Box<Send>),
-    /// List the points at which this kernel lets packets be traced, and why not at the others
+    /// List the points at which this kernel can trace packets, and why others are unavailable
     #[cfg(all(feature = "ebpf", target_os = "linux"))]
     #[command(after_help = super::trace::POINTS_HELP)]
     Points(super::trace::Points),
-    /// Trace packets through this host: where they spend their time, and where they are dropped
+    /// Trace packets through this host: where they spend time, and where they are dropped
     #[cfg(all(feature = "ebpf", target_os = "linux"))]
     #[command(after_help = super::trace::TRACE_HELP)]
     Trace(Box<super::trace::Trace>),
-    /// Trace this host for as long as it runs; points and filters change over gRPC
+    /// Trace this host continuously; points and filters change over gRPC
     #[cfg(all(feature = "ebpf", target_os = "linux"))]
     #[command(after_help = super::agent::AGENT_HELP)]
     Agent(super::agent::Agent),
-    /// Look whether the configuration of an agent is good
+    /// Check an agent's configuration
     #[cfg(all(feature = "ebpf", target_os = "linux"))]
     #[command(after_help = super::agent::CHECK_HELP)]
     CheckConfig(super::agent::ConfigFile),
-    /// Print an example of the configuration of an agent
+    /// Print an example configuration of an agent
     #[cfg(all(feature = "ebpf", target_os = "linux"))]
     #[command(after_help = super::agent::CONFIG_HELP)]
     Config(super::agent::Example),
@@ -60,13 +60,14 @@ pub(super) enum Command {
 }
 
 const SEND_HELP: &str = "\
-Values are numbers (4 bytes each, big-endian) or 0x and hex digits in groups of 8; several are joined by commas. A key is a flow as people write it, or up to 32 hex digits.
+Values are numbers (4 bytes each, big-endian) or 0x and hex digits in groups of 8; several are joined by \
+commas. A key is a flow such as 10.0.0.1:5000->10.0.0.2:5000/udp, or up to 32 hex digits.
 
 Examples:
   The last value of a flow, into the store `flows`:
     dta-reporter send key-write --store flows --value 1500 \\
         --key '10.0.0.1:5000->10.0.0.2:5000/udp'
-  A thousand keys at 1,000 a second, sent again if the translator misses one:
+  A thousand keys at 1,000 a second, retransmitted if the translator misses one:
     dta-reporter send key-write --key 0a000000 --value 7 --vary key \\
         --count 1000 --rate 1000 --retransmittable
   An entry of 16 bytes at the end of list 3 of store 3:
@@ -79,18 +80,18 @@ Examples:
         --key '10.0.0.1:5000->10.0.0.2:5000/udp'
   One column of a sketch with 3 rows:
     dta-reporter send sketch-merge --epoch 1 --column 17 --cells 12,40,8
-  Many reports, one JSON object a line:
+  Many reports, one JSON object per line:
     echo '{\"primitive\":\"append\",\"list\":2,\"value\":[1,2,3,4]}' |
         dta-reporter send --file -
   As older reporters send (version 0: 4-byte keys and values, no store):
     dta-reporter send key-write --dta-version 0 --key 0a0b0c0d --value 7";
 
 const FILE_HELP: &str = "\
-Send the reports of a file, one JSON object a line; - reads standard input
+Send the reports of a file, one JSON object per line; - reads standard input
 
 Fields are primitive, store, and those of the primitive as the options are called with _ for -: key, value, list, delta, hop, path_length, epoch, \
-column, cells, redundancy; and immediate, retransmittable. value and cells are a number, a list of numbers, or \"0x…\". A line that is \
-no report is told by its number; the others are sent.";
+column, cells, redundancy; and immediate, retransmittable. value and cells are a number, a list of \
+numbers, or \"0x…\". An invalid line is reported by its number; the others are sent.";
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = false, subcommand_negates_reqs = true)]
@@ -105,12 +106,12 @@ pub(super) struct Send {
     #[arg(long, global = true, env, value_name = "HOST:PORT", value_parser = host::socket_v4, default_value_t = SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, PORT))]
     pub(super) to: SocketAddrV4,
 
-    /// Address and port to send from; NACKs come to it. By default the address that the host's
-    /// routes choose, and any port
+    /// Address and port to send from, which also receives NACKs. Default: the address chosen by the host's
+    /// routes, and any port
     #[arg(long, global = true, env, value_name = "HOST:PORT", value_parser = host::socket_v4)]
     pub(super) from: Option<SocketAddrV4>,
 
-    /// This reporter's id: the translator tells reporters apart by it
+    /// This reporter's id: the translator distinguishes reporters by it
     #[arg(long, global = true, env, value_name = "ID", default_value_t = 0)]
     pub(super) reporter_id: u16,
 
@@ -118,12 +119,12 @@ pub(super) struct Send {
     #[arg(long, global = true, value_name = "NAME|ID")]
     pub(super) store: Option<StoreArg>,
 
-    /// The collector's gRPC address: it is asked, before anything is sent, whether it has the store
-    /// and the reports fit [default: 127.0.0.1:40050, if a collector is there]
+    /// The collector's gRPC address: before sending, it is asked whether it has the store and the reports fit
+    /// [default: 127.0.0.1:40050, if a collector is there]
     #[arg(long, global = true, env, value_name = "HOST:PORT")]
     pub(super) collector: Option<String>,
 
-    /// Send without asking the collector, and without looking whether somebody listens
+    /// Send without asking the collector, and without checking for a listener
     #[arg(long, global = true)]
     pub(super) unchecked: bool,
 
@@ -135,25 +136,25 @@ pub(super) struct Send {
     #[arg(long, global = true, value_name = "N", default_value_t = 1)]
     pub(super) count: u64,
 
-    /// With --count, what is one more in each further report: the key's or the value's first 4
-    /// bytes, as a big-endian number
+    /// With --count, what to increment in each further report: the key's or the value's first 4 bytes, as a
+    /// big-endian number
     #[arg(long, global = true, value_name = "WHAT", value_enum)]
     pub(super) vary: Option<Vary>,
 
-    /// Reports per second; 0 for as many as will go
+    /// Reports per second; 0 = as fast as possible
     #[arg(long, global = true, value_name = "N", default_value_t = 0.0, value_parser = rate)]
     pub(super) rate: f64,
 
-    /// Keep reports and send them again when the translator misses them
+    /// Keep reports and retransmit them when the translator misses them
     #[arg(long, global = true)]
     pub(super) retransmittable: bool,
 
-    /// Wake a reader now; only lists marked notify can, elsewhere the report is written and the
-    /// translator counts the wish
+    /// Wake a reader now; only lists marked notify can: for other stores the report is written as usual, and
+    /// the translator counts the request
     #[arg(long, global = true)]
     pub(super) immediate: bool,
 
-    /// Retransmittable reports kept
+    /// Number of retransmittable reports to keep
     #[arg(long, global = true, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
     pub(super) backup: u32,
 
@@ -167,15 +168,15 @@ pub(super) struct Send {
     #[arg(long, global = true, value_name = "FAULTS", default_value = "none")]
     pub(super) faults: Faults,
 
-    /// Seed of the faults
+    /// Seed for the faults
     #[arg(long, global = true, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
 
-    /// How to print what was sent
+    /// Output format
     #[arg(long, short, global = true, env, value_enum, default_value_t)]
     pub(super) output: Output,
 
-    /// Print nothing but errors
+    /// Print only errors
     #[arg(long, short, global = true, conflicts_with = "output")]
     pub(super) quiet: bool,
 }

@@ -1,4 +1,4 @@
-//! Whether reports can land, asked before they are sent: a report is a datagram, and nobody answers it.
+//! Checks before sending whether reports can land: a report is a datagram without an answer.
 
 use std::fmt;
 use std::net::SocketAddrV4;
@@ -16,14 +16,14 @@ use dta_proto::telemetry;
 use dta_proto::wire::dta::{Body, Primitive, Version};
 use serde::Deserialize;
 
-/// The longest that a collector may take to say what stores it has.
+/// Longest wait for the collector's list of stores.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A store as people name it.
+/// A store as named by the user.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub(super) enum StoreArg {
-    /// By the id that stands in reports.
+    /// By the id used in reports.
     Id(u16),
     /// By its name in the collector.
     Name(String),
@@ -46,7 +46,7 @@ impl fmt::Display for StoreArg {
     }
 }
 
-/// What is known of the collector's stores.
+/// What is known about the collector's stores.
 pub(super) enum Stores {
     /// Nothing: nobody was asked, or nobody answered.
     Unknown,
@@ -55,8 +55,7 @@ pub(super) enum Stores {
 }
 
 impl Stores {
-    /// Asks the collector at `address`; at the default one if none is given. Only a collector that
-    /// was named has to be there.
+    /// Asks the collector at `address`, or else the default one. Only a named collector must answer.
     pub(super) fn ask(address: Option<&str>) -> Result<Self> {
         let options = ClientOptions {
             call: Some(PATIENCE),
@@ -79,7 +78,7 @@ impl Stores {
             .context("cannot check whether the reports can land (--unchecked sends them without asking)")),
             (Some(Err(ClientError::Unreachable { .. })) | None, None) => {
                 eprintln!(
-                    "dta-reporter: no collector at {DEFAULT_COLLECTOR}: whether these reports can land is not checked (start one with dta-collector serve, give \
+                    "dta-reporter: no collector at {DEFAULT_COLLECTOR}: the reports are sent unchecked (start one with dta-collector serve, give \
                      its address with --collector, or --unchecked)"
                 );
                 Ok(Self::Unknown)
@@ -90,7 +89,7 @@ impl Stores {
         }
     }
 
-    /// The id of the store that a report is for, if it can land there.
+    /// The store id for a report, if it can land there.
     pub(super) fn place(
         &self,
         version: Version,
@@ -103,7 +102,7 @@ impl Stores {
             (Self::Unknown, _) if version == Version::V0 => Ok(0),
             (Self::Unknown, Some(StoreArg::Id(id))) => Ok(*id),
             (Self::Unknown, Some(StoreArg::Name(name))) => Err(format!(
-                "the id of store `{name}` is not known, as no collector was asked: start one (dta-collector serve), or give its address with --collector, or \
+                "the id of store `{name}` is unknown because no collector was asked: start one (dta-collector serve), or give its address with --collector, or \
                  the store's id"
             )),
             (Self::Unknown, None) => {
@@ -138,7 +137,7 @@ fn one_of(all: &[StoreSpec], store: Option<&StoreArg>, body: &Body<'_>) -> Resul
                 .ok_or_else(|| format!("the collector has no {primitive} store, but {}", have()))?;
             if of_kind.next().is_some() {
                 return Err(format!(
-                    "the collector has several {primitive} stores: say with --store which; it has {}",
+                    "the collector has several {primitive} stores: select one with --store; it has {}",
                     have()
                 ));
             }
@@ -153,13 +152,13 @@ fn one_of(all: &[StoreSpec], store: Option<&StoreArg>, body: &Body<'_>) -> Resul
     Ok(spec.id)
 }
 
-/// The stores of a primitive that a report which names none can be for: those for INT do not count.
+/// The candidate stores of a primitive for a report that names none: INT stores do not count.
 fn unnamed(all: &[StoreSpec], primitive: Primitive) -> impl Iterator<Item = &StoreSpec> {
     all.iter().filter(move |s| s.kind.primitive() == primitive && !telemetry::is_store(&s.name))
 }
 
-/// The translator gives a version-0 report to the only store of its kind, if its configuration does
-/// not name another. Where there are several, only it knows.
+/// The translator assigns a version-0 report to the only store of its kind, unless configured otherwise. If
+/// there are several, only it knows.
 fn version0(all: &[StoreSpec], body: &Body<'_>) -> Result<u16, String> {
     let primitive = body.primitive();
     let of_kind: Vec<_> = unnamed(all, primitive).collect();
@@ -170,12 +169,12 @@ fn version0(all: &[StoreSpec], body: &Body<'_>) -> Result<u16, String> {
     }
 }
 
-/// Refuses to send to an address of this host where nobody listens. Of other hosts nothing is known.
+/// Refuses to send to an address of this host where nobody listens. Other hosts cannot be checked.
 pub(super) fn somebody_listens(to: SocketAddrV4) -> Result<()> {
     if netstat::is_nobody_at(to) {
         bail!(
-            "nobody listens at {to}: start a translator there (dta-translator run), or give the address of one with --to (--unchecked sends \
-             nevertheless)"
+            "nobody listens at {to}: start a translator there (dta-translator run), or give the address of \
+            one with --to (--unchecked sends anyway)"
         );
     }
     Ok(())
@@ -196,7 +195,7 @@ mod tests {
             store(1, "flows", StoreKind::KeyWrite { slots: 8, value_len: 12, redundancy: 2 }),
             store(2, "events", append.clone()),
             store(3, "drops", append),
-            // One for INT is never meant where none is named.
+            // An INT store is never the default.
             store(16, "int-values", StoreKind::KeyWrite { slots: 8, value_len: 12, redundancy: 2 }),
         ])
     }

@@ -59,7 +59,7 @@ pub(super) enum Line {
 }
 
 impl Line {
-    /// Store, contents and options; what the line does not say of the options is as in `usual`.
+    /// Store, contents and options; options default to `usual`.
     pub(super) fn report(&self, usual: Options) -> Result<(Option<&StoreArg>, Body<'_>, Options), String> {
         let options = |immediate: &Option<bool>, retransmittable: &Option<bool>| Options {
             immediate: immediate.unwrap_or(usual.immediate),

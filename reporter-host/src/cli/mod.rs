@@ -16,7 +16,7 @@ use dta_cli::Status;
 
 use args::{Cli, Command};
 
-/// The features of cargo's that a person would notice.
+/// The user-visible cargo features.
 const FEATURES: &[&str] = &[
     #[cfg(feature = "ebpf")]
     "ebpf",
@@ -27,7 +27,7 @@ pub fn main() -> ExitCode {
     main_from(std::env::args_os())
 }
 
-/// Runs the program with other arguments, the first being its name: for a program that stands in for it.
+/// Runs the program with other arguments, the first being its name: for a program that embeds it.
 pub fn main_from(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
     dta_cli::program::run(arguments, FEATURES, |cli: Cli| match cli.command {
         Command::Send(send) => send::run(&send).map(|all| if all { Status::Done } else { Status::Failed }),

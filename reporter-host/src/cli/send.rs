@@ -18,13 +18,13 @@ use super::lines::Line;
 use crate::pace::Pacer;
 use crate::{Config, Options, Reporter};
 
-/// Bad lines that are told one by one.
+/// Invalid lines that are reported individually.
 const TOLD: u64 = 10;
 
 /// Longest line of a file, so that a file without line ends does not fill memory.
 const LINE_MAX: u64 = 64 << 10;
 
-/// Sends; `true` if everything left.
+/// Sends; `true` if everything was sent.
 pub(super) fn run(args: &Send) -> Result<bool> {
     if args.dta_version == Version::V0 && (args.store.is_some() || args.reporter_id != 0) {
         bail!(
@@ -46,7 +46,7 @@ pub(super) fn run(args: &Send) -> Result<bool> {
     config.version = args.dta_version;
     config.reporter = args.reporter_id;
     config.options = usual;
-    // Version 0 takes a well-known port for NACKs: not without need.
+    // Version 0 uses a well-known port for NACKs, so open it only if needed.
     let wants_nacks = args.retransmittable || args.file.is_some() && args.dta_version == Version::V1;
     config.backup = if wants_nacks { args.backup as usize } else { 0 };
     config.faults = args.faults;
@@ -83,7 +83,7 @@ pub(super) fn run(args: &Send) -> Result<bool> {
         let reasons = counters.link.losses().into_iter().filter(|(loss, n)| *n > 0 && loss.is_unsent());
         let reasons: Vec<_> = reasons.map(|(loss, n)| format!("{} {n}", loss.name())).collect();
         let what = counted(unsent, "report", "reports");
-        eprintln!("dta-reporter: {what} did not leave this host: {}", reasons.join(", "));
+        eprintln!("dta-reporter: {what} not sent: {}", reasons.join(", "));
     }
     Ok(bad == 0 && unsent == 0 && counters.refused == 0)
 }
@@ -99,7 +99,7 @@ struct Run {
 }
 
 impl Run {
-    /// Waits until the rate allows one more report, and answers NACKs meanwhile.
+    /// Waits until the rate allows another report, answering NACKs meanwhile.
     fn turn(&mut self) -> Result<()> {
         while self.pacer.grant(1, Instant::now()) == 0 {
             self.reporter.linger(self.pacer.wait(Instant::now()))?;
@@ -131,7 +131,7 @@ impl Run {
             let body = body(primitive, more_key, more_value, &mut value)?;
             let store = match place {
                 Some(store) => store,
-                // The further ones differ by a key or a value alone.
+                // Further ones differ only in a key or a value.
                 None => *place.insert(
                     self.stores
                         .place(self.version, args.store.as_ref(), &body)
@@ -143,12 +143,12 @@ impl Run {
         Ok(())
     }
 
-    /// Sends the lines of a file; gives how many were no report.
+    /// Sends the lines of a file; returns how many were not reports.
     fn file(&mut self, path: &Path, args: &Send, usual: Options) -> Result<u64> {
         let input: Box<dyn BufRead> = if path == Path::new("-") {
             if std::io::stdin().is_terminal() {
                 eprintln!(
-                    "dta-reporter: reading reports from the terminal, one JSON object a line; end with Ctrl-D"
+                    "dta-reporter: reading reports from the terminal, one JSON object per line; end with Ctrl-D"
                 );
             }
             Box::new(std::io::stdin().lock())
@@ -195,7 +195,8 @@ impl Run {
     }
 }
 
-/// Lines of bounded length; a longer one is read to its end and given cut, which no JSON parser takes.
+/// Lines of bounded length; a longer one is skipped to its end and returned truncated, which no JSON parser
+/// accepts.
 struct Lines<R> {
     input: R,
     line: Vec<u8>,

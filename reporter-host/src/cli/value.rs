@@ -1,4 +1,4 @@
-//! Values as people write them.
+//! Values as written by users.
 
 use std::str::FromStr;
 

@@ -1,47 +1,48 @@
-//! What a tracer counts.
+//! A tracer's counters.
 
 use dta_proto::counter::reporter as names;
 use dta_proto::counter::reporter::AgentLoss;
 use dta_trace::counts::Books;
 
-/// What became of records. All count from the start; `held` is how many there are now.
+/// What became of records, since the start; `held` is the current number.
 ///
-/// Each record of a point on the packets' way is told with its packet, held, or one of `repeats`, `shared_digests` and
+/// Each record of a point on the packets' path is reported with its packet, held, or one of `repeats`,
+/// `shared_digests` and
 /// `unknown_point`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TracerCounters {
-    /// Records taken.
+    /// Records read.
     pub records: u64,
-    /// Packets told.
+    /// Packets reported.
     pub packets: u64,
-    /// Packets of which more may be seen.
+    /// Packets waiting to be seen at more points.
     pub held: u64,
-    /// Packets told before their time, as another one needed the place.
+    /// Packets reported early because another one needed the place.
     pub early: u64,
-    /// Records of a packet at a point where it had been already, at another interface.
+    /// Records of a packet at a point where it was already seen, on another interface.
     pub repeats: u64,
-    /// Records at a point and interface where a packet with the same digest had been already.
+    /// Records at a point and interface where a packet with the same digest was already seen.
     pub shared_digests: u64,
-    /// Records and counts of a point that is not known.
+    /// Records and counts of unknown points.
     pub unknown_point: u64,
     /// Records of drops.
     pub drops: u64,
-    /// Packets beyond the threshold.
+    /// Packets over the latency threshold.
     pub slow: u64,
-    /// Records whose digest may differ from that of other points.
+    /// Records whose digest may differ from other points'.
     pub partial: u64,
     /// Records of buffers with several packets.
     pub segments: u64,
-    /// Reports that were not made, as the collector has no store for them.
+    /// Reports not made because the collector has no store for them.
     pub no_store: u64,
-    /// What the kernel's programs count, as it was told last.
+    /// The kernel programs' counters, when last read.
     pub books: Books,
     /// The reporter's own counters.
     pub reporter: crate::ReporterCounters,
 }
 
 impl TracerCounters {
-    /// Each counter under its name: those of tracing, and then the reporter's own.
+    /// Each counter by name: tracing first, then the reporter's own.
     pub fn named(&self) -> Vec<(String, u64)> {
         let books = &self.books;
         let all = [

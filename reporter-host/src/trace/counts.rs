@@ -1,4 +1,4 @@
-//! How much more was counted of flows at points since the last time.
+//! Increments of flow counts at points.
 
 use std::num::NonZeroUsize;
 
@@ -6,7 +6,7 @@ use dta_proto::key::Flow;
 use dta_trace::counts::{FlowAt, FlowCount};
 use lru::LruCache;
 
-/// Totals told last, and the point of the host at which each flow was counted first.
+/// Last reported totals, and the point of the host at which each flow was first counted.
 pub(super) struct Counts {
     told: LruCache<FlowAt, FlowCount>,
     first: LruCache<Flow, (u16, u32, u32)>,
@@ -18,8 +18,8 @@ impl Counts {
         Counts { told: LruCache::new(most), first: LruCache::new(most) }
     }
 
-    /// What is more than the last time, and whether this is the place that the flow's size is told of. A total that is less than the last
-    /// one began anew.
+    /// The increase since the last time, and whether this is the point for which the flow's size is reported.
+    /// A total below the last one means that counting restarted.
     pub(super) fn more(&mut self, at: &FlowAt, total: FlowCount) -> (FlowCount, bool) {
         let before = self.told.put(*at, total).unwrap_or_default();
         let began_anew =
@@ -35,7 +35,7 @@ impl Counts {
         (more, first == place)
     }
 
-    /// The kernel counts it from nothing again.
+    /// The kernel starts counting it from 0 again.
     pub(super) fn forget(&mut self, at: &FlowAt) {
         self.told.pop(at);
     }
@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(counts.more(&at(1), count(3, 450, 1)), (count(3, 450, 1), false));
         assert_eq!(counts.more(&at(0), count(5, 500, 0)), (count(2, 200, 0), true));
         assert_eq!(counts.more(&at(0), count(5, 500, 0)), (count(0, 0, 0), true));
-        // The kernel forgot the flow and began anew.
+        // The kernel forgot the flow and restarted.
         assert_eq!(counts.more(&at(0), count(1, 100, 0)), (count(1, 100, 0), true));
         counts.forget(&at(0));
         assert_eq!(counts.more(&at(0), count(2, 200, 0)), (count(2, 200, 0), true));

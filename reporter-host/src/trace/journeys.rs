@@ -1,7 +1,8 @@
-//! What a host saw of the packets that are on their way through it.
+//! Collects what a host saw of packets in flight.
 //!
-//! Records of one packet come from several processors, and so in any order. They are held by the digest that the packet had where
-//! the host saw it first, until nothing was seen of it for a while, or its place is needed.
+//! Records of one packet come from several processors, and so in any order. They are held by the digest that
+//! the packet had where the host first saw it, until nothing new was seen of it for a while, or its place is
+//! needed.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,7 +10,7 @@ use dta_proto::key::Flow;
 use dta_proto::trace::HOPS;
 use dta_trace::record::Record;
 
-/// Times of one host's hops lie within this, so that the low 32 bits of nanoseconds tell them apart.
+/// Times of one host's hops are within this, so that the low 32 bits of nanoseconds suffice.
 const LONGEST: u64 = 4_000_000_000;
 
 /// A packet at a point.
@@ -24,13 +25,13 @@ pub(super) struct Stop {
 /// What was seen of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Journey {
-    /// Its digest where the host saw it first.
+    /// Its digest where the host first saw it.
     pub(super) digest: u64,
     /// Its digest at the last point.
     pub(super) left: u64,
     /// Its flow at the first point.
     pub(super) flow: Flow,
-    /// Bytes at the first point.
+    /// Its length at the first point.
     pub(super) length: u32,
     /// By time.
     stops: [Stop; HOPS as usize],
@@ -54,7 +55,7 @@ impl Journey {
         &self.stops[..usize::from(self.count)]
     }
 
-    /// Unless it was there already.
+    /// Unless it was already there.
     fn add(&mut self, record: &Record, hop: u8) -> Took {
         let interface = (record.namespace, record.interface);
         if let Some(before) = self.stops().iter().find(|stop| stop.hop == hop) {
@@ -80,35 +81,35 @@ impl Journey {
     }
 }
 
-/// What became of a record.
+/// The result for a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Took {
     /// The first of its packet.
     New,
-    /// One more of its packet.
+    /// A further one of its packet.
     Next,
-    /// Its packet was at that point already, at another interface. It is not told.
+    /// Its packet was already seen at that point, on another interface. Not reported.
     Repeat,
-    /// A packet with this digest was at that point and interface already. It is not told.
+    /// A packet with this digest was already seen at that point and interface. Not reported.
     SharedDigest,
-    /// The first of its packet; and the journey that was held longest had to give its place to it.
+    /// The first of its packet, which evicted the journey held longest.
     Full(Box<Journey>),
 }
 
-/// The packets on their way.
+/// The packets in flight.
 pub(super) struct Journeys {
-    /// Where each is in `places`.
+    /// Each one's index in `places`.
     at: HashMap<u64, u32, foldhash::fast::RandomState>,
     places: Vec<Journey>,
     free: Vec<u32>,
-    /// Digests by the time at which they may be quiet; one that is not is put behind again.
+    /// Digests by the time at which they may be complete; one that is not is queued again.
     queue: VecDeque<(u64, u64)>,
     most: usize,
     quiet: u64,
 }
 
 impl Journeys {
-    /// Room for so many packets, which are told after so many nanoseconds without a record.
+    /// Room for this many packets, which are reported after this many nanoseconds without a record.
     pub(super) fn new(most: usize, quiet: u64) -> Journeys {
         let most = most.max(1);
         Journeys {
@@ -121,19 +122,19 @@ impl Journeys {
         }
     }
 
-    /// How many are held.
+    /// Number of packets held.
     pub(super) fn len(&self) -> usize {
         self.at.len()
     }
 
-    /// Takes a record of a point on the way (`hop` below [`HOPS`]).
+    /// Adds a record of a point on the path (`hop` below [`HOPS`]).
     pub(super) fn take(&mut self, record: &Record, hop: u8) -> Took {
         if let Some(at) = self.at.get(&record.first) {
             let journey = &mut self.places[*at as usize];
             if journey.span_with(record.time) <= LONGEST {
                 return journey.add(record, hop);
             }
-            // What is so far away is another packet with the same bytes.
+            // This far apart, it is another packet with the same bytes.
             let told = std::mem::replace(journey, Journey::new(record));
             journey.add(record, hop);
             return Took::Full(Box::new(told));
@@ -156,7 +157,7 @@ impl Journeys {
         full.map_or(Took::New, |journey| Took::Full(Box::new(journey)))
     }
 
-    /// A packet of which nothing was seen for a while.
+    /// Takes a packet of which nothing new was seen for a while.
     pub(super) fn quiet(&mut self, now: u64) -> Option<Journey> {
         loop {
             let (due, digest) = *self.queue.front()?;
@@ -256,7 +257,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each record is in one journey, or a repeat; no more are held than there is room for.
+        /// Each record is in one journey, or a repeat; the limit is never exceeded.
         #[test]
         fn each_record_is_told_once(
             records in prop::collection::vec((0u64..6, 0u64..5000, 0u8..HOPS, 0u64..50), 0..200), most in 1usize..5,

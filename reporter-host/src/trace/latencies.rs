@@ -1,4 +1,4 @@
-//! What flows waited between two points of this host: last, least, most and mean.
+//! Latencies of flows between two points of this host: last, minimum, maximum and mean.
 
 use std::num::NonZeroUsize;
 
@@ -16,11 +16,11 @@ struct State {
     sum: u128,
     packets: u64,
     time: u64,
-    /// Whether it is in the list of those that have to be told.
+    /// Whether it is queued for reporting.
     waits: bool,
 }
 
-/// The segments that were heard of last.
+/// The most recently active segments.
 pub(super) struct Latencies {
     segments: LruCache<Segment, State>,
     /// Those with news.
@@ -33,12 +33,12 @@ impl Latencies {
         Latencies { segments: LruCache::new(most), news: Vec::with_capacity(most.get()) }
     }
 
-    /// A packet waited so many nanoseconds between two hops.
+    /// A packet took this many nanoseconds between two hops.
     pub(super) fn add(&mut self, flow: &Flow, hops: [u8; 2], nanoseconds: u64, time: u64) {
         let segment = (*flow, hops);
         let new = || State { last: 0, least: u64::MAX, most: 0, sum: 0, packets: 0, time: 0, waits: false };
         let state = self.segments.get_or_insert_mut(segment, new);
-        // Packets end in another order than they began.
+        // Packets finish in another order than they started.
         if time >= state.time {
             (state.last, state.time) = (nanoseconds, time);
         }
@@ -51,7 +51,7 @@ impl Latencies {
         }
     }
 
-    /// Tells those with news.
+    /// Reports those with news.
     pub(super) fn told<E>(
         &mut self,
         host: u16,
@@ -59,7 +59,7 @@ impl Latencies {
     ) -> Result<(), E> {
         let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         for segment in self.news.drain(..) {
-            // One that had to give its place away has no value any more.
+            // An evicted one no longer has a value.
             let Some(state) = self.segments.peek_mut(&segment) else { continue };
             state.waits = false;
             let mean = state.sum / u128::from(state.packets.max(1));
@@ -77,7 +77,7 @@ impl Latencies {
         Ok(())
     }
 
-    /// Tells nobody; gives how many had news.
+    /// Reports nothing; returns how many had news.
     pub(super) fn forget(&mut self) -> u64 {
         let news = self.news.len() as u64;
         let _ = self.told::<()>(0, |_, _| Ok(()));
@@ -110,7 +110,7 @@ mod tests {
             Latency { last: 10, least: 10, most: u32::MAX, mean: 1_666_666_680, packets: 3, time: 300 };
         assert_eq!(told(&mut latencies), [(latency_key(&flow, 7, 0, 1), value)]);
         assert_eq!(told(&mut latencies), []);
-        // Of three segments, the one that was heard of longest ago is forgotten.
+        // Of three segments, the least recently active one is evicted.
         latencies.add(&flow, [1, 2], 1, 400);
         latencies.add(&flow, [2, 3], 1, 400);
         latencies.add(&flow, [0, 1], 1, 500);

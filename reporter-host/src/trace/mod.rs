@@ -1,12 +1,12 @@
-//! What the points of a host saw of packets, as DTA reports.
+//! Turns what the points of a host saw of packets into DTA reports.
 //!
-//! A [`Tracer`] is given each [`Record`] that the kernel hands up, and the counts of flows from time to time. It puts together what the
-//! host saw of one packet ([`journeys`]), and tells a collector: each point as a postcard, the packet with its flow, drops, packets that
-//! took too long, what flows waited between two points ([`latencies`]), and counts ([`counts`], [`sizes`]). Where it all lies and how,
-//! [`dta_proto::trace`] says.
+//! A [`Tracer`] receives each [`Record`] that the kernel passes up, and the counts of flows from time to
+//! time. It assembles what the host saw of one packet ([`journeys`]), and reports to a collector: each point
+//! as a postcard, the packet with its flow, drops, slow packets, latencies of flows between two points
+//! ([`latencies`]), and counts ([`counts`], [`sizes`]). [`dta_proto::trace`] defines keys and layouts.
 //!
-//! Nothing is read from the kernel here, and no clock: who has the records calls [`Tracer::tick`] with the time by the clock of the
-//! records. What is held is bounded by [`Limits`].
+//! This module reads neither the kernel nor a clock: the caller passes the time, by the records' clock, to
+//! [`Tracer::tick`]. [`Limits`] bound what is held.
 
 mod counters;
 mod counts;
@@ -40,27 +40,27 @@ use sizes::Sizes;
 /// One of the host's points.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// Its number in keys and entries: below [`HOPS`] where it is on the packets' way.
+    /// Its number in keys and entries: below [`HOPS`] if it is on the packets' path.
     pub hop: u8,
     /// Its name, as people wrote it.
     pub name: String,
 }
 
 impl Point {
-    /// In the place of a point that was taken away: what came of it late is counted, and told to nobody.
+    /// Stands in for a removed point: its late records are counted, not reported.
     pub fn gone() -> Point {
         Point { hop: GONE, name: String::new() }
     }
 }
 
-/// The hop of a point that was taken away.
+/// The hop of a removed point.
 const GONE: u8 = u8::MAX;
 
-/// Numbers points in their order: those on the packets' way (`true`) from `first` on, which is where this host's begin in the whole
-/// network; those at which a way ends (drops, and what was consumed) from 128 on.
+/// Numbers points in order: those on the packets' path (`true`) from `first`, where this host's begin in the
+/// whole network; those at which a path ends (drops, and consumed packets) from 128.
 ///
 /// # Errors
-/// There are more points on the way than numbers.
+/// There are more points on the path than numbers.
 pub fn number(
     points: impl IntoIterator<Item = (bool, String)>,
     first: u8,
@@ -81,59 +81,60 @@ pub fn number(
 /// More points than a path has hops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the points of this host would be hops {first} to {last}, and a path has hops 0 to 13 over all hosts: trace at fewer points, or \
-     begin with a lower hop"
+    "the points of this host would be hops {first} to {last}, but a path has only hops 0 to 13 over all \
+    hosts: trace at fewer points, or start with a lower hop"
 )]
 pub struct TooManyPoints {
     first: u8,
     last: u8,
 }
 
-/// How much is held.
+/// Limits of what is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Packets that are on their way through the host.
+    /// Packets in flight through the host.
     pub packets: usize,
-    /// Flows and segments whose latencies are known.
+    /// Flows and segments with known latencies.
     pub segments: usize,
-    /// Flows at points whose counts are known.
+    /// Flows at points with known counts.
     pub flows: usize,
 }
 
 impl Default for Limits {
-    /// Some ten megabytes in all.
+    /// Some ten megabytes in total.
     fn default() -> Self {
         Limits { packets: 16_384, segments: 16_384, flows: 65_536 }
     }
 }
 
-/// How a tracer is set up.
+/// Configuration of a tracer.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// This host: the id of its reporter.
     pub host: u16,
-    /// What people call it.
+    /// Its name for people.
     pub name: String,
-    /// Its points, by the number that records have.
+    /// Its points, by their numbers in records.
     pub points: Vec<Point>,
-    /// Where it all goes.
+    /// The destination stores.
     pub stores: Stores,
-    /// Packets that took longer through this host are told one by one.
+    /// Packets that took longer through this host are reported individually.
     pub slow: Option<Duration>,
-    /// How long nothing must have been seen of a packet before what was seen of it is told; 1 ms to 2 s.
+    /// How long nothing new must be seen of a packet before it is reported; 1 ms to 2 s.
     pub quiet: Duration,
-    /// How often names, latencies and books are told.
+    /// Interval between reports of names, latencies and totals.
     pub every: Duration,
-    /// Seconds of an epoch of the sketch.
+    /// Seconds per epoch of the sketch.
     pub epoch: u32,
-    /// Whether the kernel's TAI is kept by PTP, and so is that of other such hosts.
+    /// Whether PTP keeps this kernel's TAI, as on other such hosts.
     pub synced: bool,
-    /// How much is held.
+    /// Limits of what is held.
     pub limits: Limits,
 }
 
 impl Setup {
-    /// What is usual: half a second of quiet, values every second, epochs of 10 s, no threshold.
+    /// The usual setup: packets are complete after half a second, values every second, epochs of 10 s, no
+    /// threshold.
     pub fn new(host: u16, name: impl Into<String>, points: Vec<Point>, stores: Stores) -> Setup {
         Setup {
             host,
@@ -150,15 +151,15 @@ impl Setup {
     }
 }
 
-/// Gives a reason's number its name, as the running kernel has it.
+/// Names a drop reason, by the running kernel.
 pub type NameReason = Box<dyn FnMut(u32) -> Option<String> + Send>;
 
-/// Names of points and reasons are told again after so many turns of [`Setup::every`].
+/// Names of points and reasons are reported again after this many intervals of [`Setup::every`].
 const NAMES_EVERY: u64 = 10;
-/// Reasons that are named; the kernel has some hundred.
+/// Most reasons that are named; the kernel has some hundred.
 const REASONS: usize = 512;
 
-/// Makes reports of records.
+/// Turns records into reports.
 pub struct Tracer {
     reporter: Reporter,
     setup: Setup,
@@ -167,17 +168,17 @@ pub struct Tracer {
     latencies: Latencies,
     counts: Counts,
     sizes: Option<Sizes>,
-    /// Reasons that were seen.
+    /// Reasons seen.
     reasons: Vec<u32>,
     books: Books,
-    /// When values are told again, by the clock of the records; 0 = at the next tick.
+    /// When values are reported next, by the records' clock; 0 = at the next tick.
     due: u64,
     turns: u64,
     counters: TracerCounters,
 }
 
 impl Tracer {
-    /// Makes one; what it holds is allocated now.
+    /// Creates one, allocating everything it holds.
     pub fn new(reporter: Reporter, setup: Setup, name_reason: NameReason) -> Tracer {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let quiet = nanoseconds(setup.quiet).clamp(1_000_000, 2_000_000_000);
@@ -197,10 +198,11 @@ impl Tracer {
         }
     }
 
-    /// Takes what a point saw.
+    /// Processes a record of a point.
     ///
     /// # Errors
-    /// The report format cannot say something: the error names it. A fault of the program, not of the packet.
+    /// The report format cannot express something: the error names it. A bug in the program, not in the
+    /// packet.
     pub fn record(&mut self, record: &Record) -> wire::Result<()> {
         self.counters.records += 1;
         let Some(hop) = self.hop(record.point) else {
@@ -236,8 +238,8 @@ impl Tracer {
         self.setup.points.get(usize::from(point)).map(|point| point.hop).filter(|hop| *hop != GONE)
     }
 
-    /// From here on, records are of these points, by the number that records have. What is held is told before, and the
-    /// new names with the next tick.
+    /// From now on, records are of these points, by their numbers in records. Everything held is reported
+    /// first, and the new names with the next tick.
     ///
     /// # Errors
     /// As [`Tracer::record`].
@@ -250,7 +252,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// Takes what was counted of a flow at a point since counting began; only what is more than the last time is told.
+    /// Processes a flow's total at a point; only the increase since the last time is reported.
     ///
     /// # Errors
     /// As [`Tracer::record`].
@@ -270,12 +272,12 @@ impl Tracer {
         Ok(())
     }
 
-    /// Is told of flows at points that the kernel counts from nothing again.
+    /// Notes flows at points that the kernel counts from 0 again.
     pub fn forget(&mut self, at: &FlowAt) {
         self.counts.forget(at);
     }
 
-    /// Takes what became of the packets at all points since the programs were attached.
+    /// Sets the totals of all packets at all points since the programs were attached.
     pub fn books(&mut self, books: &dta_trace::counts::Books) {
         self.books = Books {
             seen: books.seen,
@@ -287,11 +289,12 @@ impl Tracer {
         self.counters.books = *books;
     }
 
-    /// To be called some times a second. Tells packets of which nothing was seen for a while, and, when it is time, names, latencies,
-    /// sizes and books; sends what there is, and answers NACKs. `now` is the time by the clock of the records.
+    /// Call this several times a second. Reports packets of which nothing new was seen for a while and, when
+    /// due, names, latencies, sizes and totals; sends what is pending, and answers NACKs. `now` is the time
+    /// by the records' clock.
     ///
     /// # Errors
-    /// What the sockets say ([`Reporter::poll`]); or as [`Tracer::record`].
+    /// Socket errors ([`Reporter::poll`]); or as [`Tracer::record`].
     pub fn tick(&mut self, now: u64) -> Result<(), TraceError> {
         while let Some(journey) = self.journeys.quiet(now) {
             self.tell(&journey)?;
@@ -304,7 +307,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// Tells all that is held, and waits for NACKs for the given time.
+    /// Reports everything held, and waits for NACKs for the given time.
     ///
     /// # Errors
     /// As [`Tracer::tick`].
@@ -324,7 +327,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// What was counted so far, the reporter's own counters among them.
+    /// The counters, including the reporter's own.
     pub fn counters(&self) -> TracerCounters {
         TracerCounters {
             reporter: self.reporter.counters(),
@@ -333,7 +336,7 @@ impl Tracer {
         }
     }
 
-    /// Readable when there is a NACK: for a loop that waits on several things.
+    /// Readable when there is a NACK: for an event loop.
     pub fn nack_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.reporter.nack_fd()
     }
@@ -356,7 +359,7 @@ impl Tracer {
         Seen { time, flow: flow.key(), digest, host, hop, synced, length }
     }
 
-    /// Tells what this host saw of a packet.
+    /// Reports what this host saw of a packet.
     fn tell(&mut self, journey: &Journey) -> wire::Result<()> {
         let stops = journey.stops();
         let [first, .., last] = stops else {
@@ -397,7 +400,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// Names, latencies, sizes and books.
+    /// Names, latencies, sizes and totals.
     fn tell_values(&mut self, now: u64) -> wire::Result<()> {
         let host = self.setup.host;
         if self.turns.is_multiple_of(NAMES_EVERY) {
@@ -464,13 +467,13 @@ impl Tracer {
     }
 }
 
-/// Why a tracer cannot go on.
+/// Why a tracer cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The report format cannot say something.
-    #[error("a report cannot be written: {0}")]
+    /// The report format cannot express something.
+    #[error("cannot build a report: {0}")]
     Report(#[from] wire::Error),
-    /// What the sockets say.
-    #[error("reports cannot be sent: {0}")]
+    /// A socket error.
+    #[error("cannot send reports: {0}")]
     Link(#[from] LinkError),
 }

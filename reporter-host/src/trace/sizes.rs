@@ -1,4 +1,4 @@
-//! Sizes of flows in epochs: a count-min sketch of this host, which the translator merges with those of the others.
+//! Sizes of flows in epochs: a count-min sketch of this host, which the translator merges with other hosts'.
 
 use dta_proto::key::Flow;
 use dta_proto::layout::hash;
@@ -6,14 +6,14 @@ use dta_proto::trace::size_key;
 
 use super::stores::SizeStore;
 
-/// The sketch of the epoch that goes on.
+/// The sketch of the current epoch.
 pub(super) struct Sizes {
     store: SizeStore,
     /// Nanoseconds of an epoch.
     length: u64,
-    /// The epoch; `None` until the first turn.
+    /// The epoch; `None` until the first tick.
     epoch: Option<u32>,
-    /// Cells of all columns, one column behind the other.
+    /// Cells of all columns, column after column.
     cells: Vec<u32>,
     has_some: bool,
 }
@@ -24,7 +24,7 @@ impl Sizes {
         Sizes { store, length: u64::from(seconds) * 1_000_000_000, epoch: None, cells, has_some: false }
     }
 
-    /// A flow has so many bytes more.
+    /// Adds bytes to a flow.
     pub(super) fn add(&mut self, flow: &Flow, bytes: u64) {
         let (columns, rows) = (u64::from(self.store.columns), self.store.rows);
         let hash = hash::key_hash(&size_key(flow));
@@ -35,7 +35,8 @@ impl Sizes {
         self.has_some |= bytes != 0;
     }
 
-    /// Tells the epoch that ended before `now`, if one did: store, epoch, column and the column's cells, big-endian.
+    /// Reports the epoch that ended before `now`, if any: store, epoch, column and the column's cells,
+    /// big-endian.
     pub(super) fn turn<E>(
         &mut self,
         now: u64,
@@ -49,7 +50,8 @@ impl Sizes {
         Ok(())
     }
 
-    /// Tells the epoch that goes on, if there is anything in it. A store that waits for several hosts gets all columns of each of them.
+    /// Reports the current epoch, if it has anything. A store that waits for several hosts gets every column
+    /// of each of them.
     pub(super) fn end<E>(
         &mut self,
         mut tell: impl FnMut(u16, u32, u32, &[u8]) -> Result<(), E>,
@@ -100,7 +102,7 @@ mod tests {
             let (_, _, cells) = &told[hash::slot(hash, row, 16) as usize];
             assert_eq!(cells[4 * row..4 * row + 4], 1500u32.to_be_bytes());
         }
-        // Nothing was added: nothing is told.
+        // Nothing was added, so nothing is reported.
         assert_eq!(turn(&mut sizes, 40), []);
     }
 }

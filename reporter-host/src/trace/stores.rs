@@ -1,4 +1,4 @@
-//! Where what is traced goes.
+//! Destination stores of traces.
 
 use dta_proto::fit::{self, Misfit};
 use dta_proto::key::Key;
@@ -6,7 +6,7 @@ use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::trace::{ENTRY_LEN, HOPS, LATENCY_LEN, list, store};
 use dta_proto::wire::dta::{Body, Primitive};
 
-/// The ids of the stores for traces; what a collector does not have is not told.
+/// The ids of the trace stores; nothing is reported for missing ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stores {
     /// Paths of packets.
@@ -21,7 +21,7 @@ pub struct Stores {
     pub sizes: Option<SizeStore>,
 }
 
-/// The store of sizes.
+/// The sketch store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeStore {
     pub(crate) id: u16,
@@ -30,22 +30,22 @@ pub struct SizeStore {
     pub(crate) expected: u8,
 }
 
-/// A store for traces that is of another layout.
+/// A trace store with another layout.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadStore {
-    /// It cannot take what is written into it.
-    #[error("the collector's store {0}: {1}; docs/host-tracing.md has the stores for traces")]
+    /// It cannot hold what is written to it.
+    #[error("the collector's store {0}: {1}; docs/host-tracing.md lists the trace stores")]
     Misfit(&'static str, Misfit),
     /// There is none at all.
-    #[error("the collector has no stores for traces (trace-...); docs/host-tracing.md has them")]
+    #[error("the collector has no trace stores (trace-...); docs/host-tracing.md lists them")]
     None,
 }
 
 impl Stores {
-    /// Finds them among a collector's.
+    /// Finds them among a collector's stores.
     ///
     /// # Errors
-    /// There is none, or one of them is of another kind or layout.
+    /// There is none, or one of them has the wrong kind or layout.
     pub fn among(all: &[StoreSpec]) -> Result<Stores, BadStore> {
         let find = |name: &'static str, body: &Body<'_>| {
             let found = all.iter().find(|spec| spec.name == name);
@@ -80,7 +80,7 @@ impl Stores {
         if found == Stores::default() { Err(BadStore::None) } else { Ok(found) }
     }
 
-    /// Those that a collector has whose configuration names no stores.
+    /// Those of a collector whose configuration names no stores.
     pub fn usual() -> Stores {
         Stores::among(&dta_proto::trace::stores()).unwrap_or_default()
     }

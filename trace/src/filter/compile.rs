@@ -1,18 +1,18 @@
-//! From a filter to the kernel's table.
+//! Compiles a filter to the kernel's table.
 //!
-//! A filter becomes a choice of terms, each a set of tests that hold and a set that do not. Tests are numbered as they come; a term
-//! that contradicts itself is left out, and so is one that holds only where another does.
+//! A filter becomes a disjunction of terms, each a set of tests that must hold and a set that must not. Tests
+//! are numbered as they appear; contradictory terms are left out, and so are those implied by another.
 
 use std::net::IpAddr;
 
 use super::tree::{End, Test, Tree};
 use crate::matching::{self, TERMS, TESTS, Table, Term, TooLong, meta, word};
 
-/// Different tests and terms that are looked at on the way; simplifying may leave fewer.
+/// Most distinct tests and terms during compilation; simplification may leave fewer.
 const MOST_TESTS: usize = 64;
 const MOST_TERMS: usize = 2048;
 
-/// A set of tests that hold, and one of tests that do not: bit i stands for test i.
+/// A set of tests that hold, and one of tests that do not: bit i is test i.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Wide {
     ones: u64,
@@ -23,7 +23,7 @@ struct Wide {
 pub(super) fn table(tree: &Tree) -> Result<Table, TooLong> {
     let mut compiler = Compiler { tests: Vec::new() };
     let terms = compiler.terms(tree, true)?;
-    // Tests that no term needs any more are left out.
+    // Tests that no term needs any longer are removed.
     let used = terms.iter().fold(0, |used, term| used | term.ones | term.zeros);
     let kept: Vec<usize> = (0..compiler.tests.len()).filter(|i| used >> i & 1 != 0).collect();
     if kept.len() > TESTS {
@@ -45,7 +45,7 @@ struct Compiler {
 }
 
 impl Compiler {
-    /// The terms of which one holds if the tree does (or does not).
+    /// The terms whose disjunction is the tree (or its negation).
     fn terms(&mut self, tree: &Tree, holds: bool) -> Result<Vec<Wide>, TooLong> {
         match (tree, holds) {
             (Tree::Not(tree), holds) => self.terms(tree, !holds),
@@ -86,7 +86,7 @@ impl Compiler {
         }
     }
 
-    /// The number of a test; the same for the same one.
+    /// The number of a test; equal tests share one.
     fn number(&mut self, test: matching::Test) -> Result<usize, TooLong> {
         if let Some(at) = self.tests.iter().position(|known| *known == test) {
             return Ok(at);
@@ -98,7 +98,7 @@ impl Compiler {
         Ok(self.tests.len() - 1)
     }
 
-    /// Without terms that never hold, tests in them that others imply, and terms that hold only where another does.
+    /// Removes terms that never hold, tests implied by others in their term, and terms implied by another.
     fn simplified(&self, terms: Vec<Wide>) -> Vec<Wide> {
         let mut kept: Vec<Wide> = Vec::with_capacity(terms.len());
         for term in terms {
@@ -113,7 +113,7 @@ impl Compiler {
         kept
     }
 
-    /// The term without what is implied; `None` if it never holds.
+    /// The term without implied tests; `None` if it never holds.
     fn possible(&self, mut term: Wide) -> Option<Wide> {
         if term.ones & term.zeros != 0 {
             return None;
@@ -129,7 +129,7 @@ impl Compiler {
                 if a.high < b.low || b.high < a.low {
                     return None;
                 }
-                // A range within another: the other is implied. Two that are the same are one test.
+                // A range within another implies it. Equal ranges are one test.
                 if b.low <= a.low && a.high <= b.high {
                     term.ones &= !(1 << other);
                 }
@@ -151,7 +151,7 @@ impl Compiler {
     }
 }
 
-/// What the kernel tests for it: all of these. None: it always holds.
+/// The kernel's tests for it, all of which must hold. `None`: it always holds.
 fn tests(outer: bool, test: &Test) -> Vec<matching::Test> {
     let from = if outer { word::OUTER } else { 0 };
     let of = |at: usize, mask: u64, low: u64, high: u64| matching::Test { word: at as u32, mask, low, high };
@@ -184,7 +184,7 @@ fn tests(outer: bool, test: &Test) -> Vec<matching::Test> {
                 IpAddr::V4(address) => (address.to_ipv6_mapped().to_bits(), 96 + u32::from(net.length)),
                 IpAddr::V6(address) => (address.to_bits(), u32::from(net.length)),
             };
-            // The version tells that an IPv4 address begins as it does: its upper half needs no test.
+            // The version implies an IPv4 address's upper half, which needs no test.
             let (skip, mask) = match net.address {
                 IpAddr::V4(_) => {
                     (96, u128::MAX.checked_shl(128 - length).unwrap_or(0) & u128::from(u32::MAX))

@@ -1,9 +1,9 @@
 //! The words of a filter.
 
-/// Signs of two characters come before those that they begin with.
+/// Signs of two characters come before their prefixes.
 const SIGNS: [&str; 15] = ["&&", "||", "!=", "==", "<=", ">=", "(", ")", "!", "=", "&", "|", "[", "]", "<"];
 
-/// Cuts a text into words and signs.
+/// Splits a text into words and signs.
 pub(super) fn words(text: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
@@ -13,7 +13,7 @@ pub(super) fn words(text: &str) -> Vec<&str> {
             Some(sign) => sign.len(),
             None => {
                 let is_end = |c: char| c.is_whitespace() || "()!=&|[]<>".contains(c);
-                // A sign that is none of those above is a word of its own.
+                // Any other sign is its own word.
                 rest.char_indices().skip(1).find(|(_, c)| is_end(*c)).map_or(rest.len(), |(at, _)| at)
             }
         };

@@ -5,9 +5,10 @@
 //! assert!(table.terms().len() <= 4);
 //! ```
 //!
-//! The language is that of `pcap-filter(7)` as far as the table can tell packets apart; what it cannot is refused by name.
-//! `and` and `or` bind alike and from the left, as they do there, and `not` binds more. What is meant is the innermost packet,
-//! whatever tunnels are around it: the one that the trace follows. `outer` before a test or a parenthesis means the outermost.
+//! The language is that of `pcap-filter(7)` as far as the table can distinguish packets; unsupported words
+//! are refused by name. As there, `and` and `or` have equal precedence and associate to the left, and `not`
+//! binds tighter. Tests apply to the innermost packet, whatever tunnels are around it: the one that the trace
+//! follows. `outer` before a test or a parenthesis selects the outermost.
 
 mod compile;
 mod lex;
@@ -17,10 +18,10 @@ mod tree;
 
 use crate::matching::{Table, TooLong};
 
-/// Why a text is no filter, or one that the kernel's table cannot hold.
+/// Why a text is not a filter, or not one that the kernel's table can hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// Something else had to be there.
+    /// A syntax error.
     #[error("{}: {wanted}", at(.found))]
     Syntax {
         /// What was found; `None` = the end.
@@ -28,7 +29,7 @@ pub enum FilterError {
         /// What is wrong with it.
         wanted: &'static str,
     },
-    /// A word of the language that is not supported here.
+    /// An unsupported word of the language.
     #[error("`{word}` is not supported: {why}")]
     Unsupported {
         /// The word.
@@ -36,16 +37,16 @@ pub enum FilterError {
         /// Why, or what to write instead.
         why: &'static str,
     },
-    /// Parentheses, `not`, or turns of `and` and `or` are in each other too deeply.
+    /// Parentheses, `not`, or alternations of `and` and `or` are nested too deeply.
     #[error(
-        "the filter is nested more than {} deep; each turn from `and` to `or` nests, too",
+        "the filter is nested more than {} deep; each change from `and` to `or` counts as a level",
         parse::DEEPEST
     )]
     Deep,
-    /// It has too many bytes.
-    #[error("the filter has {0} bytes; it may have {longest}", longest = parse::LONGEST)]
+    /// It is too long.
+    #[error("the filter has {0} bytes; the limit is {longest}", longest = parse::LONGEST)]
     Long(usize),
-    /// It does not fit into the table.
+    /// It does not fit the table.
     #[error(transparent)]
     TooLong(#[from] TooLong),
 }
@@ -57,10 +58,10 @@ fn at(found: &Option<String>) -> String {
     }
 }
 
-/// Compiles a filter. An empty text chooses every packet.
+/// Compiles a filter. An empty text matches every packet.
 ///
 /// # Errors
-/// The text is no filter, has a word that is not supported, or is too long for the table.
+/// The text is not a filter, has an unsupported word, or is too long for the table.
 pub fn compile(text: &str) -> Result<Table, FilterError> {
     match parse::parse(text)? {
         Some(tree) => Ok(compile::table(&tree)?),

@@ -5,26 +5,26 @@ use std::net::{IpAddr, Ipv4Addr};
 /// The leading bits of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Net {
-    /// All other bits are 0.
+    /// The bits; all others are 0.
     pub(super) address: IpAddr,
-    /// At most 32, or 128 of IPv6.
+    /// Number of bits, at most 32, or 128 for IPv6.
     pub(super) length: u8,
 }
 
-/// What is wrong with a network.
+/// An error in a network.
 pub(super) const HOST_BITS: &str =
-    "bits behind the network's length are set; write the network's own address";
+    "bits beyond the network's length are set; write the network's own address";
 const LENGTH: &str = "the length of a network is 0 to 32, or 0 to 128 of IPv6";
 const NET: &str = "a network is written 10.0.0.0/8, 10, 192.168.1 or 2001:db8::/32";
 
 impl Net {
-    /// One address.
+    /// A single address.
     pub(super) fn host(address: IpAddr) -> Net {
         Net { address, length: if address.is_ipv4() { 32 } else { 128 } }
     }
 
-    /// `10.0.0.0/8`, `10.0.0.0` (one address), `10`, `172.16`, `192.168.1` (as many bytes as are written), `2001:db8::/32`. The
-    /// length may also be given apart.
+    /// `10.0.0.0/8`, `10.0.0.0` (one address), `10`, `172.16`, `192.168.1` (as many bytes as written),
+    /// `2001:db8::/32`. The length may also be given separately.
     pub(super) fn parse(text: &str) -> Result<Net, &'static str> {
         let (address, length) = match text.split_once('/') {
             Some((address, length)) => (address, Some(length.parse::<u8>().map_err(|_| LENGTH)?)),
@@ -49,9 +49,9 @@ impl Net {
     /// With a mask, as `255.255.0.0`.
     pub(super) fn with_mask(text: &str, mask: &str) -> Result<Net, &'static str> {
         let Ok(Net { address: IpAddr::V4(address), .. }) = Net::parse(text) else {
-            return Err("a network with a mask is one of IPv4");
+            return Err("only IPv4 networks can have a mask");
         };
-        let mask: Ipv4Addr = mask.parse().map_err(|_| "a mask is written 255.255.0.0")?;
+        let mask: Ipv4Addr = mask.parse().map_err(|_| "a mask is written as 255.255.0.0")?;
         let length = mask.to_bits().leading_ones() as u8;
         if mask.to_bits().count_ones() != u32::from(length) {
             return Err("a mask has ones first and then zeros");

@@ -1,4 +1,4 @@
-//! Reads a filter.
+//! Parses a filter.
 
 use std::net::IpAddr;
 
@@ -7,9 +7,9 @@ use super::lex::words;
 use super::net::Net;
 use super::tree::{End, Test, Tree};
 
-/// How deep parentheses may be in each other, and tests joined by turns of `and` and `or`: the tree is walked by recursion.
+/// Deepest nesting of parentheses and of alternating `and` and `or`: the tree is walked by recursion.
 pub(super) const DEEPEST: usize = 64;
-/// Bytes of a filter at most: several times what the kernel's table has room for.
+/// Longest filter in bytes: several times what fits the kernel's table.
 pub(super) const LONGEST: usize = 8 << 10;
 
 const ICMP: u8 = 1;
@@ -17,7 +17,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
 
-/// Protocols that are words of the language: the IP version that they go with, and their number.
+/// Protocols that are words of the language: their IP version and number.
 const PROTOCOLS: [(&str, Option<u8>, u8); 10] = [
     ("icmp", Some(4), ICMP),
     ("igmp", Some(4), 2),
@@ -43,9 +43,9 @@ const FLAGS: [(&str, u8); 8] = [
     ("tcp-cwr", 128),
 ];
 
-const ETHERNET: &str = "points see packets from the IP header on, not Ethernet addresses";
+const ETHERNET: &str = "points see packets from the IP header, not Ethernet addresses";
 const ONLY_IP: &str = "only IP packets are traced";
-const WLAN: &str = "points see packets from the IP header on, not those of a wireless link";
+const WLAN: &str = "points see packets from the IP header, not those of a wireless link";
 const PLACE: &str = "choose points with --at instead";
 const LENGTH: &str = "lengths differ from point to point, with the headers and with GSO";
 
@@ -87,8 +87,8 @@ const UNSUPPORTED: [(&str, &str); 46] = [
     ("mpls", "the kernel's programs do not look under MPLS labels"),
     ("pppoed", ONLY_IP),
     ("pppoes", "the kernel's programs do not look into PPPoE"),
-    ("geneve", "the innermost packet is meant anyway; leave it out"),
-    ("vxlan", "the innermost packet is meant anyway; leave it out"),
+    ("geneve", "tests apply to the innermost packet anyway; leave it out"),
+    ("vxlan", "tests apply to the innermost packet anyway; leave it out"),
     ("ifname", PLACE),
     ("on", PLACE),
     ("inbound", PLACE),
@@ -96,10 +96,10 @@ const UNSUPPORTED: [(&str, &str); 46] = [
     ("less", LENGTH),
     ("greater", LENGTH),
     ("len", LENGTH),
-    ("protochain", "the last header's protocol is meant anyway: write proto"),
+    ("protochain", "tests apply to the last header's protocol anyway: write proto"),
 ];
 
-/// Reads a filter; `None` = an empty one.
+/// Parses a filter; `None` = empty.
 pub(super) fn parse(text: &str) -> Result<Option<Tree>, FilterError> {
     if text.len() > LONGEST {
         return Err(FilterError::Long(text.len()));
@@ -116,7 +116,7 @@ pub(super) fn parse(text: &str) -> Result<Option<Tree>, FilterError> {
     }
 }
 
-/// What kind of thing a name is, as `host` or `port`.
+/// The kind of a name, such as `host` or `port`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Type {
     Host,
@@ -125,7 +125,7 @@ enum Type {
     PortRange,
 }
 
-/// What stands before a name, and is meant again for the next one that has nothing before it.
+/// The qualifiers of a name, which also apply to following names without any.
 #[derive(Clone, Copy)]
 struct Qualifiers {
     version: Option<u8>,
@@ -141,7 +141,7 @@ enum Ends {
     One(End),
 }
 
-/// The begin of a word, for a message.
+/// The start of a word, for a message.
 fn shown(word: &str) -> String {
     word.chars().take(64).collect()
 }
@@ -176,13 +176,14 @@ impl<'a> Parser<'a> {
         FilterError::Syntax { found: self.peek().map(shown), wanted }
     }
 
-    /// What is wrong with the word that was taken last.
+    /// An error at the last word taken.
     fn wrong_last(&self, wanted: &'static str) -> FilterError {
         let found = self.at.checked_sub(1).and_then(|at| self.words.get(at));
         FilterError::Syntax { found: found.map(|word| shown(word)), wanted }
     }
 
-    /// Tests joined by `and` and `or`, which bind alike, from the left; and how deep the tree is. A row of one word is one level.
+    /// Tests joined by `and` and `or`, left-associative with equal precedence; and the depth of the tree. A
+    /// row of one operator is one level.
     fn any_all(&mut self) -> Result<(Tree, usize), FilterError> {
         let (mut tree, mut depth) = self.not()?;
         loop {
@@ -241,7 +242,7 @@ impl<'a> Parser<'a> {
         Tree::Test { outer: self.outer, test }
     }
 
-    /// One test, with what stands before its name.
+    /// One test, with its qualifiers.
     fn primitive(&mut self) -> Result<Tree, FilterError> {
         let Some(word) = self.peek() else { return Err(self.wrong("a test is missing")) };
         if let Some((word, why)) = UNSUPPORTED.iter().find(|(unsupported, _)| *unsupported == word) {
@@ -328,12 +329,12 @@ impl<'a> Parser<'a> {
         Some(of)
     }
 
-    /// Whether the next word is a name or number rather than a sign or a word that joins tests.
+    /// Whether the next word is a name or number rather than a sign or an operator.
     fn is_name(&self) -> bool {
         self.peek().is_some_and(|word| !matches!(word, "and" | "or" | "&&" | "||" | ")"))
     }
 
-    /// A name, with what stands before it.
+    /// A name, with its qualifiers.
     fn named(&mut self, qualifiers: Qualifiers) -> Result<Tree, FilterError> {
         let Qualifiers { version, protocol, ends, of } = qualifiers;
         let unknown = of.is_none();
@@ -343,7 +344,7 @@ impl<'a> Parser<'a> {
             Type::Host => {
                 let address: Result<IpAddr, _> = name.parse();
                 let address = address.map_err(|_| match unknown {
-                    true => self.wrong_last("no word of the language, and no address"),
+                    true => self.wrong_last("neither a word of the language nor an address"),
                     false => self.wrong_last("a host is written as an address; names are not looked up"),
                 })?;
                 (Some(address), None, Box::new(move |end| Test::Address(end, Net::host(address))))
@@ -366,7 +367,7 @@ impl<'a> Parser<'a> {
                 let port = |text: &str| text.parse::<u16>();
                 let (Ok(low), Ok(high)) = (port(low), port(high)) else {
                     return Err(
-                        self.wrong_last("a port is a number up to 65535, and a range two of them: 1000-2000")
+                        self.wrong_last("a port is a number up to 65535, a range two of them: 1000-2000")
                     );
                 };
                 let (low, high) = (low.min(high), low.max(high));
@@ -394,7 +395,7 @@ impl<'a> Parser<'a> {
             (None, None) => {}
         }
         if protocols.is_some() {
-            // Fragments but the first have no ports, rather than ports of 0.
+            // Fragments other than the first have no ports, rather than ports 0.
             all.push(Tree::Not(Box::new(self.test(Test::LaterFragment))));
         }
         let of = |end| self.test(test(end));
@@ -406,9 +407,9 @@ impl<'a> Parser<'a> {
         Ok(Tree::All(all))
     }
 
-    /// What is behind `proto`.
+    /// The protocol after `proto`.
     fn protocol(&mut self, version: Option<u8>) -> Result<Tree, FilterError> {
-        // A backslash makes a word a name, where a shell leaves it there.
+        // A backslash, if the shell leaves it, makes a word a name.
         let Some(name) = self.next().map(|name| name.trim_start_matches('\\')) else {
             return Err(self.wrong("a protocol is missing"));
         };
@@ -426,7 +427,7 @@ impl<'a> Parser<'a> {
     fn bytes(&mut self, protocol: &str) -> Result<Tree, FilterError> {
         let unsupported = || FilterError::Unsupported {
             word: format!("{protocol}[...]"),
-            why: "of a packet's bytes, only tcp[tcpflags] is known in the kernel",
+            why: "of a packet's bytes, the kernel only knows tcp[tcpflags]",
         };
         self.at += 1;
         if protocol != "tcp" || !self.take(&["tcpflags", "13"]) || !self.take(&["]"]) {

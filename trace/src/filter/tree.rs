@@ -1,4 +1,4 @@
-//! A filter that has been read.
+//! A parsed filter.
 
 use super::net::Net;
 
@@ -9,27 +9,27 @@ pub(super) enum End {
     Destination,
 }
 
-/// A test of one thing.
+/// A single test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Test {
     /// The IP version, 4 or 6.
     Version(u8),
     Protocol(u8),
     Address(End, Net),
-    /// A port from the first to the second, both counted in.
+    /// A range of ports, both ends included.
     Port(End, u16, u16),
-    /// A fragment but the first.
+    /// A fragment other than the first.
     LaterFragment,
-    /// The flags of TCP under a mask are this.
+    /// TCP's flags under a mask equal this.
     TcpFlags {
         mask: u8,
         equal: u8,
     },
-    /// Any VLAN tag, or the one of this number.
+    /// Any VLAN tag, or one with this number.
     Vlan(Option<u16>),
 }
 
-/// A filter, of tests of the innermost or the outermost packet.
+/// A filter over tests of the innermost or the outermost packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Tree {
     Test { outer: bool, test: Test },

@@ -1,4 +1,4 @@
-//! The programs and what they are attached to. A refusal says why, and names what can be attached instead.
+//! The programs and what they are attached to. Errors give the reason and an alternative.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -26,25 +26,25 @@ const CLASSIFIERS: [(Side, TcAttachType, &str); 2] = [
     (Side::Egress, TcAttachType::Egress, "dta_egress"),
 ];
 
-/// Programs for functions that there are of each sort.
+/// Programs per kind of function.
 const FUNCTIONS: u16 = 4;
 
-/// A program that is attached; ends with it.
+/// An attached program, detached on drop.
 pub(super) struct Attachment {
-    /// Interface index and namespace, of an interface.
+    /// Namespace and index, for an interface.
     pub(super) place: Option<(u32, u32)>,
     link: Option<Box<dyn Any + Send>>,
-    /// Where a filter of clsact has to be taken away; links of the kernel end anywhere.
+    /// Where a clsact filter must be removed; the kernel's links end anywhere.
     inside: Option<Namespace>,
 }
 
 impl Attachment {
-    /// Of what is no interface.
+    /// For anything but an interface.
     pub(super) fn elsewhere(link: impl Any + Send) -> Self {
         Self { place: None, link: Some(Box::new(link)), inside: None }
     }
 
-    /// Whether the kernel takes it away with the program, whatever happens.
+    /// Whether the kernel detaches it with the program, whatever happens.
     pub(super) fn is_link(&self) -> bool {
         self.inside.is_none()
     }
@@ -53,20 +53,20 @@ impl Attachment {
 impl Drop for Attachment {
     fn drop(&mut self) {
         match (self.link.take(), &self.inside) {
-            // Where the namespace ended, the filter did.
+            // If the namespace ended, so did the filter.
             (Some(link), Some(inside)) => drop(inside.run(move || drop(link))),
             (link, _) => drop(link),
         }
     }
 }
 
-/// Loads programs when they are first needed.
+/// Loads programs on first use.
 pub(super) struct Programs {
     types: Btf,
     clsact: bool,
-    /// Which kinds for functions are in use.
+    /// The kinds for functions in use.
     functions: [bool; 2 * FUNCTIONS as usize],
-    /// Tracepoints that are attached to. The points of several interfaces share one.
+    /// Attached tracepoints. Points of several interfaces share one.
     tracepoints: HashMap<String, Weak<BtfTracePointLink>>,
 }
 
@@ -79,7 +79,7 @@ impl Programs {
         &self.types
     }
 
-    /// The kind's number for a point that is no interface.
+    /// The kind's number, for a point that is not an interface.
     pub(super) fn kind(&mut self, at: &At) -> Result<u16, String> {
         let first = match at {
             At::Tracepoint(name) => {
@@ -90,12 +90,12 @@ impl Programs {
             _ => return Err("it has no kind of its own".into()),
         };
         let free = (first..first + FUNCTIONS).find(|place| !self.functions[usize::from(*place)]);
-        let free = free.ok_or_else(|| format!("{FUNCTIONS} functions of this sort are traced already"))?;
+        let free = free.ok_or_else(|| format!("already tracing {FUNCTIONS} functions of this kind"))?;
         self.functions[usize::from(free)] = true;
         Ok(Kind::Function as u16 + free)
     }
 
-    /// A kind of a function may be used again.
+    /// Frees a function's kind.
     pub(super) fn free(&mut self, kind: u16) {
         if let Some(place) = kind.checked_sub(Kind::Function as u16) {
             self.functions[usize::from(place)] = false;
@@ -128,7 +128,7 @@ impl Programs {
             let options = TcAttachOptions::TcxOrder(LinkOrder::first());
             let attached = namespace
                 .run(|| program.attach_with_options(&link.name, *direction, options))
-                .map_err(|error| format!("its namespace cannot be entered: {error}"))?;
+                .map_err(|error| format!("cannot enter its namespace: {error}"))?;
             match attached {
                 Ok(id) => {
                     let attached = program.take_link(id).map_err(|error| chain(&error))?;
@@ -141,13 +141,13 @@ impl Programs {
         }
         let attached = namespace
             .run(|| {
-                // It may be there already, with the filters of others.
+                // It may exist already, with others' filters.
                 let _ = tc::qdisc_add_clsact(&link.name);
                 let options = TcAttachOptions::Netlink(NlOptions { priority: 1, ..NlOptions::default() });
                 let id = program.attach_with_options(&link.name, *direction, options)?;
                 program.take_link(id)
             })
-            .map_err(|error| format!("its namespace cannot be entered: {error}"))?
+            .map_err(|error| format!("cannot enter its namespace: {error}"))?
             .map_err(|error| format!("clsact: {}; {INSTEAD_OF_INTERFACE}", chain(&error)))?;
         let again = Namespace::open(namespace.name.as_deref()).map_err(|error| error.to_string())?;
         Ok(Attachment { place, link: Some(Box::new(attached)), inside: Some(again) })
@@ -166,7 +166,7 @@ impl Programs {
         let instead = format!("iface:{}/ingress sees the same packets a little later", link.name);
         let attached = namespace
             .run(|| program.attach_to_if_index(link.index, XdpMode::Driver))
-            .map_err(|error| format!("its namespace cannot be entered: {error}"))?;
+            .map_err(|error| format!("cannot enter its namespace: {error}"))?;
         let id = attached.map_err(|error| match errno(&error) {
             Some(EOPNOTSUPP) => format!("the interface's driver has no native XDP; {instead}"),
             Some(EBUSY) => format!("another XDP program is on the interface; {instead}"),
@@ -230,7 +230,7 @@ impl Programs {
         program.load(function, &self.types).map_err(|error| match (&error, errno(&error)) {
             (ProgramError::Btf(_), _) => format!("the kernel has no function {function:?} to trace; {instead}"),
             (_, Some(EPERM | EACCES)) => {
-                format!("the kernel does not let programs be attached to functions (locked down, or without ftrace); {instead}")
+                format!("the kernel does not allow attaching programs to functions (locked down, or without ftrace); {instead}")
             }
             (_, Some(ENOTSUPP | EOPNOTSUPP)) => format!("the kernel has no fentry on this processor; kprobe:{function} may do"),
             _ => format!("fentry: {}; {instead}", chain(&error)),
@@ -239,7 +239,8 @@ impl Programs {
         Ok(Box::new(program.take_link(id).map_err(|error| chain(&error))?))
     }
 
-    /// Attaches to a function in user space, of all processes. The program learns the point's number from the attachment.
+    /// Attaches to a function in user space, in all processes. The program learns the point's number from the
+    /// attachment.
     pub(super) fn uprobe(
         ebpf: &mut Ebpf,
         file: &str,
@@ -247,7 +248,7 @@ impl Programs {
         number: u16,
     ) -> Result<Attachment, String> {
         if !cfg!(target_arch = "x86_64") {
-            return Err("programs for functions are built for x86-64 alone".into());
+            return Err("programs for functions are built only for x86-64".into());
         }
         if !std::path::Path::new("/sys/bus/event_source/devices/uprobe").exists() {
             return Err("the kernel has no uprobes (CONFIG_UPROBE_EVENTS); tp:net_dev_queue sees packets that programs send".into());
@@ -264,7 +265,8 @@ impl Programs {
         Ok(Attachment::elsewhere(link))
     }
 
-    /// How often the kernel did not run a program at a tracepoint or function, because it was running on that processor.
+    /// How often the kernel skipped a program at a tracepoint or function because it was already running on
+    /// that processor.
     pub(super) fn missed(&self, ebpf: &Ebpf, kind: u16) -> u64 {
         let Some(name) = name_of_kind(kind) else { return 0 };
         let fd = match ebpf.program(&name) {
@@ -308,7 +310,7 @@ fn name_of_kind(kind: u16) -> Option<String> {
 fn kprobe(ebpf: &mut Ebpf, function: &str, kind: u16) -> Result<Box<dyn Any + Send>, String> {
     let instead = instead_of(function);
     if !cfg!(target_arch = "x86_64") {
-        return Err(format!("programs for kprobes are built for x86-64 alone; {instead}"));
+        return Err(format!("programs for kprobes are built only for x86-64; {instead}"));
     }
     if !std::path::Path::new("/sys/bus/event_source/devices/kprobe").exists() {
         return Err(format!("the kernel has no kprobes (CONFIG_KPROBE_EVENTS); {instead}"));
@@ -324,29 +326,29 @@ fn kprobe(ebpf: &mut Ebpf, function: &str, kind: u16) -> Result<Box<dyn Any + Se
     Ok(Box::new(program.take_link(id).map_err(|error| chain(&error))?))
 }
 
-/// What sees about what an interface sees.
+/// An alternative to an interface.
 const INSTEAD_OF_INTERFACE: &str =
-    "tp:net_dev_queue sees what leaves, and tp:netif_receive_skb what comes in, of all interfaces";
+    "tp:net_dev_queue sees outgoing packets of all interfaces, tp:netif_receive_skb incoming ones";
 
-/// What sees about what a tracepoint sees.
+/// An alternative to a tracepoint.
 fn instead_of_tracepoint(name: &str) -> &'static str {
     match name {
         "net_dev_queue" | "net_dev_start_xmit" => {
-            "iface:DEVICE/egress sees packets that leave by an interface"
+            "iface:DEVICE/egress sees packets that leave through an interface"
         }
-        "netif_receive_skb" => "iface:DEVICE/ingress sees packets that come in by an interface",
-        _ => "iface:DEVICE shows how far packets come, but no other point tells why one is dropped",
+        "netif_receive_skb" => "iface:DEVICE/ingress sees packets that arrive through an interface",
+        _ => "iface:DEVICE shows how far packets get, but no other point shows why one is dropped",
     }
 }
 
-/// What sees about what a function sees.
+/// An alternative to a function.
 fn instead_of(function: &str) -> &'static str {
     if function.contains("xmit") || function.contains("output") || function.contains("send") {
         "tp:net_dev_queue sees packets that leave"
     } else if function.contains("free") || function.contains("drop") {
         "tp:kfree_skb sees packets that are dropped"
     } else {
-        "tp:netif_receive_skb sees packets that come in"
+        "tp:netif_receive_skb sees packets that arrive"
     }
 }
 
@@ -365,7 +367,7 @@ const EINVAL: i32 = 22;
 const EOPNOTSUPP: i32 = 95;
 const ENOTSUPP: i32 = 524;
 
-/// The system's number of what went wrong, somewhere among the causes.
+/// The system's error number, somewhere among the causes.
 fn errno(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
     let mut cause = Some(error);
     while let Some(inner) = cause {
@@ -377,13 +379,13 @@ fn errno(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
     None
 }
 
-/// Takes away filters of clsact that have the names of our programs. Filters of others stay, and so does the empty qdisc.
+/// Removes clsact filters with our programs' names. Others' filters stay, and so does the empty qdisc.
 pub(super) fn clear_stale(namespace: &Namespace) {
     let Ok(links) = namespace.links() else { return };
     let _ = namespace.run(|| {
         for link in &links {
             for (_, direction, name) in CLASSIFIERS {
-                // Mostly there is nothing to take away.
+                // Usually there is nothing to remove.
                 let _ = tc::qdisc_detach_program(&link.name, direction, name);
             }
         }

@@ -1,4 +1,4 @@
-//! What a packet costs at an interface, by the kernel's own test runs (BPF_PROG_TEST_RUN).
+//! The cost of a packet at an interface, by the kernel's own test runs (BPF_PROG_TEST_RUN).
 
 use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
 
@@ -7,16 +7,16 @@ use crate::digest::Sampling;
 use crate::matching::Table;
 use crate::point::{At, Side};
 
-/// One way through the program.
+/// One path through the program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
-    /// Which way.
+    /// Its name.
     pub path: &'static str,
-    /// Nanoseconds of one run, the fastest of several turns.
+    /// Nanoseconds per run, the fastest of several turns.
     pub nanoseconds: f64,
-    /// The same beside a program that does nothing.
+    /// The same for a program that does nothing.
     pub ratio: f64,
-    /// The most that the ratio should be, where there is such a bound.
+    /// The upper limit of their ratio, if there is one.
     pub most: Option<f64>,
 }
 
@@ -40,7 +40,7 @@ fn in_tunnel() -> Vec<u8> {
     frame
 }
 
-/// What is set for a way, and the most that its ratio should be.
+/// The settings for a path, and the limit of its ratio.
 struct Way {
     path: &'static str,
     frame: fn() -> Vec<u8>,
@@ -77,8 +77,8 @@ fn ways() -> Vec<Way> {
     ]
 }
 
-/// Runs each way `turns` times, with `runs` runs each (at most 10,000, which the ring holds). A UDP packet of 100 bytes at an interface by tcx;
-/// flows are not counted and buffers not followed, but where that is said.
+/// Runs each path `turns` times, with `runs` runs each (at most 10,000, which fit the ring): a UDP packet of
+/// 100 bytes at an interface by tcx; flows are not counted and buffers not tracked unless the name says so.
 pub fn costs(options: &Options, turns: u32, runs: u32) -> Result<Vec<Cost>, Error> {
     let runs = runs.clamp(1, 10_000);
     let mut tracer = Tracer::start(options)?;
@@ -106,7 +106,7 @@ pub fn costs(options: &Options, turns: u32, runs: u32) -> Result<Vec<Cost>, Erro
 }
 
 impl Tracer {
-    /// Nanoseconds of one run of a classifier on a packet of the loopback.
+    /// Nanoseconds per run of a classifier on a loopback packet.
     fn run_program(&mut self, name: &str, frame: &[u8], runs: u32) -> Result<f64, Error> {
         let load = |error: &dyn std::error::Error| Error::Load(chain(error));
         let program = self
@@ -121,7 +121,7 @@ impl Tracer {
         options.data_in = Some(frame);
         options.repeat = runs;
         let result = program.test_run(options).map_err(|error| load(&error))?;
-        // The kernel tells the mean in whole nanoseconds.
+        // The kernel reports the mean in whole nanoseconds.
         Ok(result.duration.as_nanos() as f64)
     }
 }

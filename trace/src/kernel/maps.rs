@@ -1,4 +1,4 @@
-//! The maps that the programs and this process share; layouts of `trace/ebpf/record.h`.
+//! The maps shared by the programs and this process; layouts of `trace/ebpf/record.h`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
@@ -14,15 +14,15 @@ use crate::digest::Sampling;
 use crate::point::Side;
 use crate::record::{Kind, flow};
 
-/// Kinds of points that the kernel's table has room for.
+/// Size of the kernel's table of kinds of points.
 const KINDS: usize = 16;
-/// Places of the table of interfaces, and how many of them are tried.
+/// Size of the interface table, and how many places are probed.
 const SLOTS: usize = 1024;
 const PROBES: usize = 8;
 const SLOT: usize = 16;
-/// Places from one interface to the next: one for each kind that belongs to an interface, and two more.
+/// Distance of two interfaces' places: one for each kind that belongs to an interface, and two more.
 const STRIDE: usize = 8;
-/// In the place of a point's number: there is none.
+/// No point.
 const NO_POINT: u16 = u16::MAX;
 const SETTINGS: usize = 64;
 const UDP: u8 = 17;
@@ -30,16 +30,16 @@ const FLOW_AT: usize = 48;
 const FLOW_COUNT: usize = 24;
 const BOOKS: usize = 72;
 
-/// What the programs are told.
+/// The programs' settings.
 pub(super) struct Settings {
     pub(super) sampling: Sampling,
     pub(super) table: u32,
     pub(super) follow: bool,
-    /// The filter chooses every packet.
+    /// Whether the filter matches every packet.
     pub(super) all: bool,
     pub(super) count_flows: bool,
     pub(super) points: [u16; KINDS],
-    /// Where reports go.
+    /// Destination of reports.
     translator: Option<SocketAddrV4>,
     wake_at: u32,
 }
@@ -58,12 +58,12 @@ impl Settings {
         }
     }
 
-    /// A kind has no point any more that sees the packets of all interfaces.
+    /// Marks that a kind has no point any longer that sees all interfaces' packets.
     pub(super) fn free(&mut self, kind: u16) {
         self.points[usize::from(kind)] = NO_POINT;
     }
 
-    /// Twin of `is_ours` in `trace/ebpf/trace.bpf.c`, for records of programs that do not look themselves.
+    /// Twin of `is_ours` in `trace/ebpf/trace.bpf.c`, for records of programs that do not check themselves.
     pub(super) fn is_own(&self, of: &Flow) -> bool {
         let Some(translator) = self.translator else { return false };
         let [from, to] = [of.src, of.dst].map(|address| address == IpAddr::V4(*translator.ip()));
@@ -134,7 +134,7 @@ impl Slots {
         self.wanted.retain(|slot| slot.point != point);
     }
 
-    /// The table's bytes; an error if too many interfaces fall together.
+    /// The table's bytes; an error if too many interfaces collide.
     fn lay_out(&self) -> Result<Vec<[u8; SLOT]>, String> {
         let mut table = vec![[0; SLOT]; SLOTS];
         for slot in &self.wanted {
@@ -171,14 +171,14 @@ impl Slots {
     }
 }
 
-/// What became of the packets of a point.
+/// Counters of a point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PointBooks {
     /// The point's number.
     pub point: u16,
     /// Over all processors.
     pub total: Books,
-    /// Of each processor; what was missed is known in total alone.
+    /// Per processor; `missed` is known only in total.
     pub cpus: Vec<Books>,
 }
 
@@ -209,7 +209,7 @@ pub(super) fn books(ebpf: &Ebpf, point: u16, missed: u64) -> Result<PointBooks, 
     Ok(PointBooks { point, total, cpus })
 }
 
-/// Begins the books of a point anew.
+/// Resets a point's counters.
 pub(super) fn clear_books(ebpf: &mut Ebpf, point: u16) -> Result<(), String> {
     let map = ebpf.map_mut("books").ok_or("the programs have no books")?;
     let mut map: PerCpuArray<_, [u8; BOOKS]> = map.try_into().map_err(|error| chain(&error))?;

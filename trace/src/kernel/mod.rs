@@ -1,4 +1,5 @@
-//! Attaches the programs of `trace/ebpf/` to a running kernel and reads what they hand up. Needs Linux and the feature `ebpf`.
+//! Attaches the programs of `trace/ebpf/` to a running kernel and reads their records. Needs Linux and the
+//! feature `ebpf`.
 
 mod attach;
 mod cost;
@@ -39,36 +40,36 @@ use own::Own;
 /// The programs, built by `make ebpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../ebpf/trace.bpf.o");
 
-/// Most points of a tracer. Those that were taken away keep their numbers until these are needed.
+/// Most points of a tracer. Removed ones keep their numbers until these are needed.
 pub const POINTS: usize = 256;
 
-/// Flows at points for which the kernel's table has room.
+/// Size of the kernel's table of flows at points.
 pub const FLOWS: usize = 16_384;
 
-/// Bytes of a record in the kernel's ring, with its header.
+/// Length of a record in the kernel's ring, with its header.
 const RING_ENTRY: usize = 8 + RECORD;
 
-/// How often namespaces are looked at: the kernel does not tell when one of them ends.
+/// How often namespaces are checked: the kernel does not report when one ends.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Why tracing does not work.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A capability is missing.
-    #[error("tracing needs {}, which the program does not have; run it as root or grant them", .0.join(", "))]
+    #[error("tracing needs {}, which the program lacks; run it as root or grant them", .0.join(", "))]
     Rights(Vec<&'static str>),
     /// The kernel does not describe its types.
-    #[error("the kernel has no BTF ({path}: {0}); it is built with CONFIG_DEBUG_INFO_BTF", path = btf::PATH)]
+    #[error("the kernel has no BTF ({path}: {0}); it needs CONFIG_DEBUG_INFO_BTF", path = btf::PATH)]
     NoBtf(String),
     /// The object cannot be loaded.
-    #[error("the programs cannot be loaded into this kernel: {0}")]
+    #[error("cannot load the programs into this kernel: {0}")]
     Load(String),
     /// A point cannot be attached.
-    #[error("{at} cannot be attached: {why}")]
+    #[error("cannot attach {at}: {why}")]
     Attach {
         /// The point.
         at: At,
-        /// Why not, and what can be attached instead.
+        /// Why not, and an alternative.
         why: String,
     },
     /// There are too many points.
@@ -88,18 +89,19 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> Error {
 pub struct Options {
     /// Which packets.
     pub table: Table,
-    /// Which share of them.
+    /// What share of them.
     pub sampling: Sampling,
-    /// Whether packets are followed through address translation, by their buffers.
+    /// Whether to track packets through address translation, by their buffers.
     pub follow: bool,
-    /// Attach to interfaces by clsact though the kernel has tcx.
+    /// Attach to interfaces by clsact even if the kernel has tcx.
     pub clsact: bool,
-    /// Where the records are sent to as reports. Left out, and counted as [`own`](crate::counts::Books::own), are datagrams to and from
-    /// there, RoCEv2 to and from that address, and ICMP errors about these: to trace them would make reports of reports without end.
+    /// Destination of the reports. Excluded, and counted as [`own`](crate::counts::Books::own), are datagrams
+    /// to and from there, RoCEv2 to and from that address, and ICMP errors about these: tracing them would
+    /// generate reports about reports without end.
     pub translator: Option<SocketAddrV4>,
-    /// Bytes of the ring; a power of two and whole pages.
+    /// Size of the ring in bytes; a power of two and whole pages.
     pub ring: u32,
-    /// Another build of the programs than the one that is part of this library.
+    /// Another build of the programs instead of the embedded one.
     pub object: Option<Arc<[u8]>>,
 }
 
@@ -125,31 +127,31 @@ pub struct Point {
     pub number: u16,
     attached: Option<Attachment>,
     wanted: bool,
-    /// The kind's place in the settings, for a point that sees the packets of all interfaces.
+    /// The kind's index in the settings, for a point that sees all interfaces' packets.
     kind: Option<u16>,
 }
 
 impl Point {
-    /// Whether it is attached at the moment: its interface may be away.
+    /// Whether it is currently attached: its interface may be gone.
     pub fn is_attached(&self) -> bool {
         self.attached.is_some()
     }
 
-    /// Whether it is still asked for.
+    /// Whether it is still wanted.
     pub fn is_wanted(&self) -> bool {
         self.wanted
     }
 }
 
-/// Programs in the kernel, with the points to which they are attached. All are taken away with it.
+/// Programs in the kernel, with the points they are attached to. Dropping this detaches them all.
 pub struct Tracer {
-    // Before the programs, so that what is attached goes first.
+    // Before the programs, so that points are detached first.
     points: Vec<Point>,
     own: Vec<Own>,
     programs: Programs,
     ebpf: Ebpf,
     ring: RingBuf<MapData>,
-    /// Records that the ring has room for.
+    /// Records that fit the ring.
     room: usize,
     settings: Settings,
     slots: Slots,
@@ -157,17 +159,17 @@ pub struct Tracer {
     kernel: btf::Kernel,
     looked: Instant,
     ahead: tai::Ahead,
-    /// Which point tells what a program missed, by the program's kind, and what it had missed before: points of several interfaces
-    /// share a program, and one program is used again for other points.
+    /// Which point reports what a program missed, by the program's kind, and the count before: several
+    /// interfaces' points share a program, and a program is reused for other points.
     missed: BTreeMap<u16, (u16, u64)>,
-    /// What became of the packets of points that have lost their number.
+    /// Counters of points that have lost their number.
     gone: Books,
 }
 
 impl Tracer {
-    /// Loads the programs, and takes away what a tracer that died left on interfaces.
+    /// Loads the programs, and detaches what a dead tracer left on interfaces.
     pub fn start(options: &Options) -> Result<Self, Error> {
-        let missing = rights::missing(false).map_err(system("capabilities cannot be read"))?;
+        let missing = rights::missing(false).map_err(system("cannot read capabilities"))?;
         if !missing.is_empty() {
             return Err(Error::Rights(missing));
         }
@@ -182,7 +184,7 @@ impl Tracer {
             .map_err(|error| Error::Load(chain(&error)))?;
         let ring = ebpf.take_map("ring").ok_or_else(|| Error::Load("it has no ring".into()))?;
         let ring = RingBuf::try_from(ring).map_err(|error| Error::Load(chain(&error)))?;
-        let own = Namespace::open(None).map_err(system("the own network namespace cannot be opened"))?;
+        let own = Namespace::open(None).map_err(system("cannot open the own network namespace"))?;
         attach::clear_stale(&own);
         for name in Namespace::names() {
             if let Ok(other) = Namespace::open(Some(&name)) {
@@ -211,7 +213,7 @@ impl Tracer {
         Ok(tracer)
     }
 
-    /// Attaches a point and returns its number. One that is there already keeps its number.
+    /// Attaches a point and returns its number. An existing one keeps its number.
     pub fn attach(&mut self, at: &At) -> Result<u16, Error> {
         if let Some(point) = self.points.iter().find(|point| point.wanted && point.at == *at) {
             return Ok(point.number);
@@ -229,12 +231,12 @@ impl Tracer {
                         )
                     }
                     io::ErrorKind::PermissionDenied => {
-                        format!("the namespace cannot be entered ({error}); that needs CAP_SYS_ADMIN")
+                        format!("cannot enter the namespace ({error}); that needs CAP_SYS_ADMIN")
                     }
-                    _ => format!("the namespace cannot be entered: {error}"),
+                    _ => format!("cannot enter the namespace: {error}"),
                 },
             })?;
-            // A namespace without a name was not looked at when the tracer started.
+            // An unnamed namespace was not known when the tracer started.
             attach::clear_stale(&open);
             self.namespaces.push(open);
         }
@@ -252,7 +254,7 @@ impl Tracer {
         Ok(number)
     }
 
-    /// A number that no point has; when there is no other, that of one that was taken away.
+    /// A free number or, if there is none, that of a removed point.
     fn free_number(&self) -> Result<u16, Error> {
         if self.points.len() < POINTS {
             return Ok(self.points.len() as u16);
@@ -261,7 +263,7 @@ impl Tracer {
         gone.map(|point| point.number).ok_or(Error::TooMany)
     }
 
-    /// Takes a point away. Its books stay until its number is needed for another one.
+    /// Removes a point. Its counters stay until its number is needed for another one.
     pub fn detach(&mut self, at: &At) {
         let Some(point) = self.points.iter_mut().find(|point| point.wanted && point.at == *at) else {
             return;
@@ -277,13 +279,13 @@ impl Tracer {
         if let Some(kind) = kind {
             self.programs.free(kind);
             self.settings.free(kind);
-            // The program does not run any more, or for the points of interfaces alone.
+            // The program no longer runs, or only for the points of interfaces.
             let _ = self.settings.write(&mut self.ebpf);
         }
         self.write_slots();
     }
 
-    /// Of a point that goes: what its program missed from now on, another point of the same program tells.
+    /// For a point that goes: another point of the same program reports what the program misses from now on.
     fn pass_missed_on(&mut self, number: u16) {
         let Some((&kind, &(_, before))) = self.missed.iter().find(|(_, (of, _))| *of == number) else {
             return;
@@ -298,7 +300,7 @@ impl Tracer {
         };
     }
 
-    /// Forgets the flows that were counted at points which are taken away, to make room.
+    /// Forgets the flows counted at removed points, to make room.
     pub fn forget_flows_of_gone_points(&mut self) -> Result<(), Error> {
         for (at, _) in self.flows()? {
             if self.points.get(usize::from(at.point)).is_none_or(|point| !point.wanted) {
@@ -308,12 +310,12 @@ impl Tracer {
         Ok(())
     }
 
-    /// Attaches a point that is not. In the kernel, its number is in place before the first packet comes.
+    /// Attaches an unattached point. Its number is in the kernel before the first packet arrives.
     fn attach_point(&mut self, point: &mut Point) -> Result<(), String> {
         if let At::Interface { namespace, name, side } = &point.at {
             let open = self.namespaces.iter().find(|open| open.name == *namespace);
-            let open = open.ok_or("its namespace is away")?;
-            let links = open.links().map_err(|error| format!("interfaces cannot be listed: {error}"))?;
+            let open = open.ok_or("its namespace is gone")?;
+            let links = open.links().map_err(|error| format!("cannot list interfaces: {error}"))?;
             let Some(link) = links.iter().find(|link| link.name == *name) else {
                 let names: Vec<_> = links.iter().map(|link| link.name.as_str()).collect();
                 return Err(format!("there is no interface {name:?}; there are: {}", names.join(", ")));
@@ -349,7 +351,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// The points in the order of their numbers.
+    /// The points by number.
     pub fn points(&self) -> &[Point] {
         &self.points
     }
@@ -371,14 +373,15 @@ impl Tracer {
         self.settings.write(&mut self.ebpf).map_err(Error::Load)
     }
 
-    /// TAI less UTC in nanoseconds, as this host has it: whole seconds. It belongs to the records that are read next, until
+    /// TAI minus UTC on this host in nanoseconds: whole seconds. It applies to the records read next, until
     /// [`Tracer::wait`] is called again.
     pub fn leap(&self) -> i64 {
         self.ahead.leap()
     }
 
-    /// Waits for records, at most so long, attaches points again whose interfaces came back, and follows the clock. Returns early without records as well: the
-    /// kernel wakes the program only where the ring fills, so call [`Tracer::read`] each time, some hundred times a second.
+    /// Waits for records, at most this long, reattaches points whose interfaces came back, and follows the
+    /// clock. May return early without records: the kernel wakes the program only when the ring fills, so
+    /// call [`Tracer::read`] each time, several hundred times a second.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         let timeout = Timespec::try_from(timeout).ok();
         let mut waits = vec![PollFd::new(&self.ring, PollFlags::IN)];
@@ -389,7 +392,7 @@ impl Tracer {
         }));
         match rustix::event::poll(&mut waits, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(Error::System("waiting for records failed", error.into())),
+            Err(error) => return Err(Error::System("cannot wait for records", error.into())),
         }
         drop(waits);
         self.ahead.follow();
@@ -397,8 +400,8 @@ impl Tracer {
         Ok(())
     }
 
-    /// Hands over the records that are in the rings, and returns how many they were. Of each ring, no more than one filling: where
-    /// records come faster than they are taken, this ends all the same.
+    /// Passes the records in the rings to `take`, and returns their number. Of each ring, at most one
+    /// filling: this ends even if records arrive faster than they are read.
     pub fn read(&mut self, mut each: impl FnMut(Record)) -> usize {
         let mut count = 0;
         for _ in 0..self.room {
@@ -431,7 +434,7 @@ impl Tracer {
         }
     }
 
-    /// Lets go of namespaces that ended, opens those that came back, and names both.
+    /// Closes namespaces that ended, opens those that came back, and returns the names of both.
     fn follow_namespaces(&mut self) -> Vec<Option<String>> {
         let mut wanted: Vec<String> = Vec::new();
         for point in self.points.iter().filter(|point| point.wanted) {
@@ -448,7 +451,7 @@ impl Tracer {
             if is == place.map(|place| self.namespaces[place].inode) {
                 continue;
             }
-            // An open file of a namespace would keep it, with its interfaces.
+            // An open file would keep the namespace alive, with its interfaces.
             if let Some(place) = place {
                 self.namespaces.remove(place);
             }
@@ -480,7 +483,7 @@ impl Tracer {
             point.attached = None;
             self.slots.forget(point.number);
             if is.is_some() {
-                // It stays without where that fails; the next change tries again.
+                // It stays if that fails; the next change tries again.
                 let _ = self.attach_point(point);
             }
         }
@@ -495,12 +498,12 @@ impl Tracer {
         let _ = self.slots.write(&mut self.ebpf);
     }
 
-    /// What became of the packets, for each point.
+    /// Counters of each point.
     pub fn books(&self) -> Result<Vec<PointBooks>, Error> {
         self.points.iter().map(|point| self.books_of(point)).collect()
     }
 
-    /// What became of all packets, also of those at points that are no more.
+    /// Counters of all packets, including those at former points.
     pub fn total(&self) -> Result<Books, Error> {
         Ok(self.books()?.iter().fold(self.gone, |sum, point| sum.plus(point.total)))
     }
@@ -515,24 +518,23 @@ impl Tracer {
         maps::books(&self.ebpf, point.number, missed).map_err(Error::Load)
     }
 
-    /// What was counted of each flow since it was seen first, in no order.
+    /// Counts of each flow since it was first seen, in no order.
     pub fn flows(&self) -> Result<Vec<(FlowAt, FlowCount)>, Error> {
         maps::flows(&self.ebpf).map_err(Error::Load)
     }
 
-    /// Forgets a flow, to make room. What is counted between the last reading and this is lost, so choose flows that
-    /// have rested.
+    /// Forgets a flow, to make room. Counts between the last read and this are lost, so choose idle flows.
     pub fn forget_flow(&mut self, at: &FlowAt) -> Result<(), Error> {
         maps::forget_flow(&mut self.ebpf, at).map_err(Error::Load)
     }
 
-    /// Names from the running kernel: of drop reasons.
+    /// The running kernel's names of drop reasons.
     pub fn kernel(&self) -> &btf::Kernel {
         &self.kernel
     }
 
-    /// Names of interfaces, for people: `pod1/eth0`, or `eth0` in the program's own namespace. A namespace or interface that
-    /// has no name is shown by number.
+    /// Names of interfaces, for people: `pod1/eth0`, or `eth0` in the program's own namespace. Unnamed
+    /// namespaces and interfaces are shown by number.
     pub fn places(&self) -> Places {
         let mut names = HashMap::new();
         for name in Namespace::names() {
@@ -545,7 +547,7 @@ impl Tracer {
     }
 }
 
-/// Names of interfaces. It keeps the namespaces open that had a name when it was made.
+/// Names of interfaces. It keeps those namespaces open that had a name when it was created.
 pub struct Places {
     own: Option<Namespace>,
     named: HashMap<u32, Namespace>,
@@ -570,7 +572,7 @@ impl Places {
     }
 }
 
-/// The kind of the program that a point has, where the kernel counts what it missed.
+/// The kind of a point's program, if the kernel counts what it missed.
 fn program_of(at: &At, kind: Option<u16>) -> Option<u16> {
     match at {
         At::Interface { side, .. } => side.tracepoint().and_then(attach::kind_of_tracepoint),
@@ -578,7 +580,7 @@ fn program_of(at: &At, kind: Option<u16>) -> Option<u16> {
     }
 }
 
-/// An error with its causes, on one line.
+/// An error with its causes on one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -593,7 +595,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 impl AsFd for Tracer {
-    /// What becomes readable when the ring fills.
+    /// Becomes readable when the ring fills.
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.ring.as_fd()
     }

@@ -1,4 +1,4 @@
-//! Network namespaces: to do something in one, to look up its interfaces, and to hear when they change.
+//! Network namespaces: running code in one, listing its interfaces, and watching for changes.
 
 use std::fs::File;
 use std::io;
@@ -14,9 +14,9 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 /// Where `ip netns` keeps namespaces.
 const NAMED: &str = "/run/netns";
 
-/// A network namespace, with a socket to ask it and one that hears of its interfaces.
+/// A network namespace, with a socket for requests and one for notifications about its interfaces.
 pub(super) struct Namespace {
-    /// As it was named; none for the program's own.
+    /// Its name as given; none for the program's own.
     pub(super) name: Option<String>,
     /// Its inode, as the kernel's programs see it.
     pub(super) inode: u32,
@@ -52,7 +52,7 @@ impl Namespace {
         Ok(Self { name: name.map(str::to_owned), inode, file, plain, events })
     }
 
-    /// The names of all that `ip netns` knows.
+    /// The names known to `ip netns`.
     pub(super) fn names() -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(NAMED) else { return Vec::new() };
         let mut names: Vec<String> =
@@ -61,7 +61,7 @@ impl Namespace {
         names
     }
 
-    /// Runs something in the namespace, on a thread of its own unless it is the program's.
+    /// Runs a function in the namespace, on a separate thread unless it is the program's own.
     pub(super) fn run<T: Send>(&self, what: impl FnOnce() -> T + Send) -> io::Result<T> {
         if self.name.is_none() { Ok(what()) } else { within(self.file.as_fd(), what) }
     }
@@ -76,16 +76,16 @@ impl Namespace {
         self.run(list)?
     }
 
-    /// What becomes readable when an interface comes, goes or changes.
+    /// Becomes readable when an interface is added, removed or changed.
     pub(super) fn events(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
 
-    /// Whether something changed since the last call. What exactly does not matter: interfaces are looked up again.
+    /// Whether anything changed since the last call. The details do not matter: interfaces are listed again.
     pub(super) fn changed(&self) -> bool {
         let mut buffer = [0u8; 8192];
         let mut changed = false;
-        // An overrun of the socket is an error, and a change that was not told.
+        // A socket overrun is an error, and a change that was missed.
         loop {
             match rustix::net::recv(&self.events, &mut buffer, RecvFlags::DONTWAIT) {
                 Err(rustix::io::Errno::AGAIN) => return changed,
@@ -104,18 +104,18 @@ fn path(name: Option<&str>) -> PathBuf {
     }
 }
 
-/// Opens the file of a namespace. What else stands there is not opened: a fifo would wait for somebody who writes, and a device
-/// may do something.
+/// Opens the file of a namespace, and nothing else: a fifo would wait for a writer, and opening a device may
+/// have effects.
 fn open(path: &Path) -> io::Result<File> {
     const NSFS: rustix::fs::FsWord = 0x6e73_6673;
     let there = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     if rustix::fs::fstatfs(&there)?.f_type != NSFS {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not the file of a namespace"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a namespace file"));
     }
     File::open(format!("/proc/self/fd/{}", there.as_raw_fd()))
 }
 
-/// The number of the namespace that has a name now.
+/// The number of the namespace that currently has a name.
 pub(super) fn inode(name: &str) -> io::Result<u32> {
     Ok(std::fs::metadata(path(Some(name)))?.ino() as u32)
 }
@@ -166,7 +166,7 @@ fn list() -> io::Result<Vec<Link>> {
     }
 }
 
-/// The first netlink message: its type, its body, and what follows.
+/// The first netlink message: its type, its body, and the rest.
 fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
     let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
@@ -174,7 +174,7 @@ fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, body, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
 }
 
-/// An interface, of the body of its message: `struct ifinfomsg` (16 bytes), attributes.
+/// An interface from its message body: `struct ifinfomsg` (16 bytes), attributes.
 fn link(body: &[u8]) -> Option<Link> {
     /// ARPHRD_ETHER and ARPHRD_LOOPBACK.
     const WITH_ETHERNET: [u16; 2] = [1, 772];
@@ -210,7 +210,7 @@ mod tests {
             let (told, tells) = std::sync::mpsc::channel();
             std::thread::spawn(move || told.send(open(&at).err().unwrap().to_string()));
             let told = tells.recv_timeout(std::time::Duration::from_secs(60)).expect("an answer");
-            assert!(told.contains("not the file of a namespace"), "{}: {told}", path.display());
+            assert!(told.contains("not a namespace file"), "{}: {told}", path.display());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Programs that users built: each is an object with one program, which writes our record into a ring of its own.
+//! User-built programs: each is an object file with one program, which writes our record into its own ring.
 
 use aya::maps::{MapData, RingBuf};
 use aya::programs::{BtfTracePoint, FEntry, KProbe, Program, RawTracePoint, TracePoint};
@@ -12,27 +12,27 @@ use crate::counts::Books;
 use crate::digest::Digest;
 use crate::record::Record;
 
-/// What a section's name may say, and with it the place.
+/// The section names that give a program its place.
 const PLACES: &str = "tp_btf/EVENT, fentry/FUNCTION, kprobe/FUNCTION, tracepoint/GROUP/EVENT, raw_tp/EVENT";
 
-/// Records that are taken at a time.
+/// Records read at a time.
 const MOST: usize = 1 << 16;
 
-/// A program of somebody else.
+/// A user-built program.
 pub(super) struct Own {
     _ebpf: Ebpf,
     pub(super) ring: RingBuf<MapData>,
     pub(super) number: u16,
-    /// What became of its records; packets that it did not report it alone knows.
+    /// Its counters; only it knows of packets that it did not report.
     pub(super) books: Books,
 }
 
 impl Own {
-    /// Loads the object in a file and attaches its program at the place that its section names.
+    /// Loads an object file and attaches its program at the place named by its section.
     pub(super) fn attach(file: &str, number: u16, types: &Btf) -> Result<(Self, Attachment), String> {
-        let bytes = std::fs::read(file).map_err(|error| format!("it cannot be read: {error}"))?;
+        let bytes = std::fs::read(file).map_err(|error| format!("cannot read it: {error}"))?;
         let loaded = EbpfLoader::new().btf(Some(types)).load(&bytes);
-        let mut ebpf = loaded.map_err(|error| format!("it cannot be loaded: {}", chain(&error)))?;
+        let mut ebpf = loaded.map_err(|error| format!("cannot load it: {}", chain(&error)))?;
         let names: Vec<String> = ebpf.programs().map(|(name, _)| name.to_owned()).collect();
         let [name] = names.as_slice() else {
             return Err(format!(
@@ -42,14 +42,14 @@ impl Own {
             ));
         };
         let section = section_of(&bytes, name)?;
-        let ring = ebpf.take_map("ring").ok_or("it has no map with the name `ring` for its records")?;
-        let ring = RingBuf::try_from(ring).map_err(|_| "its map `ring` is no BPF_MAP_TYPE_RINGBUF")?;
+        let ring = ebpf.take_map("ring").ok_or("it has no map named `ring` for its records")?;
+        let ring = RingBuf::try_from(ring).map_err(|_| "its map `ring` is not a BPF_MAP_TYPE_RINGBUF")?;
         let program = ebpf.program_mut(name).ok_or("it has no program")?;
         let attached = attach(program, &section, types)?;
         Ok((Self { _ebpf: ebpf, ring, number, books: Books::default() }, attached))
     }
 
-    /// Hands over the records that the share chooses, and that do not come of reports.
+    /// Passes on the records that sampling chooses, without DTA's own traffic.
     pub(super) fn read(&mut self, settings: &Settings, mut each: impl FnMut(Record)) {
         let sampling = settings.sampling;
         for _ in 0..MOST {
@@ -70,14 +70,14 @@ impl Own {
     }
 }
 
-/// The name of the section in which a program is.
+/// The name of a program's section.
 fn section_of(object: &[u8], program: &str) -> Result<String, String> {
-    let object = object::File::parse(object).map_err(|error| format!("it is no object file: {error}"))?;
+    let object = object::File::parse(object).map_err(|error| format!("it is not an object file: {error}"))?;
     let symbol = object.symbols().find(|symbol| symbol.name() == Ok(program));
     let section = symbol.and_then(|symbol| symbol.section_index());
     let section = section.and_then(|index| object.section_by_index(index).ok());
     let name = section.as_ref().and_then(|section| section.name().ok());
-    name.map(str::to_owned).ok_or_else(|| format!("its program {program} is in no section"))
+    name.map(str::to_owned).ok_or_else(|| format!("its program {program} is not in a section"))
 }
 
 fn attach(program: &mut Program, section: &str, types: &Btf) -> Result<Attachment, String> {

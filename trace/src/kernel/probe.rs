@@ -1,4 +1,4 @@
-//! What the running kernel lets us attach to.
+//! What the running kernel allows attaching to.
 
 use std::path::Path;
 
@@ -6,19 +6,19 @@ use super::namespace::Namespace;
 use super::{Error, Options, Tracer};
 use crate::point::{At, Side, TRACEPOINTS};
 
-/// A point that could be attached, or a sort of points.
+/// A point, or a kind of points.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// As it is written.
+    /// As written on the command line.
     pub point: String,
     /// What it sees.
     pub what: String,
-    /// Why it cannot be attached; nothing if it can.
+    /// Why it cannot be attached; empty if it can.
     pub refused: Option<String>,
 }
 
-/// Tries what can be tried, attaching for a moment to tracepoints and functions, and to nothing else: interfaces are listed, and one of them
-/// (loopback) is tried.
+/// Tries what can be tried, attaching briefly to tracepoints and functions only: interfaces are listed, and
+/// one of them (loopback) is tried.
 pub fn points() -> Result<Vec<Offer>, Error> {
     let options = Options {
         table: crate::matching::Table::new(vec![], vec![]).unwrap_or_default(),
@@ -57,7 +57,7 @@ pub fn points() -> Result<Vec<Offer>, Error> {
             Ok(links) => offers.extend(links.iter().map(|link| Offer {
                 point: format!("{prefix}iface:{}", link.name),
                 what: format!(
-                    "both ways, by {how}; /queue, /driver, /receive: by tracepoints{}",
+                    "both directions, by {how}; /queue, /driver, /receive: by tracepoints{}",
                     if native_xdp(&link.name, name) { "; xdp: too" } else { "" }
                 ),
                 refused: refused.clone(),
@@ -65,7 +65,7 @@ pub fn points() -> Result<Vec<Offer>, Error> {
             Err(error) => offers.push(Offer {
                 point: format!("{prefix}iface:…"),
                 what: "interfaces of this namespace".into(),
-                refused: Some(format!("it cannot be entered: {error}")),
+                refused: Some(format!("cannot enter it: {error}")),
             }),
         }
     }
@@ -76,7 +76,8 @@ fn has_tcx(tracer: &Tracer) -> bool {
     tracer.points.iter().filter_map(|point| point.attached.as_ref()).all(|attached| attached.is_link())
 }
 
-/// Whether the interface's driver is known to have native XDP. Only trying would tell for sure, and that resets some network cards.
+/// Whether the interface's driver is known to have native XDP. Only trying would be certain, but that resets
+/// some network cards.
 fn native_xdp(interface: &str, namespace: Option<&str>) -> bool {
     let driver = Path::new("/sys/class/net").join(interface).join("device/driver");
     let driver =

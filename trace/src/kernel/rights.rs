@@ -1,17 +1,17 @@
-//! What the program may do, and gives up.
+//! Capabilities that the program needs, and dropping the rest.
 
 use std::io;
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
-/// What tracing needs at all times: interfaces come back, filters change.
+/// What tracing needs permanently: interfaces come back, filters change.
 const NEEDED: [(CapabilitySet, &str); 3] = [
     (CapabilitySet::BPF, "CAP_BPF"),
     (CapabilitySet::PERFMON, "CAP_PERFMON"),
     (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
 ];
 
-/// The names of the capabilities that the thread has not, of those that tracing needs; `namespaces` if it enters others.
+/// The capabilities that tracing needs and the thread lacks; `namespaces` if it enters others.
 pub fn missing(namespaces: bool) -> io::Result<Vec<&'static str>> {
     let has = capabilities(None)?.effective;
     let needed = NEEDED.into_iter().chain(namespaces.then_some((CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN")));
@@ -21,7 +21,8 @@ pub fn missing(namespaces: bool) -> io::Result<Vec<&'static str>> {
     Ok(needed.filter(|(set, _)| !granted.contains(*set)).map(|(_, name)| name).collect())
 }
 
-/// Gives up all other capabilities, for the calling thread and those that it starts afterwards. Call it before other threads run.
+/// Drops all other capabilities, for the calling thread and those it starts later. Call it before other
+/// threads run.
 pub fn drop_others(namespaces: bool) -> io::Result<()> {
     let has = capabilities(None)?;
     let mut keep = NEEDED.into_iter().fold(CapabilitySet::empty(), |all, (set, _)| all | set);
@@ -37,7 +38,7 @@ pub fn drop_others(namespaces: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives up all capabilities, for the calling thread alone.
+/// Drops all capabilities, for the calling thread only.
 pub fn drop_all() -> io::Result<()> {
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;

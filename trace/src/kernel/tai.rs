@@ -1,19 +1,19 @@
-//! The kernel's TAI clock. Programs read the monotonic clock, which takes less time; TAI is a fixed span ahead of it until
-//! somebody sets the clock. UTC is whole seconds behind TAI, or what the host takes for that: many hosts have 0 until a daemon
-//! tells the kernel.
+//! The kernel's TAI clock. Programs read the monotonic clock, which is faster; TAI is a fixed offset ahead of
+//! it until somebody sets the clock. UTC is whole seconds behind TAI, or 0 on the many hosts whose kernel no
+//! daemon has given the offset.
 
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 
-/// Measurements of which the best is taken.
+/// Measurements, of which the best is used.
 const MEASUREMENTS: usize = 100;
-/// What two exact measurements may differ by, in nanoseconds: each is rounded.
+/// Largest difference of two exact measurements in nanoseconds: each is rounded.
 const ROUNDING: u64 = 10;
 
 fn nanoseconds(time: Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The kernel's TAI clock, in nanoseconds: that of records.
+/// The kernel's TAI clock, in nanoseconds: the clock of records.
 pub fn tai() -> u64 {
     nanoseconds(clock_gettime_dynamic(DynamicClockId::Tai).unwrap_or_default())
 }
@@ -23,20 +23,20 @@ fn monotonic() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
-/// TAI less UTC in nanoseconds: whole seconds, as the two clocks are not read at one moment.
+/// TAI minus UTC in nanoseconds: whole seconds, because the two clocks are not read at the same time.
 fn leap() -> i64 {
     const SECOND: i64 = 1_000_000_000;
     let apart = tai() as i64 - nanoseconds(clock_gettime(ClockId::Realtime)) as i64;
     (apart + SECOND / 2).div_euclid(SECOND) * SECOND
 }
 
-/// By how much TAI is ahead of the monotonic clock, in nanoseconds.
+/// How far TAI is ahead of the monotonic clock, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ahead {
     span: u64,
-    /// The most that it may be off: half of the time that measuring took.
+    /// The largest error: half of the measuring time.
     error: u64,
-    /// TAI less UTC at that time.
+    /// TAI minus UTC at that time.
     leap: i64,
 }
 
@@ -65,12 +65,12 @@ impl Ahead {
         apart.unsigned_abs() <= self.error + other.error + ROUNDING
     }
 
-    /// TAI less UTC.
+    /// TAI minus UTC.
     pub(super) fn leap(self) -> i64 {
         self.leap
     }
 
-    /// TAI when the monotonic clock showed this.
+    /// TAI at a time of the monotonic clock.
     pub(super) fn at(self, monotonic: u64) -> u64 {
         monotonic.wrapping_add(self.span)
     }
@@ -94,12 +94,12 @@ mod tests {
         let other = |apart: i64, error| Ahead { span: ahead.span.wrapping_add_signed(apart), error, leap: 0 };
         assert!(ahead.agrees(other(30, 30)) && ahead.agrees(other(-900, 1000)));
         assert!(!ahead.agrees(other(500, 30)) && !ahead.agrees(other(-1_000_000_000, 5000)));
-        // What does not agree is measured anew, and agrees with the clock from then on.
+        // A mismatch is measured again, and agrees with the clock from then on.
         let mut wrong =
             Ahead { span: Ahead::measure().span.wrapping_add(3_600_000_000_000), error: 30, leap: 7 };
         wrong.follow();
         assert!(wrong.agrees(Ahead::measure()));
-        // And TAI less UTC with it.
+        // And TAI minus UTC with it.
         assert_eq!(wrong.leap(), leap());
     }
 }

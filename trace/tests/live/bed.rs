@@ -1,4 +1,4 @@
-//! Network namespaces for a test, taken away at its end.
+//! Network namespaces for a test, removed at its end.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -10,20 +10,20 @@ use dta_trace::kernel::{Options, Tracer};
 use dta_trace::point::At;
 use dta_trace::record::Record;
 
-/// How long a test waits for what has to come.
+/// How long a test waits for what must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One at a time: a tracer sees the packets of every namespace.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Namespaces of one test, with names of their own.
+/// Namespaces of one test, with unique names.
 pub(crate) struct Bed {
     prefix: String,
     names: Vec<String>,
     _turn: MutexGuard<'static, ()>,
 }
 
-/// Runs a command line and fails with what it said.
+/// Runs a command line and fails with its output.
 pub(crate) fn run(line: &str) -> String {
     let output = Command::new("sh").args(["-c", line]).output().expect("sh runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -72,7 +72,7 @@ impl Drop for Bed {
     }
 }
 
-/// Runs something inside a namespace.
+/// Runs a function inside a namespace.
 pub(crate) fn within<T: Send>(namespace: &str, what: impl FnOnce() -> T + Send) -> T {
     let file = std::fs::File::open(format!("/run/netns/{namespace}")).expect("the namespace is there");
     std::thread::scope(|scope| {
@@ -94,7 +94,7 @@ pub(crate) fn socket(namespace: &str, address: &str) -> UdpSocket {
     socket
 }
 
-/// The object that scripts/build-ebpf tries, which another compiler made.
+/// The object to test for scripts/build-ebpf, built by another compiler.
 pub(crate) fn object() -> Option<std::sync::Arc<[u8]>> {
     std::env::var_os("DTA_TRACE_OBJECT").map(|file| std::fs::read(file).expect("an object").into())
 }

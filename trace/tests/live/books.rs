@@ -42,7 +42,7 @@ fn every_packet_is_reported_or_counted_with_a_reason() {
         }
     }
     let end = std::time::Instant::now() + crate::bed::PATIENCE;
-    // Both points see every packet; those that come back as ICMP are seen besides.
+    // Both points see every packet; those that return as ICMP are seen too.
     while total(&tracer).seen < 2 * count {
         assert!(std::time::Instant::now() < end, "{:?}", total(&tracer));
         tracer.wait(Duration::from_millis(10)).unwrap();
@@ -85,7 +85,7 @@ fn filter_and_share_change_without_attaching_again() {
             after.sampled_out - before.sampled_out,
         )
     };
-    // ARP is asked before the first, and is no IP packet.
+    // ARP is sent before the first, and is not an IP packet.
     assert_eq!(pass(&mut tracer, 1), (1, 0, 0));
     tracer.set_filter(&dta_trace::filter::compile("tcp").unwrap()).unwrap();
     assert_eq!(pass(&mut tracer, 2), (0, 1, 0));

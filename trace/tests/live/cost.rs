@@ -12,6 +12,6 @@ fn each_way_through_the_program_is_measured() {
     let costs = costs(&options, 5, 2000).unwrap();
     costs.iter().for_each(|cost| eprintln!("{}: {} ns, {:.2}", cost.path, cost.nanoseconds, cost.ratio));
     assert_eq!(costs[0].path, "empty program");
-    // No more is asserted: other programs run on the machine as well.
+    // Nothing more is asserted: other programs run on the machine as well.
     assert!(costs.iter().all(|cost| cost.nanoseconds > 0.0 && cost.ratio > 0.0));
 }

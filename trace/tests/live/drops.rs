@@ -30,7 +30,8 @@ fn a_queue_drops_as_many_packets_as_are_reported_with_its_reason() {
     let receiver = socket(&far, "10.7.1.2:7002");
     sender.send_to(b"first", "10.7.1.2:7002").unwrap();
     receiver.recv(&mut [0; 9]).unwrap();
-    // Where sending takes as long as the queue's packets, more leave than a receiver's buffer holds, which drops too.
+    // If sending is as fast as the queue drains, more is sent than a receiver's buffer holds, which drops
+    // too.
     std::thread::spawn(move || while receiver.recv(&mut [0; 9]).is_ok() {});
 
     let table = dta_trace::filter::compile("udp dst port 7002").unwrap();
@@ -39,7 +40,7 @@ fn a_queue_drops_as_many_packets_as_are_reported_with_its_reason() {
     for number in 0..PACKETS {
         let mut payload = [7; 1000];
         payload[..8].copy_from_slice(&number.to_be_bytes());
-        // The queue's drop is told to the sender of a datagram, too.
+        // A datagram's sender also gets an error for the queue's drop.
         let _ = sender.send_to(&payload, "10.7.1.2:7002");
     }
     let mut records = Vec::new();
@@ -75,7 +76,7 @@ fn a_queue_drops_as_many_packets_as_are_reported_with_its_reason() {
     let waited = longest.records[0].time..leaves(longest);
     let before = left.iter().filter(|journey| waited.contains(&leaves(journey))).count() as u64;
     assert!((QUEUE - 1..=QUEUE + 1).contains(&before), "{before} packets left before it");
-    // Two of them may leave at once. On a machine with much to do it all takes longer.
+    // Two of them may leave at once. On a busy machine everything takes longer.
     let least = (QUEUE - 2) * FRAME * 8 * 1_000_000_000 / BITS_A_SECOND;
     assert!(longest.total() >= least, "the longest wait was {} ns, of {least} at least", longest.total());
     // Flows are counted where packets are dropped.

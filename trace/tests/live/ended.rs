@@ -1,4 +1,4 @@
-//! What stays and what comes back: after a SIGKILL, and when an interface is made again.
+//! What stays and what comes back: after a SIGKILL, and when an interface is recreated.
 
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -147,7 +147,7 @@ fn filters_of_clsact_in_a_namespace_without_a_name_are_cleared_when_it_is_traced
     };
     let clsact = Options { clsact: true, ..Options::default() };
     let points = [format!("netns:{path}/iface:lo")];
-    // As a process that was killed: nothing of it is taken away.
+    // Like a killed process: nothing of it is removed.
     std::mem::forget(tracer(&clsact, &points));
     assert_eq!(filters(), 2);
     let next = tracer(&clsact, &points);

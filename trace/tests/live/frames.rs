@@ -20,7 +20,7 @@ link.bind(('e0', 0))
 for line in sys.stdin:
     link.send(bytes.fromhex(line))";
 
-/// Prints as many frames as it is told, in hex. Tags that the kernel took off are not in them, so it puts them back.
+/// Prints the given number of frames in hex. The kernel strips tags, so it restores them.
 const RECEIVE: &str = "\
 import socket, struct, sys
 link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))

@@ -45,7 +45,7 @@ fn program_of_ones_own_sees_the_same_packets() {
         receiver.recv(&mut [0; 99]).unwrap();
     }
     let mut records = Vec::new();
-    // It has no filter: it tells packets of others, too.
+    // It has no filter, so it reports others' packets, too.
     let ours = |record: &&dta_trace::record::Record| record.flow.dport == 7072;
     collect(&mut tracer, &mut records, |records| records.iter().filter(ours).count() >= 3 * PACKETS);
     let mut journeys = Journeys::default();
@@ -72,10 +72,10 @@ fn object_that_cannot_be_a_point_is_refused_with_the_reason() {
         Err(Error::Attach { why, .. }) => why,
         other => panic!("{other:?}"),
     };
-    assert!(refused(&At::Program("/nowhere/a.o".into())).contains("cannot be read"));
+    assert!(refused(&At::Program("/nowhere/a.o".into())).contains("cannot read it"));
     let text = folder.path().join("text.o");
     std::fs::write(&text, "no object").unwrap();
-    assert!(refused(&At::Program(text.to_str().unwrap().into())).contains("cannot be loaded"));
+    assert!(refused(&At::Program(text.to_str().unwrap().into())).contains("cannot load it"));
     let ring = "struct { NUMBER(type, MAP_RINGBUF); NUMBER(max_entries, 4096); } ring SECTION(\".maps\");";
     let licence = "#include \"helpers.h\"\nchar licence[] SECTION(\"license\") = \"GPL\";\n";
     let program = |section: &str, name: &str| {
@@ -87,10 +87,7 @@ fn object_that_cannot_be_a_point_is_refused_with_the_reason() {
         (format!("{ring}\n{}", program("tp_btf", "a")), "names no place"),
         (format!("{ring}\n{}", program("socket/x", "a")), "cannot be attached here"),
         (format!("{ring}\n{}", program("tp_btf/no_such_event", "a")), "no_such_event"),
-        (
-            "SECTION(\"tp_btf/netif_rx\") int a(void *context) { return 0; }".into(),
-            "no map with the name `ring`",
-        ),
+        ("SECTION(\"tp_btf/netif_rx\") int a(void *context) { return 0; }".into(), "no map named `ring`"),
     ] {
         let source = folder.path().join("own.bpf.c");
         std::fs::write(&source, format!("{licence}{code}\n")).unwrap();

@@ -1,4 +1,4 @@
-//! Ways on which a packet's buffer is made anew: its digest finds it.
+//! Paths on which a packet's buffer is rebuilt: its digest identifies it.
 
 use dta_trace::journey::Journeys;
 use dta_trace::kernel::Options;

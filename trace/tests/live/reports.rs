@@ -109,7 +109,7 @@ fn reports_over_a_traced_interface_make_no_reports() {
     }
     let (mut all, mut quiet) = (0, 0);
     let until = Instant::now() + PATIENCE;
-    // Of each datagram, five records, and perhaps the ICMP message that nobody listens there; and then no more.
+    // Five records per datagram, and perhaps the ICMP message that nobody listens there; and then no more.
     while all < 5 * PACKETS || quiet < 200 {
         assert!(Instant::now() < until, "{all} records");
         let before = all;

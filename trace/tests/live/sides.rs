@@ -72,11 +72,11 @@ fn a_tracepoint_at_an_interface_sees_no_other_interface() {
     assert_eq!(pass(&mut tracer, 3), HashMap::from([(vec![0, 1, 2], PACKETS)]));
     tracer.detach(&points[0].parse().unwrap());
     assert_eq!(pass(&mut tracer, 2), HashMap::from([(vec![1, 2], PACKETS)]));
-    // ARP is asked now and then, and is no IP packet.
+    // ARP is sent now and then, and is not an IP packet.
     let seen = |point: usize| tracer.books().unwrap()[point].total.seen as usize / PACKETS;
     assert_eq!([0, 1, 2, 3].map(seen), [3, 4, 4, 1]);
 
-    // An interface that is made again is seen again.
+    // An interface that is recreated is seen again.
     run(&format!("ip -n {far} link del e0"));
     wait_until(&mut tracer, "the points lose their interfaces", |tracer| {
         tracer.points().iter().all(|point| !point.is_attached())

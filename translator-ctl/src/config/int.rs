@@ -1,4 +1,4 @@
-//! Table `[translator.int]`: Telemetry Reports of INT as they come from existing switches.
+//! Table `[translator.int]`: INT Telemetry Reports from existing switches.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,24 +12,24 @@ use dta_dataplane::int::{Detect, MetricRule, Rules, TimeMode, Watch};
 use dta_proto::telemetry::{KEEP_ALIVE_SECONDS, Metric, store};
 use dta_proto::wire::int::{Mark, Settings};
 
-/// Longest time that counts are added up.
+/// Longest time for which counts are summed.
 const MOST_COUNT_WAIT_MS: u64 = 3_600_000;
 
-/// Where Telemetry Reports are taken, and how they are read.
+/// Where to receive Telemetry Reports, and how to parse them.
 ///
-/// Written `udp://ADDR:PORT?dialect=NAME&mark=MARK&source-only-words=N`; what follows the question mark may be left out.
+/// Written `udp://ADDR:PORT?dialect=NAME&mark=MARK&source-only-words=N`; the part after the question mark is optional.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct IntListener {
     /// UDP address and port.
     pub listen: SocketAddr,
-    /// How datagrams are read.
+    /// How to parse datagrams.
     pub settings: Settings,
 }
 
-/// A text is no listener.
+/// The text is not a listener.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no INT listener: {what}; write udp://0.0.0.0:32766?dialect=sdfabric")]
+#[error("{text:?} is not an INT listener: {what}; write udp://0.0.0.0:32766?dialect=sdfabric")]
 pub struct IntListenerError {
     text: String,
     what: String,
@@ -40,7 +40,7 @@ impl FromStr for IntListener {
 
     fn from_str(text: &str) -> Result<IntListener, IntListenerError> {
         let fail = |what: String| IntListenerError { text: text.to_owned(), what };
-        let rest = text.strip_prefix("udp://").ok_or_else(|| fail("it does not begin with udp://".into()))?;
+        let rest = text.strip_prefix("udp://").ok_or_else(|| fail("it does not start with udp://".into()))?;
         let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
         let listen =
             address.parse().map_err(|_| fail(format!("{address:?} is not an IP address and a port")))?;
@@ -67,7 +67,7 @@ impl FromStr for IntListener {
     }
 }
 
-/// By what INT is recognised.
+/// How to recognise INT.
 fn mark(text: &str) -> Option<Mark> {
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
@@ -128,29 +128,31 @@ impl From<IntListener> for String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IntTable {
-    /// Where reports are taken. Empty = nowhere.
+    /// Where to receive reports. Empty = nowhere.
     pub listen: Vec<IntListener>,
-    /// Names of the stores that are written. What has no store of its name is not made.
+    /// Names of the stores. Nothing is written for a missing one.
     pub stores: IntStores,
-    /// Whether each report stands for a packet, so that packets and bytes of flows can be counted.
+    /// Whether every packet is reported, so that packets and bytes of flows can be counted.
     pub per_packet: bool,
-    /// Whether the reports of each flow are counted.
+    /// Whether to count the reports of each flow.
     pub count_reports: bool,
-    /// Milliseconds that counts of a flow are added up before they are written; 0 = each report writes them.
+    /// Milliseconds for which a flow's counts are summed before they are written; 0 = each report writes
+    /// them.
     pub count_wait_ms: u64,
-    /// Which moment is written beside a value: `arrival`, `switch` or `raw`.
+    /// Which time to write beside a value: `arrival`, `switch` or `raw`.
     pub timestamps: Timestamps,
-    /// Prefixes and flows that are looked at; empty = all.
+    /// Prefixes and flows to watch; empty = all.
     pub watch: Vec<String>,
-    /// Keys of values that are remembered; 32 bytes each, and 16 for the counts of flows.
+    /// Keys of values to remember; 32 bytes each, and 16 for the counts of flows.
     pub keys: usize,
-    /// Flows whose switches each report for themselves that are remembered; 64 bytes each.
+    /// Flows to remember whose switches each report separately; 64 bytes each.
     pub trails: usize,
-    /// Milliseconds after a switch was added to such a flow's path in which one more is no change of the path; 0 = each is.
+    /// Milliseconds after a switch joined such a flow's path during which another one is not a change of
+    /// path; 0 = always a change.
     pub learning_ms: u64,
-    /// Switches whose sequence numbers are followed.
+    /// Switches whose sequence numbers are tracked.
     pub sources: usize,
-    /// How metrics are followed, by name: `flow-path`, `flow-latency`, `hop-latency`, `queue-occupancy`,
+    /// How to follow metrics, by name: `flow-path`, `flow-latency`, `hop-latency`, `queue-occupancy`,
     /// `queue-congestion`, `link-utilization`. One that is left out is followed as by default.
     pub metric: BTreeMap<String, MetricTable>,
 }
@@ -171,16 +173,16 @@ pub struct IntStores {
     pub postcards: String,
 }
 
-/// Which moment is written beside a value.
+/// Which time to write beside a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Timestamps {
     /// When the report arrived.
     #[default]
     Arrival,
-    /// What the switch says, of 32 bits those nearest to the arrival.
+    /// The switch's time; a 32-bit one is completed to the time nearest to the arrival.
     Switch,
-    /// The number that the switch sent.
+    /// The number as the switch sent it.
     Raw,
 }
 
@@ -188,18 +190,18 @@ pub enum Timestamps {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricTable {
-    /// Whether it is looked at.
+    /// Whether to process it.
     pub on: bool,
-    /// When a value counts as changed: `powers`, `width=N`, `threshold=N` or `any`. A path always does when a switch
-    /// is another.
+    /// When a value counts as changed: `powers`, `width=N`, `threshold=N` or `any`. A path always changes
+    /// when a switch differs.
     pub detect: String,
-    /// Milliseconds after which what did not change is told again; 0 = never.
+    /// Milliseconds after which an unchanged value is reported again; 0 = never.
     pub keep_alive_ms: u64,
     /// `change` writes a value with its event, `always` with each report.
     pub write: Write,
 }
 
-/// When a value is written.
+/// When to write a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Write {
@@ -264,10 +266,10 @@ fn detect(text: &str) -> Option<Detect> {
 }
 
 impl IntTable {
-    /// The rules that this table asks for.
+    /// The rules that this table describes.
     ///
     /// # Errors
-    /// [`ConfigError::Value`] of what cannot be read or is out of range.
+    /// [`ConfigError::Value`] for what cannot be parsed or is out of range.
     pub fn rules(&self) -> Result<Rules, ConfigError> {
         let fail = |key: &str, value: String, must| {
             Err(ConfigError::Value { key: format!("translator.int.{key}"), value, must })

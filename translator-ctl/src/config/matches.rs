@@ -1,4 +1,4 @@
-//! What fields of packets have to be: addresses with masks, ranges of ports, protocols.
+//! Packet matches: addresses with masks, port ranges, protocols.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,21 +11,21 @@ use serde::{Serialize, Serializer};
 /// IPv4 addresses that agree in some bits: `10.0.0.0/8`, `10.0.0.1`, or `172.0.0.7/255.0.0.255`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Masked {
-    /// The bits; 0 where the mask is.
+    /// The address bits; 0 outside the mask.
     pub value: u32,
-    /// Which of them count.
+    /// The mask.
     pub mask: u32,
 }
 
 impl Masked {
-    /// The one address.
+    /// A single address.
     pub fn one(address: Ipv4Addr) -> Masked {
         Masked { value: address.to_bits(), mask: u32::MAX }
     }
 }
 
 impl From<Prefix> for Masked {
-    /// Of an IPv6 prefix, no bit counts: callers refuse those.
+    /// For an IPv6 prefix the mask is 0: callers reject those.
     fn from(prefix: Prefix) -> Masked {
         let IpAddr::V4(address) = prefix.address() else { return Masked::default() };
         let mask = u32::MAX.checked_shl(32 - u32::from(prefix.bits())).unwrap_or(0);
@@ -39,7 +39,7 @@ impl FromStr for Masked {
     fn from_str(text: &str) -> Result<Masked, String> {
         let bad = || {
             format!(
-                "{text:?} is no IPv4 prefix: write 10.0.0.0/8, 10.0.0.1 or, with a mask, 172.0.0.7/255.0.0.255"
+                "{text:?} is not an IPv4 prefix: write 10.0.0.0/8, 10.0.0.1 or, with a mask, 172.0.0.7/255.0.0.255"
             )
         };
         if let Some((address, mask)) = text.split_once('/')
@@ -76,7 +76,7 @@ impl<'de> Deserialize<'de> for Masked {
     }
 }
 
-/// Ports from the first to the last: `80`, or `"5000-5999"`.
+/// A range of ports: `80`, or `"5000-5999"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange {
     /// The first.
@@ -136,7 +136,7 @@ impl<'de> Deserialize<'de> for Protocol {
     }
 }
 
-/// Reads what is written as a number or as a text.
+/// Parses what may be a number or a text.
 struct NumberOrText<F> {
     what: &'static str,
     of: F,
@@ -184,7 +184,7 @@ mod tests {
             assert_eq!(shown.parse(), Ok(masked));
         }
         for text in ["", "10.0.0.0/33", "host", "2001:db8::/32", "10.0.0.0/255.0.0"] {
-            assert!(text.parse::<Masked>().unwrap_err().contains("is no IPv4 prefix"), "{text}");
+            assert!(text.parse::<Masked>().unwrap_err().contains("is not an IPv4 prefix"), "{text}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Configuration: one TOML file, flags and `DTA_*` environment over it.
+//! Configuration: one TOML file, overridden by flags and `DTA_*` variables.
 
 mod int;
 mod matches;
@@ -9,8 +9,8 @@ mod switch;
 
 pub use int::{IntListener, IntListenerError, IntStores, IntTable, MetricTable, Timestamps, Write};
 
-/// The commented configuration that `dta-translator config --example` prints. Lines that begin with
-/// `#!` are settings that have no default.
+/// The commented configuration that `dta-translator config --example` prints. Lines that start with `#!` are
+/// settings without a default.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
 pub use matches::{Masked, PortRange, Protocol};
@@ -54,73 +54,74 @@ pub struct Config {
 pub struct Translator {
     /// Name of the session in the collector.
     pub name: String,
-    /// UDP address and port on which reports are taken.
+    /// UDP address and port for reports.
     #[serde(deserialize_with = "dta_files::host::serde::socket")]
     pub listen: SocketAddr,
-    /// Threads that take reports and send frames, each with a session, queue pairs and stores' state of its
-    /// own: `docs/decisions/workers.md`.
+    /// Threads that receive reports and send frames, each with its own session, queue pairs and store state:
+    /// `docs/decisions/workers.md`.
     pub workers: usize,
-    /// The collectors. Each has a session of its own, all under the same name. The first has index 0.
+    /// The collectors. Each has its own session, all under the same name. The first has index 0.
     pub collector: Collectors,
-    /// Where this translator's own gRPC service (statistics, flush, program) listens: a port of
-    /// loopback, or `unix:PATH`. Where there is [`Translator::tls`], programs, which hold keys, are
-    /// taken on a `unix:` socket alone.
+    /// Where this translator's own gRPC service (statistics, flush, program) listens: a loopback port, or
+    /// `unix:PATH`. With [`Translator::tls`], programs, which contain rkeys, are accepted only on a `unix:`
+    /// socket.
     pub control: ControlAddress,
-    /// Where metrics are scraped, over HTTP: `auto` is 127.0.0.1:40053 if that port is free.
+    /// Where to serve metrics over HTTP: `auto` is 127.0.0.1:40053 if that port is free.
     pub metrics: dta_metrics::Address,
-    /// Address that RoCEv2 frames come from and answers go to.
+    /// Source address of RoCEv2 frames, to which answers go.
     #[serde(deserialize_with = "dta_files::host::serde::ip")]
     pub source: IpAddr,
-    /// UDP port on which answers are taken.
+    /// UDP port for answers.
     pub source_port: u16,
-    /// Network interface on which frames leave and come in whole, by packet socket (CAP_NET_RAW) or AF_XDP
-    /// (CAP_BPF and CAP_NET_ADMIN too); without it, a UDP socket. `source` is then an address of this program's own, for which it answers
-    /// ARP: the interface should not have it.
+    /// Network interface for whole frames, by packet socket (CAP_NET_RAW) or AF_XDP (CAP_BPF and
+    /// CAP_NET_ADMIN too); without it, a UDP socket. `source` is then the program's own address, for which it
+    /// answers ARP: the interface should not have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<Wire>,
-    /// Whether frames to a collector of this host go through a ring in shared memory, where it offers
-    /// one. Without `link`.
+    /// Whether frames to a collector on this host use a shared-memory ring if the collector offers one. Not
+    /// with `link`.
     pub ring: RingUse,
-    /// Ethernet address of that side, for switches; with `link`, the interface's is taken.
+    /// Ethernet address of this side, for switches; with `link`, that of the interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
     /// IPv4 TOS byte of frames.
     pub tos: u8,
-    /// Queue pair numbers at this side, for writes and for atomics; 24 bits. Those of the collector
-    /// of index n are both 2 n higher.
+    /// Queue pair numbers at this side, for writes and for atomics; 24 bits. For the collector with index n,
+    /// both are 2 n higher.
     pub queue_pairs: [u32; 2],
-    /// Seconds that the session lasts when it is not renewed.
+    /// Seconds until a session expires without renewal.
     pub lease_seconds: u32,
-    /// Stores wanted of the only collector, by name; empty = all. Of several, each has its own.
+    /// Stores to use at the only collector, by name; empty = all. Each of several has its own setting.
     pub stores: Vec<String>,
-    /// Append lists wanted of the only collector; empty = all lists of the stores wanted.
+    /// Append lists to use at the only collector; empty = all lists of these stores.
     pub lists: Vec<ListRange>,
-    /// What a switch does, and no more, so that targets make equal bytes: `docs/reference-mode.md`.
+    /// Restricts it to what a switch can do, so that all targets emit the same bytes:
+    /// `docs/reference-mode.md`.
     pub reference: bool,
     /// How long reports may be held.
     pub flush: FlushTimes,
-    /// Stores of version-0 reports, by primitive. A primitive left out takes the only store of its
-    /// kind at the first collector.
+    /// Stores of version-0 reports, by primitive. The default is the only store of its kind at the first
+    /// collector.
     pub version0: BTreeMap<Primitive, String>,
-    /// Bits of reporters in sketch-merge stores; the others take free bits as they appear.
+    /// Bits of reporters in sketch-merge stores; others get free bits as they appear.
     pub sketch_reporters: Vec<SketchReporter>,
-    /// Reporters whose reports are taken, each from its own address. Empty = from everybody.
+    /// Reporters to accept, each from its own address. Empty = accept everybody.
     pub reporters: Vec<ListedReporter>,
-    /// NACKs a second to one version-0 source, 0 = none. Whoever can send under another's address
-    /// draws them to it.
+    /// NACKs per second to one version-0 source, 0 = none. Anyone who can forge an address can direct NACKs
+    /// to it.
     pub version0_nacks: u32,
-    /// Memory bounds.
+    /// Memory limits.
     pub limits: LimitsTable,
     /// RC queue pairs.
     pub rc: Rc,
     /// Telemetry Reports of INT.
     pub int: IntTable,
-    /// Certificates for a collector at `https://`.
+    /// Certificates for collectors at `https://`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
 }
 
-/// Table `[translator.flush]`: milliseconds, 0 = never by time.
+/// Table `[translator.flush]`: milliseconds, 0 = no limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FlushTimes {
@@ -150,8 +151,8 @@ pub struct SketchReporter {
 pub struct ListedReporter {
     /// Reporter id.
     pub id: u16,
-    /// Address that its reports come from. Version-0 reports, which have no id, are taken from all
-    /// addresses listed.
+    /// Address that its reports come from. Version-0 reports, which have no id, are accepted from all listed
+    /// addresses.
     #[serde(deserialize_with = "dta_files::host::serde::ipv4")]
     pub address: Ipv4Addr,
 }
@@ -160,7 +161,7 @@ pub struct ListedReporter {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsTable {
-    /// Reporters that sequence windows are kept for.
+    /// Reporters with sequence windows.
     pub reporters: usize,
     /// Rows of the cache of each postcarding store.
     pub postcard_rows: usize,
@@ -172,15 +173,14 @@ pub struct LimitsTable {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rc {
-    /// Frames that may be unacknowledged, 64 to 4096, a power of two.
+    /// Most unacknowledged frames, 64 to 4096, a power of two.
     pub window: u32,
-    /// Operations that are kept until they are acknowledged, waiting ones included; what comes
-    /// beyond is dropped. At least a window.
+    /// Most operations kept until acknowledged, waiting ones included; any more are dropped. At least a
+    /// window.
     pub queue: usize,
-    /// Milliseconds without an answer until frames are sent again, as long as it is not measured
-    /// how long answers take.
+    /// Milliseconds until a retransmission, as long as no round trip has been measured.
     pub silence_ms: u64,
-    /// Times that frames are sent again without any progress until the queue pair is given up.
+    /// Retransmissions without progress until the queue pair is given up.
     pub tries: u32,
 }
 
@@ -200,7 +200,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// The files, as clients take them.
+    /// The files, in the form that clients take.
     fn files(&self) -> ClientTls {
         let Tls { ca, cert, key, domain } = self.clone();
         ClientTls { ca, cert, key, domain }
@@ -264,32 +264,32 @@ impl Default for Rc {
     }
 }
 
-/// What is wrong with a configuration, in words that say what to do.
+/// What is wrong with a configuration, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file is no configuration.
+    /// The file is not a configuration.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Something in a line of the file that parses but cannot be used.
+    /// A line of the file that parses but is not valid.
     #[error(transparent)]
     At(#[from] At<ConfigError>),
     /// A value outside its range.
     #[error("{} is {value}, but must be {must}", plain(key))]
     Value {
-        /// The key, with the numbers of tables of an array.
+        /// The key, with indices of arrays of tables.
         key: String,
-        /// What it holds.
+        /// Its value.
         value: String,
-        /// What it may hold.
+        /// Allowed values.
         must: &'static str,
     },
-    /// Two reporters with one bit: the second would count as a repeat of the first.
+    /// Two reporters with the same bit: the second would count as a repeat of the first.
     #[error(
-        "translator.sketch_reporters gives bit {bit} of store {store:?} to reporters {} and {}; each needs a bit of its own",
+        "translator.sketch_reporters gives bit {bit} of store {store:?} to reporters {} and {}; each needs its own bit",
         reporters[0], reporters[1]
     )]
     BitTwice {
-        /// Which of the entries is the second.
+        /// Index of the second entry.
         index: usize,
         /// The store.
         store: String,
@@ -299,9 +299,11 @@ pub enum ConfigError {
         reporters: [u16; 2],
     },
     /// One reporter with two bits.
-    #[error("translator.sketch_reporters names reporter {reporter} of store {store:?} twice; it has one bit")]
+    #[error(
+        "translator.sketch_reporters names reporter {reporter} of store {store:?} twice; it can have one bit"
+    )]
     ReporterTwice {
-        /// Which of the entries is the second.
+        /// Index of the second entry.
         index: usize,
         /// The store.
         store: String,
@@ -309,22 +311,19 @@ pub enum ConfigError {
         reporter: u16,
     },
     /// One reporter listed twice.
-    #[error("translator.reporters lists reporter {reporter} twice; it has one address")]
+    #[error("translator.reporters lists reporter {reporter} twice; it can have one address")]
     ListedTwice {
-        /// Which of the entries is the second.
+        /// Index of the second entry.
         index: usize,
         /// The reporter.
         reporter: u16,
     },
     /// Ranges that overlap.
-    #[error(
-        "{}.lists asks twice for list {list} of store {store:?}; let the ranges not overlap",
-        plain(table)
-    )]
+    #[error("{}.lists names list {list} of store {store:?} twice; ranges must not overlap", plain(table))]
     ListTwice {
         /// The table: `translator`, one of its collectors, or that of a switch.
         table: String,
-        /// Which of its ranges is the second.
+        /// Index of the second range.
         index: usize,
         /// The store.
         store: String,
@@ -334,25 +333,25 @@ pub enum ConfigError {
     /// No such switch.
     #[error("there is no [switch.{name}] in the configuration; it has {have}")]
     NoSwitch {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// Names there are.
+        /// Existing names.
         have: String,
     },
-    /// A switch that is no translator.
+    /// A switch that is not a translator.
     #[error("[switch.{switch}] is a reporter (`role`), which has no session with a collector")]
     NoTranslator {
         /// Its name.
         switch: String,
     },
-    /// A netcfg that cannot be used.
+    /// An invalid netcfg.
     #[error("switch.{switch}.netcfg: {} {message}", path.display())]
     Netcfg {
         /// The switch.
         switch: String,
         /// The file.
         path: PathBuf,
-        /// What is wrong in it.
+        /// What is wrong with it.
         message: String,
     },
     /// A switch of a type that this build cannot program.
@@ -363,10 +362,10 @@ pub enum ConfigError {
         /// Its type.
         kind: String,
     },
-    /// Two that would open one session.
+    /// Two translators that would open the same session.
     #[error(
-        "{} and {} would open one session, {session:?}, and take it from each other: give them different names (`session` of a switch, \
-         which is its own name if left out; `name` of [translator])",
+        "{} and {} would both open session {session:?} and take it from each other: give them different \
+        names (`session` of a switch, by default its own name; `name` of [translator])",
         both[0], both[1]
     )]
     SessionTwice {
@@ -375,10 +374,10 @@ pub enum ConfigError {
         /// The session.
         session: String,
     },
-    /// Two whose frames and answers cannot be told apart.
+    /// Two translators whose frames and answers cannot be told apart.
     #[error(
-        "{} and {} both send from {address} with queue pair number {queue_pair:#08x} (or another one with the same low 14 bits): give the \
-         switch a `source` or `queue_pairs` of its own",
+        "{} and {} both send from {address} with queue pair number {queue_pair:#08x} (or another one with \
+        the same low 14 bits): give the switch its own `source` or `queue_pairs`",
         both[0], both[1]
     )]
     QueuePairTwice {
@@ -386,11 +385,11 @@ pub enum ConfigError {
         both: [String; 2],
         /// The address.
         address: IpAddr,
-        /// The number, as the second has it.
+        /// The second one's number.
         queue_pair: u32,
     },
-    /// Two switches that are one.
-    #[error("{} and {} have one control address, {control}: each would program what is the other's", both[0], both[1])]
+    /// Two names for one switch.
+    #[error("{} and {} have the same control address, {control}: each would overwrite the other's program", both[0], both[1])]
     ControlTwice {
         /// Both tables.
         both: [String; 2],
@@ -400,7 +399,7 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    /// The key at fault, with the numbers of tables of an array; empty where it is none of the file's.
+    /// The offending key, with indices of arrays of tables; empty if it is not one of the file's.
     fn key(&self) -> String {
         let of = |who: &str, key: &str| format!("{}.{key}", who.trim_matches(['[', ']']));
         match self {
@@ -419,8 +418,7 @@ impl ConfigError {
         }
     }
 
-    /// This error with the file and the line of its key, if that, or the table that it would stand
-    /// in, is in the file.
+    /// This error with the file and line of its key, or of the table it belongs to, if in the file.
     pub fn at(self, places: &Places) -> ConfigError {
         match self.key() {
             key if places.line(&key).is_some() => places.at(&key, self).into(),
@@ -430,15 +428,15 @@ impl ConfigError {
 }
 
 impl Config {
-    /// Reads a file, and gives where its keys stand. Values are checked by [`Config::check`], because flags
-    /// may still change them.
+    /// Reads a file and the positions of its keys. Values are checked by [`Config::check`], because flags may
+    /// still change them.
     pub fn load(path: &Path) -> Result<(Config, Places), ConfigError> {
         Config::parse(&config_file::read(path, "the configuration")?, path)
     }
 
     /// As [`Config::load`], from text; `path` is for messages.
     pub fn parse(text: &str, path: &Path) -> Result<(Config, Places), ConfigError> {
-        // First of all, because a type that is not known has fields that are not known either.
+        // First, because an unknown type has unknown fields too.
         let (table, places) = config_file::parse::<toml::Table>(text, path)?;
         for (name, switch) in table.get("switch").and_then(toml::Value::as_table).into_iter().flatten() {
             if let Some(kind) = switch.get("type").and_then(toml::Value::as_str)
@@ -451,7 +449,7 @@ impl Config {
         Ok(config_file::parse(text, path)?)
     }
 
-    /// Checks every value; the error names the first one at fault.
+    /// Checks every value; the error names the first invalid one.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.translator.check()?;
         self.check_switches()
@@ -460,7 +458,7 @@ impl Config {
 
 /// Checks that ranges of lists are not empty and do not overlap; `table` has them.
 fn check_lists(table: &str, lists: &[ListRange]) -> Result<(), ConfigError> {
-    // Those before, of which none overlaps another: the neighbours alone can be in the way.
+    // Earlier ranges, which do not overlap each other: only the neighbours can collide.
     let mut before: BTreeMap<(&str, u32), &ListRange> = BTreeMap::new();
     for (index, b) in lists.iter().enumerate() {
         if b.count == 0 {
@@ -488,7 +486,7 @@ impl Translator {
         ClientOptions::new(self.collector.address(collector), self.tls.as_ref().map(Tls::files))
     }
 
-    /// Stores and append lists wanted of a collector; empty = all.
+    /// Stores and append lists to use at a collector; empty = all.
     pub(crate) fn wanted_of(&self, collector: u8) -> (&[String], &[ListRange]) {
         match self.collector.get(collector) {
             Some(c) if self.stores.is_empty() && self.lists.is_empty() => (&c.stores, &c.lists),
@@ -501,8 +499,8 @@ impl Translator {
         self.collector.indices().flat_map(|index| self.queue_pairs_of(index))
     }
 
-    /// The same translator, as its worker `worker` has it: a session of its own, queue pair numbers of its own,
-    /// and a port of its own for answers, which the kernel chooses for all but the first.
+    /// The same translator as seen by worker `worker`: with its own session, queue pair numbers and answer
+    /// port, which the kernel chooses for all but the first.
     pub fn of_worker(&self, worker: usize) -> Translator {
         let own = Translator { name: name::of_worker(&self.name, worker), ..self.clone() };
         let further = u32::try_from(2 * worker * self.collector.count()).unwrap_or(u32::MAX);
@@ -516,7 +514,7 @@ impl Translator {
         }
     }
 
-    /// Checks that what is asked for can be done by several workers.
+    /// Checks that several workers can do what is configured.
     fn check_workers(&self) -> Result<(), ConfigError> {
         let fail = |key: &str, value: String, must| {
             Err(ConfigError::Value { key: format!("translator.{key}"), value, must })
@@ -529,16 +527,20 @@ impl Translator {
         }
         let workers = self.workers.to_string();
         if self.reference {
-            return fail("workers", workers, "1 with `reference`: a switch has one order of frames");
+            return fail("workers", workers, "1 with `reference`: a switch has a single order of frames");
         }
         if self.link.is_some() {
-            return fail("workers", workers, "1 with `link`: whole frames of an interface go to one thread");
+            return fail(
+                "workers",
+                workers,
+                "1 with `link`: one thread receives an interface's whole frames",
+            );
         }
         if !self.int.listen.is_empty() {
             return fail(
                 "workers",
                 workers,
-                "1 with listeners for INT (`int.listen`): one thread has their flows",
+                "1 with INT listeners (`int.listen`): one thread tracks their flows",
             );
         }
         let last = self.of_worker(self.workers - 1);
@@ -546,7 +548,7 @@ impl Translator {
             return fail("name", format!("{:?}", self.name), "3 characters shorter than without workers");
         }
         if !last.all_queue_pairs().all(has_24_bits) {
-            let must = "two numbers that have 24 bits for the last worker, too: each worker has 2 more for each collector";
+            let must = "two numbers that stay within 24 bits for the last worker: each worker uses 2 more per collector";
             return fail("queue_pairs", format!("{:?}", self.queue_pairs), must);
         }
         Ok(())
@@ -600,7 +602,7 @@ impl Translator {
         }
     }
 
-    /// Checks that what stands beside the collectors in a table, which may be that of a switch, fits them.
+    /// Checks that the other settings of a table (perhaps a switch's) fit its collectors.
     fn check_beside_collectors(&self, table: &str) -> Result<(), ConfigError> {
         let fail = |key: &str, value: String, must| {
             Err(ConfigError::Value { key: format!("{table}.{key}"), value, must })
@@ -615,7 +617,7 @@ impl Translator {
             return fail(
                 key,
                 value,
-                "left out where each collector has a table of its own: name its stores and lists there ([[translator.collector]] with \
+                "left out if each collector has its own table: name its stores and lists there ([[translator.collector]] with \
                  `address`, `stores` and `lists`)",
             );
         }
@@ -625,8 +627,8 @@ impl Translator {
             let must = match count {
                 1 => "two different numbers from 2 to 16777215",
                 _ => {
-                    "two numbers for the first collector such that all are different and from 2 to 16777215 when both are raised by 2 \
-                     for each further collector, such as [17, 18]"
+                    "two numbers for the first collector such that all remain different and from 2 to \
+                    16777215 when both increase by 2 for each further collector, such as [17, 18]"
                 }
             };
             return fail("queue_pairs", format!("{:?}", self.queue_pairs), must);
@@ -651,14 +653,14 @@ impl Translator {
             return fail(
                 "translator.source_port",
                 "0".into(),
-                "a port with a link: nobody chooses one there",
+                "a port if there is a link: no kernel chooses one there",
             );
         }
         if matches!(&self.control, ControlAddress::Tcp(address) if !address.ip().is_loopback()) {
             return fail(
                 "translator.control",
                 self.control.to_string(),
-                "a loopback address or unix:PATH: whoever reaches it can have frames with the collector's keys sent elsewhere",
+                "a loopback address or unix:PATH: anyone who reaches it can redirect frames with the collector's rkeys",
             );
         }
         self.check_collectors()?;
@@ -740,7 +742,7 @@ impl Translator {
         Ok(())
     }
 
-    /// Checks what a switch may have of its own; `table` has it.
+    /// Checks a switch's own settings; `table` is its table.
     fn check_session(&self, table: &str) -> Result<(), ConfigError> {
         let fail = |key: &str, value: String, must| {
             Err(ConfigError::Value { key: format!("{table}.{key}"), value, must })
@@ -760,7 +762,7 @@ impl Translator {
         check_lists(table, &self.lists)
     }
 
-    /// The reporters whose reports are taken: id and address.
+    /// The accepted reporters: id and address.
     pub fn listed(&self) -> Vec<(u16, Ipv4Addr)> {
         self.reporters.iter().map(|reporter| (reporter.id, reporter.address)).collect()
     }
@@ -774,13 +776,13 @@ impl Translator {
         }
     }
 
-    /// The translator's side of its frames to a collector. `endpoint` is where they come from.
+    /// The translator's side of its frames to a collector. `endpoint` is their source.
     pub fn frame_source(&self, collector: u8, endpoint: Endpoint) -> FrameSource {
         let [write_qpn, atomic_qpn] = self.queue_pairs_of(collector);
         FrameSource { endpoint, tos: self.tos, write_qpn, atomic_qpn }
     }
 
-    /// What configuration decides of a program.
+    /// The configured part of a program.
     pub fn wanted(&self) -> Wanted {
         Wanted {
             collectors: self.collector.iter().map(|c| c.address.clone()).collect(),
@@ -801,7 +803,7 @@ impl Translator {
         }
     }
 
-    /// Bounds of the data plane. `name_reports` is for the ledger.
+    /// Limits of the data plane. `name_reports` is for the ledger.
     pub fn limits(&self, name_reports: bool) -> Limits {
         Limits {
             reporters: self.limits.reporters,
@@ -849,14 +851,14 @@ mod tests {
     fn every_commented_key_of_the_example_is_known_and_good() {
         let text: String =
             EXAMPLE.lines().map(|l| l.strip_prefix("#! ").unwrap_or(l).to_owned() + "\n").collect();
-        // With a link of its own, the address is one that no host has.
+        // With its own link, the address must not be any host's.
         let text = text.replace("source = \"127.0.0.2\"", "source = \"10.0.1.9\"");
-        // And with TLS, the collector is reached by it.
+        // And with TLS, for the collector.
         let text = text.replace("http://127.0.0.1:40050", "https://127.0.0.1:40050");
         let config = parse(&text).unwrap();
         assert!(config.translator.tls.is_some() && config.translator.link.is_some());
         assert_eq!(config.translator_of("tor1").unwrap().lists.len(), 1);
-        // Every key that there is stands in it.
+        // It contains every key.
         let all = toml::Value::try_from(&config).unwrap();
         let keys = all["translator"].as_table().unwrap().keys();
         for key in keys {
@@ -883,7 +885,7 @@ mod tests {
             ("[translator.rc]\n\nwindow = 100", "t.toml, line 4: translator.rc.window is 100"),
             ("collector = 'https://c:1'", "t.toml, line 1: translator.tls is absent"),
             ("collector = ['a:1', 'c']", "t.toml, line 2: translator.collector is \"c\""),
-            (&*format!("lists = [{range},\n{range}]"), "t.toml, line 3: translator.lists asks twice"),
+            (&*format!("lists = [{range},\n{range}]"), "t.toml, line 3: translator.lists names list"),
             (
                 "[[translator.reporters]]\nid = 7\naddress = '10.0.0.1'\n[[translator.reporters]]\nid = 7\naddress = '10.0.0.2'",
                 "t.toml, line 6: translator.reporters lists reporter 7 twice",
@@ -994,7 +996,7 @@ mod tests {
         assert!(lists((0, 4), ("alarms", 0, 4)).is_ok());
         for (a, b) in [((0, 4), (3, 2)), ((3, 2), (0, 4)), ((0, 8), (3, 1)), ((3, u32::MAX), (3, 1))] {
             let error = lists(a, ("events", b.0, b.1)).unwrap_err().to_string();
-            assert!(error.contains("asks twice for list 3 of store \"events\""), "{error}");
+            assert!(error.contains("names list 3 of store \"events\" twice"), "{error}");
         }
         assert!(
             lists((0, 0), ("events", 4, 4)).unwrap_err().to_string().starts_with("translator.lists.count")
@@ -1004,7 +1006,7 @@ mod tests {
     #[test]
     fn the_work_grows_as_the_lists() {
         let time = |of: u32| {
-            // Every other one, from the last one down.
+            // Every other one, starting from the last.
             let range = |n| ListRange { store: "events".into(), first: 2 * n, count: 1 };
             let lists: Vec<_> = (0..of).rev().map(range).collect();
             let begun = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -1012,7 +1014,7 @@ mod tests {
             let ended = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
             (ended.tv_sec - begun.tv_sec) as f64 + (ended.tv_nsec - begun.tv_nsec) as f64 / 1e9
         };
-        // Of this thread's processor, whatever else runs; the quickest of three.
+        // CPU time of this thread, independent of other load; the fastest of three.
         let best = |lists| (0..3).map(|_| time(lists)).fold(f64::MAX, f64::min);
         let (few, many) = (best(6_000), best(60_000));
         assert!(many < 40.0 * few, "{few} s for a tenth of the ranges, {many} s for all");
@@ -1033,7 +1035,7 @@ mod tests {
         assert_eq!(mixed.collector.address(1), "b:1");
         assert_eq!(mixed.queue_pairs_of(0), [0x11, 0x12]);
         assert_eq!(mixed.queue_pairs_of(1), [0x13, 0x14]);
-        // What one collector is asked for may stand beside it, as it always could.
+        // A single collector's settings may stand beside it.
         let one = of("collector = 'a:1'\nstores = ['s']");
         assert_eq!(one.wanted_of(0).0, ["s"]);
         for translator in [mixed, one, of("collector = ['a:1', 'b:1']")] {

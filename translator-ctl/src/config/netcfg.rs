@@ -1,7 +1,7 @@
-//! Network configuration of SD-Fabric (ONOS netcfg), as far as it says what a reporter does.
+//! The parts of an SD-Fabric network configuration (ONOS netcfg) that concern a reporter.
 //!
-//! The names are those of `stratum/fabric-tna` (`IntReportConfig`) and of ONOS' segment routing: the report section of
-//! the INT application, the device's `segmentrouting` section, and where the collector is among `hosts`.
+//! The names are those of `stratum/fabric-tna` (`IntReportConfig`) and of ONOS' segment routing: the report
+//! section of the INT application, the device's `segmentrouting` section, and the collector among `hosts`.
 
 use std::net::Ipv4Addr;
 
@@ -14,16 +14,16 @@ use super::reporter::Threshold;
 /// The application whose `report` section is read.
 const APP: &str = "org.stratumproject.fabric.tna.inbandtelemetry";
 
-/// What a netcfg says of one device.
+/// A netcfg's settings for one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Netcfg {
-    /// Where reports go.
+    /// Destination of reports.
     pub(super) collector: Option<(Ipv4Addr, u16)>,
-    /// The least change of hop latency in nanoseconds that is reported, a power of two.
+    /// The least change of hop latency to report, in nanoseconds, a power of two.
     pub(super) min_flow_hop_latency_change_ns: Option<u64>,
-    /// What is watched.
+    /// Watched prefixes.
     pub(super) watch_subnets: Option<Vec<Masked>>,
-    /// Limits of queues, at all ports.
+    /// Queue thresholds, for all ports.
     pub(super) thresholds: Option<Vec<Threshold>>,
     /// The device's number: its node SID.
     pub(super) switch_id: Option<u32>,
@@ -33,16 +33,17 @@ pub(super) struct Netcfg {
     pub(super) mac: Option<Mac>,
     /// The collector's Ethernet address, and the device's port to it.
     pub(super) collector_at: Option<(Mac, u16)>,
-    /// What of it is not used, or in another way, one a line.
+    /// Settings that are ignored or treated differently, one per line.
     pub(super) notes: Vec<String>,
 }
 
-/// What is wrong in it: a key, and what it must be.
+/// An error: a key, and what it must be.
 type Fault = String;
 
-/// Reads a netcfg for a switch. `device` is its name there; left out, `device:SWITCH`, or the only one there is.
+/// Reads a netcfg for a switch. `device` is its name there; the default is `device:SWITCH`, or the only
+/// device.
 pub(super) fn read(text: &str, switch: &str, device: Option<&str>) -> Result<Netcfg, Fault> {
-    let whole: Value = serde_json::from_str(text).map_err(|error| format!("is no JSON: {error}"))?;
+    let whole: Value = serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
     let whole = object(&whole, "the file")?;
     let mut netcfg = Netcfg::default();
     let apps = whole.get("apps").map(|apps| object(apps, "apps")).transpose()?;
@@ -76,7 +77,7 @@ fn wrong(key: &str, value: &Value, must: &str) -> Fault {
     format!("says {key} is {value}, but it must be {must}")
 }
 
-/// A number of a key, if it is there.
+/// The number at a key, if present.
 fn number(of: &Map<String, Value>, key: &str, at: &str, most: u64) -> Result<Option<u64>, Fault> {
     match of.get(key) {
         None | Some(Value::Null) => Ok(None),
@@ -87,7 +88,7 @@ fn number(of: &Map<String, Value>, key: &str, at: &str, most: u64) -> Result<Opt
     }
 }
 
-/// A text of a key that can be read as something, if it is there.
+/// The text at a key, parsed, if present.
 fn text<T: std::str::FromStr>(
     of: &Map<String, Value>,
     key: &str,
@@ -103,7 +104,7 @@ fn text<T: std::str::FromStr>(
     }
 }
 
-/// The name of the device that a switch is.
+/// The device name of a switch.
 fn device_of(
     devices: Option<&Map<String, Value>>,
     switch: &str,
@@ -118,13 +119,13 @@ fn device_of(
         (None, []) => Ok(None),
         (None, [only]) => Ok(Some((*only).clone())),
         (None, _) => Err(format!(
-            "has {names:?} in devices, and none is {own:?}: say in `netcfg_device` which of them this switch is"
+            "has {names:?} in devices, and none is {own:?}: set `netcfg_device` to the one that is this switch"
         )),
     }
 }
 
 impl Netcfg {
-    /// Notes keys that are not used.
+    /// Records ignored keys.
     fn leave(&mut self, of: Option<&Map<String, Value>>, used: &[&str], at: &str) {
         let unused = of.into_iter().flat_map(Map::keys).filter(|key| !used.contains(&key.as_str()));
         let dot = if at.is_empty() { "" } else { "." };
@@ -141,12 +142,13 @@ impl Netcfg {
             (None, Some(_)) => return Err("has a report.collectorPort without a collectorIp".into()),
         }
         let change = number(report, "minFlowHopLatencyChangeNs", "report", i32::MAX as u64)?;
-        // Left out, each change is reported; and what is no power of two counts as the next lower one: both as there.
+        // If absent, each change is reported; other numbers round down to a power of two: both as in
+        // SD-Fabric.
         let power = change.unwrap_or(0).max(1);
         let power = 1 << power.ilog2();
         if let Some(change) = change.filter(|change| *change > power) {
             self.notes.push(format!(
-                "report.minFlowHopLatencyChangeNs is {change} and counts as {power}, as in SD-Fabric"
+                "report.minFlowHopLatencyChangeNs is {change} and is rounded down to {power}, as in SD-Fabric"
             ));
         }
         self.min_flow_hop_latency_change_ns = Some(power);
@@ -176,7 +178,7 @@ impl Netcfg {
         for (name, of) in thresholds {
             let at = format!("report.queueReportLatencyThresholds.{name}");
             let Ok(queue) = name.parse() else {
-                return Err(format!("has {at}, and {name:?} is no number of a queue"));
+                return Err(format!("has {at}, and {name:?} is not a queue number"));
             };
             let of = object(of, &at)?;
             let ns = |key: &str| number(of, key, &at, u64::from(u32::MAX));
@@ -222,13 +224,13 @@ impl Netcfg {
                 continue;
             }
             let Some(mac) = id.split('/').next().and_then(|mac| mac.parse().ok()) else {
-                return Err(format!("has hosts.{id}, and its name does not begin with an Ethernet address"));
+                return Err(format!("has hosts.{id}, whose name does not start with an Ethernet address"));
             };
             let here = texts("locations").find_map(|place| port_at(place, device));
             match here {
                 Some(port) => self.collector_at = Some((mac, port)),
                 None => {
-                    self.notes.push(format!("hosts.{id} is the collector, and not at a port of {device}"))
+                    self.notes.push(format!("hosts.{id} is the collector, but not at a port of {device}"))
                 }
             }
         }
@@ -236,7 +238,7 @@ impl Netcfg {
     }
 }
 
-/// The port of a location at a device: `DEVICE/296`, or `DEVICE/[1/0](296)`.
+/// The port in a device's location: `DEVICE/296`, or `DEVICE/[1/0](296)`.
 fn port_at(location: &str, device: &str) -> Option<u16> {
     let port = location.strip_prefix(device)?.strip_prefix('/')?;
     let number = port.strip_suffix(')').and_then(|port| port.rsplit_once('(')).map(|(_, number)| number);
@@ -265,7 +267,7 @@ mod tests {
         assert_eq!(
             netcfg.notes,
             [
-                "report.minFlowHopLatencyChangeNs is 300 and counts as 256, as in SD-Fabric",
+                "report.minFlowHopLatencyChangeNs is 300 and is rounded down to 256, as in SD-Fabric",
                 "report.queueReportLatencyThresholds.3 has no triggerNs: the queue is not reported",
                 "report.dropReportEnabled is not used",
                 "apps.org.onosproject.core is not used",
@@ -285,7 +287,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         let told = |text: &str| read(text, "s", None).unwrap_err();
         let report = |report: &str| format!("{{\"apps\":{{\"{APP}\":{{\"report\":{report}}}}}}}");
-        assert!(told("{").contains("is no JSON"));
+        assert!(told("{").contains("is not JSON"));
         assert!(told("{\"apps\":{}}").contains("report: it does not say what is reported"));
         for (text, words) in [
             (r#"{"collectorIp":"::1","collectorPort":1}"#, "report.collectorIp is \"::1\""),
@@ -294,7 +296,7 @@ mod tests {
             (r#"{"collectorIp":"10.0.0.1","collectorPort":70000}"#, "collectorPort is 70000"),
             (r#"{"minFlowHopLatencyChangeNs":-1}"#, "minFlowHopLatencyChangeNs is -1"),
             (r#"{"watchSubnets":["10.0.0.0/40"]}"#, "report.watchSubnets is"),
-            (r#"{"queueReportLatencyThresholds":{"x":{}}}"#, "\"x\" is no number of a queue"),
+            (r#"{"queueReportLatencyThresholds":{"x":{}}}"#, "\"x\" is not a queue number"),
             (
                 r#"{"queueReportLatencyThresholds":{"1":{"triggerNs":"a"}}}"#,
                 "report.queueReportLatencyThresholds.1.triggerNs is \"a\"",
@@ -304,7 +306,7 @@ mod tests {
             assert!(error.contains(words), "{text}: {error}");
         }
         let error = read(FABRIC, "tor", None).unwrap_err();
-        assert!(error.contains("say in `netcfg_device` which"), "{error}");
+        assert!(error.contains("set `netcfg_device` to the one"), "{error}");
         let error = read(FABRIC, "leaf1", Some("device:leaf9")).unwrap_err();
         assert!(error.contains("no device \"device:leaf9\""), "{error}");
     }

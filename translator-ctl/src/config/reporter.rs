@@ -1,6 +1,7 @@
-//! What a switch of the role `reporter` does: `[switch.NAME.reporter]`. Names and meanings are those of SD-Fabric.
+//! Configuration of a switch with the role `reporter`: `[switch.NAME.reporter]`. Names and meanings are
+//! SD-Fabric's.
 //!
-//! [`Reporter`] is what the file says; what results is in [`settings`](super::settings).
+//! [`Reporter`] is the file's contents; [`settings`](super::settings) resolves it.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -12,53 +13,53 @@ use serde::{Deserialize, Serialize};
 use super::matches::{Masked, PortRange, Protocol};
 use super::switch::prefix;
 
-/// The UDP port of reports, which the programs know: it is never watched.
+/// The UDP port of reports, known to the programs: it is never watched.
 pub(super) const REPORTS_PORT: u16 = 40_040;
 
 /// Table `[switch.NAME.reporter]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Reporter {
-    /// The switch's number in reports; left out, the node SID of its netcfg.
+    /// The switch's number in reports; by default, its netcfg's node SID.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch_id: Option<u32>,
-    /// Whether each packet of a watched flow is reported.
+    /// Whether to report each packet of a watched flow.
     pub every_packet: bool,
-    /// Nanoseconds, a power of two, after which a flow is reported again; 0 = never by time. Left out, 2^30.
+    /// Nanoseconds, a power of two, after which a flow is reported again; 0 = no limit. Default: 2^30.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval_ns: Option<u64>,
-    /// Nanoseconds, a power of two to 2^32, by which the hop latency has to change for a report; 0 or 1 = each change, 2^32 =
-    /// no change. Left out, as the netcfg says, or 2^14.
+    /// Change of hop latency that causes a report, in nanoseconds, a power of two up to 2^32; 0 or 1 = each
+    /// change, 2^32 = no change. Default: the netcfg's, or 2^14.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_flow_hop_latency_change_ns: Option<u64>,
-    /// Nanoseconds that are added to the switch's clock: with them, times are since 1970.
+    /// Nanoseconds to add to the switch's clock: with them, times count from 1970.
     #[serde(skip_serializing_if = "is_zero")]
     pub time_offset_ns: u64,
-    /// Prefixes whose flows, from and to them, are watched, behind `watch`.
+    /// Prefixes to watch, for flows from and to them, after `watch`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watch_subnets: Option<Vec<Masked>>,
-    /// Flows that are watched. The first one that fits counts.
+    /// Flows to watch. The first match applies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub watch: Vec<Watch>,
-    /// Traffic that is never watched, beside that of DTA, of RoCEv2 and to the destinations of reports.
+    /// Traffic never to watch, besides DTA, RoCEv2 and traffic to report destinations.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub excluded: Vec<Excluded>,
-    /// When queues are reported.
+    /// When to report queues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_report_latency_thresholds: Option<Vec<Threshold>>,
-    /// Queues by DSCP; left out, all packets pass queue 0.
+    /// Queues by DSCP; by default, all packets use queue 0.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<QueueOf>,
-    /// Where the traffic manager sends what it would drop, one port of each pipe; left out, it drops in silence. Of a
-    /// Tofino alone.
+    /// Where the traffic manager sends what it would drop, one port per pipe; by default, such drops are not
+    /// reported. Tofino only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deflect: Vec<Deflect>,
-    /// Ports that take part.
+    /// Ports in use.
     pub ports: Vec<Port>,
-    /// Access list. The first entry that fits counts.
+    /// Access list. The first match applies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub acl: Vec<Acl>,
-    /// Ethernet addresses whose frames go to all ports of `flood`; left out, ff:ff:ff:ff:ff:ff.
+    /// Ethernet addresses whose frames go to all ports of `flood`; default: ff:ff:ff:ff:ff:ff.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flood_macs: Option<Vec<Mac>>,
     /// Ethernet addresses whose frames are dropped.
@@ -67,13 +68,13 @@ pub struct Reporter {
     /// Prefixes that are not routed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drop_routes: Vec<DropRoute>,
-    /// Ids of stores by their names in the collector; those of its default stores for INT are known.
+    /// Store ids by name in the collector; those of its default INT stores are known.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub stores: BTreeMap<String, u16>,
-    /// Where reports go; left out, to the collector of the netcfg.
+    /// Destinations of reports; default: the netcfg's collector.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub destination: Vec<Destination>,
-    /// What becomes of each kind of report; left out, what the collector's default stores for INT want.
+    /// What to make of each kind of report; by default, what the collector's default INT stores need.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub report: Vec<Report>,
 }
@@ -104,7 +105,7 @@ fn all_kinds() -> Vec<What> {
     What::ALL.to_vec()
 }
 
-/// Flows that are watched. What is left out fits all.
+/// Flows to watch. An absent field matches everything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Watch {
@@ -123,7 +124,7 @@ pub struct Watch {
     /// Destination ports.
     #[serde(default = "all_ports")]
     pub destination_ports: PortRange,
-    /// What is reported of them; empty = nothing.
+    /// What to report about them; empty = nothing.
     #[serde(default = "all_kinds")]
     pub report: Vec<What>,
 }
@@ -132,7 +133,7 @@ fn all_ports() -> PortRange {
     PortRange::ALL
 }
 
-/// Traffic that is never watched.
+/// Traffic never to watch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Excluded {
@@ -141,7 +142,7 @@ pub struct Excluded {
     /// Its IP protocol.
     #[serde(default = "udp")]
     pub protocol: Protocol,
-    /// Its destination port; left out, all.
+    /// Its destination port; default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }
@@ -150,26 +151,27 @@ fn udp() -> Protocol {
     Protocol::UDP
 }
 
-/// When packets of a queue are reported.
+/// When to report packets of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Threshold {
     /// The queue.
     pub queue: u8,
-    /// The port that it is of; left out, all.
+    /// Its port; default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Packets that were in the switch for so many nanoseconds are reported.
+    /// Packets that spent at least this many nanoseconds in the switch are reported.
     pub trigger_ns: u32,
-    /// The quota begins anew when a packet was in the switch for fewer nanoseconds; left out, half of the trigger.
+    /// The quota is refilled when a packet spent fewer nanoseconds than this in the switch; default: half the
+    /// trigger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reset_ns: Option<u32>,
-    /// Reports until then, at most; left out, 1024.
+    /// Most reports until then; default: 1024.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<u16>,
 }
 
-/// The queue of packets of a DSCP.
+/// The queue for a DSCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueOf {
@@ -190,19 +192,19 @@ pub struct Deflect {
     pub queue: u8,
 }
 
-/// A port that takes part.
+/// A port in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Port {
     /// Its number.
     pub port: u16,
-    /// The place of this switch on paths that come in there, from 0.
+    /// The position of this switch, from 0, on paths that enter there.
     #[serde(default)]
     pub hop: u8,
     /// Whether paths that leave there end at this switch.
     #[serde(default)]
     pub is_last_hop: bool,
-    /// Whether packets may come in there.
+    /// Whether packets may enter there.
     #[serde(default = "yes")]
     pub ingress: bool,
     /// Whether packets may leave there.
@@ -214,11 +216,11 @@ fn yes() -> bool {
     true
 }
 
-/// An entry of the access list. What is left out fits all.
+/// An entry of the access list. An absent field matches everything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Acl {
-    /// The port that packets come in at.
+    /// Ingress port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress_port: Option<u16>,
     /// Source addresses.
@@ -236,15 +238,15 @@ pub struct Acl {
     /// Destination ports.
     #[serde(default = "all_ports")]
     pub destination_ports: PortRange,
-    /// Whether they pass; else they are dropped.
+    /// Whether they pass; otherwise they are dropped.
     #[serde(default)]
     pub permit: bool,
-    /// Why they are dropped.
+    /// The drop reason.
     #[serde(default = "acl_deny")]
     pub reason: u8,
 }
 
-/// SD-Fabric's reason for what the access list drops.
+/// SD-Fabric's reason for drops by the access list.
 fn acl_deny() -> u8 {
     80
 }
@@ -270,17 +272,17 @@ pub struct DropRoute {
     pub reason: u8,
 }
 
-/// What reports are sent to.
+/// The kind of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A translator: reports of DTA.
+    /// A translator: DTA reports.
     Translator,
     /// An INT collector: Telemetry Reports v0.5.
     IntCollector,
 }
 
-/// Where reports go.
+/// A destination of reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Destination {
@@ -292,28 +294,28 @@ pub struct Destination {
     /// Its UDP port.
     #[serde(default = "reports_port")]
     pub collector_port: u16,
-    /// What it is; left out, a translator at port 40040, and an INT collector at others.
+    /// Its kind; default: a translator at port 40040, an INT collector at others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
-    /// This switch's number as a reporter there; left out, `switch_id`. Of a translator alone.
+    /// This switch's reporter id there; default: `switch_id`. Translators only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reporter: Option<u16>,
-    /// The switch's port to it; left out, as `routes` say.
+    /// The switch's port to it; default: from `routes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Ethernet address of it, or of the next router; left out, as `routes` say.
+    /// Its Ethernet address, or the next router's; default: from `routes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
-    /// UDP port that reports come from.
+    /// UDP source port of reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_port: Option<u16>,
     /// IPv4 TOS byte of reports.
     #[serde(default)]
     pub tos: u8,
-    /// Id of the hardware in Telemetry Reports. Of an INT collector alone.
+    /// Hardware id in Telemetry Reports. INT collectors only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<u8>,
-    /// Bytes of the packet that is reported. Of an INT collector alone.
+    /// Bytes to send of the reported packet. INT collectors only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet_bytes: Option<u16>,
 }
@@ -338,7 +340,7 @@ pub enum As {
     TelemetryReport,
 }
 
-/// What a value or a counter is about. The number is that of the P4 program.
+/// The subject of a value or counter. The number is the P4 program's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyKind {
@@ -358,7 +360,7 @@ pub enum KeyKind {
     Bytes = 6,
 }
 
-/// What is told, or added. The number is that of the P4 program.
+/// The value to report or add. The number is the P4 program's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ValueKind {
@@ -374,7 +376,7 @@ pub enum ValueKind {
     Bytes = 4,
 }
 
-/// An entry of a list. The number is that of the P4 program.
+/// An entry of a list. The number is the P4 program's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EntryKind {
@@ -386,13 +388,13 @@ pub enum EntryKind {
     Flow = 2,
 }
 
-/// What becomes of reports.
+/// What to make of reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Report {
-    /// Which ones.
+    /// Which kinds.
     pub of: Vec<What>,
-    /// Name of the destination; left out, the only one.
+    /// Name of the destination; default: the only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// What they become.
@@ -401,25 +403,25 @@ pub struct Report {
     /// Name of the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
-    /// Of a key-write or key-increment.
+    /// Key-write and key-increment only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyKind>,
-    /// Of a key-write, a postcard or a key-increment.
+    /// Key-write, postcard and key-increment only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<ValueKind>,
-    /// Whether the time is written behind the value: 12 bytes, else 4. Of a key-write.
+    /// Whether to append the time to the value: 12 bytes instead of 4. Key-write only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<bool>,
-    /// Copies; left out, as many as the store has. Of a key-write or key-increment.
+    /// Copies; default: as many as the store has. Key-write and key-increment only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redundancy: Option<u8>,
-    /// The list. Of an append.
+    /// The list. Append only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub list: Option<u32>,
-    /// The entry. Of an append.
+    /// The entry. Append only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<EntryKind>,
-    /// Whether the collector is told at once. Of an append.
+    /// Whether to wake a reader at once. Append only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub immediate: Option<bool>,
 }

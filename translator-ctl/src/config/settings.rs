@@ -1,4 +1,4 @@
-//! What a reporter switch is to do: what its table and its netcfg say, with defaults, and with names looked up.
+//! Resolved settings of a reporter switch: table and netcfg combined, with defaults and names looked up.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::Ipv4Addr;
@@ -15,41 +15,41 @@ use super::reporter::{
 use super::switch::{MAX_PORT, P4, pipe_of};
 use super::{Config, ConfigError, Own};
 
-/// The highest queue whose quota the programs count by itself.
+/// The highest queue whose quota the programs count separately.
 const MAX_QUEUE: u8 = 7;
 /// The highest queue that a port of a Tofino can have.
 const MAX_TOFINO_QUEUE: u8 = 31;
-/// The UDP port that reports come from, where none is given, less the number of their destination.
+/// Default UDP source port of reports, minus the number of their destination.
 const SOURCE_PORT: u16 = 50_000;
-/// Reports of a queue until its latency was below the reset, as in SD-Fabric.
+/// Default quota of a queue's reports, as in SD-Fabric.
 const QUOTA: u16 = 1024;
-/// The most destinations, and the most reports of all kinds.
+/// Most destinations, and most outputs.
 const MOST: usize = 255;
 
-/// What a reporter switch is to do.
+/// What a reporter switch should do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The switch's number in reports.
     pub switch_id: u32,
-    /// Whether each packet of a watched flow is reported.
+    /// Whether to report each packet of a watched flow.
     pub every_packet: bool,
-    /// The bits of time of which a change makes a report.
+    /// The bits of time whose change causes a report.
     pub interval_mask: u64,
-    /// The bits of hop latency of which a change makes a report.
+    /// The bits of hop latency whose change causes a report.
     pub latency_mask: u32,
-    /// Nanoseconds that are added to the switch's clock.
+    /// Nanoseconds to add to the switch's clock.
     pub time_offset_ns: u64,
-    /// Flows that are watched, those of prefixes last.
+    /// Flows to watch, those of prefixes last.
     pub watch: Vec<Watch>,
-    /// What is never watched, destinations included.
+    /// What never to watch, destinations included.
     pub excluded: Vec<Excluded>,
-    /// When queues are reported: quota and reset are there.
+    /// When to report queues: quota and reset are set.
     pub thresholds: Vec<Threshold>,
     /// Queues by DSCP.
     pub queues: Vec<QueueOf>,
-    /// Where what the traffic manager would drop goes, of each pipe; empty where it drops in silence.
+    /// Per pipe, where the traffic manager sends what it would drop; empty if such drops are not reported.
     pub deflect: Vec<Deflect>,
-    /// Ports that take part.
+    /// Ports in use.
     pub ports: Vec<Port>,
     /// Access list.
     pub acl: Vec<Acl>,
@@ -59,34 +59,34 @@ pub struct Settings {
     pub drop_macs: Vec<DropMac>,
     /// Prefixes that are not routed.
     pub drop_routes: Vec<DropRoute>,
-    /// Ethernet address and address that reports come from.
+    /// Source Ethernet and IP address of reports.
     pub source: (Mac, Ipv4Addr),
-    /// Where reports go; the number of the first is 1.
+    /// Destinations; the first has number 1.
     pub destinations: Vec<Receiver>,
-    /// What becomes of them; the number of the first is 1.
+    /// Outputs; the first has number 1.
     pub reports: Vec<Made>,
-    /// What of a netcfg is not used, or in another way, one a line.
+    /// Netcfg settings that are ignored or treated differently, one per line.
     pub notes: Vec<String>,
 }
 
-/// A destination, with nothing left out.
+/// A destination, fully resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receiver {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: ReceiverKind,
     /// Its address and UDP port.
     pub to: (Ipv4Addr, u16),
     /// The switch's port to it, and the Ethernet address there.
     pub by: (u16, Mac),
-    /// UDP port that reports come from.
+    /// UDP source port of reports.
     pub source_port: u16,
     /// IPv4 TOS byte of reports.
     pub tos: u8,
 }
 
-/// What a destination is.
+/// The kind of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiverKind {
     /// A translator.
@@ -96,17 +96,17 @@ pub enum ReceiverKind {
     },
     /// An INT collector.
     IntCollector {
-        /// Id of the hardware.
+        /// Hardware id.
         hardware: u8,
-        /// Bytes of the packet.
+        /// Bytes to send of the packet.
         packet_bytes: u16,
     },
 }
 
-/// What becomes of reports, with nothing left out.
+/// What to make of reports, fully resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
-    /// Which ones.
+    /// Which kinds.
     pub of: Vec<What>,
     /// Number of the destination.
     pub to: u8,
@@ -130,7 +130,7 @@ pub enum Becomes {
     TelemetryReport,
 }
 
-/// The collector's default stores for INT, and their ids.
+/// The collector's default INT stores and their ids.
 const INT_STORES: [(&str, u16); 4] =
     [("int-values", 17), ("int-events", 18), ("int-counters", 19), ("int-postcards", 20)];
 /// The lists of `int-events` for drops and for congestion.
@@ -163,10 +163,10 @@ fn check_foreign(p4: &P4, table: &str) -> Result<(), ConfigError> {
 }
 
 impl Config {
-    /// What a switch of the role `reporter` is to do; `None` of the others.
+    /// What a switch with the role `reporter` should do; `None` for other switches.
     ///
     /// # Errors
-    /// [`ConfigError::NoSwitch`], or what is wrong in its table or its netcfg.
+    /// [`ConfigError::NoSwitch`], or an error in its table or its netcfg.
     pub fn reporter_of(&self, switch: &str) -> Result<Option<(&P4, Settings)>, ConfigError> {
         let p4 = self.switch(switch)?.p4().map(|(_, p4)| p4).filter(|p4| p4.is_reporter());
         p4.map(|p4| Ok((p4, settings(p4, switch)?))).transpose()
@@ -186,7 +186,7 @@ fn netcfg_of(p4: &P4, switch: &str) -> Result<Netcfg, ConfigError> {
     netcfg::read(&text, switch, p4.netcfg_device.as_deref()).map_err(|fault| wrong(path, fault))
 }
 
-/// What a reporter switch is to do, by its table and its netcfg.
+/// What a reporter switch should do, by its table and netcfg.
 pub(super) fn settings(p4: &P4, switch: &str) -> Result<Settings, ConfigError> {
     let table = format!("switch.{switch}");
     check_foreign(p4, &table)?;
@@ -214,7 +214,7 @@ pub(super) fn settings(p4: &P4, switch: &str) -> Result<Settings, ConfigError> {
     };
     let of_receiver = |receiver: &Receiver| {
         let destination = Masked::one(receiver.to.0);
-        // Reports to their own port are known to the program.
+        // The program knows reports to their own port.
         let is_known = receiver.to.1 == REPORTS_PORT;
         (!is_known).then_some(Excluded { destination, protocol: Protocol::UDP, port: Some(receiver.to.1) })
     };
@@ -253,7 +253,7 @@ pub(super) fn settings(p4: &P4, switch: &str) -> Result<Settings, ConfigError> {
     })
 }
 
-/// Puts together what the table of a switch and its netcfg say.
+/// Combines a switch's table with its netcfg.
 struct SettingsReader<'a> {
     p4: &'a P4,
     own: &'a Reporter,
@@ -267,11 +267,11 @@ impl SettingsReader<'_> {
         ConfigError::Value { key: format!("{}.reporter.{key}", self.table), value: value.to_string(), must }
     }
 
-    /// Numbers that have a range.
+    /// Checks the ranges of numbers.
     fn check(&self) -> Result<(), ConfigError> {
         let own = self.own;
         if own.ports.is_empty() {
-            let must = "the ports that take part: packets at others are dropped";
+            let must = "the ports in use: packets at others are dropped";
             return Err(self.wrong("ports", "empty", must));
         }
         let mut ports = BTreeMap::new();
@@ -283,7 +283,7 @@ impl SettingsReader<'_> {
                 return Err(self.wrong(
                     &format!("ports[{index}].port"),
                     port.port,
-                    "another one: it is there twice",
+                    "unique: it is listed twice",
                 ));
             }
         }
@@ -327,7 +327,7 @@ impl SettingsReader<'_> {
         Ok(())
     }
 
-    /// Refuses two ways for one address.
+    /// Rejects two entries for one address.
     fn check_forwarding(&self) -> Result<(), ConfigError> {
         let (p4, own) = (self.p4, self.own);
         let flood = own.flood_macs.iter().flatten().copied();
@@ -351,7 +351,7 @@ impl SettingsReader<'_> {
         Ok(())
     }
 
-    /// A pipe has one port for what is deflected, and each has to have one where any has.
+    /// A pipe has one deflection port, and if any pipe has one, each must.
     fn check_deflect(&self) -> Result<(), ConfigError> {
         let own = self.own;
         let mut pipes = HashSet::new();
@@ -364,14 +364,14 @@ impl SettingsReader<'_> {
                 return Err(self.wrong(&key("queue"), to.queue, "a queue, 31 at most"));
             }
             if !pipes.insert(pipe_of(to.port)) {
-                return Err(self.wrong(&key("port"), to.port, "of another pipe: a pipe has one such port"));
+                return Err(self.wrong(&key("port"), to.port, "in another pipe: a pipe has one such port"));
             }
         }
         let left = own.ports.iter().find(|port| port.egress && !pipes.contains(&pipe_of(port.port)));
         match left {
             Some(port) if !pipes.is_empty() => {
                 let value = format!("without a port of pipe {}", pipe_of(port.port));
-                let must = "a list with a port of each pipe that packets leave by: pipe N has the ports from 128 N on";
+                let must = "a list with a port of each egress pipe: pipe N has the ports from 128 N on";
                 Err(self.wrong("deflect", value, must))
             }
             _ => Ok(()),
@@ -405,7 +405,7 @@ impl SettingsReader<'_> {
         }
     }
 
-    /// Where reports come from.
+    /// Source of reports.
     fn source(&self) -> Result<(Mac, Ipv4Addr), ConfigError> {
         let wrong = |key: &str, value: String, must| ConfigError::Value {
             key: format!("{}.{key}", self.table),
@@ -431,7 +431,7 @@ impl SettingsReader<'_> {
         Ok((mac.ok_or_else(|| wrong("mac", "missing".into(), must))?, ip))
     }
 
-    /// Where reports go, those of the netcfg where the table has none.
+    /// Destinations: those of the netcfg if the table has none.
     fn destinations(&self, switch_id: u32) -> Result<Vec<Receiver>, ConfigError> {
         let of_netcfg = self.netcfg.collector.map(|(collector_ip, collector_port)| Destination {
             name: "collector".into(),
@@ -451,7 +451,7 @@ impl SettingsReader<'_> {
             false => self.own.destination.clone(),
         };
         if all.is_empty() || all.len() > MOST {
-            let must = "at least one, and 255 at most: where reports go (`collectorIp` and `collectorPort` of a netcfg)";
+            let must = "1 to 255 destinations of reports (`collectorIp` and `collectorPort` of a netcfg)";
             return Err(self.wrong("destination", format!("a list of {}", all.len()), must));
         }
         let of = |(index, one): (usize, &Destination)| {
@@ -502,9 +502,9 @@ impl SettingsReader<'_> {
         let routes = self.p4.routes.iter().filter(|route| route.prefix.contains(one.collector_ip.into()));
         let route = routes.max_by_key(|route| route.prefix.bits());
         let (port, mac) = (one.port.or(route.map(|r| r.port)), one.mac.or(route.map(|r| r.destination)));
-        let must = "given, as no route leads there: the switch's port to it";
+        let must = "given because no route leads there: the switch's port to it";
         let port = port.ok_or_else(|| self.wrong(&key("port"), "missing", must))?;
-        let must = "given, as no route leads there: the Ethernet address of it, or of the next router";
+        let must = "given because no route leads there: its Ethernet address, or the next router's";
         let mac = mac.ok_or_else(|| self.wrong(&key("mac"), "missing", must))?;
         let number = u16::try_from(index + 1).unwrap_or(u16::MAX);
         Ok(Receiver {
@@ -524,7 +524,7 @@ impl SettingsReader<'_> {
         id.ok_or_else(|| self.wrong(key, format!("{name:?}"), must))
     }
 
-    /// What becomes of reports; where the table does not say, what the collector's default stores for INT want.
+    /// Outputs; by default, what the collector's default INT stores need.
     fn reports(&self, destinations: &[Receiver]) -> Result<Vec<Made>, ConfigError> {
         if self.own.report.is_empty() {
             let mut all = Vec::new();
@@ -586,8 +586,8 @@ impl SettingsReader<'_> {
         let is_translator = matches!(destinations[place].kind, ReceiverKind::Translator { .. });
         if is_translator == (one.becomes == As::TelemetryReport) {
             let must = match is_translator {
-                true => "another one: a translator takes no Telemetry Reports",
-                false => "\"telemetry-report\": an INT collector takes nothing else",
+                true => "another one: a translator accepts no Telemetry Reports",
+                false => "\"telemetry-report\": an INT collector accepts nothing else",
             };
             return Err(self.wrong(&key("as"), format!("{:?}", one.becomes), must));
         }
@@ -608,14 +608,14 @@ impl SettingsReader<'_> {
             [only] => Some(only),
             _ => None,
         };
-        // The reason of a drop is known of drops alone, and so on.
+        // Only drops have a reason, and so on.
         let must_be =
             |name: &str, what: What, is_so: bool, must| match is_so && one.of.iter().any(|of| *of != what) {
                 true => Err(self.wrong(&key(name), "of other reports", must)),
                 false => Ok(()),
             };
         let of_drops = matches!(one.key, Some(KeyKind::Drops | KeyKind::FlowDrops));
-        must_be("key", What::Drop, of_drops, "of drops alone: others have no reason")?;
+        must_be("key", What::Drop, of_drops, "for drops only: others have no reason")?;
         let becomes = match one.becomes {
             As::KeyWrite => Becomes::KeyWrite {
                 store: store()?,
@@ -635,8 +635,8 @@ impl SettingsReader<'_> {
                 });
                 let must = "given for reports of several kinds: drop, congestion or flow";
                 let entry = one.entry.or(of_kind).ok_or_else(|| missing("entry", must))?;
-                must_be("entry", What::Drop, entry == EntryKind::Drop, "of drops alone")?;
-                must_be("entry", What::Queue, entry == EntryKind::Congestion, "of queues alone")?;
+                must_be("entry", What::Drop, entry == EntryKind::Drop, "for drops only")?;
+                must_be("entry", What::Queue, entry == EntryKind::Congestion, "for queues only")?;
                 let of_entry = match entry {
                     EntryKind::Drop => Some(DROPS_LIST),
                     EntryKind::Congestion => Some(CONGESTION_LIST),
@@ -656,7 +656,7 @@ impl SettingsReader<'_> {
         Ok(Made { of: one.of.clone(), to: u8::try_from(place + 1).unwrap_or(u8::MAX), becomes })
     }
 
-    /// Refuses fields that what a report becomes does not have.
+    /// Rejects fields that an output does not have.
     fn check_fields(&self, index: usize, one: &Report) -> Result<(), ConfigError> {
         use As::{Append, KeyIncrement, KeyWrite, Postcard};
         let fields: [(&str, bool, &[As], &'static str); 8] = [

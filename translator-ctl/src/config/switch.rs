@@ -1,7 +1,7 @@
-//! Switches that `setup` programs: tables `[switch.NAME]`.
+//! Switches for `setup`: tables `[switch.NAME]`.
 //!
-//! Each switch has a session of its own in the collector. What is its own in that session is in
-//! [`Own`]; what is left out there is as in `[translator]`.
+//! Each switch has its own session with the collector. Its own settings for that session are in [`Own`];
+//! anything missing there comes from `[translator]`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub enum Switch {
     Tofino(P4),
 }
 
-/// Types of switch that this build programs, as [`Switch`] spells them.
+/// The types of switch that this build can program, as [`Switch`] spells them.
 pub const SWITCH_TYPES: &[&str] = &["software", "bmv2", "tofino"];
 
 /// A running software translator, started with `dta-translator run --blank`.
@@ -41,7 +41,7 @@ pub struct Software {
     pub own: Own,
 }
 
-/// What a P4 switch runs on.
+/// The platform of a P4 switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Platform {
     /// `simple_switch_grpc`, over P4Runtime.
@@ -50,7 +50,7 @@ pub enum Platform {
     Tofino,
 }
 
-/// What a P4 switch is.
+/// The role of a P4 switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -61,16 +61,16 @@ pub enum Role {
     Reporter,
 }
 
-/// What the program of a Tofino takes: all of it has no room there at once.
+/// What a Tofino's program supports: not everything fits at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
     /// Key-write, key-increment, batches of 16 bytes, and postcards.
     #[default]
     Postcards,
-    /// Key-write of 12 and 28 bytes, key-increment, batches of 16 bytes, and columns of sketches.
+    /// Key-write of 12 and 28 bytes, key-increment, batches of 16 bytes, and sketch columns.
     Sketches,
-    /// Batches of 32 and 64 bytes, and nothing else.
+    /// Batches of 32 and 64 bytes only.
     Batches,
 }
 
@@ -78,7 +78,7 @@ impl Profile {
     /// All of them.
     pub const ALL: [Profile; 3] = [Profile::Postcards, Profile::Sketches, Profile::Batches];
 
-    /// Its name, as the configuration spells it.
+    /// Its name in configuration.
     pub fn name(self) -> &'static str {
         match self {
             Profile::Postcards => "postcards",
@@ -92,7 +92,7 @@ impl Profile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct P4 {
-    /// What it is.
+    /// Its role.
     #[serde(default)]
     pub role: Role,
     /// Where its control plane listens: HOST:PORT.
@@ -103,55 +103,57 @@ pub struct P4 {
     /// Its side of the session.
     #[serde(flatten)]
     pub own: Own,
-    /// Directory of the compiled program; left out, the one that is built in.
+    /// Directory of the compiled program; default: the built-in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<PathBuf>,
-    /// The profile of its program. Of a translator with a Tofino alone; left out, `postcards`.
+    /// The profile of its program. Translators on Tofino only; default: `postcards`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
-    /// The kernel's interface of the switch's CPU port, by which it is told to flush and to probe: `bf_pci0`. Of a
-    /// translator with a Tofino alone; left out, it is told neither.
+    /// The kernel's interface to the switch's CPU port, for flush and probe commands: `bf_pci0`. Translators
+    /// on Tofino only; without it, there are no such commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_interface: Option<String>,
-    /// File of what the switch cannot tell back; left out, one of its name in the user's place for such files.
+    /// File for the state that cannot be read back from the switch; default: one named after the switch in
+    /// the user's state directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
-    /// Whether remote keys go to a switch on another host in plain text although the collector gave them over TLS.
+    /// Whether rkeys may be sent to a switch on another host in plain text although the collector sent them
+    /// over TLS.
     #[serde(default)]
     pub insecure: bool,
-    /// Rows of the cache of each postcard store, a power of two; 65,536 in all.
+    /// Rows in the cache of each postcard store, a power of two; at most 65,536 in total.
     #[serde(default = "postcard_rows")]
     pub postcard_rows: u32,
-    /// Port by which each collector is reached, by its index; the last one counts for those behind it.
+    /// Port to each collector, by its index; the last one applies to any further ones.
     #[serde(default)]
     pub collector_ports: Vec<u16>,
-    /// Ethernet address of each collector, where it does not tell its own.
+    /// Ethernet address of each collector, if the collector does not provide it.
     #[serde(default)]
     pub collector_macs: Vec<Mac>,
-    /// Ports that frames for all are sent to. Empty = nowhere.
+    /// Ports for broadcast frames. Empty = none.
     #[serde(default)]
     pub flood: Vec<u16>,
-    /// Ethernet addresses that the switch has as a router: what is sent to them is routed.
+    /// The switch's own Ethernet addresses as a router: frames to them are routed.
     #[serde(default)]
     pub router_macs: Vec<Mac>,
-    /// Where frames to an Ethernet address go.
+    /// Ports of Ethernet addresses.
     #[serde(default)]
     pub stations: Vec<Station>,
-    /// Where packets to an IPv4 prefix go, if they are routed.
+    /// Routes of IPv4 prefixes, for routed packets.
     #[serde(default)]
     pub routes: Vec<Route>,
-    /// Network configuration of SD-Fabric, as JSON. Of a reporter alone.
+    /// SD-Fabric network configuration, as JSON. Reporters only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netcfg: Option<PathBuf>,
-    /// The name of the switch there; left out, `device:NAME`, or the only one there is.
+    /// The name of the switch there; default: `device:NAME`, or the only one there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netcfg_device: Option<String>,
-    /// What it reports. Of a reporter alone.
+    /// What it reports. Reporters only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reporter: Option<Box<Reporter>>,
 }
 
-/// One of the `stations` of a switch.
+/// One of a switch's `stations`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Station {
@@ -161,7 +163,7 @@ pub struct Station {
     pub port: u16,
 }
 
-/// One of the `routes` of a switch.
+/// One of a switch's `routes`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
@@ -170,7 +172,7 @@ pub struct Route {
     pub prefix: Prefix,
     /// The port that leads there.
     pub port: u16,
-    /// Ethernet address that the frames come from.
+    /// Source Ethernet address of routed frames.
     pub source: Mac,
     /// Ethernet address of the next hop.
     pub destination: Mac,
@@ -180,7 +182,7 @@ fn postcard_rows() -> u32 {
     16_384
 }
 
-/// A prefix as a text.
+/// Parses a prefix.
 pub(super) mod prefix {
     use dta_proto::prefix::Prefix;
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
@@ -245,7 +247,7 @@ impl P4 {
 /// The highest port of a switch: ports have 9 bits.
 pub(super) const MAX_PORT: u16 = 511;
 
-/// The pipe of a Tofino that a port is of: a port's number is 128 times its pipe, and its number there.
+/// The pipe of a Tofino port: port numbers are 128 times the pipe, plus the number there.
 pub const fn pipe_of(port: u16) -> u16 {
     port >> 7
 }
@@ -260,38 +262,38 @@ const fn is_recirculation(port: u16) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Own {
-    /// Name of its session in the collector; left out, the switch's own name.
+    /// Name of its session; default: the switch's own name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// UDP address and port on which it takes reports.
+    /// UDP address and port for reports.
     #[serde(
         skip_serializing_if = "Option::is_none",
         deserialize_with = "dta_files::host::serde::some_socket"
     )]
     pub listen: Option<SocketAddr>,
-    /// Address that its RoCEv2 frames come from and answers go to.
+    /// Source address of its RoCEv2 frames, to which answers go.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "dta_files::host::serde::some_ip")]
     pub source: Option<IpAddr>,
-    /// UDP port on which it takes answers.
+    /// UDP port for answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_port: Option<u16>,
-    /// Ethernet address of that side.
+    /// Ethernet address of this side.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
-    /// Queue pair numbers at its side, for writes and for atomics; 24 bits. For further collectors
-    /// as in `[translator]`.
+    /// Queue pair numbers at its side, for writes and for atomics; 24 bits. For further collectors as in
+    /// `[translator]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_pairs: Option<[u32; 2]>,
-    /// Stores wanted, by name; empty = all.
+    /// Stores to use, by name; empty = all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stores: Option<Vec<String>>,
-    /// Append lists wanted; empty = all lists of the stores wanted.
+    /// Append lists to use; empty = all lists of these stores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lists: Option<Vec<ListRange>>,
 }
 
 impl Switch {
-    /// Where its control plane listens, its side of its session, and of a P4 switch the whole of its table.
+    /// Its control address, its side of the session, and for a P4 switch the whole table.
     fn parts(&self) -> (&str, &Own, Option<(Platform, &P4)>) {
         match self {
             Switch::Software(of) => (&of.control, &of.own, None),
@@ -300,7 +302,7 @@ impl Switch {
         }
     }
 
-    /// Where its control plane listens.
+    /// Its control address.
     pub fn control(&self) -> &str {
         self.parts().0
     }
@@ -310,7 +312,7 @@ impl Switch {
         self.parts().1
     }
 
-    /// Its table and what it runs on; `None` for a software translator.
+    /// Its table and platform; `None` for a software translator.
     pub fn p4(&self) -> Option<(Platform, &P4)> {
         self.parts().2
     }
@@ -322,7 +324,7 @@ impl Switch {
 }
 
 impl Own {
-    /// The translator that the switch of this name is: `[translator]` with what the switch has of its own.
+    /// The switch of this name as a translator: `[translator]` with the switch's own settings.
     fn over(&self, switch: &str, translator: &Translator) -> Translator {
         let Own { session, listen, source, source_port, mac, queue_pairs, stores, lists } = self.clone();
         let t = translator.clone();
@@ -339,7 +341,7 @@ impl Own {
         }
     }
 
-    /// Whether the switch stands in the place of `[translator]`, which then only says what it is made of.
+    /// Whether the switch replaces `[translator]`, which then only provides its defaults.
     fn stands_in(&self) -> bool {
         self.source.is_none() && self.queue_pairs.is_none()
     }
@@ -360,8 +362,7 @@ impl Config {
         })
     }
 
-    /// The translator that a switch is: `[translator]` with what the switch has of its own, and a
-    /// session of its own.
+    /// A switch as a translator: `[translator]` with the switch's own settings and its own session.
     ///
     /// # Errors
     /// [`ConfigError::NoSwitch`], and [`ConfigError::NoTranslator`] for a reporter.
@@ -372,8 +373,7 @@ impl Config {
         }
     }
 
-    /// Checks what switches have of their own, and that each has a session, queue pairs and an
-    /// address of control that no other has.
+    /// Checks the switches' own settings, and that sessions, queue pairs and control addresses are unique.
     pub(super) fn check_switches(&self) -> Result<(), ConfigError> {
         let mut before = vec![("[translator]".to_owned(), self.translator.clone(), false)];
         let mut controls: Vec<(String, &str)> = Vec::new();
@@ -398,7 +398,7 @@ impl Config {
                     (
                         "cpu_interface",
                         p4.cpu_interface.as_deref(),
-                        "left out: only a translator of type \"tofino\" gets commands by its CPU port",
+                        "left out: only a translator of type \"tofino\" receives commands through its CPU port",
                     ),
                 ] {
                     if let (Some(value), false) = (value, is_of_tofino) {
@@ -420,7 +420,7 @@ impl Config {
                         return Err(ConfigError::Value {
                             key: format!("{table}.reporter.deflect"),
                             value: "given".into(),
-                            must: "left out of type \"bmv2\": its queues drop in silence",
+                            must: "left out of type \"bmv2\": it cannot report drops in queues",
                         });
                     }
                     settings::settings(p4, name)?;
@@ -449,8 +449,8 @@ impl Config {
     }
 }
 
-/// A queue pair number of the one that the other has too at the same address, or that would give
-/// its frames the same UDP source port (0xc000 and the low 14 bits).
+/// A queue pair number that both have at the same address, or that gives the same UDP source port (0xc000 and
+/// the low 14 bits).
 fn common_queue_pair(one: &Translator, other: &Translator) -> Option<(u32, IpAddr)> {
     let port = |number: u32| number & 0x3fff;
     let common = |number: &u32| one.all_queue_pairs().any(|theirs| port(theirs) == port(*number));
@@ -494,7 +494,7 @@ mod tests {
         assert!(config.switch("a").is_ok());
         assert!(config.switch("b").unwrap_err().to_string().contains("it has a"));
         assert!(Config::default().switch("b").unwrap_err().to_string().contains("it has none"));
-        // The names are those that the configuration takes.
+        // The names in configuration.
         for kind in SWITCH_TYPES {
             parse(&format!("[switch.a]\ntype = '{kind}'\ncontrol = 'x:1'")).unwrap();
         }
@@ -517,7 +517,7 @@ mod tests {
             ("lists = [{ store = 's', first = 0, count = 0 }]", "switch.a.lists.count is 0"),
             (
                 "lists = [{ store = 's', first = 0, count = 4 }, { store = 's', first = 3, count = 1 }]",
-                "switch.a.lists asks twice for list 3",
+                "switch.a.lists names list 3",
             ),
         ] {
             let error = told(&switch("a", rest));
@@ -612,29 +612,29 @@ mod tests {
     #[test]
     fn two_do_not_open_one_session() {
         let error = told(&["[translator]\nname = 'a'\n", &switch("a", "")].concat());
-        assert!(error.starts_with("[translator] and [switch.a] would open one session, \"a\""), "{error}");
+        assert!(error.starts_with("[translator] and [switch.a] would both open session \"a\""), "{error}");
         let other = "source = '10.0.0.2'\nsession = 'a'";
         let error = told(&[switch("a", "source = '10.0.0.1'"), switch("bb", other)].concat());
-        assert!(error.starts_with("[switch.a] and [switch.bb] would open one session, \"a\""), "{error}");
+        assert!(error.starts_with("[switch.a] and [switch.bb] would both open session \"a\""), "{error}");
         parse(&[switch("a", "source = '10.0.0.1'"), switch("bb", "source = '10.0.0.2'")].concat()).unwrap();
     }
 
     #[test]
     fn two_do_not_send_with_one_queue_pair_number_from_one_address() {
-        // Two that stand in the place of [translator].
+        // Two that replace [translator].
         let error = told(&[switch("a", ""), switch("bb", "")].concat());
         let words = "[switch.a] and [switch.bb] both send from 127.0.0.2 with queue pair number 0x000011";
         assert!(error.starts_with(words), "{error}");
         parse(&[switch("a", ""), switch("bb", "source = '127.0.0.3'")].concat()).unwrap();
         parse(&[switch("a", ""), switch("bb", "queue_pairs = [0x21, 0x22]")].concat()).unwrap();
-        // The low 14 bits give the UDP port.
+        // The low 14 bits determine the UDP port.
         let error = told(&[switch("a", ""), switch("bb", "queue_pairs = [0x21, 0x4012]")].concat());
         assert!(error.contains("number 0x004012"), "{error}");
-        // One that has numbers of its own stands beside [translator].
+        // One with its own numbers coexists with [translator].
         let error = told(&switch("a", "queue_pairs = [0x12, 0x13]"));
         assert!(error.starts_with("[translator] and [switch.a] both send"), "{error}");
         parse(&switch("a", "queue_pairs = [0x13, 0x14]")).unwrap();
-        // Of several collectors, each takes two.
+        // With several collectors, each takes two.
         let two = "[translator]\ncollector = ['a:1', 'b:1']\n";
         let error = told(&[two, &switch("a", "queue_pairs = [0x13, 0x14]")].concat());
         assert!(error.contains("number 0x000013"), "{error}");
@@ -667,6 +667,6 @@ mod tests {
     fn two_are_not_one_program() {
         let two = [switch("a", "source = '10.0.0.1'"), switch("b", "source = '10.0.0.2'")].concat();
         let error = told(&two);
-        assert!(error.starts_with("[switch.a] and [switch.b] have one control address"), "{error}");
+        assert!(error.starts_with("[switch.a] and [switch.b] have the same control address"), "{error}");
     }
 }

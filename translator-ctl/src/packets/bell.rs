@@ -1,8 +1,8 @@
 //! How workers wake each other.
 //!
-//! A worker that waits for its sockets says so, and looks at its rings once more. Who hands it something
-//! afterwards sees that it sleeps, and sends it a datagram. Who is awake is told nothing: it looks at its
-//! rings in each turn.
+//! A worker about to wait for its sockets says so, then checks its rings once more. Anyone who hands it
+//! something after that sees that it sleeps and sends it a datagram. A worker that is awake gets none: it
+//! checks its rings in each turn.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,16 +10,16 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// What wakes one worker, and by what it wakes the others.
+/// A worker's own wakeup socket, and its means to wake the others.
 pub struct Bell {
     own: UnixDatagram,
     asleep: Arc<AtomicBool>,
-    /// By worker; its own is never rung.
+    /// By worker; its own entry is unused.
     others: Vec<(UnixDatagram, Arc<AtomicBool>)>,
 }
 
 impl Bell {
-    /// The bells of so many workers.
+    /// The bells for this many workers.
     ///
     /// # Errors
     /// No more sockets.
@@ -43,32 +43,32 @@ impl Bell {
         owns.into_iter().map(bell).collect()
     }
 
-    /// Wakes those of these workers that sleep: bit n for worker n.
+    /// Wakes the sleeping ones among these workers: bit n for worker n.
     pub fn ring(&self, workers: u32) {
         if workers == 0 {
             return;
         }
-        // What was handed over is visible before it is looked who sleeps; `Bell::sleep` has the other half.
+        // What was handed over is visible before checking who sleeps; `Bell::sleep` has the other half.
         fence(Ordering::SeqCst);
         for (number, (rope, asleep)) in self.others.iter().enumerate() {
             if workers >> number & 1 == 1 && asleep.swap(false, Ordering::Relaxed) {
-                // A full socket wakes it as well.
+                // A full socket wakes it too.
                 let _ = rope.send(&[1]);
             }
         }
     }
 
-    /// Says that this worker is going to sleep. It has to look at its rings after this, and to call
-    /// [`Bell::wake`] when it has slept, or has found something.
+    /// Announces that this worker is about to sleep. It must check its rings afterwards, and call
+    /// [`Bell::wake`] after sleeping or on finding something.
     pub fn sleep(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Says that this worker is awake.
+    /// Announces that this worker is awake.
     pub fn wake(&self) {
         self.asleep.store(false, Ordering::Relaxed);
-        // Looked at even if nobody has rung: a datagram may come after the sleep that it was for.
+        // Drained even if nobody has rung: a datagram may arrive after the sleep it was for.
         let mut room = [0];
         while self.own.recv(&mut room).is_ok() {}
     }

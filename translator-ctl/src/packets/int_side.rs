@@ -1,5 +1,4 @@
-//! The side of the packet thread that takes Telemetry Reports of INT: its sockets, and the rules that make
-//! primitives of them.
+//! The INT side of the packet thread: its sockets, and the rules that turn Telemetry Reports into primitives.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,11 +18,11 @@ use crate::config::{IntListener, IntStores};
 
 /// Most listeners.
 pub const MOST_LISTENERS: usize = 16;
-/// Datagrams of one batch.
+/// Datagrams per batch.
 const BATCH: usize = 128;
-/// Bytes of a datagram that is taken in: a jumbo frame's. A longer one is counted by the link.
+/// Longest datagram received: a jumbo frame's. The link counts longer ones.
 const RECEIVED: usize = 9216;
-/// Sources with gaps that are told by name, those with most of them first.
+/// Sources with gaps that are reported by name, those with the most first.
 const NAMED_SOURCES: usize = 32;
 
 /// The listeners and the rules.
@@ -33,12 +32,12 @@ pub struct IntSide {
     int: Int,
     made: Made,
     batch: Batch,
-    /// What the program last had, so that it is told once.
+    /// The program's last store ids, so that they are logged once.
     ids: Option<StoreIds>,
 }
 
 impl IntSide {
-    /// Opens the listeners, at most [`MOST_LISTENERS`]; `None` where there are none.
+    /// Opens the listeners, at most [`MOST_LISTENERS`]; `None` if there are none.
     ///
     /// # Errors
     /// A port in use, or an address that is not of this host.
@@ -52,7 +51,7 @@ impl IntSide {
         }
         let open = |listener: &IntListener| {
             let link = UdpLink::open(&UdpConfig::reports(listener.listen, false))?;
-            info!(listen = %link.local_addr(), dialect = %listener.settings.dialect, "taking Telemetry Reports");
+            info!(listen = %link.local_addr(), dialect = %listener.settings.dialect, "receiving Telemetry Reports");
             Ok((link, listener.settings))
         };
         Ok(Some(IntSide {
@@ -65,17 +64,17 @@ impl IntSide {
         }))
     }
 
-    /// Where reports are taken, in the order of the configuration.
+    /// The listeners' addresses, in the order of the configuration.
     pub fn addresses(&self) -> Vec<String> {
         self.listeners.iter().map(|(link, _)| link.local_addr().to_string()).collect()
     }
 
-    /// What the thread waits on.
+    /// What the thread waits for.
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.listeners.iter().map(|(link, _)| link.as_fd())
     }
 
-    /// Finds the stores in a program that was changed.
+    /// Finds the stores after a change of program.
     pub fn follow(&mut self, program: &Program) {
         let ids = find(program, &self.stores);
         if self.ids == Some(ids) {
@@ -89,13 +88,13 @@ impl IntSide {
             (&self.stores.postcards, ids.postcards, "postcarding"),
         ];
         for (store, _, must) in wanted.iter().filter(|(_, id, _)| id.is_none()) {
-            warn!(%store, must, "no such store: what the rules for INT would write there is not made");
+            warn!(%store, must, "no such store: the INT rules write nothing for it");
         }
         self.int.set_stores(ids);
         self.ids = Some(ids);
     }
 
-    /// Takes a batch from each listener; how many datagrams.
+    /// Receives a batch from each listener; returns the number of datagrams.
     ///
     /// # Errors
     /// As [`Link::recv`].
@@ -111,7 +110,7 @@ impl IntSide {
                 SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
             let at = Arrival { now, wall };
             let batch = &self.batch;
-            // A socket's packets have whole headers.
+            // A socket's packets have complete headers.
             let datagrams = (0..batch.len()).filter_map(|index| {
                 let datagram = batch.udp(index)?;
                 Some((IpAddr::V4(*datagram.source().ip()), datagram.payload()))
@@ -119,19 +118,19 @@ impl IntSide {
             self.int.ingest_all(at, datagrams, settings, &mut self.made);
             execute(&mut self.made, now, engine, out);
         }
-        // Counts that have waited long enough, also where nothing came.
+        // Counts that have waited long enough, even without input.
         self.int.tick(now, &mut self.made);
         execute(&mut self.made, now, engine, out);
         Ok(received)
     }
 
-    /// Writes the counts that wait.
+    /// Writes the waiting counts.
     pub fn flush(&mut self, now: u64, engine: &mut Engine, out: &mut Output) {
         self.int.flush(&mut self.made);
         execute(&mut self.made, now, engine, out);
     }
 
-    /// Every counter under its dotted name.
+    /// Every counter by its dotted name.
     pub fn named(&self) -> Vec<(String, u64)> {
         use dta_proto::counter::translator as names;
         let mut named = self.int.named();
@@ -146,7 +145,7 @@ impl IntSide {
         named
     }
 
-    /// What the links of all listeners count, in sum.
+    /// Counters of all listeners' links, summed.
     pub(super) fn link(&self) -> dta_link::LinkCounters {
         let mut sum = dta_link::LinkCounters::default();
         for (link, _) in &self.listeners {
@@ -159,7 +158,7 @@ impl IntSide {
     }
 }
 
-/// Hands over what was made.
+/// Passes on what was made.
 fn execute(made: &mut Made, now: u64, engine: &mut Engine, out: &mut Output) {
     if !made.is_empty() {
         engine.execute_unnumbered(now, made.iter(), out);
@@ -167,7 +166,7 @@ fn execute(made: &mut Made, now: u64, engine: &mut Engine, out: &mut Output) {
     }
 }
 
-/// The ids of stores that have the names and can hold what is written.
+/// The ids of stores with these names that can hold what is written.
 fn find(program: &Program, names: &IntStores) -> StoreIds {
     let store = |name: &str, fits: &dyn Fn(&StoreKind) -> bool| {
         program.entries().find_map(|entry| match entry {

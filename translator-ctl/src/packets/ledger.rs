@@ -1,4 +1,4 @@
-//! The ledger of a testbed: which report copies did not arrive as they were sent.
+//! A testbed's ledger: which report copies did not arrive as sent.
 //!
 //! A file of 8-byte records, all big-endian: `reporter u16, sequence u32, copy u8, fate u8`. A
 //! version-0 report has reporter 0 and the low 8 bits of its sequence. Reports of one frame (a
@@ -10,22 +10,22 @@ use std::path::Path;
 
 use dta_dataplane::losses::Origin;
 
-/// Bytes of a record.
+/// Length of a record.
 pub const RECORD: usize = 8;
 
-/// What became of a frame.
+/// The fate of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Fate {
-    /// The fault injector dropped it.
+    /// Dropped by the fault injector.
     Dropped = 1,
-    /// The fault injector sent it twice.
+    /// Sent twice by the fault injector.
     Duplicated = 2,
-    /// The fault injector sent it after later ones.
+    /// Sent after later ones by the fault injector.
     Reordered = 3,
-    /// The fault injector flipped a bit that the iCRC covers.
+    /// Corrupted by the fault injector in a bit that the iCRC covers.
     Corrupted = 4,
-    /// Its queue pair counted it lost: the responder skipped it, or it never left.
+    /// Lost by its queue pair: the responder skipped it, or it was never sent.
     LostByQueuePair = 5,
 }
 
@@ -35,7 +35,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Creates the file, or empties it.
+    /// Creates or truncates the file.
     pub fn create(path: &Path) -> io::Result<Ledger> {
         Ok(Ledger { file: BufWriter::new(File::create(path)?) })
     }
@@ -50,7 +50,7 @@ impl Ledger {
         self.file.write_all(&record)
     }
 
-    /// Hands everything to the operating system.
+    /// Flushes everything to the operating system.
     pub fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }

@@ -1,7 +1,6 @@
-//! The thread that carries packets between the links and the software data plane, and what it
-//! counts.
+//! The thread that moves packets between the links and the software data plane, and its counters.
 //!
-//! It knows neither sessions nor targets: it is told by [`Command`]s what to do.
+//! It knows neither sessions nor targets; [`Command`]s control it.
 
 mod bell;
 mod int_side;

@@ -29,50 +29,48 @@ use dta_proto::program::{Change, Entry, Program};
 const IDLE: Duration = Duration::from_millis(5);
 /// How long a worker waits for others to take what it has for them.
 const FULL: Duration = Duration::from_micros(100);
-/// How long a stop takes in reports that were sent before it, and waits for an RC queue pair that
-/// makes no progress.
+/// How long a stop processes reports sent before it, and waits for an RC queue pair without progress.
 const DRAIN: Duration = Duration::from_secs(1);
-/// How long a stop waits for RC queue pairs at most.
+/// Longest time that a stop waits for RC queue pairs.
 const LONGEST_DRAIN: Duration = Duration::from_secs(20);
-/// Frames whose contents are remembered until the injector tells their fate: it holds one for 20 ms at most.
+/// Frames whose contents are remembered until the injector reports their fate: it holds one for 20 ms at
+/// most.
 const REMEMBERED: usize = 1 << 17;
-/// Datagrams of one batch.
+/// Datagrams per batch.
 const BATCH: usize = 128;
-/// Bytes of a datagram that is taken in: a longer one is counted by the link, as it is no report.
+/// Longest datagram received: longer ones cannot be reports, and the link counts them.
 const RECEIVED: usize = 2032;
 
-/// What the control side asks of the thread.
+/// Requests from the control side.
 pub enum Command {
     /// Apply changes to the engine's program.
     Apply(Vec<Change>, oneshot::Sender<Result<(), SetupError>>),
-    /// Tell whether changes could be applied. Nothing changes.
+    /// Check whether changes could be applied. Nothing changes.
     Check(Vec<Change>, oneshot::Sender<Result<(), SetupError>>),
-    /// From here on, the reporters whose reports are taken (empty = all), and NACKs a second to one
-    /// version-0 source.
+    /// Set the reporters to accept (empty = all), and NACKs per second to one version-0 source.
     Reception(Vec<(u16, Ipv4Addr)>, u32, oneshot::Sender<()>),
-    /// How far an earlier life of this translator had heard its reporters: id and newest sequence.
+    /// How far an earlier run of this translator had heard its reporters: id and newest sequence.
     Reporters(Vec<(u16, u32)>, oneshot::Sender<()>),
-    /// Send frames to the NIC at the other end of a ring through it. It is there from the answer on.
+    /// Send frames to the NIC at the other end of a ring through it, from the answer on.
     Ring(Box<End>, oneshot::Sender<()>),
-    /// Tell whether frames to the NIC at this address go through a ring.
+    /// Return whether frames to the NIC at this address go through a ring.
     HasRing(SocketAddrV4, oneshot::Sender<bool>),
     /// Send everything held.
     Flush(oneshot::Sender<u64>),
-    /// Tell the program.
+    /// Return the program.
     Program(oneshot::Sender<Program>),
-    /// Tell the counters.
+    /// Return the counters.
     Snapshot(oneshot::Sender<Box<Snapshot>>),
-    /// Tell the drops: for each reason for which reports were dropped since this was last asked.
+    /// Return the drops: one report for each reason since the last call.
     Drops(oneshot::Sender<Vec<Dropped>>),
-    /// Take the reports that have come, and no more of them from here on. Other workers may still hand
-    /// some over.
+    /// Process the reports received so far, and accept no more. Other workers may still hand some over.
     Quiesce(oneshot::Sender<()>),
     /// Flush, wait for acknowledgements, and end.
     Stop(oneshot::Sender<Box<Snapshot>>),
 }
 
 impl Command {
-    /// Whether it changes nothing and nobody waits for its answer any more, as after a call that was cancelled.
+    /// Whether it changes nothing and nobody awaits its answer any more, as after a cancelled call.
     fn is_unwanted(&self) -> bool {
         match self {
             Command::Check(_, reply) => reply.is_closed(),
@@ -91,7 +89,7 @@ impl Command {
     }
 }
 
-/// The next command whose answer somebody waits for. Each turn obeys one.
+/// The next command whose answer is awaited. Each turn executes one.
 fn next(commands: &Receiver<Command>) -> Result<Command, TryRecvError> {
     loop {
         match commands.try_recv() {
@@ -108,11 +106,11 @@ pub struct Dropped {
     pub reason: Reason,
     /// How many, since the translator started.
     pub total: u64,
-    /// The first since drops were last asked for.
+    /// The first since the last call.
     pub first: Offender,
 }
 
-/// Counters of one moment.
+/// Counters at one moment.
 pub struct Snapshot {
     /// When they were read.
     pub at: SystemTime,
@@ -120,25 +118,25 @@ pub struct Snapshot {
     pub counters: EngineCounters,
     /// Per reporter.
     pub reporters: Vec<Reporter>,
-    /// In sum, of reporters that gave up their places to others.
+    /// Totals of evicted reporters.
     pub evicted: ReporterCounters,
-    /// How many did: of those that more than one report was heard of, and of the others.
+    /// Number of evictions: of reporters with more than one report, and of the others.
     pub evictions: (u64, u64),
     /// Per queue pair.
     pub queue_pairs: Vec<QueuePairStatus>,
-    /// Regions that stores had before, to which operations are on their way that are not acknowledged.
+    /// Former regions with unacknowledged operations in flight.
     pub former_regions: usize,
-    /// RoCEv2 packets that were no answer of ours.
+    /// RoCEv2 packets that were no answers to us.
     pub answers_ignored: u64,
-    /// What is counted of INT, under its dotted names; empty where none is taken.
+    /// INT counters by their dotted names; empty without INT.
     pub int: Vec<(String, u64)>,
-    /// The links of all INT listeners, in sum.
+    /// All INT listeners' links, summed.
     pub int_link: Option<dta_link::LinkCounters>,
     /// Link of reports and NACKs.
     pub reports_link: dta_link::LinkCounters,
     /// Link of frames and answers.
     pub roce_link: dta_link::LinkCounters,
-    /// Of the latter, what went through rings.
+    /// The part of the latter that went through rings.
     pub ring: RingCounters,
     /// Faults on frames.
     pub roce_faults: FaultCounts,
@@ -149,11 +147,11 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Adds the counters of another worker, as of one data plane.
+    /// Adds another worker's counters, as if of one data plane.
     pub fn add(&mut self, other: Snapshot) {
         self.at = self.at.max(other.at);
         self.counters.add(&other.counters);
-        // A reporter is heard by one worker alone.
+        // Only one worker hears a reporter.
         self.reporters.extend(other.reporters);
         self.evicted.add(&other.evicted);
         self.evictions.0 += other.evictions.0;
@@ -183,20 +181,20 @@ impl Snapshot {
     }
 }
 
-/// What a thread has that is one worker among several.
+/// Additional state of one of several workers.
 pub struct Member {
     crew: Crew,
     bell: Bell,
-    /// Until when reports are taken that came before a stop, and who waits for the end of that.
+    /// Deadline for reports from before a stop, and who waits for it.
     closing: Option<(Instant, oneshot::Sender<()>)>,
-    /// Whether no more reports are taken from the network.
+    /// Whether it accepts no more reports from the network.
     is_closed: bool,
     /// Whether it waits for others to take what they were handed.
     is_blocked: bool,
 }
 
 impl Member {
-    /// A worker that takes reports.
+    /// A worker that receives reports.
     pub fn new(crew: Crew, bell: Bell) -> Member {
         Member { crew, bell, closing: None, is_closed: false, is_blocked: false }
     }
@@ -204,27 +202,27 @@ impl Member {
 
 /// Everything the thread owns.
 pub struct PacketThread {
-    /// Takes and sends.
+    /// Receives and sends.
     pub reports: UdpLink,
-    /// Takes Telemetry Reports of INT.
+    /// Receives INT Telemetry Reports.
     pub int: Option<IntSide>,
     /// Frames out, answers in.
     pub roce: RoceLink,
     /// The data plane.
     pub engine: Engine,
-    /// The other workers, if there are some.
+    /// The other workers, if any.
     pub member: Option<Member>,
     /// Faults on frames.
     pub roce_faults: FaultInjector,
     /// Faults on NACKs.
     pub nack_faults: FaultInjector,
-    /// Faults on answers as they come in.
+    /// Faults on answers, on receipt.
     pub answer_faults: FaultInjector,
-    /// Whether there are faults on frames, so that what frames carry must be remembered.
+    /// Whether there are faults on frames, so that their contents must be remembered.
     pub faulty: bool,
-    /// Rises with each turn of this thread, so that somebody else can tell that it is not stuck.
+    /// Increases with each turn of this thread, to show that it is not stuck.
     pub turns: Arc<AtomicU64>,
-    /// Where the fate of reports is written.
+    /// Where to record the fate of reports.
     pub ledger: Option<Ledger>,
     /// From the control side.
     pub commands: Receiver<Command>,
@@ -241,7 +239,7 @@ pub enum PacketThreadError {
     Ledger(#[from] io::Error),
 }
 
-/// What recent frames carry, by their number, until their fate is known.
+/// The contents of recent frames, by number, until their fate is known.
 struct Carried(Vec<FrameMeta>);
 
 impl Carried {
@@ -255,10 +253,10 @@ impl Carried {
 }
 
 impl PacketThread {
-    /// Runs until told to stop.
+    /// Runs until stopped.
     ///
     /// # Errors
-    /// A link that will not work any more, or a ledger that cannot be written.
+    /// A broken link, or a ledger that cannot be written.
     pub fn run(mut self) -> Result<(), PacketThreadError> {
         let start = Instant::now();
         let now = || start.elapsed().as_nanos() as u64;
@@ -270,7 +268,7 @@ impl PacketThread {
         let mut turns = 0;
         loop {
             turns += 1;
-            // Nobody else writes it, and nothing else is read by way of it.
+            // Nobody else writes it, and it orders no other reads.
             self.turns.store(turns, Ordering::Relaxed);
             match next(&self.commands) {
                 Ok(Command::Stop(reply)) => {
@@ -290,8 +288,7 @@ impl PacketThread {
             }
             let mut received = 0;
             if !programmed {
-                // Before the first session: reports wait in their socket until there is somewhere
-                // to send them.
+                // Before the first session: reports wait in their socket until they can be sent somewhere.
             } else if settled {
                 received = self.take_reports(now(), &mut input, &mut out)?;
                 received += self.take_int(now(), &mut out)?;
@@ -309,7 +306,7 @@ impl PacketThread {
         }
     }
 
-    /// Takes reports that have come, from the network and from other workers. How many.
+    /// Processes received reports, from the network and from other workers. Returns their number.
     fn take_reports(
         &mut self,
         now: u64,
@@ -336,8 +333,8 @@ impl PacketThread {
         Ok(received)
     }
 
-    /// Takes no more reports from the network, if that was asked for and all that came before is taken, as far
-    /// as there was time.
+    /// Stops accepting reports from the network, if requested and all earlier ones are processed, time
+    /// permitting.
     fn close(&mut self, nothing_came: bool) {
         let Some(member) = &mut self.member else { return };
         let over =
@@ -348,7 +345,7 @@ impl PacketThread {
         }
     }
 
-    /// Takes Telemetry Reports that have come.
+    /// Processes received Telemetry Reports.
     fn take_int(&mut self, now: u64, out: &mut Output) -> Result<usize, PacketThreadError> {
         match &mut self.int {
             Some(int) => Ok(int.take(now, &mut self.engine, out)?),
@@ -356,30 +353,30 @@ impl PacketThread {
         }
     }
 
-    /// Writes the counts of flows that wait.
+    /// Writes the waiting flow counts.
     fn flush_int(&mut self, now: u64, out: &mut Output) {
         if let Some(int) = &mut self.int {
             int.flush(now, &mut self.engine, out);
         }
     }
 
-    /// Looks whether frames can leave; warns if they are going to be lost.
+    /// Checks whether frames can be sent; warns if they will be lost.
     fn settle(&mut self) -> Result<bool, PacketThreadError> {
         let settled = self.roce.settle()?;
         if settled {
             for ip in self.roce.silent() {
-                warn!(collector = %ip, "nobody answers ARP for it on the link: frames to it are counted as unreachable");
+                warn!(collector = %ip, "no answer to ARP on the link: frames to it count as unreachable");
             }
         }
         Ok(settled)
     }
 
-    /// Whether there is a queue pair that frames can leave on.
+    /// Whether there is a queue pair to send frames on.
     fn has_queue_pair(&self) -> bool {
         self.engine.program().entries().any(|entry| matches!(entry, Entry::QueuePair(_)))
     }
 
-    /// Waits until there is something to do.
+    /// Waits for something to do.
     fn rest(&mut self, now: u64, taking: bool) -> Result<(), PacketThreadError> {
         if let Some(ledger) = &mut self.ledger {
             ledger.flush()?;
@@ -392,7 +389,7 @@ impl PacketThread {
         let mut wait = wait;
         if let Some(member) = member {
             member.bell.sleep();
-            // Nobody rings when there is room again, so that is looked for.
+            // Nobody rings when there is room again, so poll for it.
             wait = if member.is_blocked { FULL } else { wait };
             if taking && !member.is_blocked && member.crew.waiting() != 0 {
                 member.bell.wake();
@@ -432,11 +429,11 @@ impl PacketThread {
     }
 
     fn obey(&mut self, command: Command, now: u64, out: &mut Output) {
-        // Who asked may have gone; then nobody misses the answer.
+        // The caller may be gone; then nobody misses the answer.
         match command {
             Command::Apply(changes, reply) => {
                 let applied = self.engine.apply(now, &changes, out);
-                // A refused program changes nothing, not even where frames would go.
+                // A refused program changes nothing, including destinations of frames.
                 if applied.is_ok() {
                     self.roce.follow(&changes);
                     if let Some(int) = &mut self.int {
@@ -511,7 +508,7 @@ impl PacketThread {
         }
     }
 
-    /// Takes what has arrived, sends everything held, and waits a while for acknowledgements.
+    /// Processes what has arrived, sends everything held, and waits a while for acknowledgements.
     fn stop(
         &mut self,
         now: &impl Fn() -> u64,
@@ -519,7 +516,7 @@ impl PacketThread {
         out: &mut Output,
         carried: &mut Carried,
     ) -> Result<(), PacketThreadError> {
-        // What was sent before the stop; not what reporters go on sending.
+        // What was sent before the stop, not what reporters keep sending.
         let taken_until = now() + DRAIN.as_nanos() as u64;
         while now() < taken_until && self.take_reports(now(), input, out)? != 0 {
             self.depart(out, carried)?;
@@ -577,7 +574,7 @@ impl PacketThread {
         }
     }
 
-    /// Sends what the engine made, through the fault injectors.
+    /// Sends the engine's output through the fault injectors.
     fn depart(&mut self, out: &mut Output, carried: &mut Carried) -> Result<(), PacketThreadError> {
         if let Some(ledger) = &mut self.ledger {
             for (origin, copy) in &out.lost {
@@ -613,8 +610,7 @@ impl PacketThread {
     }
 }
 
-/// Counts and writes to the ledger what a fault did to the reports of a frame. The first error goes
-/// to `result`.
+/// Counts a fault on a frame's reports and records it in the ledger. The first error is stored in `result`.
 fn record_fate(
     engine: &mut Engine,
     ledger: &mut Option<Ledger>,
@@ -628,7 +624,7 @@ fn record_fate(
         fault::Fate::Dropped => ledger::Fate::Dropped,
         fault::Fate::Duplicated => ledger::Fate::Duplicated,
         fault::Fate::Reordered { .. } => ledger::Fate::Reordered,
-        // A flip that the iCRC does not cover does no harm.
+        // A flipped bit that the iCRC does not cover does no harm.
         fault::Fate::Corrupted { bit } if fault::icrc_masks(bit) => return,
         fault::Fate::Corrupted { .. } => ledger::Fate::Corrupted,
     };

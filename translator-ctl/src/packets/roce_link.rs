@@ -1,5 +1,4 @@
-//! The link that RoCEv2 frames leave by and answers come in by: a UDP socket, or the raw frames of
-//! an interface.
+//! The link for outgoing RoCEv2 frames and incoming answers: a UDP socket, or raw frames on an interface.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,17 +18,17 @@ use dta_proto::program::{Change, Endpoint, Entry, Mac};
 
 /// A UDP socket, or raw frames under an address of our own.
 pub enum RoceLink {
-    /// Unprivileged; through rings in shared memory to collectors of this host that have one.
+    /// Unprivileged; uses shared-memory rings to collectors on this host that offer one.
     Udp(Box<HostLink>),
-    /// Whole frames: what a NIC behind a wire needs.
+    /// Whole frames: needed by a NIC behind a wire.
     Ethernet(Box<EthernetLink>),
 }
 
 impl RoceLink {
-    /// Opens the link that the configuration asks for. Gives the endpoint that the collector is to answer to.
+    /// Opens the configured link. Returns the endpoint for the collector's answers.
     ///
     /// # Errors
-    /// As the links'; and an IPv6 address.
+    /// As for the links; and an IPv6 address.
     pub fn open(config: &Translator) -> Result<(RoceLink, Endpoint)> {
         let endpoint = config.endpoint();
         let source = std::net::SocketAddr::new(config.source, config.source_port);
@@ -49,12 +48,12 @@ impl RoceLink {
         Ok((RoceLink::Ethernet(Box::new(link)), Endpoint { mac: Mac(mac), ..endpoint }))
     }
 
-    /// A UDP socket, and no ring yet.
+    /// A UDP socket without rings.
     pub fn udp(link: UdpLink) -> RoceLink {
         RoceLink::Udp(Box::new(HostLink::new(link)))
     }
 
-    /// Takes note of where the queue pairs among `changes` send to.
+    /// Learns the destinations of the queue pairs among `changes`.
     pub fn follow(&mut self, changes: &[Change]) {
         let RoceLink::Ethernet(link) = self else { return };
         for change in changes {
@@ -67,9 +66,8 @@ impl RoceLink {
         }
     }
 
-    /// Whether frames can leave: each destination's Ethernet address is known, or nobody answered
-    /// for it for so long that frames to it are rather counted as unreachable. To be called again
-    /// and again until it is so.
+    /// Whether frames can be sent: each destination's Ethernet address is known, or it was silent for so long
+    /// that frames to it now count as unreachable. Call it repeatedly until true.
     ///
     /// # Errors
     /// As [`Link::send`].
@@ -80,7 +78,7 @@ impl RoceLink {
         }
     }
 
-    /// Sends frames to the NIC at the other end of `end` through it from now on.
+    /// Sends frames to the NIC at the other end of `end` through the ring from now on.
     pub fn add_ring(&mut self, end: End) {
         if let RoceLink::Udp(link) = self {
             link.add(end);
@@ -92,11 +90,11 @@ impl RoceLink {
         matches!(self, RoceLink::Udp(link) if link.has_ring(nic))
     }
 
-    /// Says which rings are over.
+    /// Logs which rings have ended.
     pub fn tell_over(&mut self) {
         let RoceLink::Udp(link) = self else { return };
         for (collector, over) in link.take_over() {
-            warn!(%collector, reason = %over, "the ring is over: frames go by UDP until there is a new one");
+            warn!(%collector, reason = %over, "the ring has ended: frames go by UDP until there is a new one");
         }
     }
 
@@ -115,7 +113,7 @@ impl RoceLink {
         }
     }
 
-    /// Destinations that nobody answered for.
+    /// Destinations that do not answer.
     pub fn silent(&self) -> Vec<Ipv4Addr> {
         match self {
             RoceLink::Udp(_) => Vec::new(),

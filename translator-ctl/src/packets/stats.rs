@@ -1,4 +1,4 @@
-//! Counters of a moment under their dotted names, for `dta.v1`.
+//! Counters at one moment under their dotted names, for `dta.v1`.
 
 use std::time::UNIX_EPOCH;
 
@@ -10,8 +10,8 @@ use super::packet_thread::Snapshot;
 use dta_dataplane::ReporterCounters;
 use dta_proto::program::Purpose;
 
-/// The translator's own node and one node per reporter that it hears. `life` is a number chosen
-/// when counting began.
+/// The translator's own node and one node per reporter that it hears. `life` is a number chosen when counting
+/// started.
 pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> {
     let time_us = snapshot.at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
     let node = |name, life, counters| node(name, life, time_us, counters);
@@ -54,9 +54,9 @@ pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> 
     let mut nodes = vec![node(Stage::Translator.node(name), life, counters)];
     for reporter in &snapshot.reporters {
         let mut counters = of_reporter(&reporter.counters);
-        // From here the next life of this translator knows what it missed.
+        // From here the next run of this translator knows what it missed.
         counters.push((heard::NEWEST.of(&[]), reporter.newest.into()));
-        // One that gave up its place and is back counts from 0, as a new life does.
+        // A reporter that was evicted and returned counts from 0, like a new one.
         let id = reporter.id.to_string();
         nodes.push(node(Stage::Reporter.node(&id), life.wrapping_add(reporter.since), counters));
     }
@@ -66,17 +66,16 @@ pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> 
     nodes
 }
 
-/// A collector's number in the names of counters; that of the first is left out.
+/// A collector's number in names of counters; omitted for the first.
 fn number(collector: u8) -> String {
     if collector == 0 { String::new() } else { collector.to_string() }
 }
 
-/// What goes to a collector: the last word of each reporter, and no number that only this
-/// translator's own statistics tell.
+/// What to send to a collector: each reporter's last counters, without numbers meant only for this
+/// translator's own statistics.
 ///
-/// `among_others` is the collector's index if it is one of several: what it then gets are the
-/// reports of the whole translator, and the frames to it alone, so that they can be compared with
-/// what its NIC received.
+/// `among_others` is the collector's index if it is one of several: it then gets the reports of the whole
+/// translator, but only its own frames, for comparison with what its NIC received.
 pub(crate) fn for_collector(nodes: &mut Vec<NodeStatistics>, among_others: Option<u8>) {
     nodes.retain(|node| node.node != EVICTED);
     for node in nodes {
@@ -89,7 +88,7 @@ pub(crate) fn for_collector(nodes: &mut Vec<NodeStatistics>, among_others: Optio
     }
 }
 
-/// Leaves of a translator's frames those that it gave its link for a collector.
+/// Keeps only those of a translator's frame counters that concern one collector.
 fn frames_to(collector: u8, counters: &mut Vec<Counter>) {
     let collector = number(collector);
     let of_pairs: Vec<String> = Purpose::ALL
@@ -157,7 +156,7 @@ mod tests {
     use dta_proto::counter::find;
     use dta_proto::program::Transport;
 
-    /// A translator that counted something everywhere.
+    /// A translator with every counter nonzero.
     fn snapshot() -> Snapshot {
         let link = dta_link::LinkCounters {
             dropped_too_long: 1,

@@ -1,17 +1,17 @@
-//! The kernel's part of steering: which worker's socket gets a datagram.
+//! The kernel's part of steering: which worker's socket receives a datagram.
 //!
-//! It gives each report to the worker that has its reporter's window, so that this one need not be handed it by
-//! another. What it does not know lands anywhere, and is handed over by whoever finds it.
+//! It delivers each report to the worker with its reporter's window, which avoids a handover. Anything it
+//! does not understand goes to any worker, which hands it over.
 
 use dta_link::udp::Instruction as I;
 
-/// Byte of a report with the version, in its low 2 bits.
+/// Offset of the version in a report (low 2 bits).
 const VERSION: u32 = 2;
-/// Where the reporter of a version-1 report begins.
+/// Offset of a version-1 report's reporter.
 const REPORTER: u32 = 6;
 
-/// The rule of `dta_dataplane::workers` as a program on UDP payloads: the reporter of a version-1 report, the
-/// source address of another, modulo the number of workers. A datagram that is too short goes to the first.
+/// The rule of `dta_dataplane::workers` as a BPF program on UDP payloads: the reporter of a version-1 report,
+/// otherwise the source address, modulo the number of workers. Datagrams that are too short go to the first.
 pub fn program(workers: usize) -> [I; 8] {
     [
         I::load_byte(VERSION),
@@ -52,7 +52,7 @@ mod tests {
             version1[6..8].copy_from_slice(&n.wrapping_mul(7_919).to_be_bytes());
             expected[judge_of_id(n.wrapping_mul(7_919), WORKERS)] += 1;
             expected[judge_of_source(*from.ip(), WORKERS)] += 1;
-            // The last is too short to say anything.
+            // The last is too short to tell.
             expected[0] += 1;
             for payload in [&version1[..], &[1; 3][..2], &[1, 0, 0, 0, 0, 0, 0, 0]] {
                 batch.push_udp(from, to, payload, 0).unwrap();

@@ -1,4 +1,4 @@
-//! A program from what the collectors grant and the configuration.
+//! Builds a program from the collectors' grants and the configuration.
 
 use std::collections::BTreeSet;
 
@@ -12,36 +12,37 @@ use dta_proto::store;
 
 use super::grant::Grant;
 
-/// The part of a program that configuration decides.
+/// The configured part of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Addresses of the collectors, by index, for messages.
     pub collectors: Vec<String>,
-    /// Buckets that each has of keyed stores, by index.
+    /// Key buckets of each collector, by index.
     pub buckets: Vec<Buckets>,
-    /// Where reports are taken.
+    /// Where to receive reports.
     pub service: Service,
-    /// What a switch does, and no more.
+    /// Whether to restrict targets to what a switch does.
     pub reference: bool,
-    /// Milliseconds that append batches, postcard rows and sketch columns may be held; 0 = never by time.
+    /// Milliseconds that append batches, postcard rows and sketch columns may be held; 0 = no limit.
     pub flush_ms: [(Primitive, u32); 3],
-    /// Stores of version-0 primitives by name. A primitive not named takes the only store of its
-    /// kind at the first collector, where there is one; those for INT do not count.
+    /// Stores of version-0 primitives by name. The default is the only store of its kind at the first
+    /// collector, if there is exactly one; INT stores do not count.
     pub version0: Vec<(Primitive, String)>,
-    /// Bits of sketch-merge reporters: store name, reporter, bit.
+    /// Configured bits of sketch-merge reporters: store name, reporter, bit.
     pub sketch_reporters: Vec<(String, u16, u8)>,
 }
 
-/// Why what collectors grant and the configuration do not make a program.
+/// Why grants and configuration do not make a program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// An entry that cannot be held.
+    /// An invalid entry.
     #[error("the configuration cannot be used: {0}")]
     Entry(#[from] CheckError),
-    /// Two collectors offer what only one can.
+    /// Two collectors offer something that only one can.
     #[error(
-        "the collector at {} and the one at {} both offer {what}: give it another name and id in one of them, name the stores that are \
-         wanted of each, or let them share it ([[translator.collector]] with `address` and `stores`, `lists` or `buckets`; a sketch is at \
+        "the collector at {} and the one at {} both offer {what}: rename it and change its id at one of \
+        them, name the stores to use at each, or let them share it ([[translator.collector]] with \
+        `address` and `stores`, `lists` or `buckets`; a sketch is at \
          one collector)", collectors[0], collectors[1]
     )]
     OfferedTwice {
@@ -50,23 +51,23 @@ pub enum BuildError {
         /// Addresses of both.
         collectors: [String; 2],
     },
-    /// Configuration names a store that no session has.
+    /// The configuration names a store that no session has.
     #[error("configuration names store `{name}` for {what}, but the session has {have}")]
     UnknownStore {
         /// Name in configuration.
         name: String,
-        /// What for.
+        /// What it is for.
         what: String,
-        /// Names that the session has for it.
+        /// Names of suitable stores in the session.
         have: String,
     },
 }
 
-/// Computes what a switch should hold from what the collectors grant, by index; `None` for one that
-/// has not been heard.
+/// Computes what a switch should hold from the collectors' grants, by index; `None` for one that has not
+/// answered.
 ///
 /// # Errors
-/// A [`BuildError`] that names what is at fault: two grants that contradict each other, or the configuration.
+/// A [`BuildError`] that names the cause: two contradictory grants, or the configuration.
 pub fn build(grants: &[Option<&Grant>], wanted: &Wanted) -> Result<Program, BuildError> {
     let mut program = Program::default();
     program.set(Entry::Service(wanted.service.clone()));
@@ -83,14 +84,14 @@ pub fn build(grants: &[Option<&Grant>], wanted: &Wanted) -> Result<Program, Buil
         grant.entries().for_each(|entry| program.set(entry));
     }
     all_stores.iter().for_each(|store| program.set(Entry::Store(store.clone())));
-    // Of a store that several share, one: what refers to it does so by its id.
+    // Shared stores once: others refer to them by id.
     let mut stores: Vec<&Store> = all_stores.iter().collect();
     let mut ids = BTreeSet::new();
     stores.retain(|store| ids.insert(store.spec.id));
     let of_kind = |primitive| -> Vec<&Store> {
         stores.iter().copied().filter(|store| store.spec.kind.primitive() == primitive).collect()
     };
-    // A store that no session has may be at a collector that has not been heard.
+    // A store missing in all sessions may be at a collector that has not answered.
     let all_heard = grants.iter().all(Option::is_some);
     let named = |name: &str, primitive, what: &dyn Fn() -> String| {
         let of_kind = of_kind(primitive);
@@ -106,7 +107,7 @@ pub fn build(grants: &[Option<&Grant>], wanted: &Wanted) -> Result<Program, Buil
         }
         let chosen = match wanted.version0.iter().find(|(p, _)| *p == primitive) {
             Some((_, name)) => named(name, primitive, &|| format!("version 0 {primitive}"))?,
-            // Of the first collector alone: what is taken does not depend on who answers.
+            // Only at the first collector: what is accepted must not depend on who answers.
             None => match of_kind(primitive).iter().filter(|s| takes_unnamed(s)).collect::<Vec<_>>()[..] {
                 [only] => Some(only.spec.id),
                 _ => None,
@@ -126,12 +127,12 @@ pub fn build(grants: &[Option<&Grant>], wanted: &Wanted) -> Result<Program, Buil
     Ok(program)
 }
 
-/// Whether a store can be the one of reports that name none.
+/// Whether a store qualifies as default for reports that name none.
 fn takes_unnamed(store: &Store) -> bool {
     store.collector == 0 && !telemetry::is_store(&store.spec.name)
 }
 
-/// The store with the buckets that its collector has, if it is one that can be shared by keys.
+/// The store with its collector's buckets, if keys can be shared.
 fn with_buckets(store: Store, wanted: &Wanted) -> Store {
     let buckets = match store.spec.kind.primitive() {
         Primitive::KeyWrite | Primitive::KeyIncrement | Primitive::Postcarding => {
@@ -142,14 +143,14 @@ fn with_buckets(store: Store, wanted: &Wanted) -> Store {
     Store { buckets, ..store }
 }
 
-/// The lists of a store at its collector: each first and the number behind the last.
+/// The ranges of a store's lists at its collector: first, and the number after the last.
 fn ranges(lists: &[&Lists], store: &Store) -> Vec<(u64, u64)> {
     let of = |l: &&&Lists| (l.store, l.collector) == (store.spec.id, store.collector);
     let range = |l: &&Lists| (u64::from(l.first), u64::from(l.first) + u64::from(l.count));
     lists.iter().filter(of).map(range).collect()
 }
 
-/// Whether two stores are parts of one, such that no key and no list is in both.
+/// Whether two stores are parts of one, with no key or list in both.
 fn share(a: &Store, b: &Store, lists: &[&Lists]) -> bool {
     a.spec == b.spec
         && match a.spec.kind.primitive() {
@@ -162,7 +163,7 @@ fn share(a: &Store, b: &Store, lists: &[&Lists]) -> bool {
         }
 }
 
-/// Refuses a name or id that stores of two collectors have, unless they are parts of one.
+/// Rejects a name or id used by stores of two collectors, unless they are parts of one.
 fn offered_once(stores: &[Store], lists: &[&Lists], wanted: &Wanted) -> Result<(), BuildError> {
     for (i, b) in stores.iter().enumerate() {
         for a in stores[..i].iter().filter(|a| a.collector != b.collector && !share(a, b, lists)) {
@@ -195,7 +196,7 @@ mod tests {
     use super::*;
     use dta_proto::store::StoreSpec;
 
-    /// The entries of the frame vectors as what a collector grants, its store ids so much higher
+    /// The entries of the frame vectors as one collector's grant, with shifted store ids and other names.
     /// and other names.
     fn grant(collector: u8, beyond: u16) -> Grant {
         let sample: Program =
@@ -238,13 +239,13 @@ mod tests {
         let of = |grants: &[Option<&Grant>], wanted: &Wanted| {
             version0(&build(grants, wanted).unwrap(), Primitive::KeyWrite)
         };
-        // Whoever answers, the rule is the same.
+        // The rule does not depend on who answers.
         assert_eq!(of(&[Some(&first), Some(&second)], &plain), Some(1));
         assert_eq!(of(&[Some(&first), None], &plain), Some(1));
         assert_eq!(of(&[None, Some(&second)], &plain), None);
         let named = wanted(&[(Primitive::KeyWrite, "kwx")]);
         assert_eq!(of(&[Some(&first), Some(&second)], &named), Some(21));
-        // It may be at the one that has not been heard.
+        // It may be at the collector that has not answered.
         assert_eq!(of(&[Some(&first), None], &named), None);
         let nowhere = wanted(&[(Primitive::KeyWrite, "nowhere")]);
         let error = build(&[Some(&first), Some(&second)], &nowhere).unwrap_err().to_string();
@@ -260,7 +261,7 @@ mod tests {
         first.stores.push(more);
         let of = |grant: &Grant| version0(&build(&[Some(grant)], &wanted(&[])).unwrap(), Primitive::KeyWrite);
         assert_eq!(of(&first), Some(1));
-        // Another second one leaves it open.
+        // A second candidate leaves it undecided.
         first.stores.last_mut().unwrap().spec.name = "values".into();
         assert_eq!(of(&first), None);
     }
@@ -286,7 +287,7 @@ mod tests {
         }
         assert_eq!((parts(2), parts(5)), (vec!["0-255".to_string(); 2], vec!["0-255".to_string()]));
         assert_eq!(version0(&program, Primitive::KeyWrite), Some(1));
-        // A sketch is at one, each list at one, each bucket at one, and all of one layout.
+        // One collector per sketch, list and bucket, and one layout for all parts.
         let refused = |second: &Grant, wanted: &Wanted, what: &str| {
             let told = build(&[Some(&a), Some(second)], wanted).unwrap_err().to_string();
             assert!(told.contains(what) && told.contains("`buckets`"), "{told}");
@@ -302,7 +303,7 @@ mod tests {
         let store::StoreKind::KeyWrite { slots, .. } = &mut other.stores[0].spec.kind else { panic!() };
         *slots *= 2;
         refused(&other, &shared, "store `kw` (id 1)");
-        // Of one that has not answered the keys are nobody's.
+        // Keys of a collector that has not answered are unassigned.
         let program = build(&[Some(&a), None], &shared).unwrap();
         assert_eq!(program.parts_of(1).map(|part| part.buckets.to_string()).collect::<Vec<_>>(), ["0-127"]);
     }

@@ -1,4 +1,4 @@
-//! What the session of one collector gives: queue pairs, stores and append lists, as entries of a program.
+//! What one collector's session grants: queue pairs, stores and append lists, as program entries.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use dta_proto::store::{SpecError, StoreKind, StoreSpec};
 /// The translator's side of its frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameSource {
-    /// Where frames come from and ACKs go to.
+    /// Source of frames, and destination of ACKs.
     pub endpoint: Endpoint,
     /// IPv4 TOS byte.
     pub tos: u8,
@@ -23,10 +23,10 @@ pub struct FrameSource {
     pub atomic_qpn: u32,
 }
 
-/// What one collector grants.
+/// One collector's grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Its session; none after that has ended.
+    /// Its session; none after it has ended.
     pub session: Option<Session>,
     /// Its queue pairs; none after its session has ended.
     pub queue_pairs: Vec<QueuePair>,
@@ -36,13 +36,13 @@ pub struct Grant {
     pub lists: Vec<Lists>,
 }
 
-/// Why a session cannot be used.
+/// Why a session is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
-    /// The session lacks something that every session has.
+    /// A part that every session has is missing.
     #[error("the collector's session has no {0}; is it a DTA collector of this version?")]
     Missing(&'static str),
-    /// A number that no enumeration has.
+    /// An undefined enumeration value.
     #[error("the collector's session says that a queue pair's {0}; is it a DTA collector of this version?")]
     Unknown(#[from] control::UnknownNumber),
     /// A number does not fit its field.
@@ -50,30 +50,30 @@ pub enum GrantError {
     OutOfRange {
         /// Name of the field in `dta.v1`.
         field: &'static str,
-        /// What it holds.
+        /// Its value.
         value: u64,
     },
-    /// Its own endpoint cannot be read.
+    /// An invalid endpoint of its own.
     #[error("the collector's session says of the collector: {0}")]
     Endpoint(#[from] control::EndpointError),
-    /// RoCEv2 over IPv4 alone is spoken.
+    /// Only RoCEv2 over IPv4 is supported.
     #[error(
-        "the collector's device has the IPv6 address {0}: RoCEv2 over IPv4 only is supported; give the device an IPv4 address"
+        "the collector's device has the IPv6 address {0}: only RoCEv2 over IPv4 is supported; give the device an IPv4 address"
     )]
     Ipv6(IpAddr),
-    /// A store that cannot be.
+    /// An invalid store.
     #[error(transparent)]
     Store(#[from] SpecError),
-    /// An entry that cannot be held.
-    #[error("the collector's session cannot be used: {0}")]
+    /// An invalid entry.
+    #[error("the collector's session is unusable: {0}")]
     Entry(#[from] CheckError),
 }
 
 impl Grant {
-    /// Reads a session of the collector of an index. `source` is the translator's side of frames to it.
+    /// Converts a session with the collector of an index. `source` is the translator's side of frames to it.
     ///
     /// # Errors
-    /// A [`GrantError`] that names the field of the session at fault.
+    /// A [`GrantError`] that names the offending field of the session.
     pub fn read(
         session: &control::Session,
         collector: u8,
@@ -107,7 +107,7 @@ impl Grant {
         pairs.chain(stores).chain(lists).chain(self.session.map(Entry::Session))
     }
 
-    /// What is left of it when its session has ended: what the target gathered for its stores stays.
+    /// What remains after the session has ended: what the target gathered for its stores.
     pub fn ended(self) -> Grant {
         Grant { session: None, queue_pairs: Vec::new(), ..self }
     }
@@ -147,7 +147,7 @@ fn queue_pair(
         destination: *destination,
         tos: source.tos,
         max_dest_rd_atomic: pair.max_dest_rd_atomic,
-        // Collectors of before do not tell it: all was made anew with the session's.
+        // Older collectors do not send it: everything was replaced with the session then.
         generation: if pair.generation == 0 { session.generation } else { pair.generation },
         start_psn: bits24("queue_pairs.expected_psn", pair.expected_psn)?,
         replaced: pair.replaced.map(ended).transpose()?,
@@ -177,7 +177,7 @@ fn store(collector: u8, region: &control::Region) -> Result<Store, GrantError> {
     })
 }
 
-/// The ranges of a store's lists, if it has lists.
+/// The ranges of a store's lists, if any.
 fn lists_of(session: &control::Session, collector: u8, spec: &StoreSpec) -> Result<Vec<Lists>, GrantError> {
     let StoreKind::Append { lists: all, .. } = spec.kind else { return Ok(Vec::new()) };
     let mut lists = Vec::new();

@@ -1,5 +1,5 @@
-//! The program of a switch: made from what collectors grant ([`Grant`]) and the configuration
-//! ([`build`]), and shown to people and programs.
+//! A switch's program: built from the collectors' grants ([`Grant`]) and the configuration ([`build`]), and
+//! displayed.
 
 mod build;
 mod grant;

@@ -1,5 +1,4 @@
-//! Programs and differences for people (table) and programs (JSON). Remote keys are left out unless
-//! asked for.
+//! Displays programs and differences as tables or JSON. rkeys are left out unless requested.
 
 use dta_cli::table::Table;
 use serde_json::{Value, json};
@@ -52,7 +51,7 @@ pub fn program_table(program: &Program, show_secrets: bool) -> String {
     table.to_string()
 }
 
-/// A difference as a table; a sentence when there is none.
+/// A difference as a table; a sentence if there is none.
 pub fn changes_table(changes: &[Change], show_secrets: bool) -> String {
     if changes.is_empty() {
         return "nothing to change: the switch holds what it should".into();
@@ -72,7 +71,7 @@ pub fn changes_table(changes: &[Change], show_secrets: bool) -> String {
             }
             Change::Forget { entry } => {
                 let (key, _) = describe(entry, show_secrets);
-                let what = "what is gathered of it is discarded: memory may hold newer";
+                let what = "what was gathered for it is discarded: memory may be newer";
                 table.row(["!", entry.table(), &key, what]);
             }
         }
@@ -80,12 +79,12 @@ pub fn changes_table(changes: &[Change], show_secrets: bool) -> String {
     table.to_string()
 }
 
-/// Words for any collector but the first: most translators have one.
+/// Names any collector but the first: most translators have only one.
 fn at_collector(index: u8) -> String {
     if index == 0 { String::new() } else { format!(" at collector {index}") }
 }
 
-/// Words for what is not all of a store.
+/// Describes a part of a store.
 fn of_buckets(buckets: Buckets) -> String {
     if buckets.is_all() { String::new() } else { format!(", buckets {buckets}") }
 }

@@ -13,9 +13,9 @@ use tokio::task::JoinHandle;
 use super::service::Service;
 use crate::control_address::ControlAddress;
 
-/// A port that is open and not served yet.
+/// An open port that is not served yet.
 pub(super) struct Port {
-    /// Where it is, with the TCP port that was taken.
+    /// Its address, with the actual TCP port.
     pub(super) address: ControlAddress,
     listener: Listener,
 }
@@ -44,7 +44,7 @@ impl Port {
     /// Serves until `stopped` is ready.
     ///
     /// # Errors
-    /// What can be called cannot be told.
+    /// The service's description cannot be built.
     pub(super) fn serve(
         self,
         service: Service,
@@ -71,7 +71,7 @@ impl Port {
     }
 }
 
-/// What a method of the service takes.
+/// What a method of the service accepts.
 fn method(path: &str) -> Method {
     match path {
         // Counters of all reporters may be many.
@@ -103,7 +103,7 @@ mod tests {
             restarts: most,
             nacks: most,
         };
-        // As many as `reporters` in [translator.limits] may be.
+        // Up to `reporters` in [translator.limits].
         let reporters = (0..u16::MAX).map(|id| Reporter { id, counters, newest: u32::MAX, since: most });
         let snapshot = Snapshot {
             at: SystemTime::now(),

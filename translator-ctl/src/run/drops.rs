@@ -1,5 +1,5 @@
-//! Telling of reports that are dropped: one line for each reason and [`EVERY`], with the first
-//! offender and the number since the last line.
+//! Logs dropped reports: one line per reason and [`EVERY`], with the first offender and the number since the
+//! last line.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use dta_proto::wire::{ipv4, udp};
 
 use crate::packets::Dropped;
 
-/// One reason is told no more often than this.
+/// Minimum interval between lines for one reason.
 pub(super) const EVERY: Duration = Duration::from_secs(10);
 
-/// What is known of each reason.
+/// State per reason.
 #[derive(Default)]
 pub(super) struct Drops {
     of: Vec<Known>,
@@ -25,10 +25,10 @@ pub(super) struct Drops {
 
 #[derive(Clone, Copy, Default)]
 struct Known {
-    /// When it was told last, and how many there were then.
+    /// When it was last logged, and the count then.
     told: Option<Instant>,
     before: u64,
-    /// The first since then, and how many there are by now.
+    /// The first since then, and the count now.
     first: Option<Offender>,
     total: u64,
 }
@@ -41,7 +41,7 @@ pub(super) struct Due {
 }
 
 impl Drops {
-    /// Takes what was dropped since the last time. Gives what is to be told now.
+    /// Adds what was dropped since the last call. Returns the lines to log now.
     pub(super) fn due(&mut self, dropped: &[Dropped], now: Instant) -> Vec<Due> {
         self.of.resize(Reason::ALL.len(), Known::default());
         for dropped in dropped {
@@ -65,14 +65,14 @@ impl Drops {
 }
 
 impl Due {
-    /// Writes it to the log.
+    /// Logs it.
     pub(super) fn tell(&self, program: &Program) {
         let About { reporter, store, misfit } = about(&self.first, program);
         let (reason, reports) = (self.reason.name(), self.reports);
         let meaning = Reason::VALUES[self.reason as usize].meaning;
         let detail = misfit.map(|misfit| format!(" ({misfit})")).unwrap_or_default();
         let advice = self.reason.advice();
-        // Networks that lose and copy packets make these without anybody's fault.
+        // Lossy or duplicating networks cause these without anybody's fault.
         if matches!(self.reason, R::Duplicate | R::LatePostcard) {
             tracing::info!(reason, reports, %reporter, %store, "reports are dropped: {meaning}{detail}; {advice}");
         } else {
@@ -81,19 +81,20 @@ impl Due {
     }
 }
 
-/// What can be said of a report that was dropped.
+/// A description of a dropped report.
 struct About {
     reporter: String,
     store: String,
-    /// What of it does not fit its store.
+    /// How it does not fit its store.
     misfit: Option<String>,
 }
 
 fn about(offender: &Offender, program: &Program) -> About {
     if let Some((reporter, store)) = offender.admitted() {
-        // What is made of INT comes parsed, and has no reporter; and what another worker handed over.
+        // Reports made from INT arrive parsed and have no reporter, as do those handed over by another
+        // worker.
         let reporter = match reporter {
-            0 => "none: it was made of a Telemetry Report of INT".into(),
+            0 => "none: it was made from an INT Telemetry Report".into(),
             reporter => reporter.to_string(),
         };
         return About { reporter, store: store_name(store, program), misfit: None };
@@ -148,7 +149,7 @@ fn stores(program: &Program) -> impl Iterator<Item = &Store> {
     })
 }
 
-/// `1 (flows, key-write)`, or which there are.
+/// `1 (flows, key-write)`, or the existing ones.
 fn store_name(id: u16, program: &Program) -> String {
     if let Some(store) = stores(program).find(|store| store.spec.id == id) {
         return format!("{id} ({}, {})", store.spec.name, store.spec.primitive());
@@ -156,7 +157,7 @@ fn store_name(id: u16, program: &Program) -> String {
     let there: Vec<String> =
         stores(program).take(8).map(|store| format!("{} {}", store.spec.id, store.spec.name)).collect();
     match (there.is_empty(), stores(program).count() - there.len()) {
-        (true, _) => format!("{id} (no store is known yet)"),
+        (true, _) => format!("{id} (no store known yet)"),
         (false, 0) => format!("{id} (there are {})", there.join(", ")),
         (false, more) => format!("{id} (there are {} and {more} more)", there.join(", ")),
     }
@@ -247,7 +248,7 @@ mod tests {
             flood(&mut engine, 5);
             assert!(drops.due(&dropped(&mut engine), start + Duration::from_secs(second)).is_empty());
         }
-        // Nothing came since, and what came before is told.
+        // Nothing came since, and earlier drops were logged.
         assert_eq!(counts(&drops.due(&[], start + EVERY)), [("opcode", 45), ("unknown_store", 45)]);
         assert!(drops.due(&dropped(&mut engine), start + 5 * EVERY).is_empty());
     }

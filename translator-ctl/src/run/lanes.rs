@@ -1,4 +1,4 @@
-//! The workers of a translator: each is a thread with links, a data plane, and sessions of its own.
+//! The workers of a translator: each is a thread with its own links, data plane and sessions.
 
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
@@ -27,18 +27,18 @@ use crate::session::Session;
 use crate::switches::TargetError;
 use crate::switches::software::InProcess;
 
-/// How long a stop waits for reports that are on their way between workers.
+/// How long a stop waits for reports in transit between workers.
 const BETWEEN: Duration = Duration::from_secs(1);
 
-/// One worker, as the control side sees it.
+/// One worker, as seen by the control side.
 pub(super) struct Lane {
-    /// The configuration as this worker has it.
+    /// The worker's version of the configuration.
     pub(super) config: Translator,
-    /// One with each collector.
+    /// One per collector.
     pub(super) sessions: Vec<Session>,
-    /// Its data plane. That of the first also knows the others.
+    /// Its data plane. The first one's also knows the others.
     pub(super) target: InProcess,
-    /// What is known of its leases.
+    /// State of its leases.
     pub(super) kept: KnownLeases,
 }
 
@@ -47,32 +47,32 @@ pub(super) struct Links {
     reports: Vec<UdpLink>,
     roce: Vec<(RoceLink, Endpoint)>,
     int: Option<IntSide>,
-    /// Where reports are taken.
+    /// Where reports arrive.
     pub(super) listen: SocketAddrV4,
-    /// What is done with runs of reports.
+    /// How runs of reports are processed.
     pub(super) runs: RunUse,
-    /// Where Telemetry Reports of INT are taken.
+    /// Where INT Telemetry Reports arrive.
     pub(super) int_addresses: Vec<String>,
 }
 
 impl Links {
-    /// Opens them.
+    /// Opens the links.
     ///
     /// # Errors
-    /// An address in use, or not of this host, or a privilege that is missing.
+    /// An address that is in use or not of this host, or a missing privilege.
     pub(super) fn open(config: &Translator, options: &Options) -> anyhow::Result<Links> {
         let reports = UdpConfig::reports(config.listen, options.nack_faults().corrupts());
         let reports = match config.workers {
             1 => UdpLink::open(&reports).map(|link| vec![link]),
             workers => UdpLink::open_group(&reports, workers, &steering::program(workers)),
         };
-        let reports = reports.context("cannot take reports (--listen)")?;
+        let reports = reports.context("cannot receive reports (--listen)")?;
         let int = IntSide::open(&config.int.listen, &config.int.stores, config.int.rules()?)
-            .context("cannot take Telemetry Reports of INT (--int)")?;
+            .context("cannot receive INT Telemetry Reports (--int)")?;
         let roce = (0..config.workers).map(|worker| RoceLink::open(&config.of_worker(worker)));
         let roce: Vec<_> = roce
             .collect::<Result<_, _>>()
-            .context("cannot send frames and take the NIC's answers (--source, --source-port)")?;
+            .context("cannot send frames and receive the NIC's answers (--source, --source-port)")?;
         let first = reports.first().context("no worker")?;
         Ok(Links {
             listen: first.local_addr(),
@@ -84,7 +84,7 @@ impl Links {
         })
     }
 
-    /// Where the frames of the first worker come from.
+    /// Source of the first worker's frames.
     pub(super) fn endpoint(&self) -> anyhow::Result<Endpoint> {
         Ok(self.roce.first().context("no worker")?.1)
     }
@@ -92,7 +92,7 @@ impl Links {
     /// Starts a thread for each worker.
     ///
     /// # Errors
-    /// No more threads or sockets, a ledger that cannot be created, or an address of a collector that is none.
+    /// No more threads or sockets, a ledger that cannot be created, or an invalid collector address.
     pub(super) fn start(self, config: &Translator, options: &Options) -> anyhow::Result<Workers> {
         let Links { reports, roce, mut int, .. } = self;
         let count = reports.len();
@@ -119,7 +119,7 @@ impl Links {
             let mut engine = Engine::new(config.limits(ledger.is_some()));
             engine.list_reporters(&config.listed());
             let turns = Arc::new(AtomicU64::new(0));
-            // Other faults for each worker.
+            // Different faults for each worker.
             let seed = options.seed ^ (worker as u64) << 32;
             let packets = PacketThread {
                 engine,
@@ -138,7 +138,8 @@ impl Links {
             let ended = ended.clone();
             let name = if several { format!("dataplane-{worker}") } else { "dataplane".into() };
             let thread = std::thread::Builder::new().name(name).spawn(move || {
-                // If the program ends for another reason, nobody waits for this result, and that is no error.
+                // If the program ends for another reason, nobody waits for this result, which is not an
+                // error.
                 let _ = ended.send(packets.run());
             });
             workers.threads.push(thread.context("cannot start the data plane")?);
@@ -163,9 +164,9 @@ impl Links {
 pub(super) struct Workers {
     /// What the control side has of each.
     pub(super) lanes: Vec<Lane>,
-    /// By worker, a counter that rises as long as it goes on.
+    /// Per worker, a counter that increases while it makes progress.
     pub(super) turns: Vec<Arc<AtomicU64>>,
-    /// Gives how a worker ended.
+    /// Returns how a worker ended.
     pub(super) end: UnboundedReceiver<Result<(), PacketThreadError>>,
     threads: Vec<JoinHandle<()>>,
     view: CrewView,
@@ -175,20 +176,20 @@ impl Workers {
     /// The data plane of all workers.
     ///
     /// # Errors
-    /// There is none.
+    /// There are no workers.
     pub(super) fn target(&self) -> anyhow::Result<InProcess> {
         Ok(self.lanes.first().context("no worker")?.target.clone())
     }
 
-    /// Takes what has come, hands over what is on its way between workers, sends what is held, and ends.
-    /// Gives the last counters.
+    /// Processes what has arrived and what is in transit between workers, sends what is held, and ends.
+    /// Returns the last counters.
     ///
     /// # Errors
     /// A worker has ended before.
     pub(super) async fn stop(&self, all: &InProcess) -> Result<Box<Snapshot>, TargetError> {
         all.all(Command::Quiesce).await?;
         let until = Instant::now() + BETWEEN;
-        // A report makes two steps at most, so what is seen empty several times is empty.
+        // A report takes two steps at most, so rings seen empty several times are empty.
         let mut empty = 0;
         while empty < 3 && Instant::now() < until {
             empty = if self.view.is_empty() { empty + 1 } else { 0 };
@@ -197,7 +198,7 @@ impl Workers {
         all.snapshot(Command::Stop).await
     }
 
-    /// Waits for the threads, which were stopped.
+    /// Waits for the threads, which must have been stopped.
     pub(super) fn join(self) {
         for thread in self.threads {
             let _ = thread.join();
@@ -205,7 +206,7 @@ impl Workers {
     }
 }
 
-/// The ledger of a worker: that of the first is the file that was given, the others' have a number behind.
+/// The ledger of a worker: the first one's is the given file, the others' have a number appended.
 fn ledger_of(path: &Path, worker: usize) -> PathBuf {
     match worker {
         0 => path.to_owned(),
@@ -213,7 +214,7 @@ fn ledger_of(path: &Path, worker: usize) -> PathBuf {
     }
 }
 
-/// A number that is different for each start of this program.
+/// A number that differs for each start of this program.
 fn life() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64)
 }

@@ -1,4 +1,4 @@
-//! What a translator tells for Prometheus.
+//! A translator's Prometheus metrics.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::lease::Event;
 use crate::packets::Command;
 use crate::switches::software::InProcess;
 
-/// How long the data plane is waited for. A page without its counters says that it stands still.
+/// Timeout for the data plane. Without its counters, a page says that it stands still.
 const ASK: Duration = Duration::from_secs(3);
 
-/// How many sessions there are, for whoever asks, and how long the certificate with which they are opened lasts.
+/// The number of sessions, for the metrics page, and the expiry of the certificate for opening them.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     open: AtomicUsize,
@@ -27,13 +27,13 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Takes how they are. Nothing else is read by way of these numbers.
+    /// Updates the numbers. They order no other reads.
     pub(super) fn tell(&self, event: &Event<'_>) {
         self.open.store(event.open.0, Ordering::Relaxed);
         self.wanted.store(event.open.1, Ordering::Relaxed);
     }
 
-    /// Takes when the certificate of a configuration that is in use from now on ends.
+    /// Updates the certificate's expiry for the configuration now in use.
     pub(super) fn set_certificate(&self, config: &Translator) {
         let validity = config.tls.as_ref().and_then(|tls| Validity::read(&tls.cert).ok());
         let end = validity.map_or(0, |validity| validity.not_after().as_secs());
@@ -41,7 +41,7 @@ impl Sessions {
     }
 }
 
-/// Serves metrics until what it gives is dropped.
+/// Serves metrics until the returned value is dropped.
 pub(super) fn serve(port: Port, target: InProcess, health: Health, sessions: Arc<Sessions>) -> Served {
     let process = Process::new("dta-translator", env!("CARGO_PKG_VERSION"));
     port.serve(move || {
@@ -64,16 +64,16 @@ pub(super) fn serve(port: Port, target: InProcess, health: Health, sessions: Arc
             let mut gauge = |name: &'static str, help: &'static str, value: u64| {
                 page.add(name, Kind::Gauge, help, Labels::new(), value);
             };
-            let help = "1 if the data plane moves and a session is open, as the health service tells";
+            let help = "1 if the data plane makes progress and a session is open, as in the health service";
             gauge("dta_translator_serving", help, health.is_serving().into());
             let number = |number: &AtomicUsize| number.load(Ordering::Relaxed) as u64;
-            let help = "collectors with which a session is open";
+            let help = "collectors with an open session";
             gauge("dta_translator_sessions_open", help, number(&sessions.open));
-            let help = "collectors with which one is wanted; 0 until it is known, or if programs come from elsewhere";
+            let help = "configured collectors; 0 until known, or if programs come from elsewhere";
             gauge("dta_translator_sessions_wanted", help, number(&sessions.wanted));
             let end = sessions.certificate_end.load(Ordering::Relaxed);
             if end > 0 {
-                let help = "when the TLS certificate that this translator opens sessions with ends, in seconds since 1970";
+                let help = "expiry of the TLS certificate with which this translator opens sessions, in seconds since 1970";
                 gauge("dta_translator_certificate_end_timestamp_seconds", help, end);
             }
             Ok(page)
@@ -81,7 +81,7 @@ pub(super) fn serve(port: Port, target: InProcess, health: Health, sessions: Arc
     })
 }
 
-/// As the ready line tells it.
+/// As in the ready line.
 pub(super) fn address(served: Option<&Served>) -> Option<SocketAddr> {
     served.map(|served| served.address)
 }

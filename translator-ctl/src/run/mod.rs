@@ -37,10 +37,10 @@ use service::Service;
 use together::Together;
 use watch::Manager;
 
-/// The gRPC service of translators, by its full name.
+/// Full name of the translators' gRPC service.
 const SERVICE: &str = "dta.v1.Translator";
 
-/// Threads beside those of the workers, at most: they join rings, look up names and write metrics.
+/// Most threads besides the workers': they join rings, resolve names and write metrics.
 const OTHERS: usize = 16;
 
 /// Options of `run` that are not in the configuration.
@@ -50,16 +50,16 @@ pub struct Options {
     pub faults: Faults,
     /// Faults on NACKs. `None` = the same as on frames.
     pub nack_faults: Option<Faults>,
-    /// Faults on the NIC's answers as they come in, for a NIC that injects none itself.
+    /// Faults on the NIC's answers, on receipt, for a NIC that cannot inject faults.
     pub answer_faults: Faults,
     /// Seed of the faults.
     pub seed: u64,
-    /// File in which to write each copy of a report that was lost or changed on its way to the NIC. Worker n, if
-    /// it is not the first, writes its own, with `.n` behind the name.
+    /// File in which to record each copy of a report that was lost or changed on its way to the NIC. Workers
+    /// other than the first write their own, with `.n` appended to the name.
     pub ledger: Option<PathBuf>,
-    /// Print one line of JSON on stdout when reports are taken.
+    /// Print one line of JSON on stdout when ready for reports.
     pub ready: bool,
-    /// Open no session: wait to be programmed by `setup`.
+    /// Open no session: wait for `setup`.
     pub blank: bool,
 }
 
@@ -69,7 +69,7 @@ impl Options {
     }
 }
 
-/// Runs until SIGINT or SIGTERM. At SIGHUP, `read` gives the configuration of then.
+/// Runs until SIGINT or SIGTERM. On SIGHUP, `read` returns the current configuration.
 ///
 /// # Errors
 /// An address in use, a collector that refuses, or a link that stops working.
@@ -82,18 +82,18 @@ pub fn run(config: &Translator, options: &Options, read: &Read<'_>) -> anyhow::R
         .build()
         .context("cannot start the runtime")?;
     let result = runtime.block_on(serve(config, options, read));
-    // What still works for somebody who asked is not waited for.
+    // Do not wait for blocking work whose caller is gone.
     runtime.shutdown_background();
     result
 }
 
 async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyhow::Result<()> {
-    // Before anything else: none of them ends the process by itself from here on.
+    // First of all: from here on, none of these signals kills the process.
     let mut stop = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
     if options.blank && config.workers > 1 {
-        bail!("a program that comes by `setup` has one worker's queue pairs: leave --blank or --workers out");
+        bail!("a program from `setup` has one worker's queue pairs: leave out --blank or --workers");
     }
     let links = Links::open(config, options)?;
     let (listen, runs, endpoint) = (links.listen, links.runs, links.endpoint()?);
@@ -107,8 +107,8 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
     let mut workers = links.start(config, options)?;
     let target = workers.target()?;
 
-    // With TLS, remote keys are a secret. Every user of this host can reach a TCP port of loopback, so
-    // programs, which hold keys, are served on a unix socket only.
+    // With TLS, rkeys are secret. Every user of this host can reach a TCP port on loopback, so programs,
+    // which contain rkeys, are served only on a unix socket.
     let programs = config.tls.is_none() || matches!(control_address, ControlAddress::Unix(_));
     let (stop_service, service_stopped) = oneshot::channel::<()>();
     let health = dta_grpc::standard::health(SERVICE);
@@ -157,9 +157,9 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
                 if options.blank {
                     if !std::mem::replace(&mut announced, true) {
                         ready(false)?;
-                        manager.ready("waiting to be programmed".into());
+                        manager.ready("waiting for a program".into());
                     }
-                    // The sender lives longer than this.
+                    // The sender outlives this.
                     let _ = halted.wait_for(|halt| *halt).await;
                     Ok(Halted)
                 } else {
@@ -220,8 +220,8 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
     manager.stopping();
     drop(served);
 
-    // Send the reports that are still held, and give the collectors the last counters. The sessions are not
-    // ended, so that the next start resumes them.
+    // Send the reports that are still held, and give the collectors the last counters. The sessions stay
+    // open, so that the next start resumes them.
     if let Ok(last) = workers.stop(&target).await {
         info!(accepted = last.counters.primitives.iter().map(|p| p.accepted).sum::<u64>(), "stopped");
         if let (Ok(()), Some(first)) = (&result, workers.lanes.first_mut()) {
@@ -237,15 +237,15 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
     result
 }
 
-/// What follows when the leases are kept no longer.
+/// What to do after the leases are no longer kept.
 enum Next {
-    /// They go on with another configuration.
+    /// Continue with another configuration.
     Reload,
     /// The program ends.
     End(anyhow::Result<()>),
 }
 
-/// Gives a collector the counters of the end. `alone` says that it is the only one.
+/// Sends a collector the final counters. `alone` means it is the only one.
 async fn say_last(session: &mut Session, mut nodes: Vec<NodeStatistics>, alone: bool) {
     for_collector(&mut nodes, (!alone).then_some(session.collector()));
     let address = session.address().to_owned();
@@ -256,7 +256,7 @@ async fn say_last(session: &mut Session, mut nodes: Vec<NodeStatistics>, alone: 
     }
 }
 
-/// The addresses that a translator took.
+/// The addresses that a translator is using.
 struct Taken<'a> {
     listen: SocketAddrV4,
     int: &'a [String],

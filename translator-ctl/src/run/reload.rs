@@ -1,4 +1,4 @@
-//! Reading the configuration anew (SIGHUP): all that can change while a translator runs, or nothing.
+//! Reloading the configuration (SIGHUP): everything that can change at run time, or nothing.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,13 +16,13 @@ use crate::session::{Session, SessionError};
 
 use super::lanes::Lane;
 
-/// Gives the configuration as it is when it is called.
+/// Returns the current configuration.
 pub type Read<'a> = dyn Fn() -> anyhow::Result<Translator> + 'a;
 
-/// A configuration that is being looked at.
+/// A configuration being checked.
 pub(super) type Asked<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Option<Prepared>>> + 'a>>;
 
-/// What can change while a translator runs: keys of `[translator]`, with all that stands under them.
+/// What can change at run time: keys of `[translator]`, with everything below them.
 const CHANGEABLE: &[&str] = &[
     "collector.stores",
     "collector.lists",
@@ -41,10 +41,10 @@ const CHANGEABLE: &[&str] = &[
     "tls.domain",
 ];
 
-/// How long a collector is waited for.
+/// Timeout for a collector.
 const ASK: Duration = Duration::from_secs(5);
 
-/// A configuration that was found good.
+/// A configuration that passed the checks.
 pub(super) struct Prepared {
     config: Translator,
     changed: Vec<String>,
@@ -52,8 +52,8 @@ pub(super) struct Prepared {
     granted: Vec<(u8, Grant)>,
 }
 
-/// Reads the configuration, and looks whether this translator can go on with it. `None` if nothing
-/// is to be done. Nothing changes.
+/// Reads the configuration, and checks whether this translator can switch to it. `None` if there is nothing
+/// to do. Nothing changes.
 ///
 /// # Errors
 /// What is wrong with it, or cannot change.
@@ -65,7 +65,7 @@ pub(super) async fn prepare(
 ) -> anyhow::Result<Option<Prepared>> {
     let config = read()?;
     let mut changed = dta_files::config_file::changes(old, &config);
-    // Which collectors there are cannot change, what is wanted of them can.
+    // The set of collectors cannot change; what to use at them can.
     if let Some(at) = changed.iter().position(|key| key == "collector") {
         let what = old.collector.changes(&config.collector);
         changed.splice(at..=at, what.into_iter().map(|field| format!("collector.{field}")));
@@ -82,7 +82,7 @@ pub(super) async fn prepare(
         bail!("{} cannot change while the translator runs: restart it for that", fixed.join(", "));
     }
     if changed.is_empty() && config.tls.is_none() {
-        info!("the configuration was read anew: nothing has changed");
+        info!("configuration reloaded: nothing has changed");
         return Ok(None);
     }
     let mut sessions: Vec<Session> = (config.collector.indices())
@@ -101,9 +101,9 @@ pub(super) async fn prepare(
                 Ok(Err(error @ (SessionError::Refused { .. } | SessionError::Security { .. }))) => {
                     bail!(error)
                 }
-                Ok(Err(error)) => warn!(collector = address, %error, "whether it grants this is not known"),
+                Ok(Err(error)) => warn!(collector = address, %error, "it may refuse this"),
                 Err(_) => {
-                    warn!(collector = address, "it does not answer: whether it grants this is not known")
+                    warn!(collector = address, "it does not answer, so it may refuse this")
                 }
             }
         }
@@ -111,16 +111,16 @@ pub(super) async fn prepare(
     Ok(Some(Prepared { config, changed, granted }))
 }
 
-/// Goes on with a configuration. The leases are halted.
+/// Switches to a configuration. The leases are halted.
 ///
 /// # Errors
-/// The data plane could not hold what it asks for. Then nothing has changed.
+/// The data plane cannot hold what it needs. Nothing has changed then.
 pub(super) async fn take(new: Prepared, config: &mut Translator, lanes: &mut [Lane]) -> anyhow::Result<()> {
     let Prepared { config: wanted, changed, granted } = new;
     let mut again = Vec::new();
     for (worker, lane) in lanes.iter_mut().enumerate() {
         let wanted = wanted.of_worker(worker);
-        // What the other workers are granted differs in numbers of queue pairs and keys alone.
+        // The other workers' grants differ only in queue pair numbers and rkeys.
         let granted = granted.clone();
         lane.kept.could_hold(&wanted, &mut lane.target, granted).await.map_err(anyhow::Error::msg)?;
         let sessions = lane.sessions.iter().map(|session| session.again(&wanted));
@@ -131,10 +131,10 @@ pub(super) async fn take(new: Prepared, config: &mut Translator, lanes: &mut [La
         lane.target.ask(|reply| Command::Reception(listed, wanted.version0_nacks, reply)).await?;
     }
     let changed = match &changed[..] {
-        [] => "the TLS files alone were read again".into(),
+        [] => "only the TLS files were reloaded".into(),
         changed => changed.iter().map(|key| format!("translator.{key}")).collect::<Vec<_>>().join(", "),
     };
-    info!(changed, "the configuration was read anew");
+    info!(changed, "configuration reloaded");
     *config = wanted;
     for (lane, (sessions, config)) in lanes.iter_mut().zip(again) {
         (lane.sessions, lane.config) = (sessions, config);
@@ -142,8 +142,8 @@ pub(super) async fn take(new: Prepared, config: &mut Translator, lanes: &mut [La
     Ok(())
 }
 
-/// Says that a configuration was not taken.
+/// Logs that a configuration was refused.
 pub(super) fn refused(why: &anyhow::Error) {
     let why = dta_cli::error_line(why);
-    error!(error = why, "the configuration was read anew and is not taken: nothing has changed");
+    error!(error = why, "configuration not reloaded: nothing has changed");
 }

@@ -12,11 +12,11 @@ use crate::switches::software::InProcess;
 use crate::switches::{After, ApplyError, Progress, Target, TargetError};
 use dta_proto::program::{Change, Program, without_keys};
 
-/// The service of the data plane of this process.
+/// The service for this process's data plane.
 #[derive(Clone)]
 pub(super) struct Service {
     target: InProcess,
-    /// Whether programs, which hold keys, are taken where this service listens.
+    /// Whether this listener accepts programs, which contain rkeys.
     programs: bool,
 }
 
@@ -25,12 +25,13 @@ impl Service {
         Service { target, programs }
     }
 
-    /// Reads a program that somebody sends.
+    /// Converts a program from a caller.
     fn program(&self, program: &[ProgramEntry]) -> Result<Program, Status> {
         if !self.programs {
             return Err(Status::permission_denied(
-                "programs hold keys to the collector's memory, which this translator reaches with TLS: it takes them on a unix socket of its \
-                 owner alone (start it with --control unix:PATH, and give that address)",
+                "programs contain rkeys for the collector's memory, which this translator reaches with \
+                TLS: it accepts them only on a unix socket of its owner (start it with --control \
+                unix:PATH, and give that address)",
             ));
         }
         program_of(program).map_err(|e| Status::invalid_argument(e.to_string()))
@@ -91,7 +92,7 @@ impl Translator for Service {
     }
 }
 
-/// Changes as messages, with 0 for each remote key.
+/// Changes as messages, with every rkey 0.
 fn messages(changes: Vec<Change>) -> Vec<ProgramChange> {
     without_keys(changes).iter().map(ProgramChange::from).collect()
 }

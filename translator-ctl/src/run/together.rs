@@ -1,10 +1,10 @@
-//! How the leases of all workers are together.
+//! Combined status of all workers' leases.
 
 use std::cell::RefCell;
 
 use crate::lease::Event;
 
-/// What was told last of each worker's leases.
+/// The last status of each worker's leases.
 pub(super) struct Together {
     of: RefCell<Vec<Told>>,
 }
@@ -17,13 +17,13 @@ struct Told {
 }
 
 impl Together {
-    /// Nothing is known yet of so many workers.
+    /// The initial state for this many workers.
     pub(super) fn new(workers: usize) -> Together {
         Together { of: RefCell::new(vec![Told::default(); workers]) }
     }
 
-    /// What a worker tells, as that of the whole translator: it is ready with the last worker, and has as many
-    /// sessions as the worker that has the fewest.
+    /// Turns a worker's status into the whole translator's: it is ready when the last worker is, and has as
+    /// many sessions as the worker with the fewest.
     pub(super) fn with<'a>(&self, worker: usize, event: Event<'a>) -> Event<'a> {
         let mut of = self.of.borrow_mut();
         let before = of.iter().all(|told| told.ready);

@@ -1,5 +1,5 @@
-//! What goes on beside the sessions while a translator runs: drops are told, and the service manager
-//! hears how it is.
+//! What happens besides the sessions while a translator runs: logging drops, and notifying the service
+//! manager.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -16,29 +16,29 @@ use crate::lease::Event;
 use crate::packets::Command;
 use crate::switches::software::InProcess;
 
-/// How often is looked.
+/// Interval between checks.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long the data plane may stand still before the watchdog is told nothing more.
+/// How long the data plane may stand still before watchdog notifications stop.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// For how long a start asks for more time, as often as is looked: a collector may be slow to answer.
+/// How long the start keeps asking for more time, at each check: a collector may be slow to answer.
 const MORE_TIME: Duration = Duration::from_secs(30);
 
-/// The service manager and whoever asks for this program's health, and what they were told.
+/// The service manager and the health service, and what they were last sent.
 pub(super) struct Manager {
     manager: ServiceManager,
     is_ready: Cell<bool>,
     status: RefCell<String>,
     health: Health,
-    /// Whether reports that come have somewhere to go, as far as sessions tell.
+    /// Whether reports can be sent somewhere, as far as sessions show.
     has_session: Cell<bool>,
 }
 
 impl Manager {
-    /// The service manager that started this process, if there is one. With `blank`, programs come from
-    /// elsewhere: no session tells whether there is one.
+    /// The service manager that started this process, if any. With `blank`, programs come from elsewhere, and
+    /// no session shows whether there is one.
     pub(super) fn new(health: Health, blank: bool) -> Manager {
         let manager = ServiceManager::of_this_process().unwrap_or_else(|error| {
-            tracing::warn!(%error, "the service manager is told nothing");
+            tracing::warn!(%error, "cannot notify the service manager");
             ServiceManager::default()
         });
         Manager {
@@ -50,15 +50,15 @@ impl Manager {
         }
     }
 
-    /// Tells it that the service is up, or up again after a reload.
+    /// Notifies that the service is up, possibly again after a reload.
     pub(super) fn ready(&self, status: String) {
         self.manager.ready(&status);
         self.is_ready.set(true);
         self.status.replace(status);
     }
 
-    /// Tells it how the sessions are. A translator is up when each collector was asked: one that is
-    /// away does not keep it from taking reports later, when it is there.
+    /// Notifies of the sessions' status. A translator is up once every collector was tried: an unreachable
+    /// one does not keep it from accepting reports later.
     pub(super) fn sessions(&self, event: &Event<'_>) {
         self.has_session.set(event.open.0 > 0);
         let status = event.to_string();
@@ -70,25 +70,25 @@ impl Manager {
         }
     }
 
-    /// Tells it that the configuration is read anew.
+    /// Notifies that the configuration is being reloaded.
     pub(super) fn reloading(&self) {
         self.manager.reloading();
     }
 
-    /// Tells it that this is done, and the service is as its last status says.
+    /// Notifies that the reload is done, with the last status.
     pub(super) fn reloaded(&self) {
         self.manager.ready(&self.status.borrow());
         self.is_ready.set(true);
     }
 
-    /// Tells it that this process ends in order.
+    /// Notifies that this process is shutting down.
     pub(super) fn stopping(&self) {
         self.health.set(false);
         self.manager.stopping();
     }
 }
 
-/// Looks after the data plane for ever.
+/// Watches the data plane forever.
 pub(super) async fn look_after(
     target: &InProcess,
     turns: &[Arc<AtomicU64>],
@@ -102,7 +102,7 @@ pub(super) async fn look_after(
     let mut stuck = false;
     loop {
         look.tick().await;
-        // Where there are fewer workers, some are looked at several times.
+        // With fewer workers, some are checked several times.
         let counters: [u64; MAX_WORKERS] =
             std::array::from_fn(|worker| turns[worker % turns.len()].load(Ordering::Relaxed));
         let moves = progress.is_made(counters, Instant::now());
@@ -110,7 +110,7 @@ pub(super) async fn look_after(
         if !moves {
             if !stuck {
                 tracing::error!(
-                    "the data plane stands still: health is told as not serving, and a watchdog nothing more"
+                    "the data plane stands still: health reports NOT_SERVING, and the watchdog is no longer fed"
                 );
             }
             stuck = true;
@@ -127,7 +127,7 @@ pub(super) async fn look_after(
     }
 }
 
-/// Tells of drops that are due, of each worker.
+/// Logs the drops that are due, for each worker.
 async fn tell(target: &InProcess, drops: &mut [Drops]) {
     // One that has ended is noticed elsewhere; one that is stuck is not waited for.
     let asked = tokio::time::timeout(LOOK, target.all(Command::Drops)).await;

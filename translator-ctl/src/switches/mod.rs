@@ -1,10 +1,10 @@
-//! What is programmed. A [`Target`] makes frames: the software data plane of this process, a running
-//! software translator, or a P4 switch.
+//! Targets to program. A [`Target`] makes frames: this process's software data plane, a running software
+//! translator, or a P4 switch.
 //!
-//! The leases of sessions ([`crate::lease`]) and [`crate::setup`] use targets and know none in
-//! particular: [`any_switch`] makes one of each type of switch. Each kind of target has a file here. It
-//! lowers a program to the rows of its tables, reads what it holds, and writes the difference; which of
-//! the fields that not every target uses are in its rows is in its [`Fields`].
+//! Leases ([`crate::lease`]) and [`crate::setup`] use targets without knowing their kinds: [`any_switch`]
+//! makes one for each type of switch. Each kind of target has a file here. It lowers a program to rows of its
+//! tables, reads what it holds, and writes the difference; its [`Fields`] say which optional fields are in
+//! its rows.
 
 pub mod p4;
 pub mod software;
@@ -22,29 +22,29 @@ use self::software::Remote;
 use crate::config::Config;
 use crate::session::RingAt;
 
-/// What makes frames out of reports, and is programmed to do so.
+/// A programmable device or process that turns reports into frames.
 #[tonic::async_trait]
 pub trait Target: Send {
-    /// What it holds. Fields that its rows do not have are empty, and keys that it does not give are 0.
+    /// What it holds. Fields that its rows lack are empty, and rkeys that it does not reveal are 0.
     ///
     /// # Errors
-    /// It does not answer, or not as it should.
+    /// It does not answer, or answers incorrectly.
     async fn held(&mut self) -> Result<Program, TargetError>;
 
-    /// The changes by which it comes to hold `want`. Nothing changes.
+    /// The changes that make it hold `want`. Nothing changes.
     ///
     /// # Errors
-    /// As [`Target::held`]; and a program that it cannot hold.
+    /// As [`Target::held`], or a program that it cannot hold.
     async fn lacks(&mut self, want: &Program, after: After) -> Result<Vec<Change>, TargetError>;
 
-    /// Makes it hold `want`, and gives the changes that this took. What an earlier attempt left
-    /// undone is found and done.
+    /// Makes it hold `want`, and returns the changes that this took. It also completes what an earlier
+    /// attempt left undone.
     ///
     /// # Errors
     /// As [`Target::lacks`], with how far it got.
     async fn apply(&mut self, want: &Program, after: After) -> Result<Vec<Change>, ApplyError>;
 
-    /// Whether it could hold `want`, as far as that shows without a change.
+    /// Whether it could hold `want`, as far as can be known without a change.
     ///
     /// # Errors
     /// Why not.
@@ -53,16 +53,15 @@ pub trait Target: Send {
         Ok(())
     }
 
-    /// Tells it how far earlier translators of its sessions had heard their reporters, as reporter
-    /// and newest sequence. For a target that is about to be programmed for the first time.
+    /// Sets how far earlier translators of its sessions had heard their reporters, as reporter and newest
+    /// sequence. For a target about to be programmed for the first time.
     ///
     /// # Errors
     /// As [`Target::held`].
     async fn heard_earlier(&mut self, reporters: &[(u16, u32)]) -> Result<(), TargetError>;
 
-    /// Lets frames to the NIC of a collector go through a ring in shared memory, or by whatever else
-    /// there is where that cannot be. To be called before what the collector grants is applied: frames
-    /// of one queue pair then leave one way.
+    /// Routes frames to a collector's NIC through a shared-memory ring, or by whatever else is available.
+    /// Call this before applying the collector's grant, so that frames of one queue pair use one way.
     ///
     /// # Errors
     /// [`TargetError::Stopped`].
@@ -71,13 +70,13 @@ pub trait Target: Send {
         Ok(())
     }
 
-    /// What it counts, and how its queue pairs are.
+    /// Its counters, and the state of its queue pairs.
     ///
     /// # Errors
     /// As [`Target::held`].
     async fn status(&mut self) -> Result<Status, TargetError>;
 
-    /// What it counts. Nothing is sent to a queue pair to see whether it answers.
+    /// Its counters. Nothing is sent to probe queue pairs.
     ///
     /// # Errors
     /// As [`Target::held`].
@@ -85,20 +84,20 @@ pub trait Target: Send {
         Ok(self.status().await?.nodes)
     }
 
-    /// Makes it send what it holds. Gives how many reports that were.
+    /// Makes it send what it holds. Returns how many reports that were.
     ///
     /// # Errors
     /// As [`Target::held`].
     async fn flush_all(&mut self) -> Result<u64, TargetError>;
 }
 
-/// A switch of the configuration, whatever its type.
+/// A configured switch of any type.
 pub type AnySwitch = Box<dyn Target>;
 
-/// The switch of a name. Nothing is asked yet.
+/// The switch of a name. Nothing is requested yet.
 ///
 /// # Errors
-/// A configuration that cannot be used, or a switch without a session.
+/// An invalid configuration, or a switch without a session.
 pub fn any_switch(config: &Config, switch: &str) -> anyhow::Result<AnySwitch> {
     Ok(match P4Switch::of(config, switch)? {
         Some(p4) => Box::new(p4),
@@ -106,18 +105,18 @@ pub fn any_switch(config: &Config, switch: &str) -> anyhow::Result<AnySwitch> {
     })
 }
 
-/// The call to a collector that changed the program which a target is to hold.
+/// The call to a collector that changed the program for a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// Its session was opened. Another translator may have written to its stores since the target
-    /// was programmed.
+    /// The session was opened. Another translator may have written to its stores since the target was
+    /// programmed.
     Open,
-    /// Its session was renewed. Nobody else had it meanwhile.
+    /// The session was renewed. Nobody else had it meanwhile.
     Renewal,
 }
 
 impl After {
-    /// The changes that lead from `have` to `want`, for a target whose rows have these fields.
+    /// The changes from `have` to `want`, for a target whose rows have these fields.
     pub fn changes(self, fields: Fields, have: &Program, want: &Program) -> Vec<Change> {
         match self {
             After::Open => fields.changes_for_session(have, want),
@@ -126,48 +125,48 @@ impl After {
     }
 }
 
-/// What a target counts, and how its queue pairs are.
+/// A target's counters, and the state of its queue pairs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Status {
     /// Its counters and those of the reporters that it hears.
     pub nodes: Vec<NodeStatistics>,
-    /// Indices of the collectors to which a queue pair does not answer, as far as the target knows.
+    /// Indices of collectors with a queue pair that does not answer, as far as the target knows.
     pub silent: BTreeSet<u8>,
-    /// How many regions that stores of all collectors had before have operations on their way to
-    /// them that are not acknowledged; `None` where the target does not say.
+    /// How many former regions, at all collectors, have unacknowledged operations in flight; `None` if the
+    /// target does not report it.
     pub former_regions: Option<usize>,
-    /// How frames to each collector travel, in words, by index; of a target that knows.
+    /// How frames to each collector travel, by index; only for targets that know.
     pub frames_by: BTreeMap<u8, String>,
 }
 
-/// Why a target cannot be asked or programmed.
+/// Why a target cannot be queried or programmed.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// It cannot hold what is wanted.
+    /// It cannot hold the program.
     #[error("{0}")]
     Refused(String),
-    /// It did not do what it was asked; it may the next time.
+    /// It failed to do what was requested, but may succeed the next time.
     #[error("{0}")]
     Failed(String),
-    /// The data plane of this process has ended.
+    /// This process's data plane has ended.
     #[error("the data plane has stopped")]
     Stopped,
     /// A running translator did not answer, or refused.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// Keys would go where others can read them.
+    /// rkeys would be sent where others can read them.
     #[error(
-        "the keys to the collector's memory came with TLS and would go to {control} without: let the translator serve its control on \
-         a unix socket (`control = \"unix:PATH\"`), and give that address"
+        "the rkeys for the collector's memory came over TLS and would go to {control} without it: let the \
+        translator serve its control on a unix socket (`control = \"unix:PATH\"`), and give that address"
     )]
     Exposed {
-        /// Where the keys would go.
+        /// Where the rkeys would go.
         control: String,
     },
 }
 
 impl TargetError {
-    /// Whether asking again may help without a change of program or configuration.
+    /// Whether a retry may help without a change of program or configuration.
     pub fn may_pass(&self) -> bool {
         match self {
             TargetError::Failed(_) => true,
@@ -179,7 +178,7 @@ impl TargetError {
     }
 }
 
-/// Why a target does not hold what it should, and how far it got.
+/// Why a target does not hold what it should, and how far programming got.
 #[derive(Debug)]
 pub struct ApplyError {
     /// How far it got.
@@ -188,19 +187,19 @@ pub struct ApplyError {
     pub error: TargetError,
 }
 
-/// How far a target got with changes, which it makes in their order.
+/// How far a target got with changes, which it applies in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Nothing has changed.
     Nothing,
-    /// The first `applied` of `of` changes were made.
+    /// The first `applied` of `of` changes were applied.
     Part {
-        /// Those that were made.
+        /// Those that were applied.
         applied: usize,
         /// All.
         of: usize,
     },
-    /// The target's answer was lost: all were made, or none.
+    /// The target's answer was lost: either all were applied or none.
     Unknown,
 }
 
@@ -218,14 +217,14 @@ impl fmt::Display for ApplyError {
             Progress::Part { applied, of } => {
                 write!(
                     f,
-                    "{applied} of {of} changes were made (the next attempt makes the others), then: {}",
+                    "{applied} of {of} changes were applied (the next attempt applies the others), then: {}",
                     self.error
                 )
             }
-            Progress::Unknown => write!(f, "whether the changes were made is not known: {}", self.error),
+            Progress::Unknown => write!(f, "it is unknown whether the changes were applied: {}", self.error),
         }
     }
 }
 
-// Not a source: the text has the error's own words in it.
+// Not a source: the text contains the error's own message.
 impl std::error::Error for ApplyError {}

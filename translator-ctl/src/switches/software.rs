@@ -1,7 +1,7 @@
-//! The software data plane as a target: that of this process, and that of a running translator.
+//! The software data plane as a target: this process's, or a running translator's.
 //!
-//! Its rows have all fields: it has names, sends sketch columns when they are complete, and wakes
-//! readers. It checks all changes before the first of them, so it makes all of them or none.
+//! Its rows have all fields: it has names, sends sketch columns when they are complete, and wakes readers. It
+//! checks all changes before the first, so it applies either all or none.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
@@ -24,28 +24,28 @@ use crate::session::RingAt;
 
 const FIELDS: Fields = Fields::ALL;
 
-/// The data plane of this process, over the channel of the thread that carries reports. Cheap to clone.
+/// This process's data plane, over the channel of the thread that processes reports. Cheap to clone.
 #[derive(Clone)]
 pub struct InProcess {
     name: String,
     life: u64,
     commands: Sender<Command>,
-    /// Those of the other workers; of one that is not the first, none.
+    /// Those of the other workers; empty except for the first.
     others: Vec<Sender<Command>>,
     /// Whether its session sends the counters of all workers.
     tells: bool,
-    /// Frames that did not leave for want of a UDP port, at the last warning.
+    /// Frames not sent for lack of a UDP port, at the last warning.
     without_source: u64,
     /// Why there are no rings at all, if so.
     ring: Option<&'static str>,
-    /// By collector, what came of its ring.
+    /// By collector, the state of its ring.
     rings: BTreeMap<u8, Joined>,
 }
 
-/// What came of an offer of a ring.
+/// The result of a ring offer.
 #[derive(Clone)]
 struct Joined {
-    /// Of the door; empty where there was none.
+    /// Name of the door; empty if there was none.
     name: String,
     nic: Option<SocketAddrV4>,
     /// Why it was not joined.
@@ -53,8 +53,8 @@ struct Joined {
 }
 
 impl InProcess {
-    /// The data plane of the thread that `commands` goes to. `name` is the translator's, and `life`
-    /// a number chosen when counting began.
+    /// The data plane of the thread that `commands` goes to. `name` is the translator's, and `life` a number
+    /// chosen when counting started.
     pub fn new(name: String, life: u64, commands: Sender<Command>) -> Self {
         InProcess {
             name,
@@ -68,13 +68,12 @@ impl InProcess {
         }
     }
 
-    /// The same as the first of several workers: what is asked of the whole translator is asked of the
-    /// others, too.
+    /// The same as the first of several workers: requests to the whole translator go to the others, too.
     pub fn with_others(self, others: Vec<Sender<Command>>) -> Self {
         InProcess { others, ..self }
     }
 
-    /// The same as a worker that is not the first: the first one's session sends its counters.
+    /// The same as a worker other than the first, whose session sends its counters.
     pub fn untold(self) -> Self {
         InProcess { tells: false, ..self }
     }
@@ -89,7 +88,7 @@ impl InProcess {
         InProcess { ring, ..self }
     }
 
-    /// How frames travel, in words.
+    /// How frames travel.
     async fn frames_by(&self, joined: &Joined) -> Result<String, TargetError> {
         Ok(match (&joined.result, joined.nic) {
             (Ok(()), Some(nic)) if self.ask(|reply| Command::HasRing(nic, reply)).await? => "ring".into(),
@@ -111,7 +110,7 @@ impl InProcess {
         answer.await.map_err(|_| TargetError::Stopped)
     }
 
-    /// Sends a command to each worker and waits for all answers, which come in the order of workers.
+    /// Sends a command to each worker and waits for all answers, in the order of workers.
     ///
     /// # Errors
     /// [`TargetError::Stopped`].
@@ -132,7 +131,7 @@ impl InProcess {
         Ok(answers)
     }
 
-    /// The counters of all workers, as of one data plane. `command` is [`Command::Snapshot`] or
+    /// The counters of all workers, combined. `command` is [`Command::Snapshot`] or
     /// [`Command::Stop`].
     ///
     /// # Errors
@@ -152,13 +151,13 @@ impl InProcess {
         nodes(&self.name, self.life, snapshot)
     }
 
-    /// Says when more frames than before did not leave because their UDP port is taken.
+    /// Warns when more frames than before were not sent because their UDP port is taken.
     fn tell_without_source(&mut self, snapshot: &Snapshot) {
         let unsent = snapshot.roce_link.unsent_no_source;
         if unsent > self.without_source {
             warn!(
                 frames = unsent - self.without_source,
-                "frames did not leave: another program has the UDP port of a queue pair (0xc000 + the low 14 bits of its number; \
+                "frames were not sent: another program has the UDP port of a queue pair (0xc000 + the low 14 bits of its number; \
                  `ss -uanp` names it); it is tried again every second"
             );
             self.without_source = unsent;
@@ -209,7 +208,7 @@ impl Target for InProcess {
             }
             return Ok(());
         };
-        // Of one door, one try: it is there, or has refused.
+        // One attempt per door: it was joined, or has refused.
         if known.is_some_and(|joined| joined.name == offer.name && joined.nic == Some(*nic)) {
             return Ok(());
         }
@@ -225,7 +224,7 @@ impl Target for InProcess {
             Err(error) => Err(error.to_string()),
         };
         if let Err(reason) = &result {
-            warn!(collector = %nic, reason, "frames go by UDP and not through the ring that the collector offers");
+            warn!(collector = %nic, reason, "frames go by UDP instead of through the ring that the collector offers");
         }
         self.rings.insert(collector, Joined { name: offer.name.clone(), nic: Some(*nic), result });
         Ok(())
@@ -257,27 +256,27 @@ impl Target for InProcess {
     }
 }
 
-/// The data plane of a running translator, over its own gRPC service. It compares by itself,
-/// because it gives no keys.
+/// A running translator's data plane, over its own gRPC service. It does its own comparison, because it
+/// reveals no rkeys.
 pub struct Remote {
     client: Client,
-    /// Where keys that came with TLS would be read by others.
+    /// Where others could read rkeys that came over TLS.
     exposed: Option<String>,
 }
 
 impl Remote {
-    /// The translator that serves at `control`, for a program of the session that `config` describes.
+    /// The translator at `control`, for a program of the session that `config` describes.
     ///
     /// # Errors
-    /// An address that is none.
+    /// An invalid address.
     pub fn new(config: &Translator, control: &str) -> Result<Remote, TargetError> {
-        // Any program of this host may have taken a TCP port.
+        // Any program on this host may have taken a TCP port.
         let is_exposed = config.tls.is_some() && !control.starts_with(UNIX);
         let exposed = is_exposed.then(|| control.to_owned());
         Ok(Remote { client: Client::connect_lazy(control)?, exposed })
     }
 
-    /// The translator, where keys may go to it.
+    /// The translator, if rkeys may be sent to it.
     fn with_keys(&mut self) -> Result<&mut Client, TargetError> {
         match self.exposed.clone() {
             Some(control) => Err(TargetError::Exposed { control }),
@@ -289,7 +288,7 @@ impl Remote {
 #[tonic::async_trait]
 impl Target for Remote {
     async fn held(&mut self) -> Result<Program, TargetError> {
-        // To hold nothing, it would have to delete all that it holds.
+        // To hold nothing, it would have to delete everything it holds.
         let deletions = self.lacks(&Program::default(), After::Open).await?;
         let held = |change| match change {
             Change::Delete { entry } => Some(entry),
@@ -298,8 +297,8 @@ impl Target for Remote {
         Ok(Program::from(deletions.into_iter().filter_map(held).collect::<Vec<Entry>>()))
     }
 
-    /// It takes every program as one of a session that was just opened. After a renewal that may
-    /// discard more than is needed, and never less.
+    /// It treats every program as one of a newly opened session. After a renewal that may discard more than
+    /// needed, but never less.
     async fn lacks(&mut self, want: &Program, _: After) -> Result<Vec<Change>, TargetError> {
         Ok(with_keys(self.with_keys()?.compare_program(want).await?, want))
     }
@@ -310,7 +309,7 @@ impl Target for Remote {
             let refused = error.status().is_none_or(|status| {
                 matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied | Code::Unimplemented)
             });
-            // An answer that cannot be read comes from one that has made the changes.
+            // An invalid answer comes from one that has applied the changes.
             let unread = matches!(error, ClientError::Answer { .. });
             let progress = if refused && !unread { Progress::Nothing } else { Progress::Unknown };
             ApplyError { progress, error: error.into() }
@@ -318,12 +317,12 @@ impl Target for Remote {
         Ok(with_keys(told, want))
     }
 
-    /// A running translator hears its reporters by itself.
+    /// A running translator tracks its reporters itself.
     async fn heard_earlier(&mut self, _: &[(u16, u32)]) -> Result<(), TargetError> {
         Ok(())
     }
 
-    /// It does not show whether its queue pairs answer.
+    /// It does not report whether its queue pairs answer.
     async fn status(&mut self) -> Result<Status, TargetError> {
         Ok(Status { nodes: self.client.statistics().await?, ..Status::default() })
     }
@@ -333,7 +332,7 @@ impl Target for Remote {
     }
 }
 
-/// Changes as a translator gives them, with the keys of what is wanted put back.
+/// Changes as a translator returns them, with the wanted rkeys restored.
 fn with_keys(mut changes: Vec<Change>, want: &Program) -> Vec<Change> {
     for change in &mut changes {
         if let Change::Insert { entry } | Change::Modify { to: entry, .. } = change

@@ -1,6 +1,6 @@
-//! A switch in memory that fails, at random or where a test says, as a switch may: it refuses a request, does it in part,
-//! does it and loses the answer, or restarts without its program. What programs switches has to bring it to the whole
-//! state all the same.
+//! A switch in memory that fails, at random or where a test says, as a switch may: it refuses a request, does
+//! it in part, does it and loses the answer, or restarts without its program. The control plane must still
+//! reach the complete state.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -24,11 +24,11 @@ pub(crate) struct Chaos {
 #[derive(Clone, Default)]
 pub(crate) struct State {
     seed: u64,
-    /// One request in so many fails; 0 = none.
+    /// One request in this many fails; 0 = none.
     pub(crate) one_in: u64,
-    /// Updates that are made before the next one fails; without, none does for that.
+    /// Updates to apply before the next one fails; without it, none fails for that reason.
     pub(crate) fails_after: Option<usize>,
-    /// Whether that is for good.
+    /// Whether that is permanent.
     pub(crate) refuses: bool,
     /// Whether its counters cannot be read.
     pub(crate) mute: bool,
@@ -37,11 +37,11 @@ pub(crate) struct State {
     pub(crate) tables: Tables,
     /// What commands have set: by command, queue pair, store and list.
     pub(crate) registers: BTreeMap<(u8, u8, u16, u32), u32>,
-    /// Updates that were ever made.
+    /// Total updates applied.
     pub(crate) updates: usize,
 }
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(PartialEq)]
 enum Fate {
     Done,
@@ -88,7 +88,7 @@ impl State {
         }
     }
 
-    /// Makes an update, as a switch does that refuses what cannot be.
+    /// Applies an update, rejecting invalid ones like a switch.
     fn make(&mut self, update: &Update) {
         let is_there = self.tables.get(update.item()).is_some();
         let may_be = match update {
@@ -107,7 +107,7 @@ fn failed() -> TargetError {
 }
 
 impl Chaos {
-    /// One that does all that it is asked, until it is told otherwise.
+    /// One that does everything it is asked, until configured otherwise.
     pub(crate) fn new(pipeline: &'static Pipeline, seed: u64) -> Chaos {
         Chaos { pipeline, state: Arc::new(Mutex::new(State { seed, ..State::default() })) }
     }
@@ -163,7 +163,7 @@ impl Runtime for Chaos {
             }
             let error =
                 if state.refuses { TargetError::Refused("the table is full".into()) } else { failed() };
-            // By chance it does not say how far it got.
+            // At random it does not report how far it got.
             let is_silent = state.one_in != 0 && state.random().is_multiple_of(2);
             Err(WriteError { made: (!is_silent).then_some(made), error })
         })

@@ -1,4 +1,4 @@
-//! A collector as a translator sees it: the gRPC calls of a session, and a socket in the place of the NIC.
+//! A collector as a translator sees it: the gRPC calls of a session, and a socket instead of the NIC.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::pin::Pin;
@@ -19,12 +19,12 @@ pub(crate) struct State {
     pub(crate) ended: Vec<EndSessionRequest>,
     pub(crate) refuse: Option<String>,
     pub(crate) away: bool,
-    /// How often it was asked to open a session while it was away.
+    /// How often it was asked to open a session while unreachable.
     pub(crate) turned_away: u64,
     pub(crate) reporters: Vec<ReporterPosition>,
     /// Whether the session has ended.
     pub(crate) gone: bool,
-    /// Whether another translator has the session by now.
+    /// Whether another translator has taken the session.
     pub(crate) superseded: bool,
     pub(crate) generation: u64,
     /// How often store `flows` got another region.
@@ -59,7 +59,7 @@ pub(crate) fn stores() -> Vec<StoreSpec> {
     ]
 }
 
-/// The NIC's place: gives the frames that arrive, with the headers that the socket stripped put back.
+/// Instead of the NIC: returns the arriving frames, with the stripped headers restored.
 pub(crate) struct Nic(pub(crate) UdpSocket);
 
 impl Nic {
@@ -76,7 +76,7 @@ impl Fake {
         Fake::start_beyond(0)
     }
 
-    /// As [`Fake::start`], with store ids that are so much higher, and other names.
+    /// As [`Fake::start`], with shifted store ids and other names.
     pub(crate) fn start_beyond(beyond: u16) -> (Fake, Nic) {
         Fake::start_as(beyond, None)
     }

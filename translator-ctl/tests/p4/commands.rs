@@ -1,4 +1,5 @@
-//! What a Tofino is told by its CPU port: flushes of lists, rows and columns, at once and by age, and probes.
+//! Commands to a Tofino through its CPU port: flushes of lists, rows and columns, at once and by age, and
+//! probes.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -383,7 +384,7 @@ fn without_the_interface_of_its_cpu_port_a_switch_says_what_to_set() {
     p4.cpu_interface = Some("dta-no-cpu".into());
     let mut second = self::target(&config);
     let error = block_on(second.flush_all()).unwrap_err().to_string();
-    assert!(error.contains("one at a time can be"), "{error}");
+    assert!(error.contains("only one can be bound"), "{error}");
     drop(target);
     let mut target = second;
     assert_eq!(target.cannot_command(), None);

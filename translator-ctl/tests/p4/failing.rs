@@ -1,4 +1,4 @@
-//! Switches that fail at random are programmed: each program is there in the end, and whole.
+//! Switches that fail at random are programmed: in the end each program is completely there.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::chaos::Chaos;
 use crate::profiles::{BATCHES_OF_16, BATCHES_OF_32, POSTCARDS, SKETCH, program};
 
 const SEEDS: u64 = 300;
-/// Attempts after which even one request in four that fails is no excuse.
+/// Attempts after which even a failure rate of one in four is no excuse.
 const ATTEMPTS: usize = 10_000;
 
 /// A program whose queue pairs are of this generation, and begin at PSNs of their own.

@@ -46,7 +46,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     RUNTIME.with(|runtime| runtime.block_on(future))
 }
 
-/// A collector, a switch, and a place for what is kept of it.
+/// A collector, a switch, and a place for its state file.
 struct Bed {
     fake: Fake,
     _nic: common::Nic,
@@ -203,7 +203,7 @@ fn setup_that_was_killed_after_any_update_is_finished_by_the_next() {
     let (golden, of) = (bed.switch.holds(), bed.switch.with(|state| state.updates));
     is_golden(&bed.text(&config));
     for made in 0..of {
-        // A new switch each time, and the answer is lost with the connection each other time.
+        // A new switch each time, and every other time the answer is lost with the connection.
         bed.switch.with(|state| {
             *state =
                 switch::State { fails_after: Some(made), dies: made % 2 == 1, ..switch::State::default() };
@@ -262,7 +262,7 @@ fn ten_thousand_entries_take_few_requests() {
     assert_eq!(bed.switch.rows(".l2") + bed.switch.rows(".l3") + bed.switch.rows(".reporter"), 10_000);
     block_on(setup::setup(&config, "b1")).unwrap();
     assert_eq!(bed.switch.with(|state| state.requests), requests);
-    // What the configuration has no more goes.
+    // What the configuration no longer has is deleted.
     block_on(setup::setup(&bed.config(""), "b1")).unwrap();
     assert_eq!(bed.switch.rows(".l2") + bed.switch.rows(".l3") + bed.switch.rows(".reporter"), 0);
 }
@@ -300,7 +300,7 @@ fn rows_that_somebody_changed_are_written_again() {
     });
     block_on(setup::setup(&config, "b1")).unwrap();
     assert_eq!(bed.switch.holds(), golden);
-    // Another program was loaded: all is written again.
+    // Another program was loaded: everything is written again.
     bed.switch.with(|state| *state = switch::State::default());
     block_on(setup::setup(&config, "b1")).unwrap();
     assert_eq!(bed.switch.holds(), golden);
@@ -312,7 +312,7 @@ fn groups_of_another_program_are_deleted_before_the_own_one_is_loaded() {
     let config = bed.config("");
     block_on(setup::setup(&config, "b1")).unwrap();
     let golden = bed.switch.holds();
-    // Somebody loads another program, and the replication engine keeps its groups, as that of bmv2 does.
+    // Somebody loads another program, and the replication engine keeps its groups, as in bmv2.
     bed.switch.with(|state| {
         state.pipeline.as_mut().unwrap().cookie = None;
         state.loads = 0;

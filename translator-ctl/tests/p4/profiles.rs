@@ -1,4 +1,4 @@
-//! The profiles of the program for Tofino: which stores each takes, and what it is told of them.
+//! The profiles of the program for Tofino: which stores each supports, and the resulting rows.
 
 use dta_proto::program::{Entry, Primitive, Program};
 use dta_proto::store::StoreKind;
@@ -175,7 +175,7 @@ fn sketches_are_told_as_the_program_takes_them_and_forgotten_with_their_store() 
     let mut all = vec![Some(vec![0]); 32];
     all.push(None);
     assert_eq!(is_forgotten(&tofino), [all.clone(), all]);
-    // What was there is told as held, until it leaves.
+    // What was there counts as held until it leaves.
     let counts = [("egress_accepted", 5, 9), ("egress_dropped", 17, 4), ("superseded_by_number", 2, 1)];
     for (name, index, count) in counts.into_iter().chain([("emitted_reports", 5 * 16 + 3, 1)]) {
         tofino.count(name, index, count);

@@ -107,10 +107,10 @@ fn a_watched_reporter_gets_its_entries_again_after_a_restart_and_its_counters_ar
     };
     let has_program = || switch.with(|state| state.loads) > 0;
     wait_until("it is programmed", &|| has_program() && is_whole());
-    // As a switch that was restarted: no program, no rows. Its connection goes on.
+    // Like a restarted switch: no program, no rows. Its connection stays.
     switch.with(|state| *state = State { primary: state.primary, ..State::default() });
     wait_until("it is programmed again", &|| has_program() && is_whole());
-    // Somebody takes a row away.
+    // Somebody deletes a row.
     switch.with(|state| {
         let first = state.entities.keys().next().unwrap().clone();
         let gone = state.entities.remove(&first);
@@ -135,7 +135,7 @@ fn a_watched_reporter_gets_its_entries_again_after_a_restart_and_its_counters_ar
     let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
     assert!(status.success(), "{status}: {log}");
     assert!(log.contains("received.1 7"), "{log}");
-    assert_eq!(log.matches("the switch is programmed").count(), 3, "{log}");
+    assert_eq!(log.matches("switch programmed").count(), 3, "{log}");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn setup_of_a_tofino_reporter_that_was_killed_after_any_update_is_finished_by_th
     }
 }
 
-/// What of the packets of watched flows is deflected.
+/// Which packets of watched flows are deflected.
 fn deflected(tables: &Tables) -> Vec<u128> {
     let of = |(item, holds): (&Item, &Holds)| match (item, holds) {
         (Item::Row { table, .. }, Holds::Action { name, params })
@@ -224,7 +224,7 @@ fn a_traffic_manager_deflects_where_the_configuration_says() {
         let held = async |config: &Config| reporter(config).held().await.unwrap();
         let place = |tables: &Tables, pipe| tables.get(&Item::Deflection(pipe)).cloned();
         let queue = |port, queue| Some(Holds::Queue { port, queue });
-        // Nobody says where: nothing asks for it, and the traffic manager is let alone.
+        // No target is configured: nothing requests deflection, and the traffic manager is left alone.
         let none = parse(&text_on_tofino(&control, "")).unwrap();
         tofino.with(|state| state.lacks = Some("tf1.tm.pipe.cfg"));
         setup(&none).await.unwrap();
@@ -237,7 +237,7 @@ fn a_traffic_manager_deflects_where_the_configuration_says() {
         );
         tofino.with(|state| state.lacks = None);
 
-        // Those flows alone whose drops are watched.
+        // Only those flows whose drops are watched.
         let one = on_tofino(&control);
         assert_eq!(place(&held(&one).await, 0), queue(0, 0));
         let updates = setup(&one).await.unwrap();
@@ -255,7 +255,7 @@ fn a_traffic_manager_deflects_where_the_configuration_says() {
         setup(&one).await.unwrap();
         assert_eq!(reporter(&two).lacks().await.unwrap().len(), 1);
 
-        // It stays where it is when nothing is reported any more; nothing asks for it then.
+        // It stays when reporting stops; nothing requests deflection then.
         reporter(&one).empty().await.unwrap();
         let now = held(&one).await;
         assert_eq!((place(&now, 0), deflected(&now)), (queue(68, 1), vec![]));
@@ -278,7 +278,7 @@ fn places_for_deflected_packets_that_cannot_be_are_refused() {
         ("deflect = [{ port = 68, queue = 32 }]", "reporter.deflect.queue is 32"),
         (
             "deflect = [{ port = 68 }, { port = 69 }]",
-            "reporter.deflect.port is 69, but must be of another pipe: a pipe has one such port",
+            "reporter.deflect.port is 69, but must be in another pipe: a pipe has one such port",
         ),
         (
             "deflect = [{ port = 196 }]",
@@ -344,7 +344,7 @@ fn the_compiled_reporters_have_all_that_is_used() {
         bfruntime::schema(&serde_json::from_value(program).unwrap()).check(&TOFINO)
     };
     tofino(tofino::program_of("reporter")).unwrap();
-    // Each table, key, action and parameter that is used, renamed or of another width, is missed.
+    // Each used table, key, action and parameter is missed if renamed or of another width.
     let missed = |change: &dyn Fn(&mut p4runtime_proto::config::P4Info)| {
         let mut info = read_p4info(&compiled.p4info).unwrap();
         change(&mut info);
@@ -399,7 +399,7 @@ fn a_switch_of_another_program_and_one_without_room_are_refused() {
         |control: &str| FILE.replace("CONTROL", control).replace("watch_subnets = [\"10.7.0.0/16\"]", &many);
     let switch = FakeSwitch::start();
     let error = block_on(setup(&parse(&text(&switch.address.to_string())).unwrap())).unwrap_err().to_string();
-    let words = "[switch.edge1] has 1203 entries for its table watchlist, and the switch has room for 1024";
+    let words = "[switch.edge1] has 1203 entries for table watchlist, but the switch has room for 1024";
     assert_eq!(error, words);
     assert_eq!(switch.with(|state| (state.requests, state.loads)), (0, 0));
     let tofino = FakeTofino::start_as("reporter", &tofino::program_of("reporter"));
@@ -427,14 +427,14 @@ fn a_netcfg_of_sd_fabric_says_what_is_reported() {
         is_as_in("reporter-netcfg.txt", &text_of(&leaf1.held().await.unwrap()));
         assert_eq!(leaf1.apply().await.unwrap(), []);
     });
-    // What the table says goes before.
+    // The table takes precedence.
     let config = parse(&format!("{text}switch_id = 9\nwatch_subnets = []\n")).unwrap();
     let (_, settings) = config.reporter_of("leaf1").unwrap().unwrap();
     assert_eq!((settings.switch_id, settings.watch.len()), (9, 0));
     let error = parse(&text.replace("netcfg.json", "nothing.json")).unwrap_err().to_string();
     assert!(error.contains("switch.leaf1.netcfg: ") && error.contains("cannot be read"), "{error}");
     let error = parse(&text.replace("leaf1", "tor")).unwrap_err().to_string();
-    assert!(error.contains("say in `netcfg_device` which of them"), "{error}");
+    assert!(error.contains("set `netcfg_device` to the one of them"), "{error}");
 }
 
 #[test]
@@ -460,16 +460,16 @@ fn what_is_wrong_is_refused_with_its_key() {
             "reporter.interval_ns is 1000, but must be a power of two",
         ),
         ("change_ns = 1024", "change_ns = 1000", "min_flow_hop_latency_change_ns is 1000"),
-        ("\"10.7.0.0/16\"", "\"2001:db8::/32\"", "is no IPv4 prefix"),
+        ("\"10.7.0.0/16\"", "\"2001:db8::/32\"", "is not an IPv4 prefix"),
         ("\"5000-5999\"", "\"5999-5000\"", "a range of them"),
         ("protocol = \"tcp\"", "protocol = \"gre\"", "the number of an IP protocol"),
         ("{ queue = 3,", "{ queue = 8,", "queue_report_latency_thresholds.queue is 8"),
         ("dscp = 46", "dscp = 64", "queues.dscp is 64"),
         ("hop = 2", "hop = 16", "ports.hop is 16"),
-        ("{ port = 3 }", "{ port = 2 }", "ports.port is 2, but must be another one: it is there twice"),
+        ("{ port = 3 }", "{ port = 2 }", "ports.port is 2, but must be unique: it is listed twice"),
         ("{ port = 3 }", "{ port = 512 }", "ports.port is 512"),
         ("name = \"t2\"", "name = \"t1\"", "destination.name is \"t1\" twice"),
-        ("port = 4\n", "", "destination.port is missing, but must be given, as no route leads there"),
+        ("port = 4\n", "", "destination.port is missing, but must be given because no route leads there"),
         ("hardware = 5", "hardware = 64", "destination.hardware is 64"),
         ("reporter = 77", "packet_bytes = 77", "destination.packet_bytes is given"),
         ("hardware = 5", "reporter = 5", "destination.reporter is 5"),
@@ -481,12 +481,12 @@ fn what_is_wrong_is_refused_with_its_key() {
             "report.store is \"widths\", but must be a store whose id",
         ),
         ("as = \"postcard\"", "as = \"postcard\"\nlist = 3", "report.list is given, but must be of append"),
-        ("as = \"postcard\"", "as = \"telemetry-report\"", "a translator takes no Telemetry Reports"),
-        ("to = \"t2\"", "to = \"int\"", "an INT collector takes nothing else"),
+        ("as = \"postcard\"", "as = \"telemetry-report\"", "a translator accepts no Telemetry Reports"),
+        ("to = \"t2\"", "to = \"int\"", "an INT collector accepts nothing else"),
         ("redundancy = 2", "redundancy = 5", "report.redundancy is 5"),
         ("key = \"drops\"\n", "", "report.key is missing"),
         ("entry = \"flow\"\n", "", "report.entry is missing"),
-        ("key = \"flow\"", "key = \"drops\"", "report.key is of other reports, but must be of drops alone"),
+        ("key = \"flow\"", "key = \"drops\"", "report.key is of other reports, but must be for drops only"),
         ("of = [\"drop\"]", "of = []", "report.of is empty"),
         (
             "mac = \"02:00:00:00:00:dd\"",
@@ -647,7 +647,7 @@ fn commands_of_a_reporter_do_what_they_say_or_refuse() {
     assert!(told.contains("give --against without 127.0.0.1:1"), "{told}");
     let (status, shown, _) = done(&["teardown", "--switch", "edge1"]);
     assert_eq!(status, Some(0));
-    assert!(shown.contains("reports no more, and forwards as before"), "{shown}");
+    assert!(shown.contains("stopped reporting; forwarding is unchanged"), "{shown}");
 }
 
 #[test]

@@ -97,13 +97,13 @@ pub(crate) fn is_programmed(bed: &Bed, config: &Config) {
         alone.iter().cloned().chain(more.iter().map(|row| (*row).to_owned())).collect()
     };
 
-    // Keys of a collector that has not answered have no row: they are dropped by name.
+    // Keys of a collector that has not answered have no row: they are dropped under that name.
     apply(config, &program(128, None));
     assert_eq!(rows(bed, config), alone);
     // It answers: its parts come, and what is there stays.
     apply(config, &program(128, Some(true)));
     assert_eq!(rows(bed, config), with(&[&theirs[..], &way].concat()));
-    // Its session ends: no way leads to it, which is another name for a drop.
+    // Its session ends: there is no path to it, which is another drop reason.
     apply(config, &program(128, Some(false)));
     assert_eq!(rows(bed, config), with(&theirs));
     apply(config, &program(128, Some(true)));
@@ -144,7 +144,7 @@ fn what_is_held_for_a_collector_stays_when_another_one_comes() {
     apply(&config, &program(128, Some(true)));
     let commands = told(&bed);
     assert_eq!((of(&commands, SET_PSN), of(&commands, FORGET_ROW), of(&commands, FORGET_COLUMN)), (2, 0, 0));
-    // A store that is new there takes places that may have been another one's.
+    // A new store there gets places that may have been another one's.
     let mut without = program(128, Some(true));
     for key in [0, 1].map(|n| without.parts_of(4).nth(n).cloned().map(Entry::Store).unwrap().key()) {
         without.remove(&key);

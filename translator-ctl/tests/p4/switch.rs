@@ -1,5 +1,5 @@
-//! A switch that speaks P4Runtime and forwards nothing: it keeps tables, groups and clone sessions, refuses what its
-//! program does not describe, and fails on request.
+//! A switch that speaks P4Runtime and forwards nothing: it keeps tables, groups and clone sessions, rejects
+//! what its program does not describe, and fails on request.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,7 +17,7 @@ use prost::Message as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-/// What the switch was told, and how it answers.
+/// The requests to the switch, and how it answers.
 #[derive(Default)]
 pub(crate) struct State {
     /// Its pipeline.
@@ -33,13 +33,13 @@ pub(crate) struct State {
     /// Write requests, and updates in them.
     pub(crate) requests: usize,
     pub(crate) updates: usize,
-    /// Updates that are made before the next one fails; without, none fails.
+    /// Updates to apply before the next one fails; without it, none fails.
     pub(crate) fails_after: Option<usize>,
-    /// Rather than an error, the connection's answer is lost.
+    /// Instead of an error, the connection's answer is lost.
     pub(crate) dies: bool,
     /// Commands that came as packets: the values of their fields.
     pub(crate) commands: Vec<Vec<Vec<u8>>>,
-    /// Whether packets are not looked at.
+    /// Whether packets are ignored.
     pub(crate) deaf: bool,
     /// How often the pipeline was set.
     pub(crate) loads: usize,
@@ -89,7 +89,7 @@ impl FakeSwitch {
         look(&mut self.state.lock().unwrap())
     }
 
-    /// All that it holds, in an order that does not depend on how it got there.
+    /// Everything it holds, in an order independent of how it got there.
     pub(crate) fn holds(&self) -> Vec<Entity> {
         self.with(|state| state.entities.values().chain(state.defaults.values()).cloned().collect())
     }
@@ -106,7 +106,7 @@ impl FakeSwitch {
     }
 }
 
-/// Whether bytes are a number of so many bits, in as few bytes as it takes.
+/// Whether bytes are a number of this width, in as few bytes as possible.
 fn fits(bytes: &[u8], width: i32) -> Result<(), Error> {
     let canonical = !bytes.is_empty() && (bytes.len() == 1 || bytes[0] != 0);
     let bits = bytes.len() * 8 - bytes.first().map_or(0, |first| first.leading_zeros() as usize);
@@ -216,7 +216,7 @@ impl State {
         Ok(())
     }
 
-    /// What makes an entity unique, and the table that it is in.
+    /// What identifies an entity, and its table.
     fn key(&self, entity: &Entity, deleted: bool) -> Result<(Vec<u8>, Option<u32>), Error> {
         let info = self.info()?;
         Ok(match entity.entity.as_ref().ok_or_else(|| err(Code::InvalidArgument, "nothing"))? {

@@ -1,5 +1,5 @@
-//! A Tofino as `dta-translator setup --switch` programs it: a server of the real gRPC protocol that is driven by the
-//! `bfrt.json` of the compiled program.
+//! A Tofino as `dta-translator setup --switch` programs it: a server of the real gRPC protocol, driven by the
+//! compiled program's `bfrt.json`.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -79,16 +79,16 @@ fn own() -> Value {
 /// Tables of the traffic manager, which name it as it is on this chip.
 const PIPE: &str = "tf1.tm.pipe.cfg";
 const PORT: &str = "tf1.tm.port.cfg";
-/// Four ports are a group here, and each has so many of its queues.
+/// Four ports are a group here, and each has this many of its queues.
 const QUEUES: u32 = 8;
 
-/// A number of so many bytes.
+/// A number of this many bytes.
 fn stream(field_id: u32, len: usize, value: u32) -> DataField {
     let bytes = value.to_be_bytes()[4 - len..].to_vec();
     DataField { field_id, value: Some(data_field::Value::Stream(bytes)) }
 }
 
-/// What the switch was told, and how it answers.
+/// The requests to the switch, and how it answers.
 #[derive(Default)]
 pub(crate) struct State {
     /// Entries by table and key.
@@ -96,11 +96,11 @@ pub(crate) struct State {
     /// Write requests, and updates in them.
     pub(crate) requests: usize,
     pub(crate) updates: usize,
-    /// Updates that are made before the next one fails; without, none fails.
+    /// Updates to apply before the next one fails; without it, none fails.
     pub(crate) fails_after: Option<usize>,
     /// How many pipes the chip has; 0 stands for 1.
     pub(crate) pipes: usize,
-    /// A table that its SDE does not have.
+    /// A table that its SDE lacks.
     pub(crate) lacks: Option<&'static str>,
     /// Registers that were asked for by their number: name and index.
     pub(crate) asked: Vec<(String, u32)>,
@@ -129,7 +129,7 @@ fn invalid<T>(message: impl Into<String>) -> Result<T, Error> {
     Err(err(Code::InvalidArgument, message))
 }
 
-/// Whether bytes are a number of so many bits, in as many bytes as that takes.
+/// Whether bytes are a number of this width, in as many bytes as that needs.
 fn fits(bytes: &[u8], width: u16) -> Result<(), Error> {
     let spare = bytes.len() * 8 - usize::from(width).min(bytes.len() * 8);
     if bytes.len() != usize::from(width.div_ceil(8))
@@ -456,7 +456,7 @@ impl FakeTofino {
                 let first = (entry.table_id, Vec::new());
                 let rows =
                     state.entries.range(first..).take_while(|((table, _), _)| *table == entry.table_id);
-                // Counted only where the table may be full.
+                // Counted only if the table may be full.
                 if state.entries.len() as u64 >= table.size && rows.count() as u64 >= table.size {
                     return Err(err(Code::ResourceExhausted, "the table is full"));
                 }
@@ -505,7 +505,7 @@ impl BfRuntime for FakeTofino {
             }
             for asked in request.entities {
                 let Some(entity::Entity::TableEntry(asked)) = asked.entity else { continue };
-                // The driver's own copy of what counts in the chip is not of now.
+                // The driver's own copy of what the chip counts is stale.
                 let counts = self
                     .table(asked.table_id)
                     .is_some_and(|table| ["Register", "Counter"].contains(&table.table_type.as_str()));
@@ -610,7 +610,7 @@ impl BfRuntime for FakeTofino {
                     let _ = answers.send(Ok(StreamMessageResponse { update })).await;
                 }
             }
-            // Who has gone is not bound any more.
+            // A client that has gone is no longer bound.
             switch.with(|state| {
                 state.clients.retain(|there| Some(*there) != client);
                 state.bound = state.bound.filter(|bound| Some(*bound) != client);

@@ -1,4 +1,4 @@
-//! Whether a report is taken: windows of sequences, and the NACKs that ask for what is missing.
+//! Whether to accept a report: sequence windows, and NACKs for what is missing.
 
 use std::net::SocketAddrV4;
 
@@ -56,7 +56,7 @@ impl Engine {
         }
     }
 
-    /// Judges a version-0 report. Gives the store that it is for.
+    /// Judges a version-0 report. Returns its store.
     #[cold]
     pub(super) fn admit_any_version0(
         &mut self,
@@ -74,7 +74,7 @@ impl Engine {
         self.store_of_version0(report)
     }
 
-    /// Judges a version-0 report that could be sent again by its sender's window.
+    /// Judges a retransmittable version-0 report by its sender's window.
     fn admit_version0(
         &mut self,
         report: &Report<'_>,

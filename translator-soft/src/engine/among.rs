@@ -1,4 +1,4 @@
-//! The engine as one worker among several: reports that belong to another are handed over.
+//! The engine as one of several workers: it hands over reports that belong to another.
 
 use dta_proto::wire;
 use dta_proto::wire::dta::{Primitive, Report, Version};
@@ -13,8 +13,8 @@ use crate::run::{Run, Shown};
 use crate::workers::{Crew, Message, Stage};
 
 impl Engine {
-    /// As [`Engine::ingest`], by one worker among several. There has to be [room](Crew::has_room) for
-    /// the whole batch. What is handed over is counted by the worker where it ends.
+    /// As [`Engine::ingest`], for one of several workers. There must be [room](Crew::has_room) for the whole
+    /// batch. The worker where a report ends counts it.
     pub fn ingest_among<'a>(
         &mut self,
         now: u64,
@@ -30,13 +30,13 @@ impl Engine {
                 self.offenders.note(reason, packet);
             }
         }
-        // First, so that the others have something to do meanwhile.
+        // First, so that the others can start meanwhile.
         crew.publish();
         self.send_run(&mut run, out);
         self.end_batch(out);
     }
 
-    /// Takes what other workers have handed over. How many reports that were.
+    /// Takes what other workers have handed over. Returns how many reports that were.
     pub fn take_in(&mut self, now: u64, crew: &mut Crew, out: &mut Output) -> usize {
         self.clock = self.clock.max(now);
         let taken = crew.take_in(|group, crew| {
@@ -67,7 +67,7 @@ impl Engine {
                 return Err(reason);
             }
         };
-        // Where the compiler knows the primitive, the report is never put together: as in `ingest_one`.
+        // Where the compiler knows the primitive, the report is never materialised: as in `ingest_one`.
         if !Report::is_v1_of(Primitive::KeyWrite, payload) {
             self.send_run(run, out);
             return self.ingest_other_among(payload, (source, destination), crew, out);
@@ -94,7 +94,7 @@ impl Engine {
         crew: &mut Crew,
         out: &mut Output,
     ) -> Result<(), Reason> {
-        // Looked at where it is: to move it takes as long as to parse it.
+        // Used in place: moving it takes as long as parsing it.
         let parsed = Report::parse(payload);
         let report = match &parsed {
             Ok(report) => report,
@@ -113,7 +113,7 @@ impl Engine {
         reason_of(error)
     }
 
-    /// As [`Engine::judge_among`], where another worker may have to judge.
+    /// As [`Engine::judge_among`], if another worker may have to judge.
     #[inline(always)] // on the path of every report
     fn keep_among(
         &mut self,
@@ -131,8 +131,8 @@ impl Engine {
         self.judge_among(report, payload, (source, destination), crew, out)
     }
 
-    /// Judges and counts a report of a reporter whose window is here. Gives its store, and how often reporters
-    /// had begun anew, if this worker is to execute it; else it is handed over.
+    /// Judges and counts a report of a reporter whose window is here. Returns its store and the number of
+    /// reporter restarts if this worker must execute it; otherwise it is handed over.
     #[inline(always)] // on the path of every report
     fn judge_among(
         &mut self,
@@ -178,7 +178,7 @@ impl Engine {
 
     #[inline(never)]
     fn take_other(&mut self, message: &Message<'_>, crew: &mut Crew, out: &mut Output) {
-        // It was parsed by who handed it over.
+        // The worker that handed it over has parsed it.
         let parsed = Report::parse(message.report);
         let Ok(report) = &parsed else { return };
         let ended = match message.stage {

@@ -11,8 +11,7 @@ use crate::frame::Output;
 use crate::requester::Answer;
 
 impl Engine {
-    /// Takes a batch of RoCEv2 packets, each an IPv4 packet: the answers to RC queue pairs. Others
-    /// are counted and ignored.
+    /// Handles a batch of IPv4 packets: RoCEv2 answers to RC queue pairs. Others are counted and ignored.
     pub fn answers<'a>(&mut self, now: u64, packets: impl IntoIterator<Item = &'a [u8]>, out: &mut Output) {
         self.clock = self.clock.max(now);
         for packet in packets {
@@ -26,8 +25,7 @@ impl Engine {
         self.egress.transmit(self.clock, out);
     }
 
-    /// The queue pair that a packet is an answer to, by its place. Numbers of this side are unique
-    /// over all collectors.
+    /// The place of the queue pair that a packet answers. QPNs of this side are unique across all collectors.
     fn answer_of(&self, packet: &[u8]) -> Option<(u8, Psn, Answer)> {
         let Received { ipv4, roce: transport, .. } = Received::parse(packet).ok()?;
         let bth = transport.bth();

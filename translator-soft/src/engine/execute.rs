@@ -1,4 +1,4 @@
-//! A report that was admitted, wherever it came from, becomes operations on its store.
+//! Turns admitted reports, from any source, into operations on their stores.
 
 use dta_proto::program::Primitive;
 use dta_proto::wire::dta::Body;
@@ -12,29 +12,28 @@ use crate::losses::Origin;
 use crate::postcarding;
 use crate::run::{Run, Shown};
 
-/// A report that was admitted: what it says, for which store, and who said it.
+/// An admitted report: contents, store and sender.
 #[derive(Clone, Copy, Debug)]
 pub struct Admitted<'a> {
-    /// What it says.
+    /// Its contents.
     pub body: &'a Body<'a>,
-    /// Id of the store that it is for.
+    /// Id of its store.
     pub store: u16,
-    /// Who reported it; 0 where nobody knows.
+    /// Its reporter; 0 if unknown.
     pub reporter: u16,
-    /// Its number among the reports of this reporter.
+    /// Its sequence number among the reporter's reports.
     pub sequence: u32,
-    /// Whether `sequence` counts modulo 2^32 and each report of this reporter has its own. Then a
-    /// postcard that comes after its path has left is told from one of a new path.
+    /// Whether `sequence` counts modulo 2^32 and is unique per report. It then tells a postcard that comes
+    /// after its path was sent from one of a new path.
     pub numbered: bool,
-    /// Whether it asks to wake a reader now. Where nobody can be woken (all but lists marked
-    /// `notify`), it is taken as any other, and counted.
+    /// Whether it asks to wake a reader now. For stores that wake no reader (all but lists marked `notify`)
+    /// it is executed as usual, and counted.
     pub immediate: bool,
 }
 
 impl Engine {
-    /// Takes a batch of reports that another source than the network has parsed and admitted: no
-    /// window is asked, and no NACK is sent. They are counted as those of [`Engine::ingest`] are.
-    /// Frames are added to `out`.
+    /// Executes a batch of reports that another source has parsed and admitted: no window is checked and no
+    /// NACK sent. They are counted like those of [`Engine::ingest`]. Frames are added to `out`.
     pub fn execute<'a>(
         &mut self,
         now: u64,
@@ -48,8 +47,8 @@ impl Engine {
         self.end_batch(out);
     }
 
-    /// As [`Engine::execute`], of reports that nobody numbered, each with the id of its store. Key-writes for one store
-    /// that come in a row become frames together.
+    /// As [`Engine::execute`], for unnumbered reports, each with the id of its store. Consecutive key-writes
+    /// for one store become frames together.
     pub fn execute_unnumbered<'a>(
         &mut self,
         now: u64,
@@ -92,8 +91,8 @@ impl Engine {
         }
     }
 
-    /// Executes one report. It is counted as accepted, or the reason is given why it cannot be
-    /// executed. `restarts` is how often reporters had begun anew when it was admitted.
+    /// Executes one report. It is counted as accepted, or the reason for dropping it is returned. `restarts`
+    /// is the number of reporter restarts when it was admitted.
     #[inline(always)] // on the path of every report: no call, and no copy of the report
     pub(super) fn execute_one(
         &mut self,
@@ -136,7 +135,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Sends what was held for the length of a batch only, and what queue pairs have room for.
+    /// Sends what was held only for the length of a batch, and what queue pairs have room for.
     #[inline]
     pub(super) fn end_batch(&mut self, out: &mut Output) {
         self.increments.send(self.clock, &mut self.egress, out);

@@ -13,7 +13,7 @@ use crate::run::{Run, Shown};
 use crate::sequences::Arrival;
 
 impl Engine {
-    /// Takes a batch of reports, each an IPv4 packet. Frames and NACKs are added to `out`.
+    /// Processes a batch of reports, each an IPv4 packet. Frames and NACKs are added to `out`.
     pub fn ingest<'a>(&mut self, now: u64, packets: impl IntoIterator<Item = &'a [u8]>, out: &mut Output) {
         self.clock = self.clock.max(now);
         let (mut run, mut received) = (Run::new(), 0);
@@ -41,7 +41,7 @@ impl Engine {
             self.send_run(run, out);
             return self.ingest_other(payload, source, destination, out);
         }
-        // Where the compiler knows the primitive, the report is never put together.
+        // Where the compiler knows the primitive, the report is never materialised.
         let report = Report::parse(payload).map_err(reason_of)?;
         self.egress.counters.of(Primitive::KeyWrite).received += 1;
         self.judge(&report, source, destination, out)?;
@@ -52,7 +52,7 @@ impl Engine {
         self.execute_alone(payload, self.reporters.restarts(), out)
     }
 
-    /// Executes a version-1 report that was judged. It is read once more, so that those of runs need not be in memory.
+    /// Executes a judged version-1 report. It is parsed again, so that reports in runs stay in registers.
     #[inline(never)]
     pub(super) fn execute_alone(
         &mut self,
@@ -90,7 +90,7 @@ impl Engine {
         self.execute_one(admitted(&report, store), restarts, out)
     }
 
-    /// Judges a report. Gives the store that it is for.
+    /// Judges a report. Returns its store.
     #[inline(always)] // on the path of every report
     pub(super) fn judge(
         &mut self,
@@ -106,7 +106,7 @@ impl Engine {
                 self.admit(report.reporter, arrival, destination, out)?;
                 Ok(report.store)
             }
-            // A copy, so that the report itself need not be in memory.
+            // A copy, to keep the report itself in registers.
             Version::V0 => self.admit_any_version0(&report.clone(), source, destination, out),
         }
     }
@@ -117,7 +117,7 @@ impl Engine {
     }
 }
 
-/// What a datagram carries, and where it came from and went to.
+/// A datagram's payload, source and destination.
 #[inline(always)] // on the path of every report
 pub(super) fn payload_of(packet: &[u8]) -> Result<(&[u8], Source, Source), Reason> {
     let datagram = Datagram::parse(packet).map_err(|_| Reason::Header)?;
@@ -125,7 +125,7 @@ pub(super) fn payload_of(packet: &[u8]) -> Result<(&[u8], Source, Source), Reaso
     Ok((datagram.payload(), Source::of(datagram.source()), Source::of(datagram.destination())))
 }
 
-/// A report of the network that was judged, for this store.
+/// A judged report from the network, for this store.
 #[inline]
 pub(super) fn admitted<'a>(report: &'a Report<'_>, store: u16) -> Admitted<'a> {
     Admitted {

@@ -1,15 +1,15 @@
 //! The engine: what the program holds, and the path of a report through it.
 //!
-//! | door | file |
+//! | task | file |
 //! |---|---|
-//! | entries of the program come and go | `program.rs`, with the stores in `stores.rs` |
+//! | adding and removing program entries | `program.rs`, with the stores in `stores.rs` |
 //! | reports from the network: parse, then judge | `ingest.rs`, `admission.rs` |
-//! | the same, of one worker among several | `among.rs` |
-//! | key-writes of a batch, which become operations together | `runs.rs` |
-//! | reports that were admitted, from there or from anywhere else: operations | `execute.rs` |
-//! | answers of the collector's queue pairs | `answers.rs` |
-//! | time passes | `time.rs` |
-//! | questions | `status.rs` |
+//! | the same, as one of several workers | `among.rs` |
+//! | key-writes of a batch, turned into operations together | `runs.rs` |
+//! | admitted reports, from any source: operations | `execute.rs` |
+//! | answers from the collector's queue pairs | `answers.rs` |
+//! | timers | `time.rs` |
+//! | status | `status.rs` |
 
 mod admission;
 mod among;
@@ -43,21 +43,21 @@ pub use offenders::Offender;
 pub use program::SetupError;
 pub use status::QueuePairStatus;
 
-/// What the engine may use at most. Memory is taken when the program is applied, not per report.
+/// Limits of the engine. Memory is allocated when the program is applied, not per report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Version-1 reporters that windows are kept for, and as many version-0 sources.
+    /// Most version-1 reporters with windows, and most version-0 sources.
     pub reporters: usize,
-    /// NACKs a second that one version-0 source may draw; 0 = none. Nobody knows who sent a
-    /// version-0 report, and one draws up to 32 of them.
+    /// Most NACKs per second for one version-0 source; 0 = none. The sender of a version-0 report is not
+    /// verified, and one report causes up to 32 NACKs.
     pub version0_nacks: u32,
-    /// Rows of the cache of each postcarding store.
+    /// Rows in the cache of each postcarding store.
     pub postcard_rows: usize,
-    /// Columns of a sketch-merge store, all epochs together, that state is kept for.
+    /// Most columns with state in a sketch-merge store, over all epochs.
     pub sketch_columns: u64,
     /// Times and limits of RC queue pairs.
     pub rc: Timing,
-    /// Whether to keep the names of reports until the fate of their frames is known, for the
+    /// Whether to keep the origins of reports until the fate of their frames is known, for the
     /// ledger.
     pub name_reports: bool,
 }
@@ -87,7 +87,7 @@ pub struct Engine {
     reporters: Reporters,
     reporters0: Version0Reporters,
     increments: Increments,
-    /// Whether it does what a switch does, and no more: `docs/reference-mode.md`.
+    /// Whether it is restricted to what a switch does: `docs/reference-mode.md`.
     reference: bool,
     serial: u32,
     service: (Ipv4Addr, u16),
@@ -119,34 +119,33 @@ impl Engine {
         }
     }
 
-    /// Tells how far an earlier life of this translator had heard its reporters (id and newest
-    /// sequence): what neither heard is counted as missing when this one hears them.
+    /// Sets how far an earlier run of this translator had heard its reporters (id and newest sequence): what
+    /// is between that and a reporter's first report here counts as missing.
     pub fn heard_earlier(&mut self, reporters: &[(u16, u32)]) {
         for &(id, newest) in reporters {
             self.reporters.heard_earlier(id, newest);
         }
     }
 
-    /// Takes reports of these version-1 reporters alone, each from its own address; version-0
-    /// reports from these addresses. Of everybody if there are none.
+    /// Accepts only these version-1 reporters, each from its own address, and version-0 reports only from
+    /// these addresses. Without any, accepts everybody.
     pub fn list_reporters(&mut self, reporters: &[(u16, Ipv4Addr)]) {
         self.reporters.list(reporters);
         self.reporters0.list(reporters.iter().map(|(_, address)| *address));
     }
 
-    /// Lets one version-0 source draw so many NACKs a second; 0 = none.
+    /// Sets the limit of NACKs per second for one version-0 source; 0 = none.
     pub fn set_version0_nacks(&mut self, a_second: u32) {
         self.limits.version0_nacks = a_second;
         self.reporters0.set_nacks(a_second);
     }
 
-    /// Ends all queue pairs: what was not acknowledged is counted lost.
+    /// Ends all queue pairs: unacknowledged operations count as lost.
     pub fn end(&mut self, out: &mut Output) {
         self.egress.end(out);
     }
 
-    /// Whether what becomes of a frame on its way says what becomes of its reports: not on RC,
-    /// where it is sent again.
+    /// Whether the loss of a frame means the loss of its reports: not on RC, where it is sent again.
     pub fn leaves_once(&self, meta: &FrameMeta) -> bool {
         self.egress.leaves_once(meta)
     }

@@ -1,14 +1,14 @@
-//! Who sent the reports that are dropped: the first of each reason, for somebody to be told.
+//! Samples of dropped reports: the first for each reason, for the log.
 //!
-//! What is kept is plain data of a fixed size. A report that is dropped for a reason of which one is
-//! kept already costs a look at one word.
+//! The samples are plain data of a fixed size. Once a reason has one, dropping another report costs one
+//! comparison.
 
 use crate::counters::Reason;
 
-/// Bytes of a packet that are kept: the longest report has fewer, from the IPv4 header on.
+/// Length of the stored packet prefix: the longest report fits, from the IPv4 header.
 const KEPT: usize = 192;
 
-/// One report that was dropped.
+/// A dropped report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offender {
     len: u8,
@@ -23,13 +23,13 @@ impl Offender {
         &self.packet[..usize::from(self.len)]
     }
 
-    /// Reporter and store of one that came parsed ([`Engine::execute`](super::Engine::execute)).
+    /// Reporter and store of one that arrived parsed ([`Engine::execute`](super::Engine::execute)).
     pub fn admitted(&self) -> Option<(u16, u16)> {
         self.admitted
     }
 }
 
-/// The first report that was dropped for each reason since they were last taken.
+/// The first report dropped for each reason since they were last taken.
 pub(super) struct Offenders {
     first: [Option<Offender>; Reason::ALL.len()],
 }
@@ -39,7 +39,7 @@ impl Offenders {
         Offenders { first: [None; Reason::ALL.len()] }
     }
 
-    /// Notes a packet, if it is the first of its reason.
+    /// Stores a packet if it is the first for its reason.
     #[inline]
     pub(super) fn note(&mut self, reason: Reason, packet: &[u8]) {
         let first = &mut self.first[reason as usize];
@@ -51,14 +51,14 @@ impl Offenders {
         }
     }
 
-    /// Notes a report that came parsed, if it is the first of its reason.
+    /// Stores a report that arrived parsed if it is the first for its reason.
     #[inline]
     pub(super) fn note_admitted(&mut self, reason: Reason, reporter: u16, store: u16) {
         let admitted = Some((reporter, store));
         self.first[reason as usize].get_or_insert(Offender { len: 0, packet: [0; KEPT], admitted });
     }
 
-    /// Gives them, and forgets them.
+    /// Takes the samples.
     pub(super) fn take(&mut self) -> impl Iterator<Item = (Reason, Offender)> + '_ {
         let reasons = Reason::ALL.iter().zip(&mut self.first);
         reasons.filter_map(|(reason, first)| Some((*reason, first.take()?)))

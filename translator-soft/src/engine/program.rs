@@ -1,4 +1,4 @@
-//! The program: entries taken up and let go.
+//! Applying a program: entries added and removed.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -11,10 +11,10 @@ use super::stores::{InstalledStore, State, Stores};
 use crate::context::Context;
 use crate::frame::Output;
 
-/// Why an entry cannot be held.
+/// Why an entry cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SetupError {
-    /// What no target can hold.
+    /// No target can hold it.
     #[error(transparent)]
     Check(#[from] CheckError),
     /// The sketch is too large.
@@ -25,15 +25,15 @@ pub enum SetupError {
     SketchTooLarge {
         /// Name of the store.
         store: String,
-        /// Columns of all epochs.
+        /// Columns over all epochs.
         columns: u64,
-        /// What is kept at most.
+        /// Most columns kept.
         limit: u64,
     },
 }
 
 impl Engine {
-    /// Whether changes could be applied.
+    /// Whether the changes can be applied.
     ///
     /// # Errors
     /// As [`Engine::apply`].
@@ -49,10 +49,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Applies changes, in order. Operations that this sets free go to `out`.
+    /// Applies changes in order. Operations that this releases go to `out`.
     ///
     /// # Errors
-    /// A [`SetupError`] that names the entry which cannot be held; then nothing has changed.
+    /// A [`SetupError`] that names the offending entry; nothing has changed then.
     pub fn apply(&mut self, now: u64, changes: &[Change], out: &mut Output) -> Result<(), SetupError> {
         self.clock = self.clock.max(now);
         self.check(changes)?;
@@ -65,13 +65,13 @@ impl Engine {
                 Change::Forget { entry } => self.forget(entry),
             }
         }
-        // Only now, with the keys of all stores: a queue pair that took another's place sends again.
+        // Only now, when all stores have their rkeys: a replaced queue pair resends.
         anew.into_iter().for_each(|collector| self.send_again(collector, out));
         self.egress.transmit(self.clock, out);
         Ok(())
     }
 
-    /// Whether there is memory for what is kept of a store.
+    /// Whether there is memory for a store's state.
     fn check_room(&self, store: &Store) -> Result<(), SetupError> {
         let StoreKind::SketchMerge { columns, epochs, .. } = store.spec.kind else { return Ok(()) };
         let (all, limit) = (u64::from(columns) * u64::from(epochs), self.limits.sketch_columns);
@@ -81,7 +81,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Sends what left by the queue pair for writes that a collector had before, where nobody knows whether it
+    /// Resends what was sent on a collector's previous queue pair for writes if nobody knows whether it
     /// arrived.
     fn send_again(&mut self, collector: u8, out: &mut Output) {
         for store in self.stores.iter_mut() {
@@ -93,7 +93,7 @@ impl Engine {
         }
     }
 
-    /// Holds an entry that was checked. Adds the collector to `anew` if it has another queue pair for writes.
+    /// Adds a checked entry. Adds the collector to `anew` if its queue pair for writes changed.
     fn set(&mut self, entry: &Entry, anew: &mut Vec<u8>, out: &mut Output) {
         match entry {
             Entry::Service(service) => {
@@ -128,7 +128,7 @@ impl Engine {
         self.program.set(entry.clone());
     }
 
-    /// Lets go of an entry that is there.
+    /// Removes an existing entry.
     fn delete(&mut self, key: &EntryKey, out: &mut Output) {
         let Some(entry) = self.program.remove(key) else { return };
         match &entry {
@@ -158,7 +158,7 @@ impl Engine {
         }
     }
 
-    /// Discards what is gathered for a region of a store, which stays.
+    /// Discards what is gathered for a region; the region stays.
     fn forget(&mut self, entry: &Entry) {
         if let Entry::Store(store) = entry {
             self.discard(store.spec.id, store.collector);
@@ -174,7 +174,7 @@ impl Engine {
         }
     }
 
-    /// Sets whether the rules of a switch hold. What was held by other rules leaves first.
+    /// Switches reference mode on or off. What was held under the other rules is sent first.
     fn set_reference(&mut self, reference: bool, out: &mut Output) {
         if self.reference == reference {
             return;
@@ -196,7 +196,7 @@ impl Engine {
             let collectors: Vec<u8> = known.regions.collectors().collect();
             collectors.into_iter().for_each(|collector| self.remove_region(id, collector, out));
         }
-        // Where base, key or generation moved, what is held stays, and goes to the new region.
+        // If base, rkey or generation changed, what is held stays, and goes to the new region.
         if let Some((place, before)) = self.stores.set(store, &self.limits, self.reference)
             && (before.address, before.rkey) != (store.address, store.rkey)
         {
@@ -205,7 +205,7 @@ impl Engine {
         self.egress.set_templates(&self.stores.entries());
     }
 
-    /// Takes the region of a store at a collector away, if it is there; what is held for it is discarded.
+    /// Removes a store's region at a collector, if present; what is held for it is discarded.
     fn remove_region(&mut self, id: u16, collector: u8, out: &mut Output) {
         self.discard(id, collector);
         if let Some(place) = self.stores.remove(id, collector) {

@@ -1,4 +1,4 @@
-//! Runs of key-writes: when one begins, and how its reports become operations.
+//! Runs of key-writes: when one starts, and how its reports become operations.
 
 use dta_proto::layout::{hash, key_write as layout};
 use dta_proto::program::Primitive;
@@ -13,8 +13,8 @@ use crate::key_write::KeyWriteShape;
 use crate::run::{MOST, Run, Shown, VALUE_LEN};
 
 impl Engine {
-    /// Adds a version-1 report that was judged to a run; `false` where it has to go by itself, after what is in
-    /// the run: nothing has changed then.
+    /// Adds a judged version-1 report to a run. Returns `false`, with nothing changed, if it must be executed
+    /// on its own after the run.
     #[inline(always)] // on the path of every report
     pub(super) fn gather<'a>(
         &mut self,
@@ -35,14 +35,14 @@ impl Engine {
         false
     }
 
-    /// Sends what is in a run, and begins one of key-writes for a store that ask for so many copies; `false` where such
-    /// reports have to go one by one: nothing has changed then.
+    /// Sends the current run and starts one of key-writes for a store with this number of copies. Returns
+    /// `false`, with nothing changed, if such reports must be executed one by one.
     #[inline(never)]
     pub(super) fn begin_run(&mut self, of: (u16, u8), run: &mut Run<'_>, out: &mut Output) -> bool {
         let (store, redundancy) = of;
         let fits =
             |shape: &KeyWriteShape| usize::from(shape.value_len) == VALUE_LEN && redundancy <= shape.copies;
-        // Where reports are named, each has names of its own.
+        // If reports are named, each has its own name.
         let begins = !self.egress.name_reports
             && self.stores.find(store).and_then(|store| store.key_write()).is_some_and(|shape| fits(&shape));
         if begins {
@@ -52,7 +52,7 @@ impl Engine {
         begins
     }
 
-    /// Sends what is in a run, which is empty then.
+    /// Sends and empties a run.
     #[inline]
     pub(super) fn send_run(&mut self, run: &mut Run<'_>, out: &mut Output) {
         if run.len() != 0 {
@@ -71,7 +71,7 @@ impl Engine {
             *hash = hash::key_hash(key);
         }
         let place_of = |h: u32, egress: &crate::egress::Egress| match found {
-            // Cannot be: a run begins with a look at its store.
+            // Unreachable: a run starts only after its store was found.
             None => Err(Reason::UnknownStore),
             Some((_, regions)) => match regions.of_hash(h).ok_or(Reason::NoBucket)? {
                 place if egress.has_pair_of(place) => Ok(place),
@@ -80,7 +80,7 @@ impl Engine {
         };
         let (hashes, mut at, mut accepted) = (&hashes[..run.len()], 0, 0);
         while let Some(h) = hashes.get(at) {
-            // Those for one region, which are most often all of them.
+            // Those for one region, usually all of them.
             let place = place_of(*h, egress);
             let alike = hashes[at..].iter().take_while(|h| place_of(**h, egress) == place).count();
             let these = at..at + alike;

@@ -1,4 +1,4 @@
-//! What can be asked of the engine.
+//! Status of the engine.
 
 use dta_proto::program::{Program, Purpose, Transport};
 
@@ -14,7 +14,7 @@ use crate::requester::RequesterCounters;
 pub struct QueuePairStatus {
     /// Index of its collector.
     pub collector: u8,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: Purpose,
     /// Its transport.
     pub transport: Transport,
@@ -24,13 +24,13 @@ pub struct QueuePairStatus {
     pub generation: u64,
     /// PSN of the next frame.
     pub next_psn: u32,
-    /// Frames not acknowledged yet (RC).
+    /// Unacknowledged frames (RC).
     pub outstanding: u32,
     /// Operations waiting for room (RC).
     pub waiting: usize,
-    /// Whether it is in error or silent, so that a new one is needed.
+    /// Whether it is in ERROR or silent and must be replaced.
     pub down: bool,
-    /// What it counts.
+    /// Its counters.
     pub counters: RequesterCounters,
 }
 
@@ -40,38 +40,38 @@ impl Engine {
         &self.program
     }
 
-    /// What it counts.
+    /// The counters.
     pub fn counters(&self) -> &EngineCounters {
         &self.egress.counters
     }
 
-    /// The first report that was dropped for each reason since this was last asked.
+    /// Takes the first report dropped for each reason since the last call.
     pub fn take_offenders(&mut self) -> impl Iterator<Item = (Reason, Offender)> + '_ {
         self.offenders.take()
     }
 
-    /// Reporters heard, version 1.
+    /// Known version-1 reporters.
     pub fn reporters(&self) -> &Reporters {
         &self.reporters
     }
 
-    /// RoCEv2 packets received that were no answer to a queue pair of ours, or damaged.
+    /// RoCEv2 packets received that were damaged, or no answer to one of our queue pairs.
     pub fn answers_ignored(&self) -> u64 {
         self.answers_ignored
     }
 
-    /// Names of reports in recent frames.
+    /// Origins of the reports in recent frames.
     pub fn origins(&self) -> &Origins {
         &self.egress.origins
     }
 
-    /// How many regions that stores had before have operations on their way to them that are not
-    /// acknowledged. Until there are none, their keys must not end.
+    /// How many former regions have unacknowledged operations in flight. Until there are none, their rkeys
+    /// must stay valid.
     pub fn former_regions(&self) -> usize {
         self.egress.former_regions()
     }
 
-    /// The queue pairs' states: by collector, then by purpose.
+    /// The queue pairs' states, by collector, then purpose.
     pub fn queue_pairs(&self) -> Vec<QueuePairStatus> {
         let status = |p: &Pair| QueuePairStatus {
             collector: p.entry.collector,

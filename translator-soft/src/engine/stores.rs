@@ -1,4 +1,4 @@
-//! The stores that the engine holds, where their regions are, and what is kept of each.
+//! The engine's stores, their regions, and their state.
 
 use dta_proto::program::Store;
 use dta_proto::store::StoreKind;
@@ -92,7 +92,7 @@ pub(super) struct InstalledStore {
 }
 
 impl InstalledStore {
-    /// The shape of a key-write store; `None` of any other.
+    /// The shape of a key-write store; `None` for any other.
     pub(super) fn key_write(&self) -> Option<KeyWriteShape> {
         match &self.state {
             State::KeyWrite(shape) => Some(*shape),
@@ -101,7 +101,7 @@ impl InstalledStore {
     }
 }
 
-/// All stores, and their regions. Each region has a place, which it keeps for as long as it is there.
+/// All stores and their regions. A region keeps its place for as long as it exists.
 pub(super) struct Stores {
     stores: Vec<Option<InstalledStore>>,
     /// Index in `stores` + 1 by store id; 0 = none.
@@ -115,14 +115,14 @@ impl Stores {
         Stores { stores: Vec::new(), by_id: vec![0; 1 << 16], places: Vec::new() }
     }
 
-    /// The store of an id.
+    /// The store with an id.
     #[inline]
     pub(super) fn find(&mut self, id: u16) -> Option<&mut InstalledStore> {
         let at = usize::from(self.by_id[usize::from(id)]).checked_sub(1)?;
         self.stores[at].as_mut()
     }
 
-    /// The ids of all stores, the least first.
+    /// The ids of all stores in ascending order.
     pub(super) fn ids(&self) -> Vec<u16> {
         let mut ids: Vec<u16> = self.iter().map(|store| store.id).collect();
         ids.sort_unstable();
@@ -134,18 +134,18 @@ impl Stores {
         self.stores.iter().flatten()
     }
 
-    /// All stores, to be changed.
+    /// All stores, mutable.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut InstalledStore> {
         self.stores.iter_mut().flatten()
     }
 
-    /// The entries of regions by place; `None` where no region is.
+    /// The regions' entries by place; `None` for a free place.
     pub(super) fn entries(&self) -> Vec<Option<&Store>> {
         self.places.iter().map(Option::as_ref).collect()
     }
 
-    /// Takes up a region of a store; its id is free, or the store has the same layout. Where there was another
-    /// entry for it, gives the place, and what that entry was.
+    /// Adds a region of a store; its id is free, or the store has the same layout. If this replaces an entry,
+    /// returns its place and the old entry.
     pub(super) fn set(&mut self, entry: &Store, limits: &Limits, reference: bool) -> Option<(usize, Store)> {
         let at = match usize::from(self.by_id[usize::from(entry.spec.id)]).checked_sub(1) {
             Some(at) => at,
@@ -176,8 +176,7 @@ impl Stores {
         at
     }
 
-    /// Takes the region of a store at a collector out, and the store with its last one. Gives the place that
-    /// it had.
+    /// Removes a store's region at a collector, and the store with its last one. Returns the region's place.
     pub(super) fn remove(&mut self, id: u16, collector: u8) -> Option<usize> {
         let at = usize::from(self.by_id[usize::from(id)]).checked_sub(1)?;
         let store = self.stores[at].as_mut()?;

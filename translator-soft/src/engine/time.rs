@@ -1,4 +1,4 @@
-//! Time: what was held long enough leaves, and silent queue pairs are recovered.
+//! Timers: sends what was held long enough, and recovers silent queue pairs.
 
 use super::{Engine, stores::InstalledStore};
 use crate::context::Context;
@@ -22,8 +22,8 @@ impl Engine {
         self.egress.tick(now, out);
     }
 
-    /// Sends everything held: store after store by their ids, and of each one after the other by their
-    /// places (lists by number). Gives how many reports that were.
+    /// Sends everything held, by store id and then by place (lists by number). Returns how many reports that
+    /// were.
     pub fn flush(&mut self, now: u64, out: &mut Output) -> u64 {
         self.clock = self.clock.max(now);
         let before = self.held();
@@ -39,12 +39,12 @@ impl Engine {
         before - self.held()
     }
 
-    /// Reports held.
+    /// Number of reports held.
     fn held(&self) -> u64 {
         self.egress.counters.primitives.iter().map(|p| p.held).sum()
     }
 
-    /// When [`Engine::tick`] has something to do next, if ever.
+    /// When [`Engine::tick`] is next needed, if ever.
     pub fn deadline(&self) -> Option<u64> {
         let stores = self.stores.iter().filter_map(|store| {
             let after = flush_after(&self.flush_ns, store);

@@ -1,4 +1,4 @@
-//! What is counted of INT. Names are those of [`dta_proto::counter::translator`].
+//! Counters of INT, named as in [`dta_proto::counter::translator`].
 
 pub use dta_proto::counter::IntReason;
 use dta_proto::counter::translator as names;
@@ -9,30 +9,30 @@ use dta_proto::telemetry::Metric;
 pub struct IntCounters {
     /// Datagrams.
     pub datagrams: u64,
-    /// Reports in them; a datagram that cannot be read counts as one.
+    /// Reports in them; an unparseable datagram counts as one.
     pub reports: u64,
     dropped: [u64; IntReason::ALL.len()],
-    /// Reports of flows that are not on the watchlist.
+    /// Reports of flows not on the watchlist.
     pub not_watched: u64,
-    /// Reports of which nothing was made.
+    /// Reports that led to nothing.
     pub unchanged: u64,
-    /// Reports of which primitives were made.
+    /// Reports that led to primitives.
     pub changed: u64,
-    /// Primitives made; each is a report of the data plane from there on.
+    /// Primitives made; each then counts as a report of the data plane.
     pub primitives: u64,
-    /// Values that a later one of the same key replaced in the same batch, so that they were not written.
+    /// Values replaced by a later one of the same key in the same batch, and so not written.
     pub superseded: u64,
-    /// Primitives that are entries of the event lists.
+    /// Primitives that are event list entries.
     pub events: u64,
     /// Values that made no event, by metric.
     pub suppressed: [u64; Metric::ALL.len()],
-    /// Reports whose counts were written before their time, as another flow took their place.
+    /// Reports whose counts were written early because another flow took their place.
     pub counts_early: u64,
     /// Reports of INT-XD.
     pub xd: u64,
     /// Reports of INT-MX.
     pub mx: u64,
-    /// Switches beyond those that are kept of a path.
+    /// Switches beyond those kept per path.
     pub long_trails: u64,
 }
 
@@ -46,14 +46,14 @@ impl IntCounters {
         self.dropped[reason as usize] += 1;
     }
 
-    /// What does not add up, in words.
+    /// What does not add up.
     pub fn check(&self) -> Option<String> {
         let dropped: u64 = self.dropped.iter().sum();
         let ended = dropped + self.not_watched + self.unchanged + self.changed;
         (self.reports != ended).then(|| format!("{} reports of INT, and {ended} that ended", self.reports))
     }
 
-    /// Every counter under its dotted name, zeroes of reasons left out.
+    /// Every counter by its dotted name, without reasons that are zero.
     pub(super) fn named(&self) -> Vec<(String, u64)> {
         let all = [
             (&names::INT_DATAGRAMS, self.datagrams),

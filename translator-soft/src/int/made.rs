@@ -1,4 +1,4 @@
-//! The primitives that a batch of reports made, until they are executed.
+//! The primitives made from a batch of reports, until they are executed.
 
 use dta_proto::key::Key;
 use dta_proto::telemetry::{ENTRY_LEN, VALUE_LEN};
@@ -6,7 +6,7 @@ use dta_proto::wire::dta::Body;
 
 use super::seen::mix;
 
-/// A key-write of a value of usual length.
+/// A key-write of a value of the usual length.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     key: Key,
@@ -14,7 +14,7 @@ struct Write {
     store: u16,
 }
 
-/// Any other primitive, and where its value is.
+/// Any other primitive, and the position of its value.
 #[derive(Clone, Copy, Debug)]
 struct Primitive {
     kind: Kind,
@@ -31,22 +31,22 @@ enum Kind {
     Postcard { key: Key, hop: u8, path_length: u8, value: u32 },
 }
 
-/// Places in which key-writes are looked for by their keys: more than most batches make.
+/// Size of the hash index of key-writes: more than most batches make.
 const PLACES: usize = 1 << 13;
 
-/// Primitives: first key-writes of [`VALUE_LEN`] bytes, so that they become frames together, then all others. Of both, in the
-/// order in which they were made. The room is used again and again.
+/// Primitives: first key-writes of [`VALUE_LEN`] bytes, so that they become frames together, then all others,
+/// each in order of creation. The memory is reused.
 ///
-/// A key-write of a key that is here already takes the place of the one before: readers would see the later
-/// value alone, and the links and queues of a switch are in the reports of many flows.
+/// A key-write replaces an earlier one of the same key: readers would see only the later value, and many
+/// flows report the same links and queues of a switch.
 #[derive(Debug)]
 pub struct Made {
     writes: Vec<Write>,
     others: Vec<Primitive>,
-    /// The values of the others, one after the other.
+    /// Values of the others, back to back.
     values: Vec<u8>,
-    /// Where the last key-write was put whose key has this place: twice the place among `writes`, or among `others` and one more. It
-    /// may be of an earlier batch.
+    /// Index of the last key-write at each hash place: twice its index in `writes`, or in `others` plus one.
+    /// It may be stale, from an earlier batch.
     places: Box<[u32; PLACES]>,
     superseded: usize,
 }
@@ -63,7 +63,7 @@ impl Default for Made {
     }
 }
 
-/// The place of a key among [`PLACES`].
+/// A key's place among [`PLACES`].
 #[inline]
 fn place_of(key: &Key) -> usize {
     let number = u128::from_be_bytes(key.0);
@@ -71,7 +71,7 @@ fn place_of(key: &Key) -> usize {
 }
 
 impl Made {
-    /// How many.
+    /// Number of primitives.
     pub fn len(&self) -> usize {
         self.writes.len() + self.others.len()
     }
@@ -81,12 +81,12 @@ impl Made {
         self.writes.is_empty() && self.others.is_empty()
     }
 
-    /// Key-writes whose place another one took.
+    /// Key-writes that were replaced.
     pub fn superseded(&self) -> usize {
         self.superseded
     }
 
-    /// Forgets all of them.
+    /// Clears everything.
     pub fn clear(&mut self) {
         self.writes.clear();
         self.others.clear();
@@ -114,7 +114,7 @@ impl Made {
         }))
     }
 
-    // Of lengths that the compiler knows: these are copied without a call.
+    // Constant lengths, so that these are copied without a call.
     #[inline]
     fn push<const LEN: usize>(&mut self, store: u16, kind: Kind, bytes: &[u8; LEN]) {
         let (value, len) = (self.values.len() as u32, LEN as u8);
@@ -122,7 +122,7 @@ impl Made {
         self.others.push(Primitive { kind, value, len, store });
     }
 
-    /// Nothing is made without a store.
+    /// Without a store, nothing is made.
     #[inline]
     pub(super) fn key_write(&mut self, store: Option<u16>, key: Key, value: &[u8; VALUE_LEN]) {
         let Some(store) = store else { return };
@@ -139,7 +139,7 @@ impl Made {
         self.writes.push(Write { key, value: *value, store });
     }
 
-    /// The same of a value of another length, at most 60 bytes.
+    /// The same with a value of another length, at most 60 bytes.
     #[inline]
     pub(super) fn key_write_of<const LEN: usize>(&mut self, store: Option<u16>, key: Key, value: &[u8; LEN]) {
         let Some(store) = store else { return };
@@ -171,7 +171,7 @@ impl Made {
         }
     }
 
-    /// The whole path of a flow, a postcard for each hop.
+    /// A flow's whole path, one postcard per hop.
     pub(super) fn postcards(&mut self, store: Option<u16>, key: Key, switches: &[u32]) {
         let Some(store) = store else { return };
         let path_length = switches.len() as u8;
@@ -196,8 +196,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list that is searched: the last value of each key, where its first was put. Stores and lengths are
-        /// told apart.
+        /// Against a linear search: each key has its last value at the position of its first. Stores and
+        /// lengths are distinguished.
         #[test]
         fn the_last_value_of_each_key_is_left(
             batches in prop::collection::vec(prop::collection::vec((0u16..40, 0u16..2, any::<bool>(), any::<u8>()), 0..200), 1..4),
@@ -215,7 +215,7 @@ mod tests {
                         true => made.key_write_of(Some(store), key, &[value; 60]),
                         false => made.key_write(Some(store), key, &[value; 12]),
                     }
-                    // Of one key and another store or length, the newer alone is known.
+                    // For one key in another store or length, only the newer is indexed.
                     match left.iter_mut().rev().find(|(_, other, _)| *other == key) {
                         Some(before) if (before.0, before.2.len()) == (store, len) => before.2.fill(value),
                         _ => left.push((store, key, vec![value; len])),

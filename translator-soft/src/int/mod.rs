@@ -1,13 +1,15 @@
-//! From Telemetry Reports of INT to primitives, by rules.
+//! Turns INT Telemetry Reports into primitives, by rules.
 //!
-//! [`Int`] is pure: a datagram's bytes and the time go in, primitives come out in a [`Made`]. What was told of
-//! which key is remembered in memory that is bounded and taken once ([`seen`], `trails.rs`), so that only what is new,
-//! changed, or due for its keep-alive is written and told. `dta_proto::telemetry` has the keys, values and entries.
+//! [`Int`] is pure: a datagram's bytes and the time go in, primitives come out in a [`Made`]. What was last
+//! reported for each key is remembered in bounded, preallocated memory ([`seen`], `trails.rs`), so that only
+//! what is new, changed or due for its keep-alive is written. `dta_proto::telemetry` defines the keys, values
+//! and entries.
 //!
-//! | of a report | primitive |
+//! | report | primitive |
 //! |---|---|
-//! | path of a flow through a stack | key-write of the path; an entry of list 0 when it changes, and one when it has a loop |
-//! | a switch that reports for itself (INT-XD, INT-MX) | postcards of the path heard of so far, when a switch is added, and with the keep-alive |
+//! | path of a flow through a stack | key-write of the path; an entry of list 0 when it changes, and another
+//! if it has a loop |
+//! | a switch that reports for itself (INT-XD, INT-MX) | postcards of the path known so far, when a switch is added and at each keep-alive |
 //! | flow latency, hop latency, queues, links | key-write of the value; an entry of list 0 |
 //! | a dropped packet | an entry of list 1; counters of switch and reason, and of flow and reason |
 //! | a packet in a congested queue | an entry of list 2 |
@@ -44,20 +46,19 @@ use seen::{Home, Name, Seen, Verdict};
 use tallies::{Sum, Tallies};
 use trails::{Heard, Trails};
 
-/// Hops of one report that are looked at: more do not fit into the longest stack with anything beside
-/// their numbers.
+/// Most hops read from one report: more do not fit into the longest stack with more than their numbers.
 const MOST_HOPS: usize = 64;
-/// Kinds of keys in the table of what was told: metrics have their numbers, these the ones behind.
+/// Kinds of keys in the table: metrics use their numbers, these the ones after.
 const DROP_COUNTER: u8 = 16;
 const FLOW_DROP_COUNTER: u8 = 17;
 const TRAIL: u8 = 18;
-/// The port that a flow leaves a switch at, where no latency is known beside which it would be noted.
+/// The port by which a flow leaves a switch, if there is no latency entry that could hold it.
 const HOP_PORT: u8 = 19;
-/// Queues of a port that are looked for beside its link.
+/// Queues of a port that are stored beside its link.
 const BESIDE: u32 = 16;
-/// Added to the kind where the flow is of IPv6, and its bits in the key are CRCs.
+/// Added to the kind if the flow is IPv6 and its bits in the key are CRCs.
 const OF_IPV6: u8 = 0x80;
-/// Added to the kind where the switch has more than 24 bits.
+/// Added to the kind if the switch has more than 24 bits.
 const OF_LONG_SWITCH: u8 = 0x40;
 
 /// Turns reports into primitives.
@@ -71,16 +72,16 @@ pub struct Int {
     counters: IntCounters,
 }
 
-/// Both clocks at the arrival of a datagram, in nanoseconds.
+/// Both clocks at a datagram's arrival, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// From any fixed point; never goes back.
+    /// Monotonic, from any fixed point.
     pub now: u64,
     /// Since 1970.
     pub wall: u64,
 }
 
-/// An egress port of a switch, with which its queues and its link are named.
+/// An egress port of a switch, which names its queues and its link.
 #[derive(Clone, Copy)]
 struct Port {
     number: u128,
@@ -88,21 +89,21 @@ struct Port {
 }
 
 impl Port {
-    /// A port or queue that is not available is all ones.
+    /// An unavailable port or queue is all ones.
     #[inline]
     fn of(switch: u32, port: Option<u32>) -> Port {
         let number = u128::from(switch) << 64 | u128::from(port.unwrap_or(u32::MAX)) << 32;
         Port { number, home: Home::of(number) }
     }
 
-    /// Names the utilisation of its link.
+    /// The name of its link's utilisation.
     #[inline]
     fn link(&self) -> Name {
         self.home.value(Metric::LinkUtilization as u8, self.number)
     }
 
-    /// Names a value of one of its queues. The first are found beside the link; where a port has more, all of them
-    /// would not have room there.
+    /// The name of a value of one of its queues. The first few are stored beside the link, where more would
+    /// not fit.
     #[inline]
     fn queue(&self, metric: Metric, queue: Option<u32>) -> Name {
         let queue = queue.unwrap_or(u32::MAX);
@@ -114,7 +115,7 @@ impl Port {
     }
 }
 
-/// A value that is to be written or told, with all that is known of it.
+/// A value to write or report, with all that is known of it.
 struct Tell {
     metric: Metric,
     verdict: Verdict,
@@ -123,11 +124,11 @@ struct Tell {
     key: Key,
     place: Location,
     means: Means,
-    /// Of a flow latency.
+    /// For a flow latency.
     path: Option<Via>,
 }
 
-/// Why a report is not judged.
+/// Why a report is not processed.
 enum Untaken {
     NotWatched,
     Dropped(IntReason),
@@ -139,7 +140,7 @@ fn is_dropped(report: &Report<'_>) -> bool {
     report.flags.dropped || report.local.drop_reason().is_some()
 }
 
-/// The key of a flow, and where its values are found.
+/// A flow's key, and where its values are in the table.
 #[derive(Clone, Copy)]
 struct Named {
     key: Key,
@@ -157,7 +158,8 @@ impl Named {
     }
 }
 
-/// The flow of a report, by its names. It is not copied from the report: that costs more than to read it there.
+/// The flow of a report, by its names. It is not copied from the report, which would cost more than reading
+/// it in place.
 #[derive(Clone, Copy)]
 struct Whose<'a> {
     flow: &'a Flow,
@@ -173,21 +175,21 @@ impl<'a> Whose<'a> {
         Whose { flow, key, number, home }
     }
 
-    /// Names a value of the flow itself.
+    /// The name of a value of the flow itself.
     #[inline]
     fn name(&self, kind: u8) -> Name {
         self.home.value(kind, self.number)
     }
 
-    /// Names the latency of a hop.
+    /// The name of a hop's latency.
     #[inline]
     fn hop(&self, switch: u32) -> Name {
         self.of_hop(Metric::HopLatency as u8, switch)
     }
 
-    /// Names a value of a hop: by the flow's key, with the switch in place of its last three bytes, which say IPv4
-    /// or IPv6 and nothing else; the kind says that here. A switch of more than 24 bits does not fit, and its hop is
-    /// named by its own key.
+    /// The name of a hop's value: the flow's key with the switch in place of its last three bytes, which only
+    /// distinguish IPv4 from IPv6; here the kind does that. A switch of more than 24 bits does not fit, so
+    /// its hop is named by its own key.
     #[inline]
     fn of_hop(&self, kind: u8, switch: u32) -> Name {
         if switch >= 1 << 24 {
@@ -201,7 +203,7 @@ impl<'a> Whose<'a> {
 }
 
 impl Int {
-    /// Takes the memory that the rules ask for.
+    /// Allocates the memory that the rules ask for.
     pub fn new(rules: Rules) -> Int {
         Int {
             seen: Seen::new(rules.keys),
@@ -214,22 +216,22 @@ impl Int {
         }
     }
 
-    /// Names the stores. What has none is not made.
+    /// Sets the stores. Nothing is made for a missing one.
     pub fn set_stores(&mut self, stores: StoreIds) {
         self.stores = stores;
     }
 
-    /// What is counted.
+    /// The counters.
     pub fn counters(&self) -> &IntCounters {
         &self.counters
     }
 
-    /// Who sent, and what of it is missing.
+    /// The senders, and how much of theirs is missing.
     pub fn sources(&self) -> &Sources {
         &self.sources
     }
 
-    /// Every counter under its dotted name.
+    /// Every counter by its dotted name.
     pub fn named(&self) -> Vec<(String, u64)> {
         let mut list = self.counters.named();
         let sources = self.sources.sum();
@@ -248,7 +250,7 @@ impl Int {
         list
     }
 
-    /// Takes the payload of a datagram that came from an address. What is made of it is added to `made`.
+    /// Processes a datagram's payload from an address. The resulting primitives are added to `made`.
     pub fn ingest(
         &mut self,
         at: Arrival,
@@ -260,8 +262,8 @@ impl Int {
         self.ingest_all(at, std::iter::once((from, payload)), settings, made);
     }
 
-    /// Takes the payloads of many datagrams, each with the address that it came from. As each report is read before
-    /// the one ahead of it is judged, what memory has of its flow is on its way by the time that it is needed.
+    /// Processes the payloads of many datagrams, each with its source address. Each report is parsed before
+    /// the previous one is judged, so that the cache lines for its flow arrive in time.
     pub fn ingest_all<'a>(
         &mut self,
         at: Arrival,
@@ -269,8 +271,8 @@ impl Int {
         settings: &Settings,
         made: &mut Made,
     ) {
-        // The report that was read last and the one before it, in turns: each is judged where it was read, as moving
-        // it costs more than its judgement. `last` is the one that still waits to be judged, once there is one.
+        // The last two reports alternate: each is judged where it was parsed, as moving it costs more than
+        // judging it. `last` is the one still to be judged.
         let mut read: [Report<'a>; 2] = [Report::EMPTY; 2];
         let mut named = [None; 2];
         let (mut last, mut waits) = (0, false);
@@ -311,7 +313,7 @@ impl Int {
         }
     }
 
-    /// Names the flow of a report, and asks memory for what is known of its flow. `None` where its packet cannot be read.
+    /// Names a report's flow and prefetches what is known of it. `None` if the packet cannot be parsed.
     #[inline]
     fn name(&mut self, report: &Report<'_>) -> Result<Option<Named>, Untaken> {
         match &report.packet {
@@ -324,13 +326,13 @@ impl Int {
                 self.fetch(&Whose::new(flow, named), report);
                 Ok(Some(named))
             }
-            // What is said of a drop or queue is good without the packet.
+            // Drop and queue information is valid without the packet.
             Err(_) if is_dropped(report) || report.local.is_hop() => Ok(None),
             Err(error) => Err(Untaken::Dropped(IntReason::of(error))),
         }
     }
 
-    /// Judges what a report says, and makes what is to be made of it. Where its packet can be read, it has a name.
+    /// Judges a report and makes its primitives. If its packet can be parsed, it has a name.
     #[inline]
     fn judge(&mut self, at: Arrival, report: &Report<'_>, named: Option<Named>, made: &mut Made) {
         let packet = report.packet.as_ref().ok();
@@ -354,7 +356,7 @@ impl Int {
         self.counters.primitives += (made.len() - before) as u64;
     }
 
-    /// Asks memory for all that a report's judgements need, at once: each by itself would be waited for.
+    /// Prefetches all that a report's judgements need at once, rather than waiting for each.
     #[inline]
     fn fetch(&self, whose: &Whose<'_>, report: &Report<'_>) {
         if self.rules.gathers() {
@@ -389,7 +391,7 @@ impl Int {
         if let Some(whose) = whose {
             let key = telemetry::flow_drops_key(whose.flow, reason);
             made.increment(self.stores.counters, key, 1);
-            // The reason is told where a switch's number would be.
+            // The reason is stored in place of the switch's number.
             self.tell_key(at, FLOW_DROP_COUNTER, key, Means::Hop(whose.key, reason.into()), made);
         }
     }
@@ -405,10 +407,10 @@ impl Int {
         self.event(list::CONGESTION, &entry, made);
     }
 
-    /// What each hop says, and the path and latency of the flow through them.
+    /// Processes each hop, and the flow's path and latency through them.
     fn hops(&mut self, at: Arrival, report: &Report<'_>, whose: Option<Whose<'_>>, made: &mut Made) {
         let mut path = [0; MOST_HOPS];
-        // Newest first: the path is filled from its end.
+        // Newest first, so the path is filled from its end.
         let mut first = MOST_HOPS;
         let mut latency = Some(0u64);
         let mut note = |switch: Option<u32>, hop: Metadata<'_>| {
@@ -478,7 +480,7 @@ impl Int {
                         self.tell_hop(at, whose, Some((latency, verdict)), place(None), time(), moved, made);
                     }
                 }
-                // The switch says no latency, but where the packet left it. A packet that was dropped did not.
+                // The switch sends no latency, only where the packet left it; a dropped packet did not leave.
                 None => {
                     if let Some(number) = port.filter(|_| !is_dropped(report)) {
                         let (name, number) = (whose.of_hop(HOP_PORT, switch), number.into());
@@ -521,7 +523,7 @@ impl Int {
         }
     }
 
-    /// Judges a value by its rule; `None` where nothing is to be done with it.
+    /// Judges a value by its rule; `None` if there is nothing to do.
     #[inline(always)] // on the path of every value: most end here
     fn judged(&mut self, metric: Metric, name: &Name, value: u64, now: u64) -> Option<Verdict> {
         let rule = &self.rules.metrics[metric.index()];
@@ -538,8 +540,8 @@ impl Int {
         Some(verdict)
     }
 
-    /// Writes the latency of a hop and tells what of it is to be told, where there is one; and tells in the key directory
-    /// where the flow leaves the switch, where the hop is new or the port is another.
+    /// Writes and reports a hop's latency, if it has one. Adds the flow's egress port at the switch to the
+    /// key directory if the hop is new or the port changed.
     #[expect(clippy::too_many_arguments, reason = "all of one hop, and no struct would be used twice")]
     #[inline(never)]
     fn tell_hop(
@@ -562,13 +564,13 @@ impl Int {
             let metric = Metric::HopLatency;
             self.tell(at, &Tell { metric, verdict, value, time, key, place, means, path: None }, made);
         }
-        // What is new or kept alive has its key told.
+        // A new or kept-alive value gets its key into the directory.
         if moved && !matches!(verdict, Some(Verdict::New | Verdict::KeepAlive(_))) {
             self.event(list::KEYS, &Entry::Key { key, means }, made);
         }
     }
 
-    /// Writes a value, and tells what of it is to be told.
+    /// Writes a value, and makes its event if one is due.
     #[inline(never)]
     fn tell(&mut self, at: Arrival, tell: &Tell, made: &mut Made) {
         let Tell { metric, verdict, value, time, key, place, means, path } = *tell;
@@ -595,7 +597,7 @@ impl Int {
         self.tell_path(at, time, whose, switches, verdict, made);
     }
 
-    /// Writes a path, and tells what of it is to be told.
+    /// Writes a path, and makes its event if one is due.
     #[inline(never)]
     fn tell_path(
         &mut self,
@@ -635,7 +637,8 @@ impl Int {
         }
     }
 
-    /// A switch that reports a flow for itself: where it stands on the path is known by when it was first heard.
+    /// Processes a flow's report by a switch that reports for itself: its position on the path is known from
+    /// when it was first heard.
     fn trail(&mut self, at: Arrival, whose: Whose<'_>, switch: u32, made: &mut Made) {
         let rule = self.rules.metrics[Metric::FlowPath.index()];
         if !rule.on || self.stores.postcards.is_none() {
@@ -657,7 +660,7 @@ impl Int {
                 return;
             }
             Verdict::New => (Why::New, 0),
-            // A trail that lost its place and begins anew is learned anew, too.
+            // A trail that was evicted and starts over is learned again, too.
             Verdict::Changed(old) if !settled => (Why::Learning, old & 0xff),
             Verdict::Changed(old) => (Why::Moved, old & 0xff),
             Verdict::KeepAlive(old) => (Why::KeepAlive, old & 0xff),
@@ -674,7 +677,7 @@ impl Int {
         }
     }
 
-    /// The counters that every report of a flow adds to: gathered, or raised at once.
+    /// Counts a flow's report: gathered, or written at once.
     fn count_flow(&mut self, at: Arrival, whose: Whose<'_>, packet: &Packet<'_>, made: &mut Made) {
         if !self.rules.count_reports && !self.rules.per_packet || self.stores.counters.is_none() {
             return;
@@ -685,7 +688,7 @@ impl Int {
             self.raise(one, Some(whose.flow), made);
             return;
         }
-        // The keys of packets and bytes are made of the flow, which the key of one of IPv6 does not tell.
+        // The keys for packets and bytes derive from the flow, which an IPv6 flow's key does not contain.
         if self.rules.per_packet && whose.key.flow().is_none() {
             self.raise(one, Some(whose.flow), made);
             return;
@@ -696,7 +699,7 @@ impl Int {
         }
     }
 
-    /// Raises the counters of a flow.
+    /// Writes the counters of a flow.
     fn raise(&self, sum: Sum, flow: Option<&Flow>, made: &mut Made) {
         let store = self.stores.counters;
         let reports = u64::from(sum.reports);
@@ -709,7 +712,7 @@ impl Int {
         }
     }
 
-    /// Writes the counts of flows that have waited long enough. To be called in each turn, also where nothing came.
+    /// Writes the flow counts that have waited long enough. Call it in each turn, even without input.
     #[inline]
     pub fn tick(&mut self, now: u64, made: &mut Made) {
         if self.tallies.held() != 0 && self.stores.counters.is_some() {
@@ -717,7 +720,7 @@ impl Int {
         }
     }
 
-    /// Writes all counts that wait.
+    /// Writes all waiting counts.
     pub fn flush(&mut self, made: &mut Made) {
         if self.stores.counters.is_some() {
             self.write_counts(made, |tallies, write| tallies.flush(write));
@@ -732,7 +735,7 @@ impl Int {
         self.counters.primitives += (made.len() - before) as u64;
     }
 
-    /// Tells a key in the directory, where it is new or due for its keep-alive.
+    /// Adds a key to the directory if it is new or due for its keep-alive.
     fn tell_key(&mut self, at: Arrival, kind: u8, key: Key, means: Means, made: &mut Made) {
         let keep_alive = self.rules.metrics[Metric::FlowPath.index()].keep_alive;
         let name = Name::alone(kind, u128::from_be_bytes(key.0));
@@ -748,7 +751,7 @@ impl Int {
         }
     }
 
-    /// The moment that is written beside a value.
+    /// The time to write beside a value.
     fn moment(&self, at: Arrival, time: Option<Time>) -> u64 {
         match (self.rules.time, time) {
             (TimeMode::Arrival, _) | (_, None) => at.wall,
@@ -762,12 +765,12 @@ impl Int {
     }
 }
 
-/// The key directory's words for a flow.
+/// The key directory's description of a flow.
 fn means_flow(flow: &Flow) -> Means {
     if flow.src.is_ipv4() && flow.dst.is_ipv4() { Means::Itself } else { Means::Flow(*flow) }
 }
 
-/// A path in 64 bits: the number of its hops in the lowest 8, and 56 mixed bits of the switches.
+/// A path in 64 bits: its hop count in the low 8, and 56 hashed bits of the switches.
 #[inline]
 fn summary(switches: &[u32]) -> u64 {
     let mixed = switches.iter().fold(0, |mixed: u64, switch| seen::mix(mixed, u64::from(*switch) + 1));

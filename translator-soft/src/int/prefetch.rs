@@ -1,11 +1,11 @@
-//! Asking memory for what is needed soon.
+//! Prefetching.
 
-/// Brings the cache line of an item on its way into the caches.
+/// Prefetches an item's cache line.
 #[inline]
 pub(super) fn prefetch<T>(item: &T) {
     #[cfg(target_arch = "x86_64")]
     #[allow(unsafe_code)]
-    // SAFETY: a prefetch changes nothing but caches, whatever the address; this one is of a live item besides.
+    // SAFETY: a prefetch affects only caches, whatever the address, and this one is of a live item.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
             std::ptr::from_ref(item).cast(),

@@ -1,11 +1,11 @@
-//! What is made of reports: where it is written, what counts as a change, which flows are looked at.
+//! What to do with reports: where to write, what counts as a change, which flows to watch.
 
 use dta_proto::telemetry::{KEEP_ALIVE_SECONDS, Metric};
 
 use super::seen::Detect;
 use super::watch::Watch;
 
-/// Ids of the stores that primitives are for. What has no store is not made.
+/// Ids of the stores for primitives. Nothing is made for a missing one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreIds {
     /// Key-write, values of 60 bytes: paths of flows.
@@ -16,33 +16,33 @@ pub struct StoreIds {
     pub events: Option<u16>,
     /// Key-increment: reports, packets, bytes, drops.
     pub counters: Option<u16>,
-    /// Postcarding: paths of flows whose switches each report for themselves.
+    /// Postcarding: paths of flows whose switches each report separately.
     pub postcards: Option<u16>,
 }
 
-/// How one metric is followed.
+/// How to follow one metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricRule {
-    /// Whether it is looked at.
+    /// Whether it is processed.
     pub on: bool,
     /// When it counts as changed.
     pub detect: Detect,
-    /// Nanoseconds after which a value that did not change is told again; 0 = never.
+    /// Nanoseconds after which an unchanged value is reported again; 0 = never.
     pub keep_alive: u64,
-    /// Whether each report writes the value, and not only what makes an event.
+    /// Whether every report writes the value, not only those that make an event.
     pub always: bool,
 }
 
-/// Which moment is written beside a value.
+/// Which time to write beside a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeMode {
-    /// When the report arrived, nanoseconds since 1970.
+    /// Arrival of the report, nanoseconds since 1970.
     #[default]
     Arrival,
-    /// What the switch sent: of 32 bits, the moment nearest to the arrival that ends in them. Its clock must be
-    /// that of this host, to a second or two.
+    /// The switch's time: for 32 bits, the time nearest to the arrival that ends in them. Its clock must
+    /// agree with this host's to within a second or two.
     Switch,
-    /// The number that the switch sent.
+    /// The number as the switch sent it.
     Raw,
 }
 
@@ -51,31 +51,31 @@ pub enum TimeMode {
 pub struct Rules {
     /// By metric, in the order of [`Metric::ALL`].
     pub metrics: [MetricRule; Metric::ALL.len()],
-    /// Whether a report stands for each packet of its flow, so that packets and bytes can be counted.
+    /// Whether every packet of a flow is reported, so that packets and bytes can be counted.
     pub per_packet: bool,
-    /// Whether the reports of each flow are counted.
+    /// Whether to count the reports of each flow.
     pub count_reports: bool,
-    /// Nanoseconds that counts of a flow's reports, packets and bytes are added up before they are written; 0 = each
+    /// Nanoseconds for which a flow's reports, packets and bytes are summed before they are written; 0 = each
     /// report writes them.
     pub count_wait: u64,
-    /// Which moment is written.
+    /// Which time to write.
     pub time: TimeMode,
-    /// Flows that are looked at; empty = all. Reports whose packet cannot be read are always looked at.
+    /// Flows to watch; empty = all. Reports whose packet cannot be parsed are always processed.
     pub watch: Vec<Watch>,
-    /// Keys of values that are remembered.
+    /// Size of the table of values.
     pub keys: usize,
-    /// Flows whose switches each report for themselves that are remembered.
+    /// Size of the table of flows whose switches each report separately.
     pub trails: usize,
-    /// Nanoseconds for which a path to which a switch came is still being learned: the next one that comes in that time
-    /// is no change of the path.
+    /// Nanoseconds after a switch joined a path during which the path is still being learned: another switch
+    /// in that time is not a change of path.
     pub learning: u64,
-    /// Switches whose sequences are followed.
+    /// Switches whose sequences are tracked.
     pub sources: usize,
 }
 
 impl Default for Rules {
-    /// Everything is looked at; values change from one power of two to the next, paths when a switch is another;
-    /// what does not change is told again after a minute.
+    /// Everything is watched; values change from one power of two to the next, paths when a switch changes;
+    /// unchanged values are reported again after a minute.
     fn default() -> Self {
         let keep_alive = KEEP_ALIVE_SECONDS * 1_000_000_000;
         let rule = MetricRule { on: true, detect: Detect::Powers, keep_alive, always: false };
@@ -97,7 +97,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Whether counts of flows are added up before they are written.
+    /// Whether flow counts are summed before they are written.
     pub(crate) fn gathers(&self) -> bool {
         self.count_wait != 0 && (self.count_reports || self.per_packet)
     }

@@ -1,30 +1,30 @@
-//! Which values were told last, so that what has not changed need not be told again.
+//! The values last reported, so that unchanged ones need not be reported again.
 //!
-//! The table has a fixed number of places, four to a bucket, and each key has two buckets. One that finds both full
-//! takes the place of the one told longest ago, which is counted; that key is new when it comes again. So what falls out costs an
-//! event too many, and never one too few: keys are kept and compared whole.
+//! The table has a fixed number of places, four to a bucket, and each key has two buckets. If both are full,
+//! a new key evicts the one reported longest ago, which is counted; the evicted key is new when it comes
+//! again. So an eviction may cause an extra event but never a missing one: keys are stored and compared
+//! whole.
 //!
-//! A report of a flow asks for the path, the latency, and the latency of each hop. Their buckets are 16 neighbours in
-//! memory: in one page, so that the processor translates one address for all of them. [`Seen::fetch`] asks for them
-//! before the first is needed.
+//! A report of a flow needs the path, the latency, and the latency of each hop. Their buckets are 16
+//! neighbours in one page, so that one address translation serves them all. [`Seen::fetch`] prefetches them.
 
 use super::prefetch::prefetch;
 
-/// When a value counts as changed.
+/// What counts as a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detect {
-    /// When it is another.
+    /// Any different value.
     Any,
-    /// When it leaves its interval between powers of two: 0, 1, 2 to 3, 4 to 7, ...
+    /// Leaving the interval between powers of two: 0, 1, 2 to 3, 4 to 7, ...
     Powers,
-    /// When it leaves its interval of this width, which is not 0.
+    /// Leaving the interval of this width, which is not 0.
     Width(u64),
-    /// When it differs by more than this from the value told last.
+    /// Differing from the last reported value by more than this.
     Threshold(u64),
 }
 
 impl Detect {
-    /// Whether a value has changed, as against the one told last.
+    /// Whether a value has changed since it was last reported.
     #[inline]
     pub fn changed(self, told: u64, value: u64) -> bool {
         match self {
@@ -36,31 +36,31 @@ impl Detect {
     }
 }
 
-/// What is to be done with a value.
+/// What to do with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Its key is not known.
+    /// Its key is unknown.
     New,
-    /// It changed; the value told last.
+    /// It changed from this last reported value.
     Changed(u64),
-    /// It did not change for as long as the keep-alive; the value told last.
+    /// It did not change during the keep-alive time; the last reported value.
     KeepAlive(u64),
     /// Nothing.
     Same,
 }
 
 const WAYS: usize = 4;
-/// Bits of a moment: nanoseconds since the start, two years of them.
+/// Bits of a time: nanoseconds since the start, for two years.
 const TIME: u64 = (1 << 56) - 1;
-/// Bits of a latency that shares its place with a port: three days of nanoseconds, and what is longer is taken for that.
+/// Bits of a latency that shares its place with a port: three days of nanoseconds; longer ones saturate.
 const LATENCY: u64 = (1 << 48) - 1;
 
-/// A key of one kind and what was told of it.
+/// A key of one kind and its last reported value.
 #[derive(Clone, Copy)]
 struct Told {
     ident: u128,
     value: u64,
-    /// Kind (8 bits, 0 = free) and moment (56 bits).
+    /// Kind (8 bits, 0 = free) and time (56 bits).
     meta: u64,
 }
 
@@ -87,27 +87,27 @@ const FREE: Told = Told { ident: 0, value: 0, meta: 0 };
 #[repr(align(128))]
 struct Bucket([Told; WAYS]);
 
-/// Buckets that lie together: 2 KiB.
+/// Number of adjacent buckets: 2 KiB.
 const NEIGHBOURS: usize = 16;
 
-/// The name of a value: what tells it from others, and where it is looked for.
+/// The name of a value: its identity, and where to find it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Name {
-    /// Not 0. Names are told apart by kind and `ident` together.
+    /// Not 0. Kind and `ident` together identify a name.
     kind: u8,
     ident: u128,
-    /// The bucket that it is in, unless that was full.
+    /// Its first bucket.
     place: usize,
-    /// The other one, as it differs from that: 1 to 15.
+    /// Difference to its second bucket: 1 to 15.
     other: usize,
 }
 
-/// A flow's number, from which all its values are found.
+/// A flow's hash, from which all its values are found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Home(usize);
 
 impl Home {
-    /// Of the flow with this key.
+    /// For the flow with this key.
     #[inline]
     pub(crate) fn of(key: u128) -> Home {
         Home(mix(key as u64, (key >> 64) as u64) as usize)
@@ -126,7 +126,7 @@ impl Home {
         Name { kind, ident, place: self.0 ^ bits >> 8, other: bits & (NEIGHBOURS - 1) | 1 }
     }
 
-    /// The number, mixed well.
+    /// The hash, mixed well.
     #[inline]
     pub(crate) fn number(self) -> usize {
         self.0
@@ -139,7 +139,7 @@ impl Name {
         told.ident == self.ident && told.meta & !TIME == u64::from(self.kind) << 56
     }
 
-    /// A value that is of no flow.
+    /// A value that belongs to no flow.
     #[inline]
     pub(crate) fn alone(kind: u8, ident: u128) -> Name {
         let place = mix(ident as u64 ^ u64::from(kind) << 56, (ident >> 64) as u64) as usize;
@@ -147,7 +147,7 @@ impl Name {
     }
 }
 
-/// 64 mixed bits of 128: the halves of a product, of which each depends on all bits of both factors.
+/// Mixes 128 bits to 64: the halves of a product, each of which depends on all bits of both factors.
 #[inline]
 pub(super) fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b ^ 0xd1b5_4a32_d192_ed03);
@@ -155,7 +155,7 @@ pub(super) fn mix(a: u64, b: u64) -> u64 {
     folded.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20 ^ folded
 }
 
-/// What was told of many keys.
+/// The last reported values of many keys.
 pub(crate) struct Seen {
     buckets: Box<[Bucket]>,
     evicted: u64,
@@ -169,7 +169,7 @@ impl Seen {
         Seen { buckets: vec![Bucket([FREE; WAYS]); buckets].into(), evicted: 0, held: 0 }
     }
 
-    /// Keys that lost their places.
+    /// Keys evicted.
     pub(crate) fn evicted(&self) -> u64 {
         self.evicted
     }
@@ -179,7 +179,7 @@ impl Seen {
         self.held
     }
 
-    /// Asks memory for what is known of this name, which will be judged soon.
+    /// Prefetches the buckets of this name, which will be judged soon.
     #[inline]
     pub(crate) fn fetch(&self, name: &Name) {
         let bucket = &self.buckets[name.place & (self.buckets.len() - 1)].0;
@@ -187,7 +187,7 @@ impl Seen {
         prefetch(&bucket[WAYS / 2]);
     }
 
-    /// Judges a value, and notes it where it is to be told. `keep_alive` is in nanoseconds, 0 = never.
+    /// Judges a value, and records it if it must be reported. `keep_alive` is in nanoseconds, 0 = never.
     #[inline(always)] // on the path of every value
     pub(crate) fn judge(
         &mut self,
@@ -205,8 +205,9 @@ impl Seen {
         Verdict::New
     }
 
-    /// As [`Seen::judge`], of the latency of a flow in a switch that it leaves at this port: says, too, whether the port
-    /// is another than the one noted last. Both share one place, so that asking for the port costs no memory access.
+    /// As [`Seen::judge`], for a flow's latency in a switch that it leaves by this port: also returns whether
+    /// the port differs from the last recorded one. Both share one place, so the port costs no extra memory
+    /// access.
     #[inline(always)] // on the path of every hop
     pub(crate) fn judge_hop(
         &mut self,
@@ -218,7 +219,8 @@ impl Seen {
         keep_alive: u64,
     ) -> (Verdict, bool) {
         let (latency, now) = (latency.min(LATENCY), now & TIME);
-        // Ports of up to 16 bits are told apart; of longer ones, one in 65,536 changes is not seen before the keep-alive.
+        // Ports of up to 16 bits are distinguished; of longer ones, one change in 65,536 is missed until the
+        // keep-alive.
         let port =
             u64::from(port.map_or(u16::MAX, |port| (port ^ port >> 16) as u16)) << LATENCY.count_ones();
         let Some(told) = self.find(name) else {
@@ -250,14 +252,14 @@ impl Seen {
         self.buckets[bucket].0.iter_mut().find(|told| name.is_of(told))
     }
 
-    /// Puts a new key into one of its buckets: into the first free place, or that of the one told longest ago.
+    /// Stores a new key in one of its buckets: in the first free place, or over the one reported longest ago.
     #[cold]
     fn take_place(&mut self, name: &Name, value: u64, now: u64) {
         let new = Told { ident: name.ident, value, meta: u64::from(name.kind) << 56 | now };
         let mask = self.buckets.len() - 1;
         let places = [name.place, name.place ^ name.other].into_iter();
         let all = places.flat_map(|place| (0..WAYS).map(move |way| (place & mask, way)));
-        // A free place has the moment 0, so it is the oldest.
+        // A free place has time 0, so it is the oldest.
         let age = |(bucket, way): &(usize, usize)| {
             let told = self.buckets[*bucket].0[*way];
             (told.meta != 0, told.meta & TIME)
@@ -306,7 +308,11 @@ mod tests {
         assert_eq!(judge(1, 5, 0), Verdict::New);
         assert_eq!(judge(1, 9, 50), Verdict::Same);
         assert_eq!(judge(2, 9, 50), Verdict::New, "another kind is another key");
-        assert_eq!(judge(1, 10, 60), Verdict::Changed(5), "as against the value told, not the one before");
+        assert_eq!(
+            judge(1, 10, 60),
+            Verdict::Changed(5),
+            "compared with the value last reported, not the one before"
+        );
         assert_eq!(judge(1, 11, 159), Verdict::Same);
         assert_eq!(judge(1, 11, 160), Verdict::KeepAlive(10));
         assert_eq!(judge(1, 11, 161), Verdict::Same);
@@ -326,7 +332,7 @@ mod tests {
         assert_eq!(
             judge(9, Some(0), 5),
             (Verdict::Changed(5), true),
-            "the latency told last, not the one since"
+            "the latency last reported, not the one since"
         );
         assert_eq!(judge(9, Some(0), 105), (Verdict::KeepAlive(9), false));
         assert_eq!(judge(u64::MAX, Some(0), 106), (Verdict::Changed(9), false));
@@ -342,12 +348,12 @@ mod tests {
         }
         assert_eq!(judge(9, 20), Verdict::New);
         assert_eq!(judge(3, 21), Verdict::Same);
-        assert_eq!(judge(0, 22), Verdict::New, "it fell out, so it is told again");
+        assert_eq!(judge(0, 22), Verdict::New, "it was evicted, so it is reported again");
         assert_eq!((seen.held(), seen.evicted()), (4, 2));
     }
 
     proptest! {
-        /// Against a map without bounds: what it tells, the table tells, too.
+        /// Against an unbounded map: what the map reports, the table reports, too.
         #[test]
         fn an_eviction_costs_an_event_too_many_and_never_one_too_few(
             steps in prop::collection::vec((0u8..40, 0u64..64, 0u64..30), 0..400),
@@ -362,7 +368,7 @@ mod tests {
                 let (kind, ident) = (1 + key % 2, u128::from(key / 2));
                 let name = if key % 3 == 0 { Name::alone(kind, ident) } else { Home::of(ident).hop(kind, ident, key.into()) };
                 let verdict = seen.judge(&name, value, now, detect, 100);
-                // The model follows what was told.
+                // The model follows what was reported.
                 let told = model.get(&(kind, ident)).copied();
                 let due = told.is_none_or(|(old, at)| detect.changed(old, value) || now - at >= 100);
                 prop_assert!(!due || verdict != Verdict::Same, "an event too few");

@@ -1,8 +1,8 @@
-//! Which datagrams of INT are missing: sequence numbers, per switch and the part of it that numbers.
+//! Which INT datagrams are missing, by sequence numbers per switch and its separately numbering parts.
 //!
-//! v0.5 without a drop or switch-local header does not say its switch; then the address that it came from stands
-//! for it. Sequences have 32 bits, 22 in v2.0. A source that always says the same number does not count, and nothing
-//! is known of what it lost.
+//! v0.5 without a drop or switch-local header does not identify its switch; its source address is used
+//! instead. Sequences have 32 bits, 22 in v2.0. A source that always sends the same number does not count;
+//! its losses are unknown.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,18 +10,18 @@ use std::net::IpAddr;
 use dta_proto::wire::int;
 use foldhash::fast::RandomState;
 
-/// A skip of this many or more is a new beginning: so many are never lost in a row without the switch, or the
-/// translator, having been away.
+/// A skip of this many or more is a restart: this many are never lost in a row unless the switch or the
+/// translator was down.
 const RESTART: u32 = 1 << 16;
-/// Sequences behind the newest that are told apart from repeats.
+/// Sequences behind the newest that are distinguished from repeats.
 const WINDOW: u32 = 64;
 
-/// Who numbers.
+/// A numbering source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SourceName {
     /// The number of a switch, and the part of it.
     Switch(u32, u8),
-    /// The address of one that does not say its number, and the part of it.
+    /// The address of a switch that does not send its number, and the part of it.
     Address(IpAddr, u8),
 }
 
@@ -34,18 +34,18 @@ impl std::fmt::Display for SourceName {
     }
 }
 
-/// What is counted of one source.
+/// Counters of one source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceCounters {
     /// Datagrams.
     pub received: u64,
-    /// Sequences skipped when a later one came.
+    /// Sequences skipped.
     pub gaps: u64,
-    /// Of them, those that came after all.
+    /// Of these, those that arrived later.
     pub gaps_filled: u64,
-    /// Datagrams whose number had been seen. They are taken all the same.
+    /// Datagrams with a number already seen. They are processed all the same.
     pub repeats: u64,
-    /// Times that the sequence began anew.
+    /// Times that the sequence restarted.
     pub restarts: u64,
 }
 
@@ -67,18 +67,18 @@ struct Numbered {
     counters: SourceCounters,
 }
 
-/// All sources, at most a configured number; those beyond are counted together and not looked at.
+/// All sources, at most a configured number; datagrams of others are only counted in total.
 pub struct Sources {
     places: HashMap<SourceName, usize, RandomState>,
     all: Vec<(SourceName, Numbered)>,
-    /// Place of the one heard of last: a switch seldom sends one datagram alone.
+    /// Place of the last one heard: a switch rarely sends a single datagram.
     last: usize,
     limit: usize,
     beyond: u64,
 }
 
 impl Sources {
-    /// At most so many.
+    /// With room for this many.
     pub(crate) fn new(limit: usize) -> Sources {
         Sources {
             places: HashMap::with_capacity_and_hasher(limit, RandomState::default()),
@@ -101,12 +101,12 @@ impl Sources {
         sum
     }
 
-    /// Datagrams of sources that there was no room for.
+    /// Datagrams of sources beyond the limit.
     pub fn beyond(&self) -> u64 {
         self.beyond
     }
 
-    /// Notes a datagram.
+    /// Records a datagram.
     pub(crate) fn note(&mut self, from: IpAddr, source: &int::Source) {
         let name = match source.switch {
             Some(switch) => SourceName::Switch(switch, source.hardware),
@@ -146,7 +146,7 @@ impl Sources {
         }
     }
 
-    /// Notes the first datagram of a source. Nothing before it is missing.
+    /// Records the first datagram of a source. Nothing before it is missing.
     #[cold]
     fn begin(&mut self, name: SourceName, sequence: u32) {
         if self.all.len() == self.limit {

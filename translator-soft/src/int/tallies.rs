@@ -1,8 +1,8 @@
-//! Reports of flows, added up here until they are written: one FETCH_ADD for many reports.
+//! Sums a flow's reports before they are written: one FETCH_ADD for many reports.
 //!
-//! A flow's sum is written when it has waited for as long as the rules say (up to twice as long where little comes), at
-//! a flush, and when another flow needs its place. So every report is counted, some late. Memory is bounded and
-//! taken once.
+//! A flow's sum is written when it has waited as long as the rules say (up to twice as long under low load),
+//! at a flush, and when another flow needs its place. So every report is counted, some late. Memory is
+//! bounded and preallocated.
 
 use dta_proto::key::Key;
 
@@ -10,10 +10,10 @@ use super::prefetch::prefetch;
 use super::seen::Home;
 
 const WAYS: usize = 4;
-/// Nanoseconds to the unit in which it is noted since when a sum waits, as a shift: about a millisecond.
+/// Unit of a sum's start time, as a shift of nanoseconds: about a millisecond.
 const TICK: u32 = 20;
 
-/// What waits of one flow.
+/// The waiting sum of one flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
     /// Its key.
@@ -22,12 +22,12 @@ pub(crate) struct Sum {
     pub(crate) bytes: u64,
     /// Its reports; 0 = the place is free.
     pub(crate) reports: u32,
-    /// When the first of them came, in units of 2^20 ns, modulo 2^32.
+    /// Arrival of the first report, in units of 2^20 ns, modulo 2^32.
     since: u32,
 }
 
 impl Sum {
-    /// Of one report.
+    /// A single report.
     pub(crate) fn one(key: Key, bytes: u64) -> Sum {
         Sum { key, bytes, reports: 1, since: 0 }
     }
@@ -42,28 +42,28 @@ struct Bucket([Sum; WAYS]);
 #[derive(Default)]
 pub(crate) struct Tallies {
     buckets: Box<[Bucket]>,
-    /// Nanoseconds that a sum waits.
+    /// Nanoseconds for which a sum waits.
     wait: u64,
-    /// The bucket that is looked at next, and when the last ones were.
+    /// The next bucket to check, and when the last check was.
     next: usize,
     looked: u64,
     held: u64,
 }
 
 impl Tallies {
-    /// Sums of at least this many flows: a power of two, 4 at least. Each waits for so many nanoseconds.
+    /// Room for at least this many flows (a power of two, at least 4). Each sum waits `wait` nanoseconds.
     pub(crate) fn new(flows: usize, wait: u64) -> Tallies {
         let buckets = flows.next_power_of_two().max(WAYS) / WAYS;
         let buckets = vec![Bucket([Sum::default(); WAYS]); buckets].into();
         Tallies { buckets, wait, next: 0, looked: 0, held: 0 }
     }
 
-    /// Reports in all sums.
+    /// Total of reports in all sums.
     pub(crate) fn held(&self) -> u64 {
         self.held
     }
 
-    /// Asks memory for the sum of a flow, which will be added to soon.
+    /// Prefetches the sum of a flow, which will be added to soon.
     #[inline]
     pub(crate) fn fetch(&self, home: Home) {
         let bucket = &self.buckets[home.number() & (self.buckets.len() - 1)].0;
@@ -71,7 +71,7 @@ impl Tallies {
         prefetch(&bucket[WAYS / 2]);
     }
 
-    /// Adds a report of a flow, and the bytes of its packet. Gives the sum that had to go, if one had to.
+    /// Adds a report of a flow and the length of its packet. Returns a sum that was evicted, if any.
     #[inline]
     pub(crate) fn add(&mut self, home: Home, key: Key, bytes: u64, now: u64) -> Option<Sum> {
         self.held += 1;
@@ -84,7 +84,7 @@ impl Tallies {
             }
         }
         let now = (now >> TICK) as u32;
-        // A free place is the oldest.
+        // A free place counts as the oldest.
         let age = |sum: &Sum| if sum.reports == 0 { u64::MAX } else { now.wrapping_sub(sum.since).into() };
         let mut oldest = 0;
         for way in 1..WAYS {
@@ -97,8 +97,8 @@ impl Tallies {
         (gone.reports != 0).then_some(gone)
     }
 
-    /// Gives the sums that have waited long enough. Each call looks at as many places as time has passed, so that
-    /// each is looked at once in the time that a sum waits.
+    /// Takes the sums that have waited long enough. Each call checks buckets in proportion to the time
+    /// passed, so that each is checked once per waiting time.
     pub(crate) fn due(&mut self, now: u64, mut write: impl FnMut(Sum)) {
         let passed = now.saturating_sub(self.looked);
         if self.held == 0 || passed >= self.wait {
@@ -110,14 +110,14 @@ impl Tallies {
         }
         let buckets = (u128::from(passed) * self.buckets.len() as u128 / u128::from(self.wait)) as usize;
         if buckets != 0 {
-            // The time that these stand for; what is left of it counts next time.
+            // The time that these buckets stand for; the remainder counts next time.
             self.looked +=
                 (buckets as u128 * u128::from(self.wait)).div_ceil(self.buckets.len() as u128) as u64;
             self.look(buckets, now, &mut write);
         }
     }
 
-    /// Looks at the next buckets.
+    /// Checks the next buckets.
     fn look(&mut self, buckets: usize, now: u64, write: &mut impl FnMut(Sum)) {
         let (now, wait) = ((now >> TICK) as u32, (self.wait >> TICK) as u32);
         for _ in 0..buckets {
@@ -131,7 +131,7 @@ impl Tallies {
         }
     }
 
-    /// Gives all sums.
+    /// Takes all sums.
     pub(crate) fn flush(&mut self, mut write: impl FnMut(Sum)) {
         if self.held == 0 {
             return;
@@ -180,8 +180,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and whenever it is looked: each report leaves once, and none waits for more than twice
-        /// its time.
+        /// For any input and timing, each report leaves once, and none waits more than twice the waiting
+        /// time.
         #[test]
         fn every_report_leaves_once(
             steps in prop::collection::vec((0u8..40, 0u64..5), 0..500),
@@ -202,7 +202,7 @@ mod tests {
                 let gone: u64 = left.values().sum();
                 prop_assert_eq!(added.values().sum::<u64>(), gone + tallies.held());
             }
-            // Two rounds of its time, and nothing waits.
+            // After twice the waiting time, nothing waits.
             for _ in 0..2 {
                 now += 10 * MS;
                 tallies.due(now, |sum| *left.entry(sum.key).or_insert(0) += u64::from(sum.reports));

@@ -32,7 +32,7 @@ impl World {
         World { int, settings: Settings::default(), writes, counts, entries: Default::default(), postcards }
     }
 
-    /// Takes a datagram; gives how many primitives it made.
+    /// Processes a datagram; returns how many primitives it made.
     fn take(&mut self, now: u64, bytes: &[u8]) -> usize {
         let mut made = Made::default();
         let at = Arrival { now, wall: 1_700_000_000 * SECOND + now };
@@ -40,14 +40,14 @@ impl World {
         self.note(made)
     }
 
-    /// Lets all counts be written.
+    /// Writes all counts.
     fn flush(&mut self) -> usize {
         let mut made = Made::default();
         self.int.flush(&mut made);
         self.note(made)
     }
 
-    /// Lets time come to this moment.
+    /// Advances time to this moment.
     fn tick(&mut self, now: u64) -> usize {
         let mut made = Made::default();
         self.int.tick(now, &mut made);
@@ -155,7 +155,7 @@ fn a_new_flow_is_told_once_and_then_only_what_changes() {
     assert!(new.iter().all(|change| change.1 == Why::New));
     assert_eq!(world.keys().len(), 5);
 
-    // Nothing new: only the count of the flow is raised, and that waits.
+    // Nothing new: only the flow's count increases, and that waits.
     assert_eq!(world.take(1, &report(401)), 0);
     assert_eq!((world.value(hop4), world.changes()), (Some(400), vec![]));
 
@@ -247,7 +247,7 @@ fn a_batch_makes_what_its_datagrams_make_one_by_one() {
     for world in [&mut one_by_one, &mut at_once] {
         world.flush();
     }
-    // What was written is the last of each key; what was told is all of it.
+    // Only the last of each key was written; events were made for all.
     let of = |world: &World| (world.int.counters().primitives, world.int.counters().superseded);
     let ((primitives, 0), (fewer, superseded)) = (of(&one_by_one), of(&at_once)) else {
         panic!("one by one")
@@ -305,7 +305,7 @@ fn another_path_and_a_loop_are_told() {
     assert_eq!(world.changes(), expected);
     assert_eq!(world.path(flow()).as_deref(), Some("1:3:4:3:2"));
     assert!(Path::parse(&world.writes[&(1, flow().key())]).unwrap().looped);
-    // Each event says its own path, whatever came after it.
+    // Each event has its own path, whatever came after it.
     for (n, switch) in [7, 0x11, 7].into_iter().enumerate() {
         world.take(10 + n as u64, &report(&[switch]));
     }
@@ -408,10 +408,10 @@ fn a_path_that_is_learned_switch_by_switch_has_not_changed() {
     assert_eq!(told(4 * SECOND, &flow(), 5), [(Why::Learning, path(&[7, 5]))]);
     assert_eq!(told(8 * SECOND, &flow(), 3), [(Why::Learning, path(&[7, 5, 3]))]);
     assert_eq!(told(9 * SECOND, &flow(), 3), []);
-    // It has settled: another switch is another path, and what comes right behind it belongs to that.
+    // It has settled: another switch is another path, and what comes right after belongs to that.
     assert_eq!(told(20 * SECOND, &flow(), 9), [(Why::Moved, path(&[7, 5, 3, 9]))]);
     assert_eq!(told(21 * SECOND, &flow(), 8), [(Why::Learning, path(&[7, 5, 3, 9, 8]))]);
-    // A flow that lost its place is learned anew, and did not change.
+    // An evicted flow is learned again, and did not change.
     for port in [1, 2] {
         assert_eq!(told(30 * SECOND, &Flow { sport: port, ..flow() }, 7)[0].0, Why::New);
     }
@@ -431,7 +431,7 @@ fn where_a_flow_leaves_a_switch_is_told_with_and_without_a_latency() {
         let ports = world.keys().into_iter().filter(|(_, means)| matches!(means, Means::Leaves { .. }));
         (ports.collect::<Vec<_>>(), world.changes().iter().filter(|c| c.0 == Metric::HopLatency).count())
     };
-    // Switch, ports and latency: a port that is another is told though the latency stays in its interval.
+    // Switch, ports and latency: another port is reported though the latency stays in its interval.
     assert_eq!(told(0, 0xe000, at(Some(3), 400)), (vec![leaves(Some(3), 0)], 1));
     assert_eq!(told(1, 0xe000, at(Some(3), 401)), (vec![], 0));
     assert_eq!(told(2, 0xe000, at(Some(4), 400)), (vec![leaves(Some(4), 2)], 0));
@@ -570,7 +570,7 @@ fn int_mx_makes_a_path_of_switches_and_values_of_the_senders_flow() {
     world.take(0, &of(4, tracked, 400));
     // What the packet asked for is about its flow, whether the report has the flag of a tracked flow or not.
     world.take(1, &of(5, 0, 8));
-    // One that cannot provide what was asked is on the path all the same.
+    // One that cannot provide what was requested is still on the path.
     let silent = [&[0x14ff_0020, 0, 0][..], &ip, &udp_and_mx, &[7, 8, 9]].concat();
     world.take(2, &of_node(6, &silent));
     assert_eq!(world.postcards.get(&flow().key()), Some(&vec![4, 5, 6]));
@@ -601,7 +601,8 @@ fn every_counter_is_defined() {
 }
 
 proptest! {
-    /// Against a model without bounds or keys: a value that is to be told is in the store, whatever the table had room
+    /// Against a model without bounds or keys: a value that must be reported is in the store, whatever the
+    /// table had room
     /// for.
     #[test]
     fn what_is_in_the_stores_is_what_changed_last(

@@ -1,10 +1,10 @@
-//! The paths of flows whose switches each report for themselves (INT-XD, INT-MX): which switches were heard of, in the order
-//! in which they were first heard. The bound is as in [`super::seen`]: a flow that falls out begins anew.
+//! Paths of flows whose switches each report separately (INT-XD, INT-MX): the switches in the order in which
+//! they were first heard. Bounded as in [`super::seen`]: an evicted flow starts over.
 
 use dta_proto::crc::crc32c;
 use dta_proto::key::Key;
 
-/// Switches of one flow that are kept.
+/// Most switches kept per flow.
 pub(crate) const SWITCHES: usize = 6;
 const WAYS: usize = 2;
 
@@ -12,10 +12,10 @@ const WAYS: usize = 2;
 struct Trail {
     key: Key,
     switches: [u32; SWITCHES],
-    /// How many; 0 = free.
+    /// Number of switches; 0 = free.
     count: u32,
     heard: u64,
-    /// When the last switch came to it.
+    /// When the last switch was added.
     added: u64,
 }
 
@@ -27,31 +27,31 @@ pub(crate) struct Trails {
     evicted: u64,
 }
 
-/// What hearing of a switch did.
+/// Effect of hearing a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard<'a> {
     /// It is on the path already. The whole path.
     Known(&'a [u32]),
-    /// It is the last of the path now. The whole path, and the time since the switch before it came to it; 0 for the
+    /// It was added to the path. The whole path, and the time since the switch before it came to it; 0 for the
     /// first.
     Added(&'a [u32], u64),
-    /// The path has as many switches as are kept.
+    /// The path is full.
     Full,
 }
 
 impl Trails {
-    /// Room for at least this many flows: a power of two, 2 at least.
+    /// Room for at least this many flows (a power of two, at least 2).
     pub(crate) fn new(flows: usize) -> Trails {
         let buckets = flows.next_power_of_two().max(WAYS) / WAYS;
         Trails { buckets: vec![[FREE; WAYS]; buckets].into(), evicted: 0 }
     }
 
-    /// Flows that lost their places.
+    /// Flows evicted.
     pub(crate) fn evicted(&self) -> u64 {
         self.evicted
     }
 
-    /// Notes that a switch reported a packet of a flow.
+    /// Records that a switch reported a packet of a flow.
     pub(crate) fn hear(&mut self, key: Key, switch: u32, now: u64) -> Heard<'_> {
         let place = crc32c(&key.0).wrapping_mul(0x9e37_79b9) as usize >> 8;
         let bucket = &mut self.buckets[place & (self.buckets.len() - 1)];
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(trails.hear(a, 5, 2), Heard::Added(&[7, 5], 1));
         assert_eq!(trails.hear(a, 7, 3), Heard::Known(&[7, 5]));
         assert_eq!(trails.hear(b, 7, 4), Heard::Added(&[7], 0));
-        // The flow heard longest ago gives its place, and begins anew.
+        // The flow heard longest ago is evicted and starts over.
         assert_eq!(trails.hear(c, 7, 5), Heard::Added(&[7], 0));
         assert_eq!(trails.hear(a, 5, 6), Heard::Added(&[5], 0));
         assert_eq!(trails.evicted(), 2);

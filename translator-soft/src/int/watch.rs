@@ -1,4 +1,4 @@
-//! The watchlist: which flows are looked at.
+//! The watchlist of flows.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,16 +6,16 @@ use std::str::FromStr;
 use dta_proto::key::Flow;
 use dta_proto::prefix::Prefix;
 
-/// Some flows: all with one end in a prefix, or one flow.
+/// A set of flows: all with one end in a prefix, or a single one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
-    /// Flows whose source or destination address is in it.
+    /// Flows whose source or destination address is in the prefix.
     Prefix(Prefix),
     /// This flow.
     Flow(Flow),
 }
 
-/// A text is no entry of a watchlist.
+/// The text is not an entry of a watchlist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not an entry of a watchlist: write a prefix as 10.0.0.0/8 or 2001:db8::/32, an address, or a flow as \
@@ -24,7 +24,7 @@ pub enum Watch {
 pub struct WatchError(String);
 
 impl Watch {
-    /// Whether a flow is one of these.
+    /// Whether it includes a flow.
     pub fn admits(&self, flow: &Flow) -> bool {
         match self {
             Watch::Flow(watched) => watched == flow,

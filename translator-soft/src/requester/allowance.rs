@@ -1,34 +1,34 @@
-//! How many frames may be unacknowledged: fewer after losses, more again as frames are acknowledged.
+//! The congestion window: fewer unacknowledged frames after losses, more as frames are acknowledged.
 //!
-//! A responder takes frames in order alone, so everything behind a lost frame is sent in vain. The
-//! rules are those of TCP (RFC 5681): half as many after a gap, the least after a silence; then
-//! doubling up to the half, and from there by a step with each window that is acknowledged.
+//! A responder accepts frames only in order, so everything after a lost frame is sent in vain. The rules are
+//! TCP's (RFC 5681): half after a gap, the minimum after a timeout; then slow start up to the half, and from
+//! there one step per acknowledged window.
 
-/// The least that may be out, and the step by which it grows.
+/// The minimum window, and the step by which it grows.
 const STEP: u32 = 8;
 
 pub(super) struct Allowance {
     now: u32,
     least: u32,
     most: u32,
-    /// From here on it grows by steps.
+    /// The slow-start threshold.
     threshold: u32,
     /// Frames acknowledged since the last step.
     credit: u32,
 }
 
 impl Allowance {
-    /// Begins with the whole window.
+    /// Starts with the full window.
     pub(super) fn new(window: u32) -> Allowance {
         Allowance { now: window, least: STEP, most: window, threshold: window, credit: 0 }
     }
 
-    /// Frames that may be out.
+    /// Most frames that may be outstanding.
     pub(super) fn frames(&self) -> u32 {
         self.now
     }
 
-    /// Never fewer than `least`.
+    /// Never below `least`.
     pub(super) fn set_least(&mut self, least: Option<u32>) {
         self.least = least.unwrap_or(STEP);
         self.now = self.now.max(self.least);
@@ -47,14 +47,14 @@ impl Allowance {
         }
     }
 
-    /// The responder told of a gap.
+    /// The responder reported a gap.
     pub(super) fn gap(&mut self) {
         self.threshold = (self.now / 2).max(self.least);
         self.now = self.threshold;
         self.credit = 0;
     }
 
-    /// Nobody answered.
+    /// A timeout.
     pub(super) fn silence(&mut self) {
         self.gap();
         self.now = self.least;
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(allowance.frames(), 128);
         allowance.silence();
         assert_eq!(allowance.frames(), 8);
-        // Doubling up to half of what it was, then a step with each window.
+        // Doubling up to half of the former window, then one step per window.
         for doubled in [16, 32, 64] {
             allowance.grow(allowance.frames());
             assert_eq!(allowance.frames(), doubled);

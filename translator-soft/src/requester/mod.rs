@@ -1,20 +1,18 @@
-//! The requester's side of a queue pair: PSNs, what is unacknowledged, and sending again.
+//! The requester side of a queue pair: PSNs, unacknowledged operations, and retransmission.
 //!
-//! On UC there is only a PSN to count. On RC the requester does what that of an RDMA NIC does
-//! (InfiniBand specification 1.4, 9.7). Each operation is kept until it is acknowledged. The
-//! responder takes frames in PSN order alone, sends one NAK at a gap and is then silent until the
-//! expected PSN comes. So after a NAK the requester goes back to the PSN that it names, and after a
-//! time without an answer to the oldest unacknowledged, and sends from there again, each operation
-//! under the PSN that it had. The responder does not execute a PSN twice: it acknowledges a
-//! repeated WRITE, and answers a repeated FETCH_ADD from its resources, of which it has
-//! `max_dest_rd_atomic`; no more atomics are out. A frame that comes late does no harm either: its
-//! PSN always means the same operation.
+//! On UC there is only a PSN to count. On RC it works like an RDMA NIC's requester (InfiniBand specification
+//! 1.4, 9.7). Each operation is kept until it is acknowledged. The responder accepts frames only in PSN
+//! order, sends one NAK at a gap and is then silent until the expected PSN arrives. So the requester goes
+//! back to the PSN in a NAK, or after a timeout to the oldest unacknowledged one, and resends from there,
+//! each operation under its old PSN. The responder executes no PSN twice: it acknowledges a repeated WRITE,
+//! and answers a repeated FETCH_ADD from its resources, of which it has `max_dest_rd_atomic`; at most that
+//! many atomics are outstanding. A late frame does no harm either: its PSN always means the same operation.
 //!
-//! An acknowledgement of a PSN, of whatever kind, says that everything up to it was executed,
-//! atomics included. Nobody wants the values that atomics return, so that is enough.
+//! An acknowledgement of any kind for a PSN says that everything up to it was executed, atomics included. The
+//! values that atomics return are not needed.
 //!
 //! When the responder is silent for too long, or has refused a frame, the queue pair [is
-//! down](Requester::is_down) until [`Requester::replace`] puts another one in its place. See
+//! down](Requester::is_down) until [`Requester::replace`] installs another. See
 //! `docs/decisions/rc-recovery.md`.
 
 mod allowance;
@@ -42,12 +40,12 @@ pub enum Verb {
     WriteImmediate,
     /// FETCH_ADD.
     FetchAdd,
-    /// Zero-length WRITE ONLY: in the place of an operation whose store is gone.
+    /// Zero-length WRITE ONLY, in place of an operation whose store is gone.
     Idle,
 }
 
-/// What an operation does to memory. Two words, which travel in registers: an enumeration with the
-/// numbers inside would go by memory.
+/// The effect of an operation. Two words, so that it is passed in registers, which an enumeration with the
+/// numbers inside would not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action {
     /// The kind of operation.
@@ -73,14 +71,14 @@ impl Action {
     }
 }
 
-/// An operation with a PSN, ready to be made into a frame.
+/// An operation with a PSN, ready to become a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Departure<'a> {
     /// Packet sequence number.
     pub psn: Psn,
     /// Whether the frame asks for an acknowledgement.
     pub ack_request: bool,
-    /// What it does.
+    /// Its effect.
     pub action: Action,
     /// Index of its store in the engine; none for [`Action::IDLE`].
     pub store: usize,
@@ -92,18 +90,16 @@ pub struct Departure<'a> {
     pub meta: &'a FrameMeta,
 }
 
-/// Times and limits of RC.
+/// Timeouts and limits of RC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Operations that may be unacknowledged, 64 to 4096, a power of two.
+    /// Most unacknowledged operations, 64 to 4096, a power of two.
     pub window: u32,
-    /// Operations that are kept, unacknowledged ones and those that wait for room in the window; at
-    /// least a window.
+    /// Most operations kept, unacknowledged or waiting for the window; at least a window.
     pub queue: usize,
-    /// Nanoseconds without an answer, with operations out, until the requester sends again; as long
-    /// as it has not measured how long answers take.
+    /// Timeout in nanoseconds until the first round trip is measured.
     pub silence: u64,
-    /// Times that it sends again without any progress until the queue pair is given up.
+    /// Retries without progress before the queue pair is given up.
     pub tries: u32,
 }
 
@@ -113,65 +109,65 @@ impl Default for Timing {
     }
 }
 
-/// By the frame profile a request for an acknowledgement is among any 64 frames, so no fewer may be
-/// out in reference mode.
+/// By the frame profile, any 64 frames include a request for an acknowledgement, so reference mode must allow
+/// at least that many outstanding.
 const REFERENCE_LEAST: u32 = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Operations leave as the window allows.
+    /// Operations are sent as the window allows.
     Ready,
-    /// Receiver not ready: nothing leaves before this time.
+    /// Receiver not ready: nothing is sent before this time.
     Paused(u64),
-    /// Given up: nobody has answered for too long. The oldest is sent again now and then; an answer
-    /// makes it ready.
+    /// Given up: no answer for too long. The oldest operation is resent now and then; an answer makes the
+    /// queue pair ready.
     Silent,
-    /// The responder has refused a frame, so its queue pair is in ERROR and will not answer any more.
+    /// The responder refused a frame, so its queue pair is in ERROR and will not answer again.
     Refused,
 }
 
-/// An acknowledgement, as far as the requester needs it.
+/// An acknowledgement, reduced to what the requester needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Everything up to this PSN was executed.
     Ack,
-    /// NAK sequence error: the PSN is the one expected.
+    /// NAK sequence error: this PSN is expected.
     NakSequence,
-    /// Receiver not ready: the PSN is the one to come again, after this many nanoseconds.
+    /// Receiver not ready: resend this PSN after this many nanoseconds.
     ReceiverNotReady(u64),
-    /// Any other NAK: the frame of this PSN was refused, and the queue pair is in error.
+    /// Any other NAK: the frame with this PSN was refused, and the queue pair is in ERROR.
     NakError,
 }
 
-/// What the requester counts.
+/// The requester's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequesterCounters {
     /// Operations sent, each once.
     pub sent: u64,
-    /// Frames that repeat an operation sent before. RC only.
+    /// Frames that repeat an earlier operation. RC only.
     pub retransmitted: u64,
-    /// Operations known to be executed. RC only.
+    /// Operations known to have been executed. RC only.
     pub acknowledged: u64,
-    /// Answers heard.
+    /// Answers received.
     pub answers: u64,
-    /// Answers that told nothing new: repeats, or late ones.
+    /// Answers with nothing new: repeated or late.
     pub stale_answers: u64,
-    /// NAKs for a sequence error heard.
+    /// Sequence error NAKs received.
     pub nak_sequence: u64,
-    /// Receiver-not-ready NAKs heard.
+    /// Receiver-not-ready NAKs received.
     pub receiver_not_ready: u64,
-    /// Error NAKs heard.
+    /// Error NAKs received.
     pub nak_error: u64,
-    /// Times that it went back and sent again.
+    /// Times that it went back and resent.
     pub go_backs: u64,
-    /// Of them, since no answer came in time.
+    /// Of these, after a timeout.
     pub timeouts: u64,
-    /// Times that another queue pair took the place of one.
+    /// Times that the queue pair was replaced.
     pub replaced: u64,
 }
 
 impl RequesterCounters {
-    /// Adds what another one has counted.
+    /// Adds another requester's counters.
     pub fn add(&mut self, other: &RequesterCounters) {
         self.sent += other.sent;
         self.retransmitted += other.retransmitted;
@@ -187,15 +183,15 @@ impl RequesterCounters {
     }
 }
 
-/// Receives departures; the engine makes frames of them.
+/// Receives departures; the engine turns them into frames.
 pub trait Depart {
-    /// Makes a frame of `departure`.
+    /// Turns `departure` into a frame.
     fn depart(&mut self, departure: Departure<'_>);
-    /// Learns that the operation with this meta is lost.
+    /// Is called when the operation with this meta is lost.
     fn lost(&mut self, meta: &FrameMeta, cause: LossCause);
 }
 
-/// The queue pair that takes the place of one.
+/// The queue pair that replaces one.
 #[derive(Clone, Copy, Debug)]
 pub struct Successor {
     /// Its transport.
@@ -204,57 +200,57 @@ pub struct Successor {
     pub expected: Psn,
     /// Atomics that may be in flight.
     pub max_dest_rd_atomic: u32,
-    /// Whether it is the same queue pair under another name.
+    /// Whether it is the same queue pair under another generation.
     pub same: bool,
-    /// The PSN that the one before expected when it ended, if anybody knows.
+    /// The PSN that the previous one expected when it ended, if known.
     pub before: Option<Psn>,
 }
 
 /// The state of one queue pair.
 ///
-/// Operations have numbers, from 0, in the order in which they were made; the PSN of number n is
+/// Operations are numbered from 0 in order of creation; the PSN of number n is
 /// that of 0 plus n. They are kept from `oldest` to `tail`; those before `sent` have left at least
 /// once.
 pub struct Requester {
     transport: Transport,
     /// PSN of the operation number 0.
     first_psn: Psn,
-    /// Oldest one not known to be executed.
+    /// Oldest one not known to have been executed.
     oldest: u64,
-    /// The one that leaves next: before `sent` while it sends again.
+    /// The next to send: before `sent` while resending.
     cursor: u64,
-    /// The first that has never left.
+    /// The first never sent.
     sent: u64,
-    /// The number that the next one gets.
+    /// The number of the next one to be posted.
     tail: u64,
     ring: Ring,
     /// Atomics from `oldest` to `sent`.
     atomics_out: u32,
     atomic_limit: u32,
     timing: Timing,
-    /// AckReq by the frame profile alone.
+    /// Whether AckReq follows only the frame profile.
     reference: bool,
     allowance: Allowance,
     patience: Patience,
     state: State,
-    /// When it sends again without an answer; means something while operations are out.
+    /// Retransmission deadline; meaningful while operations are outstanding.
     due: u64,
-    /// Times that it has sent again without any progress since.
+    /// Retries since the last progress.
     tries: u32,
-    /// The operation that it went back to last: another NAK for it tells nothing.
+    /// The operation it last went back to: another NAK for it is redundant.
     went_back_to: Option<u64>,
-    /// Frames that the oldest operation is to be repeated by beside the one.
+    /// Extra copies of the oldest operation to send.
     extra: u32,
-    /// Frames since the last one that asked for an acknowledgement.
+    /// Frames since the last request for an acknowledgement.
     unasked: u32,
-    /// A frame that asked for an acknowledgement, sent once, and when.
+    /// A frame with AckReq sent exactly once, and when: the round trip being measured.
     timed: Option<(u64, u64)>,
-    /// What it counts.
+    /// Its counters.
     pub counters: RequesterCounters,
 }
 
 impl Requester {
-    /// A requester that begins at `start_psn`.
+    /// A requester that starts at `start_psn`.
     pub fn new(transport: Transport, start_psn: Psn, max_dest_rd_atomic: u32, timing: Timing) -> Self {
         let window = timing.window.clamp(64, 4096).next_power_of_two();
         let timing = Timing { window, queue: timing.queue.max(window as usize), ..timing };
@@ -283,8 +279,8 @@ impl Requester {
         }
     }
 
-    /// In reference mode the frame profile binds: AckReq where PSN mod 64 = 63, and nowhere else
-    /// but on repeated frames.
+    /// In reference mode the frame profile applies: AckReq where PSN mod 64 = 63, and nowhere else except on
+    /// repeated frames.
     pub fn set_reference(&mut self, reference: bool) {
         self.reference = reference;
         self.allowance.set_least(reference.then_some(REFERENCE_LEAST));
@@ -294,17 +290,17 @@ impl Requester {
         self.first_psn.plus((number & u64::from(Psn::MASK)) as u32)
     }
 
-    /// The PSN that the next operation gets.
+    /// The PSN of the next operation.
     pub fn next_psn(&self) -> Psn {
         self.psn(self.sent)
     }
 
-    /// Whether the queue pair is in error or silent, so that a new one is needed.
+    /// Whether the queue pair is in ERROR or silent and must be replaced.
     pub fn is_down(&self) -> bool {
         matches!(self.state, State::Silent | State::Refused)
     }
 
-    /// Operations that are out: sent and not known to be executed. 0 on UC, where nobody knows.
+    /// Operations sent and not known to have been executed. 0 on UC, which does not tell.
     pub fn outstanding(&self) -> u32 {
         (self.sent - self.oldest) as u32
     }
@@ -314,8 +310,8 @@ impl Requester {
         (self.tail - self.sent) as usize
     }
 
-    /// On UC, takes `n` operations that leave now, and gives the PSN of the first. On RC nothing has changed, and
-    /// each is to be [posted](Requester::post).
+    /// On UC, sends `n` operations now and returns the first PSN. On RC nothing changes, and each must be
+    /// [posted](Requester::post).
     #[inline]
     pub fn leave_at_once(&mut self, n: u8) -> Option<Psn> {
         if self.transport != Transport::Uc {
@@ -327,8 +323,8 @@ impl Requester {
         Some(first)
     }
 
-    /// Takes an operation. On UC and in reference mode it leaves now; else with the next
-    /// [`Requester::transmit`], or later.
+    /// Posts an operation. On UC and in reference mode it is sent now, otherwise with the next
+    /// [`Requester::transmit`] or later.
     #[inline]
     pub fn post(
         &mut self,
@@ -350,18 +346,18 @@ impl Requester {
         self.ring.keep(self.tail, action, (store, offset), payload, meta);
         self.tail += 1;
         if self.reference {
-            // Frames of all queue pairs leave in the order of their reports, as a switch's do.
+            // Frames of all queue pairs are sent in the order of their reports, as by a switch.
             self.transmit(now, to);
         }
     }
 
-    /// Counts `n` operations as sent and done with.
+    /// Counts `n` operations as sent and finished.
     fn skip(&mut self, n: u64) {
         self.tail += n;
         (self.oldest, self.cursor, self.sent) = (self.tail, self.tail, self.tail);
     }
 
-    /// Sends what has not left yet, or has to leave again, as far as there is room.
+    /// Sends new operations and those to resend, as far as there is room.
     pub fn transmit(&mut self, now: u64, to: &mut impl Depart) {
         if self.transport == Transport::Uc {
             if self.oldest != self.tail {
@@ -403,17 +399,17 @@ impl Requester {
         }
     }
 
-    /// Whether there is an operation of this number, and room for it.
+    /// Whether the operation with this number exists and may be sent.
     fn may_leave(&self, number: u64) -> bool {
         number < self.tail
             && number - self.oldest < u64::from(self.allowance.frames())
             && (number < self.sent || self.atomics_out < self.atomic_limit || !self.ring.at(number).atomic)
     }
 
-    /// Whether a frame asks for an acknowledgement. Atomics are answered anyway.
+    /// Whether a frame requests an acknowledgement. Atomics are answered anyway.
     fn wants_ack(&self, number: u64, again: bool, atomic: bool) -> bool {
         let profile = self.psn(number).get() & 63 == 63;
-        // The last one that may leave for now, and one in half a window; of repeats the first one too.
+        // The last one that may be sent for now, and one per half window; of repeats the first one too.
         let asks = || {
             !self.may_leave(number + 1)
                 || (self.unasked + 1) * 2 >= self.allowance.frames()
@@ -422,8 +418,8 @@ impl Requester {
         profile || (!atomic && (again || !self.reference) && asks())
     }
 
-    /// Takes an answer of the responder; `psn` is the one in its BTH. [`Requester::transmit`] sends
-    /// what it sets free.
+    /// Handles an answer of the responder; `psn` is the one in its BTH. [`Requester::transmit`] sends what it
+    /// releases.
     pub fn answer(&mut self, now: u64, psn: Psn, answer: Answer, to: &mut impl Depart) {
         if self.transport == Transport::Uc || self.state == State::Refused {
             self.counters.stale_answers += 1;
@@ -436,8 +432,8 @@ impl Requester {
             Answer::ReceiverNotReady(_) => self.counters.receiver_not_ready += 1,
             Answer::NakError => self.counters.nak_error += 1,
         }
-        // How many of those that are out it says were executed. A NAK speaks of the one behind
-        // them, which has to be out as well.
+        // How many outstanding operations it confirms. A NAK refers to the one after them, which must be
+        // outstanding as well.
         let (executed, known) = match answer {
             Answer::Ack => (psn.since(self.psn(self.oldest)) + 1, self.outstanding()),
             _ => (psn.since(self.psn(self.oldest)), self.outstanding().saturating_sub(1)),
@@ -445,7 +441,7 @@ impl Requester {
         let nothing_out = self.outstanding() == 0;
         if nothing_out || !(0..=known as i32).contains(&executed) || (answer == Answer::Ack && executed == 0)
         {
-            // A repeat, or late; or of a requester that had this number before.
+            // Repeated or late; or meant for an earlier requester with this QPN.
             self.counters.stale_answers += 1;
             return;
         }
@@ -495,8 +491,8 @@ impl Requester {
         self.cursor = self.cursor.max(upto);
     }
 
-    /// Sends again from the oldest on, that one in `extra` more frames: until it arrives, the
-    /// responder says nothing to any other.
+    /// Resends from the oldest on, that one in `extra` more frames: until it arrives, the responder answers
+    /// no other.
     fn go_back(&mut self, now: u64, extra: u32) {
         self.counters.go_backs += 1;
         self.cursor = self.oldest;
@@ -506,9 +502,8 @@ impl Requester {
         self.due = now + self.patience.after(self.tries);
     }
 
-    /// The responder has refused the oldest: its queue pair is in ERROR, and what is out behind
-    /// that one was not executed. It may be the fault of a key that has ended, so it is sent again
-    /// on the next queue pair, once.
+    /// The responder refused the oldest: its queue pair is in ERROR, and nothing after that one was executed.
+    /// The cause may be an expired rkey, so it is resent once on the next queue pair.
     fn refused(&mut self, to: &mut impl Depart) {
         self.state = State::Refused;
         let kept = self.ring.at_mut(self.oldest);
@@ -522,7 +517,7 @@ impl Requester {
         kept.make_idle();
     }
 
-    /// Lets time pass: sends again when nobody answers, ends pauses, and gives up at last.
+    /// Runs the timers: resends after a timeout, ends pauses, and finally gives up.
     pub fn tick(&mut self, now: u64, to: &mut impl Depart) {
         match self.state {
             State::Refused => return,
@@ -547,7 +542,7 @@ impl Requester {
         self.transmit(now, to);
     }
 
-    /// When [`Requester::tick`] has something to do next; `None` while nothing is out.
+    /// When [`Requester::tick`] is next needed; `None` while nothing is outstanding.
     pub fn deadline(&self) -> Option<u64> {
         match self.state {
             State::Paused(until) => Some(until),
@@ -557,23 +552,23 @@ impl Requester {
         }
     }
 
-    /// Puts another queue pair in the place of this one. What was not acknowledged leaves again on
-    /// that one, but for FETCH_ADDs that may have been executed on this one: they count as lost,
-    /// cause [`LossCause::Unknown`]. Nothing leaves here but with the next [`Requester::transmit`]:
-    /// the keys of the stores may be about to change as well.
+    /// Replaces the queue pair. Unacknowledged operations are resent on the new one, except FETCH_ADDs that
+    /// may have been executed on the old one: they count as lost, cause [`LossCause::Unknown`]. Nothing is
+    /// sent before the next [`Requester::transmit`], because the stores' rkeys may be about to change as
+    /// well.
     pub fn replace(&mut self, now: u64, by: &Successor, to: &mut impl Depart) {
         self.counters.replaced += 1;
         let executed = |psn: Psn| psn.since(self.psn(self.oldest));
         let known = |psn: Psn| (0..=self.outstanding() as i32).contains(&executed(psn));
         if by.same && by.transport == Transport::Rc {
-            // Its PSNs go on: frames may be on their way.
+            // Its PSNs continue: frames may be in flight.
             let upto =
                 if known(by.expected) { self.oldest + executed(by.expected) as u64 } else { self.oldest };
             self.acknowledge(upto);
         } else {
             match by.before.filter(|psn| known(*psn)) {
                 Some(psn) => self.acknowledge(self.oldest + executed(psn) as u64),
-                // It was refused, so nothing from it on was executed, and all before it was.
+                // It was refused, so everything before it was executed, and nothing from it on.
                 None if self.state == State::Refused => {}
                 None => self.forget_atomics(to),
             }
@@ -600,7 +595,7 @@ impl Requester {
         self.transport = by.transport;
     }
 
-    /// What an RC queue pair kept leaves on the UC one that took its place.
+    /// Sends what an RC queue pair kept on the UC one that replaces it.
     fn empty_ring(&mut self, to: &mut impl Depart) {
         while self.oldest != self.tail {
             to.depart(self.ring.at(self.oldest).departure(self.psn(self.oldest), false));
@@ -611,7 +606,7 @@ impl Requester {
         self.ring = Ring::none();
     }
 
-    /// Takes the atomics that are out off the ring. The others keep their order.
+    /// Removes outstanding atomics from the ring. The others keep their order.
     fn forget_atomics(&mut self, to: &mut impl Depart) {
         let mut kept = self.sent;
         for number in (self.oldest..self.sent).rev() {
@@ -628,13 +623,13 @@ impl Requester {
         self.oldest = kept;
     }
 
-    /// The number of the oldest operation that is not known to be executed.
+    /// The number of the oldest operation not known to have been executed.
     pub fn oldest(&self) -> u64 {
         self.oldest
     }
 
-    /// Operations of `store` that have left count as operations of `other` from here on, under the
-    /// PSNs that they have. Gives the number behind the last of them; `None` if there are none.
+    /// Reassigns sent operations of `store` to `other`, under their PSNs. Returns the number after the last
+    /// of them; `None` if there are none.
     pub fn rename_store(&mut self, store: usize, other: usize) -> Option<u64> {
         let mut behind = None;
         for number in self.oldest..self.sent {
@@ -647,8 +642,7 @@ impl Requester {
         behind
     }
 
-    /// A store is gone: its operations do nothing from here on, and count as lost. Their PSNs are
-    /// used up by zero-length WRITEs.
+    /// Removes a store: its operations become no-ops and count as lost. Zero-length WRITEs use up their PSNs.
     pub fn forget_store(&mut self, store: usize, to: &mut impl Depart) {
         for number in self.oldest..self.tail {
             let kept = self.ring.at_mut(number);
@@ -660,7 +654,7 @@ impl Requester {
         }
     }
 
-    /// Ends the queue pair: what is not acknowledged is lost.
+    /// Ends the queue pair: unacknowledged operations are lost.
     pub fn end(&mut self, to: &mut impl Depart) {
         for number in self.oldest..self.tail {
             let kept = self.ring.at(number);

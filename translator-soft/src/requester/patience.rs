@@ -1,16 +1,16 @@
-//! How long an answer may take before it is taken for lost: RFC 6298, with times in nanoseconds.
+//! Retransmission timeout after RFC 6298, in nanoseconds.
 
-/// The least time: below, a busy processor would look like a loss.
+/// Minimum: below this, a busy processor would look like a loss.
 const LEAST: u64 = 300_000;
-/// The longest time between two tries.
+/// Longest time between two tries.
 const MOST: u64 = 1_000_000_000;
-/// Tries at the same distance; from then on each takes twice the time of the one before.
+/// Tries at the same interval; after that, each doubles it.
 const EVEN_TRIES: u32 = 4;
 
 pub(super) struct Patience {
-    /// The time until something is known of the link.
+    /// The initial timeout.
     first: u64,
-    /// Smoothed time from frame to answer, and its mean deviation.
+    /// Smoothed round-trip time and its mean deviation.
     measured: Option<(u64, u64)>,
 }
 
@@ -19,8 +19,7 @@ impl Patience {
         Patience { first, measured: None }
     }
 
-    /// An answer took this long. Only of frames that were sent once: else it is not known which one
-    /// was answered.
+    /// Adds a round-trip time. Only for frames that were sent once; otherwise the answered one is unknown.
     pub(super) fn measure(&mut self, time: u64) {
         self.measured = Some(match self.measured {
             None => (time, time / 2),
@@ -28,7 +27,7 @@ impl Patience {
         });
     }
 
-    /// How long to wait, after `tries` times in vain.
+    /// How long to wait after `tries` unsuccessful tries.
     pub(super) fn after(&self, tries: u32) -> u64 {
         let once = match self.measured {
             Some((mean, deviation)) => (mean + 4 * deviation).clamp(LEAST, MOST),

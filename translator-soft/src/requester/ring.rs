@@ -1,11 +1,10 @@
-//! Operations of an RC queue pair from the moment they are made until they are acknowledged, in
-//! memory taken once.
+//! Operations of an RC queue pair from creation to acknowledgement, in preallocated memory.
 
 use super::{Action, Departure, MAX_PAYLOAD, Verb};
 use crate::losses::FrameMeta;
 use dta_proto::wire::roce::Psn;
 
-/// An operation that is kept: it waits for its turn, or for its acknowledgement.
+/// A stored operation, waiting to be sent or acknowledged.
 #[derive(Clone)]
 pub(super) struct Operation {
     pub(super) action: Action,
@@ -14,7 +13,7 @@ pub(super) struct Operation {
     pub(super) meta: FrameMeta,
     /// The responder refused it once, with an error NAK.
     pub(super) refused: bool,
-    /// It takes one of the responder's resources, or may have done so.
+    /// It occupies one of the responder's resources, or may have done so.
     pub(super) atomic: bool,
     len: u8,
     payload: [u8; MAX_PAYLOAD],
@@ -32,7 +31,7 @@ impl Operation {
         payload: [0; MAX_PAYLOAD],
     };
 
-    /// It does nothing any more, under the PSN that it has.
+    /// Turns it into a no-op under its PSN.
     pub(super) fn make_idle(&mut self) {
         *self = Operation { atomic: self.atomic, ..Operation::EMPTY };
     }
@@ -50,7 +49,7 @@ impl Operation {
     }
 }
 
-/// The operations, by their number; a number's place is given again when its operation is acknowledged.
+/// The operations by number; places are reused after acknowledgement.
 pub(super) struct Ring {
     slots: Vec<Operation>,
 }
@@ -61,7 +60,7 @@ impl Ring {
         Ring { slots: vec![Operation::EMPTY; operations.next_power_of_two()] }
     }
 
-    /// No room: UC keeps nothing.
+    /// Without room: UC keeps nothing.
     pub(super) fn none() -> Ring {
         Ring { slots: Vec::new() }
     }
@@ -79,7 +78,7 @@ impl Ring {
         &mut self.slots[place]
     }
 
-    /// Keeps an operation under a number.
+    /// Stores an operation under a number.
     pub(super) fn keep(
         &mut self,
         number: u64,
@@ -99,7 +98,7 @@ impl Ring {
         slot.payload[..payload.len()].copy_from_slice(payload);
     }
 
-    /// Exchanges two operations.
+    /// Swaps two operations.
     pub(super) fn swap(&mut self, a: u64, b: u64) {
         let (a, b) = (self.place(a), self.place(b));
         self.slots.swap(a, b);

@@ -9,44 +9,44 @@ use dta_proto::wire::dta::{Body, Report};
 use super::handover::{CAPACITY, Message, Receiver, Sender, Stage, Taken, View, ring};
 use super::steering::{self, MAX_WORKERS};
 
-/// Messages that are taken from one ring before the next is looked at.
+/// Messages taken from one ring before moving to the next.
 const TURN: usize = 256;
-/// Messages that are copied out of a ring at once.
+/// Messages copied out of a ring at once.
 const GROUP: usize = 32;
 
-/// One worker among several.
+/// One of several workers.
 pub struct Crew {
     own: usize,
     workers: usize,
-    /// Reports that others have to judge, by worker; `None` for this one.
+    /// Reports for others to judge, by worker; `None` for this one.
     to_judge: Vec<Option<Sender>>,
-    /// Reports that others have to execute.
+    /// Reports for others to execute.
     to_execute: Vec<Option<Sender>>,
-    /// Reports that this one has to execute, and to judge, by who found them.
+    /// Reports for this one to execute and to judge, by sender.
     execute: Vec<Receiver>,
     judge: Vec<Receiver>,
-    /// Times that reporters began anew, of all workers.
+    /// Reporter restarts, all workers together.
     restarts: Arc<AtomicU32>,
-    /// What this one has added to them.
+    /// This worker's share of them.
     restarts_here: u32,
-    /// Bit n: worker n was handed something since it was last asked.
+    /// Bit n: worker n was handed something since the last query.
     news: u32,
-    /// [`GROUP`] messages that were taken last.
+    /// The [`GROUP`] messages taken last.
     room: Box<[Taken]>,
 }
 
-/// A look at all rings of a crew from outside.
+/// An outside view of all rings of a crew.
 pub struct CrewView(Vec<View>);
 
 impl CrewView {
-    /// Whether no report is on its way between two workers, if none of them takes new ones in. A report may
-    /// make one more step after the first, so this has to be seen several times in a row.
+    /// Whether no report is in transit between two workers, provided none accepts new ones. A report may take
+    /// one more step after the first, so this must hold several times in a row.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(View::is_empty)
     }
 }
 
-/// The ends of so many workers, at most [`MAX_WORKERS`].
+/// The ends for this many workers, at most [`MAX_WORKERS`].
 pub fn crew(workers: usize) -> (Vec<Crew>, CrewView) {
     let workers = workers.clamp(1, MAX_WORKERS);
     let restarts = Arc::new(AtomicU32::new(0));
@@ -84,24 +84,24 @@ pub fn crew(workers: usize) -> (Vec<Crew>, CrewView) {
 }
 
 impl Crew {
-    /// How many workers there are.
+    /// Number of workers.
     pub fn workers(&self) -> usize {
         self.workers
     }
 
-    /// Whether `reports` reports can be taken in, wherever they have to go. If not, it is first to be waited
-    /// for the others. What they have to execute waits for nobody, so it goes on.
+    /// Whether there is room for `reports` reports, wherever they go. If not, wait for the others first. What
+    /// they must execute waits for nobody, so there is always progress.
     pub fn has_room(&mut self, reports: usize) -> bool {
         let mut senders = self.to_judge.iter_mut().chain(&mut self.to_execute).flatten();
         senders.all(|sender| sender.room(reports) >= reports)
     }
 
-    /// How many reports the others have handed over that wait here.
+    /// Number of reports handed over by others and waiting here.
     pub fn waiting(&mut self) -> usize {
         self.execute.iter_mut().chain(&mut self.judge).map(Receiver::waiting).sum()
     }
 
-    /// The workers that were handed something since this was last asked: bit n for worker n.
+    /// The workers that were handed something since the last call: bit n for worker n.
     pub fn take_news(&mut self) -> u32 {
         std::mem::take(&mut self.news)
     }
@@ -118,7 +118,7 @@ impl Crew {
         (worker != self.own).then_some(worker)
     }
 
-    /// Hands a report over, for which there has to be [room](Crew::has_room).
+    /// Hands over a report; there must be [room](Crew::has_room).
     #[inline]
     pub(crate) fn hand_over(&mut self, worker: usize, message: &Message<'_>) {
         let senders = match message.stage {
@@ -130,7 +130,7 @@ impl Crew {
         }
     }
 
-    /// Lets the others see what was handed over.
+    /// Publishes what was handed over.
     pub(crate) fn publish(&mut self) {
         for (worker, senders) in self.to_judge.iter_mut().zip(&mut self.to_execute).enumerate() {
             for sender in [senders.0, senders.1].into_iter().flatten() {
@@ -139,7 +139,7 @@ impl Crew {
         }
     }
 
-    /// Times that reporters of all workers began anew. `here` is how often those of this one did.
+    /// Reporter restarts of all workers. `here` is this worker's number.
     #[inline]
     pub(crate) fn restarts(&mut self, here: u32) -> u32 {
         if here != self.restarts_here {
@@ -147,12 +147,12 @@ impl Crew {
             self.restarts_here = here;
             self.restarts.fetch_add(more, Ordering::Relaxed);
         }
-        // What is said after a reporter began anew comes by way of a ring, which orders this, too.
+        // Anything after a restart travels through a ring, which orders this store too.
         self.restarts.load(Ordering::Relaxed)
     }
 
-    /// Hands what waits here to `take`, [some](GROUP) of one ring at once: first what is to be executed, then what
-    /// is to be judged, as far as there is room for what comes of that. How many there were.
+    /// Passes what waits here to `take`, [a group](GROUP) of one ring at a time: first what to execute, then
+    /// what to judge, as far as there is room for the results. Returns how many there were.
     pub(crate) fn take_in(&mut self, mut take: impl FnMut(&[Taken], &mut Crew)) -> usize {
         let mut taken = 0;
         for judges in [false, true] {
@@ -164,7 +164,7 @@ impl Crew {
                 let mut all = std::mem::take(if judges { &mut self.judge } else { &mut self.execute });
                 if let Some(receiver) = all.get_mut(ring) {
                     let count = receiver.waiting().min(most);
-                    // The room is this crew's; it is out of it while others are handed to.
+                    // The buffer is moved out of the crew while reports are handed over.
                     let mut room = std::mem::take(&mut self.room);
                     let mut left = count;
                     while left > 0 {
@@ -177,7 +177,7 @@ impl Crew {
                     }
                     self.room = room;
                     if count > 0 {
-                        // What comes of them is seen before their places are free.
+                        // The results are published before their places are freed.
                         self.publish();
                         receiver.give_back();
                     }

@@ -1,9 +1,9 @@
 //! A ring of reports from one worker to another.
 //!
-//! One thread writes and one reads. All of it are atomics, so there is no unsafe code: a message is copied in
-//! by relaxed stores, which are plain ones on the machines that this runs on, and is seen with the index that
-//! is released behind it. The writer publishes a batch at a time, and each side reads the other's index only
-//! when by the last one it knows there is no more.
+//! One thread writes and one reads. Everything is atomics, so there is no unsafe code: a message is copied in
+//! with relaxed stores, which compile to plain ones, and becomes visible with the index released after it.
+//! The writer publishes a batch at a time, and each side reads the other's index only when its copy shows
+//! nothing more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,36 +12,36 @@ use dta_proto::wire::dta::MAX_REPORT_LEN;
 
 use crate::reporters::Source;
 
-/// Messages that a ring holds, a power of two.
+/// Capacity of a ring in messages, a power of two.
 pub const CAPACITY: usize = 4096;
-/// 64-bit words of a message: one with what is known of the report, two with where it came from and went to,
-/// and the report as it was sent. Two lines of the cache, of which a report of 40 bytes or less takes one.
+/// 64-bit words of a message: one of metadata, two for source and destination, and the report as sent. Two
+/// cache lines; a report of 40 bytes or less takes one.
 const WORDS: usize = 16;
-/// Places that the writer fetches at once, and how far ahead of the first of them it does. The reader had each
-/// place last, so a write to it waits for its line to come over; many that were asked for together come together.
+/// Places that the writer prefetches at once, and how far ahead. The reader had each place last, so a write
+/// waits for its cache line to move; several requested together arrive together.
 const FETCHED: u64 = 32;
 const AHEAD: u64 = 8;
-/// Words in front of the report.
+/// Words before the report.
 const BEFORE: usize = 3;
 
 const _: () = assert!(MAX_REPORT_LEN <= (WORDS - BEFORE) * 8);
 
-/// What is to be done with a report that is handed over.
+/// What to do with a report that is handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Judge it by its reporter's window.
     Judge = 0,
-    /// It was admitted: execute it.
+    /// Admitted: execute it.
     Execute = 1,
-    /// It was admitted by somebody who does not number reports: execute it.
+    /// Admitted by a source that does not number reports: execute it.
     ExecuteUnnumbered = 2,
 }
 
-/// A report on its way from one worker to another.
+/// A report in transit between workers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message<'a> {
     pub(crate) stage: Stage,
-    /// How often reporters had begun anew when it was admitted.
+    /// Reporter restarts when it was admitted.
     pub(crate) restarts: u32,
     pub(crate) source: Source,
     pub(crate) destination: Source,
@@ -49,18 +49,18 @@ pub(crate) struct Message<'a> {
     pub(crate) report: &'a [u8],
 }
 
-/// An index on a line of the cache of its own: each is written by one side and polled by the other.
+/// An index on its own cache line: one side writes it and the other polls it.
 #[repr(align(128))]
 struct Index(AtomicU64);
 
-/// A place for a message, on lines of its own.
+/// A place for a message, on its own cache lines.
 #[repr(align(128))]
 struct MessageCell([AtomicU64; WORDS]);
 
 struct Shared {
     /// Messages ever published.
     written: Index,
-    /// Messages ever read, and what came of them done.
+    /// Messages ever read and fully processed.
     read: Index,
     places: Box<[MessageCell]>,
 }
@@ -72,24 +72,24 @@ impl Shared {
     }
 }
 
-/// The end that writes.
+/// The writing end.
 pub(super) struct Sender {
     shared: Arc<Shared>,
-    /// Messages put in, of which the last ones may not be published.
+    /// Messages put in; the last ones may be unpublished.
     put: u64,
     published: u64,
-    /// What is known of `read`.
+    /// Last known value of `read`.
     read: u64,
-    /// Places up to here were fetched.
+    /// Places up to here were prefetched.
     fetched: u64,
 }
 
-/// The end that reads.
+/// The reading end.
 pub(super) struct Receiver {
     shared: Arc<Shared>,
-    /// Messages taken, of which the last ones may not be given back.
+    /// Messages taken; the last ones may not be released.
     taken: u64,
-    /// What is known of `written`.
+    /// Last known value of `written`.
     written: u64,
 }
 
@@ -105,7 +105,7 @@ pub(super) fn ring() -> (Sender, Receiver) {
 }
 
 impl Sender {
-    /// How many more messages there is room for; `wanted` or more if there are as many.
+    /// Room for how many more messages; `wanted` or more if there is that much.
     pub(super) fn room(&mut self, wanted: usize) -> usize {
         let free = |read: u64, put: u64| CAPACITY - (put - read) as usize;
         if free(self.read, self.put) < wanted {
@@ -114,7 +114,7 @@ impl Sender {
         free(self.read, self.put)
     }
 
-    /// Puts a message in, for which there has to be [room](Sender::room).
+    /// Puts in a message; there must be [room](Sender::room).
     #[inline]
     pub(super) fn put(&mut self, message: &Message<'_>) {
         debug_assert!(((self.put - self.read) as usize) < CAPACITY);
@@ -140,7 +140,7 @@ impl Sender {
         self.put += 1;
     }
 
-    /// Writes to places that come next and are free, so that they are near when they are filled.
+    /// Writes to the next free places so that they are cached when needed.
     fn fetch(&mut self) {
         let until = (self.put + AHEAD + FETCHED).min(self.read + CAPACITY as u64);
         for index in self.fetched.max(self.put)..until {
@@ -151,7 +151,7 @@ impl Sender {
         self.fetched = until;
     }
 
-    /// Lets the other side see all that was put in. Whether there was something.
+    /// Publishes everything put in. Returns whether there was anything.
     pub(super) fn publish(&mut self) -> bool {
         let news = self.published != self.put;
         if news {
@@ -163,7 +163,7 @@ impl Sender {
 }
 
 impl Receiver {
-    /// How many messages wait.
+    /// Number of waiting messages.
     pub(super) fn waiting(&mut self) -> usize {
         if self.written == self.taken {
             self.written = self.shared.written.0.load(Ordering::Acquire);
@@ -171,10 +171,10 @@ impl Receiver {
         (self.written - self.taken) as usize
     }
 
-    /// Takes the next of the [waiting](Receiver::waiting) messages, as many as there is room for. How many.
+    /// Takes as many of the [waiting](Receiver::waiting) messages as fit. Returns how many.
     ///
-    /// Many at once: the writer had each place last, so a look at it waits for its line to come over, and looks at
-    /// several wait together. And what is copied here in words is read in larger pieces later, when it has arrived.
+    /// Several at once: the writer had each place last, so a read waits for its cache line to move, and
+    /// several such waits overlap. Copying in words also means that later, larger reads hit the cache.
     pub(super) fn take(&mut self, room: &mut [Taken]) -> usize {
         let before = self.taken;
         for to in room {
@@ -194,24 +194,24 @@ impl Receiver {
         (self.taken - before) as usize
     }
 
-    /// Gives the places of all that was taken back to the other side.
+    /// Releases the places of everything taken.
     pub(super) fn give_back(&mut self) {
         self.shared.read.0.store(self.taken, Ordering::Release);
     }
 
-    /// Whether nothing waits, and nothing that was taken is still being worked on, for somebody else to ask.
+    /// Whether nothing is waiting or being processed, seen from outside.
     pub(super) fn view(&self) -> View {
         View(Arc::clone(&self.shared))
     }
 }
 
-/// Bytes of the report of a message, by its first word.
+/// Length of a message's report, from its first word.
 #[inline]
 fn report_len(first: u64) -> usize {
     (first >> 8 & 0xff) as usize
 }
 
-/// Room for a message that was taken.
+/// A buffer for a taken message.
 #[derive(Clone, Debug)]
 pub(crate) struct Taken {
     first: u64,
@@ -221,7 +221,7 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Room that holds a message without report.
+    /// A buffer with an empty message.
     pub(super) const EMPTY: Taken =
         Taken { first: 0, source: 0, destination: 0, report: [0; (WORDS - BEFORE) * 8] };
 
@@ -242,7 +242,7 @@ impl Taken {
     }
 }
 
-/// A look at a ring from outside.
+/// An outside view of a ring.
 pub(super) struct View(Arc<Shared>);
 
 impl View {

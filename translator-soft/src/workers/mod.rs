@@ -1,10 +1,9 @@
-//! Several engines that share the reports of one address, each on a thread of its own.
+//! Several engines that share the reports of one address, each on its own thread.
 //!
-//! A report is judged by the worker that has its reporter's window, and executed by the worker that has the
-//! list, row, column or key that it writes. So no two workers hold state of one thing, and no window is
-//! shared. A report that is at the wrong worker is handed over through a ring between the two; reports of
-//! one reporter for one key stay in order. It is counted by the worker where it ends, so the books of each
-//! worker close by themselves. See `docs/decisions/workers.md`.
+//! A report is judged by the worker with its reporter's window, and executed by the worker with the list,
+//! row, column or key it writes. So workers share no state and no window. A report at the wrong worker is
+//! handed over through a ring between the two; reports of one reporter for one key stay in order. The worker
+//! where it ends counts it, so each worker's counters add up. See `docs/decisions/workers.md`.
 
 mod crew;
 mod handover;

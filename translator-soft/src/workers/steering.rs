@@ -1,4 +1,4 @@
-//! Which worker a report belongs to.
+//! Which worker handles a report.
 
 use std::net::Ipv4Addr;
 
@@ -8,15 +8,15 @@ use dta_proto::wire::dta::{Body, Report, Version};
 /// Most workers.
 pub const MAX_WORKERS: usize = 16;
 
-/// The worker that has the window of a version-1 reporter: its id modulo the number of workers. The kernel's
-/// program on the sockets of reports does the same.
+/// The worker with the window of a version-1 reporter: its id modulo the number of workers. The eBPF program
+/// on the report sockets does the same.
 #[inline]
 pub fn judge_of_id(reporter: u16, workers: usize) -> usize {
     usize::from(reporter) % workers
 }
 
-/// The worker that has the window of version-0 reports from an address: the address, as a number, modulo the
-/// number of workers. The kernel's program does the same.
+/// The worker with the window of version-0 reports from an address: the address, as a number, modulo the
+/// number of workers. The eBPF program does the same.
 #[inline]
 pub fn judge_of_source(source: Ipv4Addr, workers: usize) -> usize {
     u32::from(source) as usize % workers
@@ -31,8 +31,8 @@ pub(super) fn judge(report: &Report<'_>, source: Ipv4Addr, workers: usize) -> us
     }
 }
 
-/// The worker that has what a report writes. All stores have the same rule, so it need not be known here
-/// which store a version-0 report is for.
+/// The worker that executes a report. All stores have the same rule, so a version-0 report's store need not
+/// be known.
 #[inline]
 pub(super) fn executor(body: &Body<'_>, workers: usize) -> usize {
     match body {

@@ -1,4 +1,4 @@
-//! Several workers make of the same reports what one engine makes.
+//! Several workers do with the same reports what one engine does.
 
 use std::collections::BTreeMap;
 
@@ -26,9 +26,9 @@ impl Random {
 
 const REPORTERS: usize = 6;
 
-/// What each reporter sends: all primitives, in order, with losses, repeats and neighbours that change places.
-/// Keys and lists are one reporter's each; counters, paths and columns are everybody's. Of ten reports, `writes`
-/// more are key-writes, some of which cannot be gathered into runs.
+/// What each reporter sends: all primitives, in order, with losses, repeats and swapped neighbours. Keys and
+/// lists are one reporter's each; counters, paths and columns are everybody's. Of ten reports, `writes` more
+/// are key-writes, some of which cannot be gathered into runs.
 fn traffic(random: &mut Random, writes: usize) -> Vec<Vec<Vec<u8>>> {
     (0..REPORTERS)
         .map(|reporter| {
@@ -77,7 +77,7 @@ fn traffic(random: &mut Random, writes: usize) -> Vec<Vec<Vec<u8>>> {
                 let mut bytes = [0; 100];
                 let len = report.emit(&mut bytes).unwrap();
                 let packet = datagram(&bytes[..len]);
-                // The first ones arrive, so that all know where the reporter is.
+                // The first ones arrive, so that all know the reporter's position.
                 match random.below(20) {
                     0 | 1 if n > 2 => continue,
                     2 => packets.push(packet.clone()),
@@ -94,8 +94,8 @@ fn traffic(random: &mut Random, writes: usize) -> Vec<Vec<Vec<u8>>> {
         .collect()
 }
 
-/// All that is made, in an order that does not depend on who made it: by place in memory, what was written
-/// there and what was added; NACKs by reporter; counters by name; and reporters.
+/// All output, in an order independent of who made it: by place in memory, what was written there and what
+/// was added; NACKs by reporter; counters by name; and reporters.
 #[derive(Debug, PartialEq)]
 struct Made {
     written: BTreeMap<u64, Vec<Vec<u8>>>,
@@ -108,7 +108,7 @@ struct Made {
 fn make(workers: usize, traffic: &[Vec<Vec<u8>>], random: &mut Random) -> Made {
     let mut program = program(Transport::Uc, false);
     if let Some(Entry::QueuePair(pair)) = program.remove(&EntryKey::QueuePair(0, Purpose::Atomic)) {
-        // Nobody answers here, so all have to fit.
+        // Nobody answers here, so everything must fit.
         program.set(Entry::QueuePair(QueuePair { max_dest_rd_atomic: 4096, ..pair }));
     }
     let limits = Limits { rc: Timing { window: 4096, ..Timing::default() }, ..Limits::default() };
@@ -159,7 +159,7 @@ fn make(workers: usize, traffic: &[Vec<Vec<u8>>], random: &mut Random) -> Made {
                 None => {
                     let va = received.roce.reth().unwrap().va;
                     let there = made.written.entry(va).or_default();
-                    // A column is sent again when somebody comes late: the last time all are in it.
+                    // A column is sent again when a reporter is late: the last time all are in it.
                     if va >> 32 == u64::from(SM) {
                         there.clear();
                     }
@@ -187,7 +187,7 @@ fn make(workers: usize, traffic: &[Vec<Vec<u8>>], random: &mut Random) -> Made {
     made
 }
 
-/// Has several workers make what one engine makes of the same traffic, of which it gives what one made.
+/// Makes several workers process the traffic that one engine processed, and returns the latter's output.
 fn several_make_what_one_makes(writes: usize) -> Vec<Made> {
     let each = |seed: u64| {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));

@@ -1,11 +1,11 @@
-//! Reading and writing a report of whichever version.
+//! Parsing and writing reports of either version.
 
 use super::{Primitive, Report, VERSION, Version, v0, v1};
 use crate::wire::error::len16;
 use crate::wire::{Error, Kind, Layer, Result};
 
 impl<'a> Report<'a> {
-    /// Reads the payload of one UDP datagram.
+    /// Parses the payload of one UDP datagram.
     #[inline(always)] // on the path of every report
     pub fn parse(bytes: &'a [u8]) -> Result<Report<'a>> {
         let [opcode, sequence, flags, rest @ ..] = bytes else {
@@ -19,13 +19,13 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Whether bytes begin as a version-1 report of this primitive does.
+    /// Whether the bytes start like a version-1 report of this primitive.
     #[inline]
     pub fn is_v1_of(primitive: Primitive, bytes: &[u8]) -> bool {
         matches!(bytes, [opcode, _, flags, ..] if *opcode == primitive.opcode() && flags & VERSION == 1)
     }
 
-    /// Bytes that [`Report::emit`] writes, if it can.
+    /// Length of what [`Report::emit`] writes, if it can.
     pub const fn buffer_len(&self) -> usize {
         match self.version {
             Version::V0 => v0::buffer_len(&self.body),
@@ -35,9 +35,9 @@ impl<'a> Report<'a> {
 
     /// Writes the report to the start of `buffer` and returns its length.
     ///
-    /// Fails, and then writes nothing, if the buffer is too small, a field is out of its range, or
-    /// version 0 cannot say it: a sketch-merge, a store, a reporter, a path length, a key longer
-    /// than 4 bytes, a value not of 4 bytes. Of the sequence version 0 carries the low 8 bits.
+    /// Fails, writing nothing, if the buffer is too small, a field is out of range, or version 0 cannot
+    /// express it: a sketch-merge, a store, a reporter, a path length, a key longer than 4 bytes, a value of
+    /// other than 4 bytes. Version 0 carries the low 8 bits of the sequence.
     #[inline]
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize> {
         match self.version {

@@ -1,24 +1,24 @@
-//! Where the fields of a report lie, to be written in place.
+//! Byte ranges of a report's fields, to write them in place.
 
 use super::{Primitive, V1_HEADER_LEN, Version};
 use crate::key::KEY_LEN;
 
-/// The bytes of a report that may differ between reports of one length, flags and sequence aside. All
-/// of them may hold anything. A field that the primitive does not have is empty.
+/// The bytes that may differ between reports of one length, apart from flags and sequence. Any contents are
+/// valid. A field that the primitive lacks is empty.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Fields<'a> {
-    /// The key: 16 bytes, 4 in version 0. Not of append and sketch-merge.
+    /// The key: 16 bytes, 4 in version 0. Empty for append and sketch-merge.
     pub key: &'a mut [u8],
-    /// The list of append, the column of sketch-merge: 4 bytes, big-endian.
+    /// Append: the list. Sketch-merge: the column. 4 bytes, big-endian.
     pub place: &'a mut [u8],
-    /// The value, the entry, the cells; of a key-increment what to add, 8 bytes, and of a postcard what
-    /// the hop reports, 4 bytes, both big-endian.
+    /// The value, the entry or the cells; key-increment: the addend, 8 bytes; postcard: the hop's value, 4
+    /// bytes, both big-endian.
     pub value: &'a mut [u8],
 }
 
 impl<'a> Fields<'a> {
-    /// Of a report of `primitive` that [`Report::emit`](super::Report::emit) wrote; `None` if it is
-    /// shorter than one.
+    /// The fields of a report of `primitive` that [`Report::emit`](super::Report::emit) wrote; `None` if the
+    /// bytes are shorter.
     #[inline]
     pub fn of(version: Version, primitive: Primitive, report: &'a mut [u8]) -> Option<Fields<'a>> {
         // Bytes before the key or place, the bytes of these, and those between them and the value.

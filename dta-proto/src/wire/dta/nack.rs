@@ -1,11 +1,11 @@
-//! NACKs: reports that did not arrive.
+//! NACKs: requests for missing reports.
 
 use crate::wire::error::len16;
 use crate::wire::{Error, Kind, Layer, Result};
 
-/// Bytes of a version-0 NACK.
+/// Length of a version-0 NACK.
 pub const NACK_V0_LEN: usize = 2;
-/// Bytes of a version-1 NACK.
+/// Length of a version-1 NACK.
 pub const NACK_V1_LEN: usize = 12;
 /// Bit 7 of byte 1.
 const NACK: u8 = 0x80;
@@ -16,27 +16,27 @@ fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
     Error::new(Layer::Nack, field, offset, kind)
 }
 
-/// Retransmittable reports that the translator misses.
+/// Retransmittable reports that the translator has not received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nack {
     /// Version 0, to UDP port 40044 of the reporter: one sequence.
     V0 {
-        /// Low 8 bits of the sequence that is missing.
+        /// Low 8 bits of the missing sequence.
         sequence: u8,
     },
-    /// Version 1, to the address and port that the reporter sends from: a run of sequences.
+    /// Version 1, to the address and port that the reporter uses: a run of sequences.
     V1 {
         /// The reporter.
         reporter: u16,
-        /// First sequence that is missing.
+        /// First missing sequence.
         first: u32,
-        /// How many are missing from there on (modulo 2^32), at least 1.
+        /// How many are missing from there (modulo 2^32), at least 1.
         count: u16,
     },
 }
 
 impl Nack {
-    /// Reads the payload of one UDP datagram.
+    /// Parses the payload of one UDP datagram.
     pub fn parse(bytes: &[u8]) -> Result<Nack> {
         let have = len16(bytes.len());
         let [_, flags, ..] = *bytes else {
@@ -81,7 +81,7 @@ impl Nack {
         }
     }
 
-    /// Bytes that [`Nack::emit`] writes.
+    /// Length of what [`Nack::emit`] writes.
     pub const fn buffer_len(&self) -> usize {
         match self {
             Nack::V0 { .. } => NACK_V0_LEN,

@@ -1,4 +1,4 @@
-//! A report of either version, as a value.
+//! A report of either version.
 
 use super::{IMMEDIATE, Primitive, RESTARTED, RETRANSMITTABLE, Version};
 use crate::key::Key;
@@ -8,19 +8,19 @@ use crate::wire::{Error, Kind, Layer, Result};
 /// One report, borrowing its value from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report<'a> {
-    /// Version it came in, or is to be sent in.
+    /// Version it was received in, or will be sent in.
     pub version: Version,
-    /// Whether a reader is to be woken now (the write carries an immediate). Lists marked `notify` do that.
+    /// Whether to wake a reader now (by a write with immediate). Only lists marked `notify` do that.
     pub immediate: bool,
-    /// Whether the reporter keeps a copy and answers a NACK by sending it again.
+    /// Whether the reporter keeps a copy and answers NACKs by retransmitting it.
     pub retransmittable: bool,
-    /// Whether the reporter has restarted: its sequence starts anew with this report.
+    /// Whether the reporter has restarted: its sequence starts over with this report.
     pub restarted: bool,
     /// Sequence number, per reporter and translator. Version 0 has the low 8 bits only.
     pub sequence: u32,
     /// Reporter id; 0 in version 0.
     pub reporter: u16,
-    /// Store id; 0 in version 0, where configuration names the store of each primitive.
+    /// Store id; 0 in version 0, where configuration sets the store of each primitive.
     pub store: u16,
     /// The primitive and its fields.
     pub body: Body<'a>,
@@ -109,7 +109,7 @@ impl Report<'_> {
     }
 }
 
-/// The first `need` bytes of `buffer`, or the error that says it is too small.
+/// The first `need` bytes of `buffer`, or an error if it is too small.
 pub(super) fn room(layer: Layer, buffer: &mut [u8], need: usize) -> Result<&mut [u8]> {
     let have = len16(buffer.len());
     buffer.get_mut(..need).ok_or(Error::new(

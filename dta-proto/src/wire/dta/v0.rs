@@ -13,7 +13,7 @@ fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
     Error::new(Layer::DtaV0, field, offset, kind)
 }
 
-/// The fields as an array of their one possible length.
+/// The fields as an array of the only valid length.
 fn exact<'a, const N: usize>(field: &'static str, rest: &'a [u8]) -> Result<&'a [u8; N]> {
     rest.try_into().map_err(|_| {
         let (need, have) = (len16(HEADER_LEN + N), len16(HEADER_LEN + rest.len()));
@@ -98,7 +98,7 @@ pub(super) fn emit(report: &Report<'_>, buffer: &mut [u8]) -> Result<usize> {
     if report.store != 0 {
         return Err(err("store", 0, Kind::NotInVersion));
     }
-    // Every check comes before the first byte is written.
+    // All checks come before the first byte is written.
     let mut fields = [0; 13];
     match report.body {
         Body::KeyWrite { redundancy, key, value } => {

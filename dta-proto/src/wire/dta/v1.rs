@@ -10,7 +10,7 @@ use crate::key::{KEY_LEN, Key};
 use crate::wire::error::len16;
 use crate::wire::{Error, Kind, Layer, Result};
 
-/// Bytes of the header.
+/// Length of the header.
 pub const HEADER_LEN: usize = 12;
 
 fn err(field: &'static str, offset: usize, kind: Kind) -> Error {
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn impossible_lengths() {
         for (bytes, _) in all() {
-            // One more or less byte never makes a report: all lengths are multiples of 4.
+            // A byte more or less is never valid: all lengths are multiples of 4.
             for n in (3..bytes.len()).filter(|n| n % 4 != 0) {
                 assert!(Report::parse(&bytes[..n]).is_err());
             }
@@ -365,8 +365,8 @@ mod tests {
             let _ = Report::parse(&bytes);
         }
 
-        /// What parses is emitted again with the same bytes, but for reserved ones, and then parses
-        /// to the same.
+        /// Emitting a parsed report gives the same bytes, except reserved ones, and they parse to the same
+        /// report.
         #[test]
         fn mutated_bytes(which in 0usize..5, at: prop::sample::Index, byte: u8, cut in 0usize..100) {
             let mut bytes = all().swap_remove(which).0;

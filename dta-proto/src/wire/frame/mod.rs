@@ -1,12 +1,12 @@
-//! Whole RoCEv2 frames over IPv4, by one profile, so that two translators make the same bytes.
+//! Whole RoCEv2 frames over IPv4, by a fixed profile, so that two translators emit the same bytes.
 //!
 //! - IPv4: id 0, "don't fragment", TTL 64 and TOS 0 unless a [`Route`] says otherwise;
 //! - UDP: source port [`source_port`], checksum 0;
 //! - BTH: SE 0, MigReq 1, P_Key 0xffff, byte 4 zero, as [`super::roce::Bth::new`] has it;
 //! - the iCRC always computed.
 //!
-//! [`Route::emit`] writes any packet, [`WriteTemplate`] and its kin the same bytes faster, for many
-//! frames of one kind. [`Received`] checks and takes apart what came in.
+//! [`Route::emit`] writes any packet; [`WriteTemplate`] and its kin write the same bytes faster, for many
+//! frames of one kind. [`Received`] checks and parses received frames.
 
 mod received;
 mod route;

@@ -1,4 +1,4 @@
-//! A RoCEv2 packet that came in, checked from the IPv4 header to the iCRC.
+//! A received RoCEv2 packet, checked from the IPv4 header to the iCRC.
 
 use crate::wire::datagram::{self, Datagram};
 use crate::wire::error::len16;
@@ -17,11 +17,11 @@ pub struct Received<'a> {
 }
 
 impl<'a> Received<'a> {
-    /// Takes a packet apart, from its IPv4 header on; bytes beyond its total length are ignored.
+    /// Parses a packet from its IPv4 header; bytes beyond its total length are ignored.
     ///
-    /// Refuses, in this order: what [`Datagram::parse`] refuses, a wrong IPv4 header checksum, a
-    /// wrong UDP checksum (0 is none), a wrong iCRC, a BTH that cannot be or headers that its
-    /// opcode lacks. The UDP destination port is the caller's to look at.
+    /// Checks in this order: [`Datagram::parse`], the IPv4 header checksum, the UDP checksum (0 is none), the
+    /// iCRC, a valid BTH and the headers that its opcode needs. The UDP destination port is left to the
+    /// caller.
     #[inline]
     pub fn parse(packet: &'a [u8]) -> Result<Received<'a>> {
         let datagram = Datagram::parse(packet)?;
@@ -72,7 +72,7 @@ mod tests {
         for packet in packets() {
             let mut buffer = [0xa5; 200];
             let len = ROUTE.emit(&packet, &mut buffer).unwrap();
-            // With the buffer's rest behind it, as Ethernet padding.
+            // With the rest of the buffer after it, like Ethernet padding.
             let received = Received::parse(&buffer).unwrap();
             assert_eq!(Repr::parse(&received.roce), Ok(packet));
             assert_eq!((received.ipv4.src(), received.ipv4.dst()), (ROUTE.src, ROUTE.dst));
@@ -91,8 +91,8 @@ mod tests {
             for bit in 0..len * 8 {
                 let mut flipped = buffer;
                 flipped[bit / 8] ^= 1 << (bit % 8);
-                // BTH byte 4 alone: the IPv4 checksum covers TOS and TTL, and a UDP checksum that
-                // is not 0 is checked.
+                // Only BTH byte 4: the IPv4 checksum covers TOS and TTL, and a nonzero UDP checksum is
+                // checked.
                 assert_eq!(Received::parse(&flipped[..len]).is_ok(), bit / 8 == 32, "bit {bit}");
             }
         }
@@ -120,7 +120,7 @@ mod tests {
             let _ = Received::parse(&bytes);
         }
 
-        /// Mutations with every checksum made right again, so that they get through to the transport headers.
+        /// Mutations with corrected checksums, so that they reach the transport headers.
         #[test]
         fn mutated_packets(which in 0usize..8, at: prop::sample::Index, byte: u8, cut: prop::sample::Index) {
             let mut buffer = [0; 200];

@@ -1,4 +1,4 @@
-//! Where the frames of a queue pair go, and how they are written.
+//! Addresses and lower headers of a queue pair's frames.
 
 use core::net::{Ipv4Addr, SocketAddrV4};
 
@@ -7,10 +7,10 @@ use crate::wire::ethernet::{self, Mac};
 use crate::wire::roce::{self, ICRC_LEN};
 use crate::wire::{Error, Kind, Layer, Result, datagram, ipv4, udp};
 
-/// Everything below the BTH that the frames of one queue pair share.
+/// Everything below the BTH that a queue pair's frames share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Destination and source MAC address; without them a frame starts with its IPv4 header.
+    /// Destination and source MAC address; without them a frame starts at its IPv4 header.
     pub ethernet: Option<(Mac, Mac)>,
     /// Source address.
     pub src: Ipv4Addr,
@@ -32,7 +32,7 @@ pub const fn source_port(dest_qp: u32) -> u16 {
 }
 
 impl Route {
-    /// A route to a queue pair by the profile, without Ethernet header.
+    /// The profile's route to a queue pair, without Ethernet header.
     pub const fn new(src: Ipv4Addr, dst: Ipv4Addr, dest_qp: u32) -> Route {
         Route {
             ethernet: None,
@@ -45,12 +45,12 @@ impl Route {
         }
     }
 
-    /// Bytes of the Ethernet header, 0 or 14.
+    /// Length of the Ethernet header, 0 or 14.
     pub(super) const fn ethernet_len(&self) -> usize {
         if self.ethernet.is_some() { ethernet::HEADER_LEN } else { 0 }
     }
 
-    /// The Ethernet header, if there is one.
+    /// The Ethernet header, if any.
     pub(super) fn ethernet_header(&self) -> Option<[u8; ethernet::HEADER_LEN]> {
         self.ethernet.map(|(dst, src)| {
             let mut header = [0; ethernet::HEADER_LEN];
@@ -69,20 +69,20 @@ impl Route {
         SocketAddrV4::new(self.dst, self.dst_port)
     }
 
-    /// The IPv4 and UDP headers over `len` bytes from BTH to iCRC.
+    /// The IPv4 and UDP headers for `len` bytes from BTH to iCRC.
     pub(super) fn ip_udp_header(&self, len: u16) -> [u8; datagram::HEADER_LEN] {
         datagram::header_with(self.source(), self.destination(), len.into(), self.tos, self.ttl)
     }
 
-    /// Bytes of the frame that carries `packet`.
+    /// Length of the frame that carries `packet`.
     pub const fn buffer_len(&self, packet: &roce::Repr<'_>) -> usize {
         self.ethernet_len() + ipv4::HEADER_LEN + udp::HEADER_LEN + packet.buffer_len() + ICRC_LEN
     }
 
     /// Writes the whole frame that carries `packet` to the start of `buffer` and returns its length.
     ///
-    /// Fails if the buffer is too small, the frame would be longer than an IPv4 packet can be, or
-    /// the packet is none ([`roce::Repr::emit`]).
+    /// Fails if the buffer is too small, the frame exceeds the longest IPv4 packet, or the packet is invalid
+    /// ([`roce::Repr::emit`]).
     pub fn emit(&self, packet: &roce::Repr<'_>, buffer: &mut [u8]) -> Result<usize> {
         let need = self.buffer_len(packet);
         let have = len16(buffer.len());

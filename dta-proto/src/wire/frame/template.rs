@@ -1,4 +1,4 @@
-//! Frames of one kind, fast: all that they share is written once, and its iCRC computed once.
+//! Frames of one kind, fast: the shared part is written once, and its iCRC computed once.
 
 use super::Route;
 use crate::crc::{crc32_update, crc32_update_masked, crc32_update_words};
@@ -9,12 +9,12 @@ use crate::wire::roce::{
 };
 use crate::wire::{Error, Kind, Layer, Result, ethernet, ipv4, udp};
 
-/// IPv4, UDP, and the BTH up to its destination queue pair: what all frames of a template share.
+/// IPv4, UDP, and the BTH up to its destination queue pair, shared by all frames of a template.
 const SHARED_LEN: usize = ipv4::HEADER_LEN + udp::HEADER_LEN + 8;
 /// The rest of the BTH: acknowledgement bit and PSN.
 const PSN_LEN: usize = 4;
 
-/// A frame of one opcode and payload length to one queue pair, but for what differs from frame to frame.
+/// Frames of one opcode and payload length to one queue pair.
 #[derive(Clone, Debug)]
 struct Shared {
     ethernet: Option<[u8; ethernet::HEADER_LEN]>,
@@ -61,7 +61,7 @@ impl Shared {
         Error::new(Layer::Roce, "payload", 0, Kind::Length(len16(payload.len())))
     }
 
-    /// Writes what is shared and the PSN, then `headers`, `payload`, pad bytes and the iCRC.
+    /// Writes the shared part and the PSN, then `headers`, `payload`, pad bytes and the iCRC.
     #[inline(always)]
     fn emit<const N: usize>(
         &self,
@@ -78,7 +78,7 @@ impl Shared {
         Ok(self.frame_len)
     }
 
-    /// As [`Shared::emit`], of a WRITE.
+    /// As [`Shared::emit`], for a WRITE.
     #[inline(always)]
     fn emit_write(
         &self,
@@ -99,7 +99,7 @@ impl Shared {
         Ok(self.frame_len)
     }
 
-    /// The bytes of a frame from its IPv4 header on, where the payload is as long as it has to be.
+    /// The frame's bytes from its IPv4 header, if the payload has the right length.
     #[inline(always)]
     fn begin<'b>(&self, payload: &[u8], buffer: &'b mut [u8]) -> Result<&'b mut [u8]> {
         if payload.len() != self.payload_len {
@@ -117,7 +117,7 @@ impl Shared {
         Ok(rest)
     }
 
-    /// The frame from its IPv4 header on; `None` where it does not fit.
+    /// The frame from its IPv4 header; `None` if it does not fit.
     #[inline]
     fn fill<const N: usize>(
         &self,
@@ -140,11 +140,11 @@ impl Shared {
         Some(())
     }
 
-    /// As [`Shared::fill`] of a WRITE of 16 bytes, the element of most key-write stores. What has just been computed
-    /// goes to the iCRC as it is, and not by memory.
+    /// As [`Shared::fill`] for a WRITE of 16 bytes, the element of most key-write stores. Just computed
+    /// values go into the iCRC from registers, not through memory.
     #[inline]
     fn fill_16(&self, psn: [u8; PSN_LEN], reth: Reth, payload: &[u8; 16], out: &mut [u8]) -> Option<()> {
-        // In the pieces in which an element is written.
+        // In the pieces in which elements are written.
         let [a, b, c, d, value @ ..] = *payload;
         let (low, high) = (value.first_chunk::<8>()?, value.last_chunk::<4>()?);
         let payload = u128::from(u32::from_le_bytes([a, b, c, d]))
@@ -171,20 +171,20 @@ fn psn_bytes(psn: Psn, ack_req: bool) -> [u8; PSN_LEN] {
     (u32::from(ack_req) << 31 | psn.get()).to_be_bytes()
 }
 
-/// Frames with WRITE ONLY of one payload length to one queue pair.
+/// WRITE ONLY frames of one payload length to one queue pair.
 #[derive(Clone, Debug)]
 pub struct WriteTemplate(Shared);
 
-/// Frames with WRITE ONLY with immediate of one payload length to one queue pair.
+/// WRITE ONLY with immediate frames of one payload length to one queue pair.
 #[derive(Clone, Debug)]
 pub struct WriteImmTemplate(Shared);
 
-/// Frames with FETCH_ADD to one queue pair.
+/// FETCH_ADD frames to one queue pair.
 #[derive(Clone, Debug)]
 pub struct FetchAddTemplate(Shared);
 
 impl WriteTemplate {
-    /// A template for `payload_len` bytes. Fails if they do not fit an IPv4 packet.
+    /// A template for `payload_len` bytes. Fails if they exceed an IPv4 packet.
     pub fn new(
         route: &Route,
         transport: Transport,
@@ -194,14 +194,14 @@ impl WriteTemplate {
         Shared::new(route, Opcode::write_only(transport, false), dest_qp, payload_len).map(WriteTemplate)
     }
 
-    /// Bytes of each frame.
+    /// Length of each frame.
     #[inline]
     pub fn frame_len(&self) -> usize {
         self.0.frame_len
     }
 
-    /// Writes a frame to the start of `buffer` and returns its length. Fails if the buffer is too
-    /// small or the payload not of the template's length.
+    /// Writes a frame to the start of `buffer` and returns its length. Fails if the buffer is too small or
+    /// the payload does not have the template's length.
     #[inline]
     pub fn emit(
         &self,
@@ -218,7 +218,7 @@ impl WriteTemplate {
 }
 
 impl WriteImmTemplate {
-    /// A template for `payload_len` bytes. Fails if they do not fit an IPv4 packet.
+    /// A template for `payload_len` bytes. Fails if they exceed an IPv4 packet.
     pub fn new(
         route: &Route,
         transport: Transport,
@@ -228,14 +228,14 @@ impl WriteImmTemplate {
         Shared::new(route, Opcode::write_only(transport, true), dest_qp, payload_len).map(WriteImmTemplate)
     }
 
-    /// Bytes of each frame.
+    /// Length of each frame.
     #[inline]
     pub fn frame_len(&self) -> usize {
         self.0.frame_len
     }
 
-    /// Writes a frame to the start of `buffer` and returns its length. Fails if the buffer is too
-    /// small or the payload not of the template's length.
+    /// Writes a frame to the start of `buffer` and returns its length. Fails if the buffer is too small or
+    /// the payload does not have the template's length.
     #[inline]
     #[allow(
         clippy::too_many_arguments,
@@ -266,7 +266,7 @@ impl FetchAddTemplate {
         Shared::new(route, Opcode::RcFetchAdd, dest_qp, 0).map(FetchAddTemplate)
     }
 
-    /// Bytes of each frame.
+    /// Length of each frame.
     #[inline]
     pub fn frame_len(&self) -> usize {
         self.0.frame_len
@@ -318,7 +318,7 @@ mod tests {
     }
 
     proptest! {
-        /// A template makes, byte for byte, what [`Route::emit`] makes.
+        /// A template emits the same bytes as [`Route::emit`].
         #[test]
         fn same_as_the_plain_way(dest_qp in 0u32..1 << 24, psn in 0u32..1 << 24, ack_req: bool, va: u64, rkey: u32,
                                  imm: u32, add: u64, payload in proptest::collection::vec(any::<u8>(), 0..140)) {

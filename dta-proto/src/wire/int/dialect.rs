@@ -1,15 +1,15 @@
-//! Who sends the reports, as far as their bytes differ.
+//! Dialects: differences between senders of reports.
 
 use core::fmt;
 use core::str::FromStr;
 
 use super::ReportVersion;
 
-/// The senders whose bytes differ. A listener has one; [`Dialect::Auto`] guesses per datagram.
+/// The senders with different bytes. A listener has one; [`Dialect::Auto`] guesses per datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// By the first bytes of each datagram: version 0 is a Telemetry Report v0.5, 2 is v2.0; 1 is v1.0, or
-    /// what INTCollector's report generator sends, which says 1 in v0.5 too and 1 word as the length of v1.0.
+    /// INTCollector's report generator, which sends 1 in v0.5 too, and a length of 1 word in v1.0.
     #[default]
     Auto,
     /// Telemetry Report v0.5 as specified.
@@ -24,8 +24,8 @@ pub enum Dialect {
     IntCollector,
     /// GÉANT's switches: v1.0 with timestamps of 64 bits.
     Geant,
-    /// NoviFlow's switches (AmLight): v1.0, INT before the TCP options, and hop latencies that are always 0,
-    /// so that they are computed from both timestamps.
+    /// NoviFlow's switches (AmLight): v1.0, INT before the TCP options, and hop latencies that are always 0
+    /// and therefore computed from both timestamps.
     NoviFlow,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for Dialect {
     }
 }
 
-/// A text names no dialect.
+/// The text is not a dialect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no dialect: write auto, v0.5, v1.0, v2.0, sdfabric, intcollector, geant or noviflow")]
 pub struct DialectError(String);
@@ -79,56 +79,56 @@ impl FromStr for Dialect {
     }
 }
 
-/// By what a packet inside a report shows that it carries INT behind its TCP or UDP header.
+/// How to recognise that a packet in a report carries INT after its TCP or UDP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mark {
-    /// As the dialect has it; for most that is [`Mark::Guess`].
+    /// By the dialect; for most that is [`Mark::Guess`].
     #[default]
     ByDialect,
-    /// What reads as INT without a contradiction is INT.
+    /// Whatever parses as INT without a contradiction.
     Guess,
     /// There is always INT.
     Always,
     /// There is never INT.
     Never,
-    /// The DSCP, under a mask.
+    /// By the DSCP, under a mask.
     Dscp {
         /// 6 bits.
         value: u8,
-        /// Bits of it that count.
+        /// Mask.
         mask: u8,
     },
-    /// The UDP destination port.
+    /// By the UDP destination port.
     Port(u16),
-    /// These 8 bytes before the shim (the probe marker).
+    /// By these 8 bytes before the shim (the probe marker).
     Probe(u64),
 }
 
-/// How a listener reads what it gets.
+/// How a listener parses reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Who sends.
+    /// The sender.
     pub dialect: Dialect,
-    /// How INT is recognised.
+    /// How to recognise INT.
     pub mark: Mark,
-    /// Words that the INT source alone adds for its domain (v2.1); 0 = what does not fill a hop.
+    /// Words that only the INT source adds for its domain (v2.1); 0 = what does not fill a hop.
     pub source_only_words: u8,
 }
 
-/// What a dialect and the first bytes of a datagram decide.
+/// What dialect and first bytes of a datagram determine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
     pub(super) version: ReportVersion,
     pub(super) mark: Mark,
     pub(super) halved_queue: bool,
     pub(super) no_latency: bool,
-    /// INT before the TCP options, rather than behind them, where both read well.
+    /// INT before the TCP options rather than after them, if both parse.
     pub(super) before_options: bool,
     pub(super) source_only_words: u8,
 }
 
 impl Form {
-    /// Whether a packet carries INT if it reads as such.
+    /// Whether a packet that parses as INT carries it.
     pub(super) fn is_guessed(&self) -> bool {
         matches!(self.mark, Mark::Guess | Mark::ByDialect)
     }
@@ -177,11 +177,11 @@ impl Settings {
     }
 }
 
-/// The version, and whether it is INTCollector's generator.
+/// The version, and whether the sender is INTCollector's generator.
 ///
-/// Where the first half byte is 1, the second is the header's length in words (v1.0: 4 to 10, and 1 from
-/// the generator) or the next protocol (v0.5: 0 from the generator; 1 with the D bit, or 2). In v1.0 the top
-/// bits of byte 1 are 0 to 2 and the D bit of v0.5 is never set.
+/// If the first nibble is 1, the second is the header's length in words (v1.0: 4 to 10, and 1 from the
+/// generator) or the next protocol (v0.5: 0 from the generator; 1 with the D bit, or 2). In v1.0 the top bits
+/// of byte 1 are 0 to 2 and the D bit of v0.5 is never set.
 fn guess(first: [u8; 2]) -> Option<(ReportVersion, bool)> {
     match (first[0] >> 4, first[0] & 0xf) {
         (0, _) => Some((ReportVersion::V05, false)),

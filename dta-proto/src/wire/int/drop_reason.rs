@@ -1,4 +1,4 @@
-//! Names of drop reasons. A report has a number, and who sends it says what that means.
+//! Names of drop reasons. A report has a number whose meaning depends on the sender.
 //!
 //! Sources: `p4src/shared/define.p4` of fabric-tna 1.0.0 and 1.1.0 (`IntDropReason_t`), and, for switches that follow the
 //! Telemetry Report specifications, the list that these refer to: `p4src/includes/drop_reason_codes.h` of p4lang/switch.
@@ -6,7 +6,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// Who numbers the reasons.
+/// Numberings of drop reasons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Table {
     /// SD-Fabric with fabric-tna 1.0.
@@ -16,11 +16,11 @@ pub enum Table {
     FabricTna11,
     /// The list of p4lang/switch, to which the specifications refer.
     SwitchP4,
-    /// Nobody that is known: no number has a name.
+    /// Unknown: no number has a name.
     None,
 }
 
-/// Of both versions of fabric-tna.
+/// In both versions of fabric-tna.
 const FABRIC_TNA: &[(u8, &str)] = &[
     (0, "unknown"),
     (26, "ip-ttl-zero"),
@@ -100,7 +100,7 @@ impl Table {
         }
     }
 
-    /// Number and name of each reason; no number stands here twice.
+    /// Number and name of each reason; numbers are unique.
     pub fn reasons(self) -> impl Iterator<Item = (u8, &'static str)> {
         let (common, own): (&[_], &[_]) = match self {
             Table::FabricTna10 => (FABRIC_TNA, FABRIC_TNA_10),
@@ -111,7 +111,7 @@ impl Table {
         common.iter().chain(own).copied()
     }
 
-    /// The name of a reason; `None` for one that has none here, which is shown as its number.
+    /// The name of a reason; `None` if unknown: it is then shown as a number.
     pub fn of(self, reason: u8) -> Option<&'static str> {
         self.reasons().find(|(number, _)| *number == reason).map(|(_, name)| name)
     }
@@ -123,7 +123,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// A text names no table.
+/// The text is not a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no table of drop reasons: write fabric-tna-1.1, fabric-tna-1.0, switch.p4 or none")]
 pub struct TableError(String);
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(names(160), [Some("ingress-qos-meter"), Some("ingress-qos-meter"), None, None]);
         assert_eq!(names(26), [Some("ip-ttl-zero"), Some("ip-ttl-zero"), Some("outer-ip-ttl-zero"), None]);
         assert_eq!(names(1), [None; 4]);
-        // What only one of both versions of fabric-tna has, or has by another name.
+        // Reasons of only one fabric-tna version, or named differently in the other.
         let both = [Table::FabricTna11, Table::FabricTna10];
         let differ = |reason: &u8| both[0].of(*reason) != both[1].of(*reason);
         let differing: Vec<u8> = (0..=u8::MAX).filter(differ).collect();

@@ -1,8 +1,8 @@
-//! Telemetry Reports written: for tests, benchmarks and testbeds. Nothing here is on the path of a
-//! report that comes in; it allocates.
+//! Emits Telemetry Reports for tests, benchmarks and testbeds. It allocates; received reports never pass
+//! through here.
 //!
-//! Checksums of the packet inside are 0: the parser does not look at them, as a report holds only the
-//! packet's first bytes.
+//! Checksums of the packet inside are 0: the parser ignores them because a report holds only the packet's
+//! first bytes.
 
 use core::net::IpAddr;
 
@@ -11,7 +11,7 @@ use super::{Fill, Flags, IntVersion, ReportVersion, TunnelKind};
 use crate::key::Flow;
 use crate::wire::ipv4;
 
-/// What a node says of itself. What is `None` is written as all ones where an instruction asks for it.
+/// A node's metadata. `None` is written as all ones if an instruction asks for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hop {
     /// Number of the switch.
@@ -22,9 +22,9 @@ pub struct Hop {
     pub latency: Option<u32>,
     /// Queue and occupancy.
     pub queue: Fill,
-    /// When the packet came; the low 32 bits where the format has no more.
+    /// Arrival time; the low 32 bits where the format has no more.
     pub ingress_time: Option<u64>,
-    /// When it left.
+    /// Departure time.
     pub egress_time: Option<u64>,
     /// Queue and congestion status.
     pub congestion: Fill,
@@ -38,7 +38,7 @@ pub struct Hop {
     pub drop: (Option<u8>, u8),
 }
 
-/// How INT v1.0 is written by those who differ from the specification.
+/// Deviations from the specification in INT v1.0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Variant {
     /// As specified.
@@ -56,9 +56,9 @@ pub enum Carrier {
     /// Behind its own TCP or UDP header, which is unchanged.
     #[default]
     Behind,
-    /// The UDP destination port became this one; INT has the old one (v0.5, v2.1).
+    /// This UDP destination port replaces the old one, which INT keeps (v0.5, v2.1).
     Port(u16),
-    /// A new UDP header to this port came before the packet's own (v2.1).
+    /// A new UDP header to this port precedes the packet's own (v2.1).
     NewUdp(u16),
 }
 
@@ -69,9 +69,9 @@ pub struct Stack {
     pub version: IntVersion,
     /// Deviation in v1.0.
     pub variant: Variant,
-    /// Queue fields of 16 and 16 bits.
+    /// Whether queue fields have 16 and 16 bits.
     pub halved_queue: bool,
-    /// What each hop is asked for.
+    /// Instructions: what each hop adds.
     pub instructions: u16,
     /// The hops, newest first.
     pub hops: Vec<Hop>,
@@ -79,12 +79,12 @@ pub struct Stack {
     pub carrier: Carrier,
     /// Domain, its instructions, and words of 4 bytes that each hop adds for it (v2.1).
     pub domain: (u16, u16, u8),
-    /// What the source alone added, a multiple of 4 bytes (v2.1).
+    /// What only the source added, a multiple of 4 bytes (v2.1).
     pub source_only: Vec<u8>,
 }
 
 impl Stack {
-    /// As specified, behind the packet's own header.
+    /// As specified, after the packet's own header.
     pub fn new(version: IntVersion, instructions: u16, hops: Vec<Hop>) -> Stack {
         Stack {
             version,
@@ -99,29 +99,29 @@ impl Stack {
     }
 }
 
-/// The packet that a report is about.
+/// The packet in a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Its 5-tuple.
     pub flow: Flow,
     /// VLAN tags, outermost first.
     pub vlans: Vec<u16>,
-    /// IPv4 options, a multiple of 4 bytes, at most 40; for IPv6 a hop-by-hop header of 8 bytes more.
+    /// IPv4 options, a multiple of 4 bytes, at most 40; for IPv6 a hop-by-hop header 8 bytes longer.
     pub ip_options: Vec<u8>,
     /// TCP options, a multiple of 4 bytes, at most 40.
     pub tcp_options: Vec<u8>,
-    /// Whether INT stands before the TCP options.
+    /// Whether INT precedes the TCP options.
     pub int_before_options: bool,
-    /// What hops wrote into it.
+    /// The INT stack.
     pub stack: Option<Stack>,
-    /// What it carries, where it is no tunnel.
+    /// The payload, if it is not a tunnel.
     pub payload: Vec<u8>,
-    /// The packet that it is the tunnel of. Its UDP destination port must be the tunnel's.
+    /// The packet it tunnels. The UDP destination port must be the tunnel's.
     pub tunnel: Option<(TunnelKind, Box<Packet>)>,
 }
 
 impl Packet {
-    /// A packet of a flow without anything else.
+    /// A plain packet of a flow.
     pub fn new(flow: Flow) -> Packet {
         Packet {
             flow,
@@ -142,7 +142,7 @@ impl Packet {
     }
 }
 
-/// What the switch that sends a report says of itself.
+/// Which metadata of the sending switch a report has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Local {
     /// Nothing.
@@ -159,13 +159,13 @@ pub enum Local {
 /// One report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// What it is about.
+    /// The reasons for the report.
     pub flags: Flags,
     /// Which fields of `hop` it has.
     pub local: Local,
-    /// What its switch says of itself.
+    /// Metadata of its switch.
     pub hop: Hop,
-    /// Queue fields of 16 and 16 bits.
+    /// Whether queue fields have 16 and 16 bits.
     pub halved_queue: bool,
     /// The packet.
     pub packet: Packet,
@@ -178,15 +178,16 @@ pub struct Report {
 pub struct Datagram {
     /// Version of the reports.
     pub version: ReportVersion,
-    /// The first half byte in v0.5, which fixes none: 0 from most, 1 from INTCollector's generator.
+    /// The first nibble in v0.5, which is not specified: 0 from most senders, 1 from INTCollector's
+    /// generator.
     pub version_nibble: u8,
     /// Number of the switch.
     pub switch: u32,
-    /// The part of it that numbers.
+    /// The separately numbering part of the switch.
     pub hardware: u8,
     /// Number of the datagram.
     pub sequence: u32,
-    /// The reports: exactly one before v2.0, where the first alone is written.
+    /// The reports: exactly one before v2.0, where only the first is written.
     pub reports: Vec<Report>,
 }
 
@@ -282,7 +283,7 @@ impl Datagram {
     }
 }
 
-/// D, Q, F and I, from the top bit on.
+/// D, Q, F and I, from the top bit down.
 fn flag_bits(flags: Flags) -> u8 {
     let bit = |set, bit| if set { bit } else { 0 };
     bit(flags.dropped, 0x80)
@@ -335,7 +336,7 @@ fn put(instructions: &Instructions, bitmap: u16, hop: &Hop, halved: bool, out: &
 }
 
 impl Packet {
-    /// The packet, from Ethernet or from IP on.
+    /// The packet, from Ethernet or from IP.
     fn begin(&self, ethernet: bool, out: &mut Vec<u8>) {
         if ethernet { self.ethernet(out) } else { out.extend(self.ip()) }
     }
@@ -350,7 +351,7 @@ impl Packet {
         out.extend(self.ip());
     }
 
-    /// From the IP header on.
+    /// From the IP header.
     fn ip(&self) -> Vec<u8> {
         let (protocol, transport) = self.transport();
         let mut out = Vec::new();
@@ -383,7 +384,7 @@ impl Packet {
         out
     }
 
-    /// The protocol in the IP header, and what follows that header.
+    /// The protocol in the IP header, and what follows the header.
     fn transport(&self) -> (u8, Vec<u8>) {
         let inside = self.inside();
         let int = self.stack.as_ref().map(|stack| stack.bytes(&self.flow)).unwrap_or_default();
@@ -403,7 +404,7 @@ impl Packet {
         }
     }
 
-    /// What it carries: its payload, or the tunnel's header and packet.
+    /// Its payload, or the tunnel's header and packet.
     fn inside(&self) -> Vec<u8> {
         let Some((kind, packet)) = &self.tunnel else { return self.payload.clone() };
         let mut out = Vec::new();

@@ -40,7 +40,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Stack<'_>, Behind)> {
     let Some(stack) = bytes.get(SHIM_LEN + HEADER_LEN..stack_end) else {
         return Err(truncated("stack", end));
     };
-    // A packet that was cut to the headers may end here.
+    // A packet truncated to its headers may end here.
     let tail = bytes.get(stack_end..end).and_then(|tail| tail.first_chunk::<TAIL_LEN>());
     let port = tail.map(|tail| u16::from_be_bytes([tail[1], tail[2]])).filter(|port| *port != 0);
     let stack = Stack {

@@ -4,8 +4,8 @@
 //! words. Header, 8 bytes: `version 4, rep 2, C 1, E 1, M 1, reserved 10, hop words 5, remaining hops 8,
 //! instructions 16, reserved 16`. No tail.
 //!
-//! The hop words tell three dialects from the specification, in which bit 6 alone takes 8 bytes:
-//! INTCollector's bit 6 has 4 bytes and is that of v0.5, and GÉANT's timestamps have 8 bytes.
+//! The hop words tell three dialects from the specification, where only bit 6 takes 8 bytes: INTCollector's
+//! bit 6 has 4 bytes and is that of v0.5, and GÉANT's timestamps have 8 bytes.
 
 use super::IntVersion;
 use super::metadata::{BIT_6, Instructions, Layouts, TIMES};
@@ -16,7 +16,7 @@ use crate::wire::{Kind, Result};
 const HEADER_LEN: usize = 8;
 
 const SPECIFIED: Instructions = Instructions::of(IntVersion::V10);
-/// In the order in which they are tried.
+/// In the order of attempts.
 static DIALECTS: [(Instructions, Layouts); 4] = [
     with_layouts(SPECIFIED),
     with_layouts(SPECIFIED.with_congestion()),

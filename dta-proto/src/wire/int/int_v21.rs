@@ -5,13 +5,13 @@
 //! header and stack, in words. Header, 12 bytes: `version 4 = 2, D 1, E 1, M 1, reserved 12, hop words 5,
 //! remaining hops 8, instructions 16, domain 16, domain instructions 16, domain flags 16`.
 //!
-//! The metadata of a domain ends each hop, and is not read. What the source alone added ("source-only") stands
-//! behind the last hop. The bytes do not say how long it is: the setting does; without one, what does not fill
-//! a hop is taken for it.
+//! The metadata of a domain ends each hop, and is not read. What only the source added ("source-only")
+//! follows the last hop. The bytes do not give its length: the setting does; without one, it is whatever does
+//! not fill a hop.
 //!
-//! INT-MX has the same shim, of type 3. Its header, 12 bytes: `version 4 = 2, D 1, reserved 27, instructions 16,
-//! domain 16, domain instructions 16, domain flags 16`. No hop adds to it; what the source inserted for its domain
-//! stands behind it.
+//! INT-MX has the same shim, of type 3. Its header, 12 bytes:
+//! `version 4 = 2, D 1, reserved 27, instructions 16, domain 16, domain instructions 16, domain flags 16`. No
+//! hop adds to it; what the source inserted for its domain follows.
 
 use super::IntVersion;
 use super::dialect::{Form, Mark};
@@ -35,7 +35,7 @@ pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behi
         return Err(err("type", 0, Kind::Reserved(kind)));
     }
     let parameter = u16::from_be_bytes([head[2], head[3]]);
-    // In this version, the length stands in byte 1 and the 16 bits behind it.
+    // In this version, the length stands in byte 1 and the 16 bits after it.
     let words = usize::from(head[1]);
     let (port, next_header) = match head[0] >> 2 & 3 {
         0 => (None, None),
@@ -86,7 +86,7 @@ pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behi
     Ok((stack, Behind { len: end, port, next_header }))
 }
 
-/// The instructions of INT-MX: a stack to which no hop adds. Header and source-inserted metadata have so many words.
+/// The instructions of INT-MX: a stack to which no hop adds. `words` counts header and source-inserted metadata.
 #[cold]
 fn mx<'a>(bytes: &'a [u8], words: usize, form: &Form) -> Result<Stack<'a>> {
     let have = len16(bytes.len());
@@ -98,7 +98,7 @@ fn mx<'a>(bytes: &'a [u8], words: usize, form: &Form) -> Result<Stack<'a>> {
         });
     };
     let domain_instructions = u16::from_be_bytes([head[12], head[13]]);
-    // To ignore, where it is known that this is INT. Where that is a guess, much else would read as INT-MX.
+    // Ignored if this is known to be INT. If it is a guess, too much else would parse as INT-MX.
     let reserved = [head[4] & 7, head[5], head[6], head[7]];
     if matches!(form.mark, Mark::Guess | Mark::ByDialect) && reserved != [0; 4] {
         return Err(err("reserved", 4, Kind::Contradiction));

@@ -1,9 +1,9 @@
-//! What one node said of itself: a view over the bytes of one hop, and where in them each field is.
+//! Metadata of one node: a view of one hop's bytes, and the offsets of its fields.
 
 use super::IntVersion;
 use super::dialect::Form;
 
-/// A field that a node can tell of itself.
+/// A field of metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Item {
@@ -18,13 +18,13 @@ pub(super) enum Item {
     Utilization,
     Buffer,
     Drop,
-    /// Bytes that nothing is read from: the checksum complement and reserved instructions.
+    /// Bytes that are skipped: the checksum complement and reserved instructions.
     Skipped,
 }
 
 const ITEMS: u32 = Item::Skipped as u32;
 
-/// How the bits of an instruction bitmap are meant: the field of each bit, and which take 8 bytes.
+/// The meaning of an instruction bitmap: the field of each bit, and which take 8 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Instructions {
     pub(super) items: [Item; 16],
@@ -95,14 +95,14 @@ impl Instructions {
     }
 }
 
-/// Where each field lies in the bytes of one node: 5 bits for each [`Item`], the offset in words of 4 bytes, and above
-/// them the two flags. It is one number, as it is copied with each report and each hop.
+/// Where each field lies in one node's bytes: 5 bits per [`Item`], the offset in words of 4 bytes, and above
+/// them the two flags. A single number, because it is copied with each report and hop.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout(u64);
 
 /// Bits of an offset.
 const AT_BITS: u32 = 5;
-/// The field is not there.
+/// The field is absent.
 const ABSENT: u64 = (1 << AT_BITS) - 1;
 /// Timestamps have 64 bits.
 const WIDE_TIMES: u64 = 1 << 63;
@@ -114,7 +114,7 @@ impl Layout {
     /// No field.
     pub(super) const NONE: Layout = Layout((1 << (ITEMS * AT_BITS)) - 1);
 
-    /// With a field at an offset: whole words, and fewer than 31 of them.
+    /// Adds a field at an offset: whole words, fewer than 31 of them.
     pub(super) const fn with(self, item: Item, at: u8) -> Layout {
         assert!(at.is_multiple_of(4) && at as u64 / 4 < ABSENT);
         self.with_words(item, at as u64 / 4)
@@ -125,7 +125,7 @@ impl Layout {
         Layout(self.0 & !(ABSENT << shift) | words << shift)
     }
 
-    /// Without a field.
+    /// Removes a field.
     pub(super) const fn without(self, item: Item) -> Layout {
         self.with_words(item, ABSENT)
     }
@@ -137,7 +137,7 @@ impl Layout {
         (words != ABSENT).then_some(words as usize * 4)
     }
 
-    /// As a dialect has it.
+    /// Adjusted for a dialect.
     #[inline]
     pub(super) fn in_form(mut self, form: &Form) -> Layout {
         if form.halved_queue {
@@ -149,8 +149,8 @@ impl Layout {
         self
     }
 
-    /// The fields that a bitmap asks for, from an offset of whole words on. Fields behind 30 words are left out; no
-    /// format has so many.
+    /// The fields that a bitmap asks for, from an offset of whole words. Fields beyond 30 words are left out;
+    /// no format has that many.
     pub(super) const fn of(instructions: &Instructions, bitmap: u16, from: u8) -> Layout {
         let mut layout = Layout::NONE;
         if instructions.wide & TIMES != 0 {
@@ -171,12 +171,12 @@ impl Layout {
     }
 }
 
-/// The layouts of all bitmaps of one kind of instructions, worked out beforehand. Only the upper 8 bits of a bitmap
-/// may name fields.
+/// Precomputed layouts of all bitmaps of one kind of instructions. Only the upper 8 bits of a bitmap may name
+/// fields.
 pub(super) struct Layouts([Layout; 256]);
 
 impl Layouts {
-    /// Fields begin at an offset.
+    /// Offset of the first field.
     pub(super) const fn of(instructions: &Instructions, from: u8) -> Layouts {
         let mut layouts = [Layout::NONE; 256];
         let mut upper = 0;
@@ -192,7 +192,7 @@ impl Layouts {
         Layouts(layouts)
     }
 
-    /// With a field at an offset in all of them.
+    /// Adds a field at an offset to all of them.
     pub(super) const fn with(mut self, item: Item, at: u8) -> Layouts {
         let mut upper = 0;
         while upper < 256 {
@@ -202,14 +202,14 @@ impl Layouts {
         self
     }
 
-    /// Of a bitmap.
+    /// The layout for a bitmap.
     #[inline]
     pub(super) fn get(&self, bitmap: u16) -> Layout {
         self.0[usize::from(bitmap >> 8)]
     }
 }
 
-/// A moment as a node's clock has it.
+/// A time on a node's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
     /// Nanoseconds modulo 2^32: they wrap every 4.29 s.
@@ -219,8 +219,8 @@ pub enum Time {
 }
 
 impl Time {
-    /// Nanoseconds from `earlier` to this moment. Modulo 2^32 where one of both has only 32 bits;
-    /// `None` where both have 64 and the other is later.
+    /// Nanoseconds from `earlier` to this moment. Modulo 2^32 if one has only 32 bits; `None` if both have 64
+    /// and `earlier` is later.
     pub fn since(self, earlier: Time) -> Option<u64> {
         match (earlier, self) {
             (Time::Long(earlier), Time::Long(this)) => this.checked_sub(earlier),
@@ -236,7 +236,7 @@ impl Time {
         }
     }
 
-    /// The number as it was sent.
+    /// The number as sent.
     pub const fn raw(self) -> u64 {
         match self {
             Time::Short(time) => time as u64,
@@ -245,7 +245,7 @@ impl Time {
     }
 }
 
-/// A queue or buffer: its number, and how full it is. Either can be unavailable by itself.
+/// A queue or buffer: its number and fill level. Each may be unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fill {
     /// Its number.
@@ -254,21 +254,21 @@ pub struct Fill {
     pub value: Option<u32>,
 }
 
-/// What one node said of itself. No accessor can panic; each gives `None` where the field was not
-/// sent or is all ones, which means "not available".
+/// One node's metadata. No accessor panics; each returns `None` if the field was not sent or is all ones,
+/// which means "not available".
 #[derive(Clone, Copy, Debug)]
 pub struct Metadata<'a> {
     bytes: &'a [u8],
     layout: Layout,
 }
 
-/// A field of 16 bits, unless it is all ones.
+/// A 16-bit field, unless it is all ones.
 const fn half(value: u32) -> Option<u32> {
     if value == 0xffff { None } else { Some(value) }
 }
 
 impl<'a> Metadata<'a> {
-    /// Nothing is said.
+    /// No metadata.
     pub(super) const NONE: Metadata<'static> = Metadata { bytes: &[], layout: Layout::NONE };
 
     pub(super) const fn new(bytes: &'a [u8], layout: Layout) -> Metadata<'a> {
@@ -286,7 +286,7 @@ impl<'a> Metadata<'a> {
         Some(u32::from_be_bytes(*bytes))
     }
 
-    /// A field of 32 bits.
+    /// A 32-bit field.
     #[inline]
     fn word(&self, item: Item) -> Option<u32> {
         self.word_at(item, 0).filter(|word| *word != u32::MAX)
@@ -311,7 +311,7 @@ impl<'a> Metadata<'a> {
         (time != u64::MAX).then_some(Time::Long(time))
     }
 
-    /// Whether anything but the moment of arrival is told, so that this is a hop.
+    /// Whether there is anything but the arrival time, so that this is a hop.
     pub fn is_hop(&self) -> bool {
         use Item::*;
         [Ports, Latency, Queue, EgressTime, Congestion, Level2Ports, Utilization, Buffer]
@@ -325,8 +325,7 @@ impl<'a> Metadata<'a> {
         self.word(Item::Switch)
     }
 
-    /// Port that the packet came in at: the level-1 (physical) one, or where only that was sent, the
-    /// level-2 (logical) one.
+    /// Ingress port: the level-1 (physical) one, or the level-2 (logical) one if only that was sent.
     #[inline]
     pub fn ingress_port(&self) -> Option<u32> {
         match self.word_at(Item::Ports, 0) {
@@ -335,7 +334,7 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// Port that the packet left by, as [`Metadata::ingress_port`].
+    /// Egress port, as [`Metadata::ingress_port`].
     #[inline]
     pub fn egress_port(&self) -> Option<u32> {
         match self.word_at(Item::Ports, 0) {
@@ -344,19 +343,19 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// Level-2 (logical) port that the packet came in at.
+    /// Level-2 (logical) ingress port.
     #[inline]
     pub fn ingress_port_level2(&self) -> Option<u32> {
         self.word(Item::Level2Ports)
     }
 
-    /// Level-2 (logical) port that the packet left by.
+    /// Level-2 (logical) egress port.
     #[inline]
     pub fn egress_port_level2(&self) -> Option<u32> {
         self.word_at(Item::Level2Ports, 4).filter(|port| *port != u32::MAX)
     }
 
-    /// Nanoseconds in the node: as it says, else from both timestamps.
+    /// Nanoseconds in the node: as sent, else computed from both timestamps.
     #[inline]
     pub fn latency(&self) -> Option<u64> {
         match self.word(Item::Latency) {
@@ -365,43 +364,43 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// Queue that the packet waited in, and its occupancy.
+    /// The packet's queue and its occupancy.
     #[inline]
     pub fn queue(&self) -> Fill {
         self.fill(Item::Queue)
     }
 
-    /// Queue and its congestion status (INT v0.5).
+    /// The queue and its congestion status (INT v0.5).
     #[inline]
     pub fn congestion(&self) -> Fill {
         self.fill(Item::Congestion)
     }
 
-    /// Buffer and its occupancy (version 2: 8 and 24 bits).
+    /// The buffer and its occupancy (version 2: 8 and 24 bits).
     #[inline]
     pub fn buffer(&self) -> Fill {
         self.fill(Item::Buffer)
     }
 
-    /// When the packet came.
+    /// Arrival time.
     #[inline]
     pub fn ingress_time(&self) -> Option<Time> {
         self.time(Item::IngressTime)
     }
 
-    /// When the packet left.
+    /// Departure time.
     #[inline]
     pub fn egress_time(&self) -> Option<Time> {
         self.time(Item::EgressTime)
     }
 
-    /// Utilisation of the port that the packet left by, in the node's unit.
+    /// Utilisation of the egress port, in the node's unit.
     #[inline]
     pub fn utilization(&self) -> Option<u32> {
         self.word(Item::Utilization)
     }
 
-    /// Why the packet was dropped: see [`super::drop_reason`]. `None` where no packet was.
+    /// Why the packet was dropped: see [`super::drop_reason`]. `None` if it was not.
     #[inline]
     pub fn drop_reason(&self) -> Option<u8> {
         Some((self.word_at(Item::Drop, 0)? >> 16) as u8)

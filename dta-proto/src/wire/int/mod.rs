@@ -1,18 +1,18 @@
-//! In-band Network Telemetry (INT): the Telemetry Reports that switches send, and the INT in the packets
-//! that they report.
+//! In-band Network Telemetry (INT): the Telemetry Reports that switches send, and the INT in the reported
+//! packets.
 //!
 //! Sources: Telemetry Report v0.5, v1.0, v2.0 and INT v0.5, v1.0, v2.1 of the P4.org applications group. All
-//! integers are big-endian. [`reports`] takes the payload of one UDP datagram and gives its reports; each is a view
-//! that borrows from the datagram, and nothing is allocated. No bytes make an accessor panic.
+//! integers are big-endian. [`reports`] parses the payload of one UDP datagram into reports that borrow from
+//! it, without allocating. No input makes an accessor panic.
 //!
 //! | file | format |
 //! |---|---|
 //! | `report_v05.rs`, `report_v10.rs`, `report_v20.rs` | a Telemetry Report of that version |
-//! | `int_v05.rs`, `int_v10.rs`, `int_v21.rs` | INT of that version behind TCP or UDP |
+//! | `int_v05.rs`, `int_v10.rs`, `int_v21.rs` | INT of that version after TCP or UDP |
 //! | `packet.rs` | the packet in a report: flow, tunnel |
-//! | `dialect.rs` | who sends, and what differs |
-//! | `metadata.rs`, `stack.rs` | what a node said of itself; the stack of a packet |
-//! | `emit.rs` | all of it written: for tests, benchmarks and testbeds (feature `emit`) |
+//! | `dialect.rs` | differences between senders |
+//! | `metadata.rs`, `stack.rs` | metadata of a node; the stack of a packet |
+//! | `emit.rs` | encoders: for tests, benchmarks and testbeds (feature `emit`) |
 
 mod dialect;
 pub mod drop_reason;
@@ -60,12 +60,12 @@ pub enum IntVersion {
     V21,
 }
 
-/// Who numbered a datagram, and its number.
+/// Who numbered a datagram, and the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Number of the switch; `None` in v0.5 without a drop or switch-local header, which has none.
+    /// Number of the switch; `None` in v0.5 without a drop or switch-local header, which does not carry it.
     pub switch: Option<u32>,
-    /// The part of the switch that numbers, 6 bits.
+    /// The separately numbering part of the switch, 6 bits.
     pub hardware: u8,
     /// Number of the datagram, modulo 2^`sequence_bits`.
     pub sequence: u32,
@@ -73,16 +73,16 @@ pub struct Source {
     pub sequence_bits: u8,
 }
 
-/// What a report is about. Several can be set.
+/// The reasons for a report. Several can be set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     /// A packet was dropped.
     pub dropped: bool,
     /// A queue is congested.
     pub congested: bool,
-    /// A flow that is tracked.
+    /// A tracked flow.
     pub tracked: bool,
-    /// A node on the way sent it, with what was in the packet so far (v2.0).
+    /// Sent by a node on the path, with the packet's stack so far (v2.0).
     pub intermediate: bool,
 }
 
@@ -91,18 +91,18 @@ pub struct Flags {
 pub struct Report<'a> {
     /// Its version.
     pub version: ReportVersion,
-    /// Number of the switch that sent it, where it says so.
+    /// Number of the sending switch, if present.
     pub switch: Option<u32>,
-    /// What it is about.
+    /// The reasons for the report.
     pub flags: Flags,
-    /// What that switch says of itself.
+    /// Metadata of that switch.
     pub local: Metadata<'a>,
-    /// The packet; or why there is none to read, which leaves the rest good.
+    /// The packet, or why it cannot be parsed; the rest is valid either way.
     pub packet: Result<Packet<'a>>,
 }
 
 impl<'a> Report<'a> {
-    /// A report that says nothing, in whose place one can be read.
+    /// An empty report, to be overwritten.
     pub const EMPTY: Report<'static> = Report {
         version: ReportVersion::V10,
         switch: None,
@@ -122,15 +122,15 @@ impl<'a> Report<'a> {
         self.stack().is_some_and(Stack::is_mx)
     }
 
-    /// Whether the switch that sent it is a hop that it tells of: one that says more of itself than the moment of arrival,
-    /// or that INT-MX asked.
+    /// Whether the sending switch is a hop of the report: it sent more than an arrival time, or INT-MX asked
+    /// it to report.
     #[inline]
     pub fn is_hop(&self) -> bool {
         self.local.is_hop() || self.is_mx()
     }
 
-    /// All hops that the report tells of, newest first: the switch that sent it, where it is one ([`Report::is_hop`]), then
-    /// those of the packet. Each with its switch's number.
+    /// All hops in the report, newest first: the sending switch if it is one ([`Report::is_hop`]), then those
+    /// of the packet. Each with its switch's number.
     #[inline]
     pub fn hops(&self) -> impl Iterator<Item = (Option<u32>, Metadata<'a>)> + use<'a> {
         let own = self.is_hop().then_some((self.switch, self.local));
@@ -139,7 +139,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// The reports of one datagram, in their order.
+/// The reports of one datagram, in order.
 #[derive(Clone, Debug)]
 pub struct Reports<'a> {
     source: Source,
@@ -149,9 +149,9 @@ pub struct Reports<'a> {
 
 #[derive(Clone, Debug)]
 enum Next<'a> {
-    /// A datagram whose header is good, and has one report.
+    /// A datagram with a valid header and one report.
     One(&'a [u8]),
-    /// The reports behind the header of a group.
+    /// The reports after a group header.
     Group(&'a [u8]),
 }
 
@@ -161,8 +161,8 @@ impl<'a> Reports<'a> {
         self.source
     }
 
-    /// Reads the next report into the place where it stays: moving it takes as long as a third of reading it. `None`
-    /// behind the last one. What is in the place after an error is of no use.
+    /// Parses the next report into its final place, because moving a report takes a third as long as parsing
+    /// it. `None` after the last one. After an error the place's contents are unspecified.
     #[inline(always)] // on the path of every report
     pub fn read(&mut self, into: &mut Report<'a>) -> Option<Result<()>> {
         match &mut self.next {
@@ -195,10 +195,10 @@ impl<'a> Iterator for Reports<'a> {
     }
 }
 
-/// Reads the payload of a datagram.
+/// Parses the payload of a datagram.
 ///
 /// # Errors
-/// Its header is of an unknown version, or not whole.
+/// An unknown version, or a truncated header.
 #[inline]
 pub fn reports<'a>(payload: &'a [u8], settings: &Settings) -> Result<Reports<'a>> {
     let Some(first) = payload.first_chunk::<2>() else {

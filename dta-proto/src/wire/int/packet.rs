@@ -1,4 +1,4 @@
-//! The packet that a report is about: its flow, the INT stack in it, and the flow in its tunnel.
+//! The reported packet: its flow, the INT stack in it, and the flow in its tunnel.
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -23,18 +23,18 @@ const GTP_HEADER_LEN: usize = 8;
 /// Message type of a user packet.
 const GTP_USER_PACKET: u8 = 255;
 
-/// What a packet begins with.
+/// The packet's first header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum First {
     Ethernet,
     Ip,
 }
 
-/// The packet that a report is about, as far as its first bytes were sent.
+/// The reported packet, as far as its first bytes were sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// Its 5-tuple: as the sender wrote it where INT had changed port or protocol. Ports are 0 where the
-    /// protocol has none, or in a fragment without them.
+    /// Its 5-tuple, as the sender wrote it if INT had changed port or protocol. Ports are 0 if the protocol
+    /// has none, or in a fragment without them.
     pub flow: Flow,
     /// Bytes of the IP packet, as its header says.
     pub length: u16,
@@ -42,9 +42,9 @@ pub struct Packet<'a> {
     pub ttl: u8,
     /// VLAN of the outermost tag.
     pub vlan: Option<u16>,
-    /// What hops wrote into it.
+    /// Its INT stack.
     pub stack: Option<Stack<'a>>,
-    /// The tunnel that it is a packet of.
+    /// The tunnel around it.
     pub tunnel: Option<Tunnel>,
 }
 
@@ -57,7 +57,7 @@ pub struct Tunnel {
     pub flow: Flow,
 }
 
-/// The tunnels that are looked into.
+/// The supported tunnels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TunnelKind {
     /// VXLAN and its network identifier, 24 bits.
@@ -67,7 +67,7 @@ pub enum TunnelKind {
 }
 
 impl Packet<'_> {
-    /// The flow of the user's packet: the one in the tunnel, where there is one.
+    /// The user's flow: the one in the tunnel, if any.
     #[inline]
     pub fn inner_flow(&self) -> &Flow {
         self.tunnel.as_ref().map_or(&self.flow, |tunnel| &tunnel.flow)
@@ -90,7 +90,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Reads a packet. One in a tunnel is read too, and may hold the stack where the outer one has none.
+/// Parses a packet. One in a tunnel is parsed too, and may have the stack if the outer one has none.
 #[cold]
 pub(super) fn parse<'a>(bytes: &'a [u8], first: First, form: &Form) -> Result<Packet<'a>> {
     let mut packet = NOT_READ;
@@ -98,11 +98,11 @@ pub(super) fn parse<'a>(bytes: &'a [u8], first: First, form: &Form) -> Result<Pa
     packet
 }
 
-/// What stands in the place of a packet until it is read.
+/// An empty packet, to be overwritten.
 pub(super) const NOT_READ: Result<Packet<'static>> =
     Err(Error::new(Layer::Reported, "packet", 0, Kind::Truncated { need: 1, have: 0 }));
 
-/// As [`parse`], into the place where the packet stays: moving it takes as long as a third of reading it.
+/// As [`parse`], into its final place: moving takes a third as long as parsing.
 #[inline(always)] // on the path of every report
 pub(super) fn read<'a>(bytes: &'a [u8], first: First, form: &Form, into: &mut Result<Packet<'a>>) {
     let behind = match read_layer(bytes, first, form, into) {
@@ -128,8 +128,8 @@ fn read_tunnel<'a>(kind: TunnelKind, inside: &'a [u8], first: First, form: &Form
     }
 }
 
-/// Reads a packet without what may be in its tunnel. Gives what its UDP header carries; nothing is written where that
-/// is an error.
+/// Parses a packet without looking into a tunnel. Returns its UDP payload; writes nothing if that is an
+/// error.
 #[inline(always)]
 fn read_layer<'a>(
     bytes: &'a [u8],
@@ -147,7 +147,7 @@ fn read_layer<'a>(
         Some(version) => return Err(err("ip_version", 0, Kind::UnknownVersion(version))),
         None => return Err(truncated("ip", 1, 0)),
     };
-    // In parts until the end: a packet that is made once is not copied.
+    // Built from parts only at the end: a packet built once is not copied.
     let (mut protocol, mut ports) = (ip.protocol, (0, 0));
     let (mut found, mut rest) = (None, &[][..]);
     if ip.has_ports {
@@ -180,7 +180,7 @@ fn read_layer<'a>(
     Ok(behind)
 }
 
-/// Whether the protocol's header begins with both ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
+/// Whether the protocol's header starts with both ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
 fn has_ports(protocol: u8) -> bool {
     matches!(protocol, TCP | ipv4::PROTOCOL_UDP | 33 | 132 | 136)
 }
@@ -193,7 +193,7 @@ fn ports_of(header: &[u8]) -> Option<(u16, u16)> {
 
 type Found<'a> = Option<(Stack<'a>, Behind)>;
 
-/// INT before or behind the TCP options: the specification leaves that to the network.
+/// INT before or after the TCP options: the specification leaves the choice to the network.
 #[inline(never)]
 fn find_in_tcp<'a>(tcp: &'a [u8], dscp: u8, form: &Form) -> Result<Found<'a>> {
     let options_end = tcp.get(12).map_or(TCP_HEADER_LEN, |byte| usize::from(byte >> 4) * 4);
@@ -203,7 +203,7 @@ fn find_in_tcp<'a>(tcp: &'a [u8], dscp: u8, form: &Form) -> Result<Found<'a>> {
     }
     let behind_options = tcp.get(options_end..).unwrap_or(&[]);
     let before = || match find(plain, dscp, None, form) {
-        // Options may look like the beginning of INT: by that alone, none was cut.
+        // Options may look like the start of INT: that alone does not make it truncated.
         Err(_) if form.is_guessed() => Ok(None),
         found => found,
     };
@@ -219,8 +219,8 @@ fn find_in_tcp<'a>(tcp: &'a [u8], dscp: u8, form: &Form) -> Result<Found<'a>> {
     }
 }
 
-/// INT at the start of these bytes. An error where there must be INT, and what is there is not; and where a header
-/// says that there is more of it than these bytes.
+/// INT at the start of these bytes. An error if INT is expected but absent, or if a header says it is longer
+/// than these bytes.
 #[inline(always)]
 fn find<'a>(bytes: &'a [u8], dscp: u8, port: Option<u16>, form: &Form) -> Result<Found<'a>> {
     match form.mark {
@@ -242,7 +242,7 @@ fn find<'a>(bytes: &'a [u8], dscp: u8, port: Option<u16>, form: &Form) -> Result
     }
 }
 
-/// Steps over Ethernet, VLAN tags and MPLS labels; gives what follows and the outermost VLAN.
+/// Skips Ethernet, VLAN tags and MPLS labels; returns what follows and the outermost VLAN.
 fn behind_ethernet(bytes: &[u8]) -> Result<(&[u8], Option<u16>)> {
     let short = || truncated("ethernet", ethernet::HEADER_LEN, bytes.len());
     let mut kind = u16_at(bytes, 12).ok_or_else(short)?;
@@ -255,7 +255,7 @@ fn behind_ethernet(bytes: &[u8]) -> Result<(&[u8], Option<u16>)> {
         at += 4;
     }
     if kind == TYPE_MPLS {
-        // The last label has bit 8 set.
+        // Bit 8 marks the last label.
         loop {
             let label = u32_at(bytes, at).ok_or_else(short)?;
             at += 4;
@@ -270,7 +270,7 @@ fn behind_ethernet(bytes: &[u8]) -> Result<(&[u8], Option<u16>)> {
     Ok((bytes.get(at..).unwrap_or(&[]), vlan))
 }
 
-/// What is needed of an IP header, and what follows it.
+/// The parts of an IP header that are used, and what follows it.
 struct Ip<'a> {
     src: IpAddr,
     dst: IpAddr,
@@ -291,7 +291,7 @@ fn ipv4_packet(bytes: &[u8]) -> Result<Ip<'_>> {
     if header_len < ipv4::HEADER_LEN || usize::from(length) < header_len {
         return Err(err("ipv4", 0, Kind::Length(length)));
     }
-    // The report may hold the packet's first bytes alone.
+    // The report may hold only the packet's first bytes.
     let end = bytes.len().min(length.into());
     Ok(Ip {
         src: header.src().into(),
@@ -305,7 +305,7 @@ fn ipv4_packet(bytes: &[u8]) -> Result<Ip<'_>> {
     })
 }
 
-/// RFC 8200; hop-by-hop, routing, fragment and destination options are stepped over.
+/// RFC 8200; hop-by-hop, routing, fragment and destination options are skipped.
 fn ipv6_packet(bytes: &[u8]) -> Result<Ip<'_>> {
     let Some(header) = bytes.first_chunk::<40>() else { return Err(truncated("ipv6", 40, bytes.len())) };
     let length = u16::from_be_bytes([header[4], header[5]]).saturating_add(40);
@@ -335,12 +335,12 @@ fn ipv6_packet(bytes: &[u8]) -> Result<Ip<'_>> {
     })
 }
 
-/// The tunnel that a UDP payload to this port is of, its payload, and what that begins with.
+/// The tunnel of a UDP payload to this port, its payload, and the payload's first header.
 #[inline]
 fn tunnel(bytes: &[u8], port: u16) -> Option<(TunnelKind, &[u8], First)> {
     match port {
         VXLAN => {
-            // The flag that there is a network identifier.
+            // Flag: the network identifier is valid.
             if bytes.first()? & 0x08 == 0 {
                 return None;
             }
@@ -358,7 +358,7 @@ fn tunnel(bytes: &[u8], port: u16) -> Option<(TunnelKind, &[u8], First)> {
             if flags & 0x07 != 0 {
                 let mut next = if flags & 0x04 != 0 { *bytes.get(at + 3)? } else { 0 };
                 at += 4;
-                // Extension headers: their length in words, and at their end the type of the next.
+                // Extension headers: length in words first, type of the next one last.
                 while next != 0 {
                     let len = usize::from(*bytes.get(at)?) * 4;
                     if len == 0 {

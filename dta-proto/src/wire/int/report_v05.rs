@@ -20,11 +20,11 @@ const WITH_SWITCH: Layout = FIXED.with(Item::Switch, SWITCH_AT).with(Item::Ports
 const DROP: Layout = WITH_SWITCH.with(Item::Drop, SWITCH_AT + 8);
 const LOCAL: Layout = WITH_SWITCH.with(Item::Queue, SWITCH_AT + 8).with(Item::EgressTime, SWITCH_AT + 12);
 
-/// What the first bytes say of the rest.
+/// What the first bytes say about the rest.
 struct Head<'a> {
     fixed: &'a [u8; FIXED_LEN],
     layout: Layout,
-    /// From the first byte to the packet.
+    /// From the first byte up to the packet.
     header: &'a [u8],
     rest: &'a [u8],
 }
@@ -47,7 +47,7 @@ fn head(bytes: &[u8]) -> Result<Head<'_>> {
     }
 }
 
-/// Who numbered the datagram. The header is whole then.
+/// Who numbered the datagram. The header is complete here.
 #[inline]
 pub(super) fn source(bytes: &[u8]) -> Result<Source> {
     let Head { fixed, layout, header, .. } = head(bytes)?;
@@ -56,7 +56,7 @@ pub(super) fn source(bytes: &[u8]) -> Result<Source> {
     Ok(Source { switch, hardware: fixed[3] & 0x3f, sequence, sequence_bits: 32 })
 }
 
-/// The report. The packet may be unreadable, and the rest good.
+/// The report. The rest is valid even if the packet cannot be parsed.
 #[inline]
 pub(super) fn read<'a>(bytes: &'a [u8], form: &Form, into: &mut Report<'a>) -> Result<()> {
     let Head { fixed, layout, header, rest } = head(bytes)?;

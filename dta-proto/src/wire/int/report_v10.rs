@@ -5,8 +5,8 @@
 //! each metadata bit, most significant first: ports; hop latency; queue and occupancy; egress timestamp; queue
 //! and drop reason; transmit utilisation. Then the packet.
 //!
-//! INTCollector's generator sends a length of 1. A length that leaves no room for what the bits ask for is not
-//! believed: the header is as long as they say.
+//! INTCollector's generator sends a length of 1. A length too short for the bits' metadata is ignored: the
+//! header is then as long as they require.
 
 use super::dialect::Form;
 use super::metadata::{Instructions, Item, Layouts};
@@ -20,7 +20,7 @@ static LAYOUTS: Layouts = Layouts::of(&Instructions::of_report_v10(), FIXED_LEN 
     .with(Item::Switch, 4)
     .with(Item::IngressTime, 12);
 
-/// What the first bytes say of the rest.
+/// What the first bytes say about the rest.
 struct Head<'a> {
     fixed: &'a [u8; FIXED_LEN],
     first: First,
@@ -50,12 +50,12 @@ fn head(bytes: &[u8]) -> Result<Head<'_>> {
     Ok(Head { fixed, first, bitmap: bits << 10, header, rest })
 }
 
-/// Who numbered the datagram. The header is whole then.
+/// Who numbered the datagram. The header is complete here.
 #[inline]
 pub(super) fn source(bytes: &[u8]) -> Result<Source> {
     let Head { fixed, .. } = head(bytes)?;
     Ok(Source {
-        // All ones would be "not available" in metadata; here it is a number like any other.
+        // In metadata, all ones would mean "not available"; here it is an ordinary number.
         switch: Some(u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]])),
         hardware: fixed[3] & 0x3f,
         sequence: u32::from_be_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]),
@@ -63,7 +63,7 @@ pub(super) fn source(bytes: &[u8]) -> Result<Source> {
     })
 }
 
-/// The report. The packet may be unreadable, and the rest good.
+/// The report. The rest is valid even if the packet cannot be parsed.
 #[inline(always)] // on the path of every report
 pub(super) fn read<'a>(bytes: &'a [u8], form: &Form, into: &mut Report<'a>) -> Result<()> {
     let Head { fixed, first, bitmap, header, rest } = head(bytes)?;

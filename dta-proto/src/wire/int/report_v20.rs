@@ -1,12 +1,13 @@
 //! Telemetry Report v2.0: a group header, then one or more reports.
 //!
-//! Group, 8 bytes: `version 4 = 2, hardware id 6, sequence 22, node 32`. Each report: `type 4 (0 packet only, 1 INT,
-//! 2 IOAM), inner type 4 (0 none, 1 TLVs, 2 domain data, 3 Ethernet, 4 IPv4, 5 IPv6), length 8 (words after this
-//! one, 255 = to the end), metadata length 8 (words), D 1, Q 1, F 1, I 1, reserved 4`; of type INT then `metadata bits
-//! 16, domain 16, domain bits 16, domain status 16` and the metadata; then what the inner type says.
+//! Group, 8 bytes: `version 4 = 2, hardware id 6, sequence 22, node 32`. Each report: `type 4 (0 packet only,
+//! 1 INT, 2 IOAM), inner type 4 (0 none, 1 TLVs, 2 domain data, 3 Ethernet, 4 IPv4, 5 IPv6), length 8 (words
+//! after this one, 255 = to the end), metadata length 8 (words), D 1, Q 1, F 1, I 1, reserved 4`; for type
+//! INT then `metadata bits 16, domain 16, domain bits 16, domain status 16` and the metadata; then what the
+//! inner type says.
 //!
-//! IOAM's contents are not defined in this version: such a report is an error of its own ([`IOAM`]), and those behind
-//! it are read.
+//! IOAM's contents are not defined in this version: such a report is an error ([`IOAM`]), and the ones after
+//! it are parsed.
 
 use super::dialect::Form;
 use super::metadata::{Instructions, Layout};
@@ -17,12 +18,12 @@ use crate::wire::{Error, Kind, Result};
 
 const GROUP_LEN: usize = 8;
 const WORD: usize = 4;
-/// What stands before the metadata in a report of type INT.
+/// The part of an INT report before the metadata.
 const INT_FIXED_LEN: usize = 8;
-/// A length that means "to the end of the datagram".
+/// The length that means "to the end of the datagram".
 const TO_THE_END: usize = 0xff;
 static INSTRUCTIONS: Instructions = Instructions::of_report_v20();
-/// What is wrong with a report about IOAM.
+/// The error for a report about IOAM.
 pub(crate) const IOAM: Error = err("report_type", 0, Kind::Reserved(2));
 
 /// The source, the node, and the bytes of all reports.
@@ -51,8 +52,7 @@ pub(super) fn group(bytes: &[u8]) -> Result<(Source, &[u8])> {
     Ok((source, rest))
 }
 
-/// The first of these reports, and the bytes behind it. Where its length is wrong, nothing can be
-/// read behind it.
+/// The first of these reports, and the bytes after it. After a wrong length nothing more can be parsed.
 pub(super) fn next<'a>(bytes: &'a [u8], node: Option<u32>, form: &Form) -> (Result<Report<'a>>, &'a [u8]) {
     let have = len16(bytes.len());
     let Some((head, rest)) = bytes.split_first_chunk::<WORD>() else {
@@ -106,7 +106,7 @@ fn metadata<'a>(body: &'a [u8], len: usize, form: &Form) -> Result<(Metadata<'a>
         return Err(err("metadata_length", 2, Kind::Truncated { need: len16(need), have }));
     };
     let bits = u16::from_be_bytes([head[0], head[1]]);
-    // More than these bits ask for is the domain's.
+    // Anything beyond these bits is the domain's.
     if INSTRUCTIONS.words(bits) as usize * WORD > len {
         return Err(err("metadata_length", 2, Kind::Length(len16(len))));
     }

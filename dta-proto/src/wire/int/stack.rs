@@ -1,22 +1,22 @@
-//! The metadata that switches put into a packet on its way: header and stack of INT, behind TCP or UDP.
+//! Metadata that switches add to a packet on its way: INT header and stack, after TCP or UDP.
 
 use super::metadata::Layout;
 use super::{IntVersion, Metadata, dialect::Form, int_v05, int_v10, int_v21};
 use crate::wire::error::len16;
 use crate::wire::{Error, Kind, Layer, Result};
 
-/// Bytes of the shim between the TCP or UDP header and INT, in all versions.
+/// Length of the shim between the TCP or UDP header and INT, in all versions.
 pub(super) const SHIM_LEN: usize = 4;
-/// The type of shim of metadata that hops add ("hop by hop", INT-MD).
+/// Shim type for metadata that hops add ("hop by hop", INT-MD).
 pub(super) const TYPE_HOP_BY_HOP: u8 = 1;
-/// The type of shim of instructions alone (INT-MX, v2.1).
+/// Shim type for instructions only (INT-MX, v2.1).
 pub(super) const TYPE_MX: u8 = 3;
 
 pub(super) fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
     Error::new(Layer::Int, field, offset, kind)
 }
 
-/// Whether a header that does not contradict itself says that the stack is longer than what is there.
+/// Whether an otherwise consistent header says that the stack is longer than the bytes.
 #[cold]
 pub(super) fn is_cut(error: &Error) -> bool {
     error.field == "stack" && matches!(error.kind, Kind::Truncated { .. })
@@ -28,7 +28,7 @@ pub struct Stack<'a> {
     pub(super) version: IntVersion,
     /// Whole hops, newest first.
     pub(super) bytes: &'a [u8],
-    /// Bytes of one hop, not 0.
+    /// Length of one hop, not 0.
     pub(super) hop_len: u8,
     pub(super) layout: Layout,
     pub(super) instructions: u16,
@@ -40,14 +40,14 @@ pub struct Stack<'a> {
     pub(super) is_mx: bool,
 }
 
-/// What stands behind a stack, and what the packet was before INT came into it.
+/// What follows a stack, and what the packet was before INT was added.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Behind {
     /// Bytes from the shim to the end of INT.
     pub(super) len: usize,
-    /// The UDP or TCP destination port, where INT says it.
+    /// The UDP or TCP destination port, if INT has it.
     pub(super) port: Option<u16>,
-    /// The protocol of a header that follows, where the UDP header is INT's own.
+    /// The protocol of a following header, if the UDP header is INT's own.
     pub(super) next_header: Option<u8>,
 }
 
@@ -57,17 +57,17 @@ impl<'a> Stack<'a> {
         self.version
     }
 
-    /// How many hops it holds.
+    /// Number of hops.
     pub fn len(&self) -> usize {
         self.bytes.len() / usize::from(self.hop_len)
     }
 
-    /// Whether no hop added anything.
+    /// Whether there are no hops.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The hops, newest first, as they lie in the packet.
+    /// The hops, newest first, as in the packet.
     #[inline]
     pub fn hops(&self) -> impl DoubleEndedIterator<Item = Metadata<'a>> + ExactSizeIterator + use<'a> {
         let layout = self.layout;
@@ -79,12 +79,12 @@ impl<'a> Stack<'a> {
         self.instructions
     }
 
-    /// Whether some hop found the limit of hops reached and added nothing.
+    /// Whether some hop reached the hop limit and added nothing.
     pub fn hops_exceeded(&self) -> bool {
         self.hops_exceeded
     }
 
-    /// Whether some hop added nothing because the packet would have become too long (from v1.0 on).
+    /// Whether some hop added nothing because the packet would have become too long (v1.0 and later).
     pub fn mtu_exceeded(&self) -> bool {
         self.mtu_exceeded
     }
@@ -94,22 +94,22 @@ impl<'a> Stack<'a> {
         (self.domain, self.domain_instructions)
     }
 
-    /// Whether it is INT-MX (v2.1): the packet carries instructions alone, and each hop sends what they ask for in a report
-    /// of its own.
+    /// Whether it is INT-MX (v2.1): the packet carries only instructions, and each hop sends the metadata in
+    /// a report of its own.
     pub fn is_mx(&self) -> bool {
         self.is_mx
     }
 
-    /// What the source alone added for its domain (v2.1); most often empty.
+    /// What only the source added for its domain (v2.1); usually empty.
     pub fn source_only(&self) -> &'a [u8] {
         self.source_only
     }
 }
 
-/// Reads INT at the start of these bytes: shim, header, stack, and in v0.5 the tail.
+/// Parses INT at the start of these bytes: shim, header, stack, and in v0.5 the tail.
 ///
-/// The version is that of the header: v2.1 says 2, v1.0 says 1 or 0, and v0.5 counts its
-/// instructions where v1.0 has reserved bits.
+/// The version comes from the header: v2.1 says 2, v1.0 says 1 or 0, and v0.5 counts its instructions where
+/// v1.0 has reserved bits.
 #[inline]
 pub(super) fn parse<'a>(bytes: &'a [u8], form: &Form) -> Result<(Stack<'a>, Behind)> {
     let have = len16(bytes.len());

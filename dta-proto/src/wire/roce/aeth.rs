@@ -3,9 +3,9 @@
 use super::err;
 use crate::wire::{Kind, Result};
 
-/// Bytes of the AETH.
+/// Length of the AETH.
 pub const AETH_LEN: usize = 4;
-/// Bytes of the AtomicAckETH: the value before, a big-endian `u64`.
+/// Length of the AtomicAckETH: the previous value, a big-endian `u64`.
 pub const ATOMIC_ACK_ETH_LEN: usize = 8;
 
 /// ACK extended header.
@@ -22,7 +22,7 @@ pub struct Aeth {
 pub enum Syndrome {
     /// Executed (0b000xxxxx).
     Ack {
-        /// Credit count, 5 bits; 0x1f means that credits are not counted.
+        /// Credit count, 5 bits; 0x1f means no credits.
         credits: u8,
     },
     /// No receive is posted; try again later (0b001xxxxx).
@@ -40,9 +40,9 @@ pub enum Syndrome {
 pub enum NakCode {
     /// A PSN is missing; the NAK carries the expected one.
     PsnSequenceError = 0,
-    /// The request makes no sense: misaligned atomic, wrong length, no permission for it.
+    /// Invalid request: misaligned atomic, wrong length, operation not permitted on the queue pair.
     InvalidRequest = 1,
-    /// Key, range or permission.
+    /// rkey, range or permission.
     RemoteAccessError = 2,
     /// The responder failed.
     RemoteOperationalError = 3,
@@ -54,7 +54,7 @@ impl Syndrome {
     /// An ACK without credit count, as responders with a shared queue send it.
     pub const ACK: Syndrome = Syndrome::Ack { credits: 0x1f };
 
-    /// Reads byte 0 of the AETH. The top bit is ignored, as responders do; reserved numbers are an error.
+    /// Parses byte 0 of the AETH. Like responders, it ignores the top bit; reserved numbers are an error.
     #[inline]
     pub const fn from_byte(byte: u8) -> Result<Syndrome> {
         let low = byte & 0x1f;
@@ -85,7 +85,7 @@ impl Syndrome {
 }
 
 impl Aeth {
-    /// Reads the header; an error's offset counts from the BTH, which the AETH follows.
+    /// Parses the header; an error's offset counts from the BTH, which precedes the AETH.
     #[inline]
     pub fn parse(bytes: &[u8; AETH_LEN]) -> Result<Aeth> {
         let [syndrome, msn @ ..] = *bytes;
@@ -93,7 +93,7 @@ impl Aeth {
         Ok(Aeth { syndrome: Syndrome::from_byte(syndrome)?, msn: u32::from_be_bytes([0, a, b, c]) })
     }
 
-    /// Bytes that [`Aeth::emit`] writes.
+    /// Length of what [`Aeth::emit`] writes.
     pub const fn buffer_len(&self) -> usize {
         AETH_LEN
     }
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(buffer, [0x1f, 1, 2, 3]);
         assert_eq!(Aeth::parse(&buffer), Ok(aeth));
         assert_eq!(aeth.buffer_len(), AETH_LEN);
-        // A wider number does not spill into the syndrome.
+        // A wider number does not overflow into the syndrome.
         Aeth { syndrome: Syndrome::ACK, msn: 0xffff_ffff }.emit(&mut buffer);
         assert_eq!(buffer, [0x1f, 0xff, 0xff, 0xff]);
     }

@@ -4,7 +4,7 @@ use super::{Opcode, Psn, QPN_MASK, err};
 use crate::wire::error::len16;
 use crate::wire::{Kind, Result};
 
-/// Bytes of the BTH.
+/// Length of the BTH.
 pub const BTH_LEN: usize = 12;
 /// The P_Key of the default partition, full member.
 pub const PKEY_DEFAULT: u16 = 0xffff;
@@ -33,7 +33,7 @@ pub struct Bth {
 }
 
 impl Bth {
-    /// A header as the frame profile has it: SE 0, MigReq 1, no pad, default P_Key.
+    /// A header by the frame profile: SE 0, MigReq 1, no pad, default P_Key.
     pub const fn new(opcode: Opcode, dest_qp: u32, psn: Psn, ack_req: bool) -> Bth {
         Bth {
             opcode,
@@ -48,8 +48,8 @@ impl Bth {
         }
     }
 
-    /// Reads the header at the start of `bytes`. Refuses unknown and unsupported opcodes and
-    /// transport versions other than 0.
+    /// Parses the header at the start of `bytes`. Rejects unknown and unsupported opcodes and transport
+    /// versions other than 0.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Bth> {
         let Some([op, flags, k0, k1, congestion, q0, q1, q2, a, p0, p1, p2]) = bytes.first_chunk::<BTH_LEN>()
@@ -73,7 +73,7 @@ impl Bth {
         })
     }
 
-    /// Bytes that [`Bth::emit`] writes.
+    /// Length of what [`Bth::emit`] writes.
     pub const fn buffer_len(&self) -> usize {
         BTH_LEN
     }

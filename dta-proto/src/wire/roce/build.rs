@@ -1,4 +1,4 @@
-//! The packets that DTA sends, put together from what differs between them.
+//! The packets that DTA sends, built from what differs between them.
 
 use super::{Aeth, AtomicEth, Bth, ImmDt, Opcode, Psn, Repr, Reth, Transport};
 
@@ -14,14 +14,14 @@ pub struct BthFields {
 }
 
 impl<'a> Repr<'a> {
-    /// A packet of nothing but its BTH, with as many pad bytes as make the payload a multiple of 4.
+    /// A packet with only a BTH, and as many pad bytes as make the payload a multiple of 4.
     const fn bare(opcode: Opcode, place: BthFields, payload: &'a [u8]) -> Repr<'a> {
         let mut bth = Bth::new(opcode, place.dest_qp, place.psn, place.ack_req);
         bth.pad = pad_of(payload.len());
         Repr { bth, reth: None, atomic: None, aeth: None, atomic_ack: None, imm: None, payload }
     }
 
-    /// WRITE ONLY of `payload` to `va`, with immediate data if there is some.
+    /// WRITE ONLY of `payload` to `va`, with immediate data if given.
     pub const fn write(
         transport: Transport,
         place: BthFields,
@@ -45,7 +45,7 @@ impl<'a> Repr<'a> {
         repr
     }
 
-    /// CMP_SWAP: `swap` replaces the eight bytes at `va`, a multiple of 8, if they are `compare`.
+    /// CMP_SWAP: `swap` replaces the eight bytes at `va`, a multiple of 8, if they equal `compare`.
     pub const fn compare_swap(place: BthFields, va: u64, rkey: u32, compare: u64, swap: u64) -> Repr<'a> {
         let mut repr = Repr::bare(Opcode::RcCmpSwap, place, &[]);
         repr.atomic = Some(AtomicEth { va, rkey, swap_add: swap, compare });
@@ -76,7 +76,7 @@ impl<'a> Repr<'a> {
         repr
     }
 
-    /// The answer to an atomic: the value before.
+    /// The answer to an atomic: the previous value.
     pub const fn atomic_ack(place: BthFields, aeth: Aeth, before: u64) -> Repr<'a> {
         let mut repr = Repr::bare(Opcode::RcAtomicAck, place, &[]);
         repr.aeth = Some(aeth);

@@ -1,20 +1,20 @@
 //! Extended headers of requests: RETH, AtomicETH, ImmDt.
 
-/// Bytes of the RETH.
+/// Length of the RETH.
 pub const RETH_LEN: usize = 16;
-/// Bytes of the AtomicETH.
+/// Length of the AtomicETH.
 pub const ATOMIC_ETH_LEN: usize = 28;
-/// Bytes of the ImmDt.
+/// Length of the ImmDt.
 pub const IMM_DT_LEN: usize = 4;
 
-/// RDMA extended header: where a WRITE goes or a READ comes from.
+/// RDMA extended header: target of a WRITE or source of a READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reth {
     /// Virtual address.
     pub va: u64,
-    /// Remote key.
+    /// rkey.
     pub rkey: u32,
-    /// Bytes of the whole message.
+    /// Length of the whole message.
     pub length: u32,
 }
 
@@ -23,11 +23,11 @@ pub struct Reth {
 pub struct AtomicEth {
     /// Virtual address, 8-byte aligned.
     pub va: u64,
-    /// Remote key.
+    /// rkey.
     pub rkey: u32,
-    /// FETCH_ADD: what to add. CMP_SWAP: what to store.
+    /// FETCH_ADD: addend. CMP_SWAP: new value.
     pub swap_add: u64,
-    /// CMP_SWAP: what must be there. FETCH_ADD: 0.
+    /// CMP_SWAP: expected value. FETCH_ADD: 0.
     pub compare: u64,
 }
 
@@ -40,7 +40,7 @@ fn u32_at(b: &[u8; 4]) -> u32 {
 }
 
 impl Reth {
-    /// Reads the header.
+    /// Parses the header.
     #[inline]
     pub fn parse(bytes: &[u8; RETH_LEN]) -> Reth {
         let [a, b, c, d, e, f, g, h, r0, r1, r2, r3, l0, l1, l2, l3] = *bytes;
@@ -51,7 +51,7 @@ impl Reth {
         }
     }
 
-    /// The header as the number that it is in little-endian order: its bytes without a way through memory.
+    /// The header as a little-endian number: its bytes without going through memory.
     #[inline]
     pub(crate) fn word(&self) -> u128 {
         u128::from(self.va.swap_bytes())
@@ -59,7 +59,7 @@ impl Reth {
             | u128::from(self.length.swap_bytes()) << 96
     }
 
-    /// Bytes that [`Reth::emit`] writes.
+    /// Length of what [`Reth::emit`] writes.
     pub const fn buffer_len(&self) -> usize {
         RETH_LEN
     }
@@ -74,7 +74,7 @@ impl Reth {
 }
 
 impl AtomicEth {
-    /// Reads the header.
+    /// Parses the header.
     #[inline]
     pub fn parse(bytes: &[u8; ATOMIC_ETH_LEN]) -> AtomicEth {
         let mut wide = [[0; 8]; 3];
@@ -85,7 +85,7 @@ impl AtomicEth {
         AtomicEth { va, rkey: u32_at(&[bytes[8], bytes[9], bytes[10], bytes[11]]), swap_add, compare }
     }
 
-    /// Bytes that [`AtomicEth::emit`] writes.
+    /// Length of what [`AtomicEth::emit`] writes.
     pub const fn buffer_len(&self) -> usize {
         ATOMIC_ETH_LEN
     }
@@ -101,13 +101,13 @@ impl AtomicEth {
 }
 
 impl ImmDt {
-    /// Reads the header.
+    /// Parses the header.
     #[inline]
     pub fn parse(bytes: &[u8; IMM_DT_LEN]) -> ImmDt {
         ImmDt(u32_at(bytes))
     }
 
-    /// Bytes that [`ImmDt::emit`] writes.
+    /// Length of what [`ImmDt::emit`] writes.
     pub const fn buffer_len(&self) -> usize {
         IMM_DT_LEN
     }

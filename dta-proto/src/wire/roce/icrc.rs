@@ -1,25 +1,25 @@
 //! The invariant CRC of RoCEv2 over IPv4.
 //!
-//! CRC-32 (of zlib) over eight 0xff bytes, then the packet from its IPv4 header to the end of the
-//! payload, with all that may change on the way set to ones: TOS, TTL and header checksum of IPv4,
-//! the checksum of UDP, byte 4 of the BTH. It follows the packet little-endian. (Annex A17; the
-//! eight bytes stand for an InfiniBand local route header.)
+//! CRC-32 (of zlib) over eight 0xff bytes, then the packet from its IPv4 header to the end of the payload,
+//! with everything that may change on the way set to ones: TOS, TTL and header checksum of IPv4, the UDP
+//! checksum, byte 4 of the BTH. It follows the packet in little-endian order. (Annex A17; the eight bytes
+//! stand for an InfiniBand local route header.)
 
 use crate::crc::{Mask, crc32, crc32_update, crc32_update_masked};
 
-/// Bytes of the iCRC.
+/// Length of the iCRC.
 pub const ICRC_LEN: usize = 4;
 
-/// CRC-32 of eight bytes 0xff: where every iCRC starts.
+/// CRC-32 of eight 0xff bytes, the start of every iCRC.
 pub(crate) const SEED: u32 = 0x2144_df1c;
 
-/// What the iCRC takes for ones in a packet without IPv4 options: TOS, TTL, header checksum, UDP
+/// The bytes that the iCRC takes as ones in a packet without IPv4 options: TOS, TTL, header checksum, UDP
 /// checksum, BTH byte 4.
 pub(crate) static MASK: Mask = Mask::ones_at(&[1, 8, 10, 11, 26, 27, 32]);
 
-/// The iCRC of a packet, from its IPv4 header to the end of its payload, without the iCRC itself.
+/// The iCRC of a packet: from its IPv4 header to the end of its payload, excluding the iCRC itself.
 ///
-/// Any bytes have one; those that are too short to hold the headers are masked as far as they go.
+/// Works on any bytes; if they are too short for the headers, only what is there is masked.
 #[inline]
 pub fn icrc(packet: &[u8]) -> u32 {
     match packet.first() {
@@ -28,7 +28,7 @@ pub fn icrc(packet: &[u8]) -> u32 {
     }
 }
 
-/// The same for packets with IPv4 options, or none at all.
+/// The same for packets with IPv4 options, or with none.
 #[cold]
 fn icrc_odd(packet: &[u8]) -> u32 {
     let ip = usize::from(packet.first().copied().unwrap_or(0) & 0xf) * 4;
@@ -44,8 +44,8 @@ fn icrc_odd(packet: &[u8]) -> u32 {
     crc32_update(crc32_update(crc32(&[0xff; 8]), &head[..len]), rest)
 }
 
-/// Whether the last four bytes of a packet, from its IPv4 header on and of exactly its total
-/// length, are its iCRC.
+/// Whether the last four bytes of a packet are its iCRC. The packet starts at its IPv4 header and has exactly
+/// its total length.
 #[inline]
 pub fn icrc_ok(packet: &[u8]) -> bool {
     match packet.split_last_chunk() {
@@ -83,7 +83,7 @@ mod tests {
             let mut bytes = RXE_ACK;
             bytes[bit / 8] ^= 1 << (bit % 8);
             let masked = [1, 8, 10, 11, 26, 27, 32].contains(&(bit / 8));
-            // Another header length moves the fields; it is another packet, and its iCRC another.
+            // Another header length moves the fields, so it is another packet with another iCRC.
             assert_eq!(icrc_ok(&bytes), masked, "bit {bit}");
         }
     }

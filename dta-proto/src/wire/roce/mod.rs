@@ -1,8 +1,8 @@
 //! InfiniBand transport headers as RoCEv2 carries them over UDP (InfiniBand Architecture
 //! Specification, volume 1, chapter 9, and annex A17), and the invariant CRC.
 //!
-//! Reliable connection (RC) and unreliable connection (UC) queue pairs; SEND and its kin are
-//! recognised and refused.
+//! Reliable connection (RC) and unreliable connection (UC) queue pairs; SEND and its kin are recognised and
+//! rejected.
 
 mod aeth;
 mod bth;
@@ -30,7 +30,7 @@ use crate::wire::{Error, Kind, Layer};
 /// UDP destination port of RoCEv2.
 pub const PORT: u16 = 4791;
 
-/// Most bits of a queue pair number.
+/// Largest queue pair number (24 bits).
 pub const QPN_MASK: u32 = 0xff_ffff;
 
 const fn err(field: &'static str, offset: u16, kind: Kind) -> Error {

@@ -50,7 +50,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Bytes of the headers after the BTH.
+    /// Total length of the headers after the BTH.
     #[inline]
     pub const fn len(&self) -> usize {
         (if self.reth { RETH_LEN } else { 0 })
@@ -93,9 +93,9 @@ impl Opcode {
         Opcode::UcWriteOnlyImm,
     ];
 
-    /// The opcode in the first byte of a BTH. What the specification knows and DTA does not use
-    /// (SEND and its kin, other transports, congestion notification) is
-    /// [`Kind::UnsupportedOpcode`], what nobody knows [`Kind::UnknownOpcode`].
+    /// The opcode in the first byte of a BTH. What the specification defines and DTA does not use (SEND and
+    /// its kin, other transports, congestion notification) is [`Kind::UnsupportedOpcode`], anything else
+    /// [`Kind::UnknownOpcode`].
     #[inline]
     pub const fn from_byte(byte: u8) -> Result<Opcode, Kind> {
         Ok(match byte {
@@ -120,7 +120,7 @@ impl Opcode {
             0x29 => Opcode::UcWriteLastImm,
             0x2a => Opcode::UcWriteOnly,
             0x2b => Opcode::UcWriteOnlyImm,
-            // SEND on RC and UC, with invalidate on RC; RD as a whole; SEND ONLY on UD; congestion
+            // SEND on RC and UC, with invalidate on RC; all of RD; SEND ONLY on UD; congestion
             // notification.
             0x00..=0x05 | 0x16 | 0x17 | 0x20..=0x25 | 0x40..=0x56 | 0x64 | 0x65 | 0x81 => {
                 return Err(Kind::UnsupportedOpcode(byte));
@@ -152,13 +152,13 @@ impl Opcode {
         if self.byte() < 0x20 { Transport::Rc } else { Transport::Uc }
     }
 
-    /// Whether this starts a message: FIRST or ONLY of a WRITE, or a request of one packet.
+    /// Whether this starts a message: FIRST or ONLY of a WRITE, or a single-packet request.
     #[inline]
     pub const fn is_start(self) -> bool {
         matches!(self.byte() & 0x1f, 0x06 | 0x0a | 0x0b | 0x0c | 0x13 | 0x14)
     }
 
-    /// Whether this ends a message: LAST or ONLY of a WRITE, or a request of one packet.
+    /// Whether this ends a message: LAST or ONLY of a WRITE, or a single-packet request.
     #[inline]
     pub const fn is_end(self) -> bool {
         matches!(self.byte() & 0x1f, 0x08..=0x0c | 0x13 | 0x14)

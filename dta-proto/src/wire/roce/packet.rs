@@ -1,4 +1,4 @@
-//! A whole transport packet: what the UDP datagram carries, from the BTH to the iCRC.
+//! A whole transport packet: the UDP payload, from the BTH to the iCRC.
 
 use super::{
     AETH_LEN, ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, Aeth, AtomicEth, BTH_LEN, Bth, ICRC_LEN, IMM_DT_LEN, ImmDt,
@@ -7,20 +7,20 @@ use super::{
 use crate::wire::error::len16;
 use crate::wire::{Kind, Result};
 
-/// A checked view of a transport packet. The iCRC is not checked here: it covers the IPv4 header too, see
-/// [`super::icrc_ok`] and [`crate::wire::frame::Received`].
+/// A checked view of a transport packet. The iCRC is not checked here because it covers the IPv4 header too,
+/// see [`super::icrc_ok`] and [`crate::wire::frame::Received`].
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     bth: Bth,
-    /// The headers behind the BTH, of the length that the opcode's shape has.
+    /// The headers after the BTH, whose length the opcode determines.
     headers: &'a [u8],
     payload: &'a [u8],
     icrc: u32,
 }
 
 impl<'a> Packet<'a> {
-    /// Checks the BTH and that the headers of its opcode, the pad bytes and the iCRC are there, and
-    /// no payload where there can be none. `bytes` is the payload of the UDP datagram.
+    /// Checks the BTH, and that its opcode's headers, the pad bytes and the iCRC are there, and no payload
+    /// where none is allowed. `bytes` is the payload of the UDP datagram.
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Self> {
         let bth = Bth::parse(bytes)?;
@@ -90,7 +90,7 @@ impl<'a> Packet<'a> {
         self.headers.first_chunk::<AETH_LEN>().map(Aeth::parse).transpose()
     }
 
-    /// The value before, in the acknowledgement of an atomic.
+    /// The previous value, in the acknowledgement of an atomic.
     #[inline]
     pub fn atomic_ack(&self) -> Option<u64> {
         if !self.bth.opcode.shape().atomic_ack {
@@ -105,7 +105,7 @@ impl<'a> Packet<'a> {
         self.payload
     }
 
-    /// The iCRC as it came.
+    /// The iCRC as received.
     #[inline]
     pub fn icrc(&self) -> u32 {
         self.icrc
@@ -124,7 +124,7 @@ pub struct Repr<'a> {
     pub atomic: Option<AtomicEth>,
     /// ACK, atomic ACK, READ RESPONSE (but MIDDLE).
     pub aeth: Option<Aeth>,
-    /// Atomic ACK: the value before.
+    /// Atomic ACK: the previous value.
     pub atomic_ack: Option<u64>,
     /// With immediate.
     pub imm: Option<ImmDt>,
@@ -133,7 +133,7 @@ pub struct Repr<'a> {
 }
 
 impl<'a> Repr<'a> {
-    /// Reads a packet. A reserved syndrome is an error.
+    /// Parses a packet. A reserved syndrome is an error.
     pub fn parse(packet: &Packet<'a>) -> Result<Repr<'a>> {
         Ok(Repr {
             bth: packet.bth,
@@ -146,7 +146,7 @@ impl<'a> Repr<'a> {
         })
     }
 
-    /// Bytes that [`Repr::emit`] writes: BTH to pad bytes, without the iCRC.
+    /// Length of what [`Repr::emit`] writes: BTH to pad bytes, without the iCRC.
     pub const fn buffer_len(&self) -> usize {
         BTH_LEN + self.bth.opcode.shape().len() + self.payload.len() + (self.bth.pad & 3) as usize
     }
@@ -154,8 +154,7 @@ impl<'a> Repr<'a> {
     /// Writes BTH, headers, payload and zero pad bytes, without the iCRC, to the start of `buffer`
     /// and returns the length.
     ///
-    /// Fails, with nothing written, if the buffer is too small, or a header or payload is there
-    /// that the opcode does not have, or the other way round.
+    /// Fails, writing nothing, if the buffer is too small, or a header or payload does not match the opcode.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize> {
         let shape = self.bth.opcode.shape();
         let there = [
@@ -198,11 +197,11 @@ impl<'a> Repr<'a> {
     }
 }
 
-/// What is left to write.
+/// What remains to be written.
 struct Out<'b>(&'b mut [u8]);
 
 impl Out<'_> {
-    /// Lets `write` fill the next `N` bytes; their number was checked for all headers at once.
+    /// Lets `write` fill the next `N` bytes; the total length was checked beforehand.
     fn put<const N: usize>(&mut self, write: impl FnOnce(&mut [u8; N])) {
         if let Some((chunk, rest)) = core::mem::take(&mut self.0).split_first_chunk_mut() {
             write(chunk);
@@ -278,7 +277,7 @@ mod tests {
             assert_eq!(len, repr.buffer_len());
             let packet = Packet::new_checked(&buffer[..len + ICRC_LEN]).unwrap();
             assert_eq!(Repr::parse(&packet), Ok(repr));
-            // Without the payload, no shorter bytes are such a packet.
+            // Without a payload, no shorter bytes are a valid packet.
             let least = len - repr.payload.len() + ICRC_LEN;
             for n in 0..least {
                 assert!(matches!(

@@ -5,10 +5,10 @@
 pub struct Psn(u32);
 
 impl Psn {
-    /// Bits that a PSN has.
+    /// Number of bits.
     pub const MASK: u32 = 0xff_ffff;
 
-    /// The PSN in the low 24 bits of `n`.
+    /// The PSN from the low 24 bits of `n`.
     #[inline]
     pub const fn new(n: u32) -> Psn {
         Psn(n & Psn::MASK)
@@ -41,7 +41,7 @@ impl Psn {
         self.plus(1)
     }
 
-    /// How many packets this is after `other`: -2^23 to 2^23 - 1, negative if before.
+    /// How many packets this is after `other`: -2^23 to 2^23 - 1, negative if before it.
     #[inline]
     pub const fn since(self, other: Psn) -> i32 {
         (self.0.wrapping_sub(other.0) << 8) as i32 >> 8

@@ -10,10 +10,10 @@
 //! 64..             frames: a word with the length in bytes, then the bytes, padded to whole words
 //! ```
 //!
-//! The other side may write anything anywhere at any time. So each end keeps its own index in memory
-//! of its own, takes the other's in once per call and checks it against that, and reads the length of
-//! a frame once before it believes it. What cannot be is [`Broken`]: the ring is then given up. A
-//! producer that lies can so spoil its own frames, and a consumer that lies loses its own.
+//! The other side may write anything anywhere at any time. So each end keeps its own index in private memory,
+//! reads the other's once per call and checks it, and reads the length of a frame exactly once before
+//! checking it. Anything impossible is [`Broken`]: the ring is then closed. A malicious producer can thus
+//! only spoil its own frames, and a malicious consumer only lose its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -24,7 +24,7 @@ use super::memory::Memory;
 
 /// Words before the frames of a ring.
 pub(super) const CONTROL: usize = 64;
-/// Bytes of a frame at most: what a jumbo frame carries.
+/// Longest frame: what a jumbo frame carries.
 pub const FRAME_MAX: usize = 9216;
 
 const TAIL: usize = 0;
@@ -33,18 +33,18 @@ const TAKEN: usize = 9;
 const SLEEPS: usize = 16;
 const WAITS: usize = 24;
 
-/// What the other end wrote cannot be.
+/// The other end wrote invalid data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
-    /// Its index is outside the ring, or went back.
+    /// Its index is outside the ring, or decreased.
     #[error("the index of the other end is impossible")]
     Index,
-    /// A frame has no bytes, or more than there are.
+    /// A frame is empty, or longer than the available bytes.
     #[error("a frame has an impossible length")]
     Length,
 }
 
-/// Where a ring lies in shared memory.
+/// Location of a ring in shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
     /// Its first word.
@@ -54,13 +54,13 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// Words in all.
+    /// Total words.
     pub(super) fn len(self) -> usize {
         CONTROL + self.capacity
     }
 }
 
-/// What both ends of a ring have.
+/// The common part of both ends of a ring.
 #[derive(Debug)]
 struct Side {
     memory: Arc<Memory>,
@@ -78,10 +78,10 @@ impl Side {
         &self.memory.words()[self.place.at + CONTROL..][..self.place.capacity]
     }
 
-    /// Says that this end is going to wait on `flag`.
+    /// Announces that this end will wait on `flag`.
     fn announce(&self, flag: usize) {
         self.control(flag).store(1, Ordering::Relaxed);
-        // Before the last look at the other's index: see `claimed`.
+        // Before re-reading the other's index: see `claimed`.
         fence(Ordering::SeqCst);
     }
 
@@ -89,11 +89,11 @@ impl Side {
         self.control(flag).store(0, Ordering::Relaxed);
     }
 
-    /// Whether the other end waits on `flag`, and nobody has taken note of it yet.
+    /// Whether the other end waits on `flag`, and nobody has claimed the wake-up yet.
     #[inline]
     fn claimed(&self, flag: usize) -> bool {
-        // After the store of this end's index. Of two ends that each store and then load, one sees
-        // the other's store: either the flag is seen here, or the index there.
+        // After storing this end's index. If two ends each store and then load, one sees the other's store:
+        // either the flag is seen here, or the index there.
         fence(Ordering::SeqCst);
         let flag = self.control(flag);
         flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::Relaxed) != 0
@@ -105,7 +105,7 @@ impl Side {
 pub(super) struct Producer {
     side: Side,
     tail: u64,
-    /// As it was last seen and found possible.
+    /// The other's index when last read and found valid.
     head: u64,
     published: u64,
     frames: u64,
@@ -117,11 +117,10 @@ impl Producer {
         Self { side: Side { memory, place }, tail: 0, head: 0, published: 0, frames: 0 }
     }
 
-    /// Writes a frame of 1 to [`FRAME_MAX`] bytes; [`Self::publish`] lets the consumer see it. `false`
-    /// = there is no room.
+    /// Writes a frame of 1 to [`FRAME_MAX`] bytes; [`Self::publish`] makes it visible. `false` = no room.
     ///
     /// # Errors
-    /// The consumer's index cannot be.
+    /// The consumer's index is invalid.
     #[inline]
     pub(super) fn push(&mut self, frame: &[u8]) -> Result<bool, Broken> {
         let words = 1 + frame.len().div_ceil(8);
@@ -140,13 +139,13 @@ impl Producer {
         Ok(true)
     }
 
-    /// Words free, as far as is known.
+    /// Known free words.
     #[inline]
     fn free(&self) -> usize {
         self.side.place.capacity - (self.tail - self.head) as usize
     }
 
-    /// Looks how far the consumer is; gives the words free.
+    /// Reads the consumer's index; returns the free words.
     fn look(&mut self) -> Result<usize, Broken> {
         let head = self.side.control(HEAD).load(Ordering::Acquire);
         if !(self.head..=self.tail).contains(&head) {
@@ -156,7 +155,7 @@ impl Producer {
         Ok(self.free())
     }
 
-    /// Lets the consumer see all frames written. Gives whether it sleeps, and has to be woken.
+    /// Makes all written frames visible. Returns whether the consumer sleeps and must be woken.
     #[inline]
     pub(super) fn publish(&mut self) -> bool {
         if self.published == self.tail {
@@ -167,8 +166,8 @@ impl Producer {
         self.side.claimed(SLEEPS)
     }
 
-    /// Asks the consumer to wake this end when half of the ring is free. Gives whether there is room
-    /// for any frame already.
+    /// Asks the consumer to wake this end when half of the ring is free. Returns whether there is already
+    /// room for any frame.
     pub(super) fn wait_for_room(&mut self) -> Result<bool, Broken> {
         self.side.announce(WAITS);
         let room = self.has_room()?;
@@ -178,7 +177,7 @@ impl Producer {
         Ok(room)
     }
 
-    /// Whether there is room for any frame, or all of the ring is free.
+    /// Whether any frame fits, or the whole ring is free.
     pub(super) fn has_room(&mut self) -> Result<bool, Broken> {
         let least = (1 + FRAME_MAX / 8).min(self.side.place.capacity);
         Ok(self.look()? >= least)
@@ -189,7 +188,7 @@ impl Producer {
         self.side.control(TAIL).store(u64::MAX, Ordering::Release);
     }
 
-    /// Frames written that the consumer did not take, as far as it tells. Never more than were written.
+    /// Frames written and not taken, according to the consumer. At most as many as were written.
     pub(super) fn left(&self) -> u64 {
         self.frames.saturating_sub(self.side.control(TAKEN).load(Ordering::Acquire))
     }
@@ -201,7 +200,7 @@ pub(super) struct Consumer {
     side: Side,
     head: u64,
     taken: u64,
-    /// Where the ring ends, once nothing more is awaited.
+    /// Where the ring ends, once no more is expected.
     end: Option<u64>,
 }
 
@@ -211,12 +210,12 @@ impl Consumer {
         Self { side: Side { memory, place }, head: 0, taken: 0, end: None }
     }
 
-    /// Whether there is something to take; what is broken shows when it is taken.
+    /// Whether there is anything to take; errors show when it is taken.
     pub(super) fn has_frames(&self) -> bool {
         self.available().is_ok_and(|words| words > 0)
     }
 
-    /// The words that are there to be taken, checked once.
+    /// The available words, checked once.
     #[inline]
     fn available(&self) -> Result<u64, Broken> {
         let tail = match self.end {
@@ -229,11 +228,11 @@ impl Consumer {
         }
     }
 
-    /// Adds frames to `batch` until it is full or there are no more. Gives how many were longer than
-    /// its slots and are lost, and whether the producer waits for room and has to be woken.
+    /// Adds frames to `batch` until it is full or there are no more. Returns how many exceeded its slots and
+    /// are lost, and whether the producer waits for room and must be woken.
     ///
     /// # Errors
-    /// The producer's index or the length of a frame cannot be. The frames before it are in the batch.
+    /// The producer's index or a frame's length is invalid. Earlier frames are in the batch.
     #[inline]
     pub(super) fn take(&mut self, batch: &mut Batch) -> Result<Took, Broken> {
         let mut left = self.available()?;
@@ -244,7 +243,7 @@ impl Consumer {
         while left > 0 && !batch.is_full() {
             let (data, mask) = (self.side.data(), self.side.place.capacity - 1);
             let at = self.head as usize & mask;
-            // Read once: the producer may change it behind our back.
+            // Read once: the producer may change it at any time.
             let len = data[at].load(Ordering::Relaxed);
             let words = 1 + len.div_ceil(8);
             if len == 0 || len > FRAME_MAX as u64 || words > left {
@@ -270,26 +269,26 @@ impl Consumer {
         Ok(Took { too_long, wake: half && self.side.claimed(WAITS) })
     }
 
-    /// Takes one frame, whatever its length, as bytes.
+    /// Takes one frame of any length, as bytes.
     pub(super) fn take_one(&mut self) -> Result<Option<Vec<u8>>, Broken> {
         let mut batch = Batch::with_packet_capacity(1, FRAME_MAX);
         self.take(&mut batch)?;
         Ok(batch.iter().next().map(<[u8]>::to_vec))
     }
 
-    /// Nothing that is written from now on is awaited.
+    /// Ignores everything written from now on.
     pub(super) fn end_here(&mut self) -> Result<(), Broken> {
         let end = self.head + self.available()?;
         self.end = Some(end);
         Ok(())
     }
 
-    /// Whether all that is awaited was taken.
+    /// Whether everything expected was taken.
     pub(super) fn is_at_end(&self) -> bool {
         self.end == Some(self.head)
     }
 
-    /// Asks the producer to wake this end when there are frames. Gives whether there are some already.
+    /// Asks the producer to wake this end when there are frames. Returns whether there are some already.
     pub(super) fn sleep(&self) -> Result<bool, Broken> {
         self.side.announce(SLEEPS);
         let here = self.available()? != 0;
@@ -299,20 +298,20 @@ impl Consumer {
         Ok(here)
     }
 
-    /// Needs no waking any more.
+    /// Cancels the request to be woken.
     pub(super) fn wake(&self) {
         self.side.withdraw(SLEEPS);
     }
 }
 
-/// What [`Consumer::take`] did beside.
+/// Further results of [`Consumer::take`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Took {
     pub(super) too_long: u64,
     pub(super) wake: bool,
 }
 
-/// Copies bytes into words from `at` on, around the end. They have room in `data`.
+/// Copies bytes into words from `at`, wrapping around. There is room in `data`.
 #[inline]
 fn write(data: &[AtomicU64], at: usize, bytes: &[u8]) {
     let (before, after) = data.split_at(at);
@@ -331,14 +330,14 @@ fn put(words: &[AtomicU64], bytes: &[u8]) {
     let Some(word) = words.get(eights.len()).filter(|_| !rest.is_empty()) else { return };
     let mut last = [0; 8];
     match <[u8; 4]>::try_from(rest) {
-        // A RoCEv2 packet is a number of four bytes: copied without a call.
+        // A RoCEv2 packet is a multiple of four bytes: copied without a call.
         Ok([a, b, c, d]) => last = [a, b, c, d, 0, 0, 0, 0],
         Err(_) => last[..rest.len()].copy_from_slice(rest),
     }
     word.store(u64::from_ne_bytes(last), Ordering::Relaxed);
 }
 
-/// Copies bytes out of words from `at` on, around the end.
+/// Copies bytes from words at `at`, wrapping around.
 #[inline]
 fn read(data: &[AtomicU64], at: usize, bytes: &mut [u8]) {
     let (before, after) = data.split_at(at);

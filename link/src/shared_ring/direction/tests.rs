@@ -228,8 +228,8 @@ fn two_threads_pass_frames_and_each_is_whole() {
     sender.join().unwrap();
 }
 
-/// Another thread scribbles all over the memory while both ends work. That no frame is longer than it
-/// may be, and nothing panics or hangs, is what is looked at.
+/// Another thread scribbles all over the memory while both ends work. Checks that frames stay within the
+/// limit, and nothing panics or hangs.
 #[test]
 fn a_scribbler_at_the_same_time_harms_nobody() {
     let rounds = if cfg!(miri) { 50 } else { 20_000 };
@@ -245,7 +245,7 @@ fn a_scribbler_at_the_same_time_harms_nobody() {
         }
     });
     for _ in 0..rounds {
-        // An end that noticed is given up and made anew.
+        // An end that noticed is replaced.
         let mut batch = Batch::with_packet_capacity(8, 200);
         let sound = producer.push(&[9; 30]).is_ok() && consumer.take(&mut batch).is_ok();
         producer.publish();

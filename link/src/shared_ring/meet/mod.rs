@@ -1,19 +1,19 @@
-//! How two processes come to have a pair of rings: over a Unix socket, whose name is abstract, so that
-//! nothing is left behind by a process that is killed.
+//! How two processes set up a pair of rings: over a Unix socket with an abstract name, so that a killed
+//! process leaves nothing behind.
 //!
 //! ```text
 //! requester                                          NIC
 //!   connects                                           is this my own user?
 //!   is the listener my own user?
 //!   magic, version, 0, token  ────────────────────▶    do I know the token?
-//!   is the memory sealed, and as large as told?  ◀──   magic, version, status, sizes; the memory's file
+//!   is the memory sealed, and of the given size? ◀──   magic, version, status, sizes; the memory's file
 //!   puts the token into the request ring
 //!   one byte  ─────────────────────────────────────▶   gives the ring to the thread that serves
 //!   takes the token out of the answer ring  ◀────────  that thread puts it there
 //! ```
 //!
-//! All numbers are little-endian. The token says for which requester the ring is; that the other
-//! process is of the same user, or root, the kernel says.
+//! All numbers are little-endian. The token identifies the requester that the ring is for; the kernel
+//! confirms that the other process belongs to the same user or root.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -40,7 +40,7 @@ use crate::sys;
 
 /// Bytes of a token.
 pub const TOKEN: usize = 16;
-/// Bytes of a door's name at most: what an abstract address holds.
+/// Longest name of a door: what an abstract address holds.
 pub const NAME_MAX: usize = 107;
 
 const MAGIC: [u8; 8] = *b"DTARING\0";
@@ -49,16 +49,16 @@ const HELLO: usize = 16 + TOKEN;
 const REPLY: usize = 24;
 /// How long either end waits for the other's next step.
 const STEP: Duration = Duration::from_millis(500);
-/// How long a requester waits for its turn at the door: as long as several others that stop in the middle take.
+/// How long a requester waits for its turn at the door: long enough for several others that stall.
 const TURN: Duration = Duration::from_secs(3);
 /// How long a requester waits until the serving thread has the ring.
 const SERVED: Duration = Duration::from_secs(2);
-/// Connections at the door that have not said who they are. The oldest leaves for a new one, so that silent ones
-/// keep nobody out.
+/// Most connections at the door that have not identified themselves. A new one replaces the oldest, so that
+/// silent ones block nobody.
 const KNOCKS: usize = sys::WAIT_MAX - 1;
-/// How long the door waits after the system refused a connection.
+/// Pause of the door after the system refused a connection.
 const AGAIN: Duration = Duration::from_millis(50);
-/// Requesters that a door knows at a time.
+/// Most requesters known to a door.
 const PEERS_MAX: usize = 512;
 
 /// What a requester needs to join.
@@ -66,7 +66,7 @@ const PEERS_MAX: usize = 512;
 pub struct Offer {
     /// Name of the door: an abstract Unix address of this network namespace.
     pub name: String,
-    /// Says who joins: a secret, never logged.
+    /// Identifies the joining requester: a secret, never logged.
     pub token: [u8; TOKEN],
 }
 
@@ -79,12 +79,12 @@ impl std::fmt::Debug for Offer {
 /// Why there is no ring.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// Another host, another network namespace, or it has ended.
+    /// It is on another host or in another network namespace, or has ended.
     #[error("there is no door of that name in this network namespace: {0}")]
     NoDoor(io::Error),
-    /// Other users could read keys.
+    /// Other users could read rkeys.
     #[error(
-        "the other end runs as user {theirs} and this one as {ours}: both have to be one user, or it root"
+        "the other end runs as user {theirs} and this one as {ours}: both must be the same user, or the other one root"
     )]
     OtherUser {
         /// Of the other process.
@@ -92,27 +92,26 @@ pub enum JoinError {
         /// Of this one.
         ours: u32,
     },
-    /// The door did not let us in.
+    /// The door refused us.
     #[error("it was refused: {0}")]
     Refused(&'static str),
-    /// The other end speaks otherwise.
-    #[error("the other end does not keep to the protocol: {0}")]
+    /// A protocol violation.
+    #[error("the other end violates the protocol: {0}")]
     Protocol(&'static str),
-    /// It was given up.
+    /// The ring ended.
     #[error(transparent)]
     Over(#[from] Over),
-    /// No sign through the ring.
+    /// No answer through the ring.
     #[error("nothing came back through the ring in {} ms", SERVED.as_millis())]
     Silent,
-    /// The system.
+    /// A system error.
     #[error("{0}")]
     System(#[from] io::Error),
 }
 
-/// Why a door lets nobody in, in the reply.
-const REFUSALS: [(u32, &str); 3] =
-    [(1, OTHER_USER), (2, "the token is not known"), (3, "the system refused memory")];
-const OTHER_USER: &str = "the other end runs as another user; both have to be one user, or this one root";
+/// Why a door refuses, in the reply.
+const REFUSALS: [(u32, &str); 3] = [(1, OTHER_USER), (2, "unknown token"), (3, "the system refused memory")];
+const OTHER_USER: &str = "the other end runs as another user; both must be the same user, or this one root";
 
 /// Whether a process of user `theirs` may share memory with one of user `ours`.
 fn is_trusted(theirs: u32, ours: u32) -> bool {
@@ -123,7 +122,7 @@ fn address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
 
-/// What is known of a requester.
+/// State of a requester.
 struct Peer {
     token: [u8; TOKEN],
     /// Its ring, as long as it lives.
@@ -132,7 +131,7 @@ struct Peer {
 
 type Peers = Arc<Mutex<HashMap<SocketAddrV4, Peer>>>;
 
-/// Where requesters of this machine come in. It closes when dropped; rings that are open stay.
+/// Where requesters on this machine join. It closes when dropped; open rings stay.
 pub struct Door {
     name: String,
     peers: Peers,
@@ -141,15 +140,14 @@ pub struct Door {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the system refused at a door, since that was asked last.
+/// The system's last error at a door, until queried.
 type Trouble = Arc<Mutex<Option<io::Error>>>;
 
-/// Rings that were joined, for the thread that serves them.
+/// Joined rings, for the thread that serves them.
 pub(crate) type Arrivals = Receiver<(End, [u8; TOKEN])>;
 
 impl Door {
-    /// Opens a door of this name, which should be one that nobody can guess: whoever takes it first
-    /// has it.
+    /// Opens a door with this name, which should be unguessable: the first to take it has it.
     ///
     /// # Errors
     /// The name is taken or too long, or the system refuses a thread.
@@ -171,14 +169,14 @@ impl Door {
         Ok((Door { name, peers, stop, trouble, thread: Some(thread) }, arrivals))
     }
 
-    /// What the system refused at this door since this was asked last, as a descriptor for a connection. The
-    /// door goes on.
+    /// The system's error at this door since the last call, such as no descriptor for a connection. The door
+    /// continues.
     pub fn take_trouble(&self) -> Option<io::Error> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// What the requester at this address needs to join; `token` is its own, if it has none yet.
-    /// `None` where the door knows too many.
+    /// What the requester at this address needs to join; `token` becomes its token if it has none yet. `None`
+    /// if the door knows too many.
     pub fn offer(&self, requester: SocketAddrV4, token: [u8; TOKEN]) -> Option<Offer> {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         if peers.len() >= PEERS_MAX && !peers.contains_key(&requester) {
@@ -201,7 +199,7 @@ impl Door {
 impl Drop for Door {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // Its thread waits for somebody to come.
+        // Its thread waits for a connection.
         let came = address(&self.name).and_then(|address| UnixStream::connect_addr(&address));
         if let (Ok(_), Some(thread)) = (came, self.thread.take()) {
             let _ = thread.join();
@@ -216,11 +214,11 @@ struct Keeper {
     stop: Arc<AtomicBool>,
     trouble: Trouble,
     arrived: Sender<(End, [u8; TOKEN])>,
-    /// The oldest first.
+    /// Oldest first.
     knocks: VecDeque<Knock>,
 }
 
-/// A connection that has not said who it is.
+/// A connection that has not identified itself.
 struct Knock {
     stream: UnixStream,
     hello: [u8; HELLO],
@@ -248,7 +246,7 @@ impl Keeper {
                     Ok((stream, _)) => self.open(stream),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) => {
-                        // No descriptor or no memory, as a rule: later there may be.
+                        // Usually out of descriptors or memory; later there may be some.
                         self.refused(error);
                         break;
                     }
@@ -265,7 +263,7 @@ impl Keeper {
         std::thread::sleep(AGAIN);
     }
 
-    /// Takes a connection, and hears what it has said already.
+    /// Accepts a connection, and reads what it has sent.
     fn open(&mut self, mut stream: UnixStream) {
         let Ok(theirs) = user_of(&stream) else { return };
         if stream.set_nonblocking(true).is_err() {
@@ -278,11 +276,11 @@ impl Keeper {
         self.hear(Knock { stream, hello: [0; HELLO], have: 0, since: Instant::now() });
     }
 
-    /// Lets in who has said all, and keeps who has not.
+    /// Admits those that have sent everything, and keeps the others.
     fn hear(&mut self, mut knock: Knock) {
         match knock.read() {
             Ok(true) => {
-                // Whoever fails here is told, or has gone.
+                // A failing requester was notified, or has gone.
                 let _ = receive(knock.stream, &knock.hello, &self.peers, &self.arrived);
             }
             Ok(false) => {
@@ -301,7 +299,7 @@ impl Knock {
         self.since.elapsed() >= STEP
     }
 
-    /// Takes what has come; whether that is all.
+    /// Reads what has arrived; returns whether that is all.
     fn read(&mut self) -> io::Result<bool> {
         while self.have < HELLO {
             match self.stream.read(&mut self.hello[self.have..]) {
@@ -320,7 +318,7 @@ fn refuse(stream: &mut UnixStream, status: u32) -> Result<(), JoinError> {
     Ok(stream.write_all(&reply(status, Sizes { requests: 0, answers: 0 }))?)
 }
 
-/// Lets one requester in that has said who it is.
+/// Admits one requester that has identified itself.
 fn receive(
     mut stream: UnixStream,
     hello: &[u8; HELLO],
@@ -350,13 +348,13 @@ fn receive(
     if let Some(peer) = peers.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&requester) {
         peer.ring = Arc::downgrade(end.alive());
     }
-    // Whoever serves may have ended.
+    // The serving thread may have ended.
     let _ = arrived.send((end, token));
     Ok(())
 }
 
-/// For who serves: whether what is first in the ring is the token. It is then sent back, by which the
-/// requester sees that it is served.
+/// For the serving thread: whether the first thing in the ring is the token. It is then sent back, to show
+/// the requester that it is served.
 pub(crate) fn admit(end: &mut End, token: &[u8; TOKEN]) -> Result<bool, Over> {
     let said = end.take_one()?;
     if said.is_none_or(|said| !same(&said, token)) {
@@ -368,10 +366,10 @@ pub(crate) fn admit(end: &mut End, token: &[u8; TOKEN]) -> Result<bool, Over> {
     Ok(sent == Sent::Yes)
 }
 
-/// Joins the NIC at `nic`, which has offered it. Takes at most some seconds.
+/// Joins the NIC at `nic`, which has offered it. Takes at most a few seconds.
 ///
 /// # Errors
-/// There is no such door, or another user's, or it does not serve.
+/// There is no such door, it is another user's, or it does not serve.
 pub fn join(offer: &Offer, nic: SocketAddrV4) -> Result<End, JoinError> {
     let mut stream = UnixStream::connect_addr(&address(&offer.name)?).map_err(JoinError::NoDoor)?;
     stream.set_read_timeout(Some(TURN))?;
@@ -388,17 +386,17 @@ pub fn join(offer: &Offer, nic: SocketAddrV4) -> Result<End, JoinError> {
     let (reply, file) = receive_file(&stream)?;
     let number = |at: usize| u32::from_le_bytes([reply[at], reply[at + 1], reply[at + 2], reply[at + 3]]);
     if reply[..8] != MAGIC || number(8) != VERSION {
-        return Err(JoinError::Protocol("no reply of this version"));
+        return Err(JoinError::Protocol("reply of another version"));
     }
     if number(12) != 0 {
         let known = REFUSALS.iter().find(|(status, _)| *status == number(12));
-        return Err(JoinError::Refused(known.map_or("it does not say why", |(_, why)| why)));
+        return Err(JoinError::Refused(known.map_or("no reason given", |(_, why)| why)));
     }
     let sizes = Sizes { requests: number(16) as usize, answers: number(20) as usize };
     if !sizes.are_possible() {
-        return Err(JoinError::Protocol("sizes that cannot be"));
+        return Err(JoinError::Protocol("invalid sizes"));
     }
-    let file = file.ok_or(JoinError::Protocol("no memory came"))?;
+    let file = file.ok_or(JoinError::Protocol("no memory received"))?;
     let memory = Memory::open(file.as_fd(), sizes.words())?;
     let mut end = End::new(memory, sizes, Role::Requester, stream, nic);
     if end.push(&offer.token)? != Sent::Yes {
@@ -410,7 +408,7 @@ pub fn join(offer: &Offer, nic: SocketAddrV4) -> Result<End, JoinError> {
     while start.elapsed() < SERVED {
         if let Some(said) = end.take_one()? {
             if !same(&said, &offer.token) {
-                return Err(JoinError::Protocol("another token came back"));
+                return Err(JoinError::Protocol("a different token came back"));
             }
             end.begin_counting();
             return Ok(end);
@@ -434,17 +432,17 @@ fn reply(status: u32, sizes: Sizes) -> [u8; REPLY] {
     reply
 }
 
-/// Whether two secrets are the same, in a time that does not tell how much of them is.
+/// Compares two secrets in constant time.
 fn same(a: &[u8], b: &[u8; TOKEN]) -> bool {
     a.len() == TOKEN && a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
-/// The user that the process at the other end of a socket had when the connection was made.
+/// The user of the process at the other end of a socket when the connection was made.
 fn user_of(stream: &UnixStream) -> io::Result<u32> {
     Ok(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
 }
 
-/// Reads all of it, within [`STEP`] in all.
+/// Reads all of it, within [`STEP`] in total.
 fn read_exactly(stream: &mut UnixStream, mut bytes: &mut [u8]) -> Result<(), JoinError> {
     let start = Instant::now();
     while !bytes.is_empty() {
@@ -461,14 +459,14 @@ fn read_exactly(stream: &mut UnixStream, mut bytes: &mut [u8]) -> Result<(), Joi
     Ok(())
 }
 
-/// Sends a message that the other end receives whole, with a file.
+/// Sends a message, which is received whole, with a file.
 fn send_file(stream: &UnixStream, message: &[u8; REPLY], file: &OwnedFd) -> io::Result<()> {
     let files = [file.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&files));
     let sent = rustix::net::sendmsg(stream, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)?;
-    if sent == REPLY { Ok(()) } else { Err(io::Error::other("the reply was cut")) }
+    if sent == REPLY { Ok(()) } else { Err(io::Error::other("the reply was truncated")) }
 }
 
 /// Receives such a message.

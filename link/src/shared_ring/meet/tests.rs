@@ -60,7 +60,7 @@ impl Pair {
             }
             match joining.join().unwrap() {
                 Ok(end) => return end,
-                // On a machine with much else to do, each step may take longer than it is waited for.
+                // On a busy machine, each step may take longer than the timeout.
                 Err(error) if tries == 3 => panic!("{error}"),
                 Err(_) => tries += 1,
             }
@@ -81,7 +81,7 @@ impl Pair {
         batch
     }
 
-    /// All that comes to the NIC until there was nothing for a while.
+    /// Everything that reaches the NIC until there was nothing for a while.
     fn arrivals(&mut self) -> Vec<u32> {
         all(&mut self.nic)
     }
@@ -110,7 +110,7 @@ fn frames_go_through_the_ring_both_ways_and_are_the_bytes_that_a_socket_gives() 
     assert_eq!((rings.0.opened, rings.0.sent, rings.0.received, rings.0.left), (1, 100, 1, 0));
     assert_eq!((rings.1.opened, rings.1.sent, rings.1.received), (1, 1, 100));
     assert_eq!(pair.requester.udp().counters().sent, 0);
-    // A stranger's frames come by the socket all the same, and one to a stranger leaves by it.
+    // A stranger's frames still arrive through the socket, and one to a stranger leaves through it.
     let mut stranger = udp();
     let at = stranger.udp().local_addr();
     let mut batch = Batch::new(2);
@@ -168,7 +168,7 @@ fn a_full_ring_is_waited_for_and_then_each_frame_is_counted_once() {
         pair.requester.send(&mut pair.batch(numbers)).unwrap();
         assert!(start.elapsed() < Duration::from_secs(30));
     }
-    // It stayed full: nothing is waited for any more.
+    // It stayed full: no more waiting.
     for _ in 0..20 {
         pair.requester.send(&mut pair.batch(0..64)).unwrap();
         sent += 64;
@@ -187,7 +187,7 @@ fn a_full_ring_is_waited_for_and_then_each_frame_is_counted_once() {
 fn what_a_requester_that_is_gone_has_sent_comes_before_what_its_successor_sends() {
     let mut pair = Pair::joined("successor");
     pair.requester.send(&mut pair.batch(0..50)).unwrap();
-    // Gone, as a process that is killed: its end of the socket closes. The next life has another port.
+    // Gone, like a killed process: its end of the socket closes. The next run has another port.
     let before = std::mem::replace(&mut pair.requester, udp());
     drop(before);
     pair.from = pair.requester.udp().local_addr();
@@ -239,7 +239,7 @@ fn a_stranger_to_the_door_is_refused_with_the_reason_and_others_are_served() {
     assert!(refused.to_string().contains("token"), "{refused}");
     let nobody = Offer { name: format!("{}x", offer.name), ..offer };
     assert!(matches!(join(&nobody, pair.to), Err(JoinError::NoDoor(_))));
-    // One that says nothing, one that says nonsense, and one that goes away in the middle.
+    // One that sends nothing, one that sends nonsense, and one that leaves in the middle.
     let at = address(&nobody.name[..nobody.name.len() - 1]).unwrap();
     let mut nonsense = UnixStream::connect_addr(&at).unwrap();
     nonsense.write_all(&[0xff; 64]).unwrap();
@@ -261,8 +261,8 @@ fn connections_that_say_nothing_keep_nobody_out() {
     let silent = || -> Vec<UnixStream> { (0..100).map(|_| UnixStream::connect_addr(&at).unwrap()).collect() };
     let _mute = silent();
     pair.join();
-    // Nor one that is slow to say who it is: it gets an answer. On a machine that is busy for longer than the door
-    // waits, it tries again.
+    // Nor one that identifies itself slowly: it gets an answer. If the machine is busy for longer than the
+    // door waits, it tries again.
     let until = Instant::now() + Duration::from_secs(60);
     loop {
         let _mute = silent();
@@ -281,7 +281,7 @@ fn connections_that_say_nothing_keep_nobody_out() {
     }
 }
 
-/// A process without a free descriptor, which is no state for the other tests: so this is a process of its own.
+/// A process without free descriptors, which would disturb other tests: so it is a separate process.
 #[test]
 #[ignore = "takes all descriptors of its process: run alone by the test below"]
 fn alone_without_descriptors() {
@@ -366,7 +366,7 @@ fn frames_by_the_socket_do_not_overtake_those_of_a_ring_that_ended_while_both_li
     drop(end);
     // The requester has no ring any more.
     assert_eq!(pair.requester.send(&mut pair.batch(30..40)).unwrap(), 10);
-    // The turn in which the socket is looked at, whatever is in the rings.
+    // The turn that reads the socket, whatever is in the rings.
     pair.nic.look_around_next();
     assert_eq!(pair.arrivals(), (0..40).collect::<Vec<_>>());
     assert!(!pair.nic.has_ring(pair.from));

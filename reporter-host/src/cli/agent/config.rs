@@ -1,4 +1,4 @@
-//! What an agent is told: one TOML file.
+//! An agent's configuration: one TOML file.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::wanted::Wanted;
 /// The commented configuration that `dta-reporter config --example` prints.
 pub(super) const EXAMPLE: &str = include_str!("example.toml");
 
-/// A whole agent.
+/// The whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Config {
@@ -26,7 +26,7 @@ pub(super) struct Config {
     pub(super) tls: Option<Tls>,
 }
 
-/// Table `[agent]`; `example.toml` says what its keys are.
+/// Table `[agent]`; `example.toml` explains its keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Agent {
@@ -99,7 +99,7 @@ fn socket_v4<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddrV4, D::Erro
 }
 
 impl Config {
-    /// The file that was asked for, or the one in the usual place, or the defaults; and which file it was.
+    /// The requested file, or the one in the usual place, or the defaults; and which file it was.
     pub(super) fn load(asked: Option<&Path>) -> Result<(Self, Option<PathBuf>)> {
         let Some(path) = config_file::place(asked, "agent.toml") else { return Ok((Self::default(), None)) };
         let config = Self::parse(&config_file::read(&path, "the configuration")?, &path)?;
@@ -115,15 +115,16 @@ impl Config {
         Ok(config)
     }
 
-    /// What is wrong, and under which key.
+    /// An error, and the key it is about.
     fn check(&self) -> Result<(), (&'static str, String)> {
         let agent = &self.agent;
         if !agent.listen.ip().is_loopback() && self.tls.is_none() && !agent.insecure {
             return Err((
                 "agent.listen",
                 format!(
-                    "refusing to listen on {} without TLS: whoever reaches it chooses which packets are traced. Give [tls] cert, key and \
-                     client_ca, listen on loopback, or say insecure = true if the network itself keeps others out",
+                    "refusing to listen on {} without TLS: anyone who reaches it can choose which packets \
+                    are traced. Set cert, key and client_ca in [tls], listen on loopback, or set insecure \
+                    = true if the network itself keeps others out",
                     agent.listen
                 ),
             ));
@@ -140,7 +141,7 @@ impl Config {
         Wanted::of_config(self).map(drop)
     }
 
-    /// Packets that take longer are told one by one.
+    /// Packets that take longer are reported individually.
     pub(super) fn slow(&self) -> Option<Duration> {
         self.agent.slow_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok())
     }
@@ -167,7 +168,7 @@ mod tests {
     #[test]
     fn the_example_says_what_the_defaults_are() {
         assert_eq!(Config::parse(EXAMPLE, Path::new("example.toml")).unwrap(), Config::default());
-        // With all that has no default, it is a configuration as well.
+        // With the settings that have no default, it is a valid configuration, too.
         let full = EXAMPLE.replace("#! ", "");
         let full = Config::parse(&full, Path::new("example.toml")).unwrap();
         assert_eq!(
@@ -188,7 +189,7 @@ mod tests {
             ("[agent]\nsettle_ms = 0", "line 2: agent.settle_ms"),
             ("[agent]\nslow_ms = -1.0", "line 2: agent.slow_ms"),
             ("[agent]\nspeed = 1", "line 2, key `agent.speed`"),
-            ("[trace]\nat = [\"usb:1\"]", "line 2: trace.at: \"usb:1\" is no point"),
+            ("[trace]\nat = [\"usb:1\"]", "line 2: trace.at: \"usb:1\" is not a point"),
             ("[trace]\nat = [\"netns:a/iface:e0\"]", "namespaces = true"),
             ("[trace]\nfilter = \"tcp prt 80\"", "line 2: trace.filter"),
             ("[trace]\nsample = \"64\"", "line 2: trace.sample: write a share as 1/64"),

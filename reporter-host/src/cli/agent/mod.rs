@@ -1,4 +1,4 @@
-//! `dta-reporter agent`: traces one host for as long as it runs; points and filters change over gRPC.
+//! `dta-reporter agent`: traces one host continuously; points and filters change over gRPC.
 
 mod config;
 mod service;
@@ -32,15 +32,21 @@ use super::trace::send::{Sender, Skew, Way, host_name};
 use crate::trace::Stores;
 
 pub(super) const AGENT_HELP: &str = "\
-Points and filters of its file are traced from the start on. `dta-manager trace` changes them while it runs, and takes that back. A point that cannot be attached does not end it: the status tells why. An interface that comes later is attached then.
+Traces the points of its file with its filter from the start. `dta-manager trace` changes and restores \
+them at run time. A point that cannot be attached does not stop the agent: the status gives the reason. An \
+interface that appears later is attached then.
 
-When it is ready it prints one line of JSON with the address that it took. SIGHUP reads the file again: its points, filter and TLS files hold then. Anything else that has changed is told, and then nothing changes. SIGTERM and SIGINT end it in order. What an agent that was killed left attached is taken away by the next one.
+When ready, it prints one line of JSON with its address. SIGHUP reloads the file: its points, filter and \
+TLS files take effect. If anything else has changed, the reload is refused with an error and nothing \
+changes. SIGTERM and SIGINT shut it down cleanly. Anything that a killed agent left attached is detached \
+by the next one.
 
 Examples:
   dta-reporter agent --config agent.toml";
 
 pub(super) const CHECK_HELP: &str = "\
-Looks at what a start of `agent` would look at, also at the files of TLS, but not whether the kernel has the points. The configuration that results is printed as a file; warnings go to standard error.
+Checks what `agent` checks at its start, including the TLS files, but not whether the kernel has the \
+points. Prints the resulting configuration as a file, and warnings on standard error.
 
 Example:
   dta-reporter check-config --config agent.toml";
@@ -52,21 +58,21 @@ pub(super) const CONFIG_HELP: &str =
 pub(super) struct Agent {
     #[command(flatten)]
     file: ConfigFile,
-    /// What to log, for instance `info` or `dta_reporter=debug`
+    /// What to log, such as `info` or `dta_reporter=debug`
     #[arg(long, env, default_value = "info", value_name = "FILTER")]
     log: String,
-    /// How to write the log
+    /// Log format
     #[arg(long, env, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of::<LogFormat>(&LogFormat::NAMES))]
     log_format: LogFormat,
-    /// For tests: a clock that is so many nanoseconds ahead, and gains so many millionths
+    /// For tests: a clock that is this many nanoseconds ahead, and gains this many millionths
     #[arg(long, hide = true, value_name = "NANOSECONDS,PPM", allow_hyphen_values = true)]
     test_clock: Option<Skew>,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct ConfigFile {
-    /// Configuration file; `none` reads no file [default: ~/.config/dta/agent.toml or
-    /// /etc/dta/agent.toml, if there is one; else nothing is traced until somebody asks for it]
+    /// Configuration file; `none` reads no file [default: ~/.config/dta/agent.toml or /etc/dta/agent.toml, if
+    /// there is one; else nothing is traced until requested]
     #[arg(long, short, env, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -101,13 +107,16 @@ pub(super) fn check(file: &ConfigFile) -> Result<Status> {
     }
     let warning = service::look(&config).map_err(dta_cli::misuse)?;
     let open = (config.tls.is_none() && !config.agent.listen.ip().is_loopback()).then(|| {
-        format!("gRPC on {} WITHOUT TLS: whoever reaches it chooses what is traced", config.agent.listen)
+        format!(
+            "gRPC on {} WITHOUT TLS: anyone who reaches it can choose what is traced",
+            config.agent.listen
+        )
     });
     let warnings: Vec<String> = warning.into_iter().chain(open).collect();
     dta_cli::configuration_is_good(&toml::to_string(&config)?, &warnings)
 }
 
-/// What the ready line says.
+/// Contents of the ready line.
 #[derive(Serialize)]
 struct Ready {
     ready: bool,
@@ -116,23 +125,23 @@ struct Ready {
     listen: SocketAddr,
 }
 
-/// How often the certificate's end is looked at.
+/// Interval between checks of the certificate's expiry.
 const CERTIFICATE: Duration = Duration::from_secs(3600);
 
-/// Threads for what waits on the runtime, at most.
+/// Most threads for blocking work of the runtime.
 const OTHERS: usize = 4;
 
-/// Runs the agent until it is told to end.
+/// Runs the agent until it is stopped.
 pub(super) fn run(args: &Agent) -> Result<Status> {
     let (config, path) = args.file.load()?;
     dta_cli::log(&args.log, args.log_format);
     match &path {
-        Some(path) => tracing::info!(config = %path.display(), "the configuration was read"),
-        None => tracing::info!("no configuration file: nothing is traced until somebody asks for it"),
+        Some(path) => tracing::info!(config = %path.display(), "configuration read"),
+        None => tracing::info!("no configuration file: nothing is traced until requested"),
     }
     dta_grpc::give_memory_back();
     let agent = &config.agent;
-    let missing = rights::missing(agent.namespaces).context("capabilities cannot be read")?;
+    let missing = rights::missing(agent.namespaces).context("cannot read capabilities")?;
     if !missing.is_empty() {
         return Err(kernel::Error::Rights(missing).into());
     }
@@ -144,10 +153,11 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
         table: first.table.clone(),
         ..Options::default()
     };
-    // It takes away what an agent that died left on interfaces, in all namespaces: that needs what is given up below.
+    // It detaches what a dead agent left on interfaces, in all namespaces: that needs the capabilities
+    // dropped below.
     let tracer = Tracer::start(&options)?;
-    // Before there are other threads, which have what this one has.
-    rights::drop_others(agent.namespaces).context("capabilities cannot be given up")?;
+    // Before there are other threads, which inherit this one's capabilities.
+    rights::drop_others(agent.namespaces).context("cannot drop capabilities")?;
     let stores = match &agent.collector {
         None => Stores::usual(),
         Some(address) => match Asked::ask(Some(address))? {
@@ -168,7 +178,7 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
         skew: args.test_clock,
     };
     if args.test_clock.is_some() {
-        tracing::warn!("--test-clock: times that are told are wrong");
+        tracing::warn!("--test-clock: reported times are wrong");
     }
     let sender = Sender::open(way, &tracer)?;
     let host = Host {
@@ -196,7 +206,7 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
     tracing::info!(listen = %server.listen, "ready");
     let read = || args.file.load().map(|(config, _)| config);
     let manager = ServiceManager::of_this_process().unwrap_or_else(|error| {
-        tracing::warn!(%error, "the service manager is told nothing");
+        tracing::warn!(%error, "cannot notify the service manager");
         ServiceManager::default()
     });
     let running = Running {
@@ -211,13 +221,13 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
     };
     let ended = running.run(&commands);
     let told = traced.finish();
-    // Who waits for an answer waits no longer.
+    // Do not wait for callers whose answers will not come.
     drop((traced, commands));
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended.and(told).map(|()| Status::Done)
 }
 
-/// What a configuration asks for, or what is wrong there.
+/// The configured trace, or what is wrong with it.
 fn wanted_of(config: &Config) -> Result<Wanted, String> {
     Wanted::of_config(config).map_err(|(key, why)| format!("{key}: {why}"))
 }
@@ -243,7 +253,7 @@ fn signals(runtime: &Runtime, commands: &mpsc::Sender<Command>) -> Result<()> {
     Ok(())
 }
 
-/// An agent while it runs.
+/// A running agent.
 struct Running<'a> {
     traced: &'a mut Traced,
     server: Server,
@@ -251,13 +261,13 @@ struct Running<'a> {
     config: Config,
     read: &'a dyn Fn() -> Result<Config>,
     manager: ServiceManager,
-    /// When the service manager was last told that this lives.
+    /// When the service manager last got a sign of life.
     alive: Instant,
-    /// When the certificate was last looked at.
+    /// When the certificate was last checked.
     certificate: Option<Instant>,
 }
 
-/// Turns of a loop until one ends it: of all commands that wait, each takes one, and `look` comes before it.
+/// Runs until a command ends it: each turn executes one waiting command after calling `look`.
 fn in_turns<T>(
     of: &mut T,
     commands: &mpsc::Receiver<Command>,
@@ -275,15 +285,15 @@ fn in_turns<T>(
 impl Running<'_> {
     fn run(mut self, commands: &mpsc::Receiver<Command>) -> Result<()> {
         self.manager.ready(&self.line());
-        // The kernel's ring is read between commands, however many come.
+        // The kernel's ring is read between commands, however many arrive.
         in_turns(&mut self, commands, |running| running.traced.turn(), Self::obey)
     }
 
-    /// Does what a command says, or waits a little where there is none.
+    /// Executes the next command, or waits a little if there is none.
     fn obey(&mut self, command: Option<Command>) -> Result<ControlFlow<()>> {
         match command {
             Some(Command::Status(answer)) => {
-                // Who asked may have gone.
+                // The caller may be gone.
                 let _ = answer.send(self.traced.status()?);
             }
             Some(Command::Set(trace, answer)) => {
@@ -301,10 +311,7 @@ impl Running<'_> {
                 self.manager.reloading();
                 if let Err(error) = self.reload() {
                     let error = dta_cli::error_line(&error);
-                    tracing::error!(
-                        error,
-                        "the configuration was read anew and is not taken: nothing has changed"
-                    );
+                    tracing::error!(error, "configuration not reloaded: nothing has changed");
                 }
                 self.manager.ready(&self.line());
             }
@@ -335,7 +342,7 @@ impl Running<'_> {
         }
     }
 
-    /// Goes on with the file as it is now.
+    /// Switches to the file's current contents.
     fn reload(&mut self) -> Result<()> {
         let new = (self.read)()?;
         let fixed = self.config.fixed(&new);
@@ -350,11 +357,11 @@ impl Running<'_> {
         }
         self.config = new;
         self.traced.set(wanted, true)?;
-        tracing::info!("the configuration was read anew");
+        tracing::info!("configuration reloaded");
         Ok(())
     }
 
-    /// What it does now, in one line for people.
+    /// Its current activity, in one line for people.
     fn line(&self) -> String {
         let points = self.traced.tracer.points().iter().filter(|point| point.is_attached()).count();
         format!(

@@ -1,4 +1,4 @@
-//! The agent's gRPC service: hands each call to the thread that traces, and its answer back.
+//! The agent's gRPC service: passes each call to the tracing thread, and returns its answer.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
@@ -17,13 +17,13 @@ use tonic::{Request, Response, Status};
 
 use super::config::{Config, Tls};
 
-/// The gRPC service of agents, by its full name.
+/// Full name of the agents' gRPC service.
 const SERVICE: &str = "dta.v1.Agent";
 
-/// What the thread that traces is asked to do.
+/// A command for the tracing thread.
 pub(super) enum Command {
     Status(oneshot::Sender<AgentStatus>),
-    /// As the configuration says, without a trace.
+    /// Trace as configured, or nothing.
     Set(Option<TraceWanted>, oneshot::Sender<Result<AgentStatus, String>>),
     /// SIGHUP.
     Reload,
@@ -36,8 +36,8 @@ struct Service {
 }
 
 impl Service {
-    /// Gives the thread that traces a command, and waits for the answer. It does on a thread of its own, so that no more
-    /// commands wait than calls may be under way, however many are cancelled.
+    /// Sends the tracing thread a command, and waits for the answer. It does so on its own thread, so that no
+    /// more commands wait than calls may be in progress, however many are cancelled.
     async fn ask<T: Send + 'static>(
         &self,
         command: impl FnOnce(oneshot::Sender<T>) -> Command + Send + 'static,
@@ -61,7 +61,7 @@ impl Agent for Service {
     async fn set_trace(&self, request: Request<SetTraceRequest>) -> Result<Response<AgentStatus>, Status> {
         let peer = request.extensions().get::<dta_grpc::Peer>().map(dta_grpc::Peer::address);
         let trace = request.into_inner().trace;
-        // What it asks for may be long, and is logged when it has been read.
+        // Its contents may be long, and are logged once parsed.
         let points = trace.as_ref().map(|trace| trace.at.len());
         tracing::info!(?peer, points, "asked to trace");
         let told = self.ask(|answer| Command::Set(trace, answer)).await?;
@@ -69,35 +69,37 @@ impl Agent for Service {
     }
 }
 
-/// The service, as long as this is not dropped.
+/// The service, until this is dropped.
 pub(super) struct Server {
-    /// Where it listens, with the port that was taken.
+    /// Its address, with the actual port.
     pub(super) listen: SocketAddr,
     listener: Arc<TcpListener>,
     health: Health,
     commands: mpsc::Sender<Command>,
     halt: watch::Sender<bool>,
-    /// Of its certificate.
+    /// For its certificate.
     validity: Option<Validity>,
 }
 
-/// The files of TLS, read and checked.
+/// The TLS files, read and checked.
 fn tls(tls: Option<&Tls>) -> Result<Option<dta_grpc::tls::ServerTls>> {
     let files = tls.map(|tls| ServerFiles { cert: &tls.cert, key: &tls.key, client_ca: &tls.client_ca });
     Ok(files.map(|files| dta_grpc::tls::server(&files, SystemTime::now())).transpose()?)
 }
 
-/// Whether the files of TLS can be used; a warning where they soon cannot.
+/// Whether the TLS files are usable; warns if they expire soon.
 pub(super) fn look(config: &Config) -> Result<Option<String>> {
     let Some(validity) = tls(config.tls.as_ref())?.map(|tls| tls.validity) else { return Ok(None) };
     Ok(ends(&validity))
 }
 
 fn ends(validity: &Validity) -> Option<String> {
-    let cure = "put a new one in its place and send the agent SIGHUP";
+    let cure = "replace it and send the agent SIGHUP";
     Some(match validity.ends_soon(SystemTime::now())? {
-        Duration::ZERO => format!("the TLS certificate has expired: clients refuse it; {cure}"),
-        left => format!("the TLS certificate ends in {}: {cure} before", dta_grpc::tls::for_people(left)),
+        Duration::ZERO => format!("the TLS certificate has expired and clients reject it; {cure}"),
+        left => {
+            format!("the TLS certificate expires in {}: {cure} before then", dta_grpc::tls::for_people(left))
+        }
     })
 }
 
@@ -119,10 +121,10 @@ impl Server {
         Ok(server)
     }
 
-    /// Goes on with TLS files as they are now. Calls under way end in peace.
+    /// Switches to the current TLS files. Calls in progress finish normally.
     ///
     /// # Errors
-    /// The files cannot be used; then it goes on as before.
+    /// The files are unusable; nothing changes then.
     pub(super) fn reload(&mut self, runtime: &Runtime, config: &Config) -> Result<()> {
         let _inside = runtime.enter();
         self.serve(config)
@@ -135,7 +137,7 @@ impl Server {
         self.validity = tls.as_ref().map(|tls| tls.validity);
         let (halt, halted) = watch::channel(false);
         let until = |mut halted: watch::Receiver<bool>| async move {
-            // An error says that the server was dropped.
+            // An error means that the server was dropped.
             let _ = halted.wait_for(|halt| *halt).await;
         };
         let listen = Listen { limits: Limits::FEW, tls: tls.map(|tls| tls.config) };
@@ -154,7 +156,7 @@ impl Server {
         Ok(())
     }
 
-    /// A warning about its certificate, if it is time for one.
+    /// A warning about its certificate, if one is due.
     pub(super) fn warning(&self) -> Option<String> {
         self.validity.as_ref().and_then(ends)
     }

@@ -1,4 +1,4 @@
-//! What an agent traces: the kernel's points and the way to the translator, brought to what is wanted.
+//! What an agent traces: brings the kernel's points and the reports in line with what is wanted.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +12,16 @@ use super::wanted::Wanted;
 use crate::cli::trace::send::{Sender, numbered};
 use crate::trace::Point;
 
-/// How often interfaces that could not be attached to are tried again: one may have come.
+/// Interval between attempts to attach missing interfaces.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// What does not change while an agent runs.
+/// Fixed settings of a running agent.
 pub(super) struct Host {
-    /// What people call it.
+    /// The host's name for people.
     pub(super) name: String,
     /// The id of its reporter.
     pub(super) reporter_id: u16,
-    /// Where reports go.
+    /// Destination of reports.
     pub(super) translator: String,
     /// Whether points may be in other network namespaces.
     pub(super) namespaces: bool,
@@ -34,13 +34,13 @@ pub(super) struct Traced {
     host: Host,
     wanted: Wanted,
     configured: bool,
-    /// Points that are wanted and not attached, and why not.
+    /// Points that are wanted but not attached, and why.
     refused: Vec<(At, String)>,
     tried: Instant,
 }
 
 impl Traced {
-    /// One that traces nothing yet.
+    /// For nothing yet.
     pub(super) fn new(tracer: Tracer, sender: Sender, host: Host) -> Self {
         Self {
             tracer,
@@ -53,10 +53,10 @@ impl Traced {
         }
     }
 
-    /// Traces so from now on. What cannot be attached is told in the status.
+    /// Traces this from now on. The status shows what could not be attached.
     ///
     /// # Errors
-    /// The programs cannot be spoken with, or reports not be sent: the agent ends.
+    /// The kernel's programs or the reports fail permanently: the agent ends.
     pub(super) fn set(&mut self, wanted: Wanted, configured: bool) -> Result<()> {
         let gone: Vec<At> = self
             .tracer
@@ -67,12 +67,12 @@ impl Traced {
             .filter(|at| !wanted.at.contains(at))
             .collect();
         gone.iter().for_each(|at| self.tracer.detach(at));
-        // What they saw is told under the names that they had.
+        // What they saw is reported under their old names.
         self.read()?;
         self.sender.count(&mut self.tracer)?;
         self.sender.set_points(self.points())?;
         self.tracer.forget_flows_of_gone_points()?;
-        // New points see no packet that the new filter does not choose.
+        // New points see no packet that the new filter excludes.
         self.tracer.set_filter(&wanted.table)?;
         self.tracer.set_sampling(Sampling::one_in(wanted.one_in))?;
         self.wanted = wanted;
@@ -83,7 +83,7 @@ impl Traced {
         }
         self.sender.set_points(self.points())?;
         for (at, why) in &self.refused {
-            tracing::warn!(%at, why, "a point is not attached");
+            tracing::warn!(%at, why, "point not attached");
         }
         tracing::info!(
             points = self.wanted.at.len() - self.refused.len(),
@@ -108,9 +108,9 @@ impl Traced {
         self.refused.push((at.clone(), why));
     }
 
-    /// The points by the number that records have.
+    /// The points by their numbers in records.
     fn points(&self) -> Vec<Point> {
-        // It was looked at before that all of them have a hop.
+        // Checked before: all of them have a hop.
         let hops = numbered(&self.wanted.at, self.wanted.first_hop).unwrap_or_default();
         let hop = |point: &kernel::Point| {
             let place = self.wanted.at.iter().position(|at| point.is_wanted() && *at == point.at)?;
@@ -119,7 +119,8 @@ impl Traced {
         self.tracer.points().iter().map(|point| hop(point).unwrap_or_else(Point::gone)).collect()
     }
 
-    /// Takes what came, sends what is to be sent, and tries points again that are not attached. To be called some times a second.
+    /// Reads what has arrived, sends what is due, and retries points that are not attached. Call it several
+    /// times a second.
     pub(super) fn turn(&mut self) -> Result<()> {
         self.read()?;
         self.sender.turn(&mut self.tracer)?;
@@ -154,7 +155,7 @@ impl Traced {
         taken
     }
 
-    /// Tells all that is held, and the last counts.
+    /// Reports everything held, and the final counts.
     pub(super) fn finish(&mut self) -> Result<()> {
         self.read()?;
         self.sender.finish(&mut self.tracer)
@@ -176,7 +177,7 @@ impl Traced {
                 why_not: match refused {
                     Some(why) => why,
                     None if attached => String::new(),
-                    None => "its interface is away; it is attached again when it comes back".into(),
+                    None => "its interface is gone; it is attached again when it returns".into(),
                 },
                 seen: of.seen,
                 reported: of.reported,

@@ -1,4 +1,4 @@
-//! What is to be traced, read and judged before anything changes.
+//! A requested trace, parsed and checked before anything changes.
 
 use dta_proto::control::TraceWanted;
 use dta_proto::trace::HOPS;
@@ -10,13 +10,13 @@ use dta_trace::point::At;
 use super::config::Config;
 use crate::cli::trace::send::numbered;
 
-/// Most points that are asked for at a time.
+/// Most points at a time.
 const MOST: usize = 64;
 
-/// Where and which packets are traced.
+/// Which packets to trace, and where.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wanted {
-    /// Each place once, in the order in which they were asked for.
+    /// Each place once, in the requested order.
     pub(super) at: Vec<At>,
     pub(super) filter: String,
     pub(super) table: Table,
@@ -25,12 +25,12 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// No point.
+    /// No points.
     pub(super) fn nothing() -> Self {
         Self { at: Vec::new(), filter: String::new(), table: Table::all(), one_in: 1, first_hop: 0 }
     }
 
-    /// What the configuration says; or the key at fault, and why.
+    /// The configured trace; or the offending key, and why.
     pub(super) fn of_config(config: &Config) -> Result<Self, (&'static str, String)> {
         let at = places(&config.trace.at).map_err(|why| ("trace.at", why))?;
         if let (Some(at), false) = (at.iter().find(|at| at.is_in_other_namespace()), config.agent.namespaces)
@@ -48,7 +48,7 @@ impl Wanted {
         Ok(Self { at, filter, table, one_in, first_hop })
     }
 
-    /// What a message asks for; `first_hop` where it says none.
+    /// The trace in a message; `first_hop` if it has none.
     pub(super) fn of_message(message: &TraceWanted, first_hop: u8) -> Result<Self, String> {
         let at = places(&message.at)?;
         let (filter, table) = compiled(&message.filter)?;
@@ -81,7 +81,7 @@ fn places(texts: &[String]) -> Result<Vec<At>, String> {
         for at in At::parse(text).map_err(|error| error.to_string())? {
             if !at.sees_packets() {
                 return Err(format!(
-                    "{at} sees calls, which are no packets: `dta-reporter trace --print` prints them"
+                    "{at} sees calls rather than packets: `dta-reporter trace --print` prints them"
                 ));
             }
             if !places.contains(&at) {
@@ -96,8 +96,8 @@ fn places(texts: &[String]) -> Result<Vec<At>, String> {
 }
 
 fn compiled(text: &str) -> Result<(String, Table), String> {
-    // The message names the word at fault: the whole filter may be long.
-    let table = filter::compile(text).map_err(|error| format!("this is no filter: {error}"))?;
+    // The message names the offending word, because the whole filter may be long.
+    let table = filter::compile(text).map_err(|error| format!("this is not a filter: {error}"))?;
     Ok((text.to_owned(), table))
 }
 
@@ -121,13 +121,13 @@ mod tests {
     #[test]
     fn what_cannot_be_traced_is_told() {
         let refused = |message: TraceWanted| Wanted::of_message(&message, 0).unwrap_err();
-        assert!(refused(asked(&["usb:1"])).contains("is no point"));
-        // What is long is neither walked by recursion nor said again.
+        assert!(refused(asked(&["usb:1"])).contains("is not a point"));
+        // Long ones are neither walked by recursion nor quoted.
         for filter in
             ["ip or ".repeat(30_000), "ip and ip6 or ".repeat(500), "(".repeat(8_000), "x".repeat(1 << 20)]
         {
             let told = refused(TraceWanted { filter, ..asked(&[]) });
-            assert!(told.contains("is no filter") && told.len() < 200, "{}", &told[..200]);
+            assert!(told.contains("is not a filter") && told.len() < 200, "{}", &told[..200]);
         }
         let long = "e".repeat(1 << 20);
         for at in [
@@ -141,7 +141,7 @@ mod tests {
         }
         assert!(refused(asked(&["iface:e0/ingress"; 65])).contains("more than 64 points"));
         assert!(refused(asked(&["netns:../../tmp/a/iface:e0"])).contains("no `..`"));
-        assert!(refused(TraceWanted { filter: "arp".into(), ..asked(&[]) }).contains("is no filter"));
+        assert!(refused(TraceWanted { filter: "arp".into(), ..asked(&[]) }).contains("is not a filter"));
         assert!(refused(TraceWanted { first_hop: Some(14), ..asked(&[]) }).contains("0 to 13"));
         let many: Vec<String> = (0..40).map(|n| format!("iface:e{n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();

@@ -26,18 +26,20 @@ use print::Printer;
 use send::{Sender, To};
 
 pub(super) const POINTS_HELP: &str = "\
-Tracepoints and functions are attached to for a moment, with a filter that chooses no packet. An interface that is listed \
-takes `iface:` both ways, or one way as `iface:eth0/ingress` and `iface:eth0/egress`.
+Tracepoints and functions are tested by attaching briefly, with a filter that matches no packet. A listed \
+interface can be traced in both directions (`iface:eth0`) or in one (`iface:eth0/ingress`, \
+`iface:eth0/egress`).
 
 Examples:
   dta-reporter points";
 
 pub(super) const TRACE_HELP: &str = "\
-A point is an interface (`iface:eth0`, both ways; `iface:eth0/ingress`; `xdp:eth0`), its queue, its driver or what it receives \
-(`iface:eth0/queue`, `iface:eth0/driver`, `iface:eth0/receive`), also one of another network namespace \
-(`netns:pod1/iface:eth0`), a tracepoint (`tp:kfree_skb`), or the entry of a kernel function (`fentry:ip_rcv`, `kprobe:ip_rcv`). \
-A function of a program or library (`uprobe:/lib/x86_64-linux-gnu/libc.so.6:sendto`) has no packet: each call is printed on a \
-line, with the process and thread. Filter and share do not choose calls.
+A point is an interface (`iface:eth0`, both directions; `iface:eth0/ingress`; `xdp:eth0`), its queue, its \
+driver or its receive path (`iface:eth0/queue`, `iface:eth0/driver`, `iface:eth0/receive`), also in \
+another network namespace (`netns:pod1/iface:eth0`), a tracepoint (`tp:kfree_skb`), or the entry of a \
+kernel function (`fentry:ip_rcv`, `kprobe:ip_rcv`). \
+A function of a program or library (`uprobe:/lib/x86_64-linux-gnu/libc.so.6:sendto`) has no packet: each \
+call is printed on a line, with process and thread. Filter and sampling do not apply to calls.
 
 Examples:
   Where packets to port 80 spend their time, and where they are dropped:
@@ -62,16 +64,16 @@ pub(super) struct Points {
 
 #[derive(Debug, Args)]
 pub(super) struct Trace {
-    /// A point at which packets are looked at; several times for several points
+    /// A point at which to trace packets; can be repeated
     #[arg(long = "at", value_name = "POINT", required_unless_present = "program", value_parser = At::parse)]
     at: Vec<Vec<At>>,
-    /// An object with a program of your own that writes records; a point behind those of --at
+    /// An object file with your own program that writes records; an additional point after those of --at
     #[arg(long, value_name = "FILE")]
     program: Vec<String>,
-    /// Which packets, as tcpdump takes them: `tcp port 80 and net 10.0.0.0/8`
+    /// Which packets, in tcpdump's syntax: `tcp port 80 and net 10.0.0.0/8`
     #[arg(long, value_name = "FILTER", default_value = "")]
     filter: String,
-    /// Which share of the packets, as 1/64; all points and hosts choose the same packets
+    /// The share of packets to trace, as 1/64; all points and hosts choose the same packets
     #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = Sampling::read_share)]
     sample: u32,
     /// Print each packet on a line with its segments
@@ -79,19 +81,19 @@ pub(super) struct Trace {
     print: bool,
     #[command(flatten)]
     to: To,
-    /// End after this many packets, or calls of functions
+    /// Stop after this many packets, or calls of functions
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// End after this many seconds
+    /// Stop after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<Duration>,
-    /// Print or send a packet when nothing came of it for this long
+    /// Print or send a packet once nothing new was seen of it for this long
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 200)]
     settle: u64,
-    /// Do not follow packets by their buffers: after address translation they count as others
+    /// Do not track packets by their buffers: after address translation they count as different packets
     #[arg(long)]
     no_follow: bool,
-    /// Attach to interfaces by the clsact qdisc though the kernel has tcx
+    /// Attach to interfaces by the clsact qdisc even if the kernel has tcx
     #[arg(long)]
     clsact: bool,
     #[command(flatten)]
@@ -103,10 +105,10 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number).map_err(|error| error.to_string())
 }
 
-/// A point, or a sort of points, for programs.
+/// A point, or a kind of points, for programs.
 #[derive(Serialize)]
 struct Offer {
-    /// As it is written.
+    /// As written on the command line.
     at: String,
     /// What it sees.
     sees: String,
@@ -116,7 +118,7 @@ struct Offer {
     why_not: Option<String>,
 }
 
-/// Prints what the kernel lets us attach to.
+/// Prints the points that the kernel lets us attach to.
 pub(super) fn points(args: &Points) -> Result<()> {
     let offers = kernel::points()?.into_iter();
     let offers: Vec<Offer> = offers
@@ -140,17 +142,17 @@ pub(super) fn points(args: &Points) -> Result<()> {
     })
 }
 
-/// Traces until it is told to end.
+/// Traces until stopped.
 pub(super) fn run(args: &Trace) -> Result<()> {
     let table = filter(&args.filter)?;
     let programs: Vec<At> = args.program.iter().cloned().map(At::Program).collect();
     let points: Vec<&At> = args.at.iter().flatten().chain(&programs).collect();
     if let (Some(at), true) = (points.iter().find(|at| !at.sees_packets()), args.to.translator.is_some()) {
-        let why = format!("{at} sees calls, which are no packets: use --print, and no --translator");
+        let why = format!("{at} sees calls rather than packets: use --print, without --translator");
         return Err(dta_cli::misuse(anyhow::anyhow!(why)));
     }
     let other_namespaces = points.iter().any(|at| at.is_in_other_namespace());
-    let missing = rights::missing(other_namespaces).context("capabilities cannot be read")?;
+    let missing = rights::missing(other_namespaces).context("cannot read capabilities")?;
     if !missing.is_empty() {
         return Err(kernel::Error::Rights(missing).into());
     }
@@ -170,8 +172,8 @@ pub(super) fn run(args: &Trace) -> Result<()> {
     let mut printer = Printer::new(&tracer);
     let way = args.to.way(args.settle)?;
     let mut sender = way.map(|way| Sender::open(way, &tracer)).transpose()?;
-    // From here on, an error in this program can do less harm.
-    rights::drop_others(other_namespaces).context("capabilities cannot be given up")?;
+    // From here on, a bug in this program can do less harm.
+    rights::drop_others(other_namespaces).context("cannot drop capabilities")?;
     eprintln!("dta-reporter: {} attached", counted(tracer.points().len() as u64, "point is", "points are"));
     let stopped = follow(&mut tracer, &mut printer, sender.as_mut(), args, &ended);
     let sent = sender.as_mut().map_or(Ok(()), |sender| sender.finish(&mut tracer));
@@ -183,10 +185,10 @@ pub(super) fn run(args: &Trace) -> Result<()> {
 }
 
 fn filter(text: &str) -> Result<matching::Table> {
-    dta_trace::filter::compile(text).with_context(|| format!("{text:?} is no filter"))
+    dta_trace::filter::compile(text).with_context(|| format!("{text:?} is not a filter"))
 }
 
-/// Becomes true at SIGINT and SIGTERM.
+/// Becomes true on SIGINT or SIGTERM.
 fn signals() -> Result<Arc<AtomicBool>> {
     let ended = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&ended);
@@ -197,7 +199,7 @@ fn signals() -> Result<Arc<AtomicBool>> {
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
     };
     std::thread::Builder::new().name("signals".into()).spawn(move || {
-        // It needs none. A thread that keeps what it has would undo that the others give theirs up.
+        // It needs none. If it kept them, the others' dropping would be in vain.
         if let Err(error) = rights::drop_all() {
             eprintln!("dta-reporter: a thread keeps its capabilities: {error}");
         }
@@ -242,7 +244,7 @@ fn follow(
                 let taken = sender.record(&record);
                 failed = std::mem::replace(&mut failed, Ok(())).and(taken);
             }
-            // Packets are put together here to be printed and counted.
+            // Packets are assembled here for printing and counting.
             if args.print || args.count.is_some() {
                 journeys.put(record, clock(now));
             }
@@ -273,7 +275,7 @@ fn follow(
     }
 }
 
-/// Says what became of the packets at each point.
+/// Prints what became of the packets at each point.
 fn books(tracer: &Tracer, printer: Option<&Printer>) -> Result<()> {
     let header =
         ["POINT", "SEEN", "REPORTED", "FILTERED", "SAMPLED OUT", "OWN", "RING FULL", "REFUSED", "MISSED"];
@@ -300,7 +302,7 @@ fn books(tracer: &Tracer, printer: Option<&Printer>) -> Result<()> {
     }
     if let Some(printer) = printer {
         eprintln!(
-            "{}; {} shared their digest with one on its way; {} records of several packets in one buffer",
+            "{}; {} shared their digest with another packet in flight; {} records of several packets in one buffer",
             counted(printer.packets, "packet", "packets"),
             printer.shared,
             printer.several
@@ -309,13 +311,13 @@ fn books(tracer: &Tracer, printer: Option<&Printer>) -> Result<()> {
     Ok(())
 }
 
-/// A line for each processor on which the ring was full.
+/// A line for each processor whose ring was full.
 fn losses(at: &At, processors: &[Books]) -> Vec<String> {
     let lost = processors.iter().enumerate().filter(|(_, books)| books.ring_full > 0);
     lost.map(|(number, books)| {
         let of = books.reported + books.ring_full;
         format!(
-            "{at}: {} records of {of} were lost on processor {number}, as the ring was full",
+            "{at}: {} records of {of} were lost on processor {number} because the ring was full",
             books.ring_full
         )
     })
@@ -331,6 +333,9 @@ mod tests {
         let at: At = "tp:kfree_skb".parse().unwrap();
         let books = |reported, ring_full| Books { reported, ring_full, ..Books::default() };
         let told = losses(&at, &[books(10, 0), books(7, 3)]);
-        assert_eq!(told, ["tp:kfree_skb: 3 records of 10 were lost on processor 1, as the ring was full"]);
+        assert_eq!(
+            told,
+            ["tp:kfree_skb: 3 records of 10 were lost on processor 1 because the ring was full"]
+        );
     }
 }

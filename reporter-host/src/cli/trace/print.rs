@@ -14,14 +14,14 @@ use serde::Serialize;
 /// A packet for programs. Times are nanoseconds.
 #[derive(Serialize)]
 pub(super) struct Document {
-    /// When it was seen first, since 1970 (UTC).
+    /// When it was first seen, since 1970 (UTC).
     time: u64,
-    /// Its digest where it was seen first, in hex.
+    /// Its digest where it was first seen, in hex.
     digest: String,
     flow: String,
-    /// Bytes from the outermost IP header on.
+    /// Length from the outermost IP header.
     length: u32,
-    /// How many packets travel in the buffer.
+    /// Number of packets in the buffer.
     packets: u16,
     /// From the first point to the last.
     total: u64,
@@ -31,24 +31,24 @@ pub(super) struct Document {
 /// A packet at a point.
 #[derive(Serialize)]
 struct Stop {
-    /// The point, as people write it.
+    /// The point, as written by the user.
     at: String,
-    /// The interface, behind its namespace's name; `-` where the packet had none. Of a call, the thread.
+    /// The interface, after its namespace's name; `-` if the packet had none. For a call, the thread.
     place: String,
     /// Since the first point.
     since: u64,
-    /// Address translation changes it.
+    /// Changed by address translation.
     flow: String,
     cpu: u16,
-    /// The kernel's reason for which it was dropped here.
+    /// The kernel's reason for dropping it here.
     dropped: Option<String>,
 }
 
-/// Names for what records have by number, and counts of what was printed.
+/// Names for numbers in records, and counts of what was printed.
 pub(super) struct Printer {
     places: Places,
     kernel: Kernel,
-    /// The points for people, and as they are written.
+    /// The points for people, and as written.
     points: Vec<String>,
     names: Vec<String>,
     /// Packets on lines.
@@ -57,7 +57,7 @@ pub(super) struct Printer {
     pub(super) shared: u64,
     /// Records of several packets in one buffer.
     pub(super) several: u64,
-    /// TAI less UTC, in nanoseconds, as this host has it.
+    /// TAI minus UTC on this host, in nanoseconds.
     pub(super) leap: i64,
 }
 
@@ -167,12 +167,12 @@ fn is_call(record: &Record) -> bool {
     record.flags & flags::CALL != 0
 }
 
-/// The flow; of a call, nothing.
+/// The flow; empty for a call.
 fn flow(record: &Record) -> String {
     if is_call(record) { String::new() } else { record.flow.to_string() }
 }
 
-/// A thread, as people read it: its name, its process and, where it is another number, its own.
+/// A thread for people: its name, its process and, if different, its own number.
 fn named(caller: &Caller) -> String {
     match caller.process == caller.thread {
         true => format!("{}[{}]", caller.name, caller.process),
@@ -180,7 +180,7 @@ fn named(caller: &Caller) -> String {
     }
 }
 
-/// A span of time with three or four digits.
+/// A duration with three or four digits.
 fn short(nanos: u64) -> String {
     match nanos {
         0..10_000 => format!("{:.2}µs", nanos as f64 / 1e3),

@@ -1,4 +1,4 @@
-//! Records to a collector, by way of a translator.
+//! Sends records to a collector through a translator.
 
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
@@ -18,11 +18,11 @@ use crate::cli::check::{self, Stores as Asked};
 use crate::trace::{Point, Setup, Stores, TooManyPoints, Tracer, number};
 use crate::{Config, Options, Reporter};
 
-/// How often what the kernel counted is read.
+/// Interval between reads of the kernel's counters.
 const COUNTS: Duration = Duration::from_secs(1);
-/// Readings after which a flow whose counts do not change may be forgotten.
+/// Reads after which a flow with unchanged counts may be forgotten.
 const RESTED: u32 = 30;
-/// How long NACKs are waited for at the end.
+/// How long to wait for NACKs at the end.
 const LINGER: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -30,26 +30,26 @@ pub(super) struct To {
     /// Send what the points see to this translator, for `dta-collector trace`
     #[arg(long, env, value_name = "HOST:PORT", value_parser = host::socket_v4)]
     pub(super) translator: Option<SocketAddrV4>,
-    /// This host's number: the id of its reporter. No two hosts have the same
+    /// This host's reporter id, which must be unique among hosts
     #[arg(long, env, value_name = "ID", default_value_t = 0)]
     reporter_id: u16,
-    /// What people call this host [default: its host name]
+    /// This host's name for people [default: its host name]
     #[arg(long, env, value_name = "NAME")]
     name: Option<String>,
-    /// Number of the first point on the way of packets: all hosts together have 0 to 13
+    /// Number of the first point on the packets' path: all hosts together have 0 to 13
     #[arg(long, value_name = "HOP", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=13))]
     first_hop: u8,
-    /// Tell packets one by one that take longer through this host, in milliseconds
+    /// Report packets individually that take longer than this through the host, in milliseconds
     #[arg(long, value_name = "MILLISECONDS", value_parser = milliseconds)]
     slow: Option<Duration>,
-    /// PTP keeps this host's clock: times compare with those of other such hosts as they are
+    /// PTP keeps this host's clock: its times are directly comparable with other such hosts'
     #[arg(long)]
     synced: bool,
-    /// The collector's gRPC address: it is asked for its stores before anything is sent [default:
-    /// 127.0.0.1:40050, if a collector is there]
+    /// The collector's gRPC address: it is asked for its stores before sending [default: 127.0.0.1:40050, if
+    /// a collector is there]
     #[arg(long, env, value_name = "HOST:PORT")]
     collector: Option<String>,
-    /// Send to the stores that a collector usually has, without asking it
+    /// Send to a collector's default stores, without asking it
     #[arg(long)]
     unchecked: bool,
 }
@@ -60,7 +60,7 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
 }
 
 impl To {
-    /// The way to the translator, if one was given; the collector is asked which stores it has.
+    /// The connection to the translator, if one was given; the collector is asked for its stores.
     pub(super) fn way(&self, settle: u64) -> Result<Option<Way>> {
         let Some(translator) = self.translator else { return Ok(None) };
         let stores = if self.unchecked {
@@ -86,7 +86,7 @@ impl To {
     }
 }
 
-/// What people call this host.
+/// The host's name for people.
 pub(in crate::cli) fn host_name(given: Option<&str>, reporter_id: u16) -> String {
     match given {
         Some(name) => name.to_owned(),
@@ -95,28 +95,28 @@ pub(in crate::cli) fn host_name(given: Option<&str>, reporter_id: u16) -> String
     }
 }
 
-/// Where records go, and as whose.
+/// Destination and identity of the reports.
 pub(in crate::cli) struct Way {
     pub(in crate::cli) translator: SocketAddrV4,
     pub(in crate::cli) reporter_id: u16,
-    /// What people call this host.
+    /// The host's name for people.
     pub(in crate::cli) name: String,
-    /// Packets that take longer are told one by one.
+    /// Packets that take longer are reported individually.
     pub(in crate::cli) slow: Option<Duration>,
     /// Whether PTP keeps this host's clock.
     pub(in crate::cli) synced: bool,
-    /// How long nothing must have been seen of a packet before it is told.
+    /// How long nothing must be seen of a packet before it is reported.
     pub(in crate::cli) settle: Duration,
     pub(in crate::cli) stores: Stores,
     pub(in crate::cli) first_hop: u8,
-    /// What is added to the clock, for tests.
+    /// Offset of the clock, for tests.
     pub(in crate::cli) skew: Option<Skew>,
 }
 
-/// A clock that is wrong: tests of how clocks are compared give it to one of two agents on a machine.
+/// A wrong clock: tests of clock comparison give it to one of two agents on a machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::cli) struct Skew {
-    /// Nanoseconds by which it is ahead at the start.
+    /// Nanoseconds by which it is initially ahead.
     ahead: i64,
     /// Millionths that it gains.
     ppm: f64,
@@ -134,28 +134,28 @@ impl FromStr for Skew {
 }
 
 impl Skew {
-    /// What the clock shows at a moment, when it was set at `start`.
+    /// What the clock shows at a time if it was set at `start`.
     fn shows(self, moment: u64, start: u64) -> u64 {
         let gained = (moment as i64 - start as i64) as f64 * self.ppm / 1e6;
         moment.saturating_add_signed(self.ahead + gained as i64)
     }
 }
 
-/// Sends records as they come.
+/// Sends records as they arrive.
 pub(in crate::cli) struct Sender {
     tracer: Tracer,
-    /// When counts were read last.
+    /// When counts were last read.
     counted: Option<Instant>,
-    /// Packets of each flow at a point, and for how many readings they have not changed.
+    /// Packets of each flow at a point, and the number of reads without a change.
     rest: HashMap<FlowAt, (u64, u32)>,
-    /// TAI less UTC, in nanoseconds, as this host has it: what is told is nanoseconds since 1970.
+    /// TAI minus UTC on this host, in nanoseconds: reported times are nanoseconds since 1970.
     leap: i64,
     /// A clock that is wrong, and when it was set.
     skew: Option<(Skew, u64)>,
 }
 
 impl Sender {
-    /// Opens the way to the translator.
+    /// Opens the connection to the translator.
     pub(in crate::cli) fn open(way: Way, from: &kernel::Tracer) -> Result<Self> {
         let points = numbered(from.points().iter().map(|point| &point.at), way.first_hop)?;
         let options = Options { retransmittable: true, immediate: false };
@@ -175,23 +175,23 @@ impl Sender {
         Ok(Self { tracer, counted: None, rest: HashMap::new(), leap, skew })
     }
 
-    /// Other points, by the number that records have. What is held is told before.
+    /// Other points, by the numbers in records. Everything held is reported first.
     pub(in crate::cli) fn set_points(&mut self, points: Vec<Point>) -> Result<()> {
-        self.tracer.set_points(points).context("a report cannot be written")
+        self.tracer.set_points(points).context("cannot build a report")
     }
 
-    /// Follows the clock, where it was set. To be called before records are read.
+    /// Follows the clock if it was set. Call this before reading records.
     pub(in crate::cli) fn follow_clock(&mut self, from: &kernel::Tracer) {
         self.leap = from.leap();
     }
 
-    /// Takes what a point saw.
+    /// Processes a record of a point.
     pub(in crate::cli) fn record(&mut self, record: &Record) -> Result<()> {
         let time = self.told(record.time);
-        self.tracer.record(&Record { time, ..*record }).context("a report cannot be written")
+        self.tracer.record(&Record { time, ..*record }).context("cannot build a report")
     }
 
-    /// Sends what there is to send. To be called some times a second.
+    /// Sends what is due. Call it several times a second.
     pub(in crate::cli) fn turn(&mut self, from: &mut kernel::Tracer) -> Result<()> {
         if self.counted.is_none_or(|counted| counted.elapsed() >= COUNTS) {
             self.counted = Some(Instant::now());
@@ -200,20 +200,20 @@ impl Sender {
         Ok(self.tracer.tick(self.now())?)
     }
 
-    /// Sends all that is held.
+    /// Sends everything held.
     pub(in crate::cli) fn finish(&mut self, from: &mut kernel::Tracer) -> Result<()> {
         self.count(from)?;
         Ok(self.tracer.finish(self.now(), LINGER)?)
     }
 
-    /// Says what was counted.
+    /// Prints the counters.
     pub(super) fn tell(&self) {
         for (name, count) in self.counters().into_iter().filter(|(_, count)| *count > 0) {
             eprintln!("{name:<40} {:>12}", grouped(count));
         }
     }
 
-    /// Each counter under its name.
+    /// Each counter by name.
     pub(in crate::cli) fn counters(&self) -> Vec<(String, u64)> {
         self.tracer.counters().named()
     }
@@ -222,24 +222,24 @@ impl Sender {
         self.told(kernel::tai())
     }
 
-    /// A moment of TAI as it is told.
+    /// Converts a TAI time to a reported one.
     fn told(&self, tai: u64) -> u64 {
         let moment = tai.saturating_add_signed(-self.leap);
         self.skew.map_or(moment, |(skew, start)| skew.shows(moment, start))
     }
 
-    /// Tells what the kernel counted since the last time.
+    /// Reports what the kernel counted since the last time.
     pub(in crate::cli) fn count(&mut self, from: &mut kernel::Tracer) -> Result<()> {
         let flows: Vec<(FlowAt, FlowCount)> = from.flows()?;
         for (at, total) in &flows {
-            self.tracer.count(at, *total).context("a report cannot be written")?;
+            self.tracer.count(at, *total).context("cannot build a report")?;
         }
         self.make_room(&flows, from)?;
         self.tracer.books(&from.total()?);
         Ok(())
     }
 
-    /// Where the kernel's table of flows fills, forgets those that rest. All of them were told.
+    /// If the kernel's flow table is filling, forgets idle flows, all of which were reported.
     fn make_room(&mut self, flows: &[(FlowAt, FlowCount)], from: &mut kernel::Tracer) -> Result<()> {
         let before = std::mem::take(&mut self.rest);
         for (at, total) in flows {
@@ -261,7 +261,7 @@ impl Sender {
 /// Points with their hops.
 ///
 /// # Errors
-/// There are more on the way of packets than there are hops.
+/// There are more points on the packets' path than hops.
 pub(in crate::cli) fn numbered<'a>(
     points: impl IntoIterator<Item = &'a At>,
     first_hop: u8,

@@ -1,24 +1,25 @@
-//! `bfrt.json`: the description of the tables of a program compiled for Tofino, and of the switch's own.
+//! `bfrt.json`: the description of the tables of a program compiled for Tofino, and of the switch's built-in
+//! tables.
 
 use serde::Deserialize;
 
 /// A `bfrt.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct BfrtInfo {
-    /// Its tables; counters and registers are tables, too.
+    /// Its tables, which include counters and registers.
     pub tables: Vec<BfrtTable>,
 }
 
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct BfrtTable {
-    /// Its name, with that of the pipe and the blocks that it stands in.
+    /// Its full name, with pipe and blocks.
     pub name: String,
     /// Its number.
     pub id: u32,
-    /// What it is: `MatchAction_Direct`, `Counter`, `Register` and others.
+    /// Its kind: `MatchAction_Direct`, `Counter`, `Register` and others.
     pub table_type: String,
-    /// How many rows it holds; 0 where it does not say.
+    /// Its number of rows; 0 if unspecified.
     #[serde(default)]
     pub size: u64,
     /// Fields of its key.
@@ -27,7 +28,7 @@ pub struct BfrtTable {
     /// Its actions.
     #[serde(default)]
     pub action_specs: Vec<BfrtAction>,
-    /// Data that is of no action.
+    /// Data that belongs to no action.
     #[serde(default)]
     pub data: Vec<BfrtData>,
 }
@@ -41,7 +42,7 @@ pub struct BfrtKey {
     pub name: String,
     /// How it is matched: `Exact`, `LPM`, `Range`, `Ternary`.
     pub match_type: String,
-    /// How wide it is.
+    /// Its width.
     #[serde(rename = "type")]
     pub kind: BfrtType,
 }
@@ -51,14 +52,14 @@ pub struct BfrtKey {
 pub struct BfrtAction {
     /// Its number.
     pub id: u32,
-    /// Its name, with those of the blocks that it stands in.
+    /// Its full name, with blocks.
     pub name: String,
     /// Its parameters.
     #[serde(default)]
     pub data: Vec<BfrtField>,
 }
 
-/// Data of a table: one field, as a rule.
+/// Data of a table, usually one field.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct BfrtData {
     /// The field.
@@ -72,7 +73,7 @@ pub struct BfrtField {
     pub id: u32,
     /// Its name.
     pub name: String,
-    /// How wide it is. A field that holds others has none: those of hashes and snapshots, which are not used here.
+    /// Its width. A container field has none: those of hashes and snapshots, which are not used here.
     #[serde(rename = "type", default)]
     pub kind: BfrtType,
 }
@@ -83,13 +84,13 @@ pub struct BfrtType {
     /// `bytes`, `uint16`, `uint32`, `uint64`, `bool`, `string` and others.
     #[serde(rename = "type")]
     pub name: String,
-    /// Bits, of `bytes`.
+    /// Bits, for `bytes`.
     #[serde(default)]
     pub width: Option<u16>,
 }
 
 impl BfrtType {
-    /// Its bits.
+    /// Its width in bits.
     pub fn bits(&self) -> u16 {
         match (self.name.as_str(), self.width) {
             (_, Some(width)) => width,
@@ -103,18 +104,18 @@ impl BfrtType {
 }
 
 impl BfrtInfo {
-    /// The table whose name ends so, behind a dot.
+    /// The table whose name ends with a dot and this.
     pub fn table(&self, name: &str) -> Option<&BfrtTable> {
         self.tables.iter().find(|table| table.name == name || last(&table.name) == name)
     }
 
-    /// The table of a number.
+    /// The table with a number.
     pub fn table_of(&self, id: u32) -> Option<&BfrtTable> {
         self.tables.iter().find(|table| table.id == id)
     }
 }
 
-/// The part of a name behind its last dot.
+/// The part of a name after its last dot.
 pub fn last(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }

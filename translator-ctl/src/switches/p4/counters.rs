@@ -1,7 +1,7 @@
-//! What a P4 switch counts, under the names that every translator has.
+//! A P4 switch's counters, under the names common to all translators.
 //!
-//! A counter of the switch counts packets by index. Where one packet stands for several reports, it is counted once
-//! for each bit of their number: index 8 p + b of primitive p counts 2^b each.
+//! A counter of the switch counts packets by index. If one packet stands for several reports, it is counted
+//! once for each bit of their number: index 8 p + b of primitive p counts 2^b each.
 
 use std::collections::BTreeMap;
 
@@ -18,24 +18,24 @@ use super::state::SwitchState;
 pub struct Counts(pub BTreeMap<String, Vec<u64>>);
 
 impl Counts {
-    /// All of a name; empty where the switch does not have it.
+    /// All counters of a name; empty if the switch does not have it.
     pub fn of(&self, name: &str) -> &[u64] {
         self.0.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// One of a name.
+    /// One counter of a name.
     pub fn at(&self, name: &str, index: usize) -> u64 {
         self.of(name).get(index).copied().unwrap_or(0)
     }
 
-    /// Reports of a primitive that were counted by the bits of their number.
+    /// Reports of a primitive, from counters per bit of their number.
     fn bits(&self, name: &str, primitive: Primitive) -> u64 {
         let first = usize::from(primitive.opcode()) * 8;
         (0..8).map(|bit| self.at(name, first + bit) << bit).sum()
     }
 }
 
-/// What each index of the counters `dropped` and `egress_dropped` means.
+/// The meaning of each index of the counters `dropped` and `egress_dropped`.
 const REASONS: [Option<R>; 22] = [
     None,
     Some(R::Header),
@@ -83,7 +83,7 @@ pub fn node(name: &str, kept: &SwitchState, counts: &Counts) -> NodeStatistics {
         held_of.push(taken.saturating_sub(left + replaced + thrown + gone));
         all.push((of(&names::OF_RECEIVED), counts.at("received", index)));
         all.push((of(&names::OF_ACCEPTED), taken));
-        // What became a frame without a queue pair is emitted, and lost.
+        // What became a frame without a queue pair counts as emitted and lost.
         all.push((of(&names::OF_EMITTED), left + gone));
         all.push((of(&names::OF_SUPERSEDED), replaced));
         all.push((of(&names::OF_OPERATIONS), made));
@@ -122,7 +122,7 @@ pub fn node(name: &str, kept: &SwitchState, counts: &Counts) -> NodeStatistics {
         counts.of("nacked_sequences").iter().enumerate().map(|(bit, count)| count << bit.min(63)).sum();
     all.extend([
         (names::RECEIVED.of(&[]), one("received")),
-        // A program sees each packet that its port took.
+        // A program sees each packet that its port received.
         (names::LINK_RECEIVED.of(&[names::REPORTS]), one("received")),
         (names::LINK_RECEIVED.of(&[names::ROCE]), counts.of("answers").iter().sum()),
         (names::ACCEPTED.of(&[]), accepted),

@@ -1,4 +1,4 @@
-//! A program as the tables of a P4 switch.
+//! Lowers a program to the tables of a P4 switch.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -20,20 +20,20 @@ const COPIES: u32 = 4;
 /// Why a switch cannot hold a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LowerError {
-    /// There is no room for something.
+    /// Something does not fit.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
-    /// The P4 program cannot do something.
+    /// The P4 program does not support something.
     #[error(
         "store {store} cannot be written by this switch: {why}; name the stores that it should write in `stores`"
     )]
     Store {
         /// Its name.
         store: String,
-        /// What the switch does not have.
+        /// What the switch lacks.
         why: String,
     },
-    /// An address that the switch needs is not known.
+    /// A required address is unknown.
     #[error("{0}")]
     Address(String),
 }
@@ -44,36 +44,36 @@ impl From<LowerError> for TargetError {
     }
 }
 
-/// What a queue pair is called in the switch: two for each collector, writes first.
+/// Number of a queue pair in the switch: two per collector, writes first.
 pub fn pair_number(collector: u8, purpose: Purpose) -> u32 {
     2 * u32::from(collector) + u32::from(purpose == Purpose::Atomic)
 }
 
-/// The collector and purpose of a queue pair of the switch.
+/// Collector and purpose of one of the switch's queue pairs.
 pub fn pair_of(number: u32) -> (u8, Purpose) {
     let purpose = if number & 1 == 0 { Purpose::Write } else { Purpose::Atomic };
     (u8::try_from(number / 2).unwrap_or(u8::MAX), purpose)
 }
 
-/// The port by which a collector is reached: its own of `collector_ports`, or the last one.
+/// The port to a collector: its own of `collector_ports`, or the last one.
 pub fn collector_port(ports: &[u16], collector: u8) -> Option<u16> {
     ports.get(usize::from(collector)).or(ports.last()).copied()
 }
 
-/// What a switch is to hold, and how it is configured.
+/// What a switch should hold, and its configuration.
 pub struct Lowering<'a> {
     /// The program.
     pub program: &'a Program,
-    /// Where its stores are in the switch.
+    /// The places of its stores in the switch.
     pub places: &'a Places,
     /// The switch.
     pub config: &'a P4,
-    /// What it runs on.
+    /// Its platform.
     pub platform: Platform,
 }
 
 impl Lowering<'_> {
-    /// All tables. `reporters` are those that are listed; none = all may report.
+    /// All tables. `reporters` are the listed ones; without any, all may report.
     ///
     /// # Errors
     /// A [`LowerError`] that names what the switch cannot hold.
@@ -87,7 +87,7 @@ impl Lowering<'_> {
             }
             Platform::Tofino => {
                 for (session, port) in SESSION_PORTS {
-                    // A NACK needs the headers of its report alone.
+                    // A NACK needs only the headers of its report.
                     let longest = if session == NACK_SESSION { NACK_BYTES } else { WHOLE };
                     let mirror = Mirror { to: Towards::Port(port), at: Side::Ingress, longest };
                     tables.set(Item::Clone(session), Holds::Mirror(mirror));
@@ -109,7 +109,7 @@ impl Lowering<'_> {
             Entry::Service(service) => {
                 if service.port != REPORTS_PORT {
                     return Err(LowerError::Address(format!(
-                        "the switch takes reports at UDP port {REPORTS_PORT} alone: give it as the port of `listen`, not {}",
+                        "the switch accepts reports only at UDP port {REPORTS_PORT}: give it as the port of `listen`, not {}",
                         service.port
                     )));
                 }
@@ -148,7 +148,7 @@ impl Lowering<'_> {
                 let key = table::SketchReporter { store: of.store, reporter: of.reporter };
                 tables.row(key, table::UseBit { mask: 1 << (of.bit & 31) });
             }
-            // The data plane makes the frames of the reference mode, and leaves the time to the control plane.
+            // The data plane emits reference-mode frames, and leaves timing to the control plane.
             Entry::Mode(_) | Entry::Flush(_) | Entry::Session(_) => {}
         }
         Ok(())
@@ -186,7 +186,7 @@ impl Lowering<'_> {
         }
         let Some(port) = collector_port(&self.config.collector_ports, pair.collector) else {
             return Err(LowerError::Address(
-                "`collector_ports` does not say by which port the collector is reached".into(),
+                "`collector_ports` does not give the port to the collector".into(),
             ));
         };
         let given = self.config.collector_macs.get(usize::from(pair.collector)).copied();
@@ -205,7 +205,7 @@ impl Lowering<'_> {
         for copies in 1..=COPIES {
             let all: Vec<(u32, u32)> = (0..copies).map(|copy| (u32::from(port), copy)).collect();
             self.group(tables, group + copies, &all);
-            // On Tofino, rows of postcards leave by the group as well.
+            // On Tofino, postcard rows leave by the group as well.
             if self.platform == Platform::Bmv2 {
                 tables.set(Item::Clone(group + copies), Holds::Copies(all));
             }
@@ -275,7 +275,7 @@ impl Lowering<'_> {
                 let element_shift = batch_len.trailing_zeros();
                 let ring_shift = match self.platform {
                     Platform::Bmv2 => ring.trailing_zeros(),
-                    // A list's ring begins at its number times 2^(4 + ring_shift).
+                    // A list's ring starts at its number times 2^(4 + ring_shift).
                     Platform::Tofino => ring.trailing_zeros() + element_shift.saturating_sub(4),
                 };
                 tables.row(
@@ -340,7 +340,7 @@ impl Lowering<'_> {
                 }
             }
         }
-        // Lists have their memory in a table of their own.
+        // The memory of lists is in a separate table.
         if matches!(store.spec.kind, StoreKind::Append { .. }) {
             return Ok(());
         }
@@ -348,7 +348,7 @@ impl Lowering<'_> {
         let (address, rkey) = (store.address, store.rkey.0);
         for (first, last) in store.buckets.ranges() {
             let bucket = first..=last;
-            // On Tofino also for the keys of rows that leave.
+            // On Tofino also for the keys of rows that are sent.
             if self.platform == Platform::Tofino && matches!(store.spec.kind, StoreKind::Postcarding { .. }) {
                 let key = tofino::RowRegion { store: id, bucket: bucket.clone() };
                 tables.row(key, tofino::UseRowRegion { pair, address, rkey });
@@ -363,19 +363,19 @@ fn ip(address: IpAddr) -> Result<Ipv4Addr, LowerError> {
     match address {
         IpAddr::V4(address) => Ok(address),
         IpAddr::V6(address) => {
-            Err(LowerError::Address(format!("{address} is an IPv6 address: the switch has IPv4 alone")))
+            Err(LowerError::Address(format!("{address} is an IPv6 address: the switch supports only IPv4")))
         }
     }
 }
 
-/// Who may report.
+/// Which reporters may report.
 fn listed(tables: &mut Tables, reporters: &[ListedReporter]) {
     match reporters {
         [] => tables.default_action::<table::Reporter>(table::Permit {}),
         [..] => tables.default_action::<table::Reporter>(table::NotListed {}),
     }
     for reporter in reporters {
-        // A report of version 0 does not say whose it is.
+        // A version-0 report does not name its reporter.
         for (version, id) in [(1, reporter.id), (0, 0)] {
             let key = table::Reporter { version, reporter: id, source: reporter.address };
             tables.row(key, table::Permit {});

@@ -1,13 +1,13 @@
 //! P4 switches as targets.
 //!
-//! A program is lowered to rows of the switch's tables, multicast groups and clone sessions ([`lower`]), by the names
-//! that the P4 program gives them ([`translator`]). What the switch holds is read from the switch itself; what its
-//! tables do not show is kept beside ([`kept`]): names of stores, places of state ([`places`]), and entries that
-//! have no row. An entry counts as held if it was applied as a whole, and if all its rows are there. So what an
-//! attempt left undone is found by the next one, and written.
+//! A program is lowered to rows of the switch's tables, multicast groups and clone sessions ([`lower`]),
+//! under the P4 program's names ([`translator`]). What the switch holds is read from the switch itself; what
+//! its tables do not show is kept beside it ([`state`]): names of stores, places of state ([`places`]), and
+//! entries without a row. An entry counts as held if it was applied completely and all its rows are there. So
+//! the next attempt finds and writes what one left undone.
 //!
 //! The API of a switch is behind [`Runtime`]: [`p4runtime`] for bmv2, [`bfruntime`] for Tofino. Only
-//! [`runtime::open`] knows which is which.
+//! [`runtime::open`] distinguishes them.
 
 pub mod ages;
 pub mod bfrt_json;
@@ -49,23 +49,23 @@ use self::translator::Command;
 use super::{After, ApplyError, Progress, Status, Target, TargetError};
 use crate::config::{Config, ListedReporter, P4, Translator};
 
-/// The rows have no names.
+/// Rows contain no names.
 const FIELDS: Fields = Fields { name: false, expected: true, notify: true };
 
-/// Places that are flushed in one go, where all are: a sketch may have many.
+/// Places flushed at a time when all are: a sketch may have many.
 const FLUSHED_AT_ONCE: usize = 8192;
 
 /// A switch that runs `translator-p4`.
 pub struct P4Switch {
     runtime: Box<dyn Runtime>,
     config: P4,
-    /// Name of its session, and of its node.
+    /// Name of its session and its node.
     name: String,
     reporters: Vec<ListedReporter>,
     file: StateFile,
-    /// By RC queue pair, the frames that it had sent at the last look, and how often it had no answer since.
+    /// By RC queue pair, frames sent at the last check, and checks since then without an answer.
     quiet: BTreeMap<u32, (u64, u32)>,
-    /// Answers of all RC queue pairs at the last look.
+    /// Answers on all RC queue pairs at the last check.
     answers: u64,
 }
 
@@ -77,10 +77,10 @@ struct State {
 }
 
 impl P4Switch {
-    /// The switch of a name; `None` where it is a software translator. Nothing is asked yet.
+    /// The switch of a name; `None` for a software translator. Nothing is requested yet.
     ///
     /// # Errors
-    /// A configuration that cannot be used.
+    /// An invalid configuration.
     pub fn of(config: &Config, switch: &str) -> anyhow::Result<Option<P4Switch>> {
         let translator = config.translator_of(switch)?;
         let Some((platform, p4)) = config.switch(switch)?.p4() else { return Ok(None) };
@@ -89,7 +89,7 @@ impl P4Switch {
         Ok(Some(P4Switch::new(runtime, switch, p4, &translator)))
     }
 
-    /// The switch behind a runtime. `switch` is its name in the configuration, and `translator` its side of the session.
+    /// The switch behind a runtime. `switch` is its name in the configuration, `translator` its side of the session.
     pub fn new(runtime: Box<dyn Runtime>, switch: &str, config: &P4, translator: &Translator) -> P4Switch {
         P4Switch {
             runtime,
@@ -102,7 +102,7 @@ impl P4Switch {
         }
     }
 
-    /// The API by which it is programmed.
+    /// The API that programs it.
     pub fn runtime(&mut self) -> &mut dyn Runtime {
         &mut *self.runtime
     }
@@ -115,7 +115,7 @@ impl P4Switch {
         self.file.write(kept).map_err(|error| TargetError::Failed(error.to_string()))
     }
 
-    /// How a program is lowered at its places.
+    /// The lowering of a program at its places.
     fn lowering<'a>(&'a self, program: &'a Program, places: &'a Places) -> Lowering<'a> {
         Lowering { program, places, config: &self.config, platform: self.runtime.platform() }
     }
@@ -125,7 +125,7 @@ impl P4Switch {
         Ok(self.lowering(program, places).tables(&self.reporters)?)
     }
 
-    /// The rows of what was applied: those of its program, without forwarding.
+    /// The rows of the applied program, without forwarding.
     fn rows_of(&self, kept: &SwitchState) -> Result<Tables, TargetError> {
         let (mut rows, lowering) = (Tables::default(), self.lowering(&kept.applied, &kept.places));
         for entry in kept.applied.entries() {
@@ -134,12 +134,12 @@ impl P4Switch {
         Ok(rows)
     }
 
-    /// Why it cannot be made to flush and to probe, and what to do; `None` where it can.
+    /// Why it cannot be made to flush and probe, and what to do; `None` if it can.
     pub fn cannot_command(&self) -> Option<String> {
         self.runtime.cannot_command()
     }
 
-    /// What it holds. `tables` are `None` where it runs another program, of which nothing is kept.
+    /// What it holds. `tables` is `None` if it runs another program, of which nothing is kept.
     fn state(&mut self, tables: Option<Tables>) -> Result<State, TargetError> {
         let kept = match tables {
             Some(_) => self.kept()?,
@@ -149,7 +149,7 @@ impl P4Switch {
         let (mut held, lowering) = (Program::default(), self.lowering(&kept.applied, &kept.places));
         for entry in kept.applied.entries() {
             let mut own = Tables::default();
-            // What cannot be lowered by the configuration of now is written anew.
+            // What the current configuration cannot lower is written again.
             if lowering.entry(&mut own, entry).is_ok() && tables.contains(&own) {
                 held.set(entry.clone());
             }
@@ -157,7 +157,7 @@ impl P4Switch {
         Ok(State { tables, kept, held })
     }
 
-    /// The commands to the data plane when these changes were made.
+    /// The commands for the data plane after these changes.
     fn commands(&self, changes: &[Change], want: &Program, places: &Places, fresh: bool) -> Vec<Command> {
         let mut commands = Vec::new();
         let is_new = |key: EntryKey| {
@@ -182,7 +182,7 @@ impl P4Switch {
         };
         for change in changes {
             match change {
-                // A place may have been another store's. What is held for another collector's part of it stays.
+                // The place may have been another store's. What is held for another collector's part stays.
                 Change::Forget { entry: Entry::Store(store) } => forget(store.spec.id, &store.spec.kind),
                 Change::Insert { entry: Entry::Store(store) } if !fresh && !had_another_part(store) => {
                     forget(store.spec.id, &store.spec.kind)
@@ -206,7 +206,7 @@ impl P4Switch {
                 (_, Entry::Lists(lists)) if want.store(lists.store).is_some() => {
                     let positions: BTreeMap<u32, u32> = lists.positions.iter().copied().collect();
                     let all = lists.first..lists.first.saturating_add(lists.count);
-                    // The registers of a program that was just loaded are 0.
+                    // The registers of a newly loaded program are 0.
                     let newest = all.map(|list| (list, positions.get(&list).copied().unwrap_or(0)));
                     let newest = newest.filter(|(_, sequence)| !fresh || *sequence != 0);
                     let first = places.lists(lists.store, lists.first).map_or(0, |place| place.first);
@@ -221,9 +221,9 @@ impl P4Switch {
         commands
     }
 
-    /// Lets what the switch gathers of a primitive leave as it is, where it is `older_us` microseconds old: of the
-    /// places that it has for that, `count` from `first` on. Gives whether there are more behind those. Of columns of
-    /// sketches it knows no age: all leave of which something has not left.
+    /// Flushes what the switch has gathered of a primitive for at least `older_us` microseconds, in `count`
+    /// places from `first`. Returns whether there are more places after these. Sketch columns have no known
+    /// age: every one with something unsent is flushed.
     ///
     /// # Errors
     /// The switch does not answer, or [takes no commands](P4Switch::cannot_command).
@@ -260,10 +260,10 @@ impl P4Switch {
         Ok(counters.find(|counter| counter.name == held).map_or(0, |counter| counter.value))
     }
 
-    /// The flush times of what was applied, in milliseconds; 0 = never.
+    /// The flush times of the applied program, in milliseconds; 0 = no limit.
     ///
     /// # Errors
-    /// What is kept cannot be read.
+    /// The kept state cannot be read.
     pub fn flush_times(&mut self) -> Result<BTreeMap<Primitive, u32>, TargetError> {
         let kept = self.kept()?;
         let time = |entry: &Entry| match entry {
@@ -274,26 +274,26 @@ impl P4Switch {
     }
 }
 
-/// Whether remote keys may go to the switch, which has no TLS.
+/// Whether rkeys may be sent to the switch, which has no TLS.
 fn may_have_keys(p4: &P4, translator: &Translator) -> Result<(), TargetError> {
     if translator.tls.is_some() && !p4.insecure && !is_local(&p4.control) {
         return Err(TargetError::Refused(format!(
-            "the keys to the collector's memory came with TLS and would go to {} without: set `insecure = true` if nobody else is on that \
-             network",
+            "the rkeys for the collector's memory came over TLS and would go to {} without it: set \
+            `insecure = true` if nobody else is on that network",
             p4.control
         )));
     }
     Ok(())
 }
 
-/// Whether an address is of this host alone.
+/// Whether an address is on this host.
 fn is_local(control: &str) -> bool {
     let host = control.trim_start_matches("http://").rsplit_once(':').map_or(control, |(host, _)| host);
     host == "localhost"
         || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
-/// Writes updates in batches. Gives how many were made before an error.
+/// Writes updates in batches. Returns how many were applied before an error.
 async fn write_all(runtime: &mut dyn Runtime, updates: &[Update]) -> Result<(), ApplyError> {
     let mut applied = 0;
     for batch in updates.chunks(BATCH) {
@@ -314,7 +314,7 @@ fn of_store(command: u8, store: u16, index: u32, value: u32) -> Command {
     Command { command, pair: 0, store, index, value, state: 0 }
 }
 
-/// The commands by which what an entry gathers of a primitive leaves.
+/// The commands that flush what an entry gathers of a primitive.
 fn flushes<'a>(
     entry: &'a Entry,
     primitive: Primitive,
@@ -350,7 +350,7 @@ fn of_pair(command: u8, pair: u32, value: u32) -> Command {
     Command { pair: u8::try_from(pair).unwrap_or(u8::MAX), ..of_store(command, 0, 0, value) }
 }
 
-/// A command for each column of each place of an epoch; their states are `first` and up.
+/// A command for each column of each place of an epoch; their states start at `first`.
 fn of_columns(
     command: u8,
     store: u16,
@@ -378,11 +378,11 @@ impl Target for P4Switch {
     }
 
     async fn apply(&mut self, want: &Program, after: After) -> Result<Vec<Change>, ApplyError> {
-        // Refused before the first change.
+        // Rejected before the first change.
         self.could_hold(want).await.map_err(ApplyError::nothing)?;
         let fresh = self.runtime.load().await.map_err(ApplyError::nothing)?;
         let tables = self.runtime.read().await.map_err(ApplyError::nothing)?;
-        // What is kept is of a program that is gone.
+        // The kept state is of a program that is gone.
         if fresh {
             self.keep(&SwitchState::default()).map_err(ApplyError::nothing)?;
         }
@@ -396,8 +396,8 @@ impl Target for P4Switch {
             return Ok(changes);
         }
         let life = if kept.life == 0 || fresh { now_us() } else { kept.life };
-        // Until all is made, what changes is not known to be held, but for the session, whose generation shows what
-        // has to be done.
+        // Until everything is done, what changes does not count as held, except for the session, whose
+        // generation shows what must be done.
         let mut certain = held;
         for change in &changes {
             if !matches!(change.key(), EntryKey::Session(_)) {
@@ -454,7 +454,7 @@ impl Target for P4Switch {
         Ok(before.saturating_sub(self.held_reports().await?))
     }
 
-    /// A switch hears its reporters by itself.
+    /// A switch tracks its reporters itself.
     async fn heard_earlier(&mut self, _: &[(u16, u32)]) -> Result<(), TargetError> {
         Ok(())
     }
@@ -469,9 +469,9 @@ impl Target for P4Switch {
 }
 
 impl P4Switch {
-    /// Collectors whose RC queue pair does not answer: it has sent frames since the last look, and nothing came
-    /// back, twice, although it was asked by a probe. The switch counts answers of all queue pairs together.
-    /// Of a switch that cannot be made to probe, that is not known: it asks for few answers by itself.
+    /// Collectors whose RC queue pair does not answer: at two checks in a row it has sent frames and received
+    /// nothing, although it was probed. The switch counts answers on all queue pairs together. A switch that
+    /// cannot probe requests too few answers to tell.
     async fn silent(&mut self, counts: &Counts, kept: &SwitchState) -> Result<BTreeSet<u8>, TargetError> {
         if self.runtime.cannot_command().is_some() {
             return Ok(BTreeSet::new());
@@ -504,7 +504,7 @@ impl P4Switch {
         if !probes.is_empty()
             && let Err(error) = self.runtime.command(&probes, &self.rows_of(kept)?).await
         {
-            warn!(%error, "a queue pair that is silent could not be probed");
+            warn!(%error, "cannot probe a silent queue pair");
         }
         Ok(silent)
     }

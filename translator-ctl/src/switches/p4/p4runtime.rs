@@ -21,27 +21,27 @@ use super::translator::Command;
 use crate::config::{P4, Platform};
 use crate::switches::TargetError;
 
-/// Longest wait for commands that were sent.
+/// Longest wait for commands to finish.
 const COMMANDS: Duration = Duration::from_secs(30);
-/// The priority of rows of order 0, in tables that have priorities. The highest one counts.
+/// The priority of rows of order 0, in tables that have priorities. The highest applies.
 const FIRST: i32 = 1 << 16;
 
-/// A compiled program for bmv2.
+/// A program compiled for bmv2.
 #[derive(Clone, Debug)]
 pub struct Compiled {
     /// Its P4Info, in binary form.
     pub p4info: Vec<u8>,
     /// What the switch runs.
     pub json: Vec<u8>,
-    /// What the P4Info describes.
+    /// The tables that the P4Info describes.
     pub schema: Schema,
 }
 
 impl Compiled {
-    /// The program that is built in, or the one in a directory (`NAME.p4info.bin`, `NAME.json`).
+    /// The built-in program, or the one in a directory (`NAME.p4info.bin`, `NAME.json`).
     ///
     /// # Errors
-    /// Files that are not there, or are of another program.
+    /// Files that are missing, or belong to another program.
     pub fn load(pipeline: &Pipeline, directory: Option<&Path>) -> Result<Compiled, TargetError> {
         let Some(directory) = directory else {
             let (p4info, json) = pipeline.compiled;
@@ -59,13 +59,13 @@ impl Compiled {
     fn of(pipeline: &Pipeline, p4info: Vec<u8>, json: Vec<u8>) -> Result<Compiled, TargetError> {
         let refuse = |error: &dyn std::fmt::Display| TargetError::Refused(error.to_string());
         let info =
-            read_p4info(&p4info).map_err(|error| refuse(&format_args!("this is no P4Info: {error}")))?;
+            read_p4info(&p4info).map_err(|error| refuse(&format_args!("this is not a P4Info: {error}")))?;
         let schema = Schema::of_p4info(&info);
         schema.check(pipeline.used).map_err(|error| refuse(&error))?;
         Ok(Compiled { p4info, json, schema })
     }
 
-    /// By this the switch shows which program it runs.
+    /// Identifies the program that a switch runs.
     fn cookie(&self) -> u64 {
         u64::from(dta_proto::crc::crc32(&self.p4info)) << 32 | u64::from(dta_proto::crc::crc32(&self.json))
     }
@@ -78,7 +78,7 @@ pub struct P4Runtime {
     device: u64,
     pipeline: &'static Pipeline,
     compiled: Compiled,
-    /// Once this is the one that writes.
+    /// Set once this is the primary controller.
     stream: Option<Stream>,
 }
 
@@ -88,10 +88,10 @@ struct Stream {
 }
 
 impl P4Runtime {
-    /// The switch of a configuration. Nothing is asked yet.
+    /// A configured switch. Nothing is requested yet.
     ///
     /// # Errors
-    /// An address that is none, or a program that cannot be used.
+    /// An invalid address or program.
     pub fn new(config: &P4, pipeline: &'static Pipeline) -> Result<P4Runtime, TargetError> {
         let compiled = Compiled::load(pipeline, config.program.as_deref())?;
         let address = config.control.clone();
@@ -107,7 +107,7 @@ impl P4Runtime {
         let text = format!("the switch at {}: {reason}", self.address);
         match status.code() {
             Code::Unavailable => TargetError::Failed(format!(
-                "{text}; does it run (`simple_switch_grpc --no-p4 ... -- --grpc-server-addr {}`)?",
+                "{text}; is it running (`simple_switch_grpc --no-p4 ... -- --grpc-server-addr {}`)?",
                 self.address
             )),
             _ => runtime::error(status, text),
@@ -129,13 +129,13 @@ impl P4Runtime {
                 let cookie = answer.into_inner().config.and_then(|config| config.cookie);
                 Ok(cookie.map(|cookie| cookie.cookie))
             }
-            // It runs none yet.
+            // It runs no program yet.
             Err(status) if matches!(status.code(), Code::FailedPrecondition | Code::NotFound) => Ok(None),
             Err(status) => Err(self.error(&status)),
         }
     }
 
-    /// Becomes the one that writes. The newest one is it: an older one writes again when this has gone.
+    /// Becomes the primary controller. The newest wins: an older one takes over again when this has gone.
     async fn arbitrate(&mut self) -> Result<(), TargetError> {
         if self.stream.as_ref().is_some_and(|stream| !stream.requests.is_closed()) {
             return Ok(());
@@ -149,7 +149,7 @@ impl P4Runtime {
         if requests.send(StreamMessageRequest { update: Some(first) }).await.is_err() {
             return Err(self.failed("the stream ended"));
         }
-        // The stream lasts as long as the connection: it has no limit of time.
+        // The stream lasts as long as the connection: it has no timeout.
         let mut request = tonic::Request::new(ReceiverStream::new(queue));
         request.set_timeout(Duration::from_secs(u64::from(u32::MAX)));
         let answers = self.client.stream_channel(request).await.map_err(|status| self.error(&status))?;
@@ -201,8 +201,8 @@ impl P4Runtime {
         Ok(all)
     }
 
-    /// Deletes the groups and clone sessions of another program. bmv2 forgets them when it loads a program, but its
-    /// replication engine does not: each copy would leave twice.
+    /// Deletes the groups and clone sessions of another program. bmv2 forgets them when it loads a program,
+    /// but its replication engine does not, so each copy would be sent twice.
     async fn delete_groups(&mut self) -> Result<(), TargetError> {
         let there = match self.read_entities(all_groups()).await {
             Ok(there) => there,
@@ -210,7 +210,7 @@ impl P4Runtime {
             Err(TargetError::Failed(_)) => return Ok(()),
             Err(error) => return Err(error),
         };
-        // Sessions first: they stand on groups.
+        // Sessions first: they refer to groups.
         let is_group = |entity: &Entity| match &entity.entity {
             Some(entity::Entity::PacketReplicationEngineEntry(entry)) => {
                 matches!(entry.r#type, Some(packet_replication_engine_entry::Type::MulticastGroupEntry(_)))
@@ -353,7 +353,7 @@ impl Runtime for P4Runtime {
         let errors = update_errors(&status);
         let Some((place, first)) = errors.iter().enumerate().find(|(_, error)| error.canonical_code != 0)
         else {
-            // Refused as a whole. Of an answer that was lost, that is not known.
+            // Rejected as a whole. If the answer was lost, that is unknown.
             let made = matches!(
                 status.code(),
                 Code::PermissionDenied | Code::InvalidArgument | Code::FailedPrecondition
@@ -416,7 +416,7 @@ impl Runtime for P4Runtime {
     }
 }
 
-/// What reads all multicast groups and clone sessions.
+/// The request for all multicast groups and clone sessions.
 fn all_groups() -> Vec<Entity> {
     use packet_replication_engine_entry::Type as Kind;
     let all = [
@@ -437,7 +437,7 @@ fn encode_match(of: &KeyField, matched: Match) -> Option<Option<FieldMatch>> {
         (MatchKind::Exact, Match::Exact(value)) if fits(value) => {
             Kind::Exact(field_match::Exact { value: to_bytes(value) })
         }
-        // What matches everything is left out, as the specification has it.
+        // The specification leaves out what matches everything.
         (MatchKind::Prefix, Match::Prefix { len: 0, .. }) => return Some(None),
         (MatchKind::Prefix, Match::Prefix { value, len }) if fits(value) => {
             Kind::Lpm(field_match::Lpm { value: to_bytes(value), prefix_len: len.into() })
@@ -471,7 +471,7 @@ fn encode_action(table: &Table, name: &str, params: &[u128]) -> Option<TableActi
     Some(TableAction { r#type: Some(table_action::Type::Action(action)) })
 }
 
-/// An item as an entity of the switch; `None` where the program cannot hold it.
+/// An item as an entity of the switch; `None` if the program cannot hold it.
 fn encode(schema: &Schema, item: &Item, holds: Option<&Holds>) -> Option<entity::Entity> {
     let replicas = || match holds {
         Some(Holds::Copies(copies)) => {
@@ -479,8 +479,8 @@ fn encode(schema: &Schema, item: &Item, holds: Option<&Holds>) -> Option<entity:
                 port_kind: Some(replica::PortKind::EgressPort(*port)),
                 instance: *instance,
             };
-            // The copies of a report are to leave in their order. P4Runtime leaves the order open, and bmv2's
-            // server makes the replicas of a group in the reverse of that in which they are given.
+            // The copies of a report must be sent in order. P4Runtime leaves the order open, and bmv2's
+            // server creates a group's replicas in reverse.
             Some(copies.iter().rev().map(replica).collect())
         }
         None => Some(Vec::new()),
@@ -508,7 +508,7 @@ fn encode(schema: &Schema, item: &Item, holds: Option<&Holds>) -> Option<entity:
                 ..CloneSessionEntry::default()
             }))
         }
-        // It has copies in their group, and deflects nothing.
+        // Its copies are in a group, and it deflects nothing.
         Item::Node(_) | Item::Deflection(_) => return None,
         Item::Row { table, key, order } => {
             let table = schema.table(table)?;

@@ -1,4 +1,4 @@
-//! The programs that P4 switches run, as far as the control plane has to know them apart.
+//! The programs that P4 switches run, and their differences as far as the control plane needs them.
 
 use super::bfrt_json::BfrtInfo;
 use super::counters::Counts;
@@ -9,28 +9,27 @@ use crate::config::Profile;
 
 /// A P4 program.
 pub struct Pipeline {
-    /// Its name: of its files, and by which a Tofino knows it.
+    /// Its name: of its files, and on a Tofino.
     pub name: &'static str,
-    /// What is used of it on bmv2.
+    /// What the control plane uses of it on bmv2.
     pub used: &'static Used,
-    /// Tables of which the control plane sets what they do where no row fits.
+    /// Tables whose default action the control plane sets.
     pub defaults: &'static [&'static str],
-    /// What the compiler made of it for bmv2: its P4Info in binary form, and what the switch runs.
+    /// The compiled program for bmv2: its P4Info in binary form, and what the switch runs.
     pub compiled: (&'static [u8], &'static [u8]),
-    /// What is otherwise on Tofino.
+    /// Differences on Tofino.
     pub tofino: OnTofino,
 }
 
-/// What a program has in another way on Tofino.
+/// What is different about a program on Tofino.
 pub struct OnTofino {
-    /// What is used of a profile of it.
+    /// What the control plane uses of a profile.
     pub used: fn(Profile) -> &'static Used,
-    /// Registers that have to be there.
+    /// Required registers.
     pub registers: fn(Profile) -> &'static [&'static str],
-    /// Whether a switch runs a profile of it; what to do where not.
+    /// Whether a switch runs a profile; what to do if not.
     pub check_profile: fn(Profile, &BfrtInfo) -> Result<(), String>,
-    /// Brings counters under the names that they have on bmv2. The number is what the register
-    /// [`tofino::NACKED`] counted.
+    /// Renames counters as on bmv2. The number is what the register [`tofino::NACKED`] counted.
     pub name_counts: fn(&mut Counts, u64),
 }
 

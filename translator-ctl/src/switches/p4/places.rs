@@ -1,6 +1,6 @@
-//! Where a switch keeps what it gathers: numbers of stores, and places in the arrays that lists, rows and columns
-//! share. They are given out once and kept beside the switch: a store that stays keeps its places, whatever comes
-//! and goes beside it.
+//! Where a switch keeps what it gathers: numbers of stores, and places in the arrays that lists, rows and
+//! columns share. They are assigned once and kept beside the switch: an existing store keeps its places when
+//! others come and go.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::translator::{COLUMN_STATES, LIST_STATES, ROW_STATES, STORES};
 
-/// How many places a switch has, of all stores.
+/// Total places in a switch, for all stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// For lists.
@@ -22,11 +22,11 @@ pub struct Room {
 }
 
 impl Room {
-    /// That of the program for bmv2.
+    /// Those of the program for bmv2.
     pub const ALL: Room = Room { lists: LIST_STATES, rows: ROW_STATES, columns: COLUMN_STATES };
 }
 
-/// Places by what has them.
+/// Places by owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Places {
     /// The number of each store, by id.
@@ -49,7 +49,7 @@ pub struct PlaceRange {
     pub count: u32,
 }
 
-/// Maps whose keys are no strings, as lists.
+/// Maps whose keys are not strings, as lists.
 mod pairs {
     use std::collections::BTreeMap;
 
@@ -71,17 +71,19 @@ mod pairs {
     }
 }
 
-/// There is no room for something.
+/// No room.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the switch has no room for {what}: {needs} of {of} are needed, and no {needs} in a row are free")]
+#[error(
+    "the switch has no room for {what}: it needs {needs} consecutive places of {of}, and no such range is free"
+)]
 pub struct NoRoom {
     what: String,
     needs: u32,
     of: u32,
 }
 
-/// Takes `count` places in a row of `of` for a key, at a multiple of `count` where they are `aligned`. Places that
-/// it has of this count stay.
+/// Assigns `count` consecutive places of `of` to a key, at a multiple of `count` if `aligned`. An existing
+/// assignment of the same size is kept.
 fn take<K: Ord + Copy>(
     map: &mut BTreeMap<K, PlaceRange>,
     key: K,
@@ -112,7 +114,7 @@ fn take<K: Ord + Copy>(
 }
 
 impl Places {
-    /// The places of a program: those of before for what stays, new ones for what is new. Each postcard store has
+    /// The places for a program: unchanged for existing owners, new for new ones. Each postcard store has
     /// `cache_rows` rows, a power of two.
     ///
     /// # Errors
@@ -166,7 +168,7 @@ impl Places {
         self.numbers.get(&store).map_or(0, |place| place.first)
     }
 
-    /// The store of a number.
+    /// The store with a number.
     pub fn store_of(&self, number: u32) -> Option<u16> {
         self.numbers.iter().find(|(_, place)| place.first == number).map(|(id, _)| *id)
     }

@@ -1,6 +1,6 @@
-//! Rows by the names of the P4 program: a struct for the key of each table, and one for each action. The same lines
-//! describe them to the check against the compiled program ([`Schema::check`](super::schema::Schema::check)), so a
-//! name, an order or a width that the program does not have is found there, before anything is written.
+//! Rows by the names of the P4 program: a struct for each table's key and for each action. The same lines
+//! describe them to the check against the compiled program ([`Schema::check`](super::schema::Schema::check)),
+//! which finds wrong names, orders and widths before anything is written.
 
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
@@ -14,7 +14,7 @@ use crate::config::{Masked, PortRange, Protocol};
 
 /// The key of a table.
 pub(super) trait Key {
-    /// The table, with all actions that are used of it.
+    /// The table, with all actions used.
     const TABLE: UsedTable;
 
     /// The key, in the order of the table's fields.
@@ -29,11 +29,11 @@ pub(super) trait Action: Sized {
     /// The parameters, in their order.
     fn params(self) -> Vec<u128>;
 
-    /// The action of parameters; `None` for those of another one.
+    /// The action from its parameters; `None` for another action's.
     fn of(params: &[u128]) -> Option<Self>;
 }
 
-/// An action that rows of this table may have.
+/// An action allowed in rows of this table.
 pub(super) trait ActionOf<K>: Action {}
 
 /// A parameter of an action.
@@ -42,7 +42,7 @@ pub(super) trait Number: Sized {
     fn of(number: u128) -> Option<Self>;
 }
 
-/// A field of a key, of some bits.
+/// A key field of some width.
 pub(super) trait KeyField {
     const KIND: MatchKind;
     fn matched(self, width: u16) -> Match;
@@ -86,7 +86,7 @@ numbers! {
     };
 }
 
-/// Without a number, everything matches.
+/// `None` matches everything.
 impl<T: Number> KeyField for Option<T> {
     const KIND: MatchKind = MatchKind::Ternary;
 
@@ -104,9 +104,9 @@ impl KeyField for Masked {
     }
 }
 
-/// Numbers of 32 bits with these first ones.
+/// 32-bit numbers with these leading bits.
 pub(crate) struct FirstBits {
-    /// The bits, at their place.
+    /// The bits, in position.
     pub(crate) value: u32,
     /// How many.
     pub(crate) len: u16,
@@ -145,7 +145,8 @@ impl KeyField for PortRange {
     }
 }
 
-/// Actions: a struct for each, with its name in the program, and the parameters in their order with their bits.
+/// Declares actions: a struct for each, with its name in the program, and its parameters in order with their
+/// widths.
 macro_rules! actions {
     ($($(#[$doc:meta])* $action:ident = $name:literal { $($param:ident: $type:ty = $bits:literal),* $(,)? })*) => {$(
         $(#[$doc])*
@@ -171,8 +172,8 @@ macro_rules! actions {
     )*};
 }
 
-/// Tables: a struct for the key of each, with the table's name in the program, the fields in their order with their
-/// bits, and the actions that are used; and a constant of all of them.
+/// Declares tables: a struct for each key, with the table's name in the program, the fields in order with
+/// their widths, and the actions used; and a constant with all of them.
 macro_rules! tables {
     (
         $all:ident:

@@ -1,4 +1,4 @@
-//! The API by which a switch is programmed: the one place that knows which platform has which.
+//! The API for programming a switch: the only place that knows which platform uses which.
 
 use std::time::Duration;
 
@@ -18,17 +18,17 @@ use super::translator::Command;
 use crate::config::{P4, Platform};
 use crate::switches::TargetError;
 
-/// The most updates in one request.
+/// Most updates in one request.
 pub const BATCH: usize = 500;
-/// Longest time for one call.
+/// Timeout of one call.
 pub(super) const CALL: Duration = Duration::from_secs(30);
-/// The longest answer: a pipeline with its description, or all rows.
+/// Longest answer: a pipeline with its description, or all rows.
 pub(super) const MAX_ANSWER: usize = 64 << 20;
 
-/// The way to a switch that runs a program. Nothing is asked yet.
+/// The runtime for a switch that runs a program. Nothing is requested yet.
 ///
 /// # Errors
-/// A configuration that cannot be used.
+/// An invalid configuration.
 pub fn open(
     platform: Platform,
     config: &P4,
@@ -40,15 +40,16 @@ pub fn open(
     })
 }
 
-/// The connection to the control plane of a switch, made when it is first used.
+/// The connection to a switch's control plane, made on first use.
 pub(super) fn connect(address: &str) -> Result<Channel, TargetError> {
     let endpoint = Endpoint::from_shared(format!("http://{}", address.trim_start_matches("http://")));
-    let endpoint = endpoint
-        .map_err(|error| TargetError::Refused(format!("{address:?} is no address of a switch: {error}")))?;
+    let endpoint = endpoint.map_err(|error| {
+        TargetError::Refused(format!("{address:?} is not an address of a switch: {error}"))
+    })?;
     Ok(dial::connect_lazy(&endpoint.connect_timeout(Duration::from_secs(5)).timeout(CALL)))
 }
 
-/// An error that a switch answers with. `text` says the same in words.
+/// An error answered by a switch. `text` describes it.
 pub(super) fn error(status: &Status, text: String) -> TargetError {
     match status.code() {
         Code::InvalidArgument | Code::Unimplemented | Code::ResourceExhausted | Code::OutOfRange => {
@@ -58,57 +59,57 @@ pub(super) fn error(status: &Status, text: String) -> TargetError {
     }
 }
 
-/// The API by which a switch is programmed.
+/// The API for programming a switch.
 #[tonic::async_trait]
 pub trait Runtime: Send {
-    /// What the switch runs on.
+    /// Its platform.
     fn platform(&self) -> Platform;
 
-    /// What is used of its program.
+    /// What the control plane uses of its program.
     fn used(&self) -> &'static Used;
 
-    /// How many rows a table of its program holds; `None` where the program does not have it, or was not asked yet.
+    /// How many rows fit a table of its program; `None` if the program does not have it, or is not known yet.
     fn room(&self, table: &str) -> Option<u64>;
 
-    /// How many lists, rows and columns it holds, of all stores.
+    /// How many lists, rows and columns it holds, for all stores.
     fn places(&self) -> Room {
         Room::ALL
     }
 
-    /// Why this switch cannot write a store that P4 switches can; `None` where it can.
+    /// Why this switch cannot write a store that P4 switches in general can; `None` if it can.
     fn cannot_write(&self, _: &StoreKind) -> Option<String> {
         None
     }
 
-    /// What the switch holds; `None` where it does not run the program that it should. Nothing changes.
+    /// What the switch holds; `None` if it does not run the right program. Nothing changes.
     ///
     /// # Errors
-    /// It does not answer, or not as it should.
+    /// It does not answer, or answers incorrectly.
     async fn read(&mut self) -> Result<Option<Tables>, TargetError>;
 
-    /// Becomes the one that writes, and lets the switch run its program. Gives whether it did not before: then all
-    /// of its tables and registers are empty now.
+    /// Becomes the client that writes, and makes the switch run its program. Returns whether it did not
+    /// before: then all its tables and registers are now empty.
     ///
     /// # Errors
     /// As [`Runtime::read`].
     async fn load(&mut self) -> Result<bool, TargetError>;
 
-    /// Makes updates, [`BATCH`] at most, in one request.
+    /// Applies updates, at most [`BATCH`], in one request.
     ///
     /// # Errors
-    /// How many of them were made, and why not all.
+    /// How many of them were applied, and why not all.
     async fn write(&mut self, updates: &[Update]) -> Result<(), WriteError>;
 
-    /// Why it cannot be made to flush and to probe, and what to do; `None` where it can.
+    /// Why it cannot be made to flush and probe, and what to do; `None` if it can.
     fn cannot_command(&self) -> Option<String> {
         None
     }
 
-    /// Sends commands to the data plane, and waits until it has done them. `rows` are those of the program that the
-    /// switch holds.
+    /// Sends commands to the data plane, and waits until they are done. `rows` are the program's rows in the
+    /// switch.
     ///
     /// # Errors
-    /// It has not.
+    /// They were not done.
     async fn command(&mut self, commands: &[Command], rows: &Tables) -> Result<(), TargetError>;
 
     /// All counters by name.
@@ -118,10 +119,10 @@ pub trait Runtime: Send {
     async fn counters(&mut self) -> Result<Counts, TargetError>;
 }
 
-/// Why updates were not made.
+/// Why updates were not applied.
 #[derive(Debug)]
 pub struct WriteError {
-    /// How many were; `None` where that is not known.
+    /// How many were; `None` if unknown.
     pub made: Option<usize>,
     /// Why not all.
     pub error: TargetError,

@@ -1,17 +1,17 @@
-//! The description of the tables of a compiled P4 program, and the check that it has what the control plane uses.
+//! The description of a compiled P4 program's tables, and the check that it has what the control plane uses.
 
 use std::borrow::Cow;
 
 use p4runtime_proto::config::{P4Info, match_field::MatchType};
 
-/// The tables, actions, counters and headers of a compiled program, with the numbers by which the switch knows them.
+/// Tables, actions, counters and headers of a compiled program, with the switch's numbers for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schema {
     /// Its tables.
     pub tables: Vec<Table>,
     /// Its counters.
     pub counters: Vec<Counter>,
-    /// The fields of packets that the control plane sends, by name; empty where there are none.
+    /// The fields of packets from the control plane, by name; empty if there are none.
     pub packet_out: Vec<Field>,
 }
 
@@ -22,9 +22,9 @@ pub struct Table {
     pub name: String,
     /// Its number.
     pub id: u32,
-    /// How many rows it holds.
+    /// Its size in rows.
     pub size: u64,
-    /// The fields of its key, in their order.
+    /// Its key fields, in order.
     pub key: Vec<KeyField>,
     /// Its actions.
     pub actions: Vec<Action>,
@@ -44,11 +44,11 @@ pub struct KeyField {
 pub enum MatchKind {
     /// As a number.
     Exact,
-    /// By its first bits.
+    /// By a prefix.
     Prefix,
     /// By a range.
     Range,
-    /// By the bits of a mask.
+    /// By a mask.
     Ternary,
     /// In a way that the control plane does not use.
     Other,
@@ -72,7 +72,7 @@ pub struct Field {
     pub name: String,
     /// Its number.
     pub id: u32,
-    /// Its bits.
+    /// Its width in bits.
     pub width: u16,
 }
 
@@ -83,11 +83,11 @@ pub struct Counter {
     pub name: String,
     /// Its number.
     pub id: u32,
-    /// How many there are.
+    /// Its size.
     pub size: u64,
 }
 
-/// Why a program cannot be used: what the control plane uses and the program does not have, one a line.
+/// Why a program is unusable: what it lacks of what the control plane uses, one per line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the switch's program is not the one that this translator knows: {}", .0.join("; "))]
 pub struct Mismatch(pub Vec<String>);
@@ -111,17 +111,17 @@ pub struct UsedAction {
     pub params: &'static [(&'static str, u16)],
 }
 
-/// All that the control plane uses of a program.
+/// Everything the control plane uses of a program.
 pub struct Used {
     /// Tables.
     pub tables: Cow<'static, [UsedTable]>,
-    /// Counters, with the least number of them.
+    /// Counters, with the minimum size.
     pub counters: Cow<'static, [(&'static str, u64)]>,
     /// The fields of packets to the switch.
     pub packet_out: &'static [(&'static str, u16)],
 }
 
-/// The part of a name behind its last dot.
+/// The part of a name after its last dot.
 fn last(name: &str) -> String {
     name.rsplit('.').next().unwrap_or(name).to_owned()
 }
@@ -183,25 +183,25 @@ impl Schema {
         }
     }
 
-    /// The table of a name.
+    /// The table with a name.
     pub fn table(&self, name: &str) -> Option<&Table> {
         self.tables.iter().find(|table| table.name == name)
     }
 
-    /// The table of a number.
+    /// The table with a number.
     pub fn table_of(&self, id: u32) -> Option<&Table> {
         self.tables.iter().find(|table| table.id == id)
     }
 
-    /// The counters of a name.
+    /// The counters with a name.
     pub fn counter(&self, name: &str) -> Option<&Counter> {
         self.counters.iter().find(|counter| counter.name == name)
     }
 
-    /// Whether all that is used is there, with the same widths.
+    /// Whether everything used is there, with the same widths.
     ///
     /// # Errors
-    /// All that is not.
+    /// Everything that is not.
     pub fn check(&self, used: &Used) -> Result<(), Mismatch> {
         let mut faults = Vec::new();
         for want in used.tables.iter() {
@@ -250,17 +250,17 @@ impl Schema {
 }
 
 impl Table {
-    /// The action of a name.
+    /// The action with a name.
     pub fn action(&self, name: &str) -> Option<&Action> {
         self.actions.iter().find(|action| action.name == name)
     }
 
-    /// The action of a number.
+    /// The action with a number.
     pub fn action_of(&self, id: u32) -> Option<&Action> {
         self.actions.iter().find(|action| action.id == id)
     }
 
-    /// Whether its rows have a priority: tables of ranges and of masks have.
+    /// Whether its rows have a priority: those of range and mask tables have.
     pub fn has_priority(&self) -> bool {
         let of =
             |key: &KeyField| matches!(key.kind, MatchKind::Range | MatchKind::Ternary | MatchKind::Other);

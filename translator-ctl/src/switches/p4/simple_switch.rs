@@ -1,11 +1,10 @@
-//! What bmv2's `simple_switch_grpc` is started with, which depends on how it was built.
+//! Options of bmv2's `simple_switch_grpc`, which depend on how it was built.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Options that a switch has only where it was built with Thrift, and with nanomsg: it refuses them otherwise.
-/// Where it has them, two switches of one machine need values of their own: a TCP port, and the path of a socket.
-/// `help` is what [`help`] gives.
+/// Options that a switch accepts only if built with Thrift or with nanomsg. If it has them, two switches on
+/// one machine need different values: a TCP port, and the path of a socket. `help` is the result of [`help`].
 pub fn options_of_build(help: &str, thrift: u16, notifications: &Path) -> Vec<String> {
     let values = [
         ("--thrift-port", thrift.to_string()),
@@ -19,10 +18,10 @@ pub fn options_of_build(help: &str, thrift: u16, notifications: &Path) -> Vec<St
         .collect()
 }
 
-/// What the program on PATH says of its options. Waits until it has ended.
+/// The help text of the program on PATH. Waits until it has ended.
 ///
 /// # Errors
-/// A sentence: it cannot be run, or is none that can be started without a P4 program.
+/// It cannot be run, or cannot be started without a P4 program.
 pub fn help() -> Result<String, String> {
     let ran = Command::new("simple_switch_grpc").arg("--help").output();
     let ran = ran.map_err(|error| format!("cannot run simple_switch_grpc: {error}"))?;

@@ -1,4 +1,4 @@
-//! What is kept beside a switch: what its tables do not show.
+//! State kept beside a switch: what its tables do not show.
 
 use std::fs;
 use std::io;
@@ -12,36 +12,37 @@ use serde::{Deserialize, Serialize};
 
 use super::places::Places;
 
-/// What was applied to a switch, and where things are in it. It has remote keys, so its file is for its owner alone.
+/// What was applied to a switch, and where things are in it. It contains rkeys, so only the owner may read
+/// its file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SwitchState {
-    /// What the switch held when it was last programmed as a whole.
+    /// What the switch held when it was last completely programmed.
     pub applied: Program,
     /// Where things are in it.
     pub places: Places,
-    /// A number chosen when the switch began to count.
+    /// A number chosen when the switch started to count.
     pub life: u64,
 }
 
-/// A file of what is kept.
+/// The file of the state.
 #[derive(Debug)]
 pub struct StateFile {
     path: PathBuf,
-    /// What was in it at the last look, and which version of the file that was: its inode, time and length. It is replaced
-    /// as a whole, so another version is another inode.
+    /// The contents at the last read, and the file's version then: its inode, time and length. Each version
+    /// is a new file, so it has another inode.
     last: Option<([i64; 4], Arc<SwitchState>)>,
 }
 
-/// Why what is kept cannot be read or written.
+/// Why the state cannot be read or written.
 #[derive(Debug, thiserror::Error)]
-#[error("what is kept of the switch ({path}): {source}")]
+#[error("the switch's state file ({path}): {source}")]
 pub struct StateError {
     path: String,
     source: io::Error,
 }
 
 impl StateFile {
-    /// The file at a path, or that of the switch of this name in the place for such files.
+    /// The file at a path, or the default one for a switch of this name.
     pub fn new(path: Option<&Path>, switch: &str) -> StateFile {
         let path = path.map_or_else(|| directory().join(format!("{switch}.json")), Path::to_owned);
         StateFile { path, last: None }
@@ -51,15 +52,15 @@ impl StateFile {
         StateError { path: self.path.display().to_string(), source }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What is kept; nothing where there is no file. A version of the file is parsed once.
+    /// The state; `None` without a file. Each version of the file is parsed once.
     ///
     /// # Errors
-    /// A file that cannot be read, or is none of these.
+    /// A file that cannot be read, or has other contents.
     pub fn read(&mut self) -> Result<Arc<SwitchState>, StateError> {
         let read = || -> io::Result<_> {
             let of = fs::metadata(&self.path)?;
@@ -70,7 +71,7 @@ impl StateFile {
                 return Ok((version, kept.clone()));
             }
             let kept = serde_json::from_slice(&fs::read(&self.path)?).map_err(|error| {
-                io::Error::other(format!("{error}; remove the file to program the switch anew"))
+                io::Error::other(format!("{error}; remove the file to program the switch from scratch"))
             })?;
             Ok((version, Arc::new(kept)))
         };
@@ -81,7 +82,7 @@ impl StateFile {
         }
     }
 
-    /// Writes what is kept. A reader finds what was there before, or all of this.
+    /// Writes the state atomically.
     ///
     /// # Errors
     /// It cannot be written.
@@ -96,7 +97,7 @@ impl StateFile {
     }
 }
 
-/// Where such files are: the service manager's place, else the user's.
+/// The directory of such files: the service manager's, else the user's.
 fn directory() -> PathBuf {
     let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(directory) = of("STATE_DIRECTORY") {

@@ -1,21 +1,21 @@
-//! What a P4 switch holds: rows of tables, multicast groups and clone sessions, by the names that the P4
-//! program gives them. Numbers are numbers here; how wide a field is, [`Schema`](super::schema::Schema) knows.
+//! What a P4 switch holds: rows of tables, multicast groups and clone sessions, by the P4 program's names.
+//! Numbers are numbers here; how wide a field is, [`Schema`](super::schema::Schema) knows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::row::{Action, ActionOf, Key};
 use crate::config::Platform;
 
-/// All that a switch holds, or should.
+/// Everything that a switch holds, or should.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
     rows: BTreeMap<Item, Holds>,
 }
 
-/// What there is one of.
+/// The identity of an item.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Item {
-    /// One copy of a multicast group, where the switch has them by themselves. Before the group.
+    /// One copy of a multicast group, on switches that have these separately. Before the group.
     Node(u32),
     /// A multicast group. Before the rows that name it.
     Group(u32),
@@ -30,36 +30,37 @@ pub enum Item {
         table: String,
         /// Its key, in the order of the table's fields.
         key: Vec<Match>,
-        /// Where keys of several rows fit, the row of the least number counts. 0 in tables where one key at most fits.
+        /// If keys of several rows match, the row with the lowest number applies. 0 in tables where at most
+        /// one matches.
         order: u32,
     },
-    /// What a table does where no row fits.
+    /// The default of a table.
     Default {
         /// Name of the table.
         table: String,
     },
 }
 
-/// How one field of a key is matched.
+/// The match of one key field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Match {
     /// This number.
     Exact(u128),
-    /// A number with these first bits.
+    /// A number with this prefix.
     Prefix {
-        /// The bits, at their place.
+        /// The bits, in position.
         value: u128,
         /// How many.
         len: u16,
     },
-    /// A number with these bits where the mask has ones.
+    /// A number that equals this under a mask.
     Masked {
-        /// The bits; 0 where the mask is.
+        /// The bits; 0 outside the mask.
         value: u128,
-        /// Which of them count.
+        /// The mask.
         mask: u128,
     },
-    /// From one number to another, both included.
+    /// A range, both ends included.
     Range {
         /// The first.
         low: u128,
@@ -68,7 +69,7 @@ pub enum Match {
     },
 }
 
-/// What an item holds.
+/// The contents of an item.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Holds {
     /// The copies of a packet: port and replication id of each, ordered.
@@ -77,10 +78,10 @@ pub enum Holds {
     Action {
         /// Name of the action.
         name: String,
-        /// Its parameters, in the order in which the program declares them.
+        /// Its parameters, in the program's order.
         params: Vec<u128>,
     },
-    /// What a mirror session does, of a switch that has them apart from multicast groups.
+    /// A mirror session's settings, on switches that have these apart from multicast groups.
     Mirror(Mirror),
     /// A queue of a port.
     Queue {
@@ -98,11 +99,11 @@ pub struct Mirror {
     pub to: Towards,
     /// Where they are made.
     pub at: Side,
-    /// Bytes of a copy, at most.
+    /// Longest copy in bytes.
     pub longest: u16,
 }
 
-/// Where copies of a mirror session go.
+/// Destination of a mirror session's copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Towards {
     /// To a port.
@@ -111,7 +112,7 @@ pub enum Towards {
     Group(u32),
 }
 
-/// Where the copies of a mirror session are made.
+/// Where a mirror session's copies are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// At ingress.
@@ -122,7 +123,7 @@ pub enum Side {
     Both,
 }
 
-// A remote key is among the parameters of some actions.
+// Some actions have an rkey among their parameters.
 impl std::fmt::Debug for Holds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -137,23 +138,23 @@ impl std::fmt::Debug for Holds {
 /// One step from what a switch holds to what it should hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Update {
-    /// It is not there yet.
+    /// It is missing.
     Insert(Item, Holds),
-    /// It is there, and holds something else.
+    /// It is there with other contents.
     Modify(Item, Holds),
-    /// It is there, and should not be.
+    /// It should not be there.
     Delete(Item),
 }
 
 impl Item {
-    /// Whether it is there from the start, and cannot go.
+    /// Whether it always exists and cannot be deleted.
     fn stays(&self) -> bool {
         matches!(self, Item::Default { .. } | Item::Deflection(_))
     }
 }
 
 impl Update {
-    /// What it is about.
+    /// The item concerned.
     pub fn item(&self) -> &Item {
         match self {
             Update::Insert(item, _) | Update::Modify(item, _) | Update::Delete(item) => item,
@@ -166,23 +167,23 @@ fn holds<A: Action>(action: A) -> Holds {
 }
 
 impl Tables {
-    /// Adds an item, or replaces what it holds.
+    /// Adds an item, or replaces its contents.
     pub fn set(&mut self, item: Item, holds: Holds) {
         self.rows.insert(item, holds);
     }
 
-    /// Adds a row to a table where one row at most fits.
+    /// Adds a row to a table where at most one row matches.
     pub(super) fn row<K: Key, A: ActionOf<K>>(&mut self, key: K, action: A) {
         self.ordered_row(0, key, action);
     }
 
-    /// Adds a row to a table where several may fit: that of the least order counts.
+    /// Adds a row to a table where several may match: the lowest order applies.
     pub(super) fn ordered_row<K: Key, A: ActionOf<K>>(&mut self, order: u32, key: K, action: A) {
         let item = Item::Row { table: K::TABLE.name.into(), key: key.matches(), order };
         self.set(item, holds(action));
     }
 
-    /// Sets what a table does where no row fits.
+    /// Sets the default of a table.
     pub(super) fn default_action<K: Key>(&mut self, action: impl ActionOf<K>) {
         self.set(Item::Default { table: K::TABLE.name.into() }, holds(action));
     }
@@ -196,8 +197,8 @@ impl Tables {
         }
     }
 
-    /// Adds a multicast group. On Tofino it is of nodes, one for each replication id with all ports that it goes to, and
-    /// a group has `nodes` of them at most.
+    /// Adds a multicast group. On Tofino it consists of nodes, one per replication id with all its ports, at
+    /// most `nodes` per group.
     pub(super) fn group(&mut self, platform: Platform, group: u32, nodes: u32, copies: &[(u32, u32)]) {
         if platform == Platform::Bmv2 {
             return self.set(Item::Group(group), Holds::Copies(copies.to_vec()));
@@ -206,7 +207,7 @@ impl Tables {
         for copy in copies {
             by_id.entry(copy.1).or_default().insert(*copy);
         }
-        // Copies of a report have few ids, and what is flooded has one.
+        // Copies of a report have few ids, and broadcasts have one.
         debug_assert!(by_id.len() <= nodes as usize, "{by_id:?}");
         let numbers: Vec<u32> = (group * nodes..).take(by_id.len()).collect();
         self.set(Item::Group(group), Holds::Copies(numbers.iter().map(|node| (*node, 0)).collect()));
@@ -215,32 +216,32 @@ impl Tables {
         }
     }
 
-    /// What an item holds.
+    /// The contents of an item.
     pub fn get(&self, item: &Item) -> Option<&Holds> {
         self.rows.get(item)
     }
 
-    /// All of it.
+    /// All items.
     pub fn iter(&self) -> impl Iterator<Item = (&Item, &Holds)> {
         self.rows.iter()
     }
 
-    /// How many items there are.
+    /// Number of items.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there is nothing.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Whether all of `other` is here as it is there.
+    /// Whether it contains all of `other`, with the same contents.
     pub fn contains(&self, other: &Tables) -> bool {
         other.iter().all(|(item, holds)| self.get(item) == Some(holds))
     }
 
-    /// Makes an update.
+    /// Applies an update.
     pub fn apply(&mut self, update: &Update) {
         match update {
             Update::Insert(item, holds) | Update::Modify(item, holds) => {
@@ -250,16 +251,17 @@ impl Tables {
         }
     }
 
-    /// The updates from this to `want`, in an order in which a switch can make them one by one: what goes first, so
-    /// that there is room, rows before the groups that they name; then what changes or is new, groups first. What a
-    /// table does by default, and where a traffic manager deflects to, cannot go: it stays as it is where `want` does not say.
+    /// The updates from this to `want`, in an order in which a switch can apply them one by one: deletions
+    /// first, to make room, rows before the groups that they name; then changes and insertions, groups first.
+    /// Table defaults and traffic manager deflections cannot be deleted: they stay if `want` does not set
+    /// them.
     pub fn updates_to(&self, want: &Tables) -> Vec<Update> {
         let gone = self.rows.keys().filter(|item| want.get(item).is_none() && !item.stays());
         let mut updates: Vec<Update> = gone.cloned().map(Update::Delete).collect();
         updates.reverse();
         for (item, holds) in want.iter() {
             match self.get(item) {
-                // What is there from the start is never inserted.
+                // Items that always exist are never inserted.
                 None if item.stays() => updates.push(Update::Modify(item.clone(), holds.clone())),
                 None => updates.push(Update::Insert(item.clone(), holds.clone())),
                 Some(held) if held == holds => {}

@@ -1,5 +1,5 @@
-//! What the program for Tofino has in another way than that for bmv2: tables, counters, and which stores it can
-//! write. `translator-p4/README.md` says the same in words.
+//! How the program for Tofino differs from that for bmv2: tables, counters, and which stores it can write.
+//! `translator-p4/README.md` describes the same.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -18,27 +18,27 @@ use super::translator::{
 };
 use crate::config::{Profile, pipe_of};
 
-/// The mirror session by which a postcard comes to the ingress once more.
+/// The mirror session that sends a postcard through ingress again.
 pub const AGAIN_SESSION: u32 = 2;
-/// Ports of mirror sessions: recirculation ports of pipe 0. Whatever is on them comes back to the ingress.
+/// Ports of mirror sessions: recirculation ports of pipe 0. Whatever is sent to them returns to ingress.
 pub const SESSION_PORTS: [(u32, u32); 2] = [(NACK_SESSION, 68), (AGAIN_SESSION, 69)];
-/// Bytes that are mirrored of a report that gets a NACK: its headers to the sequence, and few behind.
+/// Mirrored bytes of a report that gets a NACK: its headers up to the sequence, and a few more.
 pub const NACK_BYTES: u16 = 64;
 /// The length of copies that are not cut.
 pub const WHOLE: u16 = 0x3fff;
-/// Batches in a ring, as a power of two, at most.
+/// Most batches in a ring, as a power of two.
 const RING_SHIFT: u32 = 20;
 
-/// The counter of reports by their number in a frame, and the counter of bmv2 that it stands for.
+/// The counter of reports by their number in a frame, and the bmv2 counter it replaces.
 const BY_NUMBER: (&str, &str) = ("emitted_reports", "emitted");
-/// The same of rows of postcards, by the bitmap of their hops.
+/// The same for postcard rows, by the bitmap of their hops.
 const BY_HOPS: (&str, &str) = ("rows_discarded", "discarded");
-/// The same of reports that were superseded in a column, by their number.
+/// The same for reports superseded in a column, by their number.
 const BY_UNSENT: (&str, &str) = ("superseded_by_number", "egress_superseded");
-/// A register that sums sequences asked for, modulo 2^32.
+/// A register that sums requested sequences, modulo 2^32.
 pub const NACKED: &str = "nacked_sequences";
 
-/// All that the control plane uses of the program for Tofino, by its profile.
+/// Everything the control plane uses of the program for Tofino, by profile.
 pub fn used_of(profile: Profile) -> &'static Used {
     static USED: LazyLock<[Used; 3]> = LazyLock::new(|| Profile::ALL.map(used));
     &USED[profile as usize]
@@ -234,9 +234,9 @@ pub(super) fn prefixes(first: u32, last: u32) -> Vec<FirstBits> {
     all
 }
 
-/// Nodes of a multicast group, at most: so many from its number on.
+/// Most nodes of a multicast group: this many from its number on.
 pub(super) const NODES: u32 = 8;
-/// The register of the PSN of the next frame, by queue pair; its low 24 bits count.
+/// The register of the next frame's PSN, by queue pair; its low 24 bits count.
 pub const NEXT_PSN: &str = "next_psn";
 /// Of a list: the entries that are held.
 pub const LIST_COUNT: &str = "list_count";

@@ -1,5 +1,5 @@
-//! The tables of `translator-p4` as far as the control plane uses them. `translator-p4/README.md` says what each
-//! means. At the start, and in a test, this is compared with what the compiled program says of itself.
+//! The tables of `translator-p4` that the control plane uses. `translator-p4/README.md` explains them. At the
+//! start, and in a test, this is checked against the compiled program's description.
 
 use std::borrow::Cow;
 use std::net::Ipv4Addr;
@@ -14,11 +14,11 @@ use super::schema::Used;
 actions! {
     /// Frames to a station leave by its port.
     Forward = "forward" { port: u16 = 9 }
-    /// They leave by all ports of a multicast group.
+    /// They go to all ports of a multicast group.
     Flood = "flood" { group: u32 = 16 }
     /// They are routed.
     Route = "route" {}
-    /// What is routed goes to the next hop.
+    /// Routed packets go to the next hop.
     NextHop = "next_hop" { port: u16 = 9, source: Mac = 48, destination: Mac = 48 }
     TakeReports = "take_reports" {}
     Permit = "permit" {}
@@ -63,10 +63,10 @@ actions! {
         state_base: u32 = 32,
     }
     UseRegion = "use_region" { pair: u32 = 8, address: u64 = 64, rkey: u32 = 32 }
-    /// The state of a list is at its number and this offset, modulo 2^32.
+    /// The state of a list is at its number plus this offset, modulo 2^32.
     UseList = "use_list" { state_offset: u32 = 32, pair: u32 = 8, address: u64 = 64, rkey: u32 = 32 }
     UseBit = "use_bit" { mask: u32 = 32 }
-    /// Frames of a queue pair leave by the group of this number and their copies.
+    /// Frames of a queue pair use the group with this number and their copies.
     Depart = "depart" { group: u32 = 16 }
     AnswerOf = "answer_of" { pair: u32 = 8 }
     UseQueuePair = "use_queue_pair" {
@@ -85,15 +85,15 @@ tables! {
     TABLES:
     L2 = "l2" { mac: Mac = 48 } => [Forward, Flood, Route]
     L3 = "l3" { address: Prefix = 32 } => [NextHop]
-    /// Where reports come to.
+    /// Destination of reports.
     Service = "service" { address: Ipv4Addr = 32, port: u16 = 16 } => [TakeReports]
-    /// Who may report. A report of version 0 does not say which reporter sent it.
+    /// Allowed reporters. A version-0 report does not say which reporter sent it.
     Reporter = "reporter" { version: u8 = 2, reporter: u16 = 16, source: Ipv4Addr = 32 } => [Permit, NotListed]
-    /// The store of reports of version 0.
+    /// The store for version-0 reports.
     Version0 = "version0" { primitive: u8 = 8 } => [UseStore]
     Store = "store" { store: u16 = 16 } =>
         [KeyWriteStore, KeyIncrementStore, AppendStore, PostcardingStore, SketchMergeStore]
-    /// Where the part of a store with some buckets lies.
+    /// The address of a store's part with some buckets.
     Region = "region" { store: u16 = 16, bucket: RangeInclusive<u8> = 8 } => [UseRegion]
     Lists = "lists" { store: u16 = 16, list: RangeInclusive<u32> = 32 } => [UseList]
     SketchReporter = "sketch_reporter" { store: u16 = 16, reporter: u16 = 16 } => [UseBit]
@@ -102,7 +102,7 @@ tables! {
     QueuePair = "queue_pair" { pair: u32 = 8 } => [UseQueuePair]
 }
 
-/// All that is used.
+/// Everything used.
 pub static USED: Used = Used {
     tables: Cow::Borrowed(TABLES),
     counters: Cow::Borrowed(&[
@@ -131,16 +131,16 @@ pub static USED: Used = Used {
     packet_out: &[("command", 8), ("pair", 8), ("store", 16), ("index", 32), ("value", 32)],
 };
 
-/// A command that goes to the data plane as a packet.
+/// A command, sent to the data plane as a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
     /// What to do: one of the numbers below.
     pub command: u8,
-    /// The queue pair that it is about.
+    /// The queue pair concerned.
     pub pair: u8,
-    /// The store that it is about.
+    /// The store concerned.
     pub store: u16,
-    /// The list, row or column that it is about.
+    /// The list, row or column concerned.
     pub index: u32,
     /// What else it needs.
     pub value: u32,
@@ -148,40 +148,40 @@ pub struct Command {
     pub state: u32,
 }
 
-/// The next frame of a queue pair bears PSN `value`.
+/// The next frame of a queue pair gets PSN `value`.
 pub const SET_PSN: u8 = 1;
-/// The newest batch of list `index` has sequence `value`; what is gathered of it stays.
+/// The newest batch of list `index` has sequence `value`; what is gathered for it stays.
 pub const SET_LIST: u8 = 2;
-/// The batch of list `index` leaves as it is, if its first entry is `value` microseconds old.
+/// Sends the batch of list `index` if its first entry is `value` microseconds old.
 pub const FLUSH_LIST: u8 = 3;
-/// The row at place `index` of the cache leaves as it is, if its first postcard is `value` microseconds old.
+/// Sends the row at place `index` of the cache if its first postcard is `value` microseconds old.
 pub const FLUSH_ROW: u8 = 4;
-/// Column `index` of epoch `value` leaves as it is.
+/// Sends column `index` of epoch `value`.
 pub const FLUSH_COLUMN: u8 = 5;
-/// The row at place `index` of the cache is discarded.
+/// Discards the row at place `index` of the cache.
 pub const FORGET_ROW: u8 = 6;
-/// Column `index` at the place of epoch `value` is discarded.
+/// Discards column `index` at the place of epoch `value`.
 pub const FORGET_COLUMN: u8 = 7;
-/// A WRITE of nothing goes to a queue pair, with AckReq.
+/// Sends a zero-length WRITE with AckReq on a queue pair.
 pub const PROBE: u8 = 8;
 
-/// How many queue pairs the program has.
+/// Number of queue pairs in the program.
 pub const QUEUE_PAIRS: u32 = 64;
-/// How many stores it counts frames of.
+/// Number of stores whose frames it counts.
 pub const STORES: u32 = 256;
-/// How many lists it has state for, over all stores.
+/// Number of lists with state, over all stores.
 pub const LIST_STATES: u32 = 65_536;
-/// How many rows of postcards.
+/// Number of postcard rows.
 pub const ROW_STATES: u32 = 65_536;
-/// How many columns of sketches, over all epochs.
+/// Number of sketch columns, over all epochs.
 pub const COLUMN_STATES: u32 = 262_144;
-/// The clone session by which NACKs are made.
+/// The clone session for NACKs.
 pub const NACK_SESSION: u32 = 1;
 /// Multicast groups and clone sessions of queue pair p are `GROUPS (p + 1) + copies`.
 pub const GROUPS: u32 = 16;
-/// Its port, which does not matter: a NACK comes back to the ingress from the egress.
+/// Its port, which is irrelevant: a NACK returns from egress to ingress.
 pub const NACK_PORT: u32 = 254;
-/// The multicast group of frames that go to all ports.
+/// The multicast group for broadcast frames.
 pub const FLOOD_GROUP: u32 = 8;
-/// The UDP port of reports, which the program's parser knows.
+/// The UDP port of reports, known to the program's parser.
 pub const REPORTS_PORT: u16 = 40_040;

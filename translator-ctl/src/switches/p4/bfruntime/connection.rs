@@ -1,4 +1,4 @@
-//! The connection to a switch: who is bound to its program, what it says of its tables, and its reads and writes.
+//! The connection to a switch: binding to its program, the description of its tables, reads and writes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ use crate::switches::TargetError;
 use crate::switches::p4::bfrt_json::BfrtInfo;
 use crate::switches::p4::runtime::{self, CALL, Runtime as _};
 
-/// Longest time until a switch knows that its client before has gone, and how often it is asked.
+/// Longest time until a switch notices that its previous client has gone, and the polling interval.
 const GONE: Duration = Duration::from_secs(2);
 const ASK: Duration = Duration::from_millis(50);
 /// All pipes, directions and parsers.
 const EVERYWHERE: (u32, u32, u32) = (0xffff, 0xff, 0xff);
-/// The number of this control plane among the switch's clients.
+/// This control plane's client number at the switch.
 const CLIENT: u32 = 1;
 
 impl BfRuntime {
@@ -37,13 +37,13 @@ impl BfRuntime {
         self.pipe(all_pipes)
     }
 
-    /// One pipe of it.
+    /// A single pipe.
     pub(super) fn pipe(&self, pipe_id: u32) -> Option<TargetDevice> {
         let (_, direction, prsr_id) = EVERYWHERE;
         Some(TargetDevice { device_id: self.device, pipe_id, direction, prsr_id })
     }
 
-    /// What the switch says of its tables; `None` where it runs another program.
+    /// The switch's description of its tables; `None` if it runs another program.
     pub(super) async fn describe(&mut self) -> Result<Option<Arc<Described>>, TargetError> {
         if let Some(info) = &self.info {
             return Ok(Some(info.clone()));
@@ -61,7 +61,9 @@ impl BfRuntime {
         let read = |bytes: &[u8]| -> Result<BfrtInfo, TargetError> {
             let info = serde_json::from_slice(bytes);
             info.map_err(|error| {
-                TargetError::Refused(format!("what the switch says of its tables is no bfrt.json: {error}"))
+                TargetError::Refused(format!(
+                    "the switch's description of its tables is not a bfrt.json: {error}"
+                ))
             })
         };
         let program = read(&config.bfruntime_info)?;
@@ -82,8 +84,8 @@ impl BfRuntime {
         Ok(Some(described))
     }
 
-    /// Becomes a client of the program: who is bound to it writes. One at a time can be, and who went just now may
-    /// still be known as one.
+    /// Becomes a client of the program: the bound client writes. Only one can be bound, and a client that has
+    /// just gone may still be registered.
     pub(super) async fn bind(&mut self) -> Result<(), TargetError> {
         if self.stream.as_ref().is_some_and(|stream| !stream.is_closed()) {
             return Ok(());
@@ -97,8 +99,8 @@ impl BfRuntime {
                 Err(status) if is_taken(&status) && Instant::now() < until => tokio::time::sleep(ASK).await,
                 Err(status) if is_taken(&status) => {
                     return Err(self.failed(&format!(
-                        "it does not take this control plane as a client; one at a time can be, does another one run \
-                         (dta-translator watch)? {}",
+                        "it rejects this control plane as a client; only one can be bound: is another one \
+                        running (dta-translator watch)? {}",
                         dta_grpc::status_reason(&status)
                     )));
                 }
@@ -116,7 +118,7 @@ impl BfRuntime {
         if requests.send(StreamMessageRequest { client_id: CLIENT, update: Some(first) }).await.is_err() {
             return Err(Status::unavailable("the stream ended"));
         }
-        // The stream lasts as long as the connection: it has no limit of time.
+        // The stream lasts as long as the connection: it has no timeout.
         let mut request = tonic::Request::new(ReceiverStream::new(queue));
         request.set_timeout(Duration::from_secs(u64::from(u32::MAX)));
         let mut answers = self.client.stream_channel(request).await?.into_inner();
@@ -149,13 +151,13 @@ impl BfRuntime {
         Ok(())
     }
 
-    /// The same of a switch that has to run the program.
+    /// The same for a switch that must run the program.
     pub(super) async fn described(&mut self) -> Result<Arc<Described>, TargetError> {
         let described = self.describe().await?;
         described.ok_or_else(|| self.failed(&format!("it does not run the program {}", self.pipeline.name)))
     }
 
-    /// The entries that are asked for.
+    /// The requested entries.
     pub(super) async fn read_entities(
         &mut self,
         entities: Vec<Entity>,
@@ -178,8 +180,8 @@ impl BfRuntime {
         Ok(entries)
     }
 
-    /// Makes updates in one request, and as many of them as it can. Of an error, what became of each is given where
-    /// the answer has it.
+    /// Applies updates in one request, as many as possible. On an error, returns the result of each if the
+    /// answer has it.
     pub(super) async fn send(
         &mut self,
         updates: Vec<Update>,

@@ -1,17 +1,18 @@
-//! Numbers and entries as BfRuntime's messages have them. Numbers are big-endian, in as many bytes as their width takes.
+//! Numbers and entries in BfRuntime's messages. Numbers are big-endian, in as many bytes as their width
+//! needs.
 
 use bfruntime_proto::bfrt::*;
 
-/// What counts in the chip is read there: the driver's own copy is as old as the last read.
+/// Counters are read from the chip: the driver's own copy is as old as the last read.
 pub(super) const FROM_HARDWARE: Option<TableFlags> = Some(TableFlags { from_hw: true, key_only: false });
 
-/// A number in as many bytes as its width takes.
+/// A number in as many bytes as its width needs.
 pub(super) fn bytes(value: u128, width: u16) -> Vec<u8> {
     let len = usize::from(width.div_ceil(8)).clamp(1, 16);
     value.to_be_bytes()[16 - len..].to_vec()
 }
 
-/// The number of some bytes, 16 at most.
+/// The number in some bytes, at most 16.
 pub(super) fn number(bytes: &[u8]) -> Option<u128> {
     (bytes.len() <= 16).then(|| bytes.iter().fold(0, |value, byte| value << 8 | u128::from(*byte)))
 }
@@ -24,7 +25,7 @@ pub(super) fn number_in(field: &DataField) -> Option<u128> {
     }
 }
 
-/// The number by which an entry is found whose key is one number.
+/// The value of an entry's key that is a single number.
 pub(super) fn only_key(entry: &TableEntry) -> Option<u32> {
     match entry.key.as_ref()?.fields.first()?.match_type.as_ref()? {
         key_field::MatchType::Exact(exact) => u32::try_from(number(&exact.value)?).ok(),

@@ -1,7 +1,8 @@
 //! Switches with BfRuntime: Tofino.
 //!
-//! The switch describes the tables of its program, and its own ones, as `bfrt.json`; nothing of them is built in. Loading
-//! a program is the switch's own affair (`bf_switchd --conf-file`): this control plane binds to it by name.
+//! The switch describes the tables of its program, and its built-in ones, as `bfrt.json`; none of it is
+//! compiled in. The switch loads its program itself (`bf_switchd --conf-file`): this control plane binds to
+//! it by name.
 
 mod commands;
 mod connection;
@@ -42,35 +43,35 @@ pub struct BfRuntime {
     device: u32,
     pipeline: &'static Pipeline,
     profile: Profile,
-    /// The port by which each collector is reached.
+    /// The port to each collector.
     ports: Vec<u16>,
-    /// Pipes whose traffic manager is to deflect what it would drop.
+    /// Pipes whose traffic manager deflects what it would drop.
     deflecting: Vec<u32>,
-    /// How commands go to its CPU port; `None` without an interface.
+    /// How commands reach its CPU port; `None` without an interface.
     send: Option<cpu_port::Send>,
     /// Of lists and rows that were looked at.
     ages: Ages,
     /// What the switch said, once it was asked.
     info: Option<Arc<Described>>,
-    /// Lasts as long as this is bound to the program.
+    /// Alive while bound to the program.
     stream: Option<Sender<StreamMessageRequest>>,
 }
 
-/// What a switch says of its tables.
+/// A switch's description of its tables.
 struct Described {
-    /// Those of its program, as it says it.
+    /// Its program's tables, as described.
     program: BfrtInfo,
-    /// Its own ones.
+    /// Its built-in tables.
     own: BfrtInfo,
     /// Those of its program, as P4Runtime would describe them.
     schema: Schema,
 }
 
 impl BfRuntime {
-    /// The switch of a configuration. Nothing is asked yet.
+    /// A configured switch. Nothing is requested yet.
     ///
     /// # Errors
-    /// An address that is none.
+    /// An invalid address.
     pub fn new(config: &P4, pipeline: &'static Pipeline) -> Result<BfRuntime, TargetError> {
         let address = config.control.clone();
         let channel = runtime::connect(&address)?;
@@ -147,7 +148,7 @@ impl Runtime for BfRuntime {
             let (item, holds) = described
                 .decode(&entry)
                 .ok_or_else(|| self.failed("it holds an entry that its program does not describe"))?;
-            // A default that the program has by itself is not an entry of ours.
+            // A default that the program has itself is not an entry of ours.
             let is_own =
                 matches!(&item, Item::Default { table } if !self.pipeline.defaults.contains(&table.as_str()));
             if !is_own {
@@ -157,7 +158,7 @@ impl Runtime for BfRuntime {
         Ok(Some(tables))
     }
 
-    /// The switch loads its program itself. Whether its registers are as they were does not show.
+    /// The switch loads its program itself. Whether its registers kept their values is not visible.
     async fn load(&mut self) -> Result<bool, TargetError> {
         self.described().await?;
         self.bind().await?;

@@ -1,5 +1,5 @@
-//! The tables that every switch has beside those of its program: multicast nodes and groups, mirror sessions, and where
-//! its traffic manager deflects to.
+//! The built-in tables of every switch: multicast nodes and groups, mirror sessions, and the traffic
+//! manager's deflection.
 
 use bfruntime_proto::bfrt::*;
 
@@ -12,7 +12,7 @@ use crate::switches::p4::tables::{Holds, Item, Mirror, Side, Towards};
 pub(super) const NODE: &str = "$pre.node";
 pub(super) const GROUP: &str = "$pre.mgid";
 pub(super) const MIRROR: &str = "$mirror.cfg";
-/// Tables that each switch has to have, and their fields.
+/// Tables that each switch must have, and their fields.
 const NEEDED: [(&str, &[&str]); 3] = [
     (NODE, &["$MULTICAST_NODE_ID", "$MULTICAST_RID", "$DEV_PORT"]),
     (GROUP, &["$MGID", "$MULTICAST_NODE_ID", "$MULTICAST_NODE_L1_XID_VALID", "$MULTICAST_NODE_L1_XID"]),
@@ -31,18 +31,18 @@ const NEEDED: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// Of a pipe: where its traffic manager sends what it would drop. Written as group and queue in it, read as port and queue.
+/// Per pipe: where its traffic manager sends what it would drop. Written as group and queue in it, read as port and queue.
 pub(super) const PIPE: &str = "tf1.tm.pipe.cfg";
-/// Of a port: its group, how many of the group's queues are its own, and for each queue number that ingress can choose,
-/// which queue that is, counted in the port and in the group.
+/// Per port: its group, how many of the group's queues are its own, and for each queue number that ingress
+/// can choose, which queue that is, counted within the port and within the group.
 const PORT: &str = "tf1.tm.port.cfg";
-/// Tables that a switch has to have that deflects, and their fields.
+/// Tables that a switch with deflection must have, and their fields.
 const TO_DEFLECT: [(&str, &[&str]); 2] = [
     (PIPE, &["mirror_drop_pg_id", "mirror_drop_pg_queue", "mirror_drop_dev_port", "mirror_drop_queue_nr"]),
     (PORT, &["dev_port", "pg_id", "port_queues_count", "ingress_qid_map", "egress_qid_queues"]),
 ];
 
-/// The number of a field of a key or of data; of data of actions, the first of that name.
+/// The number of a key or data field; for data of actions, the first with that name.
 pub(super) fn field_of(table: &BfrtTable, name: &str) -> Option<(u32, u16)> {
     let key = table.key.iter().find(|key| key.name == name).map(|key| (key.id, key.kind.bits()));
     let data =
@@ -51,7 +51,7 @@ pub(super) fn field_of(table: &BfrtTable, name: &str) -> Option<(u32, u16)> {
     key.or_else(|| data.next())
 }
 
-/// Where copies are made, as the switch calls it.
+/// Where copies are made, in the switch's terms.
 fn direction_of(side: Side) -> &'static str {
     match side {
         Side::Ingress => "INGRESS",
@@ -65,7 +65,7 @@ fn ints(val: Vec<u32>) -> data_field::Value {
 }
 
 impl BfRuntime {
-    /// Whether the switch has the tables that are not of the program.
+    /// Whether the switch has the required built-in tables.
     pub(super) fn check_own(&self, described: &Described) -> Result<(), TargetError> {
         let refused = |why| TargetError::Refused(format!("the switch at {} has no {why}", self.address));
         let has = |table, field: &&str| described.own_field(table, field).is_some();
@@ -86,7 +86,7 @@ impl BfRuntime {
         Ok(())
     }
 
-    /// The update by which the traffic manager of a pipe deflects to a queue of a port of it.
+    /// The update that makes a pipe's traffic manager deflect to a queue of a port.
     pub(super) async fn deflect_to(
         &mut self,
         described: &Described,
@@ -116,18 +116,18 @@ impl Described {
         Some((table.id, id, width))
     }
 
-    /// What an entry has in a field.
+    /// An entry's value of a field.
     fn own_data<'a>(&self, entry: &'a TableEntry, table: &str, field: &str) -> Option<&'a DataField> {
         let (_, id, _) = self.own_field(table, field)?;
         data_of(entry).find(|field| field.field_id == id)
     }
 
-    /// The same of a field that is a number.
+    /// The same for a numeric field.
     fn own_number(&self, entry: &TableEntry, table: &str, field: &str) -> Option<u32> {
         u32::try_from(number_in(self.own_data(entry, table, field)?)?).ok()
     }
 
-    /// The same of a field that is several numbers.
+    /// The same for a field with several numbers.
     fn own_numbers<'a>(&self, entry: &'a TableEntry, table: &str, field: &str) -> Option<&'a [u32]> {
         match self.own_data(entry, table, field)?.value.as_ref()? {
             data_field::Value::IntArrVal(ints) => Some(&ints.val),
@@ -135,7 +135,7 @@ impl Described {
         }
     }
 
-    /// Data of a table by the names of its fields; `None` where it does not have one.
+    /// Data of a table by the names of its fields; `None` if it lacks one.
     fn data<const N: usize>(
         &self,
         table: &str,
@@ -149,7 +149,7 @@ impl Described {
         Some(TableData { action_id, fields: fields.into_iter().map(field).collect::<Option<_>>()? })
     }
 
-    /// A number as a field of a table has it.
+    /// A number encoded for a field of a table.
     fn number(&self, table: &str, field: &str, value: u32) -> Option<data_field::Value> {
         let (_, id, width) = self.own_field(table, field)?;
         stream(id, value.into(), width).value
@@ -161,7 +161,7 @@ impl Described {
         Some(TableEntry { table_id, key, data, ..TableEntry::default() })
     }
 
-    /// The entry of a node, a group or a mirror session; without what it holds, its key alone.
+    /// The entry for a node, a group or a mirror session; without contents, only its key.
     pub(super) fn own_item(&self, item: &Item, holds: Option<&Holds>) -> Option<TableEntry> {
         let data = match (item, holds) {
             (_, None) => None,
@@ -178,7 +178,7 @@ impl Described {
         }
     }
 
-    /// A node: all ports that get a copy with its replication id.
+    /// A node: all ports that receive a copy with its replication id.
     fn node(&self, copies: &[(u32, u32)]) -> Option<TableData> {
         let (_, rid) = copies.first()?;
         let rid = self.number(NODE, "$MULTICAST_RID", *rid)?;
@@ -186,7 +186,7 @@ impl Described {
         self.data(NODE, 0, [("$MULTICAST_RID", rid), ("$DEV_PORT", ports)])
     }
 
-    /// A group: its nodes, of which no port is left out.
+    /// A group: its nodes, without excluded ports.
     fn group(&self, nodes: &[(u32, u32)]) -> Option<TableData> {
         let val = vec![false; nodes.len()];
         let fields = [
@@ -213,14 +213,15 @@ impl Described {
         self.data(MIRROR, action.id, fields)
     }
 
-    /// What a pipe holds that deflects to a queue of a port; `None` where the port has no such queue.
+    /// A pipe's entry that deflects to a queue of a port; `None` if the port has no such queue.
     fn deflection(&self, port: &TableEntry, queue: u32) -> Option<TableEntry> {
         let group = self.own_number(port, PORT, "pg_id")?;
         if queue >= self.own_number(port, PORT, "port_queues_count")? {
             return None;
         }
         let first_of = |name: &str| self.own_numbers(port, PORT, name)?.first().copied();
-        // The same queue twice, in the group and in the port: so the port's first queue in the group is known.
+        // The same queue twice, within the group and within the port, gives the port's first queue in the
+        // group.
         let before = first_of("egress_qid_queues")?.checked_sub(first_of("ingress_qid_map")?)?;
         let fields = [("mirror_drop_pg_id", group), ("mirror_drop_pg_queue", before + queue)];
         let [group, queue] = fields.map(|(name, value)| Some((name, self.number(PIPE, name, value)?)));
@@ -229,7 +230,7 @@ impl Described {
         Some(TableEntry { table_id, data, is_default_entry: true, ..TableEntry::default() })
     }
 
-    /// An entry of one of these tables as an item; `None` for one of the program, or that is not described.
+    /// An entry of one of these tables as an item; `None` for one of the program, or if not described.
     pub(super) fn decode_own(&self, entry: &TableEntry) -> Option<(Item, Holds)> {
         let table = self.own.table_of(entry.table_id)?;
         let is = |name| self.own.table(name).is_some_and(|own| own.id == table.id);
@@ -256,7 +257,7 @@ impl Described {
         Some((Item::Deflection(entry.entry_tgt.as_ref()?.pipe_id), Holds::Queue { port, queue }))
     }
 
-    /// A mirror session, of its entry.
+    /// A mirror session from its entry.
     fn mirror(&self, entry: &TableEntry) -> Option<Mirror> {
         let of = |name: &str| self.own_data(entry, MIRROR, name)?.value.as_ref();
         let number_of = |name: &str| self.own_number(entry, MIRROR, name);

@@ -1,4 +1,4 @@
-//! Registers of the program, and what commands set in them.
+//! Registers of the program, and how commands set them.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::switches::p4::runtime::BATCH;
 use crate::switches::p4::tofino::{self, COLUMN_UNSENT, COLUMN_USED, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD};
 use crate::switches::p4::translator::{Command, FORGET_COLUMN, FORGET_ROW, SET_LIST, SET_PSN};
 
-/// Registers of a name: table, number of the index, number and width of the value.
+/// Registers of one name: table, number of the index, number and width of the value.
 fn register<'a>(info: &'a BfrtInfo, name: &str) -> Option<(&'a BfrtTable, u32, u32, u16)> {
     let table = info.tables.iter().find(|t| t.table_type == "Register" && last(&t.name) == name)?;
     let index = table.key.iter().find(|key| key.name == "$REGISTER_INDEX")?;
@@ -21,7 +21,7 @@ fn register<'a>(info: &'a BfrtInfo, name: &str) -> Option<(&'a BfrtTable, u32, u
 }
 
 impl Described {
-    /// The registers that a command sets; `None` for commands that are no registers.
+    /// The registers that a command sets; `None` for commands that do not set registers.
     pub(super) fn register_updates(&self, command: &Command) -> Option<Vec<Update>> {
         let of_state = |name, value| self.register_update(name, command.state, value);
         match command.command {
@@ -45,7 +45,7 @@ impl Described {
 }
 
 impl BfRuntime {
-    /// All that counters or registers of these numbers hold.
+    /// Everything in the counters or registers with these numbers.
     pub(super) async fn read_counts(&mut self, ids: &[u32]) -> Result<Vec<TableEntry>, TargetError> {
         let asked = |table_id: &u32| {
             entity(TableEntry { table_id: *table_id, table_flags: FROM_HARDWARE, ..TableEntry::default() })
@@ -53,7 +53,7 @@ impl BfRuntime {
         self.read_entities(ids.iter().map(asked).collect()).await
     }
 
-    /// Sequences asked for by NACKs, of all pipes.
+    /// Sequences requested by NACKs, over all pipes.
     pub(super) async fn nacked_sequences(&mut self, described: &Described) -> Result<u64, TargetError> {
         let Some((table, _, value_id, _)) = register(&described.program, tofino::NACKED) else {
             return Ok(0);
@@ -63,7 +63,7 @@ impl BfRuntime {
         Ok(fields.filter_map(number_in).filter_map(|count| u64::try_from(count).ok()).sum())
     }
 
-    /// Whether the program has the registers that are used.
+    /// Whether the program has the required registers.
     pub(super) fn check_registers(&self, described: &Described) -> Result<(), TargetError> {
         let mut names = (self.pipeline.tofino.registers)(self.profile).iter();
         match names.find(|name| register(&described.program, name).is_none()) {
@@ -72,15 +72,15 @@ impl BfRuntime {
         }
     }
 
-    /// Registers of these numbers, in their order, each with its value in each pipe; of those that have several fields,
-    /// the first.
+    /// Registers with these numbers, in order, each with its value in each pipe; of several fields, the
+    /// first.
     pub(super) async fn registers(
         &mut self,
         described: &Described,
         name: &str,
         indices: &[u32],
     ) -> Result<Vec<Vec<u32>>, TargetError> {
-        // A profile has no registers of what it does not take.
+        // A profile has no registers for what it does not support.
         if indices.is_empty() {
             return Ok(Vec::new());
         }
@@ -110,8 +110,6 @@ impl BfRuntime {
         }
         let value = |index: &u32| found.get(index).cloned();
         let values: Option<Vec<Vec<u32>>> = indices.iter().map(value).collect();
-        values.ok_or_else(|| {
-            self.failed(&format!("it does not give all registers {name} that it was asked for"))
-        })
+        values.ok_or_else(|| self.failed(&format!("it does not return all requested registers {name}")))
     }
 }

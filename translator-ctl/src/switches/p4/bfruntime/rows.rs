@@ -1,4 +1,4 @@
-//! Rows of the program's tables, as the switch describes them.
+//! Rows of the program's tables, by the switch's description.
 
 use bfruntime_proto::bfrt::*;
 
@@ -8,17 +8,17 @@ use crate::switches::p4::bfrt_json::{BfrtInfo, BfrtTable, last};
 use crate::switches::p4::schema::{self, Counter, Field, MatchKind, Schema, Table, all_ones};
 use crate::switches::p4::tables::{Holds, Item, Match, Update as Step};
 
-/// Name of the field of a key that is the priority.
+/// Name of the key field for the priority.
 const PRIORITY: &str = "$MATCH_PRIORITY";
 
-/// The tables of a program that are used by the control plane, as P4Runtime would describe them.
+/// The program's tables used by the control plane, as P4Runtime would describe them.
 pub fn schema(info: &BfrtInfo) -> Schema {
     let field = |id: u32, name: &str, width: u16| Field { name: last(name).into(), id, width };
     let of = |table: &BfrtTable| Table {
         name: last(&table.name).into(),
         id: table.id,
         size: table.size,
-        // A priority is a field of its own in tables of ranges.
+        // Range tables have a separate priority field.
         key: table
             .key
             .iter()
@@ -60,13 +60,13 @@ pub fn schema(info: &BfrtInfo) -> Schema {
 }
 
 impl Described {
-    /// The number and the width of the priority of a table's rows; `None` where they have none.
+    /// Number and width of the priority of a table's rows; `None` if they have none.
     fn priority(&self, table: &Table) -> Option<(u32, u16)> {
         let priority = self.program.table_of(table.id)?.key.iter().find(|key| key.name == PRIORITY)?;
         Some((priority.id, priority.kind.bits()))
     }
 
-    /// A row, by its key and order, or without them what the table does by default.
+    /// A row by its key and order or, without them, the table's default.
     fn row(&self, table: &str, key: Option<(&[Match], u32)>, holds: Option<&Holds>) -> Option<TableEntry> {
         let table = self.schema.table(table)?;
         let mut fields = Vec::new();
@@ -100,7 +100,7 @@ impl Described {
             fields.push(KeyField { field_id: of.field.id, match_type: Some(kind) });
         }
         if let Some((id, width)) = self.priority(table) {
-            // The least one counts.
+            // The lowest priority applies.
             fields.push(exact(id, key.map_or(0, |(_, order)| order).into(), width));
         }
         let data = match holds {
@@ -121,7 +121,7 @@ impl Described {
         Some(TableEntry { table_id: table.id, key, data, is_default_entry, ..TableEntry::default() })
     }
 
-    /// The update that makes a step; `None` for a deflection, whose queue the switch is asked for first.
+    /// The update for a step; `None` for a deflection, which needs the queue from the switch first.
     pub(super) fn update(&self, step: &Step) -> Option<Update> {
         use update::Type::{Delete, Insert, Modify};
         let (kind, item, holds) = match step {
@@ -136,7 +136,7 @@ impl Described {
         })
     }
 
-    /// An entry as an item; `None` for one that is not described.
+    /// An entry as an item; `None` if it is not described.
     pub(super) fn decode(&self, entry: &TableEntry) -> Option<(Item, Holds)> {
         let Some(table) = self.schema.table_of(entry.table_id) else { return self.decode_own(entry) };
         let action = table.action_of(entry.data.as_ref()?.action_id)?;

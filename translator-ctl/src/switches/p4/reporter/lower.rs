@@ -1,4 +1,4 @@
-//! What a reporter is to do, as the tables of its program.
+//! Lowers a reporter's settings to the tables of its program.
 
 use super::tables::{self as table, FLOOD_GROUP, SESSIONS};
 use super::tofino;
@@ -7,7 +7,7 @@ use crate::config::settings::{Becomes, Receiver, ReceiverKind, Settings};
 use crate::config::{P4, Platform, pipe_of};
 use crate::switches::p4::tables::{Holds, Item, Mirror, Side, Tables, Towards};
 
-/// The tables of a reporter: those by which it forwards, and those by which it reports.
+/// A reporter's tables, for forwarding and for reporting.
 pub fn lower(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
     let mut tables = forwarding(settings, p4, platform);
     let Settings { switch_id, interval_mask, latency_mask, every_packet, .. } = *settings;
@@ -53,7 +53,7 @@ pub fn lower(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
             _ if one.report.is_empty() => tables.ordered_row(order, key, table::Ignore {}),
             Platform::Bmv2 => tables.ordered_row(order, key, table::Watch { flows, queues, drops }),
             Platform::Tofino => {
-                // Where there is a place for them.
+                // If there is a place for them.
                 let deflect = drops && !settings.deflect.is_empty();
                 tables.ordered_row(order, key, tofino::Watch { flows, queues, drops, deflect });
             }
@@ -74,7 +74,7 @@ pub fn lower(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
         report(&mut tables, replica, made.to, made.becomes);
     }
     for session in SESSIONS {
-        // Clones of a session that is not there are thrown away.
+        // Clones of a missing session are discarded.
         let copies = copies(settings, session);
         match platform {
             _ if copies.is_empty() => {}
@@ -92,7 +92,7 @@ pub fn lower(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
     tables
 }
 
-/// The tables by which a reporter forwards: they stay when it is to report no more.
+/// The forwarding tables, which stay when it stops reporting.
 pub fn forwarding(settings: &Settings, p4: &P4, platform: Platform) -> Tables {
     let mut tables = Tables::default();
     for port in &settings.ports {
@@ -206,7 +206,7 @@ fn report(tables: &mut Tables, replica: u32, destination: u8, becomes: Becomes) 
     }
 }
 
-/// The copies of a clone session: one for each report that the kinds of packets become which it is of.
+/// The copies of a clone session: one for each output of the kinds of reports it is for.
 fn copies(settings: &Settings, session: u32) -> Vec<(u32, u32)> {
     let mut done: Vec<u8> = Vec::new();
     let mut copies = Vec::new();
@@ -214,7 +214,7 @@ fn copies(settings: &Settings, session: u32) -> Vec<(u32, u32)> {
         if !of_session(session).iter().any(|what| made.of.contains(what)) {
             continue;
         }
-        // One Telemetry Report covers a packet of a flow and in a congested queue.
+        // One Telemetry Report covers a flow's packet that is also in a congested queue.
         if made.becomes == Becomes::TelemetryReport {
             if done.contains(&made.to) {
                 continue;
@@ -228,7 +228,7 @@ fn copies(settings: &Settings, session: u32) -> Vec<(u32, u32)> {
     copies
 }
 
-/// The kinds of reports of a clone session, whose number is the mask of them.
+/// The kinds of reports of a clone session, whose number is their mask.
 pub(super) fn of_session(session: u32) -> &'static [What] {
     match session {
         1 => &[What::Flow],

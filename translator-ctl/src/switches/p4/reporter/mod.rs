@@ -1,8 +1,8 @@
 //! A P4 switch that reports: `reporter-p4`.
 //!
-//! What it is to do is in the configuration alone ([`crate::config::settings`]), so there is no session, and nothing is
-//! kept beside the switch: what its tables hold is read, compared with what they should hold ([`lower`]), and the
-//! difference is written. What an attempt left undone is found by the next one, and written.
+//! Its settings come only from the configuration ([`crate::config::settings`]), so there is no session, and
+//! nothing is kept beside the switch: its tables are read, compared with what they should hold ([`lower`]),
+//! and the difference is written. The next attempt finds and writes what one left undone.
 
 pub mod lower;
 pub mod show;
@@ -33,11 +33,11 @@ pub struct ReporterSwitch {
 }
 
 impl ReporterSwitch {
-    /// The switch of a name; `None` where it is no reporter. Nothing is asked yet, but a runtime has to be there. What
-    /// of its netcfg is not used is logged.
+    /// The switch of a name; `None` if it is not a reporter. Nothing is requested yet, but this needs a
+    /// runtime. Ignored netcfg settings are logged.
     ///
     /// # Errors
-    /// A configuration that cannot be used.
+    /// An invalid configuration.
     pub fn of(config: &Config, switch: &str) -> anyhow::Result<Option<ReporterSwitch>> {
         let (Some((platform, _)), Some((p4, settings))) =
             (config.switch(switch)?.p4(), config.reporter_of(switch)?)
@@ -66,18 +66,18 @@ impl ReporterSwitch {
         lower::lower(&self.settings, &self.p4, self.runtime.platform())
     }
 
-    /// What it holds; nothing where it runs another program.
+    /// What it holds; empty if it runs another program.
     ///
     /// # Errors
-    /// It does not answer, or not as it should.
+    /// It does not answer, or answers incorrectly.
     pub async fn held(&mut self) -> Result<Tables, TargetError> {
         Ok(self.runtime.read().await?.unwrap_or_default())
     }
 
-    /// The updates by which it comes to hold what it should. Nothing changes.
+    /// The updates that make it hold what it should. Nothing changes.
     ///
     /// # Errors
-    /// As [`Self::held`]; and more entries than a table has room for.
+    /// As [`Self::held`], or more entries than fit a table.
     pub async fn lacks(&mut self) -> Result<Vec<Update>, TargetError> {
         let held = self.held().await?;
         let wanted = self.wanted();
@@ -85,8 +85,8 @@ impl ReporterSwitch {
         Ok(held.updates_to(&wanted))
     }
 
-    /// Makes it hold what it should, and gives the updates that this took. What an earlier attempt left undone is
-    /// found and done.
+    /// Makes it hold what it should, and returns the updates that this took. It also completes what an
+    /// earlier attempt left undone.
     ///
     /// # Errors
     /// As [`Self::lacks`], with how far it got.
@@ -95,7 +95,7 @@ impl ReporterSwitch {
         self.hold(&wanted).await
     }
 
-    /// Lets it report no more, and forward as before.
+    /// Makes it stop reporting; forwarding is unchanged.
     ///
     /// # Errors
     /// As [`Self::apply`].
@@ -109,7 +109,7 @@ impl ReporterSwitch {
     }
 
     async fn hold(&mut self, wanted: &Tables) -> Result<Vec<Update>, ApplyError> {
-        // Refused before the first change, where the program's tables are known without the switch.
+        // Rejected before the first change, if the program's tables are known without the switch.
         self.fits(wanted).map_err(ApplyError::nothing)?;
         self.runtime.load().await.map_err(ApplyError::nothing)?;
         self.fits(wanted).map_err(ApplyError::nothing)?;
@@ -122,7 +122,7 @@ impl ReporterSwitch {
         Ok(updates)
     }
 
-    /// Refuses more entries than a table has room for.
+    /// Rejects more entries than fit a table.
     fn fits(&self, wanted: &Tables) -> Result<(), TargetError> {
         let mut rows = std::collections::BTreeMap::<&str, u64>::new();
         for (item, _) in wanted.iter() {
@@ -133,7 +133,7 @@ impl ReporterSwitch {
         for (table, rows) in rows {
             if let Some(room) = self.runtime.room(table).filter(|room| rows > *room) {
                 return Err(TargetError::Refused(format!(
-                    "[switch.{}] has {rows} entries for its table {table}, and the switch has room for {room}",
+                    "[switch.{}] has {rows} entries for table {table}, but the switch has room for {room}",
                     self.name
                 )));
             }
@@ -149,8 +149,8 @@ impl ReporterSwitch {
         self.runtime.counters().await
     }
 
-    /// What it counts, under the names of its program: see `reporter-p4/README.md`. Drops have their reason behind
-    /// the name, reports their destination, clones their kinds, and ports their numbers.
+    /// Its counters, under the names of its program: see `reporter-p4/README.md`. Drops have their reason
+    /// appended, reports their destination, clones their kinds, and ports their numbers.
     ///
     /// # Errors
     /// As [`Self::held`].

@@ -1,4 +1,4 @@
-//! Rows of a reporter's tables for people, and for programs (JSON). The numbers are those of the switch.
+//! Displays a reporter's table rows as text or JSON. Numbers are the switch's.
 
 use std::net::Ipv4Addr;
 
@@ -9,14 +9,14 @@ use serde_json::{Map, Value, json};
 use crate::switches::p4::schema::{Used, UsedTable, all_ones};
 use crate::switches::p4::tables::{Holds, Item, Match, Side, Tables, Towards, Update};
 
-/// Words of one item: table, key, and what it holds.
+/// A description of one item: table, key, and contents.
 struct Words {
     table: String,
     key: Vec<(String, Value)>,
     holds: Map<String, Value>,
 }
 
-/// A number as people write it, by the name of its field and its width.
+/// A number in its usual notation, by field name and width.
 fn number(name: &str, width: u16, value: u128) -> Value {
     let is_mac = width == 48;
     let is_ip = width == 32 && ["source", "destination", "source_ip", "destination_ip"].contains(&name);
@@ -148,7 +148,7 @@ pub fn tables_json(used: &Used, tables: &Tables) -> Value {
     tables.iter().map(|(item, holds)| words(used, item, holds).json()).collect()
 }
 
-/// Rows as a table; a sentence when there are none.
+/// Rows as a table; a sentence if there are none.
 pub fn tables_table(used: &Used, tables: &Tables) -> String {
     if tables.is_empty() {
         return "the switch holds no entry of a reporter".into();
@@ -160,7 +160,7 @@ pub fn tables_table(used: &Used, tables: &Tables) -> String {
     shown.to_string()
 }
 
-/// What an update does, in the words of a program's changes, and what is there afterwards.
+/// An update, in the terms used for a program's changes, and the resulting contents.
 fn change(update: &Update) -> (&'static str, &'static str, Option<&Holds>) {
     match update {
         Update::Insert(_, holds) => ("insert", "+", Some(holds)),
@@ -169,7 +169,7 @@ fn change(update: &Update) -> (&'static str, &'static str, Option<&Holds>) {
     }
 }
 
-/// Updates as a JSON array. What is deleted has table and key alone.
+/// Updates as a JSON array. Deletions have only table and key.
 pub fn updates_json(used: &Used, updates: &[Update]) -> Value {
     let one = |update: &Update| {
         let (change, _, holds) = change(update);
@@ -183,7 +183,7 @@ pub fn updates_json(used: &Used, updates: &[Update]) -> Value {
     updates.iter().map(one).collect()
 }
 
-/// Updates as a table; a sentence when there are none.
+/// Updates as a table; a sentence if there are none.
 pub fn updates_table(used: &Used, updates: &[Update]) -> String {
     if updates.is_empty() {
         return "nothing to change: the switch holds what it should".into();

@@ -1,5 +1,5 @@
-//! The tables of `reporter-p4` as far as the control plane uses them. `reporter-p4/README.md` says what each means. At
-//! the start, and in a test, this is compared with what the compiled program says of itself.
+//! The tables of `reporter-p4` that the control plane uses. `reporter-p4/README.md` explains them. At the
+//! start, and in a test, this is checked against the compiled program's description.
 
 use std::borrow::Cow;
 use std::net::Ipv4Addr;
@@ -108,19 +108,19 @@ tables! {
         destination_port: PortRange = 16,
     } => [Watch, Ignore]
     QueueLimits = "queue_limits" { egress_port: Option<u16> = 9, queue: u8 = 32 } => [Limit]
-    /// What a copy of a packet becomes, by its replication id.
+    /// The output for a copy of a packet, by its replication id.
     Report = "report" { replica: u32 = 16 } => [KeyWrite, Append, KeyIncrement, Postcard, TelemetryReport]
-    /// Where reports go, from number 1 on.
+    /// Destinations of reports, from number 1.
     Destination = "destination" { number: u8 = 8 } => [Translator, IntCollector]
     EgressPort = "egress_port" { egress_port: u16 = 9 } => [Allow]
     Settings = "settings" {} => [Set]
 }
 
-/// All that is used.
+/// Everything used.
 pub static USED: Used =
     Used { tables: Cow::Borrowed(TABLES), counters: Cow::Borrowed(&COUNTERS), packet_out: &[] };
 
-/// Counters, with how many there are of each.
+/// Counters, with the size of each.
 pub static COUNTERS: [(&str, u64); 14] = [
     ("received", 512),
     ("no_flow", 2),
@@ -138,7 +138,7 @@ pub static COUNTERS: [(&str, u64); 14] = [
     ("no_destination", 1),
 ];
 
-/// The multicast group of frames that go to all ports.
+/// The multicast group for broadcast frames.
 pub const FLOOD_GROUP: u32 = 1;
-/// Clone sessions: of reports of flows, of queues, of both, and of drops.
+/// Clone sessions: for reports of flows, of queues, of both, and of drops.
 pub const SESSIONS: [u32; 4] = [1, 2, 3, 4];

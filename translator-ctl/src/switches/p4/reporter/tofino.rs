@@ -1,5 +1,5 @@
-//! What the reporter's program for Tofino has in another way than that for bmv2. `reporter-p4/README.md` says the same
-//! in words.
+//! How the reporter's program for Tofino differs from that for bmv2. `reporter-p4/README.md` describes the
+//! same.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -12,15 +12,15 @@ use crate::switches::p4::schema::MatchKind::{Exact, Ternary};
 use crate::switches::p4::schema::{Used, UsedAction, UsedTable};
 use crate::switches::p4::tofino::WHOLE;
 
-/// Bytes in front of a copy: what was seen of its packet.
+/// Metadata bytes before a copy: what was seen of its packet.
 const SEEN_BYTES: u16 = 32;
-/// Bytes of a copy of which no byte is sent: what was seen, and a header of Ethernet.
+/// Bytes of a copy that are not sent: the metadata and an Ethernet header.
 const NO_PACKET: u16 = SEEN_BYTES + 14;
-/// Nodes of a multicast group, at most.
+/// Most nodes of a multicast group.
 pub(super) const NODES: u32 = 512;
 /// The multicast group of clone session s is `REPORT_GROUPS` + s.
 pub(super) const REPORT_GROUPS: u32 = 16;
-/// The session of packets that are dropped, which are copied at ingress and at egress.
+/// The session for dropped packets, which are copied at ingress and at egress.
 pub(super) const DROPS: u32 = SESSIONS[3];
 
 actions! {
@@ -39,7 +39,7 @@ actions! {
 impl ActionOf<Watchlist> for Watch {}
 impl ActionOf<SettingsTable> for Set {}
 
-/// All that the control plane uses of the program for Tofino.
+/// Everything the control plane uses of the program for Tofino.
 pub static USED: LazyLock<Used> = LazyLock::new(|| {
     let mut all: Vec<UsedTable> = tables::USED.tables.to_vec();
     for table in &mut all {
@@ -54,8 +54,8 @@ pub static USED: LazyLock<Used> = LazyLock::new(|| {
     Used { tables: Cow::Owned(all), counters: Cow::Borrowed(&tables::COUNTERS), packet_out: &[] }
 });
 
-/// How much of a packet the copies of a session need: as much as the reports send of it, or all of it where they have
-/// its length.
+/// How much of a packet a session's copies need: as much as the reports send of it, or all of it if they
+/// include its length.
 pub(super) fn longest(settings: &Settings, copies: &[(u32, u32)]) -> u16 {
     let made = (1..).zip(&settings.reports);
     let of = made.filter(|(replica, _)| copies.iter().any(|(_, of)| of == replica)).map(|(_, made)| {
