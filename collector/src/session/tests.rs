@@ -309,7 +309,7 @@ fn an_ended_session_claims_no_bucket_against_an_open_one_over_a_restart_too() {
     let open = || {
         let (nic, directory) = (Books::new(), Some(dir.path().to_owned()));
         let now = Instant::now();
-        Sessions::open_state(nic, stores(&Memory::Anonymous), Transport::Uc, directory, now).unwrap()
+        Sessions::open_state(nic, stores(&MemoryConfig::Anonymous), Transport::Uc, directory, now).unwrap()
     };
     let share = |address: &str, buckets: &str| Share {
         address: address.into(),

@@ -140,7 +140,7 @@ fn names_stand_beside_the_numbers_of_the_schema_of_tags_alone() {
         line(Schema::Tags, &drop),
         "drops,reason=71,reason_name=traffic-manager,switch=4,switch_name=leaf1 value=1i,ingress_port=3i,egress_port=9i,ingress_port_name=\"to host 3\" 7\n"
     );
-    let place = Place { port: Some(3), ..place };
+    let place = Location { port: Some(3), ..place };
     let entry = Entry::Congestion { time: 7, key: Key::default(), place, occupancy: Some(9), latency: None };
     let congestion = Event { entry, meaning: None, path: None, latency: None };
     assert_eq!(
@@ -160,7 +160,7 @@ fn names_stand_beside_the_numbers_of_a_line_of_json() {
     };
     let [.., link] = events();
     assert_eq!(named(&link), ["leaf1", "to host 3", "", ""]);
-    let place = Place { switch: Some(4), port: Some(9), queue: None };
+    let place = Location { switch: Some(4), port: Some(9), queue: None };
     let entry = Entry::Drop { time: 7, key: Key::default(), place, ingress_port: Some(3), reason: 71 };
     let drop = Event { entry, meaning: None, path: None, latency: None };
     assert_eq!(named(&drop), ["leaf1", "", "to host 3", "traffic-manager"]);

@@ -26,7 +26,7 @@ macro_rules! with {
     ($place:expr, $of:ident => $does:expr) => {
         match $place {
             Place::OneMachine($of) => $does,
-            Place::Machines($of) => $does,
+            Place::OnMachines($of) => $does,
         }
     };
 }
@@ -41,7 +41,7 @@ impl Place {
     pub(super) fn collectors(&self) -> usize {
         match self {
             Place::OneMachine(here) => here.links.len(),
-            Place::Machines(_) => 1,
+            Place::OnMachines(_) => 1,
         }
     }
 
@@ -79,7 +79,7 @@ impl Place {
     pub(super) async fn rest(&mut self) -> anyhow::Result<()> {
         match self {
             Place::OneMachine(_) => Ok(()),
-            Place::Machines(there) => there.rest().await,
+            Place::OnMachines(there) => there.rest().await,
         }
     }
 

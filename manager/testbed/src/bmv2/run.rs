@@ -88,7 +88,7 @@ pub async fn run_on_machines(
     let far = Far::connect(topology, folder.path(), logs).await?;
     let run = async {
         let there = OnMachines::start(topology, &far, folder.path()).await?;
-        play(Place::Machines(Box::new(there)), &topology.name, &options.capture, &traffic, progress).await
+        play(Place::OnMachines(Box::new(there)), &topology.name, &options.capture, &traffic, progress).await
     };
     match run.await {
         Ok(outcome) => Ok(outcome),
