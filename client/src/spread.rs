@@ -18,7 +18,7 @@ use dta_proto::layout::load;
 use dta_proto::list_range::ListRange;
 use dta_proto::store::{self, StoreSpec};
 use dta_proto::telemetry;
-use dta_proto::wire::dta::Primitive;
+use dta_proto::wire::dta::{Addressing, Primitive};
 use futures_util::future::join_all;
 use tonic::{Code, Status};
 
@@ -283,7 +283,7 @@ impl Spread {
 
     /// The member to query for a key, or for a sketch, which is whole at one collector.
     fn member_of(&self, parts: &Parts<'_>, primitive: Primitive, key: &Key) -> Result<usize, ClientError> {
-        let is_sketch = primitive == Primitive::SketchMerge;
+        let is_sketch = primitive.addressing() == Addressing::Column;
         let bucket = buckets::of_key(key);
         let has = |part: &&&Part| is_sketch || part.buckets.contains(bucket);
         match the_one(parts.all.iter().filter(has).copied()) {

@@ -1,4 +1,4 @@
--- Wireshark dissector for DTA: reports of version 0 and 1 with all five primitives, and NACKs.
+-- Wireshark dissector for DTA: reports of version 0 and 1 with all primitives, and NACKs.
 --
 -- Put this file into a plugin folder of Wireshark (Help, About, Folders, Personal Lua Plugins), or give it to
 -- one run: tshark -X lua_script:dta.lua -r FILE. The formats are those of docs/wire-format.md, and so are the names of
@@ -279,7 +279,7 @@ local function report(tvb, tree)
     tree:add(f.reporter, tvb(6, 2))
     tree:add(f.sequence, tvb(8, 4))
     if name == nil then
-        wrong("opcode", 0, string.format("is %d, not 1 to 5", opcode))
+        wrong("opcode", 0, string.format("is %d, not 1 to %d", opcode, #OPCODES))
     end
     local words = version1[opcode](Cursor.new(tvb, tree, 12), tvb(3, 1))
     if low ~= tvb(11, 1):uint() then

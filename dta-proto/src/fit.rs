@@ -86,6 +86,8 @@ pub fn fits(store: &StoreSpec, body: &Body<'_>) -> Result<(), Misfit> {
                 return field("the number of cells", cells.len() as u64 / 4, format!("{rows}"));
             }
         }
+        // What has no limits fits.
+        _ if kind == primitive => {}
         _ => return Err(Misfit::Primitive { store: store.name.clone(), kind, primitive }),
     }
     Ok(())

@@ -5,8 +5,6 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::wire::dta::Primitive;
-
 /// Transport service of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -95,18 +93,6 @@ impl fmt::Display for Purpose {
     }
 }
 
-impl Primitive {
-    /// The queue pair that its operations travel on.
-    pub const fn purpose(self) -> Purpose {
-        match self {
-            Primitive::KeyIncrement => Purpose::Atomic,
-            Primitive::KeyWrite | Primitive::Append | Primitive::Postcarding | Primitive::SketchMerge => {
-                Purpose::Write
-            }
-        }
-    }
-}
-
 /// Whether a queue pair number or PSN is one: both have 24 bits (InfiniBand Architecture
 /// Specification, volume 1, chapter 9.2).
 pub const fn has_24_bits(number: u32) -> bool {
@@ -124,10 +110,6 @@ mod tests {
             assert_eq!(transport.to_string().to_lowercase(), transport.name());
         }
         assert!("UD".parse::<Transport>().is_err());
-        assert_eq!(
-            Primitive::ALL.map(Primitive::purpose).iter().filter(|p| **p == Purpose::Atomic).count(),
-            1
-        );
         assert!(has_24_bits(0xff_ffff) && !has_24_bits(0x100_0000));
     }
 }

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::layout;
 use crate::name;
 use crate::wire::dta::Primitive;
 
@@ -83,47 +84,45 @@ pub enum StoreKind {
     },
 }
 
+/// Calls a macro with each kind, the message that carries it in `dta.v1`, and its fields, under their names in
+/// configuration and in the message alike.
+macro_rules! kinds {
+    ($with:ident) => {
+        $with! {
+            KeyWrite in KeyWriteStore { slots, value_len, redundancy }
+            Postcarding in PostcardingStore { slots, hops, redundancy }
+            Append in AppendStore { lists, ring, batch_len, entry_len, notify }
+            KeyIncrement in KeyIncrementStore { slots, redundancy }
+            SketchMerge in SketchMergeStore { columns, rows, epochs, merge, expected }
+        }
+    };
+}
+#[cfg(feature = "control")]
+pub(crate) use kinds;
+
+macro_rules! fields_of_kinds {
+    ($($kind:ident in $message:ident { $($field:ident),* })*) => {
+        impl StoreKind {
+            /// The primitive that writes stores of this kind.
+            pub fn primitive(&self) -> Primitive {
+                match self {
+                    $(StoreKind::$kind { .. } => Primitive::$kind,)*
+                }
+            }
+
+            /// Its fields under their names in configuration. What is true is 1, and the ways to merge count from 0.
+            pub fn fields(&self) -> Vec<(&'static str, u64)> {
+                match *self {
+                    $(StoreKind::$kind { $($field),* } => vec![$((stringify!($field), $field.into())),*],)*
+                }
+            }
+        }
+    };
+}
+
+kinds!(fields_of_kinds);
+
 impl StoreKind {
-    /// The primitive that writes stores of this kind.
-    pub fn primitive(&self) -> Primitive {
-        match self {
-            StoreKind::KeyWrite { .. } => Primitive::KeyWrite,
-            StoreKind::Postcarding { .. } => Primitive::Postcarding,
-            StoreKind::Append { .. } => Primitive::Append,
-            StoreKind::KeyIncrement { .. } => Primitive::KeyIncrement,
-            StoreKind::SketchMerge { .. } => Primitive::SketchMerge,
-        }
-    }
-
-    /// Its fields under their names in configuration. What is true is 1, and the ways to merge count from 0.
-    pub fn fields(&self) -> Vec<(&'static str, u64)> {
-        match *self {
-            StoreKind::KeyWrite { slots, value_len, redundancy } => {
-                vec![("slots", slots), ("value_len", value_len.into()), ("redundancy", redundancy.into())]
-            }
-            StoreKind::Postcarding { slots, hops, redundancy } => {
-                vec![("slots", slots), ("hops", hops.into()), ("redundancy", redundancy.into())]
-            }
-            StoreKind::Append { lists, ring, batch_len, entry_len, notify } => vec![
-                ("lists", lists.into()),
-                ("ring", ring),
-                ("batch_len", batch_len.into()),
-                ("entry_len", entry_len.into()),
-                ("notify", notify.into()),
-            ],
-            StoreKind::KeyIncrement { slots, redundancy } => {
-                vec![("slots", slots), ("redundancy", redundancy.into())]
-            }
-            StoreKind::SketchMerge { columns, rows, epochs, merge, expected } => vec![
-                ("columns", columns.into()),
-                ("rows", rows.into()),
-                ("epochs", epochs.into()),
-                ("merge", merge as u64),
-                ("expected", expected.into()),
-            ],
-        }
-    }
-
     /// Its layout in words, for people: `16 lists of 4096 batches of 64 B, entries of 16 B`.
     pub fn shape(&self) -> String {
         match self {
@@ -151,6 +150,12 @@ pub enum Merge {
     Max,
     /// Bitwise or.
     Or,
+}
+
+impl From<Merge> for u64 {
+    fn from(merge: Merge) -> u64 {
+        merge as u64
+    }
 }
 
 /// Why a store description cannot be used.
@@ -308,13 +313,26 @@ impl StoreSpec {
         }
     }
 
-    /// The primitive's name: `key-write`, `postcarding`, `append`, `key-increment` or `sketch-merge`.
+    /// The most reports whose data one element holds: the hops of a row, the entries of a batch, the
+    /// reporters of a column; 1 where each report has an element of its own, or adds to one.
+    pub fn reports_per_element(&self) -> u8 {
+        match self.kind {
+            StoreKind::Postcarding { hops, .. } => hops,
+            StoreKind::Append { batch_len, entry_len, .. } => {
+                layout::append::entries_per_batch(batch_len, entry_len)
+            }
+            StoreKind::SketchMerge { expected, .. } => expected,
+            StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. } => 1,
+        }
+    }
+
+    /// The primitive's name.
     pub fn primitive(&self) -> &'static str {
         self.kind.primitive().name()
     }
 
     /// Whether only one translator at a time may write it: its elements hold state known only to the writer.
     pub fn single_writer(&self) -> bool {
-        !matches!(self.kind, StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. })
+        self.kind.primitive().description().single_writer
     }
 }

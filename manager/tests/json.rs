@@ -17,7 +17,9 @@ const FLOW: &str = "10.0.0.1:5000->10.0.0.2:5000/udp";
 const DROP: &str = "0x64726f70,0,7,0x0a000001,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0";
 
 /// Schemas of what needs an RDMA device, a long run, a capture of INT or records of hosts; they are held against elsewhere.
-const ELSEWHERE: [&str; 10] = [
+const ELSEWHERE: [&str; 11] = [
+    // Others refer to it, and are held against with it.
+    "store",
     "dta-reporter-points",
     "dta-reporter-trace",
     "dta-manager-bench-trace",

@@ -1,7 +1,7 @@
 """Reads the stores of a Direct Telemetry Access (DTA) collector into numpy arrays.
 
 `open` and `open_memory` read region files, whether or not their collector runs; `connect` asks a running collector
-over gRPC. Both give the same five kinds of stores, with the same answers::
+over gRPC. Both give the same kinds of stores, with the same answers::
 
     import dta
 
@@ -13,19 +13,20 @@ What lies where in memory is defined in `docs/memory-layout.md` of DTA; how keys
 counted is as in the Rust readers, and tested against them.
 """
 
+from . import kinds
 from .answers import CounterAnswers, Entries, KeyWriteAnswers, PathAnswers, SketchAnswers
 from .errors import AskError, BadKey, Error, NoSuchStore, RegionError
 from .key import Flow, Key, keys
+from .kinds import *
 from .live import Collector, connect
 from .memory import Memory, open_memory, open_region
 from .spec import StoreSpec
-from .store import AppendStore, KeyIncrementStore, KeyWriteStore, PostcardingStore, SketchMergeStore, Store
+from .store import Store
 
 #: Opens one region file: `dta.open("flows.region")`.
 open = open_region
 
 __all__ = [
-    "AppendStore",
     "AskError",
     "BadKey",
     "Collector",
@@ -34,16 +35,12 @@ __all__ = [
     "Error",
     "Flow",
     "Key",
-    "KeyIncrementStore",
     "KeyWriteAnswers",
-    "KeyWriteStore",
     "Memory",
     "NoSuchStore",
     "PathAnswers",
-    "PostcardingStore",
     "RegionError",
     "SketchAnswers",
-    "SketchMergeStore",
     "Store",
     "StoreSpec",
     "connect",
@@ -51,3 +48,4 @@ __all__ = [
     "open",
     "open_memory",
 ]
+__all__ += kinds.__all__

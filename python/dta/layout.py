@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .crc import CRC32, CRC32C, crc_each
 from .key import KeyArray
-from .spec import StoreSpec
+from .spec import KINDS, StoreSpec
 
 #: The constants C_0 to C_3 that distinguish a key's slots.
 CONSTANTS = np.array([0x9E3779B9, 0x7F4A7C15, 0x94D049BB, 0xBF58476D], dtype=np.uint32)
@@ -20,33 +20,12 @@ TRAILER_LEN = 8
 
 def dtype(spec: StoreSpec) -> np.dtype:  # type: ignore[type-arg]
     """One element of the store's memory."""
-    if spec.kind == "key-write":
-        return np.dtype([("checksum", ">u4"), ("value", "u1", (spec.value_len,))])
-    if spec.kind == "postcarding":
-        row = [("checksum", ">u4"), ("bitmap", ">u2"), ("path_length", "u1"), ("zero", "u1")]
-        return np.dtype([*row, ("hops", ">u4", (spec.hops,))])
-    if spec.kind == "append":
-        entries = ("entries", "u1", (spec.batch_len - TRAILER_LEN,))
-        return np.dtype([entries, ("sequence", ">u4"), ("count", "u1"), ("check", "u1", (3,))])
-    if spec.kind == "key-increment":
-        return np.dtype(np.uint64)
-    fields = {
-        "names": ["epoch", "merged", "expected", "cells"],
-        "formats": [">u4", ">u2", ">u2", (">u4", (spec.rows,))],
-        "offsets": [0, 4, 6, 8],
-        "itemsize": spec.element_len,
-    }
-    return np.dtype(fields)  # type: ignore[call-overload,no-any-return]
+    return KINDS[spec.kind].dtype(spec)
 
 
 def elements(spec: StoreSpec, data: NDArray[np.uint8]) -> NDArray[np.void]:
     """A region's bytes as elements: of shape (lists, ring) for append, (epochs, columns) for sketch-merge."""
-    whole = data.view(dtype(spec))
-    if spec.kind == "append":
-        return whole.reshape(spec.lists, spec.ring)
-    if spec.kind == "sketch-merge":
-        return whole.reshape(spec.epochs, spec.columns)
-    return whole
+    return data.view(dtype(spec)).reshape(spec.shape)
 
 
 def slots(keys: KeyArray, redundancy: int, count: int) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from .answers import CounterAnswers, Entries, KeyWriteAnswers, PathAnswers, SketchAnswers
+from .answers import Entries
 from .errors import AskError
 from .key import KeyArray
 from .memory import named
@@ -183,37 +183,6 @@ class _Live:
             data[offset : offset + length] = np.frombuffer(piece, dtype=np.uint8)
         return data
 
-    def key_write(self, spec: StoreSpec, keys: KeyArray, policy: str, at_least: int) -> KeyWriteAnswers:
-        number = {"first": 0, "plurality": 1, "at-least": 2}[policy]
-        answers = self._ask("QueryKeyWrite", spec, keys, policy=number, at_least=at_least)
-        values = np.zeros((len(keys), spec.value_len), dtype=np.uint8)
-        found = np.array([answer.HasField("value") for answer in answers], dtype=bool)
-        for row in np.flatnonzero(found):
-            values[row] = np.frombuffer(answers[row].value, dtype=np.uint8)
-        return KeyWriteAnswers(keys, found, values, *_votes(answers))
-
-    def path(self, spec: StoreSpec, keys: KeyArray) -> PathAnswers:
-        answers = self._ask("QueryPath", spec, keys)
-        hops = np.zeros((len(keys), spec.hops), dtype=np.uint32)
-        present = np.zeros((len(keys), spec.hops), dtype=bool)
-        for row, answer in enumerate(answers):
-            hops[row, : len(answer.hops)] = answer.hops
-            present[row, : len(answer.present)] = answer.present
-        found = _column(answers, "found", np.bool_)
-        complete = _column(answers, "complete", np.bool_)
-        length = _column(answers, "path_length", np.uint8)
-        return PathAnswers(keys, found, hops, present, length, complete, *_votes(answers))
-
-    def counter(self, spec: StoreSpec, keys: KeyArray) -> CounterAnswers:
-        answers = self._ask("QueryCounter", spec, keys)
-        return CounterAnswers(keys, _column(answers, "value", np.uint64))
-
-    def sketch(self, spec: StoreSpec, keys: KeyArray, epoch: int) -> SketchAnswers:
-        answers = self._ask("QuerySketch", spec, keys, epoch=epoch)
-        known = np.array([answer.HasField("estimate") for answer in answers], dtype=bool)
-        estimates, merged = _column(answers, "estimate", np.uint64), _column(answers, "merged", np.uint16)
-        return SketchAnswers(keys, epoch, known, estimates, merged, spec.expected)
-
     def entries(self, spec: StoreSpec, list: int, from_sequence: int) -> Entries:
         parts = [*self.follow(spec.name, list, from_sequence, True)]
         none = np.zeros((0, spec.entry_len), dtype=np.uint8)
@@ -241,21 +210,13 @@ class _Live:
             lost = news.overwritten_batches, news.missing_batches, news.damaged_batches
             yield Entries(entries, forward(news.sequence, 1) if news.sequence else 1, *lost)
 
-    def _ask(self, method: str, spec: StoreSpec, keys: KeyArray, **more: Any) -> List[Any]:
+    def ask(self, method: str, spec: StoreSpec, keys: KeyArray, **more: Any) -> Optional[List[Any]]:
         """Answers for any number of keys, in as many calls as it takes."""
         answers: List[Any] = []
         for start in range(0, len(keys), _MAX_KEYS):
             some = [key.tobytes() for key in keys[start : start + _MAX_KEYS]]
             answers += self.collector._call(method, store=spec.name, keys=some, **more).answers
         return answers
-
-
-def _column(answers: List[Any], name: str, of: Any) -> Any:
-    return np.array([getattr(answer, name) for answer in answers], dtype=of)
-
-
-def _votes(answers: List[Any]) -> Any:
-    return _column(answers, "agreeing", np.uint8), _column(answers, "differing", np.uint8)
 
 
 def _channel(address: str, tls: Tuple[Optional[str], ...], domain: Optional[str]) -> Any:

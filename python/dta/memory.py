@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Dict, Iterator, Mapping, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import append, readers
-from .answers import CounterAnswers, Entries, KeyWriteAnswers, PathAnswers, SketchAnswers
+from . import append
+from .answers import Entries
 from .errors import NoSuchStore, RegionError
 from .key import KeyArray
 from .region import Region, open_file
@@ -27,17 +27,8 @@ class _File:
     def raw(self, spec: StoreSpec) -> NDArray[np.uint8]:
         return self.region.data
 
-    def key_write(self, spec: StoreSpec, keys: KeyArray, policy: str, at_least: int) -> KeyWriteAnswers:
-        return readers.key_write(spec, self.region.data, keys, policy, at_least)
-
-    def path(self, spec: StoreSpec, keys: KeyArray) -> PathAnswers:
-        return readers.path(spec, self.region.data, keys)
-
-    def counter(self, spec: StoreSpec, keys: KeyArray) -> CounterAnswers:
-        return readers.counter(spec, self.region.data, keys)
-
-    def sketch(self, spec: StoreSpec, keys: KeyArray, epoch: int) -> SketchAnswers:
-        return readers.sketch(spec, self.region.data, keys, epoch)
+    def ask(self, method: str, spec: StoreSpec, keys: KeyArray, **more: Any) -> Optional[List[Any]]:
+        return None
 
     def entries(self, spec: StoreSpec, list: int, from_sequence: int) -> Entries:
         return append.read(spec, self.region.data, list, from_sequence)

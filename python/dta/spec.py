@@ -7,18 +7,42 @@ and one message within another, and nothing else.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Iterator, Tuple, Union
+from math import prod
+from typing import Callable, Dict, Iterator, Tuple, Union
+
+import numpy as np
 
 from .errors import RegionError
 
-#: Kinds of stores by the number of their field in `dta.v1.Store`, and the names of their fields by number.
-_KINDS = {
-    3: ("key-write", {1: "slots", 2: "value_len", 3: "redundancy"}),
-    4: ("postcarding", {1: "slots", 2: "hops", 3: "redundancy"}),
-    5: ("append", {1: "lists", 2: "ring", 3: "batch_len", 4: "entry_len", 5: "notify"}),
-    6: ("key-increment", {1: "slots", 2: "redundancy"}),
-    7: ("sketch-merge", {1: "columns", 2: "rows", 3: "epochs", 4: "merge", 5: "expected"}),
-}
+@dataclass(frozen=True)
+class Kind:
+    """A kind of stores: how its description and its memory are read. `kinds` has one file for each."""
+
+    #: Its name: `key-write`.
+    name: str
+    #: The number of its field in `dta.v1.Store`.
+    number: int
+    #: The names of its fields by their numbers.
+    fields: Dict[int, str]
+    #: Bytes of one element: slot, row, batch, counter or column.
+    element_len: Callable[[StoreSpec], int]
+    #: The shape of all elements: of slots, of batches by list, of columns by epoch.
+    shape: Callable[[StoreSpec], Tuple[int, ...]]
+    #: As `StoreSpec::validate` of the crate `dta-proto` has it, as far as reading needs it.
+    is_sound: Callable[[StoreSpec], bool]
+    #: One element as a numpy type.
+    dtype: Callable[[StoreSpec], np.dtype]  # type: ignore[type-arg]
+
+
+#: The kinds by name.
+KINDS: Dict[str, Kind] = {}
+
+
+def register(kind: Kind) -> None:
+    """Makes a kind known."""
+    KINDS[kind.name] = kind
+
+
 #: Ways in which sketch cells merge, by their number in `dta.v1.Merge`.
 _MERGES = ("sum", "max", "or")
 
@@ -31,7 +55,7 @@ class StoreSpec:
     id: int
     #: Name in configuration, queries and logs.
     name: str
-    #: `key-write`, `postcarding`, `append`, `key-increment` or `sketch-merge`.
+    #: The name of its kind, such as `key-write`.
     kind: str
     #: Slots or counters, a power of two (key-write, postcarding, key-increment).
     slots: int = 0
@@ -65,24 +89,17 @@ class StoreSpec:
     @property
     def element_len(self) -> int:
         """Bytes of one element: slot, row, batch, counter or column."""
-        if self.kind == "key-write":
-            return 4 + self.value_len
-        if self.kind == "postcarding":
-            return 8 + 4 * self.hops
-        if self.kind == "append":
-            return self.batch_len
-        if self.kind == "key-increment":
-            return 8
-        return 16 if self.rows <= 2 else 32
+        return KINDS[self.kind].element_len(self)
+
+    @property
+    def shape(self) -> Tuple[int, ...]:
+        """The shape of all elements: of slots, of batches by list, of columns by epoch."""
+        return KINDS[self.kind].shape(self)
 
     @property
     def elements(self) -> int:
         """Slots, batches of all lists, counters, or columns of all epochs."""
-        if self.kind == "append":
-            return self.lists * self.ring
-        if self.kind == "sketch-merge":
-            return self.columns * self.epochs
-        return self.slots
+        return prod(self.shape)
 
     @property
     def region_len(self) -> int:
@@ -93,16 +110,18 @@ class StoreSpec:
     def from_protobuf(cls, message: bytes) -> StoreSpec:
         """Parses a `dta.v1.Store`, and checks that it describes a layout. Raises `RegionError`."""
         fields: dict[str, Union[int, str]] = {"id": 0, "name": "", "kind": ""}
+        kinds = {kind.number: kind for kind in KINDS.values()}
         for number, value in _fields(message):
             if number == 1 and isinstance(value, int):
                 fields["id"] = value
             elif number == 2 and isinstance(value, bytes):
                 fields["name"] = _text(value)
-            elif number in _KINDS and isinstance(value, bytes):
-                fields["kind"], names = _KINDS[number]
+            elif number in kinds and isinstance(value, bytes):
+                kind = kinds[number]
+                fields["kind"] = kind.name
                 for inner, what in _fields(value):
-                    if inner in names and isinstance(what, int):
-                        fields[names[inner]] = what
+                    if inner in kind.fields and isinstance(what, int):
+                        fields[kind.fields[inner]] = what
         return cls._checked(fields)
 
     @classmethod
@@ -113,28 +132,13 @@ class StoreSpec:
         fields["merge"] = _MERGES[merge]
         fields["notify"] = bool(fields.get("notify", 0))
         spec = cls(**fields)  # type: ignore[arg-type]
-        if not spec._is_sound():
+        if spec.kind not in KINDS or not KINDS[spec.kind].is_sound(spec):
             raise RegionError(f"the description of a store cannot be used: {spec}")
         return spec
 
-    def _is_sound(self) -> bool:
-        """As `StoreSpec::validate` of the crate `dta-proto` has it, as far as reading needs it."""
-        if self.kind == "key-write":
-            return _pow2(self.slots, 32) and self.value_len in (4, 12, 28, 60) and 1 <= self.redundancy <= 4
-        if self.kind == "postcarding":
-            return _pow2(self.slots, 32) and self.hops in (6, 14) and 1 <= self.redundancy <= 4
-        if self.kind == "append":
-            fits = 0 < self.entry_len <= min(60, self.batch_len - 8) and self.entry_len % 4 == 0
-            return _pow2(self.lists, 16) and _pow2(self.ring, 30) and self.batch_len in (16, 32, 64, 128) and fits
-        if self.kind == "key-increment":
-            return _pow2(self.slots, 32) and 1 <= self.redundancy <= 4
-        if self.kind == "sketch-merge":
-            ring = _pow2(self.columns, 31) and _pow2(self.epochs, 16) and self.epochs >= 2
-            return ring and 1 <= self.rows <= 4 and 1 <= self.expected <= 32
-        return False
 
-
-def _pow2(n: int, most: int) -> bool:
+def pow2(n: int, most: int) -> bool:
+    """Whether a number is a power of two, at most 2^`most`."""
     return n > 0 and n & (n - 1) == 0 and n <= 1 << most
 
 

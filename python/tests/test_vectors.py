@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dta import append, layout, readers
+from dta import append, kinds, layout
 from dta.key import keys
 from dta.spec import StoreSpec
 
@@ -19,12 +19,12 @@ def array(text):
 
 def key_write(vector_slot, value_len, key):
     spec = StoreSpec(1, "s", "key-write", slots=1, value_len=value_len, redundancy=1)
-    return readers.key_write(spec, array(vector_slot), keys(bytes.fromhex(key)), "first", 0)
+    return kinds.key_write.read(spec, array(vector_slot), keys(bytes.fromhex(key)), "first", 0)
 
 
 def postcarding(row, hops, key):
     spec = StoreSpec(1, "s", "postcarding", slots=1, hops=hops, redundancy=1)
-    return readers.path(spec, array(row), keys(bytes.fromhex(key)))
+    return kinds.postcarding.read(spec, array(row), keys(bytes.fromhex(key)))
 
 
 @pytest.mark.parametrize("vector", VECTORS["slots"])
@@ -73,7 +73,7 @@ def test_key_increment(vector):
     key, slots = keys(bytes.fromhex(vector["key"])), vector["slots"]
     assert (layout.slots(key, 4, slots) * 8).tolist() == [vector["offsets"]]
     spec = StoreSpec(1, "s", "key-increment", slots=1, redundancy=1)
-    assert readers.counter(spec, array(vector["bytes"]), key).counts.tolist() == [vector["counter"]]
+    assert kinds.key_increment.read(spec, array(vector["bytes"]), key).counts.tolist() == [vector["counter"]]
 
 
 @pytest.mark.parametrize("vector", VECTORS["sketch_merge"])

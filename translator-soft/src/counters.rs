@@ -51,7 +51,7 @@ pub struct EngineCounters {
     /// Datagrams received as reports, decodable or not.
     pub received: u64,
     /// By primitive, in the order of [`Primitive::ALL`].
-    pub primitives: [PrimitiveCounters; 5],
+    pub primitives: [PrimitiveCounters; Primitive::ALL.len()],
     dropped: Vec<u64>,
     discarded: Vec<u64>,
     lost: Vec<(u64, u64)>,
@@ -310,7 +310,13 @@ mod tests {
         Discard::ALL.iter().for_each(|reason| counters.discard(*reason, 1));
         LossCause::ALL.iter().for_each(|cause| counters.lose(*cause, Primitive::Append, 1));
         let named = counters.named();
-        assert!(named.len() > 16 + 9 * 5 + Reason::ALL.len() + Discard::ALL.len() + 2 * LossCause::ALL.len());
+        assert!(
+            named.len()
+                > 16 + 9 * Primitive::ALL.len()
+                    + Reason::ALL.len()
+                    + Discard::ALL.len()
+                    + 2 * LossCause::ALL.len()
+        );
         for (name, _) in &named {
             let found = Node::Translator.find(name).unwrap_or_else(|| panic!("{name} has no definition"));
             assert!(found.known, "{name}");

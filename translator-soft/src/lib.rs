@@ -6,7 +6,6 @@
 //! and admitted go in by [`Engine::execute`]; [`int::Int`] makes such reports of INT.
 
 mod age;
-mod append;
 #[cfg(test)]
 mod apply_tests;
 #[cfg(test)]
@@ -25,9 +24,7 @@ mod frame;
 mod gathers;
 #[cfg(test)]
 mod hostile_tests;
-mod increment;
 pub mod int;
-mod key_write;
 pub mod losses;
 #[cfg(test)]
 mod moved_tests;
@@ -35,7 +32,7 @@ mod pair_place;
 mod paths_left;
 #[cfg(test)]
 mod postcard_tests;
-mod postcarding;
+mod primitive;
 #[cfg(test)]
 mod rc_tests;
 pub mod reference;
@@ -47,7 +44,6 @@ mod run;
 mod run_tests;
 mod sent;
 mod sequences;
-mod sketch;
 mod sockets;
 #[cfg(test)]
 mod tests;

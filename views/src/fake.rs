@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dta_client::{Answers, Ask, ClientError, Following, KeyAnswer, Question, QuestionKind};
 use dta_proto::control::{
-    CounterAnswer, KeyWriteAnswer, ListSessionsResponse, NodeStatistics, PathAnswer, PlacementResponse,
-    ReadMemoryRequest, ReadMemoryResponse, SketchAnswer, StoreInfo, StorePlacement, TailRequest,
-    TailResponse,
+    KeyWriteAnswer, ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest,
+    ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest, TailResponse,
 };
 use dta_proto::key::Key;
 use dta_proto::store::{StoreKind, StoreSpec};
@@ -88,12 +87,7 @@ impl Ask for Fake {
         }
         let answer = |key: &Key| {
             let known = self.answers.get(&(question.store.clone(), *key)).cloned();
-            known.unwrap_or_else(|| match question.kind {
-                QuestionKind::KeyWrite { .. } => KeyWriteAnswer::default().into(),
-                QuestionKind::Postcarding => PathAnswer::default().into(),
-                QuestionKind::KeyIncrement => CounterAnswer::default().into(),
-                QuestionKind::SketchMerge { .. } => SketchAnswer::default().into(),
-            })
+            known.unwrap_or_else(|| question.kind.answer_of_none())
         };
         let of_keys = question.keys.iter().map(answer).collect();
         Ok(Answers { of_keys, ..Answers::default() })

@@ -3,14 +3,14 @@
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{
     ListSessionsRequest, ListSessionsResponse, ListStoresRequest, NodeStatistics, PlacementRequest,
-    PlacementResponse, QueryCounterRequest, QueryKeyWriteRequest, QueryPathRequest, QuerySketchRequest,
-    ReadMemoryRequest, ReadMemoryResponse, StatisticsRequest, StoreInfo, StorePlacement, TailRequest,
+    PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StatisticsRequest, StoreInfo, StorePlacement,
+    TailRequest,
 };
 use tokio_stream::StreamExt;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
-use super::{Answers, Ask, Following, Question, QuestionKind};
+use super::{Answers, Ask, Following, Question};
 use crate::ClientError;
 use crate::collector::Client;
 
@@ -20,7 +20,7 @@ const TRIES: usize = 3;
 
 impl Client {
     /// Makes a call that changes nothing in the collector.
-    async fn read<Q, T, F>(
+    pub(super) async fn read<Q, T, F>(
         &self,
         request: Q,
         call: impl Fn(CollectorClient<Channel>, Q) -> F,
@@ -61,26 +61,7 @@ impl Ask for Client {
     }
 
     async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
-        let Question { store, keys, kind, at } = question;
-        let (keys, at) = (keys.iter().map(|key| key.0.to_vec()).collect(), at.into());
-        Ok(match kind {
-            QuestionKind::KeyWrite { policy, at_least } => {
-                let request = QueryKeyWriteRequest { store, keys, policy: policy.into(), at_least, at };
-                self.read(request, |mut to, it| async move { to.query_key_write(it).await }).await?.into()
-            }
-            QuestionKind::Postcarding => {
-                let request = QueryPathRequest { store, keys, at };
-                self.read(request, |mut to, it| async move { to.query_path(it).await }).await?.into()
-            }
-            QuestionKind::KeyIncrement => {
-                let request = QueryCounterRequest { store, keys, at };
-                self.read(request, |mut to, it| async move { to.query_counter(it).await }).await?.into()
-            }
-            QuestionKind::SketchMerge { epoch } => {
-                let request = QuerySketchRequest { store, keys, epoch, at };
-                self.read(request, |mut to, it| async move { to.query_sketch(it).await }).await?.into()
-            }
-        })
+        self.ask_keys(question).await
     }
 
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {

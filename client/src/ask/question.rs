@@ -12,6 +12,7 @@ use dta_proto::wire::dta::Primitive;
 use tonic::Status;
 
 use crate::ClientError;
+use crate::collector::Client;
 
 /// A query of some keys of one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,18 +46,6 @@ pub enum QuestionKind {
         /// The epoch.
         epoch: u32,
     },
-}
-
-impl QuestionKind {
-    /// The primitive of the stores that are asked this.
-    pub fn primitive(self) -> Primitive {
-        match self {
-            Self::KeyWrite { .. } => Primitive::KeyWrite,
-            Self::Postcarding => Primitive::Postcarding,
-            Self::KeyIncrement => Primitive::KeyIncrement,
-            Self::SketchMerge { .. } => Primitive::SketchMerge,
-        }
-    }
 }
 
 /// A moment that is asked about. Only now is answered.
@@ -161,14 +150,45 @@ impl TryFrom<QuerySketchRequest> for Question {
     }
 }
 
-/// Answers of each kind, and the messages that carry them.
+/// What is asked, the call that asks it with the fields of its message, and its answers.
 macro_rules! kinds {
-    ($($kind:ident: $answer:ident in $response:ident;)*) => {
+    ($($kind:ident { $($given:ident),* } by $call:ident($request:ident { $($field:ident: $value:expr),* })
+        -> $response:ident of $answer:ident;)*) => {
+        impl QuestionKind {
+            /// The primitive of the stores that are asked this.
+            pub fn primitive(self) -> Primitive {
+                match self {
+                    $(Self::$kind { .. } => Primitive::$kind,)*
+                }
+            }
+
+            /// What a store without anything says of a key, with all that it has to say left out.
+            pub fn answer_of_none(self) -> KeyAnswer {
+                match self {
+                    $(Self::$kind { .. } => $answer::default().into(),)*
+                }
+            }
+        }
+
         /// What a store of the kind says of one key.
         #[derive(Clone, Debug, PartialEq)]
         #[allow(missing_docs)]
         pub enum KeyAnswer {
             $($kind($answer),)*
+        }
+
+        impl Client {
+            /// Asks a running collector.
+            pub(super) async fn ask_keys(&self, question: Question) -> Result<Answers, ClientError> {
+                let Question { store, keys, kind, at } = question;
+                let (keys, at) = (keys.iter().map(|key| key.0.to_vec()).collect(), at.into());
+                Ok(match kind {
+                    $(QuestionKind::$kind { $($given),* } => {
+                        let request = $request { store, keys, at, $($field: $value),* };
+                        self.read(request, |mut to, it| async move { to.$call(it).await }).await?.into()
+                    })*
+                })
+            }
         }
 
         $(impl From<$answer> for KeyAnswer {
@@ -206,8 +226,12 @@ macro_rules! kinds {
 }
 
 kinds! {
-    KeyWrite: KeyWriteAnswer in QueryKeyWriteResponse;
-    Postcarding: PathAnswer in QueryPathResponse;
-    KeyIncrement: CounterAnswer in QueryCounterResponse;
-    SketchMerge: SketchAnswer in QuerySketchResponse;
+    KeyWrite { policy, at_least }
+        by query_key_write(QueryKeyWriteRequest { policy: policy.into(), at_least: at_least })
+        -> QueryKeyWriteResponse of KeyWriteAnswer;
+    Postcarding {} by query_path(QueryPathRequest {}) -> QueryPathResponse of PathAnswer;
+    KeyIncrement {} by query_counter(QueryCounterRequest {}) -> QueryCounterResponse of CounterAnswer;
+    SketchMerge { epoch }
+        by query_sketch(QuerySketchRequest { epoch: epoch })
+        -> QuerySketchResponse of SketchAnswer;
 }

@@ -3,13 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dta_proto::counter::collector as names;
+use dta_proto::wire::dta::Primitive;
 
 #[derive(Default)]
 pub(super) struct AnswerCounters {
-    pub(super) key_write: Query,
-    pub(super) path: Query,
-    pub(super) counter: Query,
-    pub(super) sketch: Query,
+    /// Of each primitive whose keys are asked about.
+    queries: [Query; Primitive::ALL.len()],
     pub(super) tail_entries: Count,
     pub(super) tail_woken: Count,
     pub(super) tail_overwritten: Count,
@@ -40,14 +39,16 @@ pub(super) struct Query {
 }
 
 impl AnswerCounters {
+    pub(super) fn query(&self, primitive: Primitive) -> &Query {
+        &self.queries[primitive.index()]
+    }
+
     pub(super) fn named(&self) -> Vec<(String, u64)> {
         let mut all = Vec::new();
-        for (name, query) in [
-            (names::KEY_WRITE, &self.key_write),
-            (names::PATH, &self.path),
-            (names::COUNTER, &self.counter),
-            (names::SKETCH, &self.sketch),
-        ] {
+        for primitive in Primitive::IN_TABLES {
+            let (Some(name), query) = (primitive.description().query, self.query(primitive)) else {
+                continue;
+            };
             all.push((names::QUERY_KEYS.of(&[name]), query.keys.get()));
             all.push((names::QUERY_FOUND.of(&[name]), query.found.get()));
         }

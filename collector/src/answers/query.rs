@@ -5,6 +5,7 @@ use dta_proto::control::{CounterAnswer, KeyWriteAnswer, MAX_KEYS, PathAnswer, Sk
 use dta_proto::key::Key;
 use dta_proto::layout::key_write::Policy;
 use dta_proto::layout::postcarding::Path;
+use dta_proto::wire::dta::Primitive;
 
 use super::counters::Query;
 use super::{AskError, Memory};
@@ -46,7 +47,7 @@ impl Memory {
         let mut answers = vec![key_write::Answer::default(); keys.len()];
         let mut values = vec![0u8; keys.len() * reader.value_len()];
         reader.query(keys, policy, &mut answers, &mut values).map_err(|error| store.outside(error))?;
-        self.counters.key_write.count(&answers, |answer| answer.found);
+        self.counters.query(Primitive::KeyWrite).count(&answers, |answer| answer.found);
         let answers = keys.iter().zip(answers).zip(values.chunks_exact(reader.value_len()));
         let answer = |((key, answer), value): ((&Key, key_write::Answer), &[u8])| KeyWriteAnswer {
             key: key.0.to_vec(),
@@ -62,7 +63,7 @@ impl Memory {
         let reader = postcarding::Reader::new(store).ok_or(AskError::Layout)?;
         let mut answers = vec![postcarding::Answer::default(); keys.len()];
         reader.query(keys, &mut answers).map_err(|error| store.outside(error))?;
-        self.counters.path.count(&answers, |answer| answer.path.is_some());
+        self.counters.query(Primitive::Postcarding).count(&answers, |answer| answer.path.is_some());
         Ok(keys.iter().zip(&answers).map(|(key, answer)| path_answer(key, answer).into()).collect())
     }
 
@@ -70,7 +71,7 @@ impl Memory {
         let reader = key_increment::Reader::new(store).ok_or(AskError::Layout)?;
         let mut answers = vec![0; keys.len()];
         reader.query(keys, &mut answers).map_err(|error| store.outside(error))?;
-        self.counters.counter.count(&answers, |answer| *answer != 0);
+        self.counters.query(Primitive::KeyIncrement).count(&answers, |answer| *answer != 0);
         let answers = keys.iter().zip(answers);
         Ok(answers.map(|(key, value)| CounterAnswer { key: key.0.to_vec(), value }.into()).collect())
     }
@@ -79,7 +80,7 @@ impl Memory {
         let reader = sketch_merge::Reader::new(store).ok_or(AskError::Layout)?;
         let mut answers = vec![sketch_merge::Answer::default(); keys.len()];
         reader.query(keys, epoch, &mut answers).map_err(|error| store.outside(error))?;
-        self.counters.sketch.count(&answers, |answer| answer.estimate.is_some());
+        self.counters.query(Primitive::SketchMerge).count(&answers, |answer| answer.estimate.is_some());
         let answer = |(key, answer): (&Key, sketch_merge::Answer)| SketchAnswer {
             key: key.0.to_vec(),
             estimate: answer.estimate.map(u64::from),

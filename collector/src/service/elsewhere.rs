@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dta_client::Question;
 use dta_proto::buckets;
 use dta_proto::control::{PlacementResponse, StorePlacement, bucket_ranges};
-use dta_proto::wire::dta::Primitive;
+use dta_proto::wire::dta::{Addressing, Primitive};
 
 use super::Service;
 use crate::answers::AskError;
@@ -20,7 +20,7 @@ impl Service {
         }
         let primitive = question.kind.primitive();
         let store = &self.stores.of_primitive(&question.store, primitive)?.spec.name;
-        if primitive == Primitive::SketchMerge {
+        if primitive.addressing() == Addressing::Column {
             return refuse(shared.sketch(store), || "the sketch".into(), store);
         }
         for key in &question.keys {
@@ -51,10 +51,10 @@ impl Service {
                 return place;
             }
             let (buckets, lists) = shared.here(&spec.name);
-            match spec.kind.primitive() {
-                Primitive::Append => place.lists = lists.into_iter().map(Into::into).collect(),
-                Primitive::SketchMerge => {}
-                _ => place.buckets = bucket_ranges(buckets),
+            match spec.kind.primitive().addressing() {
+                Addressing::Key => place.buckets = bucket_ranges(buckets),
+                Addressing::List => place.lists = lists.into_iter().map(Into::into).collect(),
+                Addressing::Column => {}
             }
             place.elsewhere = shared.elsewhere(&spec.name).unwrap_or_default();
             place

@@ -50,18 +50,6 @@ pub enum ProgramMessageError {
 
 type Result<T> = std::result::Result<T, ProgramMessageError>;
 
-impl From<Primitive> for control::Primitive {
-    fn from(primitive: Primitive) -> Self {
-        match primitive {
-            Primitive::KeyWrite => control::Primitive::KeyWrite,
-            Primitive::Append => control::Primitive::Append,
-            Primitive::KeyIncrement => control::Primitive::KeyIncrement,
-            Primitive::Postcarding => control::Primitive::Postcarding,
-            Primitive::SketchMerge => control::Primitive::SketchMerge,
-        }
-    }
-}
-
 impl From<&Entry> for control::ProgramEntry {
     fn from(entry: &Entry) -> Self {
         let entry = match entry {
@@ -71,7 +59,7 @@ impl From<&Entry> for control::ProgramEntry {
             }),
             Entry::Mode(e) => EntryMessage::Mode(control::ModeEntry { reference: e.reference }),
             Entry::Flush(e) => EntryMessage::Flush(control::FlushEntry {
-                primitive: control::Primitive::from(e.primitive).into(),
+                primitive: e.primitive.opcode().into(),
                 after_ms: e.after_ms,
             }),
             Entry::QueuePair(e) => EntryMessage::QueuePair(pair_message(e)),
@@ -99,7 +87,7 @@ impl From<&Entry> for control::ProgramEntry {
                     .collect(),
             }),
             Entry::Version0(e) => EntryMessage::Version0(control::Version0Entry {
-                primitive: control::Primitive::from(e.primitive).into(),
+                primitive: e.primitive.opcode().into(),
                 store: e.store.into(),
             }),
             Entry::SketchReporter(e) => EntryMessage::SketchReporter(control::SketchReporterEntry {
@@ -321,7 +309,7 @@ mod tests {
         assert_eq!(fail(service("here", 1)), "service.address is \"here\", which is no address");
         let version0 = |primitive, store| EntryMessage::Version0(control::Version0Entry { primitive, store });
         assert_eq!(fail(version0(0, 1)), "primitive is 0, which is unknown");
-        assert_eq!(fail(version0(6, 1)), "primitive is 6, which is unknown");
+        assert_eq!(fail(version0(255, 1)), "primitive is 255, which is unknown");
         assert_eq!(fail(version0(-1, 1)), "primitive is -1, which is unknown");
         assert_eq!(fail(version0(1, 1 << 16)), "version0.store is 65536, which is out of range");
         assert_eq!(fail(EntryMessage::QueuePair(Default::default())), "the program lacks queue-pair.source");

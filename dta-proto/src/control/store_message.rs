@@ -1,104 +1,114 @@
 //! Stores as messages.
 
 use crate::control;
-use crate::store::{Merge, SpecError, StoreKind, StoreSpec};
+use crate::store::{Merge, SpecError, StoreKind, StoreSpec, kinds};
 
-impl From<&StoreSpec> for control::Store {
-    fn from(spec: &StoreSpec) -> Self {
-        use control::store::Kind;
-        let kind = match spec.kind {
-            StoreKind::KeyWrite { slots, value_len, redundancy } => Kind::KeyWrite(control::KeyWriteStore {
-                slots,
-                value_len: value_len.into(),
-                redundancy: redundancy.into(),
-            }),
-            StoreKind::Postcarding { slots, hops, redundancy } => {
-                Kind::Postcarding(control::PostcardingStore {
-                    slots,
-                    hops: hops.into(),
-                    redundancy: redundancy.into(),
-                })
+/// A field as it stands in a message.
+trait Field: Sized {
+    type InMessage;
+
+    fn into_message(self) -> Self::InMessage;
+
+    /// Back again; or what it holds, and what it may hold.
+    fn from_message(value: Self::InMessage) -> Result<Self, (String, &'static str)>;
+}
+
+/// Fields that are the same in messages.
+macro_rules! plain {
+    ($($number:ty),*) => {
+        $(impl Field for $number {
+            type InMessage = $number;
+
+            fn into_message(self) -> $number {
+                self
             }
-            StoreKind::Append { lists, ring, batch_len, entry_len, notify } => {
-                Kind::Append(control::AppendStore {
-                    lists,
-                    ring,
-                    batch_len: batch_len.into(),
-                    entry_len: entry_len.into(),
-                    notify,
-                })
+
+            fn from_message(value: $number) -> Result<$number, (String, &'static str)> {
+                Ok(value)
             }
-            StoreKind::KeyIncrement { slots, redundancy } => {
-                Kind::KeyIncrement(control::KeyIncrementStore { slots, redundancy: redundancy.into() })
-            }
-            StoreKind::SketchMerge { columns, rows, epochs, merge, expected } => {
-                Kind::SketchMerge(control::SketchMergeStore {
-                    columns,
-                    rows: rows.into(),
-                    epochs,
-                    merge: match merge {
-                        Merge::Sum => control::Merge::Sum,
-                        Merge::Max => control::Merge::Max,
-                        Merge::Or => control::Merge::Or,
-                    }
-                    .into(),
-                    expected: expected.into(),
-                })
-            }
-        };
-        control::Store { id: spec.id.into(), name: spec.name.clone(), kind: Some(kind) }
+        })*
+    };
+}
+
+plain!(u64, u32, bool);
+
+impl Field for u8 {
+    type InMessage = u32;
+
+    fn into_message(self) -> u32 {
+        self.into()
+    }
+
+    fn from_message(value: u32) -> Result<u8, (String, &'static str)> {
+        u8::try_from(value).map_err(|_| (value.to_string(), "a number below 256"))
     }
 }
+
+impl Field for Merge {
+    type InMessage = i32;
+
+    fn into_message(self) -> i32 {
+        match self {
+            Merge::Sum => control::Merge::Sum,
+            Merge::Max => control::Merge::Max,
+            Merge::Or => control::Merge::Or,
+        }
+        .into()
+    }
+
+    fn from_message(value: i32) -> Result<Merge, (String, &'static str)> {
+        match control::Merge::try_from(value) {
+            Ok(control::Merge::Sum) => Ok(Merge::Sum),
+            Ok(control::Merge::Max) => Ok(Merge::Max),
+            Ok(control::Merge::Or) => Ok(Merge::Or),
+            Err(_) => Err((value.to_string(), "sum, max or or")),
+        }
+    }
+}
+
+macro_rules! messages_of_kinds {
+    ($($kind:ident in $message:ident { $($field:ident),* })*) => {
+        impl From<&StoreSpec> for control::Store {
+            fn from(spec: &StoreSpec) -> Self {
+                use control::store::Kind;
+                let kind = match spec.kind {
+                    $(StoreKind::$kind { $($field),* } => {
+                        Kind::$kind(control::$message { $($field: $field.into_message()),* })
+                    })*
+                };
+                control::Store { id: spec.id.into(), name: spec.name.clone(), kind: Some(kind) }
+            }
+        }
+
+        /// The kind of a store, its numbers within their types.
+        fn kind_of(store: &control::Store) -> Result<StoreKind, SpecError> {
+            use control::store::Kind;
+            let fail = |field, (value, must)| SpecError { store: store.name.clone(), field, value, must };
+            let missing = || fail("kind", ("missing".to_owned(), "one that this version knows"));
+            Ok(match store.kind.as_ref().ok_or_else(missing)? {
+                $(Kind::$kind(message) => StoreKind::$kind {
+                    $($field: Field::from_message(message.$field)
+                        .map_err(|fault| fail(stringify!($field), fault))?,)*
+                },)*
+            })
+        }
+    };
+}
+
+kinds!(messages_of_kinds);
 
 impl TryFrom<&control::Store> for StoreSpec {
     type Error = SpecError;
 
     /// Checks as [`StoreSpec::validate`] does.
     fn try_from(store: &control::Store) -> Result<Self, SpecError> {
-        use control::store::Kind;
-        let fail = |field, value: String, must| SpecError { store: store.name.clone(), field, value, must };
-        let byte =
-            |field, n: u32| u8::try_from(n).map_err(|_| fail(field, n.to_string(), "a number below 256"));
-        let kind = match store
-            .kind
-            .as_ref()
-            .ok_or_else(|| fail("kind", "missing".into(), "one of the five kinds"))?
-        {
-            Kind::KeyWrite(s) => StoreKind::KeyWrite {
-                slots: s.slots,
-                value_len: byte("value_len", s.value_len)?,
-                redundancy: byte("redundancy", s.redundancy)?,
-            },
-            Kind::Postcarding(s) => StoreKind::Postcarding {
-                slots: s.slots,
-                hops: byte("hops", s.hops)?,
-                redundancy: byte("redundancy", s.redundancy)?,
-            },
-            Kind::Append(s) => StoreKind::Append {
-                lists: s.lists,
-                ring: s.ring,
-                batch_len: byte("batch_len", s.batch_len)?,
-                entry_len: byte("entry_len", s.entry_len)?,
-                notify: s.notify,
-            },
-            Kind::KeyIncrement(s) => {
-                StoreKind::KeyIncrement { slots: s.slots, redundancy: byte("redundancy", s.redundancy)? }
-            }
-            Kind::SketchMerge(s) => StoreKind::SketchMerge {
-                columns: s.columns,
-                rows: byte("rows", s.rows)?,
-                epochs: s.epochs,
-                merge: match control::Merge::try_from(s.merge) {
-                    Ok(control::Merge::Sum) => Merge::Sum,
-                    Ok(control::Merge::Max) => Merge::Max,
-                    Ok(control::Merge::Or) => Merge::Or,
-                    Err(_) => return Err(fail("merge", s.merge.to_string(), "sum, max or or")),
-                },
-                expected: byte("expected", s.expected)?,
-            },
-        };
-        let id =
-            u16::try_from(store.id).map_err(|_| fail("id", store.id.to_string(), "a number below 65536"))?;
+        let kind = kind_of(store)?;
+        let id = u16::try_from(store.id).map_err(|_| SpecError {
+            store: store.name.clone(),
+            field: "id",
+            value: store.id.to_string(),
+            must: "a number below 65536",
+        })?;
         let spec = StoreSpec { id, name: store.name.clone(), kind };
         spec.validate()?;
         Ok(spec)

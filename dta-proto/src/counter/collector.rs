@@ -1,30 +1,37 @@
 //! Counters of the collector's service.
 
 use super::{Kind, Table, Value, Values, Variable, table};
+use crate::wire::dta::Primitive;
 
 pub(super) static TABLES: &[&Table] = &[&OWN, &EXPORT];
 
-const KIND: Variable = Variable {
-    word: "KIND",
-    values: Values::Of(&[
-        Value::plain(KEY_WRITE),
-        Value::plain(PATH),
-        Value::plain(COUNTER),
-        Value::plain(SKETCH),
-    ]),
+const KIND: Variable = Variable { word: "KIND", values: Values::Of(&KINDS) };
+
+/// The kinds of queries, in the order of tables.
+const KINDS: [Value; count_of_kinds()] = {
+    let mut kinds = [Value::plain(""); count_of_kinds()];
+    let (mut kind, mut at) = (0, 0);
+    while at < Primitive::IN_TABLES.len() {
+        if let Some(query) = Primitive::IN_TABLES[at].description().query {
+            kinds[kind] = Value::plain(query);
+            kind += 1;
+        }
+        at += 1;
+    }
+    kinds
 };
+
+const fn count_of_kinds() -> usize {
+    let (mut count, mut at) = (0, 0);
+    while at < Primitive::IN_TABLES.len() {
+        count += Primitive::IN_TABLES[at].description().query.is_some() as usize;
+        at += 1;
+    }
+    count
+}
 
 const SINK: Variable =
     Variable { word: "SINK", values: Values::Of(&[Value::plain("influx"), Value::plain("json")]) };
-
-/// Queries of values.
-pub const KEY_WRITE: &str = "key-write";
-/// Queries of paths.
-pub const PATH: &str = "path";
-/// Queries of counters.
-pub const COUNTER: &str = "counter";
-/// Queries of sketches.
-pub const SKETCH: &str = "sketch";
 
 table! {
     /// The collector's own counters.

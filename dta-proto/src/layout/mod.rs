@@ -22,19 +22,6 @@ pub mod load;
 pub mod postcarding;
 pub mod sketch_merge;
 
-use crate::store::StoreKind;
-
-/// The most reports whose data one element holds: the hops of a row, the entries of a batch, the
-/// reporters of a column; 1 where each report has an element of its own, or adds to one.
-pub fn reports_per_element(kind: &StoreKind) -> u8 {
-    match *kind {
-        StoreKind::Postcarding { hops, .. } => hops,
-        StoreKind::Append { batch_len, entry_len, .. } => append::entries_per_batch(batch_len, entry_len),
-        StoreKind::SketchMerge { expected, .. } => expected,
-        StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. } => 1,
-    }
-}
-
 /// Four big-endian bytes of `bytes` at `at`, which the caller has checked to be there.
 #[inline]
 fn be32(bytes: &[u8], at: usize) -> u32 {

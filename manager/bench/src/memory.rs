@@ -137,11 +137,11 @@ fn resident(daemons: &Daemons) -> anyhow::Result<[u64; 3]> {
     Ok([of(collector)?, of(translator)?, of(Some(std::process::id()))?])
 }
 
-/// Reports of all primitives, as a busy switch makes them.
+/// Reports of five primitives in turn, as a busy switch makes them.
 struct Mix {
     random: SplitMix,
     count: u64,
-    stores: [u16; 5],
+    stores: [u16; Primitive::ALL.len()],
     columns: u32,
     rows: usize,
 }
@@ -165,17 +165,14 @@ impl Mix {
         let draw = self.random.draw();
         let mut key = Key([0; 16]);
         key.0[..4].copy_from_slice(&(draw as u32).to_be_bytes());
-        let which = (self.count % 5) as usize;
         let column = (self.count / 5) as u32;
         let value = [draw as u8; 16];
-        let body = match Primitive::ALL[which] {
-            Primitive::KeyWrite => Body::KeyWrite { redundancy: 0, key, value: &value[..12] },
-            Primitive::Postcarding => {
-                Body::Postcard { key, hop: (draw >> 40) as u8 % 5, path_length: 5, value: draw as u32 }
-            }
-            Primitive::Append => Body::Append { list: draw as u32 & 1, value: &value },
-            Primitive::KeyIncrement => Body::KeyIncrement { redundancy: 0, key, delta: 1 },
-            Primitive::SketchMerge => Body::SketchMerge {
+        let body = match self.count % 5 {
+            0 => Body::KeyWrite { redundancy: 0, key, value: &value[..12] },
+            1 => Body::Append { list: draw as u32 & 1, value: &value },
+            2 => Body::KeyIncrement { redundancy: 0, key, delta: 1 },
+            3 => Body::Postcard { key, hop: (draw >> 40) as u8 % 5, path_length: 5, value: draw as u32 },
+            _ => Body::SketchMerge {
                 epoch: 1 + column / self.columns,
                 column: column % self.columns,
                 cells: &value[..4 * self.rows],
@@ -183,7 +180,7 @@ impl Mix {
         };
         self.count += 1;
         let options = Options { retransmittable: draw & 1 == 1, immediate: false };
-        reporter.report_with(self.stores[which], body, options)?;
+        reporter.report_with(self.stores[body.primitive().index()], body, options)?;
         Ok(())
     }
 }

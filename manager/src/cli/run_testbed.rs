@@ -24,7 +24,7 @@ use indicatif::ProgressBar;
 
 #[derive(Args)]
 #[command(after_help = "\
-Starts a collector and a translator as processes on loopback, simulates switches that report each packet by all five primitives, then asks the collector about everything and compares each answer with the truth. Needs no privilege; without CAP_NET_RAW, corrupt acts on RoCEv2 frames alone: a damaged report cannot leave through an ordinary socket.
+Starts a collector and a translator as processes on loopback, simulates switches that report each packet by all primitives, then asks the collector about everything and compares each answer with the truth. Needs no privilege; without CAP_NET_RAW, corrupt acts on RoCEv2 frames alone: a damaged report cannot leave through an ordinary socket.
 
 Each report ends in exactly one way: queryable, superseded (a newer one of its key), overwritten (other keys, or a turn of a ring), held, dropped.HOP.REASON, lost.LINK, or unexplained.
 

@@ -24,7 +24,7 @@ use super::maker::Maker;
 use super::outcome::ChaosOutcome;
 use super::statistics::Statistics;
 use super::switches::Switches;
-use super::{collect, feed};
+use super::{check, feed};
 use crate::topology::{Primitive, Topology};
 
 /// What to do in the middle of a run.
@@ -94,7 +94,7 @@ pub async fn kill(chaos: Chaos, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> a
     feed::settle(scene.switches, scene.journal, scene.daemons).await?;
     let store = scene.topology.store(Primitive::KeyWrite);
     let flows = scene.maker.workload().flows().to_vec();
-    let before = collect::key_write(&mut scene.daemons.client, store, &flows).await?;
+    let before = check::ask_values(&mut scene.daemons.client, store, &flows).await?;
     let cost = match (chaos, scene.plan.rxe) {
         (Chaos::KillCollector, None) => kill_collector(scene, gaps).await?,
         (Chaos::KillCollector, Some(_)) => kill_collector_of_device(scene, gaps).await?,
@@ -102,7 +102,7 @@ pub async fn kill(chaos: Chaos, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> a
         (Chaos::RemoveDevice, Some(rxe)) => remove_device(rxe, scene, gaps).await?,
         (Chaos::RemoveDevice, None) => bail!("the software NIC cannot be removed; use --nic rxe"),
     };
-    let after = collect::key_write(&mut scene.daemons.client, store, &flows).await?;
+    let after = check::ask_values(&mut scene.daemons.client, store, &flows).await?;
 
     let answers = |all: &[Option<Vec<u8>>]| all.iter().flatten().count() as u64;
     let kept =

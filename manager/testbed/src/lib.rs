@@ -2,18 +2,16 @@
 //!
 //! [`topology`] is the file that describes one; [`capture`] and [`traffic`] have the packets that cross it.
 //! [`workload`] says what switches report, [`maker`] how much of it, [`switches`] sends it,
-//! [`journal`] and [`ledger`] know what became of it on the way; [`collect`] asks the collector,
-//! [`check`] compares, [`accounting`] adds up. [`run`] does it all in order. [`far`] has what runs on
+//! [`journal`] and [`ledger`] know what became of it on the way; [`check`] asks the collector and
+//! compares, [`accounting`] adds up. [`run`] does it all in order. [`far`] has what runs on
 //! other machines. [`programmed`] is a testbed of one process: stores, and the program that writes them.
 
 pub mod accounting;
 pub mod alone;
-pub mod ask;
 pub mod bmv2;
 pub mod capture;
 pub mod chaos;
 pub mod check;
-pub mod collect;
 pub mod daemons;
 pub mod far;
 pub mod feed;

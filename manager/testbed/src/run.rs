@@ -10,12 +10,11 @@ use dta_link::netstat::UdpStats;
 use dta_link::shared_ring::RingUse;
 use dta_link::{LinkError, UdpConfig, UdpLink};
 use dta_proto::counter::{Stage, translator};
-use dta_proto::layout::reports_per_element;
+use dta_proto::store::StoreSpec;
 
 use super::accounting::{self, Gaps, LinkAccount, Waterfall};
-use super::ask::Asked;
 use super::chaos::{self, Chaos, Scene};
-use super::check::{Ends, Pools, Tally};
+use super::check::{Asked, Ends, Pools, Tally};
 use super::daemons::{Daemons, Plan};
 use super::far::FarReporters;
 use super::far::config::Role;
@@ -31,7 +30,7 @@ use super::statistics::Statistics;
 use super::switches::Switches;
 use super::workload::Workload;
 use crate::capture::{self, Cut, SkipCounts};
-use crate::topology::{IN_TABLES, Primitive, Topology, Transport};
+use crate::topology::{Primitive, Topology, Transport};
 use crate::traffic::{Shape, Synthetic, TrafficPacket};
 
 /// What to run.
@@ -287,7 +286,7 @@ fn middle(total: u64, columns: Option<u64>, options: &Options) -> anyhow::Result
 
 /// The most reports that one frame carries, except for coalesced increments: RC does not lose them with a frame.
 fn most_reports(topology: &Topology) -> u64 {
-    topology.stores.iter().map(|store| reports_per_element(&store.kind)).max().unwrap_or(1).into()
+    topology.stores.iter().map(StoreSpec::reports_per_element).max().unwrap_or(1).into()
 }
 
 /// The most operations that one report of any store becomes.
@@ -349,7 +348,7 @@ async fn compare(
     let (mut pools, uncounted) = accounting::pools(statistics, links, gaps, expected);
     let mut found = Vec::new();
     let flows = workload.flows();
-    for primitive in IN_TABLES {
+    for primitive in Primitive::IN_TABLES {
         let store = topology.store(primitive);
         pools.of_primitive(accounting::limits(statistics, primitive, writes));
         let asked = Asked { flows, epochs: workload.epochs(), journal, statistics };

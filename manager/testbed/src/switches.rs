@@ -22,8 +22,8 @@ pub struct Switches {
     place: Senders,
     /// Whether a report waits to be sent with others.
     gathered: bool,
-    stores: [u16; 5],
-    retransmit: [bool; 5],
+    stores: [u16; Primitive::ALL.len()],
+    retransmit: [bool; Primitive::ALL.len()],
 }
 
 impl Switches {

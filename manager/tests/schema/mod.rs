@@ -1,6 +1,9 @@
 //! Holds a document against a JSON schema. It knows the words that `docs/schemas` uses, and refuses a
 //! schema with others: a library that knows all of them is several dozen crates.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use serde_json::{Map, Value};
 
 /// What in the document is not as the schema says, each with its place.
@@ -15,7 +18,13 @@ fn look(root: &Value, schema: &Value, value: &Value, at: &str, faults: &mut Vec<
     let mut fault = |text: String| faults.push(format!("{at}: {text}"));
     for (word, says) in words {
         match word.as_str() {
-            "$schema" | "$defs" | "title" | "description" | "required" | "additionalProperties" => {}
+            "$schema"
+            | "$defs"
+            | "title"
+            | "description"
+            | "required"
+            | "additionalProperties"
+            | "unevaluatedProperties" => {}
             "type" if !types(says).any(|name| is(value, name)) => fault(format!("{value} is no {says}")),
             "const" if value != says => fault(format!("{value} is not {says}")),
             "enum" if !says.as_array().unwrap().contains(value) => fault(format!("{value} is not in {says}")),
@@ -68,9 +77,49 @@ fn look(root: &Value, schema: &Value, value: &Value, at: &str, faults: &mut Vec<
         }
     }
     if let Some(name) = words.get("$ref") {
-        let name = name.as_str().unwrap().strip_prefix("#/$defs/").expect("a definition of the same file");
-        look(root, &root["$defs"][name], value, at, faults);
+        let (root, schema) = referred(root, name.as_str().unwrap());
+        look(&root, &schema, value, at, faults);
     }
+    if let (Some(Value::Bool(false)), Some(fields)) = (words.get("unevaluatedProperties"), value.as_object())
+    {
+        let known = known(root, schema, value);
+        for name in fields.keys().filter(|name| !known.contains(*name)) {
+            faults.push(format!("{at}/{name} is in no schema"));
+        }
+    }
+}
+
+/// What is referred to: a definition of the same file, another file of the folder, or a definition of that; and the
+/// file that it is in.
+fn referred(root: &Value, name: &str) -> (Value, Value) {
+    let (file, definition) = name.split_once("#/$defs/").map_or((name, None), |(f, d)| (f, Some(d)));
+    let root = if file.is_empty() {
+        root.clone()
+    } else {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas").join(file);
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        serde_json::from_str(&text).unwrap()
+    };
+    let schema = definition.map_or_else(|| root.clone(), |definition| root["$defs"][definition].clone());
+    (root, schema)
+}
+
+/// The names of fields that a schema, what it refers to, and those of its choices that fit have.
+fn known(root: &Value, schema: &Value, value: &Value) -> BTreeSet<String> {
+    let mut names: BTreeSet<String> =
+        schema["properties"].as_object().into_iter().flat_map(Map::keys).cloned().collect();
+    if let Some(name) = schema["$ref"].as_str() {
+        let (root, schema) = referred(root, name);
+        names.extend(known(&root, &schema, value));
+    }
+    for choice in ["oneOf", "anyOf"].iter().filter_map(|word| schema[word].as_array()).flatten() {
+        let mut faults = Vec::new();
+        look(root, choice, value, "", &mut faults);
+        if faults.is_empty() {
+            names.extend(known(root, choice, value));
+        }
+    }
+    names
 }
 
 fn properties(
@@ -114,6 +163,29 @@ fn is(value: &Value, name: &str) -> bool {
         "object" => value.is_object(),
         other => panic!("there is no type {other}"),
     }
+}
+
+#[test]
+fn what_another_file_says_holds_too() {
+    use serde_json::json;
+    let schema = json!({"$ref": "store.json", "unevaluatedProperties": false, "properties": {"load": {"type": "number"}}});
+    let good =
+        json!({"id": 1, "name": "s", "kind": "key-increment", "slots": 8, "redundancy": 1, "load": 0.5});
+    assert_eq!(faults(&schema, &good), [""; 0]);
+    for (field, value, told) in [
+        ("kind", json!("none"), "0 of oneOf fit"),
+        ("slots", json!(-1), "below 0"),
+        ("load", json!("much"), "/load: \"much\" is no"),
+        ("hops", json!(6), "/hops is in no schema"),
+    ] {
+        let mut bad = good.clone();
+        bad[field] = value;
+        let faults = faults(&schema, &bad);
+        assert!(faults.iter().any(|fault| fault.contains(told)), "{bad}: {faults:?}");
+    }
+    let primitive = json!({"$ref": "store.json#/$defs/primitive"});
+    assert_eq!(faults(&primitive, &json!("append")), [""; 0]);
+    assert!(!faults(&primitive, &json!("apend")).is_empty());
 }
 
 #[test]

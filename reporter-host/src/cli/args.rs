@@ -7,11 +7,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use dta_cli::output::Output;
 use dta_files::host;
 use dta_link::fault::Faults;
-use dta_proto::key::Key;
 use dta_proto::wire::dta::{PORT, Version};
 
 use super::check::StoreArg;
-use super::value::Value;
+use super::report::ReportArgs;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -97,7 +96,7 @@ numbers, or \"0x…\". An invalid line is reported by its number; the others are
 #[command(args_conflicts_with_subcommands = false, subcommand_negates_reqs = true)]
 pub(super) struct Send {
     #[command(subcommand)]
-    pub(super) primitive: Option<PrimitiveArgs>,
+    pub(super) report: Option<ReportArgs>,
 
     #[arg(long, value_name = "FILE", required = true, help = FILE_HELP.split("\n\n").next(), long_help = FILE_HELP)]
     pub(super) file: Option<PathBuf>,
@@ -185,97 +184,6 @@ pub(super) struct Send {
 pub(super) enum Vary {
     Key,
     Value,
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum PrimitiveArgs {
-    /// The last value of a key
-    #[command(after_help = "\
-Example:
-  dta-reporter send key-write --store flows --value 1500 \\
-      --key '10.0.0.1:5000->10.0.0.2:5000/udp'")]
-    KeyWrite {
-        #[command(flatten)]
-        keyed: Keyed,
-        /// 4 to 60 bytes: numbers or 0x and hex, joined by commas
-        #[arg(long)]
-        value: Value,
-    },
-    /// An entry at the end of a list
-    #[command(after_help = "\
-Example:
-  dta-reporter send append --store 3 --list 3 --value 1,2,3,0xdeadbeef")]
-    Append {
-        /// List, from 0
-        #[arg(long)]
-        list: u32,
-        /// 4 to 60 bytes: numbers or 0x and hex, joined by commas
-        #[arg(long)]
-        value: Value,
-    },
-    /// Addition to the counters of a key
-    #[command(after_help = "\
-Example:
-  dta-reporter send key-increment --delta 1500 \\
-      --key '10.0.0.1:5000->10.0.0.2:5000/udp'")]
-    KeyIncrement {
-        #[command(flatten)]
-        keyed: Keyed,
-        /// What to add
-        #[arg(long)]
-        delta: u64,
-    },
-    /// One hop of a path
-    #[command(
-        visible_alias = "postcard",
-        override_usage = "dta-reporter send postcarding [OPTIONS] --key <KEY> --hop <N> --value <N>",
-        after_help = "\
-Example:
-  dta-reporter send postcarding --hop 2 --path-length 5 --value 103 \\
-      --key '10.0.0.1:5000->10.0.0.2:5000/udp'"
-    )]
-    Postcarding {
-        /// Flow, or up to 32 hex digits
-        #[arg(long)]
-        key: Key,
-        /// Hop, from 0 to 13
-        #[arg(long)]
-        hop: u8,
-        /// Hops of the whole path, 1 to 14; 0 when it is not known
-        #[arg(long, default_value_t = 0)]
-        path_length: u8,
-        /// What the hop reports: 4 bytes
-        #[arg(long)]
-        value: Value,
-    },
-    /// One column of a sketch, to be merged with those of other reporters
-    #[command(
-        override_usage = "dta-reporter send sketch-merge [OPTIONS] --epoch <N> --column <N> \\\n           --cells <N,N,…>",
-        after_help = "\
-Example:
-  dta-reporter send sketch-merge --epoch 1 --column 17 --cells 12,40,8"
-    )]
-    SketchMerge {
-        /// Epoch of the sketch
-        #[arg(long)]
-        epoch: u32,
-        /// Column, from 0
-        #[arg(long)]
-        column: u32,
-        /// The cells of 1 to 4 rows, joined by commas
-        #[arg(long)]
-        cells: Value,
-    },
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Keyed {
-    /// Flow, or up to 32 hex digits
-    #[arg(long)]
-    pub(super) key: Key,
-    /// Copies; 0 for as many as the store has
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(super) redundancy: u8,
 }
 
 fn version(text: &str) -> Result<Version, String> {

@@ -1,103 +1,38 @@
 //! Reports as lines of JSON.
 
-use dta_proto::key::Key;
 use dta_proto::wire::dta::Body;
 use serde::Deserialize;
 
 use super::check::StoreArg;
-use super::value::Value;
+use super::report::ReportArgs;
 use crate::Options;
 
 /// One line.
 #[derive(Debug, PartialEq, Deserialize)]
-#[serde(tag = "primitive", rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) enum Line {
-    KeyWrite {
-        store: Option<StoreArg>,
-        #[serde(default)]
-        redundancy: u8,
-        key: Key,
-        value: Value,
-        immediate: Option<bool>,
-        retransmittable: Option<bool>,
-    },
-    Append {
-        store: Option<StoreArg>,
-        list: u32,
-        value: Value,
-        immediate: Option<bool>,
-        retransmittable: Option<bool>,
-    },
-    KeyIncrement {
-        store: Option<StoreArg>,
-        #[serde(default)]
-        redundancy: u8,
-        key: Key,
-        delta: u64,
-        immediate: Option<bool>,
-        retransmittable: Option<bool>,
-    },
-    #[serde(alias = "postcard")]
-    Postcarding {
-        store: Option<StoreArg>,
-        key: Key,
-        hop: u8,
-        #[serde(default)]
-        path_length: u8,
-        value: Value,
-        immediate: Option<bool>,
-        retransmittable: Option<bool>,
-    },
-    SketchMerge {
-        store: Option<StoreArg>,
-        epoch: u32,
-        column: u32,
-        cells: Value,
-        immediate: Option<bool>,
-        retransmittable: Option<bool>,
-    },
+pub(super) struct Line {
+    store: Option<StoreArg>,
+    immediate: Option<bool>,
+    retransmittable: Option<bool>,
+    // It takes all other fields, and refuses those that it does not know.
+    #[serde(flatten)]
+    report: ReportArgs,
 }
 
 impl Line {
     /// Store, contents and options; options default to `usual`.
     pub(super) fn report(&self, usual: Options) -> Result<(Option<&StoreArg>, Body<'_>, Options), String> {
-        let options = |immediate: &Option<bool>, retransmittable: &Option<bool>| Options {
-            immediate: immediate.unwrap_or(usual.immediate),
-            retransmittable: retransmittable.unwrap_or(usual.retransmittable),
+        let options = Options {
+            immediate: self.immediate.unwrap_or(usual.immediate),
+            retransmittable: self.retransmittable.unwrap_or(usual.retransmittable),
         };
-        Ok(match self {
-            Line::KeyWrite { store, redundancy, key, value, immediate, retransmittable } => (
-                store.as_ref(),
-                Body::KeyWrite { redundancy: *redundancy, key: *key, value: value.bytes() },
-                options(immediate, retransmittable),
-            ),
-            Line::Append { store, list, value, immediate, retransmittable } => (
-                store.as_ref(),
-                Body::Append { list: *list, value: value.bytes() },
-                options(immediate, retransmittable),
-            ),
-            Line::KeyIncrement { store, redundancy, key, delta, immediate, retransmittable } => (
-                store.as_ref(),
-                Body::KeyIncrement { redundancy: *redundancy, key: *key, delta: *delta },
-                options(immediate, retransmittable),
-            ),
-            Line::Postcarding { store, key, hop, path_length, value, immediate, retransmittable } => (
-                store.as_ref(),
-                Body::Postcard { key: *key, hop: *hop, path_length: *path_length, value: value.word()? },
-                options(immediate, retransmittable),
-            ),
-            Line::SketchMerge { store, epoch, column, cells, immediate, retransmittable } => (
-                store.as_ref(),
-                Body::SketchMerge { epoch: *epoch, column: *column, cells: cells.bytes() },
-                options(immediate, retransmittable),
-            ),
-        })
+        Ok((self.store.as_ref(), self.report.body()?, options))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dta_proto::key::Key;
 
     fn line(text: &str) -> Result<Line, String> {
         serde_json::from_str(text).map_err(|error| error.to_string())

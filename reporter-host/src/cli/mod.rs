@@ -5,6 +5,7 @@ mod agent;
 mod args;
 mod check;
 mod lines;
+mod report;
 mod send;
 #[cfg(all(feature = "ebpf", target_os = "linux"))]
 mod trace;

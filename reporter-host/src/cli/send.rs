@@ -9,12 +9,12 @@ use anyhow::{Context, Result, bail};
 use dta_cli::number::{counted, grouped, short};
 use dta_cli::output::{self, Output};
 use dta_proto::counter::{Stage, reporter as names};
-use dta_proto::key::Key;
-use dta_proto::wire::dta::{Body, Version};
+use dta_proto::wire::dta::Version;
 
-use super::args::{PrimitiveArgs, Send, Vary};
+use super::args::{Send, Vary};
 use super::check::{self, Stores};
 use super::lines::Line;
+use super::report::ReportArgs;
 use crate::pace::Pacer;
 use crate::{Config, Options, Reporter};
 
@@ -31,7 +31,7 @@ pub(super) fn run(args: &Send) -> Result<bool> {
             "version 0 carries neither a store nor a reporter id: leave out --store and --reporter-id, or use --dta-version 1"
         );
     }
-    if args.primitive.is_some() && args.file.is_some() {
+    if args.report.is_some() && args.file.is_some() {
         bail!("give either a primitive or --file, not both");
     }
     let stores = if args.unchecked {
@@ -60,9 +60,9 @@ pub(super) fn run(args: &Send) -> Result<bool> {
         kept: false,
         started: Instant::now(),
     };
-    let bad = match &args.primitive {
-        Some(primitive) => {
-            run.repeat(args, primitive, usual)?;
+    let bad = match &args.report {
+        Some(report) => {
+            run.repeat(args, report, usual)?;
             0
         }
         None => run.file(args.file.as_deref().unwrap_or(Path::new("-")), args, usual)?,
@@ -107,28 +107,21 @@ impl Run {
         Ok(())
     }
 
-    fn repeat(&mut self, args: &Send, primitive: &PrimitiveArgs, options: Options) -> Result<()> {
-        if args.vary == Some(Vary::Key)
-            && matches!(primitive, PrimitiveArgs::Append { .. } | PrimitiveArgs::SketchMerge { .. })
-        {
-            bail!("--vary key: this primitive has no key");
-        }
-        if args.vary == Some(Vary::Value) && matches!(primitive, PrimitiveArgs::KeyIncrement { .. }) {
-            bail!("--vary value: key-increment has a delta and no value");
-        }
+    fn repeat(&mut self, args: &Send, report: &ReportArgs, options: Options) -> Result<()> {
         self.kept = options.retransmittable;
         let mut place = None;
         for n in 0..args.count {
             self.turn()?;
-            // Modulo 2^32, as the 4 bytes are.
-            let n = n as u32;
-            let (more_key, more_value) = match args.vary {
-                Some(Vary::Key) => (n, 0),
-                Some(Vary::Value) => (0, n),
-                None => (0, 0),
-            };
-            let mut value = [0; 60];
-            let body = body(primitive, more_key, more_value, &mut value)?;
+            let mut report = report.clone();
+            let by = n as u32;
+            match (args.vary, report.parts()) {
+                (None, _) => {}
+                (Some(Vary::Key), (Some(key), _)) => further(&mut key.0, by),
+                (Some(Vary::Value), (_, Some(value))) => further(value.bytes_mut(), by),
+                (Some(Vary::Key), (None, _)) => bail!("--vary key: this primitive has no key"),
+                (Some(Vary::Value), (_, None)) => bail!("--vary value: this primitive has no value"),
+            }
+            let body = report.body().map_err(anyhow::Error::msg)?;
             let store = match place {
                 Some(store) => store,
                 // Further ones differ only in a key or a value.
@@ -217,50 +210,11 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// The report, its key and value further by these.
-fn body<'a>(
-    primitive: &PrimitiveArgs,
-    more_key: u32,
-    more_value: u32,
-    room: &'a mut [u8; 60],
-) -> Result<Body<'a>> {
-    let further = |bytes: &mut [u8], by: u32| {
-        if let Some(first) = bytes.first_chunk_mut::<4>() {
-            *first = u32::from_be_bytes(*first).wrapping_add(by).to_be_bytes();
-        }
-    };
-    let key_of = |key: &Key| {
-        let mut key = *key;
-        further(&mut key.0, more_key);
-        key
-    };
-    let mut value_of = |value: &super::value::Value| {
-        let len = value.bytes().len();
-        room[..len].copy_from_slice(value.bytes());
-        further(&mut room[..len], more_value);
-        len
-    };
-    Ok(match primitive {
-        PrimitiveArgs::KeyWrite { keyed, value } => {
-            let len = value_of(value);
-            Body::KeyWrite { redundancy: keyed.redundancy, key: key_of(&keyed.key), value: &room[..len] }
-        }
-        PrimitiveArgs::Append { list, value } => {
-            let len = value_of(value);
-            Body::Append { list: *list, value: &room[..len] }
-        }
-        PrimitiveArgs::KeyIncrement { keyed, delta } => {
-            Body::KeyIncrement { redundancy: keyed.redundancy, key: key_of(&keyed.key), delta: *delta }
-        }
-        PrimitiveArgs::Postcarding { key, hop, path_length, value } => {
-            let value = value.word().map_err(anyhow::Error::msg)?.wrapping_add(more_value);
-            Body::Postcard { key: key_of(key), hop: *hop, path_length: *path_length, value }
-        }
-        PrimitiveArgs::SketchMerge { epoch, column, cells } => {
-            let len = value_of(cells);
-            Body::SketchMerge { epoch: *epoch, column: *column, cells: &room[..len] }
-        }
-    })
+/// Makes the first 4 bytes, as a big-endian number modulo 2^32, more.
+fn further(bytes: &mut [u8], by: u32) {
+    if let Some(first) = bytes.first_chunk_mut::<4>() {
+        *first = u32::from_be_bytes(*first).wrapping_add(by).to_be_bytes();
+    }
 }
 
 /// What was sent, for programs.

@@ -20,6 +20,10 @@ impl Value {
         &self.bytes[..self.len]
     }
 
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.len]
+    }
+
     /// The one number that it is.
     pub(super) fn word(&self) -> Result<u32, String> {
         self.bytes()

@@ -7,6 +7,7 @@ use dta_proto::program::{
     CheckError, Entry, Flush, Lists, Mode, Primitive, Program, Service, SketchReporter, Store, Version0,
 };
 use dta_proto::telemetry;
+use dta_proto::wire::dta::Addressing;
 
 use dta_proto::store;
 
@@ -134,11 +135,9 @@ fn takes_unnamed(store: &Store) -> bool {
 
 /// The store with its collector's buckets, if keys can be shared.
 fn with_buckets(store: Store, wanted: &Wanted) -> Store {
-    let buckets = match store.spec.kind.primitive() {
-        Primitive::KeyWrite | Primitive::KeyIncrement | Primitive::Postcarding => {
-            wanted.buckets.get(usize::from(store.collector)).copied().unwrap_or_default()
-        }
-        Primitive::Append | Primitive::SketchMerge => Buckets::ALL,
+    let buckets = match store.spec.kind.primitive().addressing() {
+        Addressing::Key => wanted.buckets.get(usize::from(store.collector)).copied().unwrap_or_default(),
+        Addressing::List | Addressing::Column => Buckets::ALL,
     };
     Store { buckets, ..store }
 }
@@ -153,13 +152,13 @@ fn ranges(lists: &[&Lists], store: &Store) -> Vec<(u64, u64)> {
 /// Whether two stores are parts of one, with no key or list in both.
 fn share(a: &Store, b: &Store, lists: &[&Lists]) -> bool {
     a.spec == b.spec
-        && match a.spec.kind.primitive() {
-            Primitive::Append => {
+        && match a.spec.kind.primitive().addressing() {
+            Addressing::Key => a.buckets.and(b.buckets) == Buckets::NONE,
+            Addressing::List => {
                 let (mine, theirs) = (ranges(lists, a), ranges(lists, b));
                 !mine.iter().any(|m| theirs.iter().any(|t| m.0 < t.1 && t.0 < m.1))
             }
-            Primitive::SketchMerge => false,
-            _ => a.buckets.and(b.buckets) == Buckets::NONE,
+            Addressing::Column => false,
         }
 }
 

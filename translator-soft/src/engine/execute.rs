@@ -4,12 +4,10 @@ use dta_proto::program::Primitive;
 use dta_proto::wire::dta::Body;
 
 use super::Engine;
-use super::stores::State;
 use crate::context::Context;
 use crate::counters::Reason;
 use crate::frame::Output;
 use crate::losses::Origin;
-use crate::postcarding;
 use crate::run::{Run, Shown};
 
 /// An admitted report: contents, store and sender.
@@ -105,28 +103,8 @@ impl Engine {
         let origin = Origin { serial: self.serial, sequence: report.sequence, reporter: report.reporter };
         let context =
             &mut Context { now: self.clock, regions: &store.regions, egress: &mut self.egress, out };
-        // By copies, where a reference is handed on: so the report need not be in memory.
-        match (*report.body, &mut store.state) {
-            (Body::KeyWrite { redundancy, key, value }, State::KeyWrite(shape)) => {
-                shape.ingest(redundancy, &key, value, origin, context)?;
-            }
-            (Body::Append { list, value }, State::Append(state)) => {
-                state.ingest(list, value, report.immediate, origin, context)?;
-            }
-            (Body::KeyIncrement { redundancy, key, delta }, State::KeyIncrement(shape)) => {
-                self.increments.ingest(*shape, redundancy, &key, delta, origin, context)?;
-            }
-            (Body::Postcard { key, hop, path_length, value }, State::Postcarding(state)) => {
-                let restarts = (report.numbered && !self.reference).then_some(restarts);
-                let arrival =
-                    postcarding::Arrival { key: &key, hop, length: path_length, value, origin, restarts };
-                state.ingest(&arrival, context)?;
-            }
-            (Body::SketchMerge { epoch, column, cells }, State::SketchMerge(state)) => {
-                state.ingest(epoch, column, cells, origin, context)?;
-            }
-            _ => return Err(Reason::WrongPrimitive),
-        }
+        let restarts = (report.numbered && !self.reference).then_some(restarts);
+        store.state.ingest(report, origin, restarts, &mut self.increments, context)?;
         if report.immediate && !store.state.wakes() {
             self.egress.counters.immediate_ignored += 1;
         }

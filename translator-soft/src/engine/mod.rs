@@ -25,15 +25,15 @@ mod time;
 
 use std::net::Ipv4Addr;
 
-use dta_proto::program::Program;
+use dta_proto::program::{Primitive, Program};
 use dta_proto::wire::dta;
 
 use self::offenders::Offenders;
 use self::stores::Stores;
 use super::egress::Egress;
 use super::frame::Output;
-use super::increment::Increments;
 use super::losses::FrameMeta;
+use super::primitive::increment::Increments;
 use super::reporters::Reporters;
 use super::requester::Timing;
 use super::version0::Version0Reporters;
@@ -82,8 +82,8 @@ pub struct Engine {
     egress: Egress,
     stores: Stores,
     /// Store ids of version-0 primitives.
-    version0: [Option<u16>; 5],
-    flush_ns: [u64; 5],
+    version0: [Option<u16>; Primitive::ALL.len()],
+    flush_ns: [u64; Primitive::ALL.len()],
     reporters: Reporters,
     reporters0: Version0Reporters,
     increments: Increments,
@@ -105,8 +105,8 @@ impl Engine {
             limits,
             egress: Egress::new(limits.rc, limits.name_reports),
             stores: Stores::new(),
-            version0: [None; 5],
-            flush_ns: [0; 5],
+            version0: [None; Primitive::ALL.len()],
+            flush_ns: [0; Primitive::ALL.len()],
             reporters: Reporters::new(limits.reporters),
             reporters0: Version0Reporters::new(limits.reporters, limits.version0_nacks),
             increments: Increments::new(true),

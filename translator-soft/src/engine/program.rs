@@ -7,9 +7,10 @@ use dta_proto::store::StoreKind;
 use dta_proto::wire::dta;
 
 use super::Engine;
-use super::stores::{InstalledStore, State, Stores};
+use super::stores::{InstalledStore, Stores};
 use crate::context::Context;
 use crate::frame::Output;
+use crate::primitive::State;
 
 /// Why an entry cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

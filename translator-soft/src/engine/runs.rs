@@ -9,7 +9,7 @@ use super::Engine;
 use crate::counters::Reason;
 use crate::egress::Elements;
 use crate::frame::Output;
-use crate::key_write::KeyWriteShape;
+use crate::primitive::key_write::KeyWriteShape;
 use crate::run::{MOST, Run, Shown, VALUE_LEN};
 
 impl Engine {

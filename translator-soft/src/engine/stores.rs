@@ -4,84 +4,9 @@ use dta_proto::program::Store;
 use dta_proto::store::StoreKind;
 
 use super::Limits;
-use crate::append::AppendState;
-use crate::gathers::Gathers;
-use crate::increment::KeyIncrementShape;
-use crate::key_write::KeyWriteShape;
-use crate::postcarding::PostcardState;
+use crate::primitive::State;
+use crate::primitive::key_write::KeyWriteShape;
 use crate::regions::Regions;
-use crate::sketch::SketchState;
-
-/// What is kept of a store, by its primitive.
-pub(super) enum State {
-    KeyWrite(KeyWriteShape),
-    KeyIncrement(KeyIncrementShape),
-    Append(AppendState),
-    Postcarding(PostcardState),
-    SketchMerge(Box<SketchState>),
-}
-
-impl State {
-    /// The state that a new store begins with.
-    fn new(store: &Store, limits: &Limits, reference: bool) -> State {
-        let names = limits.name_reports;
-        let mut state = match store.spec.kind {
-            StoreKind::KeyWrite { slots, value_len, redundancy } => {
-                State::KeyWrite(KeyWriteShape { slots, value_len, copies: redundancy })
-            }
-            StoreKind::KeyIncrement { slots, redundancy } => {
-                State::KeyIncrement(KeyIncrementShape { slots, copies: redundancy })
-            }
-            StoreKind::Append { lists, ring, batch_len, entry_len, notify } => {
-                State::Append(AppendState::new(lists, ring, batch_len, entry_len, notify))
-            }
-            StoreKind::Postcarding { slots, hops, redundancy } => {
-                State::Postcarding(PostcardState::new(slots, hops, redundancy, limits.postcard_rows, names))
-            }
-            StoreKind::SketchMerge { columns, rows, epochs, merge, expected } => {
-                State::SketchMerge(Box::new(SketchState::new(columns, rows, epochs, merge, expected, names)))
-            }
-        };
-        if reference {
-            state.set_reference(true);
-        }
-        state
-    }
-
-    /// Sets whether what is gathered follows the rules of a switch.
-    pub(super) fn set_reference(&mut self, reference: bool) {
-        match self {
-            State::KeyWrite(_) | State::KeyIncrement(_) | State::Append(_) => {}
-            State::Postcarding(state) => state.set_reference(reference),
-            State::SketchMerge(state) => state.set_reference(reference),
-        }
-    }
-
-    /// Whether what is written to the store can wake a reader.
-    pub(super) fn wakes(&self) -> bool {
-        matches!(self, State::Append(state) if state.wakes())
-    }
-
-    /// The part that gathers reports; `None` where each leaves as it comes.
-    pub(super) fn gathers(&self) -> Option<&dyn Gathers> {
-        match self {
-            State::KeyWrite(_) | State::KeyIncrement(_) => None,
-            State::Append(state) => Some(state),
-            State::Postcarding(state) => Some(state),
-            State::SketchMerge(state) => Some(&**state),
-        }
-    }
-
-    /// [`State::gathers`], to be changed.
-    pub(super) fn gathers_mut(&mut self) -> Option<&mut dyn Gathers> {
-        match self {
-            State::KeyWrite(_) | State::KeyIncrement(_) => None,
-            State::Append(state) => Some(state),
-            State::Postcarding(state) => Some(state),
-            State::SketchMerge(state) => Some(&mut **state),
-        }
-    }
-}
 
 /// A store of the program, with all its regions.
 pub(super) struct InstalledStore {

@@ -56,6 +56,6 @@ impl Engine {
 }
 
 /// How long reports of a store are held, in nanoseconds; 0 = until their operation is full.
-fn flush_after(flush_ns: &[u64; 5], store: &InstalledStore) -> u64 {
+fn flush_after(flush_ns: &[u64], store: &InstalledStore) -> u64 {
     flush_ns[store.kind.primitive().index()]
 }

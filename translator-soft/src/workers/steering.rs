@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use dta_proto::layout::hash;
-use dta_proto::wire::dta::{Body, Report, Version};
+use dta_proto::wire::dta::{Address, Body, Report, Version};
 
 /// Most workers.
 pub const MAX_WORKERS: usize = 16;
@@ -35,13 +35,10 @@ pub(super) fn judge(report: &Report<'_>, source: Ipv4Addr, workers: usize) -> us
 /// be known.
 #[inline]
 pub(super) fn executor(body: &Body<'_>, workers: usize) -> usize {
-    match body {
-        Body::KeyWrite { key, .. } | Body::KeyIncrement { key, .. } | Body::Postcard { key, .. } => {
-            // The low half: the top byte says which collector has the key.
-            ((hash::key_hash(key) & 0xffff) as usize * workers) >> 16
-        }
-        Body::Append { list, .. } => *list as usize % workers,
-        Body::SketchMerge { column, .. } => *column as usize % workers,
+    match body.address() {
+        // The low half: the top byte says which collector has the key.
+        Address::Key(key) => ((hash::key_hash(key) & 0xffff) as usize * workers) >> 16,
+        Address::List(number) | Address::Column(number) => number as usize % workers,
     }
 }
 

@@ -32,6 +32,9 @@ pub(super) fn describe(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
     if bytes.iter().all(|b| *b == 0) {
         return "empty".into();
     }
+    if let (StoreKind::KeyIncrement { .. }, Some(count)) = (&spec.kind, key_increment::decode(bytes)) {
+        return format!("counter {count}");
+    }
     match spec.kind {
         StoreKind::KeyWrite { .. } => {
             format!("value {}", value(&bytes[4..]))
@@ -56,9 +59,6 @@ pub(super) fn describe(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
                 append::Batch::Torn => format!("list {list}, being written or damaged"),
             }
         }
-        StoreKind::KeyIncrement { .. } => {
-            key_increment::decode(bytes).map_or_else(String::new, |n| format!("counter {n}"))
-        }
         StoreKind::SketchMerge { rows, columns, .. } => match sketch_merge::decode(bytes, rows) {
             Some(column) => format!(
                 "column {} epoch {} merged {}/{} cells {:?}",
@@ -70,5 +70,7 @@ pub(super) fn describe(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
             ),
             None => "damaged column".into(),
         },
+        // What has no words of its own.
+        _ => value(bytes),
     }
 }

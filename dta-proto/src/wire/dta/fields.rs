@@ -1,6 +1,6 @@
 //! Byte ranges of a report's fields, to write them in place.
 
-use super::{Primitive, V1_HEADER_LEN, Version};
+use super::{Addressing, Primitive, V1_HEADER_LEN, Version};
 use crate::key::KEY_LEN;
 
 /// The bytes that may differ between reports of one length, apart from flags and sequence. Any contents are
@@ -22,13 +22,13 @@ impl<'a> Fields<'a> {
     #[inline]
     pub fn of(version: Version, primitive: Primitive, report: &'a mut [u8]) -> Option<Fields<'a>> {
         // Bytes before the key or place, the bytes of these, and those between them and the value.
-        let (before, key, place, between) = match (version, primitive) {
-            (Version::V0, Primitive::KeyWrite | Primitive::KeyIncrement) => (4, 4, 0, 0),
-            (Version::V0, Primitive::Postcarding) => (3, 4, 0, 1),
-            (Version::V0, Primitive::Append | Primitive::SketchMerge) => (3, 0, 4, 0),
-            (Version::V1, Primitive::Append) => (V1_HEADER_LEN, 0, 4, 0),
-            (Version::V1, Primitive::SketchMerge) => (V1_HEADER_LEN + 4, 0, 4, 0),
-            (Version::V1, _) => (V1_HEADER_LEN, KEY_LEN, 0, 0),
+        let (before, key, place, between) = match (version, primitive.addressing()) {
+            (Version::V0, Addressing::Key) if matches!(primitive, Primitive::Postcarding) => (3, 4, 0, 1),
+            (Version::V0, Addressing::Key) => (4, 4, 0, 0),
+            (Version::V0, Addressing::List | Addressing::Column) => (3, 0, 4, 0),
+            (Version::V1, Addressing::Key) => (V1_HEADER_LEN, KEY_LEN, 0, 0),
+            (Version::V1, Addressing::List) => (V1_HEADER_LEN, 0, 4, 0),
+            (Version::V1, Addressing::Column) => (V1_HEADER_LEN + 4, 0, 4, 0),
         };
         let (key, rest) = report.get_mut(before..)?.split_at_mut_checked(key)?;
         let (place, rest) = rest.split_at_mut_checked(place)?;

@@ -3,16 +3,20 @@
 //! `docs/wire-format.md` draws every byte. A datagram holds one report, of exactly its length.
 //! Reserved bits and bytes are ignored on receipt and sent as zero.
 
+mod body;
 mod codec;
 mod fields;
 mod nack;
+mod primitive;
 mod report;
 mod v0;
 mod v1;
 
+pub use body::{Address, Body};
 pub use fields::Fields;
 pub use nack::{NACK_V0_LEN, NACK_V1_LEN, Nack};
-pub use report::{Body, Report};
+pub use primitive::{Addressing, Description, Primitive};
+pub use report::Report;
 pub use v1::HEADER_LEN as V1_HEADER_LEN;
 
 /// UDP destination port of reports.
@@ -37,78 +41,6 @@ pub enum Version {
     V0,
     /// 16-byte keys, values of 4 to 60 bytes, store and reporter ids, 32-bit sequences.
     V1,
-}
-
-/// The five primitives, by their opcode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[repr(u8)]
-pub enum Primitive {
-    /// The last value of a key.
-    KeyWrite = 1,
-    /// An entry at the end of a list.
-    Append = 2,
-    /// Addition to the counters of a key.
-    KeyIncrement = 3,
-    /// One hop of a path.
-    Postcarding = 4,
-    /// One column of a sketch, to be merged with those of other reporters.
-    SketchMerge = 5,
-}
-
-impl Primitive {
-    /// All five, in the order of their opcodes.
-    pub const ALL: [Primitive; 5] = [
-        Primitive::KeyWrite,
-        Primitive::Append,
-        Primitive::KeyIncrement,
-        Primitive::Postcarding,
-        Primitive::SketchMerge,
-    ];
-
-    /// The primitive with this opcode.
-    pub const fn from_opcode(opcode: u8) -> Option<Primitive> {
-        match opcode {
-            1 => Some(Primitive::KeyWrite),
-            2 => Some(Primitive::Append),
-            3 => Some(Primitive::KeyIncrement),
-            4 => Some(Primitive::Postcarding),
-            5 => Some(Primitive::SketchMerge),
-            _ => None,
-        }
-    }
-
-    /// Byte 0 of its reports.
-    pub const fn opcode(self) -> u8 {
-        self as u8
-    }
-
-    /// Whether version 0 has a report of it.
-    pub const fn in_version0(self) -> bool {
-        !matches!(self, Primitive::SketchMerge)
-    }
-
-    /// Its place in [`Primitive::ALL`].
-    pub const fn index(self) -> usize {
-        self as usize - 1
-    }
-
-    /// Its name, as in configuration, counters and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Primitive::KeyWrite => "key-write",
-            Primitive::Append => "append",
-            Primitive::KeyIncrement => "key-increment",
-            Primitive::Postcarding => "postcarding",
-            Primitive::SketchMerge => "sketch-merge",
-        }
-    }
-}
-
-impl core::fmt::Display for Primitive {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.pad(self.name())
-    }
 }
 
 /// Bit 7 of byte 2: wake a reader.

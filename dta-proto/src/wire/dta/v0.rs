@@ -55,7 +55,8 @@ pub(super) fn parse(opcode: u8, sequence: u8, flags: u8, rest: &[u8]) -> Result<
                 value: u32::from_be_bytes([f[5], f[6], f[7], f[8]]),
             }
         }
-        Some(Primitive::SketchMerge) | None => return Err(err("opcode", 0, Kind::UnknownOpcode(opcode))),
+        // Version 0 has these four.
+        _ => return Err(err("opcode", 0, Kind::UnknownOpcode(opcode))),
     };
     Ok(Report {
         version: Version::V0,
@@ -75,7 +76,7 @@ pub(super) const fn buffer_len(body: &Body<'_>) -> usize {
             Body::KeyWrite { .. } | Body::Postcard { .. } => 9,
             Body::Append { .. } => 8,
             Body::KeyIncrement { .. } => 13,
-            Body::SketchMerge { .. } => 0,
+            _ => 0,
         }
 }
 
@@ -126,7 +127,7 @@ pub(super) fn emit(report: &Report<'_>, buffer: &mut [u8]) -> Result<usize> {
             fields[4] = hop + 1;
             fields[5..9].copy_from_slice(&value.to_be_bytes());
         }
-        Body::SketchMerge { .. } => return Err(err("opcode", 0, Kind::NotInVersion)),
+        _ => return Err(err("opcode", 0, Kind::NotInVersion)),
     }
     let need = buffer_len(&report.body);
     let out = room(Layer::DtaV0, buffer, need)?;

@@ -1,96 +1,15 @@
-//! Reports of version 1: a 12-byte header, the key of keyed primitives, the primitive's own fields,
-//! its value.
+//! Reports of version 1: a 12-byte header, and behind it what the [body](super::body) writes.
 
 use super::report::room;
-use super::{
-    Body, IMMEDIATE, MAX_HOPS, MAX_ROWS, MAX_VALUE_LEN, MIN_VALUE_LEN, Primitive, RESTARTED, RETRANSMITTABLE,
-    Report, Version,
-};
-use crate::key::{KEY_LEN, Key};
+use super::{Body, IMMEDIATE, Primitive, RESTARTED, RETRANSMITTABLE, Report, Version};
 use crate::wire::error::len16;
 use crate::wire::{Error, Kind, Layer, Result};
 
 /// Length of the header.
 pub const HEADER_LEN: usize = 12;
 
-fn err(field: &'static str, offset: usize, kind: Kind) -> Error {
+pub(super) fn err(field: &'static str, offset: usize, kind: Kind) -> Error {
     Error::new(Layer::DtaV1, field, len16(offset), kind)
-}
-
-/// A cursor over the bytes behind the header.
-struct Rest<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Rest<'a> {
-    #[inline]
-    fn take<const N: usize>(&mut self, field: &'static str) -> Result<&'a [u8; N]> {
-        match self.bytes.split_first_chunk() {
-            Some((taken, rest)) => {
-                self.bytes = rest;
-                self.at += N;
-                Ok(taken)
-            }
-            None => {
-                let (need, have) = (len16(self.at + N), len16(self.at + self.bytes.len()));
-                Err(err(field, self.at, Kind::Truncated { need, have }))
-            }
-        }
-    }
-
-    #[inline]
-    fn key(&mut self) -> Result<Key> {
-        Ok(Key(*self.take::<KEY_LEN>("key")?))
-    }
-
-    #[inline]
-    fn u32(&mut self, field: &'static str) -> Result<u32> {
-        Ok(u32::from_be_bytes(*self.take(field)?))
-    }
-
-    /// All that is left, as a value.
-    #[inline]
-    fn value(&mut self) -> Result<&'a [u8]> {
-        check_value(self.bytes, self.at)?;
-        Ok(self.bytes)
-    }
-
-    #[inline]
-    fn end(&self) -> Result<()> {
-        if self.bytes.is_empty() {
-            return Ok(());
-        }
-        let (most, have) = (len16(self.at), len16(self.at + self.bytes.len()));
-        Err(err("end", self.at, Kind::TooLong { most, have }))
-    }
-}
-
-#[inline]
-fn check_value(value: &[u8], at: usize) -> Result<()> {
-    if (MIN_VALUE_LEN..=MAX_VALUE_LEN).contains(&value.len()) && value.len().is_multiple_of(4) {
-        Ok(())
-    } else {
-        Err(err("value", at, Kind::ValueLength(len16(value.len()))))
-    }
-}
-
-fn check_cells(cells: &[u8], at: usize) -> Result<()> {
-    if (4..=4 * MAX_ROWS).contains(&cells.len()) && cells.len().is_multiple_of(4) {
-        Ok(())
-    } else {
-        Err(err("cells", at, Kind::Rows(len16(cells.len()))))
-    }
-}
-
-fn check_hop(hop: u8, path_length: u8) -> Result<()> {
-    if hop >= MAX_HOPS {
-        return Err(err("hop", 3, Kind::Hop(hop)));
-    }
-    if path_length != 0 && !(hop + 1..=MAX_HOPS).contains(&path_length) {
-        return Err(err("path_length", 3, Kind::PathLength(path_length)));
-    }
-    Ok(())
 }
 
 #[inline(always)] // on the path of every report: nothing of it goes by memory
@@ -101,34 +20,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Report<'_>> {
     };
     let [opcode, _, flags, argument, store0, store1, reporter0, reporter1, s0, s1, s2, s3] = *header;
     let sequence = u32::from_be_bytes([s0, s1, s2, s3]);
-    let mut rest = Rest { bytes: rest, at: HEADER_LEN };
-    let body = match Primitive::from_opcode(opcode) {
-        Some(Primitive::KeyWrite) => {
-            Body::KeyWrite { redundancy: argument, key: rest.key()?, value: rest.value()? }
-        }
-        Some(Primitive::Append) => Body::Append { list: rest.u32("list")?, value: rest.value()? },
-        Some(Primitive::KeyIncrement) => {
-            let key = rest.key()?;
-            let delta = u64::from_be_bytes(*rest.take("delta")?);
-            rest.end()?;
-            Body::KeyIncrement { redundancy: argument, key, delta }
-        }
-        Some(Primitive::Postcarding) => {
-            let (path_length, hop) = (argument >> 4, argument & 0xf);
-            check_hop(hop, path_length)?;
-            let key = rest.key()?;
-            let value = rest.u32("value")?;
-            rest.end()?;
-            Body::Postcard { key, hop, path_length, value }
-        }
-        Some(Primitive::SketchMerge) => {
-            let epoch = rest.u32("epoch")?;
-            let column = rest.u32("column")?;
-            check_cells(rest.bytes, rest.at)?;
-            Body::SketchMerge { epoch, column, cells: rest.bytes }
-        }
-        None => return Err(err("opcode", 0, Kind::UnknownOpcode(opcode))),
+    let Some(primitive) = Primitive::from_opcode(opcode) else {
+        return Err(err("opcode", 0, Kind::UnknownOpcode(opcode)));
     };
+    let body = Body::parse(primitive, argument, rest)?;
     // Byte 1 repeats the low 8 bits of the sequence, for switches that parse no further.
     if header[1] != s3 {
         return Err(err("sequence", 1, Kind::Contradiction));
@@ -146,37 +41,12 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Report<'_>> {
 }
 
 pub(super) const fn buffer_len(body: &Body<'_>) -> usize {
-    HEADER_LEN
-        + match body {
-            Body::KeyWrite { value, .. } => KEY_LEN + value.len(),
-            Body::Append { value, .. } => 4 + value.len(),
-            Body::KeyIncrement { .. } => KEY_LEN + 8,
-            Body::Postcard { .. } => KEY_LEN + 4,
-            Body::SketchMerge { cells, .. } => 8 + cells.len(),
-        }
+    HEADER_LEN + body.len()
 }
 
 #[inline]
 pub(super) fn emit(report: &Report<'_>, buffer: &mut [u8]) -> Result<usize> {
-    let argument = match report.body {
-        Body::KeyWrite { redundancy, value, .. } => {
-            check_value(value, HEADER_LEN + KEY_LEN)?;
-            redundancy
-        }
-        Body::Append { value, .. } => {
-            check_value(value, HEADER_LEN + 4)?;
-            0
-        }
-        Body::KeyIncrement { redundancy, .. } => redundancy,
-        Body::Postcard { hop, path_length, .. } => {
-            check_hop(hop, path_length)?;
-            path_length << 4 | hop
-        }
-        Body::SketchMerge { cells, .. } => {
-            check_cells(cells, HEADER_LEN + 8)?;
-            0
-        }
-    };
+    let argument = report.body.argument()?;
     let need = buffer_len(&report.body);
     let out = room(Layer::DtaV1, buffer, need)?;
     let (header, rest) = out.split_at_mut(HEADER_LEN);
@@ -187,35 +57,14 @@ pub(super) fn emit(report: &Report<'_>, buffer: &mut [u8]) -> Result<usize> {
     header[4..6].copy_from_slice(&report.store.to_be_bytes());
     header[6..8].copy_from_slice(&report.reporter.to_be_bytes());
     header[8..12].copy_from_slice(&report.sequence.to_be_bytes());
-    match report.body {
-        Body::KeyWrite { key, value, .. } => {
-            rest[..KEY_LEN].copy_from_slice(&key.0);
-            rest[KEY_LEN..].copy_from_slice(value);
-        }
-        Body::Append { list, value } => {
-            rest[..4].copy_from_slice(&list.to_be_bytes());
-            rest[4..].copy_from_slice(value);
-        }
-        Body::KeyIncrement { key, delta, .. } => {
-            rest[..KEY_LEN].copy_from_slice(&key.0);
-            rest[KEY_LEN..].copy_from_slice(&delta.to_be_bytes());
-        }
-        Body::Postcard { key, value, .. } => {
-            rest[..KEY_LEN].copy_from_slice(&key.0);
-            rest[KEY_LEN..].copy_from_slice(&value.to_be_bytes());
-        }
-        Body::SketchMerge { epoch, column, cells } => {
-            rest[..4].copy_from_slice(&epoch.to_be_bytes());
-            rest[4..8].copy_from_slice(&column.to_be_bytes());
-            rest[8..].copy_from_slice(cells);
-        }
-    }
+    report.body.write(rest);
     Ok(need)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::Key;
     use proptest::prelude::*;
 
     const KEY: Key = Key([10, 0, 0, 1, 10, 0, 0, 2, 0x13, 0x88, 0, 80, 6, 0, 0, 0]);

@@ -41,7 +41,7 @@ impl Place {
     pub(super) fn collectors(&self) -> usize {
         match self {
             Place::OneMachine(here) => here.links.len(),
-            Place::Machines(_) => 1,
+            Place::OnMachines(_) => 1,
         }
     }
 

@@ -2,17 +2,21 @@
 
 use std::collections::HashMap;
 
-use dta_proto::layout::append::entries_per_batch;
-use dta_proto::store::StoreKind;
+use dta_client::collector::Client;
+use dta_client::{Ask, ClientError};
+use dta_proto::control::TailRequest;
+use dta_proto::layout::append::{self, entries_per_batch};
+use dta_proto::store::{StoreKind, StoreSpec};
 
-use super::{Ends, LOST_TO_TRANSLATOR, Pools, Tally};
+use super::memory::memory;
+use super::{Asked, Ends, LOST_TO_TRANSLATOR, Pools, Tally};
 use crate::journal::{Entry, Journal};
 use crate::topology::Primitive;
 use crate::workload::{Body, SeenFlow};
 
 /// The result of reading one list from its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TailAnswer {
+pub(super) struct TailAnswer {
     /// Entries, in order.
     pub entries: Vec<Vec<u8>>,
     /// Batches that the reader reported as overwritten before it came.
@@ -25,15 +29,81 @@ pub struct TailAnswer {
 
 /// Batches that are not in memory, although later ones of their list are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gap {
+pub(super) struct Gap {
     /// Entries before it.
     pub at: usize,
     /// How many.
     pub batches: u64,
 }
 
+/// Asks for everything in the store, and compares.
+pub(super) async fn of(
+    asked: &Asked<'_>,
+    client: &mut Client,
+    store: &StoreSpec,
+    pools: &mut Pools,
+) -> Result<(Tally, Ends), ClientError> {
+    let answers = ask(client, store).await?;
+    Ok(check(&store.kind, asked.flows, asked.journal, &answers, pools))
+}
+
+/// Every list from its first batch to its end.
+async fn ask(client: &mut Client, store: &StoreSpec) -> Result<Vec<TailAnswer>, ClientError> {
+    let StoreKind::Append { lists, ring, batch_len, entry_len, .. } = store.kind else {
+        return Ok(Vec::new());
+    };
+    let mut answers = Vec::new();
+    for list in 0..lists {
+        let request = TailRequest {
+            store: store.name.clone(),
+            list,
+            until_caught_up: true,
+            from_sequence: 1,
+            ..TailRequest::default()
+        };
+        let mut stream = client.tail(request).await?;
+        let mut answer = TailAnswer::default();
+        while let Some(message) = stream.message().await? {
+            answer.overwritten_batches += message.overwritten_batches;
+            answer.missing_batches += message.missing_batches + message.damaged_batches;
+            answer.entries.extend(message.entries);
+        }
+        let length = ring * u64::from(batch_len);
+        let bytes = memory(client, store, append::place_offset(list, 0, ring, batch_len), length).await?;
+        let batches = bytes.chunks_exact(batch_len.into()).filter_map(|batch| {
+            match append::decode(batch, list, entry_len) {
+                append::Batch::Valid { sequence, count, .. } => Some((sequence, count)),
+                append::Batch::Empty | append::Batch::Torn => None,
+            }
+        });
+        answer.gaps = gaps(batches.collect(), ring);
+        answers.push(answer);
+    }
+    Ok(answers)
+}
+
+/// Where batches are missing in a ring that holds these, by sequence and number of entries.
+fn gaps(mut batches: Vec<(u32, u8)>, ring: u64) -> Vec<Gap> {
+    batches.sort_unstable();
+    let newest = batches.last().map_or(0, |batch| batch.0);
+    let mut expected = u64::from(newest).saturating_sub(ring - 1).max(1);
+    let (mut gaps, mut at) = (Vec::new(), 0);
+    for (sequence, count) in batches {
+        let sequence = u64::from(sequence);
+        // An older turn's, in a place where the newer batch is missing: read before it, if at all.
+        if sequence >= expected {
+            if sequence > expected {
+                gaps.push(Gap { at, batches: sequence - expected });
+            }
+            expected = sequence + 1;
+        }
+        at += usize::from(count);
+    }
+    gaps
+}
+
 /// Compares `lists` (by list number) with the reports.
-pub fn check(
+pub(super) fn check(
     kind: &StoreKind,
     flows: &[SeenFlow],
     journal: &Journal,
@@ -217,5 +287,21 @@ impl Missing {
         self.of_frame = self.per_batch - 1;
         self.frame = Some(name.clone());
         Some(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_where_sequences_are_missing() {
+        let gap = |at, batches| Gap { at, batches };
+        assert_eq!(gaps(vec![], 8), []);
+        assert_eq!(gaps(vec![(1, 3), (2, 3)], 8), []);
+        assert_eq!(gaps(vec![(5, 3), (2, 3), (3, 1)], 8), [gap(0, 1), gap(4, 1)]);
+        // A ring that has turned: 5 to 12 are in it, and 9 has not come, so that 1 is still there.
+        let turned = [(12, 1), (5, 1), (6, 1), (7, 1), (8, 1), (1, 1), (10, 1), (11, 1)];
+        assert_eq!(gaps(turned.to_vec(), 8), [gap(5, 1)]);
     }
 }

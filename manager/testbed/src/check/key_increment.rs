@@ -2,13 +2,32 @@
 
 use std::collections::HashMap;
 
+use dta_client::collector::Client;
+use dta_client::{AskKeys, ClientError};
 use dta_proto::layout::hash;
-use dta_proto::store::StoreKind;
+use dta_proto::store::{StoreKind, StoreSpec};
 
-use super::{Ends, LOST_TO_TRANSLATOR, Pools, Tally};
+use super::{Asked, Ends, LOST_TO_TRANSLATOR, Pools, Tally, keys};
 use crate::journal::{Entry, Journal};
 use crate::topology::Primitive;
 use crate::workload::{Body, SeenFlow};
+
+/// Asks for everything in the store, and compares.
+pub(super) async fn of(
+    asked: &Asked<'_>,
+    client: &mut Client,
+    store: &StoreSpec,
+    pools: &mut Pools,
+) -> Result<(Tally, Ends), ClientError> {
+    let answers = ask(client, store, asked.flows).await?;
+    Ok(check(&store.kind, asked.flows, asked.journal, &answers, pools))
+}
+
+/// The counter of every flow.
+async fn ask(client: &mut Client, store: &StoreSpec, flows: &[SeenFlow]) -> Result<Vec<u64>, ClientError> {
+    let answers = client.counter(&store.name, &keys(flows)).await?;
+    Ok(answers.into_iter().map(|answer| answer.value).collect())
+}
 
 /// Compares `answers` (one per flow, in order) with the reports.
 ///
@@ -16,7 +35,7 @@ use crate::workload::{Body, SeenFlow};
 /// it, over all keys that share it; and the most it may hold, with reports for which a queue pair does not know
 /// whether they were executed. An answer below is wrong unless whole reports, of as many as `pools` has without a
 /// record, make up the difference; one above always, because RC adds once.
-pub fn check(
+pub(super) fn check(
     kind: &StoreKind,
     flows: &[SeenFlow],
     journal: &Journal,

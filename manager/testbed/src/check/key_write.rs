@@ -1,16 +1,40 @@
 //! Key-write: the last value of each flow.
 
+use dta_client::collector::Client;
+use dta_client::{AskKeys, ClientError};
+use dta_proto::control::Policy;
 use dta_proto::layout::hash;
-use dta_proto::store::StoreKind;
+use dta_proto::store::{StoreKind, StoreSpec};
 
 use super::occupancy::{Occupancy, When};
-use super::{Ends, LOST_TO_TRANSLATOR, Pools, Tally};
+use super::{Asked, Ends, LOST_TO_TRANSLATOR, Pools, Tally, keys};
 use crate::journal::{Entry, Journal};
 use crate::topology::Primitive;
 use crate::workload::{Body, SeenFlow};
 
+/// Asks for everything in the store, and compares.
+pub(super) async fn of(
+    asked: &Asked<'_>,
+    client: &mut Client,
+    store: &StoreSpec,
+    pools: &mut Pools,
+) -> Result<(Tally, Ends), ClientError> {
+    let answers = ask(client, store, asked.flows).await?;
+    Ok(check(&store.kind, asked.flows, asked.journal, &answers, pools))
+}
+
+/// The value of every flow.
+pub async fn ask(
+    client: &mut Client,
+    store: &StoreSpec,
+    flows: &[SeenFlow],
+) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
+    let answers = client.key_write(&store.name, &keys(flows), Policy::First, 0).await?;
+    Ok(answers.into_iter().map(|answer| answer.value).collect())
+}
+
 /// Compares `answers` (one per flow, in order) with the reports. `kind` is the store's.
-pub fn check(
+pub(super) fn check(
     kind: &StoreKind,
     flows: &[SeenFlow],
     journal: &Journal,

@@ -1,4 +1,5 @@
-//! Comparing answers with the truth, and saying of each report where it ended.
+//! Asking the collector about everything, over the same gRPC as anybody; comparing its answers with the truth, and saying of each
+//! report where it ended. One file for each primitive.
 //!
 //! The terms are the blueprint's: *queryable*, *superseded*, *overwritten*, *held*, *dropped*, *lost*, *unexplained*
 //! for reports; *right*, *absent*, *stale*, *partial*, *over*, *incomplete*, *wrong* for answers. A report that
@@ -7,6 +8,7 @@
 mod append;
 mod key_increment;
 mod key_write;
+mod memory;
 mod occupancy;
 mod pools;
 mod postcarding;
@@ -14,17 +16,56 @@ mod sketch_merge;
 #[cfg(test)]
 mod tests;
 
-pub use append::{Gap, TailAnswer, check as append};
-pub use key_increment::check as key_increment;
-pub use key_write::check as key_write;
+pub use key_write::ask as ask_values;
 pub use pools::{DROPPED_BY_TRANSLATOR, HELD, Limits, Pools};
-pub use postcarding::{PathAnswer, check as postcarding};
-pub use sketch_merge::{SketchAnswers, check as sketch_merge};
 
 use std::collections::BTreeMap;
 
+use dta_client::ClientError;
+use dta_client::collector::Client;
 use dta_proto::counter::between;
+use dta_proto::key::Key;
+use dta_proto::store::StoreSpec;
 use serde::Serialize;
+
+use crate::journal::Journal;
+use crate::statistics::Statistics;
+use crate::topology::Primitive;
+use crate::workload::{EpochTruth, SeenFlow};
+
+/// What is asked about, and what is known of it.
+pub struct Asked<'a> {
+    /// All flows.
+    pub flows: &'a [SeenFlow],
+    /// All sketch epochs that have ended.
+    pub epochs: &'a [EpochTruth],
+    /// All reports.
+    pub journal: &'a Journal,
+    /// What every node counted.
+    pub statistics: &'a Statistics,
+}
+
+impl Asked<'_> {
+    /// Asks for everything in a store and says of each report of its primitive where it ended.
+    pub async fn of(
+        &self,
+        client: &mut Client,
+        store: &StoreSpec,
+        pools: &mut Pools,
+    ) -> Result<(Tally, Ends), ClientError> {
+        match store.kind.primitive() {
+            Primitive::KeyWrite => key_write::of(self, client, store, pools).await,
+            Primitive::Postcarding => postcarding::of(self, client, store, pools).await,
+            Primitive::Append => append::of(self, client, store, pools).await,
+            Primitive::KeyIncrement => key_increment::of(self, client, store, pools).await,
+            Primitive::SketchMerge => sketch_merge::of(self, client, store, pools).await,
+        }
+    }
+}
+
+fn keys(flows: &[SeenFlow]) -> Vec<Key> {
+    flows.iter().map(|flow| flow.key).collect()
+}
 
 /// How the answers of one primitive compare with the truth.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -1,27 +1,57 @@
 //! Postcarding: the path of each flow.
 
+use dta_client::collector::Client;
+use dta_client::{AskKeys, ClientError};
+use dta_proto::control;
+use dta_proto::counter::{Stage, translator};
 use dta_proto::layout::hash;
-use dta_proto::store::StoreKind;
+use dta_proto::store::{StoreKind, StoreSpec};
 
 use super::occupancy::{Occupancy, When};
-use super::{Ends, LOST_TO_TRANSLATOR, Pools, Tally};
+use super::{Asked, Ends, LOST_TO_TRANSLATOR, Pools, Tally, keys};
 use crate::journal::{Entry, Journal};
 use crate::topology::Primitive;
 use crate::workload::{Body, SeenFlow, Workload};
 
 /// A path as the collector returns it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PathAnswer {
+pub(super) struct PathAnswer {
     /// Value per hop, from hop 0; `None` if the row has none.
     pub hops: Vec<Option<u32>>,
     /// Length as reported; 0 = unknown.
     pub length: u32,
 }
 
+/// Asks for everything in the store, and compares.
+pub(super) async fn of(
+    asked: &Asked<'_>,
+    client: &mut Client,
+    store: &StoreSpec,
+    pools: &mut Pools,
+) -> Result<(Tally, Ends), ClientError> {
+    let answers = ask(client, store, asked.flows).await?;
+    let evicted = asked.statistics.node(Stage::Translator).get(&translator::PARTIAL_ROWS);
+    Ok(check(&store.kind, asked.flows, asked.journal, &answers, evicted, pools))
+}
+
+/// The path of every flow.
+async fn ask(
+    client: &mut Client,
+    store: &StoreSpec,
+    flows: &[SeenFlow],
+) -> Result<Vec<Option<PathAnswer>>, ClientError> {
+    let answers = client.path(&store.name, &keys(flows)).await?;
+    let path = |answer: control::PathAnswer| {
+        let hops = answer.hops.iter().zip(&answer.present).map(|(value, present)| present.then_some(*value));
+        answer.found.then(|| PathAnswer { hops: hops.collect(), length: answer.path_length })
+    };
+    Ok(answers.into_iter().map(path).collect())
+}
+
 /// Compares `answers` (one per flow, in order; `None` = not found) with the reports.
 ///
 /// `evicted` is how many rows the translator sent incomplete: no more paths than that may lack a hop without a loss.
-pub fn check(
+pub(super) fn check(
     kind: &StoreKind,
     flows: &[SeenFlow],
     journal: &Journal,

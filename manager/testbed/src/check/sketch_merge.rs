@@ -2,25 +2,72 @@
 
 use std::collections::HashMap;
 
-use dta_proto::layout::sketch_merge::{Column, Held, columns_of};
-use dta_proto::store::{Merge, StoreKind};
+use dta_client::collector::Client;
+use dta_client::{AskKeys, ClientError};
+use dta_proto::layout::sketch_merge::{self, Column, Held, columns_of};
+use dta_proto::store::{Merge, StoreKind, StoreSpec};
 
-use super::{Ends, LOST_TO_TRANSLATOR, Pools, Tally};
+use super::memory::memory;
+use super::{Asked, Ends, LOST_TO_TRANSLATOR, Pools, Tally};
 use crate::journal::{Entry, Journal};
 use crate::topology::Primitive;
 use crate::workload::{Body, EpochTruth, SeenFlow};
 
 /// The collector's answers for all epochs that it still has.
 #[derive(Clone, Debug, Default)]
-pub struct SketchAnswers {
+pub(super) struct SketchAnswers {
     /// By ring place, all columns in memory.
     pub memory: Vec<Vec<Column>>,
     /// By epoch (from 1; empty if no longer kept): the estimate of each flow of the epoch's truth, in its order.
     pub estimates: Vec<Vec<Option<u64>>>,
 }
 
+/// Asks for everything in the store, and compares.
+pub(super) async fn of(
+    asked: &Asked<'_>,
+    client: &mut Client,
+    store: &StoreSpec,
+    pools: &mut Pools,
+) -> Result<(Tally, Ends), ClientError> {
+    let answers = ask(client, store, asked.flows, asked.epochs).await?;
+    Ok(check(&store.kind, asked.flows, asked.epochs, asked.journal, &answers, pools))
+}
+
+/// All columns in memory, and the estimate of every flow of every epoch that is still kept.
+async fn ask(
+    client: &mut Client,
+    store: &StoreSpec,
+    flows: &[SeenFlow],
+    truth: &[EpochTruth],
+) -> Result<SketchAnswers, ClientError> {
+    let StoreKind::SketchMerge { columns, rows, epochs, .. } = store.kind else {
+        return Ok(SketchAnswers::default());
+    };
+    let length = u64::from(columns) * sketch_merge::column_len(rows);
+    let mut answers = SketchAnswers::default();
+    for place in 0..u64::from(epochs) {
+        let bytes = memory(client, store, place * length, length).await?;
+        let unwritten = Column { epoch: 0, merged: 0, expected: 0, cells: [0; 4] };
+        let column = |bytes: &[u8]| sketch_merge::decode(bytes, rows).unwrap_or(unwritten);
+        answers
+            .memory
+            .push(bytes.chunks_exact(sketch_merge::column_len(rows) as usize).map(column).collect());
+    }
+    let newest = truth.last().map_or(0, |epoch| epoch.epoch);
+    for epoch in truth {
+        let mut estimates = Vec::new();
+        if epoch.epoch + epochs > newest {
+            let keys: Vec<_> = epoch.packets.iter().map(|(flow, _)| flows[*flow as usize].key).collect();
+            let found = client.sketch(&store.name, &keys, epoch.epoch).await?;
+            estimates.extend(found.into_iter().map(|answer| answer.estimate));
+        }
+        answers.estimates.push(estimates);
+    }
+    Ok(answers)
+}
+
 /// Compares memory and estimates with the reports.
-pub fn check(
+pub(super) fn check(
     kind: &StoreKind,
     flows: &[SeenFlow],
     epochs: &[EpochTruth],

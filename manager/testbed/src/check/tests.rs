@@ -4,6 +4,9 @@ use dta_proto::layout::sketch_merge::{Column, columns_of};
 use dta_proto::layout::{append::entries_per_batch, hash};
 use dta_proto::store::StoreKind;
 
+use super::append::{Gap, TailAnswer};
+use super::postcarding::PathAnswer;
+use super::sketch_merge::SketchAnswers;
 use super::*;
 use crate::journal::Journal;
 use crate::topology::{Primitive, Topology};
@@ -97,7 +100,7 @@ impl World {
     }
 
     fn key_write(&self, answers: &[Option<Vec<u8>>], pools: &mut Pools) -> (Tally, Ends) {
-        key_write(&self.kind(Primitive::KeyWrite), self.flows(), &self.journal, answers, pools)
+        key_write::check(&self.kind(Primitive::KeyWrite), self.flows(), &self.journal, answers, pools)
     }
 
     fn paths(&self) -> Vec<Option<PathAnswer>> {
@@ -113,7 +116,7 @@ impl World {
     }
 
     fn postcarding_after(&self, evicted: u64, answers: &[Option<PathAnswer>]) -> (Tally, Ends) {
-        postcarding(
+        postcarding::check(
             &self.kind(Primitive::Postcarding),
             self.flows(),
             &self.journal,
@@ -134,7 +137,7 @@ impl World {
     }
 
     fn append(&self, lists: &[TailAnswer], pools: &mut Pools) -> (Tally, Ends) {
-        append(&self.kind(Primitive::Append), self.flows(), &self.journal, lists, pools)
+        append::check(&self.kind(Primitive::Append), self.flows(), &self.journal, lists, pools)
     }
 
     fn counters(&self) -> Vec<u64> {
@@ -150,7 +153,7 @@ impl World {
     }
 
     fn key_increment(&self, answers: &[u64], pools: &mut Pools) -> (Tally, Ends) {
-        key_increment(&self.kind(Primitive::KeyIncrement), self.flows(), &self.journal, answers, pools)
+        key_increment::check(&self.kind(Primitive::KeyIncrement), self.flows(), &self.journal, answers, pools)
     }
 
     fn sketches(&self) -> SketchAnswers {
@@ -197,7 +200,7 @@ impl World {
     fn sketch_merge(&self, answers: &SketchAnswers) -> (Tally, Ends) {
         let kind = self.kind(Primitive::SketchMerge);
         let epochs = self.workload.epochs();
-        sketch_merge(&kind, self.flows(), epochs, &self.journal, answers, &mut Pools::default())
+        sketch_merge::check(&kind, self.flows(), epochs, &self.journal, answers, &mut Pools::default())
     }
 }
 
@@ -301,7 +304,7 @@ fn key_write_an_absent_answer_is_unexplained_unless_all_its_slots_were_taken() {
     w.journal.fate_mut(switch, number).unwrap().sent = 1;
     let mut answers = vec![None; w.flows().len()];
     answers[flow as usize + 1] = Some(vec![7; 12]);
-    let (tally, ends) = key_write(&tiny, w.flows(), &w.journal, &answers, &mut Pools::default());
+    let (tally, ends) = key_write::check(&tiny, w.flows(), &w.journal, &answers, &mut Pools::default());
     assert_eq!((tally.right, tally.absent), (1, tally.queried - 1));
     assert_eq!((ends.missing, ends.overwritten), (0, tally.queried - 1));
 }
@@ -466,7 +469,8 @@ fn a_frame_excuses_one_copy_one_path_one_column_and_no_increment() {
     let kind = w.kind(Primitive::Postcarding);
     let mut paths = w.paths();
     paths[flow as usize] = None;
-    let ask = |paths: &[_], pools: &mut Pools| postcarding(&kind, w.flows(), &w.journal, paths, 0, pools).1;
+    let ask =
+        |paths: &[_], pools: &mut Pools| postcarding::check(&kind, w.flows(), &w.journal, paths, 0, pools).1;
     assert_eq!(ask(&paths, &mut frames(2)).lost["lost.translator-nic"], 5);
     assert_eq!(ask(&paths, &mut frames(1)).missing, 5);
     paths[if flow == 0 { 1 } else { 0 }] = None;
@@ -478,7 +482,8 @@ fn a_frame_excuses_one_copy_one_path_one_column_and_no_increment() {
     for column in [5, 6] {
         sketches.memory[2][column].merged = 0;
     }
-    let ask = |pools: &mut Pools| sketch_merge(&kind, w.flows(), epochs, &w.journal, &sketches, pools).1;
+    let ask =
+        |pools: &mut Pools| sketch_merge::check(&kind, w.flows(), epochs, &w.journal, &sketches, pools).1;
     assert_eq!((ask(&mut frames(1)).missing, ask(&mut frames(2)).missing), (2, 0));
 
     // Atomics go over RC, where what a frame carried is sent again.

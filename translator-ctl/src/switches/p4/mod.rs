@@ -178,7 +178,7 @@ impl P4Switch {
                 let first = places.columns(store).map_or(0, |place| place.first);
                 commands.extend(of_columns(translator::FORGET_COLUMN, store, columns, epochs, first));
             }
-            StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. } | StoreKind::Append { .. } => {}
+            _ => {}
         };
         for change in changes {
             match change {
@@ -337,9 +337,7 @@ fn flushes<'a>(
                     let first = places.columns(id).map_or(0, |place| place.first);
                     Box::new(of_columns(translator::FLUSH_COLUMN, id, columns, epochs, first))
                 }
-                StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. } | StoreKind::Append { .. } => {
-                    Box::new(std::iter::empty())
-                }
+                _ => Box::new(std::iter::empty()),
             }
         }
         _ => Box::new(std::iter::empty()),

@@ -141,9 +141,7 @@ impl Places {
                             let what = || format!("the columns of store {name}");
                             take(&mut places.columns, id, count, room.columns, true, what)?;
                         }
-                        StoreKind::KeyWrite { .. }
-                        | StoreKind::Append { .. }
-                        | StoreKind::KeyIncrement { .. } => {}
+                        _ => {}
                     }
                 }
                 Entry::Lists(lists) => {

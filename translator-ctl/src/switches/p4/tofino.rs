@@ -174,10 +174,10 @@ pub fn cannot_write(profile: Profile, kind: &StoreKind) -> Option<String> {
             ));
         }
         StoreKind::KeyWrite { value_len, .. } => format!("values of {value_len} bytes"),
-        StoreKind::KeyIncrement { .. } => "counters of key-increment".to_owned(),
         StoreKind::Postcarding { .. } => "postcards".to_owned(),
         StoreKind::SketchMerge { .. } => "columns of sketches".to_owned(),
         StoreKind::Append { batch_len, .. } => format!("batches of {batch_len} bytes"),
+        _ => format!("elements of {}", kind.primitive()),
     };
     (!makes(profile, kind)).then(|| {
         let others: Vec<String> = Profile::ALL
@@ -185,10 +185,10 @@ pub fn cannot_write(profile: Profile, kind: &StoreKind) -> Option<String> {
             .filter(|other| makes(*other, kind))
             .map(|other| format!("\"{}\"", other.name()))
             .collect();
+        let others = if others.is_empty() { "none".to_owned() } else { others.join(", ") };
         format!(
-            "{what}, which the profile \"{}\" of the program for Tofino does not make; that is made by: {}",
+            "{what}, which the profile \"{}\" of the program for Tofino does not make; that is made by: {others}",
             profile.name(),
-            others.join(", ")
         )
     })
 }
@@ -200,8 +200,9 @@ fn makes(profile: Profile, kind: &StoreKind) -> bool {
             profile == Profile::Postcards
         }
         StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. } => profile != Profile::Batches,
-        StoreKind::SketchMerge { .. } => profile == Profile::Sketches,
         StoreKind::Append { batch_len, .. } => (profile == Profile::Batches) == (batch_len != 16),
+        StoreKind::SketchMerge { .. } if profile == Profile::Sketches => true,
+        _ => false,
     }
 }
 

@@ -7,16 +7,16 @@ use dta_proto::buckets::column_hash;
 use dta_proto::layout::sketch_merge::{self as layout, Column, MAX_ROWS};
 use dta_proto::store::Merge;
 
-use super::age::AgeList;
-use super::context::Context;
-use super::counters::{Discard, EngineCounters, Reason};
-use super::egress::Write;
-use super::epochs::EpochWindow;
-use super::gathers::Gathers;
-use super::losses::Origin;
-use super::regions::Regions;
-use super::requester::{Action, MAX_PAYLOAD};
-use super::window::HALF;
+use crate::age::AgeList;
+use crate::context::Context;
+use crate::counters::{Discard, EngineCounters, Reason};
+use crate::egress::Write;
+use crate::epochs::EpochWindow;
+use crate::gathers::Gathers;
+use crate::losses::Origin;
+use crate::regions::Regions;
+use crate::requester::{Action, MAX_PAYLOAD};
+use crate::window::HALF;
 use dta_proto::program::Primitive;
 
 /// Most reporters of one sketch.

@@ -4,11 +4,11 @@ use dta_proto::key::Key;
 use dta_proto::layout::{hash, key_write as layout};
 use dta_proto::program::Primitive;
 
-use super::context::Context;
-use super::counters::Reason;
-use super::egress::Write;
-use super::losses::Origin;
-use super::requester::{Action, MAX_PAYLOAD};
+use crate::context::Context;
+use crate::counters::Reason;
+use crate::egress::Write;
+use crate::losses::Origin;
+use crate::requester::{Action, MAX_PAYLOAD};
 
 /// Slots up to this length are built in a shorter buffer.
 const SHORT: usize = 32;

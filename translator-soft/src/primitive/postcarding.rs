@@ -1,21 +1,21 @@
 //! Postcarding: a cache of paths in the making, keyed by the whole key. A row leaves when all hops
 //! of its length are there, when another key needs its place, or when it is flushed. Postcards that
 //! come after their row are told from those of a new path where they can be (see
-//! [`super::paths_left`]).
+//! [`crate::paths_left`]).
 
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
 use dta_proto::layout::postcarding::{self as layout, MAX_HOPS, Path};
 
-use super::age::AgeList;
-use super::context::Context;
-use super::counters::{Discard, EngineCounters, Reason};
-use super::egress::Write;
-use super::gathers::Gathers;
-use super::losses::Origin;
-use super::paths_left::{Mark, PathsLeft, Postcard};
-use super::regions::Regions;
-use super::requester::{Action, MAX_PAYLOAD};
+use crate::age::AgeList;
+use crate::context::Context;
+use crate::counters::{Discard, EngineCounters, Reason};
+use crate::egress::Write;
+use crate::gathers::Gathers;
+use crate::losses::Origin;
+use crate::paths_left::{Mark, PathsLeft, Postcard};
+use crate::regions::Regions;
+use crate::requester::{Action, MAX_PAYLOAD};
 use dta_proto::program::Primitive;
 
 /// Rows that share a place, so that one other key does not evict a key in use at once.

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 
 use dta_proto::layout::append as layout;
 
-use super::age::AgeList;
-use super::context::Context;
-use super::counters::{Discard, EngineCounters, Reason};
-use super::egress::Write;
-use super::gathers::Gathers;
-use super::losses::Origin;
-use super::regions::Regions;
-use super::requester::Action;
-use super::sent::{Batch, Sent};
+use crate::age::AgeList;
+use crate::context::Context;
+use crate::counters::{Discard, EngineCounters, Reason};
+use crate::egress::Write;
+use crate::gathers::Gathers;
+use crate::losses::Origin;
+use crate::regions::Regions;
+use crate::requester::Action;
+use crate::sent::{Batch, Sent};
 use dta_proto::program::{Lists, Primitive};
 
 /// The lists of one store that this translator owns.

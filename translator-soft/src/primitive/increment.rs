@@ -1,11 +1,11 @@
 //! Key-increment: sums the increments of one ingest batch per counter.
 
-use super::context::Context;
-use super::counters::{EngineCounters, Reason};
-use super::egress::Egress;
-use super::frame::Output;
-use super::losses::{FrameMeta, Origin};
-use super::requester::Action;
+use crate::context::Context;
+use crate::counters::{EngineCounters, Reason};
+use crate::egress::Egress;
+use crate::frame::Output;
+use crate::losses::{FrameMeta, Origin};
+use crate::requester::Action;
 use dta_proto::key::Key;
 use dta_proto::layout::{hash, key_increment as layout};
 use dta_proto::program::Primitive;

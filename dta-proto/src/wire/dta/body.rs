@@ -1,0 +1,265 @@
+//! What a report says: the primitive and its fields, and their bytes behind the header of version 1 (the key of keyed
+//! primitives, the primitive's own fields, its value).
+
+use super::v1::{HEADER_LEN, err};
+use super::{MAX_HOPS, MAX_ROWS, MAX_VALUE_LEN, MIN_VALUE_LEN, Primitive};
+use crate::key::{KEY_LEN, Key};
+use crate::wire::error::len16;
+use crate::wire::{Kind, Result};
+
+/// The primitive of a report and its fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// The last value of a key.
+    KeyWrite {
+        /// Copies to write; 0 = as many as the store has.
+        redundancy: u8,
+        /// The key.
+        key: Key,
+        /// 4 to 60 bytes, a multiple of 4; 4 in version 0.
+        value: &'a [u8],
+    },
+    /// An entry at the end of a list.
+    Append {
+        /// List number, from 0.
+        list: u32,
+        /// The entry: 4 to 60 bytes, a multiple of 4; 4 in version 0.
+        value: &'a [u8],
+    },
+    /// Addition to the counters of a key.
+    KeyIncrement {
+        /// Counters to add to; 0 = as many as the store has.
+        redundancy: u8,
+        /// The key.
+        key: Key,
+        /// What to add, modulo 2^64.
+        delta: u64,
+    },
+    /// One hop of a path.
+    Postcard {
+        /// The key: one path.
+        key: Key,
+        /// Hop, from 0 to 13.
+        hop: u8,
+        /// Hops of the whole path, 1 to 14, more than `hop`; 0 = unknown (always in version 0).
+        path_length: u8,
+        /// What the hop reports.
+        value: u32,
+    },
+    /// One column of a sketch. Version 1 only.
+    SketchMerge {
+        /// Epoch of the sketch.
+        epoch: u32,
+        /// Column number, from 0.
+        column: u32,
+        /// A big-endian `u32` for each of 1 to 4 rows.
+        cells: &'a [u8],
+    },
+}
+
+/// What a report names in its store: [`Addressing`](super::Addressing) with its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Address<'a> {
+    /// A key.
+    Key(&'a Key),
+    /// A list.
+    List(u32),
+    /// A column.
+    Column(u32),
+}
+
+impl<'a> Body<'a> {
+    /// The primitive.
+    pub const fn primitive(&self) -> Primitive {
+        match self {
+            Body::KeyWrite { .. } => Primitive::KeyWrite,
+            Body::Append { .. } => Primitive::Append,
+            Body::KeyIncrement { .. } => Primitive::KeyIncrement,
+            Body::Postcard { .. } => Primitive::Postcarding,
+            Body::SketchMerge { .. } => Primitive::SketchMerge,
+        }
+    }
+
+    /// What it names in its store.
+    #[inline]
+    pub const fn address(&self) -> Address<'_> {
+        match self {
+            Body::KeyWrite { key, .. } | Body::KeyIncrement { key, .. } | Body::Postcard { key, .. } => {
+                Address::Key(key)
+            }
+            Body::Append { list, .. } => Address::List(*list),
+            Body::SketchMerge { column, .. } => Address::Column(*column),
+        }
+    }
+
+    /// Reads the bytes behind the header; `argument` is byte 3 of that.
+    #[inline(always)] // on the path of every report: nothing of it goes by memory
+    pub(super) fn parse(primitive: Primitive, argument: u8, rest: &'a [u8]) -> Result<Body<'a>> {
+        let mut rest = Rest { bytes: rest, at: HEADER_LEN };
+        Ok(match primitive {
+            Primitive::KeyWrite => {
+                Body::KeyWrite { redundancy: argument, key: rest.key()?, value: rest.value()? }
+            }
+            Primitive::Append => Body::Append { list: rest.u32("list")?, value: rest.value()? },
+            Primitive::KeyIncrement => {
+                let key = rest.key()?;
+                let delta = u64::from_be_bytes(*rest.take("delta")?);
+                rest.end()?;
+                Body::KeyIncrement { redundancy: argument, key, delta }
+            }
+            Primitive::Postcarding => {
+                let (path_length, hop) = (argument >> 4, argument & 0xf);
+                check_hop(hop, path_length)?;
+                let key = rest.key()?;
+                let value = rest.u32("value")?;
+                rest.end()?;
+                Body::Postcard { key, hop, path_length, value }
+            }
+            Primitive::SketchMerge => {
+                let epoch = rest.u32("epoch")?;
+                let column = rest.u32("column")?;
+                check_cells(rest.bytes, rest.at)?;
+                Body::SketchMerge { epoch, column, cells: rest.bytes }
+            }
+        })
+    }
+
+    /// Bytes behind the header.
+    pub(super) const fn len(&self) -> usize {
+        match self {
+            Body::KeyWrite { value, .. } => KEY_LEN + value.len(),
+            Body::Append { value, .. } => 4 + value.len(),
+            Body::KeyIncrement { .. } => KEY_LEN + 8,
+            Body::Postcard { .. } => KEY_LEN + 4,
+            Body::SketchMerge { cells, .. } => 8 + cells.len(),
+        }
+    }
+
+    /// Byte 3 of the header; or why there is no such report.
+    #[inline]
+    pub(super) fn argument(&self) -> Result<u8> {
+        Ok(match *self {
+            Body::KeyWrite { redundancy, value, .. } => {
+                check_value(value, HEADER_LEN + KEY_LEN)?;
+                redundancy
+            }
+            Body::Append { value, .. } => {
+                check_value(value, HEADER_LEN + 4)?;
+                0
+            }
+            Body::KeyIncrement { redundancy, .. } => redundancy,
+            Body::Postcard { hop, path_length, .. } => {
+                check_hop(hop, path_length)?;
+                path_length << 4 | hop
+            }
+            Body::SketchMerge { cells, .. } => {
+                check_cells(cells, HEADER_LEN + 8)?;
+                0
+            }
+        })
+    }
+
+    /// Writes the bytes behind the header, which are [`Body::len`], and whose contents [`Body::argument`] has checked.
+    #[inline]
+    pub(super) fn write(&self, rest: &mut [u8]) {
+        match *self {
+            Body::KeyWrite { key, value, .. } => {
+                rest[..KEY_LEN].copy_from_slice(&key.0);
+                rest[KEY_LEN..].copy_from_slice(value);
+            }
+            Body::Append { list, value } => {
+                rest[..4].copy_from_slice(&list.to_be_bytes());
+                rest[4..].copy_from_slice(value);
+            }
+            Body::KeyIncrement { key, delta, .. } => {
+                rest[..KEY_LEN].copy_from_slice(&key.0);
+                rest[KEY_LEN..].copy_from_slice(&delta.to_be_bytes());
+            }
+            Body::Postcard { key, value, .. } => {
+                rest[..KEY_LEN].copy_from_slice(&key.0);
+                rest[KEY_LEN..].copy_from_slice(&value.to_be_bytes());
+            }
+            Body::SketchMerge { epoch, column, cells } => {
+                rest[..4].copy_from_slice(&epoch.to_be_bytes());
+                rest[4..8].copy_from_slice(&column.to_be_bytes());
+                rest[8..].copy_from_slice(cells);
+            }
+        }
+    }
+}
+
+/// A cursor over the bytes behind the header.
+struct Rest<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Rest<'a> {
+    #[inline]
+    fn take<const N: usize>(&mut self, field: &'static str) -> Result<&'a [u8; N]> {
+        match self.bytes.split_first_chunk() {
+            Some((taken, rest)) => {
+                self.bytes = rest;
+                self.at += N;
+                Ok(taken)
+            }
+            None => {
+                let (need, have) = (len16(self.at + N), len16(self.at + self.bytes.len()));
+                Err(err(field, self.at, Kind::Truncated { need, have }))
+            }
+        }
+    }
+
+    #[inline]
+    fn key(&mut self) -> Result<Key> {
+        Ok(Key(*self.take::<KEY_LEN>("key")?))
+    }
+
+    #[inline]
+    fn u32(&mut self, field: &'static str) -> Result<u32> {
+        Ok(u32::from_be_bytes(*self.take(field)?))
+    }
+
+    /// All that is left, as a value.
+    #[inline]
+    fn value(&mut self) -> Result<&'a [u8]> {
+        check_value(self.bytes, self.at)?;
+        Ok(self.bytes)
+    }
+
+    #[inline]
+    fn end(&self) -> Result<()> {
+        if self.bytes.is_empty() {
+            return Ok(());
+        }
+        let (most, have) = (len16(self.at), len16(self.at + self.bytes.len()));
+        Err(err("end", self.at, Kind::TooLong { most, have }))
+    }
+}
+
+#[inline]
+fn check_value(value: &[u8], at: usize) -> Result<()> {
+    if (MIN_VALUE_LEN..=MAX_VALUE_LEN).contains(&value.len()) && value.len().is_multiple_of(4) {
+        Ok(())
+    } else {
+        Err(err("value", at, Kind::ValueLength(len16(value.len()))))
+    }
+}
+
+fn check_cells(cells: &[u8], at: usize) -> Result<()> {
+    if (4..=4 * MAX_ROWS).contains(&cells.len()) && cells.len().is_multiple_of(4) {
+        Ok(())
+    } else {
+        Err(err("cells", at, Kind::Rows(len16(cells.len()))))
+    }
+}
+
+fn check_hop(hop: u8, path_length: u8) -> Result<()> {
+    if hop >= MAX_HOPS {
+        return Err(err("hop", 3, Kind::Hop(hop)));
+    }
+    if path_length != 0 && !(hop + 1..=MAX_HOPS).contains(&path_length) {
+        return Err(err("path_length", 3, Kind::PathLength(path_length)));
+    }
+    Ok(())
+}

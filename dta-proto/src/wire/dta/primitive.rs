@@ -1,0 +1,196 @@
+//! The primitives, and what the rest of the system needs to know of each: one row for each of them.
+
+use crate::queue_pair::Purpose;
+
+/// What a report names in its store, which also decides how stores are divided: among the threads of a translator,
+/// and among collectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addressing {
+    /// A key. Collectors can share a store by buckets of keys.
+    Key,
+    /// A list by its number. Collectors can share a store by lists.
+    List,
+    /// A column of an epoch. One collector has all of a store.
+    Column,
+}
+
+/// What is to be known of a primitive.
+#[derive(Debug)]
+pub struct Description {
+    /// Its name, as in configuration, counters and tables.
+    pub name: &'static str,
+    /// What its reports name.
+    pub addressing: Addressing,
+    /// The queue pair that its operations travel on.
+    pub purpose: Purpose,
+    /// Whether one translator at a time may write a store of it: its elements hold state that only the writer knows.
+    pub single_writer: bool,
+    /// Whether version 0 has a report of it.
+    pub in_version0: bool,
+    /// The kind of its queries in the names of a collector's counters; `None` where keys are not asked about.
+    pub query: Option<&'static str>,
+}
+
+/// Declares [`Primitive`] with its rows, in the order in which tables for people have them.
+macro_rules! primitives {
+    ($($(#[$doc:meta])* $primitive:ident = $opcode:literal: $description:expr;)*) => {
+        /// A primitive, by its opcode.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        #[repr(u8)]
+        pub enum Primitive {
+            $($(#[$doc])* $primitive = $opcode,)*
+        }
+
+        impl Primitive {
+            /// All, in the order of tables for people.
+            pub const IN_TABLES: [Primitive; [$($opcode),*].len()] = [$(Primitive::$primitive),*];
+
+            /// The primitive with this opcode.
+            pub const fn from_opcode(opcode: u8) -> Option<Primitive> {
+                match opcode {
+                    $($opcode => Some(Primitive::$primitive),)*
+                    _ => None,
+                }
+            }
+
+            /// What is to be known of it.
+            pub const fn description(self) -> &'static Description {
+                const ROWS: &[Description; Primitive::ALL.len()] = &[$($description),*];
+                // Rows by opcode.
+                const ORDER: [usize; Primitive::ALL.len()] = {
+                    let mut order = [0; Primitive::ALL.len()];
+                    let mut row = 0;
+                    while row < order.len() {
+                        order[Primitive::IN_TABLES[row].index()] = row;
+                        row += 1;
+                    }
+                    order
+                };
+                &ROWS[ORDER[self.index()]]
+            }
+        }
+    };
+}
+
+primitives! {
+    /// The last value of a key.
+    KeyWrite = 1: Description {
+        name: "key-write",
+        addressing: Addressing::Key,
+        purpose: Purpose::Write,
+        single_writer: false,
+        in_version0: true,
+        query: Some("key-write"),
+    };
+    /// One hop of a path.
+    Postcarding = 4: Description {
+        name: "postcarding",
+        addressing: Addressing::Key,
+        purpose: Purpose::Write,
+        single_writer: true,
+        in_version0: true,
+        query: Some("path"),
+    };
+    /// An entry at the end of a list.
+    Append = 2: Description {
+        name: "append",
+        addressing: Addressing::List,
+        purpose: Purpose::Write,
+        single_writer: true,
+        in_version0: true,
+        query: None,
+    };
+    /// Addition to the counters of a key.
+    KeyIncrement = 3: Description {
+        name: "key-increment",
+        addressing: Addressing::Key,
+        purpose: Purpose::Atomic,
+        single_writer: false,
+        in_version0: true,
+        query: Some("counter"),
+    };
+    /// One column of a sketch, to be merged with those of other reporters.
+    SketchMerge = 5: Description {
+        name: "sketch-merge",
+        addressing: Addressing::Column,
+        purpose: Purpose::Write,
+        single_writer: true,
+        in_version0: false,
+        query: Some("sketch"),
+    };
+}
+
+impl Primitive {
+    /// All, in the order of their opcodes, which count from 1 without a gap.
+    pub const ALL: [Primitive; Primitive::IN_TABLES.len()] = {
+        let mut all = Primitive::IN_TABLES;
+        let mut index = 0;
+        while index < all.len() {
+            all[index] = match Primitive::from_opcode(index as u8 + 1) {
+                Some(primitive) => primitive,
+                None => panic!("opcodes count from 1"),
+            };
+            index += 1;
+        }
+        all
+    };
+
+    /// Byte 0 of its reports.
+    pub const fn opcode(self) -> u8 {
+        self as u8
+    }
+
+    /// Its place in [`Primitive::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize - 1
+    }
+
+    /// Its name, as in configuration, counters and tables.
+    pub const fn name(self) -> &'static str {
+        self.description().name
+    }
+
+    /// What its reports name.
+    pub const fn addressing(self) -> Addressing {
+        self.description().addressing
+    }
+
+    /// The queue pair that its operations travel on.
+    pub const fn purpose(self) -> Purpose {
+        self.description().purpose
+    }
+
+    /// Whether version 0 has a report of it.
+    pub const fn in_version0(self) -> bool {
+        self.description().in_version0
+    }
+}
+
+impl core::fmt::Display for Primitive {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_those_of_their_primitives() {
+        for (index, primitive) in Primitive::ALL.into_iter().enumerate() {
+            assert_eq!(primitive.index(), index);
+            assert_eq!(Primitive::from_opcode(primitive.opcode()), Some(primitive));
+            // The name is the one that configuration spells.
+            assert_eq!(serde_json::to_value(primitive).unwrap(), primitive.name());
+            assert!(Primitive::IN_TABLES.contains(&primitive));
+        }
+        assert_eq!(Primitive::from_opcode(0), None);
+        assert_eq!(Primitive::from_opcode(Primitive::ALL.len() as u8 + 1), None);
+        assert_eq!(
+            Primitive::ALL.map(Primitive::purpose).iter().filter(|p| **p == Purpose::Atomic).count(),
+            1
+        );
+    }
+}

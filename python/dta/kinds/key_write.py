@@ -1,0 +1,94 @@
+"""Key-write: the last value of keys."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import layout
+from ..answers import KeyWriteAnswers
+from ..key import KeyArray, keys as key_array
+from ..spec import Kind, StoreSpec, pow2, register
+from ..store import Keys, Store, column, votes
+from ..errors import AskError
+
+
+def _is_sound(spec: StoreSpec) -> bool:
+    return pow2(spec.slots, 32) and spec.value_len in (4, 12, 28, 60) and 1 <= spec.redundancy <= 4
+
+
+def _dtype(spec: StoreSpec) -> np.dtype:  # type: ignore[type-arg]
+    return np.dtype([("checksum", ">u4"), ("value", "u1", (spec.value_len,))])
+
+
+register(
+    Kind(
+        name="key-write",
+        number=3,
+        fields={1: "slots", 2: "value_len", 3: "redundancy"},
+        element_len=lambda spec: 4 + spec.value_len,
+        shape=lambda spec: (spec.slots,),
+        is_sound=_is_sound,
+        dtype=_dtype,
+    )
+)
+
+
+class KeyWriteStore(Store, kind="key-write"):
+    """The last value of keys."""
+
+    def query(self, keys: Keys, policy: str = "first") -> KeyWriteAnswers:
+        """The last value of each key.
+
+        `policy` says how one answer is made of several copies: `first` that matches, `plurality`, or `at-least=N`
+        that agree.
+        """
+        spec, asked = self.spec, key_array(keys)
+        policy, at_least = _policy(policy, spec.redundancy)
+        number = {"first": 0, "plurality": 1, "at-least": 2}[policy]
+        answers = self.source.ask("QueryKeyWrite", spec, asked, policy=number, at_least=at_least)
+        if answers is None:
+            return read(spec, self.source.raw(spec), asked, policy, at_least)
+        values = np.zeros((len(asked), spec.value_len), dtype=np.uint8)
+        found = np.array([answer.HasField("value") for answer in answers], dtype=bool)
+        for row in np.flatnonzero(found):
+            values[row] = np.frombuffer(answers[row].value, dtype=np.uint8)
+        return KeyWriteAnswers(asked, found, values, *votes(answers))
+
+
+def _policy(policy: str, copies: int) -> Tuple[str, int]:
+    if policy in ("first", "plurality"):
+        return policy, 0
+    name, _, number = policy.partition("=")
+    if name == "at-least" and number.isascii() and number.isdigit():
+        if 1 <= int(number) <= copies:
+            return name, int(number)
+        raise AskError(f"at-least is {number}, but the store has {copies} copies: give 1 to {copies}")
+    raise AskError(f"policy is {policy!r}, but must be first, plurality or at-least=N")
+
+
+def read(
+    spec: StoreSpec, data: NDArray[np.uint8], keys: KeyArray, policy: str, at_least: int
+) -> KeyWriteAnswers:
+    """Values of keys."""
+    n, copies = len(keys), spec.redundancy
+    found_at = layout.slots(keys, copies, spec.slots)
+    slots = data.reshape(spec.slots, -1)[found_at.reshape(-1)]
+    stored = slots[:, :4].copy().view(">u4").reshape(-1)
+    values = slots[:, 4:]
+    sums = layout.checksums(np.repeat(keys, copies, axis=0), values)
+    matching = (stored == sums).reshape(n, copies)
+    values = values.reshape(n, copies, spec.value_len)
+    # Of each copy: how many matching copies hold its value. 0 for one that does not match itself.
+    equal = (values[:, :, np.newaxis, :] == values[:, np.newaxis, :, :]).all(axis=3)
+    votes = (equal & matching[:, np.newaxis, :]).sum(axis=2) * matching
+    # Both take the lowest n among equals.
+    chosen = matching.argmax(axis=1) if policy == "first" else votes.argmax(axis=1)
+    row = np.arange(n)
+    agreeing = votes[row, chosen]
+    differing = matching.sum(axis=1) - agreeing
+    found = agreeing >= max(at_least, 1)
+    value = np.where(found[:, np.newaxis], values[row, chosen], 0).astype(np.uint8)
+    return KeyWriteAnswers(keys, found, value, agreeing.astype(np.uint8), differing.astype(np.uint8))

@@ -1,0 +1,91 @@
+"""Sketch-merge: estimates of keys, by epoch."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import layout
+from ..answers import SketchAnswers
+from ..key import KeyArray, keys as key_array
+from ..spec import Kind, StoreSpec, pow2, register
+from ..store import Keys, Store, column
+from ..errors import AskError
+
+#: A sketch's column has no checksum: it is read until two readings agree, and as often as this at most.
+_READINGS = 16
+
+
+def _is_sound(spec: StoreSpec) -> bool:
+    ring = pow2(spec.columns, 31) and pow2(spec.epochs, 16) and spec.epochs >= 2
+    return ring and 1 <= spec.rows <= 4 and 1 <= spec.expected <= 32
+
+
+def _dtype(spec: StoreSpec) -> np.dtype:  # type: ignore[type-arg]
+    fields = {
+        "names": ["epoch", "merged", "expected", "cells"],
+        "formats": [">u4", ">u2", ">u2", (">u4", (spec.rows,))],
+        "offsets": [0, 4, 6, 8],
+        "itemsize": spec.element_len,
+    }
+    return np.dtype(fields)  # type: ignore[call-overload,no-any-return]
+
+
+register(
+    Kind(
+        name="sketch-merge",
+        number=7,
+        fields={1: "columns", 2: "rows", 3: "epochs", 4: "merge", 5: "expected"},
+        element_len=lambda spec: 16 if spec.rows <= 2 else 32,
+        shape=lambda spec: (spec.epochs, spec.columns),
+        is_sound=_is_sound,
+        dtype=_dtype,
+    )
+)
+
+
+class SketchMergeStore(Store, kind="sketch-merge"):
+    """Estimates of keys, by epoch."""
+
+    def query(self, keys: Keys, epoch: int) -> SketchAnswers:
+        """The estimate of each key in one epoch."""
+        if not 0 <= epoch < 1 << 32:
+            raise AskError(f"epoch is {epoch}, but must be 0 to 4294967295")
+        spec, asked = self.spec, key_array(keys)
+        answers = self.source.ask("QuerySketch", spec, asked, epoch=epoch)
+        if answers is None:
+            return read(spec, self.source.raw(spec), asked, epoch)
+        known = np.array([answer.HasField("estimate") for answer in answers], dtype=bool)
+        estimates, merged = column(answers, "estimate", np.uint64), column(answers, "merged", np.uint16)
+        return SketchAnswers(asked, epoch, known, estimates, merged, spec.expected)
+
+
+def read(spec: StoreSpec, data: NDArray[np.uint8], keys: KeyArray, epoch: int) -> SketchAnswers:
+    """Estimates of keys in one epoch."""
+    n, rows = len(keys), spec.rows
+    columns = layout.slots(keys, rows, spec.columns).reshape(-1)
+    at = (epoch & (spec.epochs - 1)) * spec.columns + columns
+    memory = data.reshape(spec.elements, -1)
+    raw = memory[at]
+    settled = np.zeros(len(at), dtype=bool)
+    for _ in range(_READINGS):
+        again = memory[at]
+        settled |= (again == raw).all(axis=1)
+        if settled.all():
+            break
+        raw[~settled] = again[~settled]
+    found = raw.view(layout.dtype(spec)).reshape(n, rows)
+    held = settled.reshape(n, rows) & (found["merged"] != 0) & (found["epoch"] == epoch)
+    known = held.all(axis=1)
+    # Row r's cell lies in the r-th column of the key.
+    cells = found["cells"].reshape(n, rows, rows)[:, np.arange(rows), np.arange(rows)].astype(np.uint32)
+    joined = np.bitwise_and.reduce(cells, axis=1) if spec.merge == "or" else cells.min(axis=1, initial=0xFFFFFFFF)
+    merged = np.where(held, found["merged"], 0).min(axis=1, initial=0xFFFF)
+    return SketchAnswers(
+        keys,
+        epoch,
+        known,
+        np.where(known, joined, 0).astype(np.uint64),
+        merged.astype(np.uint16),
+        spec.expected,
+    )
