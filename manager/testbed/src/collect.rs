@@ -1,7 +1,6 @@
-//! Asking the collector about everything, over the same gRPC as anybody.
+//! Asking the collectors about everything, over the same gRPC as anybody.
 
-use dta_client::collector::Client;
-use dta_client::{Ask, AskKeys, ClientError};
+use dta_client::{Ask, AskKeys, ClientError, Spread};
 use dta_proto::control::{MAX_READ, Policy, ReadMemoryRequest, TailRequest};
 use dta_proto::key::Key;
 use dta_proto::layout::append;
@@ -9,6 +8,7 @@ use dta_proto::layout::sketch_merge::{self, Column};
 use dta_proto::store::{StoreKind, StoreSpec};
 
 use super::check::{Gap, PathAnswer, SketchAnswers, TailAnswer};
+use super::share::Share;
 use super::workload::{EpochTruth, SeenFlow};
 
 /// Bytes of memory that one call gives at most.
@@ -20,21 +20,21 @@ fn keys(flows: &[SeenFlow]) -> Vec<Key> {
 
 /// The value of every flow.
 pub async fn key_write(
-    client: &mut Client,
+    all: &Spread,
     store: &StoreSpec,
     flows: &[SeenFlow],
 ) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
-    let answers = client.key_write(&store.name, &keys(flows), Policy::First, 0).await?;
+    let answers = all.key_write(&store.name, &keys(flows), Policy::First, 0).await?;
     Ok(answers.into_iter().map(|answer| answer.value).collect())
 }
 
 /// The path of every flow.
 pub async fn paths(
-    client: &mut Client,
+    all: &Spread,
     store: &StoreSpec,
     flows: &[SeenFlow],
 ) -> Result<Vec<Option<PathAnswer>>, ClientError> {
-    let answers = client.path(&store.name, &keys(flows)).await?;
+    let answers = all.path(&store.name, &keys(flows)).await?;
     let path = |answer: dta_proto::control::PathAnswer| {
         let hops = answer.hops.iter().zip(&answer.present).map(|(value, present)| present.then_some(*value));
         answer.found.then(|| PathAnswer { hops: hops.collect(), length: answer.path_length })
@@ -43,17 +43,13 @@ pub async fn paths(
 }
 
 /// The counter of every flow.
-pub async fn counters(
-    client: &mut Client,
-    store: &StoreSpec,
-    flows: &[SeenFlow],
-) -> Result<Vec<u64>, ClientError> {
-    let answers = client.counter(&store.name, &keys(flows)).await?;
+pub async fn counters(all: &Spread, store: &StoreSpec, flows: &[SeenFlow]) -> Result<Vec<u64>, ClientError> {
+    let answers = all.counter(&store.name, &keys(flows)).await?;
     Ok(answers.into_iter().map(|answer| answer.value).collect())
 }
 
 /// Every list from its first batch to its end.
-pub async fn lists(client: &mut Client, store: &StoreSpec) -> Result<Vec<TailAnswer>, ClientError> {
+pub async fn lists(all: &Spread, store: &StoreSpec) -> Result<Vec<TailAnswer>, ClientError> {
     let StoreKind::Append { lists, ring, batch_len, entry_len, .. } = store.kind else {
         return Ok(Vec::new());
     };
@@ -66,7 +62,7 @@ pub async fn lists(client: &mut Client, store: &StoreSpec) -> Result<Vec<TailAns
             from_sequence: 1,
             ..TailRequest::default()
         };
-        let mut stream = client.tail(request).await?;
+        let mut stream = all.tail(request).await?;
         let mut answer = TailAnswer::default();
         while let Some(message) = stream.message().await? {
             answer.overwritten_batches += message.overwritten_batches;
@@ -74,7 +70,8 @@ pub async fn lists(client: &mut Client, store: &StoreSpec) -> Result<Vec<TailAns
             answer.entries.extend(message.entries);
         }
         let length = ring * u64::from(batch_len);
-        let bytes = memory(client, store, append::place_offset(list, 0, ring, batch_len), length).await?;
+        let owner = &*all.members()[Share::among(all.members().len()).of_list(list, lists)].ask;
+        let bytes = memory(owner, store, append::place_offset(list, 0, ring, batch_len), length).await?;
         let batches = bytes.chunks_exact(batch_len.into()).filter_map(|batch| {
             match append::decode(batch, list, entry_len) {
                 append::Batch::Valid { sequence, count, .. } => Some((sequence, count)),
@@ -107,9 +104,9 @@ fn gaps(mut batches: Vec<(u32, u8)>, ring: u64) -> Vec<Gap> {
     gaps
 }
 
-/// Bytes of a store's memory.
+/// Bytes of a store's memory at one collector.
 async fn memory(
-    client: &mut Client,
+    collector: &dyn Ask,
     store: &StoreSpec,
     first: u64,
     length: u64,
@@ -119,14 +116,14 @@ async fn memory(
         let at = bytes.len() as u64;
         let chunk = MEMORY_CHUNK.min(length - at);
         let (store, offset, length) = (store.name.clone(), first + at, chunk as u32);
-        bytes.extend(client.read_memory(ReadMemoryRequest { store, offset, length }).await?.data);
+        bytes.extend(collector.read_memory(ReadMemoryRequest { store, offset, length }).await?.data);
     }
     Ok(bytes)
 }
 
 /// All columns in memory, and the estimate of every flow of every epoch that is still kept.
 pub async fn sketches(
-    client: &mut Client,
+    all: &Spread,
     store: &StoreSpec,
     flows: &[SeenFlow],
     truth: &[EpochTruth],
@@ -135,9 +132,11 @@ pub async fn sketches(
         return Ok(SketchAnswers::default());
     };
     let length = u64::from(columns) * sketch_merge::column_len(rows);
+    // A sketch is at the first collector, whole.
+    let owner = &*all.members()[0].ask;
     let mut answers = SketchAnswers::default();
     for place in 0..u64::from(epochs) {
-        let bytes = memory(client, store, place * length, length).await?;
+        let bytes = memory(owner, store, place * length, length).await?;
         let unwritten = Column { epoch: 0, merged: 0, expected: 0, cells: [0; 4] };
         let column = |bytes: &[u8]| sketch_merge::decode(bytes, rows).unwrap_or(unwritten);
         answers
@@ -149,7 +148,7 @@ pub async fn sketches(
         let mut estimates = Vec::new();
         if epoch.epoch + epochs > newest {
             let keys: Vec<_> = epoch.packets.iter().map(|(flow, _)| flows[*flow as usize].key).collect();
-            let found = client.sketch(&store.name, &keys, epoch.epoch).await?;
+            let found = all.sketch(&store.name, &keys, epoch.epoch).await?;
             estimates.extend(found.into_iter().map(|answer| answer.estimate));
         }
         answers.estimates.push(estimates);

@@ -3,6 +3,7 @@
 //! [`topology`] is the file that describes one; [`capture`] and [`traffic`] have the packets that cross it.
 //! [`workload`] says what switches report, [`maker`] how much of it, [`switches`] sends it,
 //! [`journal`] and [`ledger`] know what became of it on the way; [`collect`] asks the collector,
+//! [`share`] says which of several collectors has what,
 //! [`check`] compares, [`accounting`] adds up. [`run`] does it all in order. [`far`] has what runs on
 //! other machines. [`programmed`] is a testbed of one process: stores, and the program that writes them.
 
@@ -28,6 +29,7 @@ pub mod processes;
 pub mod programmed;
 pub mod reporters;
 pub mod run;
+pub mod share;
 pub mod show;
 pub mod statistics;
 pub mod switches;

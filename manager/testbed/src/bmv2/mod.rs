@@ -1,7 +1,7 @@
 //! The testbed of P4 switches: hosts, a reporter and a translator on bmv2, and a collector on the software NIC, in a
 //! network namespace of their own.
 //!
-//! [`ground`] makes the namespace, its links and processes, of which [`here`] knows; [`there`] has them on other
+//! [`ground`] makes the namespace, its links and processes, of which [`one_machine`] knows; [`machines`] has them on other
 //! machines instead, and [`place`] is either. [`hosts`] send the traffic. [`reporter`] and [`files`] have
 //! configurations; [`truth`] says from the packets of the capture and these entries what has to come out; [`run`]
 //! replays, waits and compares.

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use dta_proto::layout::hash;
 use dta_proto::store::StoreKind;
 
 use super::{Ends, LOST_TO_TRANSLATOR, Pools, Tally};
 use crate::journal::{Entry, Journal};
+use crate::share::Share;
 use crate::topology::Primitive;
 use crate::workload::{Body, SeenFlow};
 
@@ -18,7 +18,7 @@ use crate::workload::{Body, SeenFlow};
 /// whole reports, of as many as `pools` knows to be lost without a record, make up what it lacks;
 /// one above always, because RC adds once.
 pub fn check(
-    kind: &StoreKind,
+    (kind, share): (&StoreKind, Share),
     flows: &[SeenFlow],
     journal: &Journal,
     answers: &[u64],
@@ -35,7 +35,7 @@ pub fn check(
             let (truth, reports) = &mut by_flow[flow as usize];
             *truth = truth.wrapping_add(delta);
             reports.push(entry);
-            for (n, slot) in hash::slots(&flows[flow as usize].key, redundancy, slots).iter().enumerate() {
+            for (n, slot) in share.slots(&flows[flow as usize].key, redundancy, slots).iter().enumerate() {
                 let counter = counters.entry(*slot).or_default();
                 if entry.fate.landed(n) {
                     counter[0] = counter[0].wrapping_add(delta);
@@ -52,15 +52,15 @@ pub fn check(
             continue;
         }
         tally.queried += 1;
-        let places = hash::slots(&flows[index].key, redundancy, slots);
+        let places = share.slots(&flows[index].key, redundancy, slots);
         // A key whose copies share one counter adds to it once per copy.
-        let share = |slot: &u64, of: usize| {
+        let portion = |slot: &u64, of: usize| {
             let times = places.iter().filter(|other| *other == slot).count() as u64;
             counters.get(slot).map_or(0, |counter| counter[of]) / times
         };
         let (least, expected) =
-            places.iter().map(|slot| share(slot, 0)).enumerate().min_by_key(|(_, n)| *n).unwrap_or((0, 0));
-        let most = places.iter().map(|slot| share(slot, 1)).min().unwrap_or(0);
+            places.iter().map(|slot| portion(slot, 0)).enumerate().min_by_key(|(_, n)| *n).unwrap_or((0, 0));
+        let most = places.iter().map(|slot| portion(slot, 1)).min().unwrap_or(0);
         let answer = answers[index];
         // What a counter lacks, or has, beyond the records, as reports: only whole reports can be
         // gone or late.

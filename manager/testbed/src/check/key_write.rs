@@ -1,17 +1,17 @@
 //! Key-write: the last value of each flow.
 
-use dta_proto::layout::hash;
 use dta_proto::store::StoreKind;
 
 use super::occupancy::{Occupancy, When};
 use super::{Ends, LOST_TO_TRANSLATOR, Pools, Tally};
 use crate::journal::{Entry, Journal};
+use crate::share::Share;
 use crate::topology::Primitive;
 use crate::workload::{Body, SeenFlow};
 
-/// Compares `answers` (one per flow, in order) with the reports. `kind` is the store's.
+/// Compares `answers` (one per flow, in order) with the reports. `kind` is that of the store, which the collectors share.
 pub fn check(
-    kind: &StoreKind,
+    (kind, share): (&StoreKind, Share),
     flows: &[SeenFlow],
     journal: &Journal,
     answers: &[Option<Vec<u8>>],
@@ -25,7 +25,7 @@ pub fn check(
     for (place, entry) in journal.of(Primitive::KeyWrite) {
         if let Body::KeyWrite { flow, value } = entry.report.body {
             by_flow[flow as usize].push((place, entry, value));
-            for (n, slot) in hash::slots(&flows[flow as usize].key, redundancy, slots).iter().enumerate() {
+            for (n, slot) in share.slots(&flows[flow as usize].key, redundancy, slots).iter().enumerate() {
                 if entry.fate.may_have_landed(n) {
                     occupancy.write(*slot, flow, When::of(place, &entry.fate, n));
                 }
@@ -36,7 +36,7 @@ pub fn check(
     for (index, reports) in by_flow.iter().enumerate() {
         let Some(last) = reports.len().checked_sub(1) else { continue };
         tally.queried += 1;
-        let places = hash::slots(&flows[index].key, redundancy, slots);
+        let places = share.slots(&flows[index].key, redundancy, slots);
         let all_lost = |entry: &Entry| (0..places.len()).all(|n| !entry.fate.landed(n));
         // Copies of the report that are not lost by any record, and cannot have been overwritten by
         // another key.

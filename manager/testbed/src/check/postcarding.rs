@@ -1,11 +1,11 @@
 //! Postcarding: the path of each flow.
 
-use dta_proto::layout::hash;
 use dta_proto::store::StoreKind;
 
 use super::occupancy::{Occupancy, When};
 use super::{Ends, LOST_TO_TRANSLATOR, Pools, Tally};
 use crate::journal::{Entry, Journal};
+use crate::share::Share;
 use crate::topology::Primitive;
 use crate::workload::{Body, SeenFlow, Workload};
 
@@ -23,7 +23,7 @@ pub struct PathAnswer {
 /// `evicted` is how many rows the translator sent before they were complete: no more paths than
 /// that lack a hop without a loss of their own.
 pub fn check(
-    kind: &StoreKind,
+    (kind, share): (&StoreKind, Share),
     flows: &[SeenFlow],
     journal: &Journal,
     answers: &[Option<PathAnswer>],
@@ -38,7 +38,7 @@ pub fn check(
     for (place, entry) in journal.of(Primitive::Postcarding) {
         if let Body::Postcard { flow, hop } = entry.report.body {
             by_flow[flow as usize].push((place, entry, hop));
-            for (n, slot) in hash::slots(&flows[flow as usize].key, redundancy, slots).iter().enumerate() {
+            for (n, slot) in share.slots(&flows[flow as usize].key, redundancy, slots).iter().enumerate() {
                 if entry.fate.may_have_landed(n) {
                     occupancy.write(*slot, flow, row_written(place, entry, n, evicted));
                 }
@@ -51,7 +51,7 @@ pub fn check(
         let Some(&(last_place, last, _)) = reports.last() else { continue };
         tally.queried += 1;
         let flow = &flows[index];
-        let places = hash::slots(&flow.key, redundancy, slots);
+        let places = share.slots(&flow.key, redundancy, slots);
         let all_lost = |entry: &Entry| (0..places.len()).all(|n| !entry.fate.landed(n));
         let overwritten =
             |n, slot| occupancy.taken(slot, index as u32, row_written(last_place, last, n, evicted));

@@ -6,6 +6,7 @@ use dta_proto::store::StoreKind;
 
 use super::*;
 use crate::journal::Journal;
+use crate::share::Share;
 use crate::topology::{Primitive, Topology};
 use crate::traffic::{Shape, Synthetic};
 use crate::workload::{Body, Report, SeenFlow, Workload};
@@ -97,7 +98,13 @@ impl World {
     }
 
     fn key_write(&self, answers: &[Option<Vec<u8>>], pools: &mut Pools) -> (Tally, Ends) {
-        key_write(&self.kind(Primitive::KeyWrite), self.flows(), &self.journal, answers, pools)
+        key_write(
+            (&self.kind(Primitive::KeyWrite), Share::ALONE),
+            self.flows(),
+            &self.journal,
+            answers,
+            pools,
+        )
     }
 
     fn paths(&self) -> Vec<Option<PathAnswer>> {
@@ -114,7 +121,7 @@ impl World {
 
     fn postcarding_after(&self, evicted: u64, answers: &[Option<PathAnswer>]) -> (Tally, Ends) {
         postcarding(
-            &self.kind(Primitive::Postcarding),
+            (&self.kind(Primitive::Postcarding), Share::ALONE),
             self.flows(),
             &self.journal,
             answers,
@@ -150,7 +157,13 @@ impl World {
     }
 
     fn key_increment(&self, answers: &[u64], pools: &mut Pools) -> (Tally, Ends) {
-        key_increment(&self.kind(Primitive::KeyIncrement), self.flows(), &self.journal, answers, pools)
+        key_increment(
+            (&self.kind(Primitive::KeyIncrement), Share::ALONE),
+            self.flows(),
+            &self.journal,
+            answers,
+            pools,
+        )
     }
 
     fn sketches(&self) -> SketchAnswers {
@@ -301,7 +314,8 @@ fn key_write_an_absent_answer_is_unexplained_unless_all_its_slots_were_taken() {
     w.journal.fate_mut(switch, number).unwrap().sent = 1;
     let mut answers = vec![None; w.flows().len()];
     answers[flow as usize + 1] = Some(vec![7; 12]);
-    let (tally, ends) = key_write(&tiny, w.flows(), &w.journal, &answers, &mut Pools::default());
+    let (tally, ends) =
+        key_write((&tiny, Share::ALONE), w.flows(), &w.journal, &answers, &mut Pools::default());
     assert_eq!((tally.right, tally.absent), (1, tally.queried - 1));
     assert_eq!((ends.missing, ends.overwritten), (0, tally.queried - 1));
 }
@@ -466,7 +480,9 @@ fn a_frame_excuses_one_copy_one_path_one_column_and_no_increment() {
     let kind = w.kind(Primitive::Postcarding);
     let mut paths = w.paths();
     paths[flow as usize] = None;
-    let ask = |paths: &[_], pools: &mut Pools| postcarding(&kind, w.flows(), &w.journal, paths, 0, pools).1;
+    let ask = |paths: &[_], pools: &mut Pools| {
+        postcarding((&kind, Share::ALONE), w.flows(), &w.journal, paths, 0, pools).1
+    };
     assert_eq!(ask(&paths, &mut frames(2)).lost["lost.translator-nic"], 5);
     assert_eq!(ask(&paths, &mut frames(1)).missing, 5);
     paths[if flow == 0 { 1 } else { 0 }] = None;
