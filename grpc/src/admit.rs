@@ -221,9 +221,7 @@ fn stream(admission: &Inner, method: Method, peer: &Peer) -> Result<Option<(Perm
         return Ok(None);
     }
     let places = admission.streams.at_once(&peer.caller).zip(peer.stream());
-    places
-        .map(Some)
-        .ok_or_else(|| Status::resource_exhausted("too many long answers at a time"))
+    places.map(Some).ok_or_else(|| Status::resource_exhausted("too many long answers at a time"))
 }
 
 /// A long answer, which keeps its places until it ends.

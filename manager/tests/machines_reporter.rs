@@ -4,6 +4,8 @@
 //! load (hosts) h1 -- p1 leaf (the reporter) p3 -- p1 edge (the translator) p2 -- eth1 store (collector)
 //!              h2 -- p2
 //! ```
+//!
+//! With two reporters and two collectors, load2 and leaf2 are wired in the same way to port p3 of edge, and store2 to its p4.
 
 mod common;
 mod machine_bed;
@@ -15,7 +17,7 @@ use std::process::Output;
 use std::time::Instant;
 
 use common::{captures, counter, ends, has_bmv2, number};
-use machine_bed::{Bed, bed_of, must, outcome, told};
+use machine_bed::{Bed, bed_of, executed, must, outcome, told};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tofino::FakeTofino;
@@ -26,7 +28,11 @@ const MACHINES: [(&str, u8); 4] = [("store", 1), ("edge", 2), ("load", 3), ("lea
 const STORE: &str = "198.18.10.1";
 const EDGE: &str = "198.18.10.2";
 const LEAF: &str = "198.18.10.7";
+const STORE2: &str = "198.18.10.4";
+const LEAF2: &str = "198.18.11.7";
 const STORE_MAC: &str = "02:00:00:00:00:01";
+const STORE2_MAC: &str = "02:00:00:00:00:04";
+const LEAF2_MAC: &str = "02:00:00:00:00:78";
 const EDGE_MAC: &str = "02:00:00:00:00:88";
 const LEAF_MAC: &str = "02:00:00:00:00:77";
 
@@ -44,16 +50,31 @@ fn with_bmv2(test: &str) -> Option<Bed> {
 /// Machines with the wires of two switches between them.
 fn with_wires(test: &str) -> Option<Bed> {
     let bed = bed_of(test, &MACHINES)?;
+    wire_reporter(&bed, "load", "leaf", "p1");
+    bed.wire([("edge", "p2", "02:00:00:00:02:02"), ("store", "eth1", STORE_MAC)]);
+    Some(bed)
+}
+
+/// Machines with the wires of a translator, and of two reporters and two collectors at it.
+fn with_two_of_each(test: &str) -> Option<Bed> {
+    let bed = bed_of(test, &[&MACHINES[..], &[("leaf2", 5), ("load2", 6), ("store2", 7)]].concat())?;
+    wire_reporter(&bed, "load", "leaf", "p1");
+    wire_reporter(&bed, "load2", "leaf2", "p3");
+    bed.wire([("edge", "p2", "02:00:00:00:02:02"), ("store", "eth1", STORE_MAC)]);
+    bed.wire([("edge", "p4", "02:00:00:00:02:04"), ("store2", "eth1", STORE2_MAC)]);
+    Some(bed)
+}
+
+/// Wires the hosts of a reporter to it, and the reporter to a port of the translator.
+fn wire_reporter(bed: &Bed, load: &str, leaf: &str, port_of_edge: &str) {
     for (host, port, mac) in [("h1", "p1", "02:00:00:00:01:01"), ("h2", "p2", "02:00:00:00:01:02")] {
-        bed.wire([("load", host, "02:00:00:00:00:03"), ("leaf", port, mac)]);
+        bed.wire([(load, host, "02:00:00:00:00:03"), (leaf, port, mac)]);
         // Captures hold packets that a network card had put together.
-        for (machine, name) in [("load", host), ("leaf", port)] {
+        for (machine, name) in [(load, host), (leaf, port)] {
             must(&["ip", "-n", &bed.network(machine), "link", "set", name, "mtu", "65535"]);
         }
     }
-    bed.wire([("leaf", "p3", "02:00:00:00:01:03"), ("edge", "p1", EDGE_MAC)]);
-    bed.wire([("edge", "p2", "02:00:00:00:02:02"), ("store", "eth1", STORE_MAC)]);
-    Some(bed)
+    bed.wire([(leaf, "p3", "02:00:00:00:01:03"), ("edge", port_of_edge, EDGE_MAC)]);
 }
 
 /// The table of the translator's machine.
@@ -78,6 +99,42 @@ fn leaf() -> String {
          host_ports = [1, 2]\ntranslator = {{ port = 3, mac = \"{EDGE_MAC}\" }}\n[machine.switch]\ntype = \"bmv2\"\n\
          control = \"127.0.0.1:9559\"\nmac = \"{LEAF_MAC}\"\n"
     )
+}
+
+/// What more of its table a second reporter has.
+fn second_leaf() -> String {
+    format!(
+        "address = \"{LEAF2}\"\nsimple_switch = [\"1@p1\", \"2@p2\", \"3@p3\"]\nhost_ports = [1, 2]\n\
+         translator = {{ port = 3, mac = \"{EDGE_MAC}\" }}\n[machine.switch]\ntype = \"bmv2\"\n\
+         control = \"127.0.0.1:9559\"\nmac = \"{LEAF2_MAC}\"\n"
+    )
+}
+
+/// Gives a topology file a second reporter with its hosts.
+fn add_reporter(bed: &Bed, path: &str) {
+    let interfaces = "interfaces = [\"h1\", \"h2\"]\n";
+    let text = std::fs::read_to_string(path).unwrap();
+    assert!(text.contains(interfaces));
+    std::fs::write(path, text.replace(interfaces, &format!("{interfaces}reporter = \"leaf\"\n"))).unwrap();
+    bed.add(path, "reporter", &[("leaf2", 5, &second_leaf())]);
+    bed.add(path, "traffic", &[("load2", 6, &format!("{interfaces}reporter = \"leaf2\""))]);
+}
+
+/// Asserts that each of two reporters sent reports, as many as came together.
+fn both_reported(outcome: &Value) {
+    let sent = ["reporter/r1", "reporter/r2"].map(|node| sum(outcome, node, "sent"));
+    println!("{sent:?} reports of two reporters");
+    assert!(sent.iter().all(|sent| *sent > 50), "{sent:?}");
+    assert_eq!(sent.iter().sum::<u64>(), number(&outcome["sent"]), "{outcome:#}");
+}
+
+/// All counters of a node whose names begin with a word.
+fn sum(outcome: &Value, node: &str, word: &str) -> u64 {
+    let nodes = outcome["nodes"].as_array().unwrap();
+    let node =
+        nodes.iter().find(|found| found["node"] == node).unwrap_or_else(|| panic!("{node}: {nodes:#?}"));
+    let counters = node["counters"].as_object().unwrap().iter();
+    counters.filter(|(name, _)| name.split('.').next() == Some(word)).map(|(_, value)| number(value)).sum()
 }
 
 /// A topology file of the four machines; `address` is more of the collector's.
@@ -173,7 +230,10 @@ fn a_switch_reports_to_the_software_translator_on_another_machine() {
     for (more, expect) in [
         (&["--pcap", &*capture, "--reports", "5"][..], "--reports is not possible"),
         (&[], "give one with --pcap"),
-        (&["--pcap", &*capture, "--faults", "drop=0.1"], "--faults is for a testbed on this machine"),
+        (
+            &["--pcap", &*capture, "--faults", "drop=0.1"],
+            "--faults is for links between programs of software",
+        ),
     ] {
         let output = bed.run(&path, more);
         assert!(output.status.code() == Some(2) && told(&output).contains(expect), "{}", told(&output));
@@ -189,6 +249,71 @@ fn a_switch_reports_to_the_software_translator_on_another_machine() {
     let output = bed.run(&path, &["--pcap", &capture]);
     let said = told(&output);
     assert!(output.status.code() == Some(1) && said.contains("load: ") && said.contains("h9"), "{said}");
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "needs root and simple_switch_grpc: run by make test-p4"]
+fn two_reporters_and_two_collectors_on_machines_of_their_own_are_exact_and_nothing_is_left() {
+    let test = "two_reporters_and_two_collectors_on_machines_of_their_own_are_exact_and_nothing_is_left";
+    if !has_bmv2(test) {
+        return;
+    }
+    let (Some(mut bed), Some(captures)) = (with_two_of_each(test), captures(test)) else { return };
+    let capture = cut(&bed, &captures.join("traffic/real-1kxun.pcap"), 400);
+    let of_edge = bmv2_edge()
+        .replace("[\"1@p1\", \"2@p2\"]", "[\"1@p1\", \"2@p2\", \"3@p3\", \"4@p4\"]")
+        .replace("collector_ports = [2]", "collector_ports = [2, 4]")
+        .replace("port = 1 }]", &format!("port = 1 }}, {{ mac = \"{LEAF2_MAC}\", port = 3 }}]"));
+    let store = |address: &str| format!("address = \"{address}\"\nlink = \"packet:eth1\"");
+    let path = topology(&bed, &store(STORE), &of_edge, &leaf());
+    add_reporter(&bed, &path);
+    bed.add(&path, "collector", &[("store2", 7, &store(STORE2))]);
+    let outcome = exact(&bed.run(&path, &["--pcap", &capture]));
+    assert_eq!(outcome["run"]["packets"], 400);
+    both_reported(&outcome);
+    let executed = executed(&outcome);
+    println!("{executed:?} frames executed");
+    assert!(executed.len() == 2 && executed.iter().all(|(_, frames)| *frames > 500), "{executed:?}");
+    bed.is_clean();
+
+    // A manager that is killed takes all switches with it; and a machine that dies is named.
+    let words = ["simple_switch_grpc", "__collector"];
+    let words = [&WITH_BMV2[..], &[words[0], "__machine", words[1]]].concat();
+    let mut child = bed.started(&path, &["--pcap", &capture], &words);
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::KILL).unwrap();
+    child.wait().unwrap();
+    bed.is_clean();
+    let child = bed.started(&path, &["--pcap", &capture], &words);
+    let at = bed.machines.iter().position(|machine| machine.name == "leaf2").unwrap();
+    bed.machines[at].dies();
+    let output = child.wait_with_output().unwrap();
+    let said = told(&output);
+    assert!(output.status.code() == Some(1) && said.contains("leaf2 (ssh 198.18.9.5)"), "{said}");
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "needs root and simple_switch_grpc: run by make test-p4"]
+fn two_switches_report_to_the_software_translator_on_another_machine() {
+    let test = "two_switches_report_to_the_software_translator_on_another_machine";
+    if !has_bmv2(test) {
+        return;
+    }
+    let (Some(bed), Some(captures)) = (with_two_of_each(test), captures(test)) else { return };
+    let capture = cut(&bed, &captures.join("traffic/real-1kxun.pcap"), 100);
+    // Frames take the way that ssh takes, too.
+    for (port, address) in [("p1", "198.18.10.3/24"), ("p3", "198.18.11.3/24")] {
+        must(&["ip", "-n", &bed.network("edge"), "address", "add", address, "dev", port]);
+    }
+    let path = topology(&bed, "address = \"198.18.9.1\"", &edge("198.18.9.2", ""), &leaf());
+    add_reporter(&bed, &path);
+    bed.add(&path, "collector", &[("store2", 7, "")]);
+    let outcome = exact(&bed.run(&path, &["--pcap", &capture]));
+    assert_eq!(outcome["run"]["packets"], 100);
+    both_reported(&outcome);
+    let executed = executed(&outcome);
+    assert!(executed.len() == 2 && executed.iter().all(|(_, frames)| *frames > 50), "{executed:?}");
     bed.is_clean();
 }
 

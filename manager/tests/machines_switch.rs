@@ -13,7 +13,7 @@ mod tofino;
 use std::time::Instant;
 
 use common::{assert_good, captures, counter, has_bmv2, number};
-use machine_bed::{Bed, bed, must, outcome, told};
+use machine_bed::{Bed, MACHINES, bed_of, executed, must, outcome, told};
 use rustix::process::{Pid, Signal, kill_process};
 use tofino::{FakeTofino, program};
 
@@ -22,12 +22,19 @@ const STORE: &str = "198.18.10.1";
 const EDGE: &str = "198.18.10.2";
 const LOAD: &str = "198.18.10.3";
 const STORE_MAC: &str = "02:00:00:00:00:01";
+const STORE2: &str = "198.18.10.4";
+const STORE2_MAC: &str = "02:00:00:00:00:04";
 const EDGE_MAC: &str = "02:00:00:00:00:88";
 const LOAD_MAC: &str = "02:00:00:00:00:03";
 
 /// Machines with the wires of a switch between them.
 fn with_wires(test: &str) -> Option<Bed> {
-    let bed = bed(test)?;
+    with_wires_of(test, &MACHINES)
+}
+
+/// The same of these machines, and more.
+fn with_wires_of(test: &str, machines: &[(&'static str, u8)]) -> Option<Bed> {
+    let bed = bed_of(test, machines)?;
     bed.wire([("load", "eth1", LOAD_MAC), ("edge", "p1", "02:00:00:00:01:01")]);
     bed.wire([("store", "eth1", STORE_MAC), ("edge", "p2", "02:00:00:00:01:02")]);
     let load = bed.network("load");
@@ -95,6 +102,32 @@ fn a_capture_through_bmv2_on_another_machine_is_exact_and_nothing_is_left() {
     let mut child = bed.long_run(&topology, ["__collector", "simple_switch_grpc", "__machine"]);
     kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::KILL).unwrap();
     child.wait().unwrap();
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "needs root and simple_switch_grpc: run by make test-p4"]
+fn bmv2_on_another_machine_spreads_stores_over_two_collectors() {
+    let test = "bmv2_on_another_machine_spreads_stores_over_two_collectors";
+    if !has_bmv2(test) {
+        return;
+    }
+    let machines = [&MACHINES[..], &[("store2", 4)]].concat();
+    let (Some(bed), Some(captures)) = (with_wires_of(test, &machines), captures(test)) else { return };
+    bed.wire([("store2", "eth1", STORE2_MAC), ("edge", "p3", "02:00:00:00:01:03")]);
+    let capture = captures.join("traffic/real-1kxun.pcap").display().to_string();
+    let bmv2 = "type = \"bmv2\"\ncontrol = \"127.0.0.1:9559\"\npostcard_rows = 1024\n";
+    let path = topology(&bed, "simple_switch = [\"1@p1\", \"2@p2\", \"3@p3\"]", bmv2);
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("collector_ports = [2]", "collector_ports = [2, 3]")).unwrap();
+    let more = format!("address = \"{STORE2}\"\nlink = \"packet:eth1\"");
+    bed.add(&path, "collector", &[("store2", 4, &more)]);
+    let result = outcome(&bed.run(&path, &["--pcap", &capture]));
+    assert_good("two collectors behind bmv2", &result);
+    let executed = executed(&result.1);
+    println!("{} reports, {executed:?}", result.1["sent"]);
+    assert_eq!(executed.len(), 2, "{executed:?}");
+    assert!(executed.iter().all(|(_, frames)| *frames > 500), "{executed:?}");
     bed.is_clean();
 }
 

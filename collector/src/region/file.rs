@@ -108,7 +108,9 @@ pub(super) fn replace(
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
     // Left by an earlier collector that stopped before it was put in place.
     match std::fs::remove_file(&new) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(fail("create a replacement next to it")(e)),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            return Err(fail("create a replacement next to it")(e));
+        }
         _ => {}
     }
     let mut region = open_or_create(&new, header, options)?;

@@ -54,7 +54,8 @@ On other machines, by ssh, where the topology file has tables [[machine]] (docs/
   dta-manager run-testbed --topology hardware.toml --pcap traffic.pcap \\
       --logs logs
 
-            [[machine]]       # one for each role, or several roles in one
+            [[machine]]       # a machine has one role or several; all roles
+                              # but translator may belong to several machines
             name = \"store1\"
             ssh = \"dta@store1.example\"   # or a Host of ~/.ssh/config
             roles = [\"collector\"]        # collector, translator, host; or, with
@@ -237,14 +238,20 @@ impl RunTestbed {
         }
         let here = [
             ("--chaos", self.chaos.is_some()),
-            ("--faults", !self.faults.is_none()),
-            ("--report-faults", self.report_faults.is_some()),
             ("--nic", self.nic != NicKind::default()),
             ("--listen", self.listen != ANY_PORT),
         ];
-        match here.iter().find(|(_, given)| *given) {
-            Some((flag, _)) => refuse(&format!(
+        if let Some((flag, _)) = here.iter().find(|(_, given)| *given) {
+            return refuse(&format!(
                 "{flag} is for a testbed on this machine: the topology has machines of its own"
+            ));
+        }
+        let faults =
+            [("--faults", !self.faults.is_none()), ("--report-faults", self.report_faults.is_some())];
+        let has_switch = topology.machines.iter().any(|machine| machine.switch.is_some());
+        match faults.iter().find(|(_, given)| *given && has_switch) {
+            Some((flag, _)) => refuse(&format!(
+                "{flag} is for links between programs of software, which play the faults: the topology has a switch"
             )),
             None => Ok(()),
         }
@@ -360,7 +367,7 @@ fn keep(testbed: &Testbed) -> anyhow::Result<()> {
          dta-translator stats --translator http://{1}\n  \
          dta-manager replay FILE --to {2}                 DTA reports of a pcap file\n\
          (where they are not installed: cargo run --release -p dta-collector -- dashboard …)\nFiles are in {3}.",
-        daemons.collector_address,
+        daemons.collector_addresses(),
         daemons.control_address,
         daemons.reports,
         testbed.folder.path().display()

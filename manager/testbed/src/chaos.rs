@@ -94,7 +94,7 @@ pub async fn kill(chaos: Chaos, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> a
     feed::settle(scene.switches, scene.journal, scene.daemons).await?;
     let store = scene.topology.store(Primitive::KeyWrite);
     let flows = scene.maker.workload().flows().to_vec();
-    let before = check::ask_values(&mut scene.daemons.client, store, &flows).await?;
+    let before = check::ask_values(&scene.daemons.all, store, &flows).await?;
     let cost = match (chaos, scene.plan.rxe) {
         (Chaos::KillCollector, None) => kill_collector(scene, gaps).await?,
         (Chaos::KillCollector, Some(_)) => kill_collector_of_device(scene, gaps).await?,
@@ -102,7 +102,7 @@ pub async fn kill(chaos: Chaos, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> a
         (Chaos::RemoveDevice, Some(rxe)) => remove_device(rxe, scene, gaps).await?,
         (Chaos::RemoveDevice, None) => bail!("the software NIC cannot be removed; use --nic rxe"),
     };
-    let after = check::ask_values(&mut scene.daemons.client, store, &flows).await?;
+    let after = check::ask_values(&scene.daemons.all, store, &flows).await?;
 
     let answers = |all: &[Option<Vec<u8>>]| all.iter().flatten().count() as u64;
     let kept =
@@ -352,7 +352,7 @@ async fn resumed(daemons: &mut Daemons) -> anyhow::Result<bool> {
         // Renewing a session of a killed collector, and reopening it, both resume it.
         if node.get(&collector::SESSION_RENEWED) + node.get(&collector::SESSION_RESUMED) > 0 {
             // Each worker of the translator has a session.
-            let sessions = daemons.client.sessions().await?.sessions;
+            let sessions = daemons.all.sessions().await?.sessions;
             if sessions.iter().all(|session| !session.queue_pairs.is_empty()) {
                 return Ok(true);
             }

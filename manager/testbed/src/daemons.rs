@@ -1,4 +1,4 @@
-//! A collector and a translator for one testbed: their files, their start, their counters.
+//! Collectors and a translator for one testbed: their files, their start, their counters.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use dta_client::collector::Client;
-use dta_client::{Ask, ClientOptions, translator};
+use dta_client::{Ask, ClientOptions, Member, Spread, translator};
 use dta_collector::nic::ROCE_PORT;
 use dta_link::fault::Faults;
 use dta_link::netstat;
@@ -21,10 +21,10 @@ use super::far::tunnel::Tunnel;
 use super::files::{self, CollectorPlace, TranslatorPlace};
 use super::ground::RxeGround;
 use super::processes::Daemon;
-use super::statistics::Statistics;
+use super::statistics::{OfCollector, Statistics};
 use crate::topology::{Topology, Transport};
 
-/// What both daemons need to know.
+/// What all daemons need to know.
 pub struct Plan<'a> {
     /// Stores and settings.
     pub topology: &'a Topology,
@@ -87,25 +87,48 @@ enum Control {
     Switch(FarSwitch),
 }
 
-/// What is there only if collector and translator are on other machines.
+/// What is there only if collectors and translator are on other machines.
 struct Away {
-    collector: Arc<Machine>,
+    collectors: Vec<Arc<Machine>>,
     translator: Arc<Machine>,
     _tunnels: Vec<Tunnel>,
 }
 
-/// A running collector and translator.
+/// A collector, as it is reached from here.
+struct Reached {
+    /// It connects again by itself after a restart.
+    client: Client,
+    /// Where its gRPC is.
+    address: String,
+    /// Where RoCEv2 frames go.
+    roce: SocketAddrV4,
+}
+
+impl Reached {
+    fn at(address: String, roce: SocketAddrV4) -> anyhow::Result<Reached> {
+        let client = Client::connect_lazy(&ClientOptions::plain(&address))?;
+        Ok(Reached { client, address, roce })
+    }
+}
+
+/// All collectors, asked as one.
+fn spread(collectors: &[Reached]) -> Spread {
+    let member = |collector: &Reached| Member {
+        address: collector.address.clone(),
+        ask: Arc::new(collector.client.clone()),
+    };
+    Spread::new(collectors.iter().map(member).collect())
+}
+
+/// Running collectors and a translator. On this machine there is one collector.
 pub struct Daemons {
     collector: Option<Daemon>,
     translator: Option<Daemon>,
     away: Option<Away>,
-    /// Client of the collector; it connects again by itself after a restart.
-    pub client: Client,
+    collectors: Vec<Reached>,
+    /// All collectors, asked as one.
+    pub all: Spread,
     control: Control,
-    /// Where the collector's gRPC is.
-    pub collector_address: String,
-    /// Where RoCEv2 frames go.
-    pub roce: SocketAddrV4,
     /// Where reports go.
     pub reports: SocketAddrV4,
     /// The translator's gRPC.
@@ -120,7 +143,7 @@ pub struct Daemons {
 }
 
 impl Daemons {
-    /// Starts both and waits until they are ready.
+    /// Starts all of them and waits until they are ready.
     pub async fn start(plan: &Plan<'_>) -> anyhow::Result<Self> {
         if let Some(far) = plan.far {
             return Self::start_away(plan, far).await;
@@ -134,16 +157,15 @@ impl Daemons {
         let translator = start_translator(plan, &collector_address, addresses, &ledger(&folder, 0)).await?;
         let reports = said(&translator, "listen")?.parse().context("the translator's address of reports")?;
         let control_address = said(&translator, "control")?.to_owned();
-        let client = Client::connect_lazy(&ClientOptions::plain(&collector_address))?;
         let control = Control::Service(translator::Client::connect_lazy(&control_address)?);
+        let collectors = vec![Reached::at(collector_address, roce)?];
         Ok(Self {
             collector: Some(collector),
             translator: Some(translator),
             away: None,
-            client,
+            all: spread(&collectors),
+            collectors,
             control,
-            collector_address,
-            roce,
             reports,
             control_address,
             folder,
@@ -155,8 +177,12 @@ impl Daemons {
 
     async fn start_away(plan: &Plan<'_>, far: &Far) -> anyhow::Result<Self> {
         let started = far::start::start(plan, far).await?;
-        let collector_address = started.collector.address.to_string();
-        let mut tunnels = vec![started.collector];
+        let (mut collectors, mut machines, mut tunnels) = (Vec::new(), Vec::new(), Vec::new());
+        for collector in started.collectors {
+            collectors.push(Reached::at(collector.control.address.to_string(), collector.roce)?);
+            machines.push(collector.machine);
+            tunnels.push(collector.control);
+        }
         let (control, control_address) = match started.translator {
             far::start::Translator::Software(tunnel) => {
                 let address = tunnel.address.to_string();
@@ -169,14 +195,13 @@ impl Daemons {
             collector: None,
             translator: None,
             away: Some(Away {
-                collector: started.collector_machine,
+                collectors: machines,
                 translator: started.translator_machine,
                 _tunnels: tunnels,
             }),
-            client: Client::connect_lazy(&ClientOptions::plain(&collector_address))?,
+            all: spread(&collectors),
+            collectors,
             control,
-            collector_address,
-            roce: started.roce,
             reports: started.reports,
             control_address,
             folder: plan.folder.to_owned(),
@@ -186,19 +211,23 @@ impl Daemons {
         })
     }
 
-    /// What waits in receive queues of the translator and of the NIC, in bytes. Of a switch, which has none,
+    /// What waits in receive queues of the translator and of the fullest NIC, in bytes. Of a switch, which has none,
     /// as many reports as it has not yet taken of those `sent`, as bytes.
     pub async fn waiting(&mut self, sent: u64) -> anyhow::Result<[u64; 2]> {
         let Some(away) = &self.away else {
             let of = |socket| netstat::socket_backlog(socket).map(|waiting| waiting.unwrap_or(0));
-            return Ok([of(self.reports)?, of(self.roce)?]);
+            return Ok([of(self.reports)?, of(self.collectors[0].roce)?]);
         };
         let of = |machine: &Arc<Machine>, socket| {
             let machine = Arc::clone(machine);
             async move { machine.call::<u64>(&Request::Backlog { socket }).await }
         };
         if matches!(self.control, Control::Service(_)) {
-            return Ok([of(&away.translator, self.reports).await?, of(&away.collector, self.roce).await?]);
+            let mut at_nic = 0;
+            for (machine, collector) in away.collectors.iter().zip(&self.collectors) {
+                at_nic = at_nic.max(of(machine, collector.roce).await?);
+            }
+            return Ok([of(&away.translator, self.reports).await?, at_nic]);
         }
         let taken = self.translator_statistics().await?.node(Stage::Translator).get(&counter::RECEIVED);
         Ok([sent.saturating_sub(taken), 0])
@@ -212,10 +241,25 @@ impl Daemons {
     /// Current counters of all nodes.
     pub async fn statistics(&mut self) -> anyhow::Result<Statistics> {
         let mut all = Statistics::default();
-        all.add(self.client.statistics().await.map_err(|error| self.explain(error.into()))?);
-        // What the translator says itself is newer than what it told the collector.
+        all.add_collectors(self.of_collectors().await?);
         self.ask_translator(&mut all).await?;
         Ok(all)
+    }
+
+    /// What collectors and NICs count, without asking the translator.
+    pub async fn of_collectors(&mut self) -> anyhow::Result<Vec<OfCollector>> {
+        let mut all = Vec::new();
+        for index in 0..self.collectors.len() {
+            let Reached { client, roce, .. } = &self.collectors[index];
+            let (address, nodes) = (roce.ip().to_string(), client.statistics().await);
+            all.push((address, nodes.map_err(|error| self.explain(error.into()))?));
+        }
+        Ok(all)
+    }
+
+    /// Where the collectors' gRPC is, as `--collector` takes it.
+    pub fn collector_addresses(&self) -> String {
+        self.collectors.iter().map(|collector| &*collector.address).collect::<Vec<_>>().join(",")
     }
 
     /// Counters of the translator and the reporters that it hears, without asking the collector.
@@ -282,7 +326,8 @@ impl Daemons {
 
     /// Restarts the collector, at its old addresses and on its old memory.
     pub async fn restart_collector(&mut self, plan: &Plan<'_>) -> anyhow::Result<()> {
-        let collector = start_collector(plan, &self.collector_address, self.roce.port()).await?;
+        let Reached { address, roce, .. } = &self.collectors[0];
+        let collector = start_collector(plan, address, roce.port()).await?;
         self.collector = Some(collector);
         Ok(())
     }
@@ -309,7 +354,7 @@ impl Daemons {
     pub async fn restart_translator(&mut self, plan: &Plan<'_>) -> anyhow::Result<()> {
         let addresses = [&*self.reports.to_string(), &*self.control_address];
         let ledger = ledger(&self.folder, self.killed);
-        let translator = start_translator(plan, &self.collector_address, addresses, &ledger).await?;
+        let translator = start_translator(plan, &self.collectors[0].address, addresses, &ledger).await?;
         self.translator = Some(translator);
         Ok(())
     }
@@ -345,6 +390,7 @@ impl Daemons {
 async fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Result<Daemon> {
     let memory = plan.folder.join("memory");
     let place = CollectorPlace {
+        number: 0,
         listen: listen.to_owned(),
         memory: memory.display().to_string(),
         address: Ipv4Addr::LOCALHOST,
@@ -379,7 +425,7 @@ async fn start_translator(
     let place = TranslatorPlace {
         listen: listen.to_owned(),
         control: control.to_owned(),
-        collector: collector.to_owned(),
+        collectors: vec![collector.to_owned()],
         source,
         source_port,
         ring: plan.ring.to_string(),

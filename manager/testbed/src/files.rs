@@ -1,4 +1,4 @@
-//! Configurations of collector and translator.
+//! Configurations of collectors and translator.
 
 use std::net::Ipv4Addr;
 
@@ -8,6 +8,8 @@ use super::daemons::Plan;
 
 /// Where a collector is.
 pub struct CollectorPlace<'a> {
+    /// Its number among all.
+    pub number: usize,
     /// Where gRPC listens.
     pub listen: String,
     /// File of the stores.
@@ -32,7 +34,7 @@ struct CollectorFile<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     verbs: Option<VerbsTable>,
     metrics: MetricsTable,
-    store: &'a [dta_proto::store::StoreSpec],
+    store: Vec<&'a dta_proto::store::StoreSpec>,
 }
 
 #[derive(Serialize)]
@@ -75,7 +77,7 @@ pub fn collector(plan: &Plan<'_>, place: &CollectorPlace<'_>) -> anyhow::Result<
         soft: SoftTable { address: place.address.to_string(), port: place.port, link: place.link },
         verbs: place.verbs.map(|address| VerbsTable { address: address.to_string() }),
         metrics: MetricsTable { listen: "off" },
-        store: &plan.topology.stores,
+        store: plan.topology.share().stores(place.number, &plan.topology.stores),
     };
     Ok(toml::to_string(&file)?)
 }
@@ -101,8 +103,8 @@ pub struct TranslatorPlace {
     pub listen: String,
     /// Address of its own gRPC.
     pub control: String,
-    /// Where it reaches the collector's gRPC.
-    pub collector: String,
+    /// Where it reaches the collectors' gRPC, in their order.
+    pub collectors: Vec<String>,
     /// Where RoCEv2 frames come from.
     pub source: Ipv4Addr,
     /// See `source`.
@@ -114,10 +116,11 @@ pub struct TranslatorPlace {
 /// The configuration of a translator.
 pub fn translator(plan: &Plan<'_>, place: &TranslatorPlace) -> String {
     let flush = plan.topology.translator.flush_ms;
-    let TranslatorPlace { listen, control, collector, source, source_port, ring } = place;
+    let TranslatorPlace { listen, control, collectors, source, source_port, ring } = place;
+    let collectors = plan.topology.share().tables(collectors, &plan.topology.stores);
     format!(
         "[translator]\nname = \"testbed\"\nlisten = \"{listen}\"\ncontrol = \"{control}\"\nmetrics = \"off\"\n\
-         collector = \"http://{collector}\"\nsource = \"{source}\"\nsource_port = {source_port}\nring = \"{ring}\"\nworkers = {}\nlease_seconds = {}\n\n\
+         source = \"{source}\"\nsource_port = {source_port}\nring = \"{ring}\"\nworkers = {}\nlease_seconds = {}\n\n{collectors}\n\
          [translator.flush]\nappend_ms = {flush}\npostcarding_ms = {flush}\nsketch_merge_ms = {flush}\n",
         plan.workers, plan.topology.translator.lease_seconds,
     )

@@ -26,6 +26,7 @@ pub mod processes;
 pub mod programmed;
 pub mod reporters;
 pub mod run;
+pub mod share;
 pub mod show;
 pub mod statistics;
 pub mod switches;

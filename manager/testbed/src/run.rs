@@ -130,7 +130,12 @@ async fn run_there(
     far: Option<&Far>,
     mut progress: impl FnMut(u64, u64),
 ) -> anyhow::Result<(Outcome, Daemons, Option<RxeGround>)> {
-    let report_faults = report_faults(options.report_faults.unwrap_or(options.faults));
+    let report_faults = options.report_faults.unwrap_or(options.faults);
+    let report_faults = match far {
+        None => possible(report_faults),
+        // A machine that cannot damage them says so.
+        Some(_) => report_faults,
+    };
     let rxe = match options.nic {
         NicKind::Soft => None,
         NicKind::Rxe => Some(RxeGround::set_up()?),
@@ -159,7 +164,8 @@ async fn run_there(
         Some(far) => {
             let count = topology.network.tiers.iter().sum();
             let hosts = far.all_with(Role::Host);
-            let reporters = FarReporters::open(hosts, count, daemons.reports, options.seed).await?;
+            let reporters =
+                FarReporters::open(hosts, count, daemons.reports, report_faults, options.seed).await?;
             Switches::far(topology, reporters)
         }
     };
@@ -226,8 +232,7 @@ async fn run_there(
     let links = accounting::links(&statistics, &side, &gaps);
     let workload = maker.workload();
     let found =
-        compare(&mut daemons, topology, workload, &journal, &statistics, (&links, &gaps), plan.transport)
-            .await?;
+        compare(&daemons, topology, workload, &journal, &statistics, (&links, &gaps), plan.transport).await?;
     let mut contradictions = accounting::inside(&statistics);
     // The requester gives up a queue pair that stays unanswered for long, and cannot know then what was executed.
     if !matches!(options.chaos, Some(Chaos::KillCollector | Chaos::RemoveDevice)) {
@@ -255,9 +260,9 @@ async fn run_there(
     Ok((outcome, daemons, rxe))
 }
 
-/// The faults that act on reports and NACKs: a damaged datagram with its old UDP checksum leaves
+/// The faults that can act on reports and NACKs here: a damaged datagram with its old UDP checksum leaves
 /// through a raw socket alone, so without the right to open one there is no damage on these links.
-fn report_faults(faults: Faults) -> Faults {
+fn possible(faults: Faults) -> Faults {
     let bind = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let refused = faults.corrupts()
         && matches!(UdpLink::open(&UdpConfig::reports(bind, true)), Err(LinkError::NeedsNetRaw(_)));
@@ -336,7 +341,7 @@ struct Found {
 
 /// Queries everything and compares it with the truth.
 async fn compare(
-    daemons: &mut Daemons,
+    daemons: &Daemons,
     topology: &Topology,
     workload: &Workload,
     journal: &Journal,
@@ -352,7 +357,7 @@ async fn compare(
         let store = topology.store(primitive);
         pools.of_primitive(accounting::limits(statistics, primitive, writes));
         let asked = Asked { flows, epochs: workload.epochs(), journal, statistics };
-        let result = asked.of(&mut daemons.client, store, &mut pools).await?;
+        let result = asked.of(&daemons.all, store, &mut pools).await?;
         found.push((primitive, result));
     }
     let mut ends = Ends::default();

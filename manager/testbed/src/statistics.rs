@@ -9,13 +9,20 @@ use serde::{Serialize, Serializer};
 
 /// Counters by node and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Statistics(BTreeMap<String, BTreeMap<String, u64>>);
+pub struct Statistics(BTreeMap<Who, BTreeMap<String, u64>>);
+
+/// A node: its name and, of the nodes of several collectors, the address of its collector.
+type Who = (String, Option<String>);
+
+/// A collector with its NIC: the NIC's address, and what the collector says of all nodes.
+pub type OfCollector = (String, Vec<NodeStatistics>);
 
 /// As a list of nodes, which is how all programs print counters.
 impl Serialize for Statistics {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let node = |(node, all): (&String, &BTreeMap<String, u64>)| {
-            counters::Node::now(node.clone(), Stage::of(node).name(), all.clone())
+        let node = |((node, address), all): (&Who, &BTreeMap<String, u64>)| {
+            let now = counters::Node::now(node.clone(), Stage::of(node).name(), all.clone());
+            counters::Node { session: address.clone(), ..now }
         };
         to.collect_seq(self.0.iter().map(node))
     }
@@ -24,8 +31,23 @@ impl Serialize for Statistics {
 impl Statistics {
     /// Adds or replaces a node.
     pub fn add(&mut self, nodes: Vec<NodeStatistics>) {
-        for node in nodes {
-            self.0.insert(node.node, node.counters.into_iter().map(|c| (c.name, c.value)).collect());
+        nodes.into_iter().for_each(|node| self.insert(node, None));
+    }
+
+    fn insert(&mut self, node: NodeStatistics, address: Option<String>) {
+        let counters = node.counters.into_iter().map(|counter| (counter.name, counter.value)).collect();
+        self.0.insert((node.node, address), counters);
+    }
+
+    /// Takes over what collectors say of themselves and their NICs. What they were told of other nodes is left out.
+    pub fn add_collectors(&mut self, collectors: Vec<OfCollector>) {
+        let several = collectors.len() > 1;
+        for (address, nodes) in collectors {
+            for node in nodes {
+                if matches!(Stage::of(&node.node), Stage::Nic | Stage::Collector) {
+                    self.insert(node, several.then(|| address.clone()));
+                }
+            }
         }
     }
 
@@ -36,8 +58,9 @@ impl Statistics {
 
     /// Adds to the nodes of a stage what they counted in an earlier life. What they held then counts as discarded.
     pub fn add_earlier(&mut self, stage: Stage, earlier: &Statistics) {
-        for (node, counters) in earlier.0.iter().filter(|(node, _)| Stage::of(node) == stage) {
-            let now = self.0.entry(node.clone()).or_default();
+        for (who, counters) in earlier.0.iter().filter(|(who, _)| Stage::of(&who.0) == stage) {
+            let now = self.0.entry(who.clone()).or_default();
+            let node = &who.0;
             for (name, value) in counters {
                 let name = match counter::find(node, name).map(|found| (found, found.definition.kind)) {
                     Some((_, Kind::Counter)) | None => name.clone(),
@@ -49,20 +72,22 @@ impl Statistics {
         }
     }
 
-    /// The node of a stage; empty if there is none.
+    /// All nodes of a stage as one, whose counters are the sums of theirs.
     pub fn node(&self, stage: Stage) -> Node<'_> {
-        Node(self.0.iter().find(|(name, _)| Stage::of(name) == stage))
+        Node(self.nodes(stage).flat_map(|node| node.0).collect())
     }
 
-    /// All nodes of a stage.
+    /// All nodes of a stage, each by itself.
     pub fn nodes(&self, stage: Stage) -> impl Iterator<Item = Node<'_>> {
-        self.0.iter().filter(move |(name, _)| Stage::of(name) == stage).map(|node| Node(Some(node)))
+        let of_it = self.0.iter().filter(move |((name, _), _)| Stage::of(name) == stage);
+        of_it.map(|((name, _), counters)| Node(vec![(name, counters)]))
     }
 }
 
-/// One node and its counters. A counter that is not there is 0: nodes leave out what never happened.
-#[derive(Clone, Copy, Debug)]
-pub struct Node<'a>(Option<(&'a String, &'a BTreeMap<String, u64>)>);
+/// One node and its counters, or several whose counters are added up. A counter that is not there is 0: nodes leave out
+/// what never happened.
+#[derive(Clone, Debug)]
+pub struct Node<'a>(Vec<(&'a String, &'a BTreeMap<String, u64>)>);
 
 impl<'a> Node<'a> {
     /// One counter, whose name has no variable parts.
@@ -77,12 +102,12 @@ impl<'a> Node<'a> {
 
     /// One counter by its name.
     pub fn named(&self, name: &str) -> u64 {
-        self.0.and_then(|(_, counters)| counters.get(name)).copied().unwrap_or(0)
+        self.0.iter().filter_map(|(_, counters)| counters.get(name)).sum()
     }
 
     /// Known counters that are not 0, with their names.
     fn all(&self) -> impl Iterator<Item = (&'a str, Found<'a>, u64)> + use<'a> {
-        self.0.into_iter().flat_map(|(node, counters)| {
+        self.0.clone().into_iter().flat_map(|(node, counters)| {
             let more = counters.iter().filter(|(_, value)| **value > 0);
             more.filter_map(move |(name, value)| Some((name.as_str(), counter::find(node, name)?, *value)))
         })
@@ -114,7 +139,31 @@ mod tests {
     fn statistics(nodes: &[(&str, &[(&str, u64)])]) -> Statistics {
         let counters =
             |all: &[(&str, u64)]| all.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        Statistics(nodes.iter().map(|(node, all)| ((*node).to_owned(), counters(all))).collect())
+        let who = |node: &str| (node.to_owned(), None);
+        Statistics(nodes.iter().map(|(node, all)| (who(node), counters(all))).collect())
+    }
+
+    #[test]
+    fn nodes_of_several_collectors_are_apart_and_are_added_up() {
+        let node = |node: &str, value: u64| NodeStatistics {
+            node: node.into(),
+            counters: vec![dta_proto::control::Counter { name: "received".into(), value }],
+            ..NodeStatistics::default()
+        };
+        let of = |value| vec![node("nic/soft", value), node("collector/testbed", 1), node("translator/t", 9)];
+        let mut all = Statistics::default();
+        all.add_collectors(vec![("192.0.2.1".into(), of(3)), ("192.0.2.4".into(), of(4))]);
+        assert_eq!(all.node(Stage::Nic).get(&nic::RECEIVED), 7);
+        assert_eq!(all.nodes(Stage::Nic).map(|nic| nic.get(&nic::RECEIVED)).collect::<Vec<_>>(), [3, 4]);
+        assert_eq!(all.node(Stage::Translator).get(&translator::RECEIVED), 0);
+        let shown = serde_json::to_value(&all).unwrap();
+        let of_field =
+            |field: &str| shown.as_array().unwrap().iter().map(|n| n[field].clone()).collect::<Vec<_>>();
+        assert_eq!(of_field("node"), ["collector/testbed", "collector/testbed", "nic/soft", "nic/soft"]);
+        assert_eq!(of_field("session"), ["192.0.2.1", "192.0.2.4", "192.0.2.1", "192.0.2.4"]);
+        let mut one = Statistics::default();
+        one.add_collectors(vec![("192.0.2.1".into(), of(3))]);
+        assert_eq!(serde_json::to_value(&one).unwrap()[0]["session"], serde_json::Value::Null);
     }
 
     #[test]

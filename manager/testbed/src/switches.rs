@@ -96,7 +96,7 @@ impl Switches {
         let mut room = [0; 16];
         let body = workload.on_wire(&report, &mut room);
         let (store, again) = (self.stores[primitive], self.retransmit[primitive]);
-        // Of another machine's the fates are told later: it has no faults that hold a report back.
+        // Of another machine's the fates are told later, and which of them were held back.
         let (sequence, told) = match &mut self.place {
             Senders::Here(reporters) if at_once => {
                 let (sequence, told) = reporters.send(switch, store, body, again)?;
@@ -110,10 +110,8 @@ impl Switches {
         };
         let number = journal.add(report);
         debug_assert!(sequence.is_none_or(|it| it == number), "the journal numbers as the reporter does");
-        // A report whose fate is not told at once is held back: other switches' reports overtake it
-        // even if none of its own does.
-        if !told && let Some(fate) = journal.fate_mut(switch, number) {
-            fate.moved = true;
+        if !told {
+            note_held(journal, switch, number);
         }
         Ok(())
     }
@@ -127,7 +125,11 @@ impl Switches {
                 reporters.flush()?;
                 reporters.told()
             }
-            Senders::There(reporters) => reporters.poll().await?,
+            Senders::There(reporters) => {
+                let reported = reporters.poll().await?;
+                reported.held.into_iter().for_each(|(switch, number)| note_held(journal, switch, number));
+                reported.told
+            }
         };
         for told in told {
             note(journal, told);
@@ -141,6 +143,14 @@ impl Switches {
             Senders::Here(reporters) => reporters.side(),
             Senders::There(reporters) => reporters.side(),
         }
+    }
+}
+
+/// A report whose fate is not told at once is held back: other switches' reports overtake it even if none of its own
+/// does.
+fn note_held(journal: &mut Journal, switch: u16, number: u32) {
+    if let Some(fate) = journal.fate_mut(switch, number) {
+        fate.moved = true;
     }
 }
 

@@ -9,6 +9,7 @@ pub use dta_proto::wire::dta::Primitive;
 use serde::Deserialize;
 
 use crate::far::config::{self as machines, Machine, Role, Ssh};
+use crate::share::Share;
 
 /// The default topology: no NIC, no privilege.
 pub const EMBEDDED: &str = include_str!("../../../testbed/topologies/embedded.toml");
@@ -205,6 +206,11 @@ impl Topology {
     /// the testbed of switches.
     pub fn has_reporter_switch(&self) -> bool {
         self.machines.iter().any(|machine| machine.has(Role::Reporter))
+    }
+
+    /// What of its stores each collector has.
+    pub fn share(&self) -> Share {
+        Share::among(self.machines.iter().filter(|machine| machine.has(Role::Collector)).count())
     }
 
     fn check(&self, places: &Places) -> Result<(), TopologyError> {

@@ -232,6 +232,24 @@ impl Bed {
         path
     }
 
+    /// Adds machines with one role to a topology file: name, last byte of the address, more of its table.
+    pub fn add(&self, topology: &str, role: &str, machines: &[(&str, u8, &str)]) {
+        let mut text = std::fs::read_to_string(topology).unwrap();
+        for (name, last, more) in machines {
+            let address = match more.contains("address") {
+                true => String::new(),
+                false => format!("address = \"198.18.9.{last}\"\n"),
+            };
+            write!(
+                text,
+                "\n[[machine]]\nname = \"{name}\"\nroles = [\"{role}\"]\nssh = \"198.18.9.{last}\"\nprogram = \"{MANAGER}\"\n\
+                 {address}{more}\n"
+            )
+            .unwrap();
+        }
+        std::fs::write(topology, text).unwrap();
+    }
+
     pub fn command(&self, topology: &str, more: &[&str]) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.network("manager"), MANAGER, "run-testbed", "-o", "json"]);
@@ -347,6 +365,17 @@ fn child_of(parent: u32) -> Option<u32> {
 /// TCP sockets of the network that a process is in.
 fn machine_sockets(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap_or_default()
+}
+
+/// What the NIC of each collector executed, by its address, where there are several.
+pub fn executed(outcome: &Value) -> Vec<(String, u64)> {
+    let nics = outcome["nodes"].as_array().unwrap().iter().filter(|node| node["stage"] == "nic");
+    let of = |node: &Value| {
+        let count = |name: &str| node["counters"][name].as_u64().unwrap_or(0);
+        let address = node["session"].as_str().unwrap_or_default().to_owned();
+        (address, count("executed.write") + count("executed.fetch_add"))
+    };
+    nics.map(of).collect()
 }
 
 pub fn told(output: &Output) -> String {

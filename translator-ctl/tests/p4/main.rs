@@ -231,9 +231,8 @@ fn with_ten_thousand_rows(mut config: Config) -> Config {
     use dta_translator::config::{ListedReporter, Route, Station, Switch};
     let byte = |number: u16, place: usize| number.to_be_bytes()[place];
     let Some(Switch::Bmv2(p4) | Switch::Tofino(p4)) = config.switch.get_mut("b1") else { panic!() };
-    p4.stations = (0..4000)
-        .map(|i| Station { mac: Mac([2, 0, 0, 1, byte(i, 0), byte(i, 1)]), port: i % 64 })
-        .collect();
+    p4.stations =
+        (0..4000).map(|i| Station { mac: Mac([2, 0, 0, 1, byte(i, 0), byte(i, 1)]), port: i % 64 }).collect();
     p4.routes = (0..4000)
         .map(|i| Route {
             prefix: format!("10.{}.{}.0/24", byte(i, 0), byte(i, 1)).parse().unwrap(),

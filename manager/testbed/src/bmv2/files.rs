@@ -7,8 +7,9 @@ use dta_translator::config::Config;
 
 use super::ground::{CollectorLink, REPORTER_MAC, RXE, SERVICE, TRANSLATOR_MAC};
 use super::reporter;
-use super::truth::SECOND;
+use super::truth::LISTS;
 use crate::ground::NicKind;
+use crate::share::Share;
 
 /// Copies of reports, and slots of each store.
 pub(super) const COPIES: u8 = 2;
@@ -58,7 +59,7 @@ fn store_tables() -> String {
         store(
             reporter::FLOWS,
             "flows",
-            "kind = 'append'\nlists = 2\nring = 8192\nbatch_len = 64\nentry_len = 16",
+            &format!("kind = 'append'\nlists = {LISTS}\nring = 8192\nbatch_len = 64\nentry_len = 16"),
         ),
         store(
             reporter::COUNTERS,
@@ -78,37 +79,26 @@ pub(super) fn stores() -> anyhow::Result<Vec<StoreSpec>> {
     Ok(toml::from_str::<Tables>(&store_tables())?.store)
 }
 
-/// The configuration of the translator. Two collectors have half of the keys each, and a list.
+/// The configuration of the translator.
 pub(super) fn translator_file(
     folder: &Path,
     links: &[CollectorLink],
     addresses: &[String],
     control: &str,
-) -> String {
-    let last = SECOND - 1;
-    let parts = [(format!("0-{last}"), 0), (format!("{SECOND}-255"), 1)];
-    let table = |(address, (buckets, list)): (&String, &(String, u32))| {
-        let shared = match addresses.len() {
-            1 => String::new(),
-            _ => {
-                format!("buckets = '{buckets}'\nlists = [{{ store = 'flows', first = {list}, count = 1 }}]\n")
-            }
-        };
-        format!("[[translator.collector]]\naddress = 'http://{address}'\n{shared}")
-    };
+) -> anyhow::Result<String> {
     let ports: Vec<String> = links.iter().map(|link| link.port.to_string()).collect();
     let macs: Vec<String> = links.iter().map(|link| format!("'{}'", link.mac)).collect();
-    format!(
+    Ok(format!(
         "[translator]\nlisten = '{SERVICE}:40040'\nsource = '{SERVICE}'\nmac = '{}'\n{}\
          [switch.{TRANSLATOR}]\ntype = 'bmv2'\ncontrol = '{control}'\nstate = '{}'\ncollector_ports = [{}]\npostcard_rows = 256\n\
          collector_macs = [{}]\nstations = [{{ mac = '{}', port = 1 }}]\n",
         TRANSLATOR_MAC,
-        addresses.iter().zip(&parts).map(table).collect::<String>(),
+        Share::among(links.len()).tables(addresses, &stores()?),
         folder.join("switch.json").display(),
         ports.join(", "),
         macs.join(", "),
         REPORTER_MAC,
-    )
+    ))
 }
 
 #[cfg(test)]
@@ -124,16 +114,16 @@ mod tests {
     fn traffic() -> Traffic {
         let frame = |to: u8| [&[2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, 9, 8, 0][..], &[0; 46]].concat();
         let all = [&[0xff; 6][..], &frame(1)[6..]].concat();
-        Traffic::of(vec![frame(1), frame(1), frame(2), frame(2), frame(3), all])
+        Traffic::of(vec![frame(1), frame(1), frame(2), frame(2), frame(3), all], 1)
     }
 
     #[test]
     fn the_reporter_is_configured_for_each_packet_and_for_one_network() {
         let folder = Path::new("/nowhere");
         let of = |filter| {
-            let config =
-                parse(folder, &reporter::file(&reporter_at("127.0.0.1:1"), &traffic(), filter)).unwrap();
-            let (p4, settings) = config.reporter_of(reporter::NAME).unwrap().unwrap();
+            let wiring = reporter_at("127.0.0.1:1");
+            let config = parse(folder, &reporter::file(&wiring, &traffic(), filter)).unwrap();
+            let (p4, settings) = config.reporter_of(&wiring.name()).unwrap().unwrap();
             assert_eq!((p4.stations.len(), settings.flood_macs.len()), (2, 1));
             assert_eq!(settings.reports.len() as u64, OF_FLOW + OF_DROP);
             settings
@@ -157,7 +147,8 @@ mod tests {
         let folder = Path::new("/nowhere");
         let addresses = ["127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()];
         for count in [1, 2] {
-            let text = translator_file(folder, &COLLECTORS[..count], &addresses[..count], "127.0.0.1:3");
+            let text =
+                translator_file(folder, &COLLECTORS[..count], &addresses[..count], "127.0.0.1:3").unwrap();
             let config = parse(folder, &text).unwrap();
             let translator = config.translator_of(TRANSLATOR).unwrap();
             assert_eq!(translator.collector.count(), count);

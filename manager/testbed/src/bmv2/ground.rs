@@ -135,6 +135,7 @@ impl Drop for Links {
 pub(super) fn reporter_at(control: &str) -> Wiring {
     let switch = [("type", "bmv2"), ("control", control), ("mac", REPORTER_MAC)];
     Wiring {
+        number: 0,
         switch: switch.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect(),
         source: REPORTER,
         hosts: [1, 2],

@@ -30,9 +30,9 @@ impl Hosts {
     }
 
     /// Sends frames, each from its host, counted from 1.
-    pub fn send(&mut self, frames: &[(u8, Vec<u8>)]) -> anyhow::Result<()> {
+    pub fn send<'a>(&mut self, frames: impl Iterator<Item = (u8, &'a Vec<u8>)>) -> anyhow::Result<()> {
         for (host, frame) in frames {
-            let index = usize::from(*host).checked_sub(1);
+            let index = usize::from(host).checked_sub(1);
             let host = index.and_then(|index| Some((self.links.get_mut(index)?, &self.names[index])));
             let (link, name) = host.context("there is no such host")?;
             self.batch.push_frame(frame, 0)?;

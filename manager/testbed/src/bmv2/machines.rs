@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use dta_client::collector::Client;
-use dta_client::{Ask, Member, Spread};
+use dta_client::Spread;
 use dta_proto::control::NodeStatistics;
 use dta_proto::counter::{Stage, Step, translator as counter};
 use dta_translator::switches::p4::counters::Counts;
@@ -14,15 +13,14 @@ use serde::de::DeserializeOwned;
 
 use super::files::stores;
 use super::one_machine::both;
-use super::place::OfCollector;
 use super::reporter::{self, Filter, Wiring};
-use super::truth::Traffic;
+use super::truth::{Frame, Traffic};
 use crate::daemons::{Daemons, Plan};
 use crate::far::config::Role;
 use crate::far::machine::Machine;
 use crate::far::protocol::{NodeCounters, OfSwitch, Request};
 use crate::far::start::{Far, start_bmv2, write};
-use crate::statistics::{Node, Statistics};
+use crate::statistics::{Node, OfCollector, Statistics};
 use crate::topology::Topology;
 
 /// The reporter's configuration on its machine.
@@ -44,36 +42,84 @@ pub struct OptionsOnMachines {
 /// Everything that runs.
 pub(super) struct OnMachines {
     daemons: Daemons,
-    collector: Client,
     pub(super) all: Spread,
     /// The NIC, and the transport of writes.
     nic: String,
     transport: &'static str,
+    reporters: Vec<Reporter>,
+}
+
+/// A reporter, and the machine with its hosts.
+struct Reporter {
+    machine: Arc<Machine>,
     traffic: Arc<Machine>,
-    reporter: Arc<Machine>,
     wiring: Wiring,
+}
+
+impl Reporter {
+    /// Opens the interfaces of its hosts, and starts it, if it is a bmv2.
+    async fn start(far: &Far, number: usize, machine: Arc<Machine>) -> anyhow::Result<Reporter> {
+        let settings = &machine.settings;
+        let traffic = far.all_with(Role::Traffic).into_iter().find(|traffic| {
+            traffic.settings.reporter.as_ref().is_none_or(|reporter| *reporter == settings.name)
+        });
+        let traffic = traffic.with_context(|| format!("no machine has the hosts of {}", settings.name))?;
+        let interfaces = traffic.settings.interfaces.clone();
+        traffic.call::<()>(&Request::Traffic { interfaces }).await?;
+        let switch = settings.switch.clone().context("the reporter has no table `switch`")?;
+        if !settings.simple_switch.is_empty() {
+            start_bmv2(&machine, &switch).await?;
+        }
+        let way = settings.translator.as_ref().context("the reporter has no `translator`")?;
+        let wiring = Wiring {
+            number,
+            switch,
+            source: settings.address,
+            hosts: settings.host_ports.clone().try_into().ok().context("`host_ports` are two ports")?,
+            port: way.port,
+            translator: far.with(Role::Translator)?.settings.address,
+            translator_mac: way.mac.to_string(),
+        };
+        Ok(Reporter { machine, traffic, wiring })
+    }
+
+    async fn switch<T: DeserializeOwned>(&self, what: OfSwitch) -> anyhow::Result<T> {
+        let request = Request::Switch { config: CONFIG.into(), name: self.wiring.name(), what };
+        self.machine.call(&request).await
+    }
+
+    async fn program(&self, traffic: &Traffic, filter: Filter) -> anyhow::Result<()> {
+        write(&self.machine, CONFIG, reporter::file(&self.wiring, traffic, filter)).await?;
+        self.switch::<()>(OfSwitch::Setup).await?;
+        if matches!(filter, Filter::None) {
+            let before: u64 = self.counts().await?.of("received").iter().sum();
+            ensure!(
+                before == 0,
+                "{}: the reporter's switch counted {before} packets before this run: start it anew, and see that nothing \
+                 else sends at its ports",
+                self.machine.settings.name
+            );
+        }
+        Ok(())
+    }
+
+    async fn counts(&self) -> anyhow::Result<Counts> {
+        Ok(Counts(self.switch(OfSwitch::Counters).await?))
+    }
+
+    /// Packets and bytes that came in at its hosts.
+    async fn at_hosts(&self) -> anyhow::Result<[(u64, u64); 2]> {
+        both(self.traffic.call(&Request::Received).await?)
+    }
 }
 
 impl OnMachines {
     /// Starts all of it, and programs the translator.
     pub(super) async fn start(topology: &Topology, far: &Far, folder: &Path) -> anyhow::Result<OnMachines> {
-        let (traffic, reporter) = (far.with(Role::Traffic)?, far.with(Role::Reporter)?);
-        let interfaces = traffic.settings.interfaces.clone();
-        traffic.call::<()>(&Request::Traffic { interfaces }).await?;
-        let (settings, translator) = (&reporter.settings, far.with(Role::Translator)?);
-        let switch = settings.switch.clone().context("the reporter has no table `switch`")?;
-        if !settings.simple_switch.is_empty() {
-            start_bmv2(&reporter, &switch).await?;
+        let mut reporters = Vec::new();
+        for (number, machine) in far.all_with(Role::Reporter).into_iter().enumerate() {
+            reporters.push(Reporter::start(far, number, machine).await?);
         }
-        let way = settings.translator.as_ref().context("the reporter has no `translator`")?;
-        let wiring = Wiring {
-            switch,
-            source: settings.address,
-            hosts: settings.host_ports.clone().try_into().ok().context("`host_ports` are two ports")?,
-            port: way.port,
-            translator: translator.settings.address,
-            translator_mac: way.mac.to_string(),
-        };
         let topology = Topology { stores: stores()?, ..topology.clone() };
         let mut plan = Plan::plain(&topology, folder);
         plan.far = Some(far);
@@ -81,8 +127,6 @@ impl OnMachines {
         plan.reference = true;
         plan.transport = topology.collector.transport;
         let mut daemons = Daemons::start(&plan).await?;
-        let collector = daemons.client.clone();
-        let member = Member { address: daemons.collector_address.clone(), ask: Arc::new(collector.clone()) };
         let before = daemons.translator_statistics().await?.node(Stage::Translator).get(&counter::RECEIVED);
         ensure!(
             before == 0,
@@ -90,14 +134,11 @@ impl OnMachines {
              `simple_switch`"
         );
         Ok(OnMachines {
+            all: daemons.all.clone(),
             daemons,
-            collector,
-            all: Spread::new(vec![member]),
             nic: topology.collector.device.clone(),
             transport: topology.collector.transport.name(),
-            traffic,
-            reporter,
-            wiring,
+            reporters,
         })
     }
 
@@ -105,49 +146,45 @@ impl OnMachines {
         (&self.nic, self.transport)
     }
 
-    async fn switch<T: DeserializeOwned>(&self, what: OfSwitch) -> anyhow::Result<T> {
-        let request = Request::Switch { config: CONFIG.into(), name: reporter::NAME.into(), what };
-        self.reporter.call(&request).await
-    }
-
     pub(super) async fn program(&mut self, traffic: &Traffic, filter: Filter) -> anyhow::Result<()> {
-        write(&self.reporter, CONFIG, reporter::file(&self.wiring, traffic, filter)).await?;
-        self.switch::<()>(OfSwitch::Setup).await?;
-        if matches!(filter, Filter::None) {
-            let before: u64 = self.reporter().await?.of("received").iter().sum();
-            ensure!(
-                before == 0,
-                "the reporter's switch counted {before} packets before this run: start it anew, and see that nothing \
-                 else sends at its ports"
-            );
+        for reporter in &self.reporters {
+            reporter.program(traffic, filter).await?;
         }
         Ok(())
     }
 
-    pub(super) async fn send(&mut self, frames: &[(u8, Vec<u8>)]) -> anyhow::Result<()> {
-        self.traffic.call(&Request::Frames { frames: frames.to_vec() }).await
+    pub(super) async fn send(&mut self, frames: &[Frame]) -> anyhow::Result<()> {
+        for (number, reporter) in self.reporters.iter().enumerate() {
+            let mine = frames.iter().filter(|frame| frame.reporter == number);
+            let frames: Vec<_> = mine.map(|frame| (frame.host, frame.bytes.clone())).collect();
+            if !frames.is_empty() {
+                reporter.traffic.call::<()>(&Request::Frames { frames }).await?;
+            }
+        }
+        Ok(())
     }
 
-    pub(super) async fn at_hosts(&self) -> anyhow::Result<[(u64, u64); 2]> {
-        both(self.traffic.call(&Request::Received).await?)
-    }
-
-    async fn nic_counters(&self) -> anyhow::Result<Statistics> {
-        let mut all = Statistics::default();
-        all.add(self.collector.statistics().await?);
+    pub(super) async fn at_hosts(&self) -> anyhow::Result<Vec<[(u64, u64); 2]>> {
+        let mut all = Vec::new();
+        for reporter in &self.reporters {
+            all.push(reporter.at_hosts().await?);
+        }
         Ok(all)
     }
 
-    /// By the counters of translator and NIC, as nobody looks at the wires there.
+    async fn nic_counters(&mut self) -> anyhow::Result<Statistics> {
+        let mut all = Statistics::default();
+        all.add_collectors(self.daemons.of_collectors().await?);
+        Ok(all)
+    }
+
+    /// By the counters of translator and NICs, as nobody looks at the wires there.
     pub(super) async fn came(&mut self) -> anyhow::Result<[u64; 3]> {
-        let hosts = async { both(self.traffic.call(&Request::Received).await?) };
-        let nic = async {
-            let all = self.nic_counters().await?;
-            anyhow::Ok(first_frames(&all.node(Stage::Nic), self.nic == "soft"))
-        };
-        let (hosts, frames) = tokio::try_join!(hosts, nic)?;
+        let nics = self.nic_counters().await?;
+        let frames = first_frames(&nics.node(Stage::Nic), self.nic == "soft");
+        let hosts = self.at_hosts().await?;
         let translator = self.translator().await?;
-        let packets = hosts.iter().map(|(packets, _)| packets).sum();
+        let packets = hosts.iter().flatten().map(|(packets, _)| packets).sum();
         Ok([packets, translator.node(Stage::Translator).get(&counter::RECEIVED), frames])
     }
 
@@ -168,19 +205,27 @@ impl OnMachines {
 
     pub(super) async fn came_back(&mut self, sent: u64) -> anyhow::Result<[u64; 2]> {
         // What no host sent to the reporter is the translator's.
-        let received: u64 = self.reporter().await?.of("received").iter().sum();
+        let reporters = self.reporters().await?;
+        let received: u64 = reporters.iter().flat_map(|counts| counts.of("received")).sum();
         let translator = self.translator().await?;
         Ok([received.saturating_sub(sent), answers(&translator.node(Stage::Translator))])
     }
 
-    pub(super) async fn reporter(&mut self) -> anyhow::Result<Counts> {
-        Ok(Counts(self.switch(OfSwitch::Counters).await?))
+    pub(super) async fn reporters(&mut self) -> anyhow::Result<Vec<Counts>> {
+        let mut all = Vec::new();
+        for reporter in &self.reporters {
+            all.push(reporter.counts().await?);
+        }
+        Ok(all)
     }
 
-    pub(super) async fn reporter_node(&mut self) -> anyhow::Result<NodeStatistics> {
-        let nodes: Vec<NodeCounters> = self.switch(OfSwitch::Statistics).await?;
-        let node = nodes.into_iter().next().context("the reporter's machine told no counters")?;
-        Ok(node.into())
+    pub(super) async fn reporter_nodes(&mut self) -> anyhow::Result<Vec<NodeStatistics>> {
+        let mut all = Vec::new();
+        for reporter in &self.reporters {
+            let nodes: Vec<NodeCounters> = reporter.switch(OfSwitch::Statistics).await?;
+            all.extend(nodes.into_iter().map(NodeStatistics::from));
+        }
+        Ok(all)
     }
 
     pub(super) async fn translator(&mut self) -> anyhow::Result<Statistics> {
@@ -188,7 +233,7 @@ impl OnMachines {
     }
 
     pub(super) async fn of_collectors(&mut self) -> anyhow::Result<Vec<OfCollector>> {
-        Ok(vec![(self.daemons.roce.ip().to_string(), self.collector.statistics().await?)])
+        self.daemons.of_collectors().await
     }
 
     pub(super) async fn flush(&mut self) -> anyhow::Result<()> {

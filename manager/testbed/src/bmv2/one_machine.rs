@@ -16,19 +16,18 @@ use dta_translator::switches::p4::reporter::ReporterSwitch;
 use super::files::{TRANSLATOR, collector_file, parse, translator_file};
 use super::ground::{CollectorLink, Ground, HOSTS, REPORTER_OUT, TRANSLATOR_IN, reporter_at};
 use super::hosts::{Hosts, received};
-use super::place::OfCollector;
 use super::reporter::{self, Filter};
-use super::truth::Traffic;
+use super::truth::{Frame, Traffic};
 use crate::ground::NicKind;
 use crate::processes::Daemon;
-use crate::statistics::Statistics;
+use crate::statistics::{OfCollector, Statistics};
 
 /// Everything that runs.
 pub(super) struct OneMachine {
     /// The collectors, individually and as one.
     collectors: Vec<Client>,
     pub(super) all: Spread,
-    pub(super) links: &'static [CollectorLink],
+    links: &'static [CollectorLink],
     nic: NicKind,
     folder: PathBuf,
     /// The configuration of the translator.
@@ -60,7 +59,7 @@ impl OneMachine {
             addresses.push(address.context("the collector does not say where it listens")?.to_owned());
             daemons.push(daemon);
         }
-        let config = parse(folder, &translator_file(folder, links, &addresses, ground.control[1]))?;
+        let config = parse(folder, &translator_file(folder, links, &addresses, ground.control[1])?)?;
         setup::setup(&config, TRANSLATOR).await.context("the translator cannot be programmed")?;
         let client = |address: &String| Client::connect_lazy(&ClientOptions::plain(address));
         let collectors = addresses.iter().map(client).collect::<Result<Vec<_>, _>>()?;
@@ -90,23 +89,23 @@ impl OneMachine {
     pub(super) async fn program(&mut self, traffic: &Traffic, filter: Filter) -> anyhow::Result<()> {
         let wiring = reporter_at(self.ground.control[0]);
         let config = parse(&self.folder, &reporter::file(&wiring, traffic, filter))?;
-        let reporter = ReporterSwitch::of(&config, reporter::NAME)?;
+        let reporter = ReporterSwitch::of(&config, &wiring.name())?;
         let mut reporter = reporter.context("the configuration has no reporter")?;
         reporter.apply().await.context("the reporter cannot be programmed")?;
         self.reporter = Some(reporter);
         Ok(())
     }
 
-    pub(super) async fn send(&mut self, frames: &[(u8, Vec<u8>)]) -> anyhow::Result<()> {
-        self.hosts.send(frames)
+    pub(super) async fn send(&mut self, frames: &[Frame]) -> anyhow::Result<()> {
+        self.hosts.send(frames.iter().map(|frame| (frame.host, &frame.bytes)))
     }
 
-    pub(super) async fn at_hosts(&self) -> anyhow::Result<[(u64, u64); 2]> {
-        both(self.hosts.received()?)
+    pub(super) async fn at_hosts(&self) -> anyhow::Result<Vec<[(u64, u64); 2]>> {
+        Ok(vec![both(self.hosts.received()?)?])
     }
 
     pub(super) async fn came(&mut self) -> anyhow::Result<[u64; 3]> {
-        let out = self.at_hosts().await?.map(|(packets, _)| packets).iter().sum();
+        let out = self.hosts.received()?.into_iter().map(|(packets, _)| packets).sum();
         let frames = self.links.iter().map(|link| Ok(received(link.collector)?.0));
         Ok([out, received(TRANSLATOR_IN)?.0, frames.sum::<anyhow::Result<u64>>()?])
     }
@@ -120,12 +119,12 @@ impl OneMachine {
         self.reporter.as_mut().context("the reporter is not programmed yet")
     }
 
-    pub(super) async fn reporter(&mut self) -> anyhow::Result<Counts> {
-        Ok(self.programmed()?.counters().await?)
+    pub(super) async fn reporters(&mut self) -> anyhow::Result<Vec<Counts>> {
+        Ok(vec![self.programmed()?.counters().await?])
     }
 
-    pub(super) async fn reporter_node(&mut self) -> anyhow::Result<NodeStatistics> {
-        Ok(self.programmed()?.statistics().await?)
+    pub(super) async fn reporter_nodes(&mut self) -> anyhow::Result<Vec<NodeStatistics>> {
+        Ok(vec![self.programmed()?.statistics().await?])
     }
 
     pub(super) async fn translator(&mut self) -> anyhow::Result<Statistics> {

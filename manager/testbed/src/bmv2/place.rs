@@ -7,8 +7,9 @@ use dta_translator::switches::p4::counters::Counts;
 use super::machines::OnMachines;
 use super::one_machine::OneMachine;
 use super::reporter::Filter;
-use super::truth::Traffic;
-use crate::statistics::Statistics;
+use super::truth::{Frame, Traffic};
+use crate::share::Share;
+use crate::statistics::{OfCollector, Statistics};
 
 /// Everything that runs.
 pub(super) enum Place {
@@ -17,9 +18,6 @@ pub(super) enum Place {
     /// On other machines.
     OnMachines(Box<OnMachines>),
 }
-
-/// A collector with its NIC: the NIC's address, and what both count.
-pub(super) type OfCollector = (String, Vec<NodeStatistics>);
 
 /// Does the same wherever they are.
 macro_rules! with {
@@ -37,12 +35,9 @@ impl Place {
         with!(self, of => &of.all)
     }
 
-    /// How many collectors there are.
-    pub(super) fn collectors(&self) -> usize {
-        match self {
-            Place::OneMachine(here) => here.links.len(),
-            Place::OnMachines(_) => 1,
-        }
+    /// What each collector has.
+    pub(super) fn share(&self) -> Share {
+        Share::among(self.ask().members().len())
     }
 
     /// The NIC, and the transport of writes.
@@ -55,18 +50,18 @@ impl Place {
         self.names().0 == "soft"
     }
 
-    /// Lets the reporter do what its configuration says.
+    /// Lets the reporters do what their configurations say.
     pub(super) async fn program(&mut self, traffic: &Traffic, filter: Filter) -> anyhow::Result<()> {
         with!(self, of => of.program(traffic, filter).await)
     }
 
     /// Sends frames, each from its host.
-    pub(super) async fn send(&mut self, frames: &[(u8, Vec<u8>)]) -> anyhow::Result<()> {
+    pub(super) async fn send(&mut self, frames: &[Frame]) -> anyhow::Result<()> {
         with!(self, of => of.send(frames).await)
     }
 
-    /// Packets and bytes that came in at both hosts.
-    pub(super) async fn at_hosts(&self) -> anyhow::Result<[(u64, u64); 2]> {
+    /// Packets and bytes that came in at both hosts of each reporter.
+    pub(super) async fn at_hosts(&self) -> anyhow::Result<Vec<[(u64, u64); 2]>> {
         with!(self, of => of.at_hosts().await)
     }
 
@@ -83,20 +78,20 @@ impl Place {
         }
     }
 
-    /// How many came back: packets of the translator to the reporter, to which hosts sent `sent`; and answers of NICs
+    /// How many came back: packets of the translator to the reporters, to which hosts sent `sent`; and answers of NICs
     /// to the translator.
     pub(super) async fn came_back(&mut self, sent: u64) -> anyhow::Result<[u64; 2]> {
         with!(self, of => of.came_back(sent).await)
     }
 
-    /// Counters of the reporter's program.
-    pub(super) async fn reporter(&mut self) -> anyhow::Result<Counts> {
-        with!(self, of => of.reporter().await)
+    /// Counters of each reporter's program.
+    pub(super) async fn reporters(&mut self) -> anyhow::Result<Vec<Counts>> {
+        with!(self, of => of.reporters().await)
     }
 
-    /// What the reporter counts, under the names that all nodes have.
-    pub(super) async fn reporter_node(&mut self) -> anyhow::Result<NodeStatistics> {
-        with!(self, of => of.reporter_node().await)
+    /// What the reporters count, under the names that all nodes have.
+    pub(super) async fn reporter_nodes(&mut self) -> anyhow::Result<Vec<NodeStatistics>> {
+        with!(self, of => of.reporter_nodes().await)
     }
 
     /// What the translator counts.

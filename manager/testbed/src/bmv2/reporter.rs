@@ -4,14 +4,13 @@ use std::net::Ipv4Addr;
 
 use dta_proto::program::Mac;
 
-use super::truth::{ACL_DENY, DENIED_PORT, SWITCH, Station, Traffic};
-
-/// Its name in the configuration.
-pub(super) const NAME: &str = "r1";
+use super::truth::{ACL_DENY, DENIED_PORT, Station, Traffic, switch_id};
 
 /// Where it is, and what is at its ports.
 #[derive(Clone, Debug)]
 pub(super) struct Wiring {
+    /// Its number among all reporters, from 0.
+    pub(super) number: usize,
     /// The switch: `type`, `control`, `device` and `mac`, as `[switch.NAME]` of dta-translator has them.
     pub(super) switch: toml::Table,
     /// Source address of reports.
@@ -22,6 +21,18 @@ pub(super) struct Wiring {
     pub(super) port: u16,
     pub(super) translator: Ipv4Addr,
     pub(super) translator_mac: String,
+}
+
+impl Wiring {
+    /// The number by which the translator knows it.
+    fn id(&self) -> usize {
+        self.number + 1
+    }
+
+    /// Its name in the configuration.
+    pub(super) fn name(&self) -> String {
+        format!("r{}", self.id())
+    }
 }
 
 /// The stores that reports go to, by their ids.
@@ -68,9 +79,11 @@ const REPORTS: &str = "
 
 /// The table of the reporter.
 pub(super) fn file(wiring: &Wiring, traffic: &Traffic, filter: Filter) -> String {
-    let Wiring { switch, source, hosts: [one, other], port: out, translator, translator_mac } = wiring;
+    let Wiring { number, switch, source, hosts: [one, other], port: out, translator, translator_mac } =
+        wiring;
+    let (name, id, switch_id) = (wiring.name(), wiring.id(), switch_id(*number));
     let (mut stations, mut flood) = (String::new(), String::new());
-    for (mac, station) in &traffic.stations {
+    for (mac, station) in &traffic.stations[*number] {
         match station {
             Station::Host(host) => {
                 let port = wiring.hosts[usize::from(*host) - 1];
@@ -96,13 +109,13 @@ pub(super) fn file(wiring: &Wiring, traffic: &Traffic, filter: Filter) -> String
         }
     };
     format!(
-        "[switch.{NAME}]\nrole = 'reporter'\nsource = '{source}'\n{switch}\
+        "[switch.{name}]\nrole = 'reporter'\nsource = '{source}'\n{switch}\
          flood = [{one}, {other}]\nstations = [{stations}]\n\
-         [switch.{NAME}.reporter]\nswitch_id = {SWITCH}\n{filter}\nflood_macs = [{flood}]\n\
+         [switch.{name}.reporter]\nswitch_id = {switch_id}\n{filter}\nflood_macs = [{flood}]\n\
          ports = [{{ port = {one}, is_last_hop = true }}, {{ port = {other}, is_last_hop = true }}, {{ port = {out} }}]\n\
          acl = [{{ protocol = 'udp', destination_ports = {DENIED_PORT}, reason = {ACL_DENY} }}]\n\
          stores = {{ lengths = {LENGTHS}, paths = {PATHS}, flows = {FLOWS}, counters = {COUNTERS} }}\n\
-         destination = [{{ name = 'translator', collector_ip = '{translator}', reporter = 1, port = {out}, mac = '{translator_mac}' }}]\n\
+         destination = [{{ name = 'translator', collector_ip = '{translator}', reporter = {id}, port = {out}, mac = '{translator_mac}' }}]\n\
          report = [{REPORTS}]\n"
     )
 }

@@ -20,9 +20,10 @@ use super::one_machine::OneMachine;
 use super::outcome::Outcome;
 use super::place::Place;
 use super::reporter::{self, DROP_SESSION, FLOW_SESSION, Filter, OF_DROP, OF_FLOW};
-use super::truth::{Fate, SWITCH, Traffic, Truth, Watched};
+use super::truth::{Fate, Frame, OfReporter, Traffic, Truth, Watched};
 use crate::accounting::LinkAccount;
 use crate::capture::{self, LinkType};
+use crate::far::config::Role;
 use crate::far::start::Far;
 use crate::folder::Folder;
 use crate::ground::NicKind;
@@ -69,7 +70,7 @@ struct Bed {
 /// Runs it, in the namespace that [`super::enter`] made. Calls `progress` with the packets sent, and the total.
 pub async fn run(options: &Options, progress: impl FnMut(u64, u64)) -> anyhow::Result<Outcome> {
     let folder = Folder::new().context("cannot make a folder for the testbed")?;
-    let traffic = traffic(&options.capture)?;
+    let traffic = traffic(&options.capture, 1)?;
     let links = &COLLECTORS[..usize::from(options.collectors).clamp(1, COLLECTORS.len())];
     let here = OneMachine::start(folder.path(), links, options.nic).await?;
     play(Place::OneMachine(Box::new(here)), "bmv2", &options.capture, &traffic, progress).await
@@ -80,7 +81,8 @@ pub async fn run_on_machines(
     options: &OptionsOnMachines,
     progress: impl FnMut(u64, u64),
 ) -> anyhow::Result<Outcome> {
-    let traffic = traffic(&options.capture)?;
+    let reporters = options.topology.machines.iter().filter(|machine| machine.has(Role::Reporter)).count();
+    let traffic = traffic(&options.capture, reporters)?;
     let folder = Folder::new().context("cannot make a folder for the testbed")?;
     let logs = options.logs.as_deref().unwrap_or(folder.path());
     std::fs::create_dir_all(logs).with_context(|| format!("cannot make {}", logs.display()))?;
@@ -96,8 +98,8 @@ pub async fn run_on_machines(
     }
 }
 
-/// The frames of a capture, some of which switches can report.
-fn traffic(path: &Path) -> anyhow::Result<Traffic> {
+/// The frames of a capture, some of which switches can report, each for one of so many reporters.
+fn traffic(path: &Path, reporters: usize) -> anyhow::Result<Traffic> {
     let mut frames = Vec::new();
     capture::read(path, |packet| {
         if packet.link == LinkType::Ethernet && packet.data.len() >= 14 {
@@ -105,7 +107,7 @@ fn traffic(path: &Path) -> anyhow::Result<Traffic> {
         }
     })?;
     ensure!(!frames.is_empty(), "{} holds no Ethernet frame", path.display());
-    let traffic = Traffic::of(frames);
+    let traffic = Traffic::of(frames, reporters);
     ensure!(
         traffic.has_flows(),
         "switches report only IPv4 flows, and never those of DTA and RoCEv2: none of the {} frames of {} would be \
@@ -131,10 +133,9 @@ async fn play(
     let mut outcome = Outcome::default();
     let began = Instant::now();
 
-    let mut truth = Truth::default();
+    let mut truth = Truth::of(traffic.stations.len());
     for some in traffic.frames.chunks(IN_FLIGHT) {
-        let fates: Vec<Fate> =
-            some.iter().map(|frame| truth.add(&traffic.stations, Watched::All, frame)).collect();
+        let fates: Vec<Fate> = some.iter().map(|frame| truth.add(traffic, Watched::All, frame)).collect();
         bed.replay(some, &fates).await?;
         progress(bed.sent, total);
     }
@@ -144,22 +145,22 @@ async fn play(
         "{}: {} packets, {} longer than 1,514 bytes, {} of no IPv4 flow; {} flows",
         path.display(),
         traffic.frames.len(),
-        traffic.frames.iter().filter(|(_, frame)| frame.len() > 1514).count(),
-        truth.no_flow,
-        truth.last_length.len()
+        traffic.frames.iter().filter(|frame| frame.bytes.len() > 1514).count(),
+        truth.no_flow(),
+        truth.last.len()
     ));
     let seconds = began.elapsed().as_secs_f64();
     let (nic, transport) = bed.place.names();
     outcome.run = RunFacts {
         topology: topology.into(),
         capture: Some(path.display().to_string()),
-        skipped: BTreeMap::from([("no-flow".to_owned(), truth.no_flow)]),
+        skipped: BTreeMap::from([("no-flow".to_owned(), truth.no_flow())]),
         nic: nic.into(),
         transport: transport.into(),
         faults: "none".into(),
         report_faults: "none".into(),
         packets: traffic.frames.len() as u64,
-        flows: truth.last_length.len() as u64,
+        flows: truth.last.len() as u64,
         seconds,
         reports_per_second: bed.reports() as f64 / seconds.max(1e-9),
         ..RunFacts::default()
@@ -172,7 +173,7 @@ async fn play(
 
 impl Bed {
     /// Sends frames, and waits until all that they become has come out.
-    async fn replay(&mut self, frames: &[(u8, Vec<u8>)], fates: &[Fate]) -> anyhow::Result<()> {
+    async fn replay(&mut self, frames: &[Frame], fates: &[Fate]) -> anyhow::Result<()> {
         self.send(frames, fates.iter().map(|fate| fate.out).sum()).await?;
         self.reported(
             fates.iter().map(|fate| fate.flow_reports).sum(),
@@ -181,7 +182,7 @@ impl Bed {
         self.settle().await
     }
 
-    async fn send(&mut self, frames: &[(u8, Vec<u8>)], out: u64) -> anyhow::Result<()> {
+    async fn send(&mut self, frames: &[Frame], out: u64) -> anyhow::Result<()> {
         self.place.send(frames).await?;
         self.sent += frames.len() as u64;
         self.out += out;
@@ -236,17 +237,16 @@ impl Bed {
         Ok(())
     }
 
-    /// Waits until the reporter has forwarded or dropped all that was sent.
+    /// Waits until the reporters have forwarded or dropped all that was sent.
     async fn handled(&mut self) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
         loop {
-            let counts = self.place.reporter().await?;
-            let handled = ["dropped", "egress_dropped", "forwarded"].map(|name| sum(&counts, name));
-            let handled: u64 = handled.iter().sum();
+            let reporters = self.place.reporters().await?;
+            let handled: u64 = reporters.iter().map(handled).sum();
             if handled >= self.sent {
                 return Ok(());
             }
-            ensure!(Instant::now() < until, "of {} packets the reporter handled {handled}", self.sent);
+            ensure!(Instant::now() < until, "of {} packets the reporters handled {handled}", self.sent);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -254,56 +254,40 @@ impl Bed {
     /// Compares the counters of every hop with the truth.
     async fn account(&mut self, truth: &Truth, outcome: &mut Outcome) -> anyhow::Result<()> {
         self.place.rest().await?;
-        let counts = self.place.reporter().await?;
-        let counted = |name: &str| sum(&counts, name);
-        let (sent, forwarded) = (counted("received"), counted("forwarded"));
-        outcome.same("packets that the reporter received", self.sent, sent);
-        outcome.same("packets that it forwarded", self.out, forwarded);
-        let dropped = counts.of("dropped").iter().zip(counts.of("egress_dropped")).map(|(a, b)| a + b);
-        let dropped: Vec<u64> = dropped.collect();
-        for (reason, packets) in dropped.iter().enumerate() {
-            let wanted = truth.dropped.get(&(reason as u8)).copied().unwrap_or(0);
-            outcome.same(&format!("packets dropped for reason {reason}"), wanted, *packets);
+        let reporters = self.place.reporters().await?;
+        let hosts = self.place.at_hosts().await?;
+        for (number, ((counts, hosts), truth)) in
+            reporters.iter().zip(hosts).zip(&truth.reporters).enumerate()
+        {
+            let name = match reporters.len() {
+                1 => "the reporter".to_owned(),
+                _ => format!("reporter {}", number + 1),
+            };
+            account_of_reporter(&name, truth, counts, hosts, outcome);
         }
-        outcome.same("packets without a flow", truth.no_flow, counted("no_flow"));
-        for (host, (packets, bytes)) in self.place.at_hosts().await?.into_iter().enumerate() {
-            let (number, wanted) = (host + 1, truth.out[host]);
-            outcome.same(&format!("packets at host {number}"), wanted.0, packets);
-            outcome.same(&format!("bytes at host {number}"), wanted.1, bytes);
-        }
-        let (flows, drops) = cloned(&counts);
-        outcome.same("packets reported as flows", truth.flow_reports, flows);
-        outcome.same("packets reported as dropped", truth.drop_reports, drops);
-        let reports = counted("sent");
-        outcome.same("reports that the reporter sent", self.reports(), reports);
+        let reports: u64 = reporters.iter().map(|counts| sum(counts, "sent")).sum();
         let [_, came, came_to_collectors] = self.place.came().await?;
         outcome.same("reports that came to the translator", self.reports(), came);
         outcome.same("frames that came to the collectors", self.frames(), came_to_collectors);
         let (mut taken, mut executed, mut answered) = (0, 0, 0);
-        let several = self.place.collectors() > 1;
-        let collectors = self.place.collectors();
-        for (number, (address, mut nodes)) in self.place.of_collectors().await?.into_iter().enumerate() {
+        let share = self.place.share();
+        let collectors = self.place.of_collectors().await?;
+        for (number, (address, nodes)) in collectors.iter().enumerate() {
             let mut of_one = Statistics::default();
             of_one.add(nodes.clone());
             let nic = of_one.node(Stage::Nic);
             let here = nic.named("executed.write") + nic.named("executed.fetch_add");
-            if several {
+            if collectors.len() > 1 {
                 outcome.line(format!("NIC at {address}: {here} frames executed"));
-                let wanted = u64::from(truth.reaches(number, collectors));
+                let wanted = u64::from(truth.reaches(number, share));
                 let what = format!("NIC at {address} that executed some of the frames");
                 outcome.same(&what, wanted, u64::from(here > 0));
             }
             taken += nic.named("received");
             executed += here;
             answered += nic.sum(Step::Answered);
-            nodes.retain(|node| matches!(Stage::of(&node.node), Stage::Nic | Stage::Collector));
-            if several {
-                for node in &mut nodes {
-                    node.node = format!("{}@{address}", node.node);
-                }
-            }
-            outcome.nodes.add(nodes);
         }
+        outcome.nodes.add_collectors(collectors);
         let [nacks, answers] = self.place.came_back(self.sent).await?;
         let of_translator = self.place.translator().await?;
         let translator = of_translator.node(Stage::Translator);
@@ -313,7 +297,7 @@ impl Bed {
         if self.place.tells_executed() {
             outcome.same("frames that the NICs executed", self.frames(), executed);
         }
-        outcome.nodes.add(vec![self.place.reporter_node().await?]);
+        outcome.nodes.add(self.place.reporter_nodes().await?);
         outcome.same("reports that the translator received", self.reports(), translator.named("received"));
         for name in ["dropped", "lost.queue_pair_down", "nacks"] {
             outcome.same(&format!("the translator's {name}"), 0, translator.named(name));
@@ -331,7 +315,7 @@ impl Bed {
             let name = primitive.name();
             outcome.operations.insert(primitive, translator.named(&format!("{name}.operations")));
         }
-        let (flows, drops) = (truth.flow_reports, truth.drop_reports);
+        let (flows, drops) = truth.reports();
         outcome.sent = BTreeMap::from([
             (Primitive::KeyWrite, flows),
             (Primitive::Postcarding, flows),
@@ -343,10 +327,7 @@ impl Bed {
             false => format!("NIC: {taken} received"),
         };
         outcome.line(format!(
-            "reporter: {sent} packets received, {forwarded} forwarded, {} dropped; {} reports\n\
-             translator: {} reports received, {frames} frames; {by_nic}",
-            dropped.iter().sum::<u64>(),
-            self.reports(),
+            "translator: {} reports received, {frames} frames; {by_nic}",
             translator.named("received"),
         ));
         outcome.nodes.replace(of_translator);
@@ -355,23 +336,24 @@ impl Bed {
 
     /// Queries the collector for everything, and compares it with the truth.
     async fn compare(&mut self, truth: &Truth, outcome: &mut Outcome) -> anyhow::Result<()> {
-        let collectors = self.place.collectors();
-        let may_be_overwritten = truth.may_be_overwritten(COPIES, SLOTS, collectors);
-        let flows: Vec<Key> = truth.last_length.keys().copied().collect();
+        let share = self.place.share();
+        let may_be_overwritten = truth.may_be_overwritten(COPIES, SLOTS, share);
+        let flows: Vec<Key> = truth.last.keys().copied().collect();
         let answers = self.place.ask().key_write("lengths", &flows, Policy::First, 0).await?;
         for (key, answer) in flows.iter().zip(answers) {
-            let wanted = truth.last_length[key].to_be_bytes().to_vec();
+            let wanted = truth.last[key].length.to_be_bytes().to_vec();
             let is_right = answer.value.as_ref() == Some(&wanted);
             let what = || format!("length of the last packet of {key}: {:?}, not {wanted:?}", answer.value);
             outcome.judge(Primitive::KeyWrite, is_right, may_be_overwritten.contains(key), what);
         }
         let answers = self.place.ask().path("paths", &flows).await?;
         for (key, answer) in flows.iter().zip(answers) {
-            let is_right = answer.found && answer.path_length == 1 && answer.hops.first() == Some(&SWITCH);
+            let switch = truth.last[key].switch;
+            let is_right = answer.found && answer.path_length == 1 && answer.hops.first() == Some(&switch);
             let what = || format!("path of {key}: {answer:?}");
             outcome.judge(Primitive::Postcarding, is_right, may_be_overwritten.contains(key), what);
         }
-        let counters = truth.answers(COPIES, SLOTS, collectors);
+        let counters = truth.answers(COPIES, SLOTS, share);
         let keys: Vec<Key> = counters.keys().copied().collect();
         let answers = self.place.ask().counter("counters", &keys).await?;
         for (key, answer) in keys.iter().zip(answers) {
@@ -428,14 +410,17 @@ impl Bed {
         for round in 1..=ROUNDS {
             tokio::time::sleep(Duration::from_nanos(1 << reporter::INTERVAL) + Duration::from_millis(100))
                 .await;
-            let mut truth = Truth::default();
+            let mut truth = Truth::of(traffic.stations.len());
             for some in traffic.frames.chunks(IN_FLIGHT) {
-                let fates: Vec<Fate> =
-                    some.iter().map(|frame| truth.add(&traffic.stations, watched, frame)).collect();
+                let fates: Vec<Fate> = some.iter().map(|frame| truth.add(traffic, watched, frame)).collect();
                 self.send(some, fates.iter().map(|fate| fate.out).sum()).await?;
-                // When all of them had their fate, the program says how many it reports.
+                // When all of them had their fate, the programs say how many they report.
                 self.handled().await?;
-                let (flows, drops) = cloned(&self.place.reporter().await?);
+                let (mut flows, mut drops) = (0, 0);
+                for counts in self.place.reporters().await? {
+                    let (of_flows, of_drops) = cloned(&counts);
+                    (flows, drops) = (flows + of_flows, drops + of_drops);
+                }
                 self.reported(flows - flows_before, drops - drops_before);
                 (flows_before, drops_before) = (flows, drops);
                 self.settle().await?;
@@ -456,7 +441,7 @@ impl Bed {
             for key in now.keys().filter(|key| new(key) > 0 && !truth.listed[0].contains_key(*key)) {
                 outcome.missed.push(format!("round {round}: {key} is not watched, and was reported"));
             }
-            packets += truth.flow_reports;
+            packets += truth.reports().0;
             reports += now.keys().map(new).sum::<u64>();
             before = now;
         }
@@ -465,6 +450,47 @@ impl Bed {
         ));
         Ok(())
     }
+}
+
+/// Compares the counters of a reporter, and what came out at its hosts, with the truth.
+fn account_of_reporter(
+    name: &str,
+    truth: &OfReporter,
+    counts: &Counts,
+    hosts: [(u64, u64); 2],
+    outcome: &mut Outcome,
+) {
+    let counted = |counter: &str| sum(counts, counter);
+    let (received, forwarded) = (counted("received"), counted("forwarded"));
+    outcome.same(&format!("packets that {name} received"), truth.packets, received);
+    outcome.same(&format!("packets that {name} forwarded"), truth.forwarded(), forwarded);
+    let dropped = counts.of("dropped").iter().zip(counts.of("egress_dropped")).map(|(a, b)| a + b);
+    let dropped: Vec<u64> = dropped.collect();
+    for (reason, packets) in dropped.iter().enumerate() {
+        let wanted = truth.dropped.get(&(reason as u8)).copied().unwrap_or(0);
+        outcome.same(&format!("packets that {name} dropped for reason {reason}"), wanted, *packets);
+    }
+    outcome.same(&format!("packets at {name} without a flow"), truth.no_flow, counted("no_flow"));
+    for (host, ((packets, bytes), wanted)) in (1..).zip(hosts.into_iter().zip(truth.out)) {
+        outcome.same(&format!("packets at host {host} of {name}"), wanted.0, packets);
+        outcome.same(&format!("bytes at host {host} of {name}"), wanted.1, bytes);
+    }
+    let (flows, drops) = cloned(counts);
+    outcome.same(&format!("packets that {name} reported as flows"), truth.flow_reports, flows);
+    outcome.same(&format!("packets that {name} reported as dropped"), truth.drop_reports, drops);
+    let reports = truth.flow_reports * OF_FLOW + truth.drop_reports * OF_DROP;
+    outcome.same(&format!("reports that {name} sent"), reports, counted("sent"));
+    outcome.line(format!(
+        "{}: {received} packets received, {forwarded} forwarded, {} dropped; {} reports",
+        name.trim_start_matches("the "),
+        dropped.iter().sum::<u64>(),
+        counted("sent"),
+    ));
+}
+
+/// Packets that a reporter forwarded or dropped.
+fn handled(counts: &Counts) -> u64 {
+    ["dropped", "egress_dropped", "forwarded"].iter().map(|name| sum(counts, name)).sum()
 }
 
 /// All of a counter.
@@ -507,9 +533,9 @@ mod tests {
                 &[&[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2][..], &udp].concat(),
             )
         };
-        let error = traffic(pcap(&[ipv6.clone(), ipv6.clone()]).path()).unwrap_err().to_string();
+        let error = traffic(pcap(&[ipv6.clone(), ipv6.clone()]).path(), 1).unwrap_err().to_string();
         assert!(error.contains("none of the 2 frames") && error.contains("IPv4 alone"), "{error}");
-        let some = traffic(pcap(&[ipv6, to_port(9)]).path()).unwrap();
+        let some = traffic(pcap(&[ipv6, to_port(9)]).path(), 1).unwrap();
         assert_eq!(some.frames.len(), 2);
     }
 }

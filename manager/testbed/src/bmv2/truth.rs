@@ -5,11 +5,13 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use dta_proto::buckets;
 use dta_proto::key::{Flow, Key};
-use dta_proto::layout::{hash, key_increment};
+use dta_proto::layout::key_increment;
 use dta_proto::telemetry;
 use dta_proto::wire::int::{Dialect, Settings, reports};
 
-/// The reporter's number.
+use crate::share::Share;
+
+/// The number of the first reporter as a switch; those of the others follow.
 pub(super) const SWITCH: u32 = 7;
 /// UDP port whose packets the reporter's access list denies: unsolicited host names (LLMNR).
 pub(super) const DENIED_PORT: u16 = 5355;
@@ -30,12 +32,51 @@ pub(super) enum Station {
 
 type Mac = [u8; 6];
 
-/// Frames in their order, and the hosts that send them.
+/// A frame, and who sends it.
+#[derive(Debug)]
+pub(super) struct Frame {
+    /// The reporter, by number.
+    pub(super) reporter: usize,
+    /// One of its hosts, 1 or 2.
+    pub(super) host: u8,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Frames in their order.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
-    pub(super) frames: Vec<(u8, Vec<u8>)>,
-    /// The entries of the forwarding table.
-    pub(super) stations: BTreeMap<Mac, Station>,
+    pub(super) frames: Vec<Frame>,
+    /// The entries of each reporter's forwarding table.
+    pub(super) stations: Vec<BTreeMap<Mac, Station>>,
+}
+
+/// The entries of the reporter that these frames cross. Stations are by turns at one host and the other, in the order in
+/// which frames go to them. The one with the fewest frames has no entry, so that frames to it are dropped.
+fn stations<'a>(frames: impl Iterator<Item = &'a Vec<u8>>) -> BTreeMap<Mac, Station> {
+    let mut order: Vec<(Mac, u64)> = Vec::new();
+    for to in frames.filter_map(|frame| mac_at(frame, 0)) {
+        match order.iter_mut().find(|(mac, _)| *mac == to) {
+            Some((_, count)) => *count += 1,
+            None => order.push((to, 1)),
+        }
+    }
+    let (all, mut known): (Vec<_>, Vec<_>) = order.into_iter().partition(|(mac, _)| mac[0] & 1 == 1);
+    if let Some(fewest) = known.iter().map(|(_, count)| *count).min().filter(|_| known.len() > 2) {
+        known.retain(|(_, count)| *count != fewest);
+    }
+    let of_host = known.iter().map(|(mac, _)| mac).zip([2, 1].into_iter().cycle());
+    let mut stations: BTreeMap<Mac, Station> =
+        of_host.map(|(mac, host)| (*mac, Station::Host(host))).collect();
+    stations.extend(all.into_iter().map(|(mac, _)| (mac, Station::All)));
+    stations
+}
+
+/// The host of a station; one that only sends is at host 1.
+fn host_of(stations: &BTreeMap<Mac, Station>, mac: &Mac) -> u8 {
+    match stations.get(mac) {
+        Some(Station::Host(host)) => *host,
+        _ => 1,
+    }
 }
 
 fn mac_at(frame: &[u8], at: usize) -> Option<Mac> {
@@ -43,42 +84,35 @@ fn mac_at(frame: &[u8], at: usize) -> Option<Mac> {
 }
 
 impl Traffic {
-    /// Stations are by turns at one host and the other, in the order in which frames go to them. The one with the
-    /// fewest frames has no entry, so that frames to it are dropped; a station that only sends is at host 1.
-    pub(super) fn of(frames: Vec<Vec<u8>>) -> Traffic {
-        let mut order: Vec<(Mac, u64)> = Vec::new();
-        for to in frames.iter().filter_map(|frame| mac_at(frame, 0)) {
-            match order.iter_mut().find(|(mac, _)| *mac == to) {
-                Some((_, count)) => *count += 1,
-                None => order.push((to, 1)),
-            }
-        }
-        let (all, mut known): (Vec<_>, Vec<_>) = order.into_iter().partition(|(mac, _)| mac[0] & 1 == 1);
-        if let Some(fewest) = known.iter().map(|(_, count)| *count).min().filter(|_| known.len() > 2) {
-            known.retain(|(_, count)| *count != fewest);
-        }
-        let of_host = known.iter().map(|(mac, _)| mac).zip([2, 1].into_iter().cycle());
-        let mut stations: BTreeMap<Mac, Station> =
-            of_host.map(|(mac, host)| (*mac, Station::Host(host))).collect();
-        let host_of = |mac: &Mac| match stations.get(mac) {
-            Some(Station::Host(host)) => *host,
-            _ => 1,
+    /// Each flow crosses one of so many reporters, and frames of none the first one.
+    pub(super) fn of(frames: Vec<Vec<u8>>, reporters: usize) -> Traffic {
+        let reporter_of = |frame: &Vec<u8>| match flow(frame) {
+            // By other bits than those by which a key has its collector.
+            Some(flow) => usize::from(buckets::of_key(&flow.key())) % reporters,
+            None => 0,
         };
-        let at = |frame: Vec<u8>| (mac_at(&frame, 6).map_or(1, |mac| host_of(&mac)), frame);
-        let frames = frames.into_iter().map(at).collect();
-        stations.extend(all.into_iter().map(|(mac, _)| (mac, Station::All)));
-        Traffic { frames, stations }
+        let reporters_of: Vec<usize> = frames.iter().map(reporter_of).collect();
+        let of_one = |reporter: usize| {
+            let mine = frames.iter().zip(&reporters_of).filter(move |(_, of)| **of == reporter);
+            stations(mine.map(|(frame, _)| frame))
+        };
+        let stations: Vec<_> = (0..reporters).map(of_one).collect();
+        let of = |(bytes, reporter): (Vec<u8>, usize)| {
+            let host = mac_at(&bytes, 6).map_or(1, |mac| host_of(&stations[reporter], &mac));
+            Frame { reporter, host, bytes }
+        };
+        Traffic { frames: frames.into_iter().zip(reporters_of).map(of).collect(), stations }
     }
 
     /// Whether any packet belongs to a flow that switches report.
     pub(super) fn has_flows(&self) -> bool {
-        self.frames.iter().filter_map(|(_, frame)| flow(frame)).any(|flow| Watched::All.has(&flow))
+        self.frames.iter().filter_map(|frame| flow(&frame.bytes)).any(|flow| Watched::All.has(&flow))
     }
 
     /// The source network (of 24 bits) of most frames: what a second run watches.
     pub(super) fn busiest_network(&self) -> Ipv4Addr {
         let mut counts = BTreeMap::<[u8; 3], u32>::new();
-        for flow in self.frames.iter().filter_map(|(_, frame)| flow(frame)) {
+        for flow in self.frames.iter().filter_map(|frame| flow(&frame.bytes)) {
             if let IpAddr::V4(source) = flow.src {
                 let [a, b, c, _] = source.octets();
                 *counts.entry([a, b, c]).or_default() += 1;
@@ -128,6 +162,20 @@ impl Watched {
 /// What is known about all packets of one run.
 #[derive(Debug, Default)]
 pub(super) struct Truth {
+    /// What each reporter counts.
+    pub(super) reporters: Vec<OfReporter>,
+    /// By the key of a flow, its last frame.
+    pub(super) last: BTreeMap<Key, Last>,
+    /// Counters by their keys.
+    pub(super) counters: BTreeMap<Key, u64>,
+    /// How often each flow is in the list of flows, and in that of drops.
+    pub(super) listed: [BTreeMap<Key, u64>; LISTS as usize],
+}
+
+/// What is to be known of the packets that crossed one reporter.
+#[derive(Debug, Default)]
+pub(super) struct OfReporter {
+    pub(super) packets: u64,
     /// Packets and bytes that come out at both hosts.
     pub(super) out: [(u64, u64); 2],
     /// Packets dropped, by reason; including the reported ones.
@@ -135,22 +183,31 @@ pub(super) struct Truth {
     /// Packets that became flow reports, and drop reports.
     pub(super) flow_reports: u64,
     pub(super) drop_reports: u64,
-    /// By the key of a flow, the length of its last frame.
-    pub(super) last_length: BTreeMap<Key, u32>,
-    /// Counters by their keys.
-    pub(super) counters: BTreeMap<Key, u64>,
-    /// How often each flow is in the list of flows, and in that of drops.
-    pub(super) listed: [BTreeMap<Key, u64>; 2],
     /// Packets without an IPv4 flow.
     pub(super) no_flow: u64,
 }
 
-/// The first bucket of the second of two collectors.
-pub(super) const SECOND: u8 = 128;
+impl OfReporter {
+    /// Packets that came out at a host.
+    pub(super) fn forwarded(&self) -> u64 {
+        self.out.iter().map(|(packets, _)| packets).sum()
+    }
+}
 
-/// The collector that has a key.
-fn collector_of(key: &Key, collectors: usize) -> usize {
-    usize::from(collectors > 1 && buckets::of_key(key) >= SECOND)
+/// The last frame of a flow.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Last {
+    pub(super) length: u32,
+    /// The reporter that it crossed, as a switch.
+    pub(super) switch: u32,
+}
+
+/// Lists that reports go to.
+pub(super) const LISTS: u32 = 2;
+
+/// A reporter's number as a switch.
+pub(super) fn switch_id(reporter: usize) -> u32 {
+    SWITCH + reporter as u32
 }
 
 /// The fate of a frame.
@@ -162,17 +219,21 @@ pub(super) struct Fate {
 }
 
 impl Truth {
+    /// Of no packet yet, with so many reporters.
+    pub(super) fn of(reporters: usize) -> Truth {
+        Truth { reporters: (0..reporters).map(|_| OfReporter::default()).collect(), ..Truth::default() }
+    }
+
     /// Adds a frame that a host sent. The frame leaves as it came.
-    pub(super) fn add(
-        &mut self,
-        stations: &BTreeMap<Mac, Station>,
-        watched: Watched,
-        (host, frame): &(u8, Vec<u8>),
-    ) -> Fate {
-        let own = flow(frame);
-        self.no_flow += u64::from(own.is_none());
+    pub(super) fn add(&mut self, traffic: &Traffic, watched: Watched, frame: &Frame) -> Fate {
+        let Frame { reporter, host, bytes } = frame;
+        let (seen, stations) = (&mut self.reporters[*reporter], &traffic.stations[*reporter]);
+        let switch = switch_id(*reporter);
+        seen.packets += 1;
+        let own = flow(bytes);
+        seen.no_flow += u64::from(own.is_none());
         let flow = own.filter(|flow| watched.has(flow));
-        let to = mac_at(frame, 0).and_then(|mac| stations.get(&mac).copied());
+        let to = mac_at(bytes, 0).and_then(|mac| stations.get(&mac).copied());
         let denied = own.is_some_and(|flow| flow.proto == 17 && flow.dport == DENIED_PORT);
         let outs: Vec<u8> = match to {
             _ if denied => vec![],
@@ -181,72 +242,80 @@ impl Truth {
             None => vec![],
         };
         let mut fate = Fate { out: outs.len() as u64, flow_reports: 0, drop_reports: 0 };
-        let bytes = frame.len() as u32;
+        let length = bytes.len() as u32;
         for out in &outs {
-            let (packets, sum) = &mut self.out[usize::from(*out) - 1];
+            let (packets, sum) = &mut seen.out[usize::from(*out) - 1];
             *packets += 1;
-            *sum += u64::from(bytes);
+            *sum += u64::from(length);
             if let Some(flow) = &flow {
                 fate.flow_reports += 1;
-                self.last_length.insert(flow.key(), bytes);
+                self.last.insert(flow.key(), Last { length, switch });
                 *self.counters.entry(telemetry::packets_key(flow)).or_default() += 1;
-                *self.counters.entry(telemetry::bytes_key(flow)).or_default() += u64::from(bytes);
+                *self.counters.entry(telemetry::bytes_key(flow)).or_default() += u64::from(length);
                 *self.listed[0].entry(flow.key()).or_default() += 1;
             }
         }
         if outs.is_empty() {
             let reason = if denied { ACL_DENY } else { BRIDGING_MISS };
-            *self.dropped.entry(reason).or_default() += 1;
+            *seen.dropped.entry(reason).or_default() += 1;
             if let Some(flow) = &flow {
                 fate.drop_reports += 1;
-                *self.counters.entry(telemetry::drops_key(SWITCH, reason)).or_default() += 1;
+                *self.counters.entry(telemetry::drops_key(switch, reason)).or_default() += 1;
                 *self.counters.entry(telemetry::flow_drops_key(flow, reason)).or_default() += 1;
                 *self.listed[1].entry(flow.key()).or_default() += 1;
             }
         }
-        self.flow_reports += fate.flow_reports;
-        self.drop_reports += fate.drop_reports;
+        seen.flow_reports += fate.flow_reports;
+        seen.drop_reports += fate.drop_reports;
         fate
     }
 
-    /// Whether reports reach a collector, by a key of its part or, where there are two, by its list.
-    pub(super) fn reaches(&self, collector: usize, collectors: usize) -> bool {
-        let mut keys = self.last_length.keys().chain(self.counters.keys());
-        keys.any(|key| collector_of(key, collectors) == collector) || !self.listed[collector].is_empty()
+    /// Of all reporters together: packets that became flow reports, and drop reports.
+    pub(super) fn reports(&self) -> (u64, u64) {
+        let sum = |of: fn(&OfReporter) -> u64| self.reporters.iter().map(of).sum();
+        (sum(|reporter| reporter.flow_reports), sum(|reporter| reporter.drop_reports))
+    }
+
+    /// Packets of all reporters without an IPv4 flow.
+    pub(super) fn no_flow(&self) -> u64 {
+        self.reporters.iter().map(|reporter| reporter.no_flow).sum()
+    }
+
+    /// Whether reports reach a collector, by a key or a list that it has.
+    pub(super) fn reaches(&self, collector: usize, share: Share) -> bool {
+        let mut keys = self.last.keys().chain(self.counters.keys());
+        let lists = (0..).zip(&self.listed).filter(|(_, listed)| !listed.is_empty());
+        let mut owners = lists.map(|(list, _)| share.of_list(list, LISTS));
+        keys.any(|key| share.of_key(key) == collector) || owners.any(|owner| owner == collector)
     }
 
     /// What the stores of counters answer, exactly: keys of one collector share counters.
-    pub(super) fn answers(&self, redundancy: u8, slots: u64, collectors: usize) -> BTreeMap<Key, u64> {
-        let mut cells = BTreeMap::<(usize, u64), u64>::new();
+    pub(super) fn answers(&self, redundancy: u8, slots: u64, share: Share) -> BTreeMap<Key, u64> {
+        let mut cells = BTreeMap::<u64, u64>::new();
         for (key, value) in &self.counters {
-            let collector = collector_of(key, collectors);
-            for slot in hash::slots(key, redundancy, slots).iter() {
-                *cells.entry((collector, *slot)).or_default() += value;
+            for slot in share.slots(key, redundancy, slots) {
+                *cells.entry(slot).or_default() += value;
             }
         }
         let estimate = |key: &Key| {
-            let at = hash::slots(key, redundancy, slots);
-            let collector = collector_of(key, collectors);
-            let counters: Vec<u64> = at.iter().map(|slot| cells[&(collector, *slot)]).collect();
+            let at = share.slots(key, redundancy, slots);
+            let counters: Vec<u64> = at.iter().map(|slot| cells[slot]).collect();
             key_increment::estimate(&at, &counters)
         };
         self.counters.keys().map(|key| (*key, estimate(key))).collect()
     }
 
     /// Flows of which all slots are slots of other flows, too: their values may be overwritten.
-    pub(super) fn may_be_overwritten(&self, redundancy: u8, slots: u64, collectors: usize) -> BTreeSet<Key> {
-        let mut users = BTreeMap::<(usize, u64), BTreeSet<Key>>::new();
-        for key in self.last_length.keys() {
-            let collector = collector_of(key, collectors);
-            for slot in hash::slots(key, redundancy, slots).iter() {
-                users.entry((collector, *slot)).or_default().insert(*key);
+    pub(super) fn may_be_overwritten(&self, redundancy: u8, slots: u64, share: Share) -> BTreeSet<Key> {
+        let mut users = BTreeMap::<u64, BTreeSet<Key>>::new();
+        for key in self.last.keys() {
+            for slot in share.slots(key, redundancy, slots) {
+                users.entry(slot).or_default().insert(*key);
             }
         }
-        let shared = |key: &&Key| {
-            let collector = collector_of(key, collectors);
-            hash::slots(key, redundancy, slots).iter().all(|slot| users[&(collector, *slot)].len() > 1)
-        };
-        self.last_length.keys().filter(shared).copied().collect()
+        let shared =
+            |key: &&Key| share.slots(key, redundancy, slots).iter().all(|slot| users[slot].len() > 1);
+        self.last.keys().filter(shared).copied().collect()
     }
 }
 
@@ -256,23 +325,70 @@ mod tests {
 
     #[test]
     fn a_collector_is_reached_by_keys_of_its_part_or_by_its_list() {
+        let share = Share::among(2);
         let mut key = [0; 16];
         let mut key_of = |wanted: usize| loop {
             let found = Key(key);
             key[0] += 1;
-            if collector_of(&found, 2) == wanted {
+            if share.of_key(&found) == wanted {
                 break found;
             }
         };
         let (first, second) = (key_of(0), key_of(1));
-        let reached = |truth: &Truth| [0, 1].map(|collector| truth.reaches(collector, 2));
-        let mut truth = Truth::default();
+        let reached = |truth: &Truth| [0, 1].map(|collector| truth.reaches(collector, share));
+        let mut truth = Truth::of(1);
         assert_eq!(reached(&truth), [false, false], "nothing was reported");
-        truth.last_length.insert(second, 60);
+        truth.last.insert(second, Last { length: 60, switch: SWITCH });
         assert_eq!(reached(&truth), [false, true]);
         truth.listed[0].insert(second, 1);
         assert_eq!(reached(&truth), [true, true]);
         let truth = Truth { counters: BTreeMap::from([(first, 1)]), ..Truth::default() };
         assert_eq!(reached(&truth), [true, false]);
+        // Lists of three collectors are at the first two.
+        let listed = [BTreeMap::from([(first, 1)]), BTreeMap::from([(first, 1)])];
+        let truth = Truth { listed, ..Truth::default() };
+        let of_three = [0, 1, 2].map(|collector| truth.reaches(collector, Share::among(3)));
+        assert_eq!(of_three, [true, true, false]);
+    }
+
+    /// A frame of UDP between two ports, from and to stations of these numbers.
+    fn udp(from: u8, to: u8, port: u8) -> Vec<u8> {
+        let macs = [2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 8, 0];
+        let ip = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, from, 10, 0, 0, to];
+        [&macs[..], &ip, &[0x13, 0x88, 0, port, 0, 8, 0, 0], &[0; 18]].concat()
+    }
+
+    #[test]
+    fn each_flow_crosses_one_reporter_and_its_path_and_drops_are_those_of_that_switch() {
+        let frames: Vec<Vec<u8>> = (0..3).flat_map(|_| (1..=40).map(|port| udp(1, 2, port))).collect();
+        let no_flow = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 6][..], &[0; 46]].concat();
+        let traffic = Traffic::of([frames, vec![no_flow]].concat(), 2);
+        assert_eq!((traffic.frames.len(), traffic.stations.len()), (121, 2));
+        let mut crossed = BTreeMap::<Key, BTreeSet<usize>>::new();
+        let mut truth = Truth::of(2);
+        for frame in &traffic.frames {
+            truth.add(&traffic, Watched::All, frame);
+            match flow(&frame.bytes) {
+                Some(flow) => drop(crossed.entry(flow.key()).or_default().insert(frame.reporter)),
+                None => assert_eq!(frame.reporter, 0),
+            }
+        }
+        assert!(crossed.values().all(|reporters| reporters.len() == 1));
+        assert!(truth.reporters.iter().all(|reporter| reporter.packets > 20), "{truth:?}");
+        assert_eq!((truth.reports(), truth.no_flow(), truth.last.len()), ((120, 0), 1, 40));
+        for (key, last) in &truth.last {
+            let reporter = *crossed[key].first().unwrap();
+            assert_eq!(*last, Last { length: 60, switch: SWITCH + reporter as u32 });
+        }
+        // A station without an entry: each switch counts its own drops.
+        let traffic = Traffic { stations: vec![BTreeMap::new(); 2], ..traffic };
+        let mut truth = Truth::of(2);
+        for frame in &traffic.frames {
+            truth.add(&traffic, Watched::All, frame);
+        }
+        let drops =
+            [SWITCH, SWITCH + 1].map(|switch| truth.counters[&telemetry::drops_key(switch, BRIDGING_MISS)]);
+        assert_eq!((truth.reports(), drops.iter().sum::<u64>()), ((0, 120), 120));
+        assert!(drops.iter().all(|drops| *drops > 20));
     }
 }

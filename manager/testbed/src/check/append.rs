@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 
-use dta_client::collector::Client;
-use dta_client::{Ask, ClientError};
+use dta_client::{Ask, ClientError, Spread};
 use dta_proto::control::TailRequest;
 use dta_proto::layout::append::{self, entries_per_batch};
 use dta_proto::store::{StoreKind, StoreSpec};
 
 use super::memory::memory;
-use super::{Asked, Ends, LOST_TO_TRANSLATOR, Pools, Tally};
+use super::{Asked, Ends, LOST_TO_TRANSLATOR, Pools, Tally, share};
 use crate::journal::{Entry, Journal};
 use crate::topology::Primitive;
 use crate::workload::{Body, SeenFlow};
@@ -39,16 +38,16 @@ pub(super) struct Gap {
 /// Asks for everything in the store, and compares.
 pub(super) async fn of(
     asked: &Asked<'_>,
-    client: &mut Client,
+    all: &Spread,
     store: &StoreSpec,
     pools: &mut Pools,
 ) -> Result<(Tally, Ends), ClientError> {
-    let answers = ask(client, store).await?;
+    let answers = ask(all, store).await?;
     Ok(check(&store.kind, asked.flows, asked.journal, &answers, pools))
 }
 
 /// Every list from its first batch to its end.
-async fn ask(client: &mut Client, store: &StoreSpec) -> Result<Vec<TailAnswer>, ClientError> {
+async fn ask(all: &Spread, store: &StoreSpec) -> Result<Vec<TailAnswer>, ClientError> {
     let StoreKind::Append { lists, ring, batch_len, entry_len, .. } = store.kind else {
         return Ok(Vec::new());
     };
@@ -61,7 +60,7 @@ async fn ask(client: &mut Client, store: &StoreSpec) -> Result<Vec<TailAnswer>, 
             from_sequence: 1,
             ..TailRequest::default()
         };
-        let mut stream = client.tail(request).await?;
+        let mut stream = all.tail(request).await?;
         let mut answer = TailAnswer::default();
         while let Some(message) = stream.message().await? {
             answer.overwritten_batches += message.overwritten_batches;
@@ -69,7 +68,8 @@ async fn ask(client: &mut Client, store: &StoreSpec) -> Result<Vec<TailAnswer>, 
             answer.entries.extend(message.entries);
         }
         let length = ring * u64::from(batch_len);
-        let bytes = memory(client, store, append::place_offset(list, 0, ring, batch_len), length).await?;
+        let owner = &*all.members()[share(all).of_list(list, lists)].ask;
+        let bytes = memory(owner, store, append::place_offset(list, 0, ring, batch_len), length).await?;
         let batches = bytes.chunks_exact(batch_len.into()).filter_map(|batch| {
             match append::decode(batch, list, entry_len) {
                 append::Batch::Valid { sequence, count, .. } => Some((sequence, count)),

@@ -2,30 +2,29 @@
 
 use std::collections::HashMap;
 
-use dta_client::collector::Client;
-use dta_client::{AskKeys, ClientError};
-use dta_proto::layout::hash;
+use dta_client::{AskKeys, ClientError, Spread};
 use dta_proto::store::{StoreKind, StoreSpec};
 
-use super::{Asked, Ends, LOST_TO_TRANSLATOR, Pools, Tally, keys};
+use super::{Asked, Ends, LOST_TO_TRANSLATOR, Pools, Tally, keys, share};
 use crate::journal::{Entry, Journal};
+use crate::share::Share;
 use crate::topology::Primitive;
 use crate::workload::{Body, SeenFlow};
 
 /// Asks for everything in the store, and compares.
 pub(super) async fn of(
     asked: &Asked<'_>,
-    client: &mut Client,
+    all: &Spread,
     store: &StoreSpec,
     pools: &mut Pools,
 ) -> Result<(Tally, Ends), ClientError> {
-    let answers = ask(client, store, asked.flows).await?;
-    Ok(check(&store.kind, asked.flows, asked.journal, &answers, pools))
+    let answers = ask(all, store, asked.flows).await?;
+    Ok(check((&store.kind, share(all)), asked.flows, asked.journal, &answers, pools))
 }
 
 /// The counter of every flow.
-async fn ask(client: &mut Client, store: &StoreSpec, flows: &[SeenFlow]) -> Result<Vec<u64>, ClientError> {
-    let answers = client.counter(&store.name, &keys(flows)).await?;
+async fn ask(all: &Spread, store: &StoreSpec, flows: &[SeenFlow]) -> Result<Vec<u64>, ClientError> {
+    let answers = all.counter(&store.name, &keys(flows)).await?;
     Ok(answers.into_iter().map(|answer| answer.value).collect())
 }
 
@@ -36,7 +35,7 @@ async fn ask(client: &mut Client, store: &StoreSpec, flows: &[SeenFlow]) -> Resu
 /// whether they were executed. An answer below is wrong unless whole reports, of as many as `pools` has without a
 /// record, make up the difference; one above always, because RC adds once.
 pub(super) fn check(
-    kind: &StoreKind,
+    (kind, share): (&StoreKind, Share),
     flows: &[SeenFlow],
     journal: &Journal,
     answers: &[u64],
@@ -53,7 +52,7 @@ pub(super) fn check(
             let (truth, reports) = &mut by_flow[flow as usize];
             *truth = truth.wrapping_add(delta);
             reports.push(entry);
-            for (n, slot) in hash::slots(&flows[flow as usize].key, redundancy, slots).iter().enumerate() {
+            for (n, slot) in share.slots(&flows[flow as usize].key, redundancy, slots).iter().enumerate() {
                 let counter = counters.entry(*slot).or_default();
                 if entry.fate.landed(n) {
                     counter[0] = counter[0].wrapping_add(delta);
@@ -70,15 +69,15 @@ pub(super) fn check(
             continue;
         }
         tally.queried += 1;
-        let places = hash::slots(&flows[index].key, redundancy, slots);
+        let places = share.slots(&flows[index].key, redundancy, slots);
         // A key whose copies share one counter adds to it once per copy.
-        let share = |slot: &u64, of: usize| {
+        let portion = |slot: &u64, of: usize| {
             let times = places.iter().filter(|other| *other == slot).count() as u64;
             counters.get(slot).map_or(0, |counter| counter[of]) / times
         };
         let (least, expected) =
-            places.iter().map(|slot| share(slot, 0)).enumerate().min_by_key(|(_, n)| *n).unwrap_or((0, 0));
-        let most = places.iter().map(|slot| share(slot, 1)).min().unwrap_or(0);
+            places.iter().map(|slot| portion(slot, 0)).enumerate().min_by_key(|(_, n)| *n).unwrap_or((0, 0));
+        let most = places.iter().map(|slot| portion(slot, 1)).min().unwrap_or(0);
         let answer = answers[index];
         // Differences beyond the records, as reports: only whole reports can be gone or late.
         let lacking = expected.saturating_sub(answer);

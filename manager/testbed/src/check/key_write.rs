@@ -1,41 +1,40 @@
 //! Key-write: the last value of each flow.
 
-use dta_client::collector::Client;
-use dta_client::{AskKeys, ClientError};
+use dta_client::{AskKeys, ClientError, Spread};
 use dta_proto::control::Policy;
-use dta_proto::layout::hash;
 use dta_proto::store::{StoreKind, StoreSpec};
 
 use super::occupancy::{Occupancy, When};
-use super::{Asked, Ends, LOST_TO_TRANSLATOR, Pools, Tally, keys};
+use super::{Asked, Ends, LOST_TO_TRANSLATOR, Pools, Tally, keys, share};
 use crate::journal::{Entry, Journal};
+use crate::share::Share;
 use crate::topology::Primitive;
 use crate::workload::{Body, SeenFlow};
 
 /// Asks for everything in the store, and compares.
 pub(super) async fn of(
     asked: &Asked<'_>,
-    client: &mut Client,
+    all: &Spread,
     store: &StoreSpec,
     pools: &mut Pools,
 ) -> Result<(Tally, Ends), ClientError> {
-    let answers = ask(client, store, asked.flows).await?;
-    Ok(check(&store.kind, asked.flows, asked.journal, &answers, pools))
+    let answers = ask(all, store, asked.flows).await?;
+    Ok(check((&store.kind, share(all)), asked.flows, asked.journal, &answers, pools))
 }
 
 /// The value of every flow.
 pub async fn ask(
-    client: &mut Client,
+    all: &Spread,
     store: &StoreSpec,
     flows: &[SeenFlow],
 ) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
-    let answers = client.key_write(&store.name, &keys(flows), Policy::First, 0).await?;
+    let answers = all.key_write(&store.name, &keys(flows), Policy::First, 0).await?;
     Ok(answers.into_iter().map(|answer| answer.value).collect())
 }
 
-/// Compares `answers` (one per flow, in order) with the reports. `kind` is the store's.
+/// Compares `answers` (one per flow, in order) with the reports. `kind` is that of the store, which the collectors share.
 pub(super) fn check(
-    kind: &StoreKind,
+    (kind, share): (&StoreKind, Share),
     flows: &[SeenFlow],
     journal: &Journal,
     answers: &[Option<Vec<u8>>],
@@ -49,7 +48,7 @@ pub(super) fn check(
     for (place, entry) in journal.of(Primitive::KeyWrite) {
         if let Body::KeyWrite { flow, value } = entry.report.body {
             by_flow[flow as usize].push((place, entry, value));
-            for (n, slot) in hash::slots(&flows[flow as usize].key, redundancy, slots).iter().enumerate() {
+            for (n, slot) in share.slots(&flows[flow as usize].key, redundancy, slots).iter().enumerate() {
                 if entry.fate.may_have_landed(n) {
                     occupancy.write(*slot, flow, When::of(place, &entry.fate, n));
                 }
@@ -60,7 +59,7 @@ pub(super) fn check(
     for (index, reports) in by_flow.iter().enumerate() {
         let Some(last) = reports.len().checked_sub(1) else { continue };
         tally.queried += 1;
-        let places = hash::slots(&flows[index].key, redundancy, slots);
+        let places = share.slots(&flows[index].key, redundancy, slots);
         let all_lost = |entry: &Entry| (0..places.len()).all(|n| !entry.fate.landed(n));
         // Copies of the report that no record shows lost, and that no other key can have overwritten.
         let there = |place: usize, entry: &Entry| {

@@ -1,6 +1,5 @@
 //! The bytes of a store, over gRPC.
 
-use dta_client::collector::Client;
 use dta_client::{Ask, ClientError};
 use dta_proto::control::{MAX_READ, ReadMemoryRequest};
 use dta_proto::store::StoreSpec;
@@ -8,9 +7,9 @@ use dta_proto::store::StoreSpec;
 /// Bytes of memory that one call gives at most.
 const MEMORY_CHUNK: u64 = MAX_READ as u64;
 
-/// Bytes of a store's memory.
+/// Bytes of a store's memory at one collector.
 pub(super) async fn memory(
-    client: &mut Client,
+    collector: &dyn Ask,
     store: &StoreSpec,
     first: u64,
     length: u64,
@@ -20,7 +19,7 @@ pub(super) async fn memory(
         let at = bytes.len() as u64;
         let chunk = MEMORY_CHUNK.min(length - at);
         let (store, offset, length) = (store.name.clone(), first + at, chunk as u32);
-        bytes.extend(client.read_memory(ReadMemoryRequest { store, offset, length }).await?.data);
+        bytes.extend(collector.read_memory(ReadMemoryRequest { store, offset, length }).await?.data);
     }
     Ok(bytes)
 }

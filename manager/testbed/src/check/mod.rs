@@ -1,4 +1,4 @@
-//! Asking the collector about everything, over the same gRPC as anybody; comparing its answers with the truth, and saying of each
+//! Asking the collectors about everything, over the same gRPC as anybody; comparing its answers with the truth, and saying of each
 //! report where it ended. One file for each primitive.
 //!
 //! The terms are the blueprint's: *queryable*, *superseded*, *overwritten*, *held*, *dropped*, *lost*, *unexplained*
@@ -21,14 +21,14 @@ pub use pools::{DROPPED_BY_TRANSLATOR, HELD, Limits, Pools};
 
 use std::collections::BTreeMap;
 
-use dta_client::ClientError;
-use dta_client::collector::Client;
+use dta_client::{ClientError, Spread};
 use dta_proto::counter::between;
 use dta_proto::key::Key;
 use dta_proto::store::StoreSpec;
 use serde::Serialize;
 
 use crate::journal::Journal;
+use crate::share::Share;
 use crate::statistics::Statistics;
 use crate::topology::Primitive;
 use crate::workload::{EpochTruth, SeenFlow};
@@ -49,18 +49,23 @@ impl Asked<'_> {
     /// Asks for everything in a store and says of each report of its primitive where it ended.
     pub async fn of(
         &self,
-        client: &mut Client,
+        all: &Spread,
         store: &StoreSpec,
         pools: &mut Pools,
     ) -> Result<(Tally, Ends), ClientError> {
         match store.kind.primitive() {
-            Primitive::KeyWrite => key_write::of(self, client, store, pools).await,
-            Primitive::Postcarding => postcarding::of(self, client, store, pools).await,
-            Primitive::Append => append::of(self, client, store, pools).await,
-            Primitive::KeyIncrement => key_increment::of(self, client, store, pools).await,
-            Primitive::SketchMerge => sketch_merge::of(self, client, store, pools).await,
+            Primitive::KeyWrite => key_write::of(self, all, store, pools).await,
+            Primitive::Postcarding => postcarding::of(self, all, store, pools).await,
+            Primitive::Append => append::of(self, all, store, pools).await,
+            Primitive::KeyIncrement => key_increment::of(self, all, store, pools).await,
+            Primitive::SketchMerge => sketch_merge::of(self, all, store, pools).await,
         }
     }
+}
+
+/// How collectors that are asked as one share what there is.
+fn share(all: &Spread) -> Share {
+    Share::among(all.members().len())
 }
 
 fn keys(flows: &[SeenFlow]) -> Vec<Key> {

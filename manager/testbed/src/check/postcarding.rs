@@ -1,15 +1,14 @@
 //! Postcarding: the path of each flow.
 
-use dta_client::collector::Client;
-use dta_client::{AskKeys, ClientError};
+use dta_client::{AskKeys, ClientError, Spread};
 use dta_proto::control;
 use dta_proto::counter::{Stage, translator};
-use dta_proto::layout::hash;
 use dta_proto::store::{StoreKind, StoreSpec};
 
 use super::occupancy::{Occupancy, When};
-use super::{Asked, Ends, LOST_TO_TRANSLATOR, Pools, Tally, keys};
+use super::{Asked, Ends, LOST_TO_TRANSLATOR, Pools, Tally, keys, share};
 use crate::journal::{Entry, Journal};
+use crate::share::Share;
 use crate::topology::Primitive;
 use crate::workload::{Body, SeenFlow, Workload};
 
@@ -25,22 +24,22 @@ pub(super) struct PathAnswer {
 /// Asks for everything in the store, and compares.
 pub(super) async fn of(
     asked: &Asked<'_>,
-    client: &mut Client,
+    all: &Spread,
     store: &StoreSpec,
     pools: &mut Pools,
 ) -> Result<(Tally, Ends), ClientError> {
-    let answers = ask(client, store, asked.flows).await?;
+    let answers = ask(all, store, asked.flows).await?;
     let evicted = asked.statistics.node(Stage::Translator).get(&translator::PARTIAL_ROWS);
-    Ok(check(&store.kind, asked.flows, asked.journal, &answers, evicted, pools))
+    Ok(check((&store.kind, share(all)), asked.flows, asked.journal, &answers, evicted, pools))
 }
 
 /// The path of every flow.
 async fn ask(
-    client: &mut Client,
+    all: &Spread,
     store: &StoreSpec,
     flows: &[SeenFlow],
 ) -> Result<Vec<Option<PathAnswer>>, ClientError> {
-    let answers = client.path(&store.name, &keys(flows)).await?;
+    let answers = all.path(&store.name, &keys(flows)).await?;
     let path = |answer: control::PathAnswer| {
         let hops = answer.hops.iter().zip(&answer.present).map(|(value, present)| present.then_some(*value));
         answer.found.then(|| PathAnswer { hops: hops.collect(), length: answer.path_length })
@@ -52,7 +51,7 @@ async fn ask(
 ///
 /// `evicted` is how many rows the translator sent incomplete: no more paths than that may lack a hop without a loss.
 pub(super) fn check(
-    kind: &StoreKind,
+    (kind, share): (&StoreKind, Share),
     flows: &[SeenFlow],
     journal: &Journal,
     answers: &[Option<PathAnswer>],
@@ -67,7 +66,7 @@ pub(super) fn check(
     for (place, entry) in journal.of(Primitive::Postcarding) {
         if let Body::Postcard { flow, hop } = entry.report.body {
             by_flow[flow as usize].push((place, entry, hop));
-            for (n, slot) in hash::slots(&flows[flow as usize].key, redundancy, slots).iter().enumerate() {
+            for (n, slot) in share.slots(&flows[flow as usize].key, redundancy, slots).iter().enumerate() {
                 if entry.fate.may_have_landed(n) {
                     occupancy.write(*slot, flow, row_written(place, entry, n, evicted));
                 }
@@ -80,7 +79,7 @@ pub(super) fn check(
         let Some(&(last_place, last, _)) = reports.last() else { continue };
         tally.queried += 1;
         let flow = &flows[index];
-        let places = hash::slots(&flow.key, redundancy, slots);
+        let places = share.slots(&flow.key, redundancy, slots);
         let all_lost = |entry: &Entry| (0..places.len()).all(|n| !entry.fate.landed(n));
         let overwritten =
             |n, slot| occupancy.taken(slot, index as u32, row_written(last_place, last, n, evicted));

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use dta_client::collector::Client;
-use dta_client::{AskKeys, ClientError};
+use dta_client::{AskKeys, ClientError, Spread};
 use dta_proto::layout::sketch_merge::{self, Column, Held, columns_of};
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 
@@ -25,17 +24,17 @@ pub(super) struct SketchAnswers {
 /// Asks for everything in the store, and compares.
 pub(super) async fn of(
     asked: &Asked<'_>,
-    client: &mut Client,
+    all: &Spread,
     store: &StoreSpec,
     pools: &mut Pools,
 ) -> Result<(Tally, Ends), ClientError> {
-    let answers = ask(client, store, asked.flows, asked.epochs).await?;
+    let answers = ask(all, store, asked.flows, asked.epochs).await?;
     Ok(check(&store.kind, asked.flows, asked.epochs, asked.journal, &answers, pools))
 }
 
 /// All columns in memory, and the estimate of every flow of every epoch that is still kept.
 async fn ask(
-    client: &mut Client,
+    all: &Spread,
     store: &StoreSpec,
     flows: &[SeenFlow],
     truth: &[EpochTruth],
@@ -44,9 +43,11 @@ async fn ask(
         return Ok(SketchAnswers::default());
     };
     let length = u64::from(columns) * sketch_merge::column_len(rows);
+    // A sketch is at the first collector, whole.
+    let owner = &*all.members()[0].ask;
     let mut answers = SketchAnswers::default();
     for place in 0..u64::from(epochs) {
-        let bytes = memory(client, store, place * length, length).await?;
+        let bytes = memory(owner, store, place * length, length).await?;
         let unwritten = Column { epoch: 0, merged: 0, expected: 0, cells: [0; 4] };
         let column = |bytes: &[u8]| sketch_merge::decode(bytes, rows).unwrap_or(unwritten);
         answers
@@ -58,7 +59,7 @@ async fn ask(
         let mut estimates = Vec::new();
         if epoch.epoch + epochs > newest {
             let keys: Vec<_> = epoch.packets.iter().map(|(flow, _)| flows[*flow as usize].key).collect();
-            let found = client.sketch(&store.name, &keys, epoch.epoch).await?;
+            let found = all.sketch(&store.name, &keys, epoch.epoch).await?;
             estimates.extend(found.into_iter().map(|answer| answer.estimate));
         }
         answers.estimates.push(estimates);

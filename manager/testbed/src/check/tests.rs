@@ -9,6 +9,7 @@ use super::postcarding::PathAnswer;
 use super::sketch_merge::SketchAnswers;
 use super::*;
 use crate::journal::Journal;
+use crate::share::Share;
 use crate::topology::{Primitive, Topology};
 use crate::traffic::{Shape, Synthetic};
 use crate::workload::{Body, Report, SeenFlow, Workload};
@@ -100,7 +101,13 @@ impl World {
     }
 
     fn key_write(&self, answers: &[Option<Vec<u8>>], pools: &mut Pools) -> (Tally, Ends) {
-        key_write::check(&self.kind(Primitive::KeyWrite), self.flows(), &self.journal, answers, pools)
+        key_write::check(
+            (&self.kind(Primitive::KeyWrite), Share::ALONE),
+            self.flows(),
+            &self.journal,
+            answers,
+            pools,
+        )
     }
 
     fn paths(&self) -> Vec<Option<PathAnswer>> {
@@ -117,7 +124,7 @@ impl World {
 
     fn postcarding_after(&self, evicted: u64, answers: &[Option<PathAnswer>]) -> (Tally, Ends) {
         postcarding::check(
-            &self.kind(Primitive::Postcarding),
+            (&self.kind(Primitive::Postcarding), Share::ALONE),
             self.flows(),
             &self.journal,
             answers,
@@ -153,7 +160,13 @@ impl World {
     }
 
     fn key_increment(&self, answers: &[u64], pools: &mut Pools) -> (Tally, Ends) {
-        key_increment::check(&self.kind(Primitive::KeyIncrement), self.flows(), &self.journal, answers, pools)
+        key_increment::check(
+            (&self.kind(Primitive::KeyIncrement), Share::ALONE),
+            self.flows(),
+            &self.journal,
+            answers,
+            pools,
+        )
     }
 
     fn sketches(&self) -> SketchAnswers {
@@ -304,7 +317,8 @@ fn key_write_an_absent_answer_is_unexplained_unless_all_its_slots_were_taken() {
     w.journal.fate_mut(switch, number).unwrap().sent = 1;
     let mut answers = vec![None; w.flows().len()];
     answers[flow as usize + 1] = Some(vec![7; 12]);
-    let (tally, ends) = key_write::check(&tiny, w.flows(), &w.journal, &answers, &mut Pools::default());
+    let (tally, ends) =
+        key_write::check((&tiny, Share::ALONE), w.flows(), &w.journal, &answers, &mut Pools::default());
     assert_eq!((tally.right, tally.absent), (1, tally.queried - 1));
     assert_eq!((ends.missing, ends.overwritten), (0, tally.queried - 1));
 }
@@ -469,8 +483,9 @@ fn a_frame_excuses_one_copy_one_path_one_column_and_no_increment() {
     let kind = w.kind(Primitive::Postcarding);
     let mut paths = w.paths();
     paths[flow as usize] = None;
-    let ask =
-        |paths: &[_], pools: &mut Pools| postcarding::check(&kind, w.flows(), &w.journal, paths, 0, pools).1;
+    let ask = |paths: &[_], pools: &mut Pools| {
+        postcarding::check((&kind, Share::ALONE), w.flows(), &w.journal, paths, 0, pools).1
+    };
     assert_eq!(ask(&paths, &mut frames(2)).lost["lost.translator-nic"], 5);
     assert_eq!(ask(&paths, &mut frames(1)).missing, 5);
     paths[if flow == 0 { 1 } else { 0 }] = None;

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use dta_link::fault::Faults;
 use dta_link::netstat;
 use dta_proto::wire::dta::Report;
 use dta_translator::config::Config;
@@ -227,8 +226,8 @@ impl Agent {
             Request::Backlog { socket } => {
                 serde_json::to_value(netstat::socket_backlog(socket)?.unwrap_or(0))?
             }
-            Request::Reporters { count, source, translator, seed } => {
-                let reporters = Reporters::open(count, translator, source, Faults::NONE, seed, false)?;
+            Request::Reporters { count, source, translator, faults, seed } => {
+                let reporters = Reporters::open(count, translator, source, faults, seed, false)?;
                 *self.reporters.borrow_mut() = Some(reporters);
                 Value::Null
             }
@@ -237,7 +236,11 @@ impl Agent {
                 Value::Null
             }
             Request::Frames { frames } => {
-                self.hosts.borrow_mut().as_mut().context(NO_HOSTS)?.send(&frames)?;
+                self.hosts
+                    .borrow_mut()
+                    .as_mut()
+                    .context(NO_HOSTS)?
+                    .send(frames.iter().map(|(host, frame)| (*host, frame)))?;
                 Value::Null
             }
             Request::Received => {
@@ -259,11 +262,14 @@ impl Agent {
     fn report(&self, reports: &[Outgoing]) -> anyhow::Result<Reported> {
         let mut reporters = self.reporters.borrow_mut();
         let reporters = reporters.as_mut().context("no reporters are open")?;
+        let mut held = Vec::new();
         for Outgoing { switch, at_once, bytes } in reports {
             let report = Report::parse(bytes).context("a report cannot be read")?;
             match at_once {
                 true => {
-                    reporters.send(*switch, report.store, report.body, report.retransmittable)?;
+                    let (number, told) =
+                        reporters.send(*switch, report.store, report.body, report.retransmittable)?;
+                    held.extend((!told).then_some((*switch, number)));
                 }
                 false => {
                     reporters.take(*switch, report.store, report.body, report.retransmittable)?;
@@ -271,7 +277,7 @@ impl Agent {
             }
         }
         reporters.flush()?;
-        Ok(Reported { told: reporters.told(), side: reporters.side() })
+        Ok(Reported { told: reporters.told(), held, side: reporters.side() })
     }
 
     /// A configuration of dta-translator in the folder.

@@ -7,6 +7,7 @@ use dta_files::config_file::Places;
 use dta_proto::program::Mac;
 use serde::Deserialize;
 
+use crate::share;
 use crate::topology::{TopologyError, fail};
 
 /// How to reach all machines: table `[ssh]`.
@@ -23,15 +24,15 @@ pub struct Ssh {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// The collector.
+    /// A collector: several machines may have this role, and share the stores.
     Collector,
     /// The translator; for a P4 switch, its control plane.
     Translator,
-    /// Reporters that play the traffic. The only role of software that several machines may have.
+    /// Reporters that play the traffic; several machines may have this role.
     Host,
-    /// A reporter switch, with its control plane.
+    /// A reporter switch, with its control plane; several machines may have this role.
     Reporter,
-    /// The hosts whose traffic a reporter switch forwards.
+    /// The hosts whose traffic a reporter switch forwards: a machine for each of these.
     Traffic,
 }
 
@@ -89,7 +90,7 @@ pub struct Machine {
     /// For a bmv2: it is started there, too, on these interfaces, each as `PORT@INTERFACE`.
     #[serde(default)]
     pub simple_switch: Vec<String>,
-    /// Of a reporter: its ports that lead to the machine with the role traffic, in the order of `interfaces` there.
+    /// Of a reporter: its ports that lead to its machine with the role traffic, in the order of `interfaces` there.
     #[serde(default)]
     pub host_ports: Vec<u16>,
     /// For a reporter: the link to the translator.
@@ -97,6 +98,8 @@ pub struct Machine {
     /// For the traffic: the interfaces to the reporter, one for each of two hosts.
     #[serde(default)]
     pub interfaces: Vec<String>,
+    /// Of the traffic: the name of the machine with its reporter; may be left out where there is one.
+    pub reporter: Option<String>,
 }
 
 /// The link from a reporter switch to the translator.
@@ -131,13 +134,15 @@ pub(crate) fn check(machines: &[Machine], places: &Places) -> Result<(), Topolog
     if machines.is_empty() {
         return Ok(());
     }
-    let has_reporter = machines.iter().any(|machine| machine.has(Role::Reporter));
+    let count_of = |role: Role| machines.iter().filter(|machine| machine.has(role)).count();
+    let reporters = count_of(Role::Reporter);
     for role in Role::ALL {
-        let count = machines.iter().filter(|machine| machine.has(role)).count();
+        let count = count_of(role);
         let is_right = match role {
-            Role::Collector | Role::Translator => count == 1,
-            Role::Host => (count > 0) != has_reporter,
-            Role::Reporter | Role::Traffic => count == usize::from(has_reporter),
+            Role::Collector => (1..=share::MOST).contains(&count),
+            Role::Translator => count == 1,
+            Role::Host => (count > 0) != (reporters > 0),
+            Role::Reporter | Role::Traffic => count == reporters,
         };
         if !is_right {
             let value = format!("a list with {count} of role {}", role.name());
@@ -145,8 +150,8 @@ pub(crate) fn check(machines: &[Machine], places: &Places) -> Result<(), Topolog
                 places,
                 "machine",
                 value,
-                "one machine of the role collector and one of the role translator, and one or more of the role host; or one of each of \
-                 the roles collector, translator, reporter and traffic",
+                "one to 16 machines of the role collector and one of the role translator, and one or more of the role host; or, \
+                 instead of these, one or more of the role reporter and as many of the role traffic",
             );
         }
     }
@@ -194,10 +199,35 @@ pub(crate) fn check(machines: &[Machine], places: &Places) -> Result<(), Topolog
         }
         if machine.link.is_some() && !machine.has(Role::Collector) {
             let link = machine.link.as_deref().unwrap_or_default();
-            return fail("link", link, "at the machine with the role collector alone");
+            return fail("link", link, "at machines with the role collector alone");
+        }
+        if let Some((value, must)) = wrong_reporter(machine, &machines[..index], machines, reporters) {
+            return fail("reporter", value, must);
         }
     }
     Ok(())
+}
+
+/// What is wrong about the reporter that a machine names, and what it has to be. `before` are the machines before it.
+fn wrong_reporter<'a>(
+    machine: &'a Machine,
+    before: &[Machine],
+    all: &[Machine],
+    reporters: usize,
+) -> Option<(&'a str, &'static str)> {
+    let named = machine.reporter.as_deref();
+    if !machine.has(Role::Traffic) {
+        return named.map(|name| (name, "at machines with the role traffic alone"));
+    }
+    let Some(name) = named else {
+        return (reporters > 1)
+            .then_some(("", "the name of the machine with the reporter that `interfaces` lead to"));
+    };
+    if !all.iter().any(|other| other.name == name && other.has(Role::Reporter)) {
+        return Some((name, "the name of a machine with the role reporter"));
+    }
+    let is_taken = before.iter().any(|other| other.reporter.as_deref() == Some(name));
+    is_taken.then_some((name, "another reporter than that of the traffic before: each has its own"))
 }
 
 /// What of a machine is not as the run with a reporter switch needs it: key, value, and what it has to be.
@@ -210,15 +240,15 @@ fn wrong_for_reporter(machine: &Machine) -> Option<(&'static str, String, &'stat
             return Some(("interfaces", interfaces, "two interfaces that lead to the reporter"));
         }
     } else if !machine.interfaces.is_empty() {
-        return Some(("interfaces", interfaces, "at the machine with the role traffic alone"));
+        return Some(("interfaces", interfaces, "at machines with the role traffic alone"));
     }
     if !is_reporter {
         return match (&machine.host_ports[..], &machine.translator) {
             ([], None) => None,
             ([], Some(_)) => {
-                Some(("translator", "a table".into(), "at the machine with the role reporter alone"))
+                Some(("translator", "a table".into(), "at machines with the role reporter alone"))
             }
-            _ => Some(("host_ports", ports, "at the machine with the role reporter alone")),
+            _ => Some(("host_ports", ports, "at machines with the role reporter alone")),
         };
     }
     if machine.has(Role::Translator) {

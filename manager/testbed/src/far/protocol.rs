@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use dta_link::fault::Faults;
 use dta_proto::control::NodeStatistics;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -67,6 +68,8 @@ pub enum Request {
         source: Ipv4Addr,
         /// See `source`.
         translator: SocketAddrV4,
+        /// On what they send.
+        faults: Faults,
         /// Of what they choose by chance.
         seed: u64,
     },
@@ -127,6 +130,8 @@ pub struct Outgoing {
 pub struct Reported {
     /// What left since the last answer.
     pub told: Vec<Told>,
+    /// Reports that the faults held back, by switch and number there: others' may have overtaken them.
+    pub held: Vec<(u16, u32)>,
     /// Counters of all reporters.
     pub side: ReporterSide,
 }

@@ -3,12 +3,13 @@
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 
+use dta_link::fault::Faults;
 use dta_proto::wire::dta::{Body, MAX_REPORT_LEN, Report, Version};
 
 use super::machine::Machine;
 use super::protocol::{Outgoing, Reported, Request};
 use crate::accounting::ReporterSide;
-use crate::reporters::Told;
+use crate::share::part;
 
 /// The most reports in one request.
 const PART: usize = 1024;
@@ -28,18 +29,20 @@ struct Host {
 }
 
 impl FarReporters {
-    /// Opens `switches` of them, which send to `translator`, on one machine or more.
+    /// Opens `switches` of them, which send to `translator`, on one machine or more. `faults` act on what they send.
     pub async fn open(
         machines: Vec<Arc<Machine>>,
         switches: u16,
         translator: SocketAddrV4,
+        faults: Faults,
         seed: u64,
     ) -> anyhow::Result<Self> {
         let mut hosts = Vec::new();
         for machine in machines {
             // Those of other machines' switches stay silent and unnoticed.
             let source = machine.settings.address;
-            machine.call::<()>(&Request::Reporters { count: switches, source, translator, seed }).await?;
+            let open = Request::Reporters { count: switches, source, translator, faults, seed };
+            machine.call::<()>(&open).await?;
             hosts.push(Host { machine, side: ReporterSide::default() });
         }
         Ok(Self { hosts, switches, waiting: Vec::new() })
@@ -73,22 +76,23 @@ impl FarReporters {
     }
 
     /// Sends what was taken, takes NACKs and sends again what they ask for. Gives what became of reports.
-    pub async fn poll(&mut self) -> anyhow::Result<Vec<Told>> {
-        let (mut told, mut asked) = (Vec::new(), vec![false; self.hosts.len()]);
+    pub async fn poll(&mut self) -> anyhow::Result<Reported> {
+        let (mut all, mut asked) = (Reported::default(), vec![false; self.hosts.len()]);
         while let Some(first) = self.waiting.first() {
             // One after the other, as reports of one machine would overtake those of another.
-            let host = host_of(first.switch, self.switches, self.hosts.len());
-            let is_there =
-                |report: &&Outgoing| host_of(report.switch, self.switches, self.hosts.len()) == host;
+            let of = |switch: u16| part(switch.into(), self.switches.into(), self.hosts.len());
+            let host = of(first.switch);
+            let is_there = |report: &&Outgoing| of(report.switch) == host;
             let part = self.waiting.iter().take(PART).take_while(is_there).count();
             let reports = self.waiting.drain(..part).collect();
-            told.extend(self.hosts[host].report(reports).await?);
+            self.hosts[host].report(reports, &mut all).await?;
             asked[host] = true;
         }
         for (host, _) in self.hosts.iter_mut().zip(asked).filter(|(_, asked)| !asked) {
-            told.extend(host.report(Vec::new()).await?);
+            host.report(Vec::new(), &mut all).await?;
         }
-        Ok(told)
+        all.side = self.side();
+        Ok(all)
     }
 
     /// Counters of all of them, from the last answers.
@@ -98,28 +102,12 @@ impl FarReporters {
 }
 
 impl Host {
-    async fn report(&mut self, reports: Vec<Outgoing>) -> anyhow::Result<Vec<Told>> {
+    /// Adds what became of reports to `all`.
+    async fn report(&mut self, reports: Vec<Outgoing>, all: &mut Reported) -> anyhow::Result<()> {
         let reported: Reported = self.machine.call(&Request::Report { reports }).await?;
         self.side = reported.side;
-        Ok(reported.told)
-    }
-}
-
-/// The place of the machine that has the reporter of a switch.
-fn host_of(switch: u16, switches: u16, hosts: usize) -> usize {
-    usize::from(switch) * hosts / usize::from(switches.max(1))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_machine_has_as_many_switches_as_the_others_as_far_as_they_go() {
-        let hosts = |count| (0..10).map(|switch| host_of(switch, 10, count)).collect::<Vec<_>>();
-        assert_eq!(hosts(1), [0; 10]);
-        assert_eq!(hosts(3), [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]);
-        assert_eq!(hosts(10), (0..10).collect::<Vec<_>>());
-        assert!(hosts(20).into_iter().all(|host| host < 20));
+        all.told.extend(reported.told);
+        all.held.extend(reported.held);
+        Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Collector and translator on other machines.
+//! Collectors and translator on other machines.
 
 use std::net::{SocketAddr, SocketAddrV4};
 use std::path::Path;
@@ -92,14 +92,20 @@ impl FarSwitch {
     }
 }
 
-/// What runs on other machines.
-pub struct Started {
-    /// Where the collector's gRPC is reached from here.
-    pub collector: Tunnel,
-    /// The machine of the collector.
-    pub collector_machine: Arc<Machine>,
+/// A collector on another machine.
+pub struct Collector {
+    /// Its machine.
+    pub machine: Arc<Machine>,
+    /// Where its gRPC is reached from here.
+    pub control: Tunnel,
     /// Where RoCEv2 frames go.
     pub roce: SocketAddrV4,
+}
+
+/// What runs on other machines.
+pub struct Started {
+    /// The collectors, in the order of the file.
+    pub collectors: Vec<Collector>,
     /// Where reports go.
     pub reports: SocketAddrV4,
     /// The translator.
@@ -116,30 +122,20 @@ pub enum Translator {
     Switch(FarSwitch),
 }
 
-/// Starts collector and translator, and waits until they are ready.
+/// Starts collectors and translator, and waits until they are ready.
 pub async fn start(plan: &Plan<'_>, far: &Far) -> anyhow::Result<Started> {
-    let (at_collector, at_translator) = (far.with(Role::Collector)?, far.with(Role::Translator)?);
-    let place = CollectorPlace {
-        // What it hands out are keys to memory: they go through ssh alone.
-        listen: "127.0.0.1:0".into(),
-        memory: format!("{}/memory", at_collector.folder),
-        address: at_collector.settings.address,
-        port: ROCE_PORT,
-        device: &plan.topology.collector.device,
-        verbs: (plan.topology.collector.device != "soft").then_some(at_collector.settings.address),
-        link: at_collector.settings.link.as_deref(),
-    };
-    write(&at_collector, "collector.toml", files::collector(plan, &place)?).await?;
-    let config = format!("{}/collector.toml", at_collector.folder);
-    let ready = daemon(&at_collector, "collector", files::collector_arguments(plan, config)).await?;
-    let roce = said(&ready, "roce")?.parse().context("the collector's RoCEv2 address")?;
-    let collector = Tunnel::open(at_collector.way().clone(), said(&ready, "listen")?.to_owned()).await?;
-    let lent = lend(&at_translator, collector.address).await?;
+    let at_translator = far.with(Role::Translator)?;
+    let (mut collectors, mut lent) = (Vec::new(), Vec::new());
+    for (number, machine) in far.all_with(Role::Collector).into_iter().enumerate() {
+        let collector = start_collector(plan, number, machine).await?;
+        lent.push(lend(&at_translator, collector.control.address).await?.to_string());
+        collectors.push(collector);
+    }
     let reports = SocketAddrV4::new(at_translator.settings.address, PORT);
     let place = TranslatorPlace {
         listen: reports.to_string(),
         control: "127.0.0.1:0".into(),
-        collector: lent.to_string(),
+        collectors: lent,
         source: *reports.ip(),
         source_port: ROCE_PORT,
         ring: "off".into(),
@@ -161,14 +157,29 @@ pub async fn start(plan: &Plan<'_>, far: &Far) -> anyhow::Result<Started> {
             Translator::Switch(program(&at_translator, text, switch.clone()).await?)
         }
     };
-    Ok(Started {
-        collector,
-        collector_machine: at_collector,
-        roce,
-        reports,
-        translator,
-        translator_machine: at_translator,
-    })
+    Ok(Started { collectors, reports, translator, translator_machine: at_translator })
+}
+
+/// Starts a collector, by its number among all.
+async fn start_collector(plan: &Plan<'_>, number: usize, machine: Arc<Machine>) -> anyhow::Result<Collector> {
+    let device = &plan.topology.collector.device;
+    let place = CollectorPlace {
+        number,
+        // What it hands out are keys to memory: they go through ssh alone.
+        listen: "127.0.0.1:0".into(),
+        memory: format!("{}/memory", machine.folder),
+        address: machine.settings.address,
+        port: ROCE_PORT,
+        device,
+        verbs: (device != "soft").then_some(machine.settings.address),
+        link: machine.settings.link.as_deref(),
+    };
+    write(&machine, "collector.toml", files::collector(plan, &place)?).await?;
+    let config = format!("{}/collector.toml", machine.folder);
+    let ready = daemon(&machine, "collector", files::collector_arguments(plan, config)).await?;
+    let roce = said(&ready, "roce")?.parse().context("the collector's RoCEv2 address")?;
+    let control = Tunnel::open(machine.way().clone(), said(&ready, "listen")?.to_owned()).await?;
+    Ok(Collector { machine, control, roce })
 }
 
 /// Makes a switch hold the translator's program; starts it, if it is a software switch.
@@ -274,7 +285,7 @@ mod tests {
         // The switch replaces the machine with the software translator.
         let (before, rest) = blocks[0].split_once("[[machine]]\nname = \"edge1\"").unwrap();
         let (_, after) = rest.split_once("[[machine]]").unwrap();
-        let text = format!("{before}{}\n[[machine]]{after}", blocks[1]);
+        let text = format!("{before}{}\n[[machine]]{after}", blocks[2]);
         let topology = Topology::parse(&text, "hardware.toml").unwrap();
         let edge = &topology.machines[1];
         assert_eq!(edge.simple_switch, ["1@eth1", "2@eth2"]);
@@ -282,7 +293,7 @@ mod tests {
         let place = TranslatorPlace {
             listen: format!("{}:{PORT}", edge.address),
             control: "127.0.0.1:0".into(),
-            collector: "127.0.0.1:1".into(),
+            collectors: vec!["127.0.0.1:1".into()],
             source: edge.address,
             source_port: ROCE_PORT,
             ring: "off".into(),
@@ -293,6 +304,27 @@ mod tests {
         let Switch::Bmv2(p4) = config.switch(SWITCH).unwrap() else { panic!("{file}") };
         assert_eq!((p4.collector_ports.len(), p4.stations.len()), (1, 1));
         assert_eq!(config.translator_of(SWITCH).unwrap().listen.to_string(), "192.0.2.2:40040");
+    }
+
+    #[test]
+    fn the_second_collector_of_the_page_has_what_the_page_says() {
+        let blocks = blocks();
+        let text = blocks[0].replacen("[network]", &format!("{}\n[network]", blocks[1]), 1);
+        let topology = Topology::parse(&text, "hardware.toml").unwrap();
+        let share = topology.share();
+        assert_eq!(share.collectors(), 2);
+        let addresses = ["127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()];
+        let tables = share.tables(&addresses, &topology.stores);
+        let (first, second) = tables.rsplit_once("[[translator.collector]]").unwrap();
+        assert!(
+            first.contains("buckets = \"0-127\"") && second.contains("buckets = \"128-255\""),
+            "{tables}"
+        );
+        assert!(
+            first.contains("first = 0, count = 1") && second.contains("first = 1, count = 1"),
+            "{tables}"
+        );
+        assert!(first.contains("\"packets\"") && !second.contains("\"packets\""), "{tables}");
     }
 
     #[test]
@@ -321,7 +353,7 @@ mod tests {
 
     #[test]
     fn the_example_with_a_reporter_is_a_topology_and_what_is_wrong_about_it_is_named() {
-        let page = blocks()[2];
+        let page = blocks()[3];
         let topology = Topology::parse(page, "hardware.toml").unwrap();
         assert!(topology.has_reporter_switch() && topology.stores.is_empty());
         assert_eq!(
@@ -330,7 +362,7 @@ mod tests {
         );
         let leaf = "address = \"192.0.2.7\"";
         for (from, to, expect) in [
-            ("roles = [\"traffic\"]", "roles = [\"host\"]", "collector, translator, reporter and traffic"),
+            ("roles = [\"traffic\"]", "roles = [\"host\"]", "as many of the role traffic"),
             ("roles = [\"traffic\"]", "roles = [\"traffic\", \"host\"]", "1 of role host"),
             ("roles = [\"reporter\"]", "roles = [\"reporter\", \"translator\"]", "2 of role translator"),
             ("interfaces = [\"eth1\", \"eth2\"]", "interfaces = [\"eth1\"]", "two interfaces"),
@@ -349,6 +381,31 @@ mod tests {
             let error =
                 Topology::parse(&page.replacen(from, to, 1), "hardware.toml").expect_err(to).to_string();
             assert!(error.contains(expect) && error.contains("hardware.toml"), "{to}: {error}");
+        }
+        // A second one, whose hosts say which is theirs.
+        let two = format!("{page}{}", blocks()[4]);
+        let first = "interfaces = [\"eth1\", \"eth2\"]           # of two hosts";
+        let whole = two.replacen(first, &format!("{first}\nreporter = \"leaf1\""), 1);
+        assert_ne!(whole, two);
+        assert_eq!(Topology::parse(&whole, "hardware.toml").unwrap().machines.len(), 6);
+        for (text, expect) in [
+            (two.clone(), "the name of the machine with the reporter"),
+            (
+                whole.replace("reporter = \"leaf1\"", "reporter = \"store1\""),
+                "a machine with the role reporter",
+            ),
+            (whole.replace("reporter = \"leaf1\"", "reporter = \"leaf2\""), "each has its own"),
+            (whole.replacen(leaf, &format!("{leaf}\nreporter = \"leaf1\""), 1), "role traffic alone"),
+            (
+                whole.replace(
+                    "roles = [\"traffic\"]\naddress = \"192.0.2.5\"",
+                    "roles = [\"collector\"]\naddress = \"192.0.2.5\"",
+                ),
+                "as many of the role traffic",
+            ),
+        ] {
+            let error = Topology::parse(&text, "hardware.toml").expect_err(expect).to_string();
+            assert!(error.contains(expect) && error.contains(", line "), "{error}");
         }
         // A Tofino is there before the run.
         let (before, after) = page.rsplit_once("type = \"bmv2\"").unwrap();

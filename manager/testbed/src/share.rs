@@ -1,0 +1,173 @@
+//! What each of several collectors has: keys by their buckets, lists by ranges, and a sketch at the first, whole.
+
+use std::ops::Range;
+
+use dta_proto::buckets;
+use dta_proto::key::Key;
+use dta_proto::layout::hash;
+use dta_proto::store::{StoreKind, StoreSpec};
+
+/// The most collectors that a translator serves.
+pub const MOST: usize = 16;
+
+/// The part that a place has, where `of` places in a row are shared by `parts`, each of which has as many as the
+/// others as far as they go.
+pub fn part(place: usize, of: usize, parts: usize) -> usize {
+    place * parts / of.max(1)
+}
+
+/// The places of a part; see [`part`].
+fn places(part: usize, of: usize, parts: usize) -> Range<usize> {
+    (part * of).div_ceil(parts)..((part + 1) * of).div_ceil(parts)
+}
+
+/// So many collectors, by number from 0. One alone has everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share(usize);
+
+impl Share {
+    /// One collector.
+    pub const ALONE: Share = Share(1);
+
+    /// `collectors` of them, 1 to [`MOST`].
+    pub fn among(collectors: usize) -> Share {
+        Share(collectors.clamp(1, MOST))
+    }
+
+    /// How many there are.
+    pub fn collectors(self) -> usize {
+        self.0
+    }
+
+    /// The collector that has a key.
+    pub fn of_key(self, key: &Key) -> usize {
+        part(buckets::of_key(key).into(), 256, self.0)
+    }
+
+    /// The collector that has a list of a store with `lists` lists.
+    pub fn of_list(self, list: u32, lists: u32) -> usize {
+        part(list as usize, lists as usize, self.0)
+    }
+
+    /// The slots of a key as [`hash::slots`] has them, numbered through all collectors: keys of two collectors never
+    /// have the same one.
+    pub fn slots(self, key: &Key, redundancy: u8, slots: u64) -> Vec<u64> {
+        let before = self.of_key(key) as u64 * slots;
+        hash::slots(key, redundancy, slots).iter().map(|slot| before + slot).collect()
+    }
+
+    /// The stores of which a collector has something.
+    pub fn stores(self, collector: usize, stores: &[StoreSpec]) -> Vec<&StoreSpec> {
+        let has = |store: &&StoreSpec| match store.kind {
+            StoreKind::Append { lists, .. } => !places(collector, lists as usize, self.0).is_empty(),
+            StoreKind::SketchMerge { .. } => collector == 0,
+            _ => true,
+        };
+        stores.iter().filter(has).collect()
+    }
+
+    /// The tables of the collectors in the configuration of a translator; `addresses` are where it reaches them.
+    pub fn tables(self, addresses: &[String], stores: &[StoreSpec]) -> String {
+        addresses
+            .iter()
+            .enumerate()
+            .map(|(collector, address)| self.table(collector, address, stores))
+            .collect()
+    }
+
+    fn table(self, collector: usize, address: &str, stores: &[StoreSpec]) -> String {
+        let all = format!("[[translator.collector]]\naddress = \"http://{address}\"\n");
+        if self == Self::ALONE {
+            return all;
+        }
+        let (mut names, mut lists) = (Vec::new(), Vec::new());
+        for store in self.stores(collector, stores) {
+            names.push(format!("\"{}\"", store.name));
+            if let StoreKind::Append { lists: of, .. } = store.kind {
+                let Range { start, end } = places(collector, of as usize, self.0);
+                let count = end - start;
+                lists.push(format!("{{ store = \"{}\", first = {start}, count = {count} }}", store.name));
+            }
+        }
+        let Range { start, end } = places(collector, 256, self.0);
+        format!(
+            "{all}stores = [{}]\nbuckets = \"{start}-{}\"\nlists = [{}]\n",
+            names.join(", "),
+            end - 1,
+            lists.join(", ")
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use dta_proto::buckets::Buckets;
+    use dta_translator::config::Config;
+
+    use super::*;
+    use crate::topology::Topology;
+
+    #[test]
+    fn each_part_has_as_many_places_as_the_others_as_far_as_they_go() {
+        let parts = |of| (0..10).map(|place| part(place, 10, of)).collect::<Vec<_>>();
+        assert_eq!(parts(1), [0; 10]);
+        assert_eq!(parts(3), [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]);
+        assert_eq!(parts(10), (0..10).collect::<Vec<_>>());
+        assert!(parts(20).into_iter().all(|part| part < 20));
+        for (of, among) in [(10, 3), (256, 7), (2, 3), (1, 16)] {
+            let all: Vec<_> =
+                (0..among).flat_map(|n| places(n, of, among).map(move |place| (place, n))).collect();
+            assert_eq!(all, (0..of).map(|place| (place, part(place, of, among))).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn each_key_list_and_sketch_is_at_one_collector_as_the_translator_is_configured() {
+        let stores = Topology::load(None).unwrap().stores;
+        for count in [1, 2, 3, 16] {
+            let share = Share::among(count);
+            let addresses: Vec<String> = (1..=count).map(|n| format!("127.0.0.1:{n}")).collect();
+            let text = format!("[translator]\n{}", share.tables(&addresses, &stores));
+            let (config, _) = Config::parse(&text, Path::new("t.toml")).unwrap();
+            config.check().unwrap();
+            let collectors: Vec<_> = config.translator.collector.iter().collect();
+            assert_eq!(collectors.len(), count);
+            if count == 1 {
+                assert!(collectors[0].stores.is_empty() && collectors[0].buckets.is_none());
+                continue;
+            }
+            let mut all = Buckets::NONE;
+            let mut sketches = 0;
+            for (n, collector) in collectors.into_iter().enumerate() {
+                let buckets = collector.buckets.unwrap();
+                for bucket in buckets.iter() {
+                    assert_eq!(part(bucket.into(), 256, count), n);
+                }
+                all = all.or(buckets);
+                let names: Vec<_> = share.stores(n, &stores).iter().map(|store| &store.name).collect();
+                assert_eq!(collector.stores.iter().collect::<Vec<_>>(), names);
+                sketches += usize::from(collector.stores.contains(&"packets".to_owned()));
+                for list in 0..2 {
+                    let is_here = collector.lists.iter().any(|range| range.contains(list));
+                    assert_eq!(is_here, share.of_list(list, 2) == n, "list {list}, collector {n} of {count}");
+                }
+            }
+            assert!(all.is_all() && sketches == 1);
+        }
+    }
+
+    #[test]
+    fn keys_of_two_collectors_never_have_the_same_slot() {
+        let share = Share::among(2);
+        let key = |n: u8| Key([n; 16]);
+        let collectors: Vec<usize> = (0..50).map(|n| share.of_key(&key(n))).collect();
+        assert!(collectors.contains(&0) && collectors.contains(&1));
+        for n in 0..50 {
+            let slots = share.slots(&key(n), 2, 8);
+            assert!(slots.iter().all(|slot| *slot / 8 == collectors[usize::from(n)] as u64));
+            assert_eq!(Share::ALONE.slots(&key(n), 2, 8), hash::slots(&key(n), 2, 8)[..]);
+        }
+    }
+}
