@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::data::{DataFile, DataWriter, Scan};
+use crate::data::{DataFile, NewFile, Scan};
 use crate::epoch::Kept;
 use crate::flush::FILE;
-use crate::log::action::{Action, Add, STORE, describe};
+use crate::log::action::{Action, Add};
 use crate::log::replay::Entry;
 use crate::retention::remove;
 use crate::table::now;
-use crate::temporary::{Temporary, random};
+use crate::temporary::random;
 use crate::{HistoryError, Table};
 
 /// What became one file.
@@ -42,15 +42,15 @@ impl Table {
         if files.len() < 2 {
             return Ok(None);
         }
-        let mut epochs: Vec<Kept> = files.iter().flat_map(|entry| &entry.epochs).map(|kept| Kept::clone(kept)).collect();
+        let mut epochs: Vec<Kept> =
+            files.iter().flat_map(|entry| &entry.epochs).map(|kept| Kept::clone(kept)).collect();
         epochs.sort_by_key(|kept| kept.epoch.number);
-        let mut file = Temporary::new(&self.path)?;
-        let (rows, bytes, span) = self.merge(&files, &file)?;
+        let merged = self.merge(&files)?;
         let (first, last) = (epochs[0].epoch.number, epochs[epochs.len() - 1].epoch.number);
         let name = format!("{FILE}{first:012}-{last:012}-{:016x}.parquet", random());
-        file.name(&name)?;
+        let (file, made) = merged.finish(&name)?;
         let now = now();
-        let mut add = Add::new(name, bytes, &epochs, span, &self.layout, now);
+        let mut add = Add::new(name, &made, &epochs, &self.layout, now);
         add.data_change = false;
         let done = self.commit(|state| {
             if !files.iter().all(|entry| state.files.contains_key(&entry.add.path)) {
@@ -68,16 +68,16 @@ impl Table {
         for entry in &files {
             self.cache.forget(&entry.add.path);
         }
-        Ok(Some(Compacted { files: files.len(), rows, bytes }))
+        Ok(Some(Compacted { files: files.len(), rows: made.rows, bytes: made.bytes }))
     }
 
-    /// Writes the rows of all files by slot, then epoch. Gives rows, bytes, and the first and last slot.
-    fn merge(&self, files: &[Arc<Entry>], into: &Temporary) -> Result<(u64, u64, Option<(u64, u64)>), HistoryError> {
-        let clone = into.file().try_clone().map_err(HistoryError::io("write", into.path()))?;
-        let about = (STORE, describe(&self.spec));
-        let mut writer = DataWriter::new(self.layout.clone(), clone, about).map_err(HistoryError::parquet(into.path()))?;
+    /// The rows of all files by slot, then epoch.
+    fn merge(&self, files: &[Arc<Entry>]) -> Result<NewFile, HistoryError> {
+        let mut merged = NewFile::new(&self.path, &self.spec, &self.layout)?;
         // Not by way of the cache: what is in it has been asked for.
-        let open = |entry: &Arc<Entry>| DataFile::open(&self.path.join(&entry.add.path), self.layout.clone());
+        let open = |entry: &Arc<Entry>| {
+            DataFile::open(&self.path.join(&entry.add.path), self.layout.clone(), entry.add.tail())
+        };
         let opened: Vec<DataFile> = files.iter().map(open).collect::<Result<_, _>>()?;
         let mut scans: Vec<(Scan, usize)> = opened.iter().map(|file| (Scan::new(file), 0)).collect();
         let mut heads = BinaryHeap::new();
@@ -86,16 +86,11 @@ impl Table {
                 heads.push(Reverse((scan.slots[0], scan.epochs[0], number)));
             }
         }
-        let (mut rows, mut span) = (0, None);
         let len = self.layout.element_len;
         while let Some(mut head) = heads.peek_mut() {
             let Reverse((slot, epoch, number)) = *head;
             let (scan, at) = &mut scans[number];
-            let put = writer.put(epoch, slot, &scan.elements[*at * len..][..len]);
-            put.map_err(HistoryError::parquet(into.path()))?;
-            rows += 1;
-            let slot = slot.cast_unsigned();
-            span = Some((span.map_or(slot, |(first, _)| first), slot));
+            merged.put(epoch.cast_unsigned(), slot.cast_unsigned(), &scan.elements[*at * len..][..len])?;
             *at += 1;
             if *at == scan.slots.len() {
                 *at = 0;
@@ -106,8 +101,6 @@ impl Table {
             }
             *head = Reverse((scan.slots[*at], scan.epochs[*at], number));
         }
-        let file = writer.finish().map_err(HistoryError::parquet(into.path()))?;
-        let bytes = file.metadata().map_err(HistoryError::io("read", into.path()))?.len();
-        Ok((rows, bytes, span))
+        Ok(merged)
     }
 }

@@ -35,7 +35,9 @@ pub enum HistoryError {
         problem: String,
     },
     /// Stores of this kind have no history.
-    #[error("store `{store}`: {primitive} stores are not kept in history; only key-write and postcarding stores are")]
+    #[error(
+        "store `{store}`: {primitive} stores are not kept in history; only key-write and postcarding stores are"
+    )]
     Kind {
         /// Name of the store.
         store: String,

@@ -1,27 +1,21 @@
 //! An epoch on its way into the table.
 
-use std::fs::File;
-
 use serde_json::json;
 
-use crate::data::DataWriter;
+use crate::data::NewFile;
 use crate::epoch::{Epoch, Kept};
-use crate::log::action::{Action, Add, STORE, describe};
+use crate::log::action::{Action, Add};
 use crate::table::now;
-use crate::temporary::{Temporary, random};
+use crate::temporary::random;
 use crate::{HistoryError, Table};
 
 /// An epoch that is being written. Dropped before [`Flush::finish`], it leaves nothing.
 pub struct Flush<'a> {
     table: &'a Table,
     epoch: u64,
-    file: Temporary,
-    writer: DataWriter<File>,
-    rows: u64,
+    file: NewFile,
     /// The slot behind the last that was handed over.
     next: u64,
-    /// The first and the last that are used.
-    span: Option<(u64, u64)>,
 }
 
 /// What an epoch takes.
@@ -45,11 +39,7 @@ impl Table {
         if self.refreshed()?.epochs.contains_key(&epoch) {
             return Err(HistoryError::AlreadyKept(epoch));
         }
-        let file = Temporary::new(&self.path)?;
-        let clone = file.file().try_clone().map_err(HistoryError::io("write", file.path()))?;
-        let about = (STORE, describe(&self.spec));
-        let writer = DataWriter::new(self.layout.clone(), clone, about).map_err(HistoryError::parquet(file.path()))?;
-        Ok(Flush { table: self, epoch, file, writer, rows: 0, next: 0, span: None })
+        Ok(Flush { table: self, epoch, file: NewFile::new(&self.path, &self.spec, &self.layout)?, next: 0 })
     }
 }
 
@@ -72,13 +62,9 @@ impl Flush<'_> {
         if first.checked_add(count).is_none_or(|end| end > layout.elements) {
             return bad(format!("{count} elements from slot {first} on, in a store of {}", layout.elements));
         }
-        let epoch = self.epoch.cast_signed();
         for (slot, element) in (first..).zip(elements.chunks_exact(layout.element_len)) {
             if is_used(element) {
-                let put = self.writer.put(epoch, slot.cast_signed(), element);
-                put.map_err(HistoryError::parquet(self.file.path()))?;
-                self.rows += 1;
-                self.span = Some((self.span.map_or(slot, |(first, _)| first), slot));
+                self.file.put(self.epoch, slot, element)?;
             }
         }
         self.next = first + count;
@@ -89,27 +75,26 @@ impl Flush<'_> {
     ///
     /// # Errors
     /// The epoch is not the one that was begun, or has been written by somebody else; the system refuses. Nothing is left then.
-    pub fn finish(mut self, epoch: &Epoch) -> Result<Written, HistoryError> {
+    pub fn finish(self, epoch: &Epoch) -> Result<Written, HistoryError> {
         if epoch.number != self.epoch {
             let problem = format!("it ends as epoch {}", epoch.number);
             return Err(HistoryError::Rows { epoch: self.epoch, problem });
         }
-        let file = self.writer.finish().map_err(HistoryError::parquet(self.file.path()))?;
-        let bytes = file.metadata().map_err(HistoryError::io("read", self.file.path()))?.len();
         let name = format!("{FILE}{:012}-{:016x}.parquet", epoch.number, random());
-        self.file.name(&name)?;
-        let kept = Kept { epoch: epoch.clone(), rows: self.rows };
+        let (file, made) = self.file.finish(&name)?;
+        let kept = Kept { epoch: epoch.clone(), rows: made.rows };
         let now = now();
-        let add = Add::new(name, bytes, &[kept], self.span, &self.table.layout, now);
+        let add = Add::new(name, &made, &[kept], &self.table.layout, now);
         self.table.commit(|state| {
             if state.epochs.contains_key(&epoch.number) {
                 return Err(HistoryError::AlreadyKept(epoch.number));
             }
-            let info = Action::info("WRITE", json!({ "mode": "Append", "epoch": epoch.number.to_string() }), now);
+            let info =
+                Action::info("WRITE", json!({ "mode": "Append", "epoch": epoch.number.to_string() }), now);
             Ok(Some(vec![info, Action::Add(add.clone())]))
         })?;
-        self.file.keep();
-        Ok(Written { rows: self.rows, bytes })
+        file.keep();
+        Ok(Written { rows: made.rows, bytes: made.bytes })
     }
 }
 

@@ -118,9 +118,7 @@ impl Layout {
 
     /// The same as Delta's `schemaString`.
     pub(crate) fn delta_schema(&self) -> String {
-        let field = |column: &Column| {
-            serde_json::json!({ "name": column.name, "type": column.delta(), "nullable": false, "metadata": {} })
-        };
+        let field = |column: &Column| serde_json::json!({ "name": column.name, "type": column.delta(), "nullable": false, "metadata": {} });
         let fields: Vec<_> = self.columns.iter().map(field).collect();
         serde_json::json!({ "type": "struct", "fields": fields }).to_string()
     }

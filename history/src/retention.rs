@@ -100,7 +100,9 @@ impl Table {
         self.cache.forget(name);
         let path = self.path.join(name);
         match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(HistoryError::io("remove", &path)(error)),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(HistoryError::io("remove", &path)(error))
+            }
             _ => {
                 self.state().removed.remove(name);
                 Ok(())

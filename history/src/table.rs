@@ -2,6 +2,7 @@
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -64,8 +65,18 @@ impl Table {
             return Err(HistoryError::OtherLayout {
                 store: spec.name.clone(),
                 path,
-                kept: format!("{} with {} elements, {}", kept.primitive(), kept.elements(), kept.kind.shape()),
-                asked: format!("{} with {} elements, {}", spec.primitive(), spec.elements(), spec.kind.shape()),
+                kept: format!(
+                    "{} with {} elements, {}",
+                    kept.primitive(),
+                    kept.elements(),
+                    kept.kind.shape()
+                ),
+                asked: format!(
+                    "{} with {} elements, {}",
+                    spec.primitive(),
+                    spec.elements(),
+                    spec.kind.shape()
+                ),
             });
         }
         let table = Table::new(path, spec.clone(), layout, state);
@@ -143,7 +154,8 @@ impl Table {
     pub fn slots(&self, epoch: u64, slots: &[u64], out: &mut [u8]) -> Result<(), HistoryError> {
         let len = self.layout.element_len;
         assert_eq!(out.len(), slots.len() * len, "{} slots of {len} bytes", slots.len());
-        let wanted = slots.iter().enumerate().map(|(answer, slot)| Wanted { slot: slot.cast_signed(), answer });
+        let wanted =
+            slots.iter().enumerate().map(|(answer, slot)| Wanted { slot: slot.cast_signed(), answer });
         let mut wanted: Vec<Wanted> = wanted.collect();
         wanted.sort_unstable();
         let all = wanted.clone();
@@ -189,12 +201,12 @@ impl Table {
             // It may have been compacted into another file, or removed, by another process.
             match self.open_file(&entry) {
                 Err(error) if error.is_missing() => {}
-                file => return read(&*file?, entry.epochs.len() > 1),
+                file => return guarded(&*file?, |file| read(file, entry.epochs.len() > 1)),
             }
         }
         let entry = self.refreshed()?.epochs.get(&epoch).map(|(_, entry)| entry.clone());
         let entry = entry.ok_or(HistoryError::NotKept(epoch))?;
-        read(&*self.open_file(&entry)?, entry.epochs.len() > 1)
+        guarded(&*self.open_file(&entry)?, |file| read(file, entry.epochs.len() > 1))
     }
 
     pub(crate) fn open_file(&self, entry: &Entry) -> Result<Arc<DataFile>, HistoryError> {
@@ -202,7 +214,7 @@ impl Table {
         if let Some(file) = self.cache.get(name) {
             return Ok(file);
         }
-        let file = Arc::new(DataFile::open(&self.path.join(name), self.layout.clone())?);
+        let file = Arc::new(DataFile::open(&self.path.join(name), self.layout.clone(), entry.add.tail())?);
         self.cache.put(name, file.clone());
         Ok(file)
     }
@@ -235,6 +247,20 @@ impl Table {
     }
 }
 
+/// Reads a file. The index has a checksum, the pages have none: damage there may make Parquet's library panic, which is an error here.
+fn guarded(
+    file: &DataFile,
+    read: impl FnOnce(&DataFile) -> Result<(), HistoryError>,
+) -> Result<(), HistoryError> {
+    // Nothing of a file changes while it is read; what was written out until then is not an answer.
+    catch_unwind(AssertUnwindSafe(|| read(file))).unwrap_or_else(|_| {
+        Err(HistoryError::Foreign {
+            path: file.path().to_owned(),
+            problem: "a page of it is damaged".to_owned(),
+        })
+    })
+}
+
 /// The store that the log says it is of; `None` if that is damaged.
 fn described(path: &Path, state: &State) -> Result<Option<StoreSpec>, HistoryError> {
     let not = |problem: String| HistoryError::NotATable { path: path.to_owned(), problem };
@@ -253,7 +279,9 @@ fn described(path: &Path, state: &State) -> Result<Option<StoreSpec>, HistoryErr
     match &state.meta {
         Some(meta) => match meta.store() {
             Some(store) => Ok(Some(store)),
-            None => Err(not("it is a Delta table of something else: its configuration has no dta.store".to_owned())),
+            None => Err(not(
+                "it is a Delta table of something else: its configuration has no dta.store".to_owned()
+            )),
         },
         None if state.damage.is_empty() => Err(not("its log says nothing about what it is".to_owned())),
         None => Ok(None),

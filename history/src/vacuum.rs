@@ -28,7 +28,9 @@ impl Table {
                 let name = entry.file_name();
                 let Some(name) = name.to_str() else { continue };
                 let data = name.starts_with(FILE) && name.ends_with(".parquet");
-                if (name.starts_with(PREFIX) || data && self.is_orphan(name)) && self.abandoned(&entry.path(), name)? {
+                if (name.starts_with(PREFIX) || data && self.is_orphan(name))
+                    && self.abandoned(&entry.path(), name)?
+                {
                     self.delete_at(&entry.path(), name)?;
                     gone += 1;
                 }
@@ -60,7 +62,9 @@ impl Table {
 
     fn delete_at(&self, path: &Path, name: &str) -> Result<(), HistoryError> {
         match std::fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(HistoryError::io("remove", path)(error)),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(HistoryError::io("remove", path)(error))
+            }
             _ => {
                 self.cache.forget(name);
                 self.state().removed.remove(name);

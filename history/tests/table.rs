@@ -45,7 +45,9 @@ fn model(spec: &StoreSpec, every: u64, seed: u64) -> Model {
         state
     };
     let element = |random: &mut dyn FnMut() -> u64| (0..spec.element_len()).map(|_| random() as u8).collect();
-    (0..spec.elements()).filter_map(|slot| (random() % every == 0).then(|| (slot, element(&mut random)))).collect()
+    (0..spec.elements())
+        .filter_map(|slot| (random() % every == 0).then(|| (slot, element(&mut random))))
+        .collect()
 }
 
 fn write(table: &Table, epoch: &Epoch, rows: &Model) -> Result<dta_history::Written, HistoryError> {
@@ -73,8 +75,10 @@ fn check_slots(table: &Table, epoch: u64, rows: &Model, slots: &[u64]) {
 }
 
 fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -225,7 +229,8 @@ fn a_killed_writer_leaves_nothing_that_is_seen_and_what_it_left_is_removed() {
     // Killed while it wrote the file; between the file's naming and the commit; while it wrote the commit.
     let log = table.path().join("_delta_log");
     fs::write(table.path().join(".new-00000000000000aa"), "PAR1").unwrap();
-    fs::copy(table.path().join(&kept[0]), table.path().join("epoch-000000000002-00000000000000aa.parquet")).unwrap();
+    fs::copy(table.path().join(&kept[0]), table.path().join("epoch-000000000002-00000000000000aa.parquet"))
+        .unwrap();
     fs::write(log.join(".new-00000000000000ab"), "{\"add\"").unwrap();
     // And one that still writes.
     let mut living = table.begin(3).unwrap();
@@ -305,7 +310,10 @@ fn a_damaged_log_is_named_and_the_rest_is_read() {
     fs::write(commit_file(&table, 1), "{").unwrap();
     assert_eq!(Table::open(dir.path(), &spec).unwrap().epochs().unwrap().len(), 3);
     let error = Table::open_existing(dir.path(), "last").err().unwrap().to_string();
-    assert!(error.contains("nothing in its log says which store it is of") && error.contains("1.json"), "{error}");
+    assert!(
+        error.contains("nothing in its log says which store it is of") && error.contains("1.json"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -338,6 +346,38 @@ fn damaged_data_files_are_errors() {
     fs::remove_file(&path).unwrap();
     assert!(look().unwrap_err().contains("epoch-000000000001-"));
     check_slots(&table, 2, &model(&spec, 2, 1), &[1, 2, 3]);
+}
+
+/// With dictionaries, several pages and row groups' worth of index: any bytes of it changed are an error or wrong values, at most.
+#[test]
+fn damage_anywhere_never_ends_the_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = store(StoreKind::Postcarding { slots: 1 << 14, hops: 6, redundancy: 1 });
+    let table = Table::open(dir.path(), &spec).unwrap();
+    let few: Model =
+        model(&spec, 2, 1).into_iter().map(|(slot, _)| (slot, vec![slot as u8 % 5; 32])).collect();
+    write(&table, &epoch(1), &few).unwrap();
+    write(&table, &epoch(2), &model(&spec, 2, 2)).unwrap();
+    table.compact(0..9 * MINUTE).unwrap().unwrap();
+    let name = data_files(&table).into_iter().find(|name| name.matches('-').count() == 3).unwrap();
+    let path = table.path().join(name);
+    let whole = fs::read(&path).unwrap();
+    let (mut errors, mut seed) = (0, 1u64);
+    for _ in 0..300 {
+        let mut bytes = whole.clone();
+        for _ in 0..1 + seed % 3 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let at = (seed >> 33) as usize % bytes.len();
+            bytes[at] = (seed >> 20) as u8;
+        }
+        fs::write(&path, bytes).unwrap();
+        let table = Table::open_existing(dir.path(), "last").unwrap();
+        let mut out = vec![0; 32 * 1000];
+        let looked = table.slots(1, &(0..16_000).step_by(16).collect::<Vec<_>>(), &mut out);
+        errors += u32::from(looked.is_err());
+        errors += u32::from(table.scan(2, |_, _| ()).is_err());
+    }
+    assert!(errors > 0);
 }
 
 #[test]
@@ -417,7 +457,12 @@ fn a_compacted_file_goes_when_all_of_its_epochs_may_and_readers_follow() {
     for (number, rows) in rows.iter().enumerate() {
         check_slots(&reader, number as u64, rows, &(0..64).collect::<Vec<_>>());
     }
-    let age = |minutes| table.retain(&Retention { keep: Some(Duration::from_secs(60)), keep_bytes: None }, minutes * MINUTE + 30);
+    let age = |minutes| {
+        table.retain(
+            &Retention { keep: Some(Duration::from_secs(60)), keep_bytes: None },
+            minutes * MINUTE + 30,
+        )
+    };
     assert_eq!(age(3).unwrap(), Removed::default());
     assert_eq!(age(4).unwrap().epochs, [0, 1, 2]);
     check_slots(&table, 3, &rows[3], &[5]);

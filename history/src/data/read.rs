@@ -12,6 +12,7 @@ use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 
+use super::Tail;
 use super::pread::Pread;
 use crate::HistoryError;
 use crate::layout::{Column, EPOCH, Layout, Part, SLOT};
@@ -34,8 +35,14 @@ pub(crate) struct Wanted {
 }
 
 impl DataFile {
-    pub(crate) fn open(path: &Path, layout: Arc<Layout>) -> Result<DataFile, HistoryError> {
+    /// Opens a file. `tail`: what its end must be.
+    pub(crate) fn open(
+        path: &Path,
+        layout: Arc<Layout>,
+        tail: Option<Tail>,
+    ) -> Result<DataFile, HistoryError> {
         let file = File::open(path).map_err(HistoryError::io("open", path))?;
+        tail.map_or(Ok(()), |tail| tail.check(&file, path))?;
         let reader = Pread::new(file).map_err(HistoryError::io("read", path))?;
         let metadata = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Optional);
         let meta = metadata.parse_and_finish(&reader).map_err(HistoryError::parquet(path))?;
@@ -96,13 +103,20 @@ impl DataFile {
     ///
     /// # Errors
     /// The file cannot be read, or is damaged.
-    pub(crate) fn look_up(&self, epoch: i64, several: bool, wanted: &[Wanted], out: &mut [u8]) -> Result<(), HistoryError> {
+    pub(crate) fn look_up(
+        &self,
+        epoch: i64,
+        several: bool,
+        wanted: &[Wanted],
+        out: &mut [u8],
+    ) -> Result<(), HistoryError> {
         for (group, (first, last)) in self.spans.iter().enumerate() {
             let from = wanted.partition_point(|wanted| wanted.slot < *first);
             let to = wanted.partition_point(|wanted| wanted.slot <= *last);
             if from < to {
                 let epoch = several.then_some(epoch);
-                self.look_up_in(group, epoch, &wanted[from..to], out).map_err(HistoryError::parquet(&self.path))?;
+                self.look_up_in(group, epoch, &wanted[from..to], out)
+                    .map_err(HistoryError::parquet(&self.path))?;
             }
         }
         Ok(())
@@ -168,7 +182,11 @@ impl DataFile {
             let page = |(row, end): (usize, usize)| Some((row, end.checked_sub(row)?));
             let ranges: Option<Vec<_>> = starts.zip(ends).map(page).collect();
             let pages = ranges?.into_iter().zip(first.iter().zip(last));
-            Some(pages.map(|((row, rows), (first, last))| Page { first: *first, last: *last, row, rows }).collect())
+            Some(
+                pages
+                    .map(|((row, rows), (first, last))| Page { first: *first, last: *last, row, rows })
+                    .collect(),
+            )
         };
         let (first, last) = self.spans[group];
         of_index().unwrap_or_else(|| vec![Page { first, last, row: 0, rows }])
@@ -230,7 +248,9 @@ enum Typed {
 impl<'a> Cells<'a> {
     pub(crate) fn new(reader: ColumnReader, column: &'a Column) -> Cells<'a> {
         let reader = match column.part {
-            Part::Epoch | Part::Slot | Part::Be32(_) => Typed::Longs(get_typed_column_reader(reader), Vec::new()),
+            Part::Epoch | Part::Slot | Part::Be32(_) => {
+                Typed::Longs(get_typed_column_reader(reader), Vec::new())
+            }
             Part::Be16(_) | Part::Le16(_) => Typed::Integers(get_typed_column_reader(reader), Vec::new()),
             Part::Bytes(_) => Typed::Bytes(get_typed_column_reader(reader), Vec::new()),
         };
@@ -250,12 +270,19 @@ impl<'a> Cells<'a> {
     }
 
     /// Reads the cells of the next rows; row number n of them belongs to element number `place(n)` of `out`.
-    pub(crate) fn read(&mut self, rows: usize, place: impl Fn(usize) -> usize, len: usize, out: &mut [u8]) -> Result<()> {
+    pub(crate) fn read(
+        &mut self,
+        rows: usize,
+        place: impl Fn(usize) -> usize,
+        len: usize,
+        out: &mut [u8],
+    ) -> Result<()> {
         self.at += rows;
         let mut put = |row: usize, range: std::ops::Range<usize>, bytes: &[u8]| {
             out[place(row) * len..][range].copy_from_slice(bytes);
         };
-        let wrong = |problem: String| Err(ParquetError::General(format!("column {}: {problem}", self.column.name)));
+        let wrong =
+            |problem: String| Err(ParquetError::General(format!("column {}: {problem}", self.column.name)));
         match &mut self.reader {
             Typed::Longs(reader, values) => {
                 values.clear();
@@ -264,7 +291,9 @@ impl<'a> Cells<'a> {
                 }
                 let Part::Be32(at) = self.column.part else { unreachable!("no part of an element") };
                 for (row, value) in values.iter().enumerate() {
-                    let Ok(value) = u32::try_from(*value) else { return wrong(format!("{value} is no 32-bit number")) };
+                    let Ok(value) = u32::try_from(*value) else {
+                        return wrong(format!("{value} is no 32-bit number"));
+                    };
                     put(row, at..at + 4, &value.to_be_bytes());
                 }
             }
@@ -274,7 +303,9 @@ impl<'a> Cells<'a> {
                     return Err(short());
                 }
                 for (row, value) in values.iter().enumerate() {
-                    let Ok(value) = u16::try_from(*value) else { return wrong(format!("{value} is no 16-bit number")) };
+                    let Ok(value) = u16::try_from(*value) else {
+                        return wrong(format!("{value} is no 16-bit number"));
+                    };
                     match self.column.part {
                         Part::Le16(at) => put(row, at..at + 2, &value.to_le_bytes()),
                         Part::Be16(at) => put(row, at..at + 2, &value.to_be_bytes()),

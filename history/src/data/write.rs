@@ -61,7 +61,9 @@ impl<W: Write + Send> DataWriter<W> {
                 Part::Slot => _ = writer.typed::<Int64Type>().write_batch(&self.slots, None, None)?,
                 Part::Be32(at) => longs(&mut writer, &elements, len, |row| be32(row, *at).into())?,
                 Part::Be16(at) => integers(&mut writer, &elements, len, |row| be16(row, *at).into())?,
-                Part::Le16(at) => integers(&mut writer, &elements, len, |row| be16(row, *at).swap_bytes().into())?,
+                Part::Le16(at) => {
+                    integers(&mut writer, &elements, len, |row| be16(row, *at).swap_bytes().into())?
+                }
                 Part::Bytes(range) => {
                     let of = |row: usize| ByteArray::from(elements.slice(row + range.start..row + range.end));
                     let mut values = Vec::with_capacity(BATCH);
@@ -84,12 +86,15 @@ impl<W: Write + Send> DataWriter<W> {
         Ok(())
     }
 
-    /// Ends the file: what is left to do is to have it on disk.
-    pub(crate) fn finish(mut self) -> Result<W> {
+    /// Ends the file: what is left to do is to have it on disk. Says where its index begins, behind the last rows.
+    pub(crate) fn finish(mut self) -> Result<u64> {
         if !self.slots.is_empty() {
             self.flush()?;
         }
-        self.file.into_inner()
+        let meta = self.file.finish()?;
+        let columns = meta.row_groups().iter().flat_map(|group| group.columns());
+        let end = columns.map(|column| column.byte_range()).map(|(start, len)| start + len).max();
+        Ok(end.unwrap_or(0))
     }
 }
 
@@ -101,7 +106,12 @@ fn be16(row: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([row[at], row[at + 1]])
 }
 
-fn longs(writer: &mut SerializedColumnWriter, elements: &[u8], len: usize, of: impl Fn(&[u8]) -> i64) -> Result<()> {
+fn longs(
+    writer: &mut SerializedColumnWriter,
+    elements: &[u8],
+    len: usize,
+    of: impl Fn(&[u8]) -> i64,
+) -> Result<()> {
     let mut values = Vec::with_capacity(BATCH);
     for rows in elements.chunks(BATCH * len) {
         values.extend(rows.chunks_exact(len).map(&of));
@@ -111,7 +121,12 @@ fn longs(writer: &mut SerializedColumnWriter, elements: &[u8], len: usize, of: i
     Ok(())
 }
 
-fn integers(writer: &mut SerializedColumnWriter, elements: &[u8], len: usize, of: impl Fn(&[u8]) -> i32) -> Result<()> {
+fn integers(
+    writer: &mut SerializedColumnWriter,
+    elements: &[u8],
+    len: usize,
+    of: impl Fn(&[u8]) -> i32,
+) -> Result<()> {
     let mut values = Vec::with_capacity(BATCH);
     for rows in elements.chunks(BATCH * len) {
         values.extend(rows.chunks_exact(len).map(&of));
@@ -122,7 +137,8 @@ fn integers(writer: &mut SerializedColumnWriter, elements: &[u8], len: usize, of
 }
 
 fn properties(layout: &Layout, about: (&str, String)) -> WriterProperties {
-    let ascending = |column: usize| SortingColumn { column_idx: column as i32, descending: false, nulls_first: false };
+    let ascending =
+        |column: usize| SortingColumn { column_idx: column as i32, descending: false, nulls_first: false };
     let mut properties = WriterProperties::builder()
         .set_created_by(concat!("dta-history ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).expect("a level of zstd")))

@@ -7,6 +7,7 @@ use dta_proto::store::StoreSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::data::{Made, Tail};
 use crate::epoch::Kept;
 use crate::layout::Layout;
 
@@ -14,6 +15,8 @@ use crate::layout::Layout;
 pub(crate) const STORE: &str = "dta.store";
 /// What the epochs of a file are called among the tags of its `add`.
 const EPOCHS: &str = "dta.epochs";
+/// What the checksum of a file's end is called there.
+const TAIL: &str = "dta.tail";
 
 /// What a reader has to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,33 +90,45 @@ pub(crate) struct Add {
 }
 
 impl Add {
-    /// A file with these epochs. `slots`: the smallest and the largest, if it has a row.
-    pub(crate) fn new(path: String, size: u64, epochs: &[Kept], slots: Option<(u64, u64)>, layout: &Layout, now: u64) -> Add {
+    /// A file with these epochs.
+    pub(crate) fn new(path: String, file: &Made, epochs: &[Kept], layout: &Layout, now: u64) -> Add {
         let numbers = || epochs.iter().map(|kept| kept.epoch.number);
         let mut stats = json!({ "numRecords": epochs.iter().map(|kept| kept.rows).sum::<u64>() });
-        if let (Some((first, last)), Some(oldest), Some(newest)) = (slots, numbers().min(), numbers().max()) {
+        if let (Some((first, last)), Some(oldest), Some(newest)) =
+            (file.slots, numbers().min(), numbers().max())
+        {
             stats["minValues"] = json!({ "epoch": oldest, "slot": first });
             stats["maxValues"] = json!({ "epoch": newest, "slot": last });
             let none = |column: &crate::layout::Column| (column.name.clone(), Value::from(0));
             stats["nullCount"] = Value::Object(layout.columns.iter().map(none).collect());
         }
-        let epochs = serde_json::to_string(epochs).expect("names and numbers");
+        let text = |of: serde_json::Result<String>| Some(of.expect("names and numbers"));
+        let epochs = (EPOCHS.to_owned(), text(serde_json::to_string(epochs)));
+        let tail = (TAIL.to_owned(), text(serde_json::to_string(&file.tail)));
         Add {
             path,
             partition_values: BTreeMap::new(),
-            size,
+            size: file.bytes,
             modification_time: now as i64,
             data_change: true,
             stats: Some(stats.to_string()),
-            tags: Some(BTreeMap::from([(EPOCHS.to_owned(), Some(epochs))])),
+            tags: Some(BTreeMap::from([epochs, tail])),
         }
     }
 
     /// The epochs in the file; the error says why that is not known.
     pub(crate) fn epochs(&self) -> Result<Vec<Kept>, String> {
-        let tags = self.tags.as_ref();
-        let text = tags.and_then(|tags| tags.get(EPOCHS)?.as_ref()).ok_or_else(|| format!("no {EPOCHS}"))?;
+        let text = self.tag(EPOCHS).ok_or_else(|| format!("no {EPOCHS}"))?;
         serde_json::from_str(text).map_err(|error| format!("{EPOCHS}: {error}"))
+    }
+
+    /// What the end of the file must be, if that is known.
+    pub(crate) fn tail(&self) -> Option<Tail> {
+        serde_json::from_str(self.tag(TAIL)?).ok()
+    }
+
+    fn tag(&self, name: &str) -> Option<&String> {
+        self.tags.as_ref()?.get(name)?.as_ref()
     }
 }
 

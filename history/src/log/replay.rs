@@ -86,11 +86,15 @@ impl State {
                 Vec::new()
             }
         };
-        for (number, line) in text.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
+        for (number, line) in
+            text.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty())
+        {
             let action = std::str::from_utf8(line).map_err(|error| error.to_string());
             match action.and_then(|line| Action::read(line).map_err(|error| error.to_string())) {
                 Ok(action) => self.apply(action, &path),
-                Err(error) => self.damage.push(format!("{} line {} is damaged: {error}", path.display(), number + 1)),
+                Err(error) => {
+                    self.damage.push(format!("{} line {} is damaged: {error}", path.display(), number + 1))
+                }
             }
         }
         self.next += 1;
@@ -103,7 +107,11 @@ impl State {
             Some(Action::MetaData(meta)) => self.meta = Some(meta),
             Some(Action::Add(add)) => {
                 let epochs = add.epochs().unwrap_or_else(|error| {
-                    self.damage.push(format!("{}: which epochs {} has is not known: {error}", path.display(), add.path));
+                    self.damage.push(format!(
+                        "{}: which epochs {} has is not known: {error}",
+                        path.display(),
+                        add.path
+                    ));
                     Vec::new()
                 });
                 self.removed.remove(&add.path);
