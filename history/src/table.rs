@@ -2,7 +2,6 @@
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -201,12 +200,12 @@ impl Table {
             // It may have been compacted into another file, or removed, by another process.
             match self.open_file(&entry) {
                 Err(error) if error.is_missing() => {}
-                file => return guarded(&*file?, |file| read(file, entry.epochs.len() > 1)),
+                file => return read(&*file?, entry.epochs.len() > 1),
             }
         }
         let entry = self.refreshed()?.epochs.get(&epoch).map(|(_, entry)| entry.clone());
         let entry = entry.ok_or(HistoryError::NotKept(epoch))?;
-        guarded(&*self.open_file(&entry)?, |file| read(file, entry.epochs.len() > 1))
+        read(&*self.open_file(&entry)?, entry.epochs.len() > 1)
     }
 
     pub(crate) fn open_file(&self, entry: &Entry) -> Result<Arc<DataFile>, HistoryError> {
@@ -245,20 +244,6 @@ impl Table {
             }
         }
     }
-}
-
-/// Reads a file. The index has a checksum, the pages have none: damage there may make Parquet's library panic, which is an error here.
-fn guarded(
-    file: &DataFile,
-    read: impl FnOnce(&DataFile) -> Result<(), HistoryError>,
-) -> Result<(), HistoryError> {
-    // Nothing of a file changes while it is read; what was written out until then is not an answer.
-    catch_unwind(AssertUnwindSafe(|| read(file))).unwrap_or_else(|_| {
-        Err(HistoryError::Foreign {
-            path: file.path().to_owned(),
-            problem: "a page of it is damaged".to_owned(),
-        })
-    })
 }
 
 /// The store that the log says it is of; `None` if that is damaged.
