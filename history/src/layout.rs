@@ -41,13 +41,11 @@ pub(crate) enum Part {
 pub(crate) struct Column {
     pub(crate) name: String,
     pub(crate) part: Part,
-    /// Few different values are expected.
-    pub(crate) repeats: bool,
 }
 
 impl Column {
     fn new(name: &str, part: Part) -> Column {
-        Column { name: name.to_owned(), part, repeats: false }
+        Column { name: name.to_owned(), part }
     }
 
     pub(crate) fn physical(&self) -> Physical {
@@ -93,10 +91,9 @@ impl Layout {
         match spec.kind {
             StoreKind::KeyWrite { .. } => columns.push(Column::new("value", Part::Bytes(4..element_len))),
             StoreKind::Postcarding { hops, .. } => {
-                let few = |column| Column { repeats: true, ..column };
-                columns.push(few(Column::new("bitmap", Part::Be16(4))));
-                columns.push(few(Column::new("length", Part::Le16(6))));
-                let hop = |hop: usize| few(Column::new(&format!("hop_{hop}"), Part::Be32(8 + 4 * hop)));
+                columns.push(Column::new("bitmap", Part::Be16(4)));
+                columns.push(Column::new("length", Part::Le16(6)));
+                let hop = |hop: usize| Column::new(&format!("hop_{hop}"), Part::Be32(8 + 4 * hop));
                 columns.extend((0..usize::from(hops)).map(hop));
             }
             StoreKind::Append { .. } | StoreKind::KeyIncrement { .. } | StoreKind::SketchMerge { .. } => {
