@@ -81,9 +81,11 @@ lint: ## formatting, clippy, licences and advisories of the dependencies
 unit: ## tests that need no root
 	$(CARGO) test --workspace
 
-python: ## the Python package: its types, and its tests against the Rust readers
-	$(CARGO) build --workspace --bin dta-collector --example region_answers
+python: ## the Python package: its types, and its tests against the Rust readers; history read by others
+	$(CARGO) build --workspace --bin dta-collector --example region_answers --example history_rows
 	cd python && $(PYTHON) -m mypy && $(PYTHON) -m pytest -q -p no:cacheprovider
+	PYTHON=$(PYTHON) scripts/install-outside-readers $(TARGET)/outside-readers
+	PYTHONPATH=$(TARGET)/outside-readers $(PYTHON) -m pytest -q -p no:cacheprovider history/tests/outside
 
 pools: ## the tests of memory with no huge pages, with too few and with enough; sets the pool and puts it back, as root
 	$(CARGO) test --workspace $(POOL_TESTS) --no-run

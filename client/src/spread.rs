@@ -22,7 +22,7 @@ use dta_proto::wire::dta::{Addressing, Primitive};
 use futures_util::future::join_all;
 use tonic::{Code, Status};
 
-use crate::{Answers, Ask, ClientError, Following, KeyAnswer, Question};
+use crate::{Answers, Ask, ClientError, Following, KeyAnswer, Moment, Question};
 
 /// One of several collectors.
 #[derive(Clone)]
@@ -38,6 +38,8 @@ pub struct Member {
 pub struct Spread {
     members: Vec<Member>,
     kept: Arc<Mutex<Option<Arc<Placement>>>>,
+    /// The moment that questions about now are about.
+    at: Moment,
 }
 
 /// The placements of several collectors, by their index.
@@ -91,7 +93,12 @@ fn the_one<'a>(have: impl Iterator<Item = &'a Part>) -> Result<&'a Part, Option<
 impl Spread {
     /// Queries all of these, at least one.
     pub fn new(members: Vec<Member>) -> Spread {
-        Spread { members, kept: Arc::default() }
+        Spread { members, kept: Arc::default(), at: Moment::Now }
+    }
+
+    /// The same collectors; what is asked about now is asked about this moment.
+    pub fn at(self, at: Moment) -> Spread {
+        Spread { at, ..self }
     }
 
     fn only(&self) -> Option<&Arc<dyn Ask>> {
@@ -430,7 +437,10 @@ impl Ask for Spread {
         }
     }
 
-    async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
+    async fn ask(&self, mut question: Question) -> Result<Answers, ClientError> {
+        if question.at == Moment::Now {
+            question.at = self.at;
+        }
         if let Some(only) = self.only() {
             return only.ask(question).await;
         }

@@ -1,6 +1,6 @@
 //! The configuration of an exporter: the table `[export]` of a collector's configuration.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -102,27 +102,8 @@ impl Influx {
         if let Some(spool) = &self.spool {
             return spool.clone();
         }
-        let folder = match std::env::var_os("STATE_DIRECTORY") {
-            // The one of a systemd unit; several are separated by colons.
-            Some(folder) => {
-                let text = folder.to_string_lossy().into_owned();
-                PathBuf::from(text.split(':').next().unwrap_or_default())
-            }
-            None if is_root() => PathBuf::from("/var/lib/dta"),
-            None => match (std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME")) {
-                (Some(state), _) => PathBuf::from(state).join("dta"),
-                (None, Some(home)) => Path::new(&home).join(".local/state/dta"),
-                (None, None) => PathBuf::from("/var/lib/dta"),
-            },
-        };
-        folder.join(format!("export-{name}"))
+        dta_files::state_directory(&format!("export-{name}"))
     }
-}
-
-fn is_root() -> bool {
-    // The owner of this process's own folder in /proc is who it runs as.
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
 /// The table `[export.json]`.

@@ -2,10 +2,15 @@
 //!
 //! - [`config_file`]: what is wrong in a configuration, and where; [`host`]: addresses and names of hosts in it.
 //! - [`file`]: files that people name.
-//! - [`own_file`]: files that a daemon keeps; [`lock`]: those that it locks.
+//! - [`own_file`]: files that a daemon keeps; [`lock`]: those that it locks; [`state_directory`]: where they are.
+//! - [`span`]: lengths of time.
 
 pub mod config_file;
 pub mod file;
 pub mod host;
 pub mod lock;
 pub mod own_file;
+pub mod span;
+mod state_directory;
+
+pub use state_directory::state_directory;

@@ -4,6 +4,7 @@ use dta_client::ClientError;
 use dta_proto::control::{MAX_KEYS, MAX_READ};
 use tonic::{Code, Status};
 
+use crate::epochs::MomentError;
 use crate::region::{AccessError, RegionError};
 use crate::store::{MemoryError, StoreError};
 
@@ -16,9 +17,9 @@ pub enum AskError {
     /// More keys than one query takes.
     #[error("{0} keys in one query, but at most {MAX_KEYS} are answered; ask in several")]
     TooManyKeys(usize),
-    /// Another moment than now, in milliseconds since 1970.
-    #[error("stores hold what there is now, and nothing of the moment {0}: ask without a moment")]
-    Moment(u64),
+    /// Nothing can be said of another moment.
+    #[error(transparent)]
+    Moment(#[from] MomentError),
     /// More copies are to agree than there are, or none.
     #[error("`at_least` is {at_least}, but this store has {copies} copies: ask for 1 to {copies}")]
     AtLeast {
@@ -97,7 +98,10 @@ impl AskError {
             | Self::TooManyBytes(_) => Code::InvalidArgument,
             Self::BeyondEnd { .. } => Code::OutOfRange,
             Self::Elsewhere { .. } => Code::FailedPrecondition,
-            Self::Moment(_) | Self::MemoryAlone(_) => Code::Unimplemented,
+            Self::Moment(MomentError::Future { .. }) => Code::InvalidArgument,
+            Self::Moment(MomentError::NotKept { .. }) => Code::OutOfRange,
+            Self::Moment(MomentError::History(_) | MomentError::Region(_)) => Code::Internal,
+            Self::Moment(MomentError::NoHistory(_)) | Self::MemoryAlone(_) => Code::Unimplemented,
             Self::Replaced(_) => Code::Aborted,
             Self::Stopping => Code::Unavailable,
             Self::Memory(_) | Self::File(_) | Self::Layout | Self::Ended(_) => Code::Internal,

@@ -24,6 +24,7 @@ use dta_proto::control::{
 use dta_proto::wire::dta::Primitive;
 use tokio::sync::{Notify, Semaphore, watch};
 
+use crate::epochs::Epochs;
 use crate::store::{Store, Stores};
 use counters::AnswerCounters;
 
@@ -44,6 +45,7 @@ pub struct Memory {
     wake: Arc<Notify>,
     looks: Arc<Semaphore>,
     stop: Option<watch::Receiver<bool>>,
+    epochs: Option<Arc<Epochs>>,
     /// Whether another process may replace region files.
     beside: bool,
 }
@@ -52,12 +54,25 @@ impl Memory {
     /// Answers from these stores.
     pub fn new(stores: Arc<Stores>) -> Self {
         let looks = Arc::new(Semaphore::new(LOOKS));
-        Self { stores, counters: Arc::default(), wake: Arc::default(), looks, stop: None, beside: false }
+        Self {
+            stores,
+            counters: Arc::default(),
+            wake: Arc::default(),
+            looks,
+            stop: None,
+            epochs: None,
+            beside: false,
+        }
     }
 
     /// Ends all tails when `stop` becomes true, or its sender is dropped.
     pub fn until(self, stop: watch::Receiver<bool>) -> Self {
         Self { stop: Some(stop), ..self }
+    }
+
+    /// Answers about other moments from these epochs.
+    pub fn with_epochs(self, epochs: Arc<Epochs>) -> Self {
+        Self { epochs: Some(epochs), ..self }
     }
 
     /// Wakes those who follow lists and wait for new batches.
@@ -67,7 +82,8 @@ impl Memory {
 
     /// Counts of queries and tails so far. docs/counters.md explains the names.
     pub fn counters(&self) -> Vec<(String, u64)> {
-        self.counters.named()
+        let epochs = self.epochs.iter().flat_map(|epochs| epochs.counters());
+        self.counters.named().into_iter().chain(epochs).collect()
     }
 
     /// The stores with their current memory.

@@ -9,18 +9,22 @@ use dta_proto::wire::dta::Primitive;
 
 use super::counters::Query;
 use super::{AskError, Memory};
+use crate::epochs::MomentError;
 use crate::store::{Store, key_increment, key_write, postcarding, sketch_merge};
 
 impl Memory {
     pub(super) fn answer(&self, question: &Question) -> Result<Answers, AskError> {
         let Question { store, keys, kind, at } = question;
-        if *at != Moment::Now {
-            return Err(AskError::Moment((*at).into()));
-        }
-        let store = &*self.store(store, kind.primitive())?;
         if keys.len() > MAX_KEYS {
             return Err(AskError::TooManyKeys(keys.len()));
         }
+        let mut store = self.store(store, kind.primitive())?;
+        if let Moment::UnixMillis(at) = at {
+            let name = &store.spec.name;
+            let none = || MomentError::NoHistory(name.clone());
+            store = self.epochs.as_ref().ok_or_else(none)?.at(name, keys, at.get())?;
+        }
+        let store = &*store;
         let of_keys = match *kind {
             QuestionKind::KeyWrite { policy, at_least } => self.values(store, keys, policy, at_least),
             QuestionKind::Postcarding => self.paths(store, keys),

@@ -120,7 +120,7 @@ async fn a_list_whose_memory_is_replaced_is_to_be_followed_again() {
             std::fs::remove_file(dir.path().join("events.region")).unwrap();
             drop(Stores::open(&specs, &directory, RegionOptions { huge_pages: false }).unwrap());
         } else {
-            memory.stores.replace("events").unwrap();
+            memory.stores.replace(memory.stores.successor("events").unwrap(), false).unwrap();
         }
         let told = following.message().await.map(drop).expect_err("the memory is another").to_string();
         assert!(told.contains("\"events\" was replaced; follow the list again"), "{told}");

@@ -9,7 +9,7 @@ use dta_cli::Status;
 use dta_cli::number::{grouped, hex};
 use dta_cli::table::Table;
 use dta_cli::terminal;
-use dta_client::{Ask, AskKeys, Spread};
+use dta_client::{Ask, AskKeys, ClientError, Spread};
 use dta_proto::control::{CounterAnswer, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer};
 use dta_proto::key::Key;
 use dta_proto::telemetry;
@@ -103,8 +103,18 @@ struct What {
     /// The store, by name or id [default: the only one of the primitive]
     #[arg(long, short, value_name = "NAME|ID", default_value = "", hide_default_value = true)]
     store: String,
+    /// The moment that is asked about, of stores with epochs: 2026-11-24T14:00, or -1h [default: now]
+    #[arg(long, value_name = "MOMENT", value_parser = dta_cli::moment::parse, allow_hyphen_values = true)]
+    at: Option<u64>,
     #[command(flatten)]
     client: ClientFlags,
+}
+
+impl What {
+    /// Whom it asks, about the moment that was named.
+    async fn ask(&self) -> Result<Spread, ClientError> {
+        Ok(self.client.ask().await?.at(self.at.unwrap_or_default().into()))
+    }
 }
 
 #[derive(Serialize)]
@@ -167,7 +177,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         Query::KeyWrite { what, policy: (policy, at_least) } => {
             let keys = keys(&what.keys)?;
             let answers = super::block_on(async {
-                Ok(what.client.ask().await?.key_write(&what.store, &keys, policy, at_least).await?)
+                Ok(what.ask().await?.key_write(&what.store, &keys, policy, at_least).await?)
             })?;
             show(
                 &what,
@@ -180,8 +190,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         }
         Query::Postcarding { what } => {
             let keys = keys(&what.keys)?;
-            let answers =
-                super::block_on(async { Ok(what.client.ask().await?.path(&what.store, &keys).await?) })?;
+            let answers = super::block_on(async { Ok(what.ask().await?.path(&what.store, &keys).await?) })?;
             show(
                 &what,
                 &["key", "path", "hops", "copies"],
@@ -194,7 +203,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         Query::KeyIncrement { what } => {
             let keys = keys(&what.keys)?;
             let (answers, store, lacks) = super::block_on(async {
-                let client = what.client.ask().await?;
+                let client = what.ask().await?;
                 let answers = client.counter(&what.store, &keys).await?;
                 let (store, lacks) = lacks(&client, &what.store).await?;
                 Ok((answers, store, lacks))
@@ -216,7 +225,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         }
         Query::SketchMerge { what, epochs: true, .. } => {
             let found = super::block_on(async {
-                epochs::of(&what.client.ask().await?, &what.client.each().await?, &what.store).await
+                epochs::of(&what.ask().await?, &what.client.each().await?, &what.store).await
             });
             what.client.output.print(&found?.1, |found| epochs::table(found))?;
             true
@@ -224,7 +233,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         Query::SketchMerge { what, epoch: named, .. } => {
             let keys = keys(&what.keys)?;
             let (answers, epoch) = super::block_on(async {
-                let ask = what.client.ask().await?;
+                let ask = what.ask().await?;
                 let epoch = match named {
                     Some(epoch) => epoch,
                     None => {

@@ -1,15 +1,16 @@
 //! The TOML file: its shape, and the line of an error in it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use dta_files::config_file::{self, Places};
 use dta_files::host;
 use dta_link::fault::Faults;
 use dta_proto::store::StoreSpec;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::{
-    Config, ConfigError, Limits, MemoryConfig, Metrics, RingUse, Soft, Taken, Tls, Transport, Verbs,
+    Config, ConfigError, History, Limits, MemoryConfig, Metrics, RingUse, Soft, Taken, Tls, Transport, Verbs,
     default_directory,
 };
 
@@ -23,7 +24,20 @@ struct File {
     limits: Limits,
     metrics: Metrics,
     export: dta_export::config::Config,
-    store: Option<Vec<StoreSpec>>,
+    history: History,
+    store: Option<Vec<StoreTable>>,
+}
+
+#[derive(Deserialize)]
+struct StoreTable {
+    #[serde(default, deserialize_with = "epoch")]
+    epoch: Option<Duration>,
+    #[serde(flatten)]
+    spec: StoreSpec,
+}
+
+fn epoch<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    dta_files::span::deserialize(from).map(Some)
 }
 
 #[derive(Deserialize, Default)]
@@ -93,13 +107,21 @@ fn of_file(file: File) -> Result<Config, (String, ConfigError)> {
     config.limits = file.limits;
     config.metrics = file.metrics;
     config.export = file.export;
-    if let Some(stores) = file.store {
+    config.history = file.history;
+    if let Some(tables) = file.store {
+        let of = |table: &StoreTable| Some((table.spec.name.clone(), table.epoch?));
+        config.epochs = tables.iter().filter_map(of).collect();
+        let stores: Vec<StoreSpec> = tables.into_iter().map(|table| table.spec).collect();
         let mut taken = Taken::default();
         for (index, store) in stores.iter().enumerate() {
             taken.add(store).map_err(|error| {
                 let field = error.field_of_store();
                 (format!("store[{index}].{field}"), error)
             })?;
+            if let Some(every) = config.epochs.get(&store.name) {
+                let fail = |error| (format!("store[{index}].epoch"), error);
+                super::history::check_epoch(store, *every).map_err(fail)?;
+            }
         }
         config.stores = stores;
     }
@@ -208,6 +230,13 @@ mod tests {
             ("double id", good.clone() + &counters(1, "b", "slots = 8\nredundancy = 1")),
             ("double name", good.clone() + &counters(2, "a", "slots = 8\nredundancy = 1")),
             ("no store", "store = []\n".into()),
+            ("epoch", counters(1, "a", "slots = 8\nredundancy = 1\nepoch = \"soon\"")),
+            ("epoch of counters", counters(1, "a", "slots = 8\nredundancy = 1\nepoch = \"60s\"")),
+            (
+                "short epoch",
+                "[[store]]\nid = 1\nname = \"a\"\nkind = \"key-write\"\nslots = 8\nvalue_len = 12\nredundancy = 1\nepoch = \"1s\"\n".into(),
+            ),
+            ("history", "[history]\nkeep_mib = 0\n".into()),
             ("listen", "[collector]\nlisten = \"localhost\"\n".into()),
             ("link", "[soft]\nlink = \"tcp\"\n".into()),
             ("address", "[soft]\naddress = \"::1\"\n".into()),

@@ -6,6 +6,7 @@
 mod error;
 mod example;
 mod file;
+mod history;
 mod limits;
 mod metrics;
 mod write;
@@ -14,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use dta_link::Wire;
 use dta_link::fault::Faults;
@@ -27,6 +29,7 @@ use serde::{Deserialize, Serialize};
 
 pub use error::ConfigError;
 pub use example::EXAMPLE;
+pub use history::History;
 pub use limits::Limits;
 pub use metrics::{Metrics, Telemetry};
 
@@ -65,8 +68,12 @@ pub struct Config {
     pub metrics: Metrics,
     /// What is exported to databases.
     pub export: dta_export::config::Config,
+    /// What is kept of stores with epochs.
+    pub history: History,
     /// Stores, in the order of the file; ids and names are unique.
     pub stores: Vec<StoreSpec>,
+    /// How long an epoch is, of the stores that have epochs, by name.
+    pub epochs: BTreeMap<String, Duration>,
 }
 
 /// Where regions are kept.
@@ -199,7 +206,9 @@ impl Default for Config {
             names: None,
             metrics: Metrics::default(),
             export: dta_export::config::Config::default(),
+            history: History::default(),
             stores: default_stores(),
+            epochs: BTreeMap::new(),
         }
     }
 }
@@ -279,6 +288,7 @@ impl Config {
                 .parse::<dta_grpc::Name>()
                 .map_err(|must| ConfigError::value("tls.operators", operator, must))?;
         }
+        self.history.check()?;
         self.limits.check()?;
         self.metrics.check()?;
         self.export.check()?;

@@ -1,11 +1,12 @@
 //! Writes a configuration as a file.
 
 use std::path::Path;
+use std::time::Duration;
 
 use dta_proto::store::StoreSpec;
 use serde::Serialize;
 
-use super::{Config, Limits, MemoryConfig, Metrics, RingUse, SoftLink, Tls, Transport, Verbs};
+use super::{Config, History, Limits, MemoryConfig, Metrics, RingUse, SoftLink, Tls, Transport, Verbs};
 
 #[derive(Serialize)]
 struct File<'a> {
@@ -17,8 +18,20 @@ struct File<'a> {
     limits: &'a Limits,
     metrics: &'a Metrics,
     export: &'a dta_export::config::Config,
-    store: &'a [StoreSpec],
+    history: &'a History,
+    store: Vec<StoreTable<'a>>,
 }
+
+#[derive(Serialize)]
+struct StoreTable<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<Span<'a>>,
+    #[serde(flatten)]
+    spec: &'a StoreSpec,
+}
+
+#[derive(Serialize)]
+struct Span<'a>(#[serde(with = "dta_files::span")] &'a Duration);
 
 #[derive(Serialize)]
 struct Collector<'a> {
@@ -83,7 +96,12 @@ impl Config {
             limits: &self.limits,
             metrics: &self.metrics,
             export: &self.export,
-            store: &self.stores,
+            history: &self.history,
+            store: self
+                .stores
+                .iter()
+                .map(|spec| StoreTable { epoch: self.epochs.get(&spec.name).map(Span), spec })
+                .collect(),
         })
     }
 }

@@ -99,7 +99,7 @@ pub(super) fn open_or_create(
     Ok(region)
 }
 
-pub(super) fn replace(
+pub(super) fn successor(
     path: &Path,
     header: &RegionHeader,
     options: RegionOptions,
@@ -113,15 +113,23 @@ pub(super) fn replace(
         }
         _ => {}
     }
-    let mut region = open_or_create(&new, header, options)?;
-    if let Err(source) = std::fs::rename(&new, path) {
-        let _ = std::fs::remove_file(&new);
-        return Err(fail("replace it")(source));
+    open_or_create(&new, header, options)
+}
+
+pub(super) fn succeed(
+    backing: Option<&mut Backing>,
+    path: &Path,
+    former: Option<&Path>,
+) -> Result<(), RegionError> {
+    let Some(backing) = backing else { return Ok(()) };
+    let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
+    if let Some(former) = former {
+        // A second name first, so that the path always leads to a whole region.
+        std::fs::hard_link(path, former).map_err(fail("keep it under another name"))?;
     }
-    if let Some(backing) = &mut region.backing {
-        backing.path = path.to_owned();
-    }
-    Ok(region)
+    std::fs::rename(&backing.path, path).map_err(fail("replace it"))?;
+    backing.path = path.to_owned();
+    Ok(())
 }
 
 /// Whether `path` leads to a different file than `number`; a path that leads nowhere does not. It is an error if the

@@ -45,14 +45,20 @@ impl Mapping {
         {
             return Ok(mapping);
         }
+        let mapping = Mapping::sparse(len)?;
+        mapping.advise_huge(len, huge);
+        mapping.populate(len)?;
+        Ok(mapping)
+    }
+
+    /// Zeroed private memory, whose pages exist once they are touched.
+    pub(super) fn sparse(len: usize) -> Result<Mapping, Errno> {
         let mapping = Mapping::no_access(len)?;
         // The kernel commits the memory here, or refuses and leaves the reservation as it is.
         // SAFETY: `len` bytes from `start` are our own reservation, which nobody else knows yet.
         unsafe {
             rustix::mm::mprotect(mapping.start.cast(), len, MprotectFlags::READ | MprotectFlags::WRITE)?;
         }
-        mapping.advise_huge(len, huge);
-        mapping.populate(len)?;
         Ok(mapping)
     }
 

@@ -174,6 +174,15 @@ impl Region {
         Ok(Region { iova, huge_pages: options.huge_pages, ..Region::of(mapping, size) })
     }
 
+    /// Anonymous memory of `len` bytes, all zero, of which only those pages exist that are written to: for a few
+    /// elements of a store of another time.
+    pub(crate) fn sparse(len: u64) -> Result<Region, RegionError> {
+        let size = usize::try_from(len).ok().filter(|&n| n > 0).ok_or(RegionError::Length { len })?;
+        let mapping =
+            Mapping::sparse(size).map_err(|source| RegionError::Memory { len, source: source.into() })?;
+        Ok(Region::of(mapping, size))
+    }
+
     /// Writable memory of `len` bytes in base pages, from the first byte of a mapping on.
     fn of(mapping: Mapping, len: usize) -> Region {
         Region {
@@ -202,15 +211,19 @@ impl Region {
         file::open_or_create(path.as_ref(), header, options)
     }
 
-    /// A new region in the place of the file `path`, which is gone as soon as nobody has it open
-    /// any more: whoever opens the path finds the old or the new one whole. The new one is made
-    /// beside it first, with the extension `region-new`.
-    pub(crate) fn replace_file(
+    /// A new region that is to take the place of the file `path`, made beside it with the extension `region-new`.
+    pub(crate) fn successor(
         path: impl AsRef<Path>,
         header: &RegionHeader,
         options: RegionOptions,
     ) -> Result<Region, RegionError> {
-        file::replace(path.as_ref(), header, options)
+        file::successor(path.as_ref(), header, options)
+    }
+
+    /// Puts the file of [`Region::successor`] in the place of the file `path`: whoever opens the path finds the old
+    /// or the new one whole. The old one stays as `former`; without that, it is gone once nobody has it open.
+    pub(crate) fn succeed(&mut self, path: &Path, former: Option<&Path>) -> Result<(), RegionError> {
+        file::succeed(self.backing.as_mut(), path, former)
     }
 
     /// The region of the file that replaced this one's, for reading; `None` if none has.

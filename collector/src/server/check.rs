@@ -6,9 +6,11 @@ use std::time::SystemTime;
 
 use dta_export::names::Names;
 use dta_grpc::tls::{ServerFiles, ServerTls};
+use dta_proto::store::StoreSpec;
 
 use super::{ServerError, certificate};
 use crate::config::{Config, MemoryConfig};
+use crate::epochs;
 
 /// Checks whether a collector with this configuration could start: TLS files, and room for the stores. Opens nothing
 /// and changes nothing. Returns warnings, in sentences.
@@ -51,7 +53,11 @@ pub(super) fn checked(config: &Config) -> Result<Option<ServerTls>, ServerError>
     });
     let tls = files.map(|files| dta_grpc::tls::server(&files, SystemTime::now())).transpose()?;
     dta_export::run::look(&config.export)?;
-    let need = config.stores.iter().map(|store| store.region_len()).fold(0, u64::saturating_add);
+    let need = |store: &StoreSpec| {
+        let generations = if config.epochs.contains_key(&store.name) { epochs::GENERATIONS } else { 1 };
+        store.region_len().saturating_mul(generations)
+    };
+    let need = config.stores.iter().map(need).fold(0, u64::saturating_add);
     let (have, place) = match &config.memory {
         MemoryConfig::Anonymous => {
             let system = rustix::system::sysinfo();

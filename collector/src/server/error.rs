@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::config::ConfigError;
+use crate::epochs::EpochsError;
 use crate::nic::NicError;
 use crate::region::RegionError;
 use crate::session::StateError;
@@ -68,6 +69,9 @@ pub enum ServerError {
     /// The NIC.
     #[error(transparent)]
     Nic(#[from] NicError),
+    /// Epochs of a store, or their history.
+    #[error(transparent)]
+    Epochs(#[from] EpochsError),
     /// The kept state.
     #[error(transparent)]
     State(#[from] StateError),

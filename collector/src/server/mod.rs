@@ -24,6 +24,7 @@ use dta_files::lock::Lock;
 use dta_grpc::Listen;
 use dta_grpc::standard::{self, Health};
 use dta_grpc::tls::ServerTls;
+use dta_history::Retention;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -32,7 +33,8 @@ pub use check::check;
 pub use error::ServerError;
 pub use reload::ReloadError;
 
-use crate::config::{Config, MemoryConfig};
+use crate::config::{Config, History, MemoryConfig};
+use crate::epochs::{Epochs, Keep};
 use crate::nic::{self, Device, Nic, NicError};
 use crate::region::RegionOptions;
 use crate::service::Service;
@@ -90,6 +92,8 @@ pub struct Server {
     connections: Arc<dta_grpc::ConnectionCounters>,
     metrics: Option<Metrics>,
     health: Health,
+    /// Epochs of stores.
+    epochs: Arc<Epochs>,
     /// What goes out to databases.
     exporters: Option<Exporters>,
     /// The names of switches, ports and drop reasons.
@@ -164,7 +168,9 @@ impl Server {
 
         let (stop, stopped) = watch::channel(false);
         let connections = Arc::new(dta_grpc::ConnectionCounters::default());
+        let epochs = begin_epochs(config, &stores, &sessions, &stopped).await?;
         let service = Service::new(stores.clone(), sessions.clone(), nic.clone(), stopped.clone())
+            .with_epochs(epochs.clone())
             .with_operators(operators(config))
             .with_limits(&config.limits)
             .with_connections(connections.clone());
@@ -210,6 +216,7 @@ impl Server {
             connections,
             metrics,
             health,
+            epochs,
             exporters,
             names,
             wakes,
@@ -316,8 +323,11 @@ impl Server {
                 Err(_) => tracing::warn!("a task did not end in time"),
             }
         }
-        let sessions = self.sessions;
-        let last = tokio::task::spawn_blocking(move || sessions.tick(Instant::now()));
+        let (sessions, epochs) = (self.sessions, self.epochs);
+        let last = tokio::task::spawn_blocking(move || {
+            epochs.join();
+            sessions.tick(Instant::now())
+        });
         match tokio::time::timeout(WRITE, last).await {
             Ok(ended) => Ok(ended.map_err(|e| ServerError::Ended(e.to_string()))??),
             Err(_) => Err(ServerError::Ended(format!(
@@ -326,6 +336,29 @@ impl Server {
             ))),
         }
     }
+}
+
+/// Begins the epochs of stores, if any has some. On a thread of its own: histories may be long.
+async fn begin_epochs(
+    config: &Config,
+    stores: &Arc<Stores>,
+    sessions: &Arc<Sessions>,
+    stopped: &watch::Receiver<bool>,
+) -> Result<Arc<Epochs>, ServerError> {
+    if config.epochs.is_empty() {
+        return Ok(Arc::default());
+    }
+    let History { keep, keep_mib, .. } = config.history;
+    let retention = Retention { keep: Some(keep), keep_bytes: Some(keep_mib << 20) };
+    let keep = Keep { directory: config.history.directory(&config.name), retention };
+    let (stores, sessions, every) = (stores.clone(), sessions.clone(), config.epochs.clone());
+    let stopped = stopped.clone();
+    let begin = move || {
+        let is_written = Arc::new(move |store: &str, memory| sessions.is_written(store, memory));
+        Epochs::start(&stores, &every, &keep, is_written, &stopped)
+    };
+    let begun = tokio::task::spawn_blocking(begin).await;
+    Ok(Arc::new(begun.map_err(|e| ServerError::Ended(e.to_string()))??))
 }
 
 /// Starts what goes out to databases, if anything does.

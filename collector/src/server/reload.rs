@@ -42,6 +42,10 @@ impl Server {
             return Err(ReloadError::Fixed(fixed));
         }
         let tls = check::checked(new)?;
+        if let Some(store) = new.epochs.keys().find(|name| self.stores.get(name).is_err()) {
+            // Its thread would have to begin with it.
+            return Err(ReloadError::Fixed(vec![format!("store {store} (epoch)")]));
+        }
         let added: Vec<StoreSpec> =
             new.stores.iter().filter(|store| !self.config.stores.contains(store)).cloned().collect();
         let needs_atomics = |store: &&StoreSpec| matches!(store.kind, StoreKind::KeyIncrement { .. });
@@ -121,7 +125,11 @@ fn fixed(old: &Config, new: &Config) -> Vec<String> {
     keys.extend(changes(&old.metrics, &new.metrics).into_iter().map(|key| format!("metrics.{key}")));
     keys.extend(changes(&old.verbs, &new.verbs).into_iter().map(|key| format!("verbs.{key}")));
     keys.extend(changes(&old.export, &new.export).into_iter().map(|key| format!("export.{key}")));
+    keys.extend(changes(&old.history, &new.history).into_iter().map(|key| format!("history.{key}")));
     for store in &old.stores {
+        if old.epochs.get(&store.name) != new.epochs.get(&store.name) {
+            keys.push(format!("store {} (epoch)", store.name));
+        }
         match new.stores.iter().find(|other| other.name == store.name) {
             Some(other) if other == store => {}
             Some(_) => keys.push(format!("store {}", store.name)),

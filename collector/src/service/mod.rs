@@ -31,6 +31,7 @@ use tonic::{Request, Response, Status};
 
 use crate::answers::Memory;
 use crate::config::Limits;
+use crate::epochs::Epochs;
 use crate::nic::Nic;
 use crate::session::Sessions;
 use crate::store::Stores;
@@ -97,6 +98,11 @@ impl Service {
     /// Adds these counters of exporters to the service's own, by sink; only the first call counts.
     pub fn tell_exporters(&self, counters: OfSinks) {
         let _ = self.exporters.set(counters);
+    }
+
+    /// Answers about other moments from these epochs.
+    pub fn with_epochs(self, epochs: Arc<Epochs>) -> Self {
+        Self { memory: self.memory.with_epochs(epochs), ..self }
     }
 
     /// Wakes tails that wait for new batches.

@@ -108,6 +108,11 @@ impl Grant {
         self.former.extract_if(.., |former| former.until <= generation).collect()
     }
 
+    /// Whether a key is to the memory of this generation of a store.
+    pub(super) fn has_key_to(&self, store: &str, memory: u64) -> bool {
+        self.keys().any(|key| key.memory == memory && key.store == store)
+    }
+
     /// All keys.
     fn keys(&self) -> impl Iterator<Item = &GrantedRegion> {
         self.regions.iter().chain(self.former.iter().map(|former| &former.region))

@@ -691,6 +691,11 @@ impl Sessions {
             .collect())
     }
 
+    /// Whether any session has a key to the memory of this generation of a store.
+    pub fn is_written(&self, store: &str, memory: u64) -> bool {
+        self.lock().grants.values().any(|grant| grant.has_key_to(store, memory))
+    }
+
     /// How many there are; `None` while they are being changed, which may take a while.
     pub fn count(&self) -> Option<usize> {
         let inner = match self.inner.try_lock() {

@@ -498,7 +498,7 @@ fn each_queue_pair_and_each_region_has_a_generation_of_its_own() {
     assert_eq!(second.lease.generation, g + 1);
     assert_eq!(generations(&second), [g, g + 1, g, g, g, g, g]);
     // A store gets another region: it alone is new.
-    b.sessions.stores.replace("paths").unwrap();
+    b.sessions.stores.replace(b.sessions.stores.successor("paths").unwrap(), false).unwrap();
     let third = b.sessions.renew("t", &Caller::ANYBODY, g + 1, &[], b.t0).unwrap();
     assert_eq!(third.lease.generation, g + 2);
     assert_eq!(generations(&third), [g, g + 1, g, g + 2, g, g, g]);
@@ -515,7 +515,7 @@ fn a_region_that_was_replaced_comes_with_another_key_and_the_old_one_lives_until
     let is_there = |rkey: u32| b.nic.keys.lock().unwrap().contains_key(&rkey);
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
     let g = first.lease.generation;
-    let store = b.sessions.stores.replace("flows").unwrap();
+    let store = b.sessions.stores.replace(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
     // Until then it has what it had, though the store of that name has other memory.
     assert_eq!(b.nic.live(), (2, 5));
     let second = renew(g);
@@ -543,10 +543,10 @@ fn a_region_that_is_replaced_again_waits_until_the_one_before_is_confirmed() {
     let renew = |generation| b.sessions.renew("t", &Caller::ANYBODY, generation, &[], b.t0).unwrap();
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
     let g = first.lease.generation;
-    b.sessions.stores.replace("flows").unwrap();
+    b.sessions.stores.replace(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
     let second = renew(g);
     for _ in 0..5 {
-        b.sessions.stores.replace("flows").unwrap();
+        b.sessions.stores.replace(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
         let again = renew(g);
         assert_eq!((again.lease.generation, keys(&again)), (g + 1, keys(&second)));
         assert_eq!(b.nic.live(), (2, 6), "one waits, and no more");
@@ -559,9 +559,9 @@ fn a_region_that_is_replaced_again_waits_until_the_one_before_is_confirmed() {
     renew(g + 2);
     assert_eq!(b.nic.live(), (2, 5));
     // Who opens the session gets the newest, and what waited longest makes room.
-    b.sessions.stores.replace("flows").unwrap();
+    b.sessions.stores.replace(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
     let fourth = renew(g + 2);
-    let newest = b.sessions.stores.replace("flows").unwrap();
+    let newest = b.sessions.stores.replace(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
     let opened = b.sessions.open(&request("t", 50), b.t0).unwrap();
     assert!(opened.lease.generation > fourth.lease.generation);
     assert_eq!(opened.grant.regions[0].registration.iova, newest.region.iova());
@@ -569,7 +569,7 @@ fn a_region_that_is_replaced_again_waits_until_the_one_before_is_confirmed() {
     // Another translator has nothing to do with what is on its way for this one.
     b.sessions.open(&request("t", 60), b.t0).unwrap();
     assert_eq!(b.nic.live(), (2, 5));
-    b.sessions.stores.replace("flows").unwrap();
+    b.sessions.stores.replace(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
     let generation = b.sessions.lock().leases.get("t").unwrap().generation;
     renew(generation);
     assert_eq!(b.nic.live(), (2, 6));
@@ -583,7 +583,7 @@ fn keys_that_wait_go_with_the_device() {
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
     let g = first.lease.generation;
     let renew = |generation| b.sessions.renew("t", &Caller::ANYBODY, generation, &[], b.t0);
-    b.sessions.stores.replace("flows").unwrap();
+    b.sessions.stores.replace(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
     renew(g).unwrap();
     assert_eq!(b.nic.live(), (2, 6));
     b.nic.lose();
@@ -594,7 +594,7 @@ fn keys_that_wait_go_with_the_device() {
     renew(renewed.lease.generation).unwrap();
     assert_eq!(b.nic.live(), (2, 5));
     // A grant that cannot be made leaves the key that waits.
-    b.sessions.stores.replace("flows").unwrap();
+    b.sessions.stores.replace(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
     let waits = renew(renewed.lease.generation).unwrap();
     assert_eq!(b.nic.live(), (2, 6));
     b.nic.break_pair(waits.grant.queue_pairs[0].info.qpn, 70);

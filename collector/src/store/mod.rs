@@ -22,7 +22,7 @@ pub use info::info;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use dta_proto::store::StoreSpec;
@@ -66,17 +66,24 @@ impl Store {
         MemoryError { store: self.spec.name.clone(), source }
     }
 
-    /// The same store with new memory of the next generation, all zero. In a directory it takes the
-    /// place of the region file, so that this is what a collector finds that starts later.
-    fn successor(&self, memory: &MemoryConfig, options: RegionOptions) -> Result<Self, RegionError> {
-        let header = RegionHeader::of_generation(self.spec.clone(), self.generation + 1);
-        let region = match memory {
-            MemoryConfig::Anonymous => anonymous(&header, options)?,
-            MemoryConfig::Directory(dir) => {
-                Region::replace_file(region_path(dir, &self.spec.name), &header, options)?
-            }
-        };
-        Ok(Self { region: Arc::new(region), generation: header.generation, spec: header.spec })
+    /// The same store with a few elements of another time, for which `region` has the store's length.
+    pub(crate) fn of_elements(&self, region: Region, generation: u64) -> Self {
+        Self { spec: self.spec.clone(), region: Arc::new(region), generation }
+    }
+}
+
+/// Memory of a store's next generation, all zero, which nobody uses yet. In a directory it has a file beside the
+/// region file.
+#[derive(Debug)]
+pub struct Successor {
+    header: RegionHeader,
+    region: Region,
+}
+
+impl Successor {
+    /// The generation that the store will have.
+    pub fn generation(&self) -> u64 {
+        self.header.generation
     }
 }
 
@@ -98,8 +105,13 @@ fn anonymous(header: &RegionHeader, options: RegionOptions) -> Result<Region, Re
 }
 
 /// The region file of a store in a memory directory.
-pub fn region_path(directory: &std::path::Path, store: &str) -> PathBuf {
+pub fn region_path(directory: &Path, store: &str) -> PathBuf {
     directory.join(format!("{store}.region"))
+}
+
+/// The region file of a former generation, in a memory directory.
+pub fn former_path(directory: &Path, store: &str, generation: u64) -> PathBuf {
+    directory.join(format!("{store}.region-{generation}"))
 }
 
 /// All stores of a collector, in the order of its configuration; those that were added later are last.
@@ -219,18 +231,43 @@ impl Stores {
         }
     }
 
-    /// Gives a store new memory: of the same layout, all zero, at another address on the wire. Whoever asks from now on
-    /// gets that memory. Translators go on writing to the former one until they renew their sessions; it stays for as
-    /// long as one of them has a key to it. Takes as long as making the memory does.
+    /// Makes the memory that [`Stores::replace`] gives to a store: of the same layout, all zero, at another address
+    /// on the wire.
     ///
     /// # Errors
     /// There is no such store, or no memory for it.
-    pub fn replace(&self, name: &str) -> Result<Arc<Store>, ReplaceError> {
+    pub fn successor(&self, name: &str) -> Result<Successor, ReplaceError> {
+        let store = self.get(name)?;
+        let header = RegionHeader::of_generation(store.spec.clone(), store.generation + 1);
+        let region = match &self.memory {
+            MemoryConfig::Anonymous => anonymous(&header, self.options)?,
+            MemoryConfig::Directory(dir) => Region::successor(region_path(dir, name), &header, self.options)?,
+        };
+        Ok(Successor { header, region })
+    }
+
+    /// Gives a store its successor's memory: whoever asks from now on gets that. Translators go on writing to the
+    /// former memory until they renew their sessions. In a directory, the former memory's file stays under the name
+    /// [`former_path`] if `keep` says so, and is otherwise gone once nobody has it open.
+    ///
+    /// # Errors
+    /// There is no such store, or its file cannot be replaced.
+    pub fn replace(&self, successor: Successor, keep: bool) -> Result<Arc<Store>, ReplaceError> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let store = Arc::new(self.get(name)?.successor(&self.memory, self.options)?);
+        let Successor { header: RegionHeader { spec, generation, .. }, mut region } = successor;
+        let former = self.get(&spec.name)?;
+        if let MemoryConfig::Directory(dir) = &self.memory {
+            let kept = keep.then(|| former_path(dir, &spec.name, former.generation));
+            region.succeed(&region_path(dir, &spec.name), kept.as_deref())?;
+        }
+        let store = Arc::new(Store { region: Arc::new(region), generation, spec });
         self.put(&store);
-        tracing::info!(store = %name, generation = store.generation, "the store has new memory");
         Ok(store)
+    }
+
+    /// Where memory is made.
+    pub(crate) fn memory(&self) -> &MemoryConfig {
+        &self.memory
     }
 
     /// Looks whether another file has taken the place of a region file, and goes on with that one. For readers beside
@@ -290,7 +327,7 @@ fn list(names: impl Iterator<Item = String>) -> String {
     if names.is_empty() { "none".into() } else { names }
 }
 
-/// What [`Stores::replace`] makes for them is anonymous.
+/// What [`Stores::successor`] makes for them is anonymous.
 impl FromIterator<Store> for Stores {
     fn from_iter<T: IntoIterator<Item = Store>>(stores: T) -> Self {
         Self {

@@ -451,7 +451,7 @@ fn a_store_that_is_replaced_has_new_memory_and_who_has_the_old_one_keeps_it() {
         let others = stores.get("others").unwrap();
         let before = stores.get("flows").unwrap();
         write(&before, &key(1), &[7; 12], |_| true);
-        let after = stores.replace("flows").unwrap();
+        let after = stores.replace(stores.successor("flows").unwrap(), false).unwrap();
         assert_eq!((before.generation, after.generation), (1, 2));
         assert_eq!((before.region.len(), &before.spec), (after.region.len(), &after.spec));
         assert!(before.region.iova().abs_diff(after.region.iova()) >= after.region.len());
@@ -459,8 +459,8 @@ fn a_store_that_is_replaced_has_new_memory_and_who_has_the_old_one_keeps_it() {
         assert!(Arc::ptr_eq(&stores.of_primitive("flows", Primitive::KeyWrite).unwrap(), &after));
         assert!(stores.all().iter().zip([&after, &others]).all(|(now, store)| Arc::ptr_eq(now, store)));
         write(&after, &key(1), &[8; 12], |_| true);
-        assert_eq!(stores.replace("flows").unwrap().generation, 3);
-        assert!(stores.replace("x").unwrap_err().to_string().contains("others (key-write)"));
+        assert_eq!(stores.replace(stores.successor("flows").unwrap(), false).unwrap().generation, 3);
+        assert!(stores.successor("x").unwrap_err().to_string().contains("others (key-write)"));
         if let MemoryConfig::Directory(dir) = &memory {
             // A reader in another process switches over, and a collector started later finds the newest.
             let path = region_path(dir, "flows");
@@ -469,7 +469,7 @@ fn a_store_that_is_replaced_has_new_memory_and_who_has_the_old_one_keeps_it() {
             let beside = Stores::from_iter([Store { spec, region: region.into(), generation: 3 }]);
             beside.follow_files().unwrap();
             assert_eq!(beside.get("flows").unwrap().generation, 3);
-            let newest = stores.replace("flows").unwrap();
+            let newest = stores.replace(stores.successor("flows").unwrap(), false).unwrap();
             write(&newest, &key(1), &[9; 12], |_| true);
             beside.follow_files().unwrap();
             let there = beside.get("flows").unwrap();

@@ -369,7 +369,7 @@ async fn every_side_answers_from_memory_that_took_the_place_of_other() {
     }
     read_to(&mut streams, 10).await;
     for store in ["events", "flows"] {
-        sides.server.stores().replace(store).unwrap();
+        sides.server.stores().replace(sides.server.stores().successor(store).unwrap(), false).unwrap();
     }
     for (side, stream, _) in &mut streams {
         // An earlier batch was torn, which is reported once.

@@ -460,7 +460,7 @@ async fn stores_in_files_are_joined_to_huge_pages_after_the_start_and_say_so() {
             false if refused.as_ref().is_some_and(|e| e.kind() == std::io::ErrorKind::OutOfMemory) => {}
             false => assert_eq!(told, "4 KiB pages"),
         }
-        server.stores().replace("flows").unwrap();
+        server.stores().replace(server.stores().successor("flows").unwrap(), false).unwrap();
     }
     server.stop().await.unwrap();
 }

@@ -51,6 +51,14 @@ table! {
             "nodes handed in by a translator and rejected: a name is invalid, or the node has more than 1,024 counters";
         SESSION_STATISTICS_NO_ROOM: "session.statistics_no_room", Nodes, Beside,
             "times that a node was not kept, or not all that its earlier lives counted (1,024 names at most), because there was no room";
+        EPOCHS_SEALED: "epochs.sealed", Epochs, Beside, "epochs of stores that are over and that nobody can write to any more";
+        EPOCHS_WRITTEN: "epochs.written", Epochs, Beside, "epochs that were written to the history";
+        EPOCHS_PUT_OFF: "epochs.put_off", Epochs, Beside,
+            "ends of epochs that were put off, because the epoch before was not written yet: it lasted longer instead";
+        EPOCHS_LOST: "epochs.lost", Epochs, Beside,
+            "epochs that could not be written to the history, and are lost";
+        EPOCHS_FAILED: "epochs.failed", Times, Beside,
+            "times that an epoch could not be written, or that there was no memory for the next one, and it was tried again";
         QUERY_KEYS: "query.KIND.keys", Keys, Beside, "keys asked for in queries" .with(&[KIND]);
         QUERY_FOUND: "query.KIND.found", Keys, Beside,
             "keys asked for in queries that had an answer: for a counter, a value other than 0; for a sketch, a known one"

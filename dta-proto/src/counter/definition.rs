@@ -87,6 +87,8 @@ pub enum Unit {
     QueuePairs,
     /// Sessions, and calls about them.
     Sessions,
+    /// Epochs of stores.
+    Epochs,
     /// Nodes whose counters a translator hands in.
     Nodes,
     /// Keys of queries.
@@ -122,6 +124,7 @@ impl Unit {
             Unit::Immediates => "immediates",
             Unit::QueuePairs => "queue pairs",
             Unit::Sessions => "sessions",
+            Unit::Epochs => "epochs",
             Unit::Nodes => "nodes",
             Unit::Keys => "keys",
             Unit::Entries => "entries",

@@ -24,7 +24,7 @@ use crate::ground::{PATIENCE, Translator};
 
 const SLOTS: u64 = 1 << 16;
 /// Keys that share no slot.
-const KEYS: usize = 512;
+pub(super) const KEYS: usize = 512;
 /// Operations that may be on their way at a time, so that no socket runs over.
 const UNDER_WAY: u64 = 256;
 
@@ -34,7 +34,7 @@ const BYTES: u16 = 3;
 const PACKETS: u16 = 4;
 const EVENTS: u16 = 5;
 
-fn stores() -> Vec<StoreSpec> {
+pub(super) fn stores() -> Vec<StoreSpec> {
     let key_write = StoreKind::KeyWrite { slots: SLOTS, value_len: 12, redundancy: 1 };
     let counter = StoreKind::KeyIncrement { slots: SLOTS, redundancy: 1 };
     let events = StoreKind::Append { lists: 1, ring: 1 << 14, batch_len: 64, entry_len: 8, notify: false };
@@ -66,26 +66,25 @@ fn value(n: u64) -> [u8; 12] {
     value
 }
 
-struct World {
-    server: Server,
-    client: Client,
-    translator: Translator,
+pub(super) struct World {
+    pub(super) server: Server,
+    pub(super) client: Client,
+    pub(super) translator: Translator,
     source: Ipv4Addr,
-    keys: Vec<Key>,
+    pub(super) keys: Vec<Key>,
     /// Rounds of reports sent.
-    sent: u64,
+    pub(super) sent: u64,
     _folder: tempfile::TempDir,
 }
 
 impl World {
     async fn start(transport: Transport, faults: &str, source: Ipv4Addr) -> World {
-        let mut config = Config {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            memory: MemoryConfig::Anonymous,
-            transport,
-            stores: stores(),
-            ..Config::default()
-        };
+        let config = Config { memory: MemoryConfig::Anonymous, transport, ..Config::default() };
+        World::start_with(config, faults, source).await
+    }
+
+    pub(super) async fn start_with(config: Config, faults: &str, source: Ipv4Addr) -> World {
+        let mut config = Config { listen: "127.0.0.1:0".parse().unwrap(), stores: stores(), ..config };
         config.soft.port = 0;
         config.soft.faults = faults.parse().unwrap();
         let server = Server::start(&config).await.unwrap();
@@ -98,7 +97,7 @@ impl World {
     }
 
     /// A counter of the collector's NIC or of the collector itself.
-    async fn counter(&mut self, node: &str, name: &str) -> u64 {
+    pub(super) async fn counter(&mut self, node: &str, name: &str) -> u64 {
         let nodes = self.client.statistics().await.unwrap();
         let node = nodes.iter().find(|n| n.node == node).unwrap();
         node.counters.iter().find(|c| c.name == name).map_or(0, |c| c.value)
@@ -119,7 +118,7 @@ impl World {
     }
 
     /// Goes on reporting until it is so, and for half a second more.
-    async fn load(&mut self, what: &str, so: impl Fn(&World) -> bool) {
+    pub(super) async fn load(&mut self, what: &str, so: impl Fn(&World) -> bool) {
         let start = Instant::now();
         let mut end = None;
         while end.is_none_or(|end| Instant::now() < end) {
@@ -161,9 +160,15 @@ impl World {
     }
 
     /// How many last wrote a key before round `n`.
-    fn last_before(&self, key: usize, n: u64) -> Option<u64> {
+    pub(super) fn last_before(&self, key: usize, n: u64) -> Option<u64> {
         (n > key as u64).then(|| (n - 1 - key as u64) / KEYS as u64 * KEYS as u64 + key as u64)
     }
+}
+
+/// The round that sent a value.
+pub(super) fn round_of(value: &[u8]) -> u64 {
+    assert_eq!(value[8..], [0xab; 4]);
+    u64::from_be_bytes(value[..8].try_into().unwrap())
 }
 
 /// The rounds whose values a key-write store holds, by key.
@@ -172,11 +177,7 @@ fn values(store: &Store, keys: &[Key]) -> Vec<Option<u64>> {
     let mut answers = vec![key_write::Answer::default(); keys.len()];
     let mut values = vec![0; 12 * keys.len()];
     reader.query(keys, Choice::First, &mut answers, &mut values).unwrap();
-    let round = |value: &[u8]| {
-        assert_eq!(value[8..], [0xab; 4]);
-        u64::from_be_bytes(value[..8].try_into().unwrap())
-    };
-    answers.iter().zip(values.chunks(12)).map(|(a, v)| a.found.then(|| round(v))).collect()
+    answers.iter().zip(values.chunks(12)).map(|(a, v)| a.found.then(|| round_of(v))).collect()
 }
 
 fn counters(store: &Store, keys: &[Key]) -> Vec<u64> {
@@ -207,10 +208,10 @@ async fn stores_are_replaced(transport: Transport, faults: &str, source: Ipv4Add
     let before = w.session().await;
 
     let flows = w.store("flows");
-    w.server.stores().replace("flows").unwrap();
+    w.server.stores().replace(w.server.stores().successor("flows").unwrap(), false).unwrap();
     w.load("writes go to the new region", |_| is_left(&flows)).await;
     let bytes = w.store("bytes");
-    w.server.stores().replace("bytes").unwrap();
+    w.server.stores().replace(w.server.stores().successor("bytes").unwrap(), false).unwrap();
     w.load("additions go to the new region", |_| is_left(&bytes)).await;
 
     // Everything lands, in one of the two.

@@ -1,0 +1,255 @@
+//! Epochs of stores: each has memory of its own, and is kept when it is over.
+//!
+//! At the end of an epoch a store gets other memory, which was made beforehand. Translators move to it as they renew
+//! their sessions. Once none has a key to the former memory, that cannot change any more: it is *sealed*, and is
+//! written to the store's history ([`dta_history`]). Only then is it given back. So memory has at most three
+//! generations of a store: the open one, one that is being sealed or written, and one that is still unused.
+//!
+//! - [`Epochs::at`]: a store as it was at a moment, from memory or from its history.
+//! - `turn`: the thread that opens, seals and writes the epochs of one store.
+//! - `journal`: the file that says when the epochs in memory began, for the next start.
+//! - `elements`: a store's memory as slots, and slots as a store.
+
+mod elements;
+mod journal;
+mod moment;
+#[cfg(test)]
+mod tests;
+mod turn;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use dta_history::{HistoryError, Retention, Table};
+use tokio::sync::watch;
+
+use crate::config::MemoryConfig;
+use crate::region::RegionError;
+use crate::store::{Store, StoreError, Stores};
+
+pub use elements::slots_of;
+pub use moment::MomentError;
+
+/// The most generations of a store with epochs that memory has.
+pub const GENERATIONS: u64 = 3;
+
+/// Whether anybody may still write to the memory of a generation of a store.
+pub type IsWritten = dyn Fn(&str, u64) -> bool + Send + Sync;
+
+/// Why the epochs of a store cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum EpochsError {
+    /// No such store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The history cannot be opened.
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    /// Memory of an earlier life cannot be opened.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// The journal cannot be read.
+    #[error(transparent)]
+    Journal(#[from] journal::JournalError),
+    /// No thread.
+    #[error("no thread for the epochs of store {store:?}: {source}")]
+    Thread {
+        /// The store.
+        store: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+}
+
+/// What is kept, and where.
+#[derive(Clone, Debug)]
+pub struct Keep {
+    /// Folder of the histories, one table for each store.
+    pub directory: PathBuf,
+    /// How much of each store's history is kept.
+    pub retention: Retention,
+}
+
+/// The stores with epochs.
+#[derive(Default)]
+pub struct Epochs {
+    of: BTreeMap<String, Arc<StoreEpochs>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// The epochs of one store.
+struct StoreEpochs {
+    name: String,
+    every: Duration,
+    in_memory: Mutex<InMemory>,
+    history: Table,
+    counters: Counters,
+}
+
+/// The epochs of a store that memory has.
+struct InMemory {
+    /// The one that is written now, and when it began: milliseconds since 1970.
+    open: (Arc<Store>, u64),
+    /// Those that are over and not in the history yet, the oldest first.
+    former: Vec<Former>,
+}
+
+/// An epoch that is over.
+#[derive(Clone)]
+struct Former {
+    store: Arc<Store>,
+    /// When it began, and when the next one did: milliseconds since 1970.
+    opened: u64,
+    closed: u64,
+    /// The file that it alone has.
+    file: Option<PathBuf>,
+    /// Whether it was over before this collector started.
+    found: bool,
+}
+
+#[derive(Default)]
+struct Counters {
+    sealed: AtomicU64,
+    written: AtomicU64,
+    put_off: AtomicU64,
+    lost: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Epochs {
+    /// Begins the epochs of the stores `every`, by name. Writes first what an earlier life left. Ends when `stop`
+    /// becomes true.
+    ///
+    /// # Errors
+    /// A store's history cannot be opened, or it is that of another store.
+    pub fn start(
+        stores: &Arc<Stores>,
+        every: &BTreeMap<String, Duration>,
+        keep: &Keep,
+        is_written: Arc<IsWritten>,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<Epochs, EpochsError> {
+        let mut epochs = Epochs::default();
+        for (name, every) in every {
+            let open = stores.get(name)?;
+            // The configuration was checked: only such stores have epochs.
+            let Some(slots) = slots_of(&open.spec.kind) else { continue };
+            let history = Table::open(&keep.directory, &open.spec)?;
+            for damage in history.damage() {
+                tracing::warn!(store = %name, "damage in the history: {damage}");
+            }
+            let in_memory = found(stores.memory(), open)?;
+            let of = Arc::new(StoreEpochs {
+                name: name.clone(),
+                every: *every,
+                in_memory: Mutex::new(in_memory),
+                history,
+                counters: Counters::default(),
+            });
+            let turns = turn::Turns {
+                of: of.clone(),
+                stores: stores.clone(),
+                slots,
+                retention: keep.retention,
+                is_written: is_written.clone(),
+                stop: stop.clone(),
+            };
+            let thread = std::thread::Builder::new().name(format!("epochs {name}"));
+            let thread = thread.spawn(move || turns.run());
+            let thread = thread.map_err(|source| EpochsError::Thread { store: name.clone(), source })?;
+            epochs.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+            epochs.of.insert(name.clone(), of);
+        }
+        Ok(epochs)
+    }
+
+    /// What became of epochs since the start, over all stores. Names are explained in docs/counters.md.
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        use dta_proto::counter::collector as names;
+        let sum = |of: fn(&Counters) -> &AtomicU64| {
+            self.of.values().map(|store| of(&store.counters).load(Ordering::Relaxed)).sum()
+        };
+        if self.of.is_empty() {
+            return Vec::new();
+        }
+        [
+            (&names::EPOCHS_SEALED, sum(|c| &c.sealed)),
+            (&names::EPOCHS_WRITTEN, sum(|c| &c.written)),
+            (&names::EPOCHS_PUT_OFF, sum(|c| &c.put_off)),
+            (&names::EPOCHS_LOST, sum(|c| &c.lost)),
+            (&names::EPOCHS_FAILED, sum(|c| &c.failed)),
+        ]
+        .map(|(counter, value)| (counter.of(&[]), value))
+        .into()
+    }
+
+    /// Waits for the threads, which end once `stop` is true.
+    pub fn join(&self) {
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::warn!("a thread of epochs ended early");
+            }
+        }
+    }
+}
+
+impl StoreEpochs {
+    fn in_memory(&self) -> MutexGuard<'_, InMemory> {
+        self.in_memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The epochs that memory has at the start: the open one, and those that an earlier life did not get to write.
+fn found(memory: &MemoryConfig, open: Arc<Store>) -> Result<InMemory, EpochsError> {
+    let MemoryConfig::Directory(dir) = memory else {
+        return Ok(InMemory { open: (open, now()), former: Vec::new() });
+    };
+    let name = open.spec.name.clone();
+    let began = journal::read(dir, &name)?;
+    let mut former = Vec::new();
+    for (generation, file) in former_files(dir, &name) {
+        let region = crate::region::Region::open_read_only(&file)?;
+        let same = region.header().is_some_and(|header| {
+            header.spec == open.spec && header.generation == generation && generation < open.generation
+        });
+        if !same {
+            // A second name of the region file, made just before an earlier life ended; or no memory of this store.
+            if generation == open.generation {
+                let _ = std::fs::remove_file(&file);
+            } else {
+                tracing::warn!(file = %file.display(), "this is no former memory of the store: left as it is");
+            }
+            continue;
+        }
+        let created = region.header().map_or(0, |header| header.created * 1000);
+        let store = Arc::new(open.of_elements(region, generation));
+        let opened = began.get(&generation).copied().unwrap_or(created);
+        former.push(Former { store, opened, closed: opened, file: Some(file), found: true });
+    }
+    former.sort_by_key(|former| former.store.generation);
+    let created = open.region.header().map_or(0, |header| header.created * 1000);
+    // A file that was made by this start is as old as this start.
+    let opened = began.get(&open.generation).copied();
+    let opened = opened.unwrap_or_else(|| if open.region.found() { created } else { now() });
+    let ends: Vec<u64> = former.iter().skip(1).map(|next| next.opened).chain([opened]).collect();
+    former.iter_mut().zip(ends).for_each(|(former, end)| former.closed = end.max(former.opened + 1));
+    Ok(InMemory { open: (open, opened), former })
+}
+
+/// The files of former generations of a store, with their numbers.
+fn former_files(dir: &Path, store: &str) -> Vec<(u64, PathBuf)> {
+    let begin = format!("{store}.region-");
+    let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let number = |path: &Path| path.file_name()?.to_str()?.strip_prefix(&begin)?.parse().ok();
+    files.filter_map(|file| Some((number(&file.path())?, file.path()))).collect()
+}
+
+/// Milliseconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64)
+}

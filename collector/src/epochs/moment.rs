@@ -1,0 +1,86 @@
+//! A store as it was at a moment.
+
+use std::sync::Arc;
+
+use dta_history::HistoryError;
+use dta_proto::key::Key;
+
+use super::{Epochs, elements, now};
+use crate::region::RegionError;
+use crate::store::Store;
+
+/// Why nothing can be said of a moment.
+#[derive(Debug, thiserror::Error)]
+pub enum MomentError {
+    /// The store has no epochs.
+    #[error(
+        "store {0:?} has what there is now, and no history: ask without a moment, or give it epochs (`epoch = \"60s\"` in its \
+         table of the collector's configuration)"
+    )]
+    NoHistory(String),
+    /// It is yet to come.
+    #[error("the moment {at} is yet to come: this collector's clock shows {now} (milliseconds since 1970)")]
+    Future {
+        /// The moment.
+        at: u64,
+        /// Now.
+        now: u64,
+    },
+    /// No epoch of that moment is kept.
+    #[error("store {store:?}: nothing of the moment {at} is kept{} (milliseconds since 1970)", oldest.map_or(String::new(), |oldest| format!("; the oldest epoch that is kept began at {oldest}")))]
+    NotKept {
+        /// The store.
+        store: String,
+        /// The moment.
+        at: u64,
+        /// When the oldest epoch began that is kept.
+        oldest: Option<u64>,
+    },
+    /// The history cannot be read.
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    /// No memory for what was read.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+}
+
+impl Epochs {
+    /// The store as it was at `at`, in milliseconds since 1970: whole if it is in memory, else with the slots of `keys`
+    /// alone.
+    ///
+    /// # Errors
+    /// A [`MomentError`].
+    pub fn at(&self, store: &str, keys: &[Key], at: u64) -> Result<Arc<Store>, MomentError> {
+        let none = || MomentError::NoHistory(store.to_owned());
+        let of = self.of.get(store).ok_or_else(none)?;
+        let present = now();
+        if at > present {
+            return Err(MomentError::Future { at, now: present });
+        }
+        let (open, in_memory) = {
+            let in_memory = of.in_memory();
+            let (open, opened) = &in_memory.open;
+            if at >= *opened {
+                return Ok(Arc::clone(open));
+            }
+            if let Some(former) =
+                in_memory.former.iter().find(|former| (former.opened..former.closed).contains(&at))
+            {
+                return Ok(Arc::clone(&former.store));
+            }
+            let oldest = in_memory.former.first().map_or(*opened, |former| former.opened);
+            (Arc::clone(open), oldest)
+        };
+        let history = &of.history;
+        let Some(kept) = history.at(at)? else {
+            let kept = history.epochs()?.iter().map(|kept| kept.epoch.opened).min();
+            let oldest = Some(kept.map_or(in_memory, |kept| kept.min(in_memory)));
+            return Err(MomentError::NotKept { store: store.to_owned(), at, oldest });
+        };
+        let slots = elements::slots_of(&open.spec.kind).ok_or_else(none)?;
+        let wanted = slots.of_keys(keys);
+        let mut bytes = vec![0; wanted.len() * slots.len];
+        history.slots(kept.epoch.number, &wanted, &mut bytes)?;
+        Ok(Arc::new(slots.store(&open, kept.epoch.generation, &wanted, &bytes)?))
+    }
+}

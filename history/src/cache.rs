@@ -1,0 +1,56 @@
+//! Data files that stay open, with their index in memory: as many as were used last and fit.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lru::LruCache;
+
+use crate::data::DataFile;
+
+/// Most files that stay open.
+const FILES: usize = 64;
+/// Most bytes of their indexes.
+const BYTES: usize = 32 << 20;
+
+#[derive(Default)]
+pub(crate) struct Cache(Mutex<Files>);
+
+struct Files {
+    by_name: LruCache<String, Arc<DataFile>>,
+    bytes: usize,
+}
+
+impl Default for Files {
+    fn default() -> Files {
+        Files { by_name: LruCache::unbounded(), bytes: 0 }
+    }
+}
+
+impl Cache {
+    fn files(&self) -> std::sync::MutexGuard<'_, Files> {
+        // Nothing in here is left half done by a panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<DataFile>> {
+        self.files().by_name.get(name).cloned()
+    }
+
+    pub(crate) fn put(&self, name: &str, file: Arc<DataFile>) {
+        let mut files = self.files();
+        files.bytes += file.memory();
+        if let Some((_, old)) = files.by_name.push(name.to_owned(), file) {
+            files.bytes -= old.memory();
+        }
+        while files.by_name.len() > FILES || (files.bytes > BYTES && files.by_name.len() > 1) {
+            let Some((_, old)) = files.by_name.pop_lru() else { break };
+            files.bytes -= old.memory();
+        }
+    }
+
+    pub(crate) fn forget(&self, name: &str) {
+        let mut files = self.files();
+        if let Some(old) = files.by_name.pop(name) {
+            files.bytes -= old.memory();
+        }
+    }
+}

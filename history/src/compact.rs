@@ -1,0 +1,106 @@
+//! Making one file of the files of many epochs, sorted by slot and epoch, so that a slot over time is read from a few pages.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::data::{DataFile, NewFile, Scan};
+use crate::epoch::Kept;
+use crate::flush::FILE;
+use crate::log::action::{Action, Add};
+use crate::log::replay::Entry;
+use crate::retention::remove;
+use crate::table::now;
+use crate::temporary::random;
+use crate::{HistoryError, Table};
+
+/// What became one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compacted {
+    /// The files that went into it.
+    pub files: usize,
+    /// Its rows.
+    pub rows: u64,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+impl Table {
+    /// Makes one file of those whose epochs were all opened in a span (milliseconds since 1970). `None` if there are fewer than two, or one
+    /// of them was removed meanwhile. The files stay for ten minutes, for whoever is reading them; [`Table::vacuum`] removes them.
+    ///
+    /// # Errors
+    /// A file cannot be read, or the new one cannot be written: all stays as it was.
+    pub fn compact(&self, opened: Range<u64>) -> Result<Option<Compacted>, HistoryError> {
+        let inside = |entry: &&Arc<Entry>| {
+            !entry.epochs.is_empty() && entry.epochs.iter().all(|kept| opened.contains(&kept.epoch.opened))
+        };
+        let files: Vec<Arc<Entry>> = self.refreshed()?.files.values().filter(inside).cloned().collect();
+        if files.len() < 2 {
+            return Ok(None);
+        }
+        let mut epochs: Vec<Kept> =
+            files.iter().flat_map(|entry| &entry.epochs).map(|kept| Kept::clone(kept)).collect();
+        epochs.sort_by_key(|kept| kept.epoch.number);
+        let merged = self.merge(&files)?;
+        let (first, last) = (epochs[0].epoch.number, epochs[epochs.len() - 1].epoch.number);
+        let name = format!("{FILE}{first:012}-{last:012}-{:016x}.parquet", random());
+        let (file, made) = merged.finish(&name)?;
+        let now = now();
+        let mut add = Add::new(name, &made, &epochs, &self.layout, now);
+        add.data_change = false;
+        let done = self.commit(|state| {
+            if !files.iter().all(|entry| state.files.contains_key(&entry.add.path)) {
+                return Ok(None);
+            }
+            let info = Action::info("OPTIMIZE", json!({ "files": files.len().to_string() }), now);
+            let removes = files.iter().map(|entry| Action::Remove(remove(entry, false, now)));
+            let actions = std::iter::once(info).chain(removes).chain([Action::Add(add.clone())]);
+            Ok(Some(actions.collect()))
+        })?;
+        if !done {
+            return Ok(None);
+        }
+        file.keep();
+        for entry in &files {
+            self.cache.forget(&entry.add.path);
+        }
+        Ok(Some(Compacted { files: files.len(), rows: made.rows, bytes: made.bytes }))
+    }
+
+    /// The rows of all files by slot, then epoch.
+    fn merge(&self, files: &[Arc<Entry>]) -> Result<NewFile, HistoryError> {
+        let mut merged = NewFile::new(&self.path, &self.spec, &self.layout)?;
+        // Not by way of the cache: what is in it has been asked for.
+        let open = |entry: &Arc<Entry>| {
+            DataFile::open(&self.path.join(&entry.add.path), self.layout.clone(), entry.add.tail())
+        };
+        let opened: Vec<DataFile> = files.iter().map(open).collect::<Result<_, _>>()?;
+        let mut scans: Vec<(Scan, usize)> = opened.iter().map(|file| (Scan::new(file), 0)).collect();
+        let mut heads = BinaryHeap::new();
+        for (number, (scan, _)) in scans.iter_mut().enumerate() {
+            if scan.next()? {
+                heads.push(Reverse((scan.slots[0], scan.epochs[0], number)));
+            }
+        }
+        let len = self.layout.element_len;
+        while let Some(mut head) = heads.peek_mut() {
+            let Reverse((slot, epoch, number)) = *head;
+            let (scan, at) = &mut scans[number];
+            merged.put(epoch.cast_unsigned(), slot.cast_unsigned(), &scan.elements[*at * len..][..len])?;
+            *at += 1;
+            if *at == scan.slots.len() {
+                *at = 0;
+                if !scan.next()? {
+                    std::collections::binary_heap::PeekMut::pop(head);
+                    continue;
+                }
+            }
+            *head = Reverse((scan.slots[*at], scan.epochs[*at], number));
+        }
+        Ok(merged)
+    }
+}

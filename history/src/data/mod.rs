@@ -1,0 +1,17 @@
+//! The Parquet files of a table.
+
+pub(crate) mod new_file;
+pub(crate) mod pread;
+pub(crate) mod read;
+pub(crate) mod scan;
+pub(crate) mod tail;
+pub(crate) mod write;
+
+pub(crate) use new_file::{Made, NewFile};
+pub(crate) use read::DataFile;
+pub(crate) use scan::Scan;
+pub(crate) use tail::Tail;
+pub(crate) use write::DataWriter;
+
+/// Rows of a batch in which files are scanned.
+pub(crate) const BATCH: usize = 8192;

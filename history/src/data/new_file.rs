@@ -1,0 +1,61 @@
+//! A data file on its way to the disk.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use dta_proto::store::StoreSpec;
+
+use super::{DataWriter, Tail};
+use crate::HistoryError;
+use crate::layout::Layout;
+use crate::log::action::{STORE, describe};
+use crate::temporary::Temporary;
+
+/// A data file that is being written, under a temporary name.
+pub(crate) struct NewFile {
+    file: Temporary,
+    writer: DataWriter<File>,
+    rows: u64,
+    slots: Option<(u64, u64)>,
+}
+
+/// What a data file has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Made {
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+    /// The smallest and the largest slot, if it has a row.
+    pub(crate) slots: Option<(u64, u64)>,
+    pub(crate) tail: Tail,
+}
+
+impl NewFile {
+    pub(crate) fn new(table: &Path, spec: &StoreSpec, layout: &Arc<Layout>) -> Result<NewFile, HistoryError> {
+        let file = Temporary::new(table)?;
+        let clone = file.file().try_clone().map_err(HistoryError::io("write", file.path()))?;
+        let writer = DataWriter::new(layout.clone(), clone, (STORE, describe(spec)));
+        let writer = writer.map_err(HistoryError::parquet(file.path()))?;
+        Ok(NewFile { file, writer, rows: 0, slots: None })
+    }
+
+    /// Puts in a row: they come in ascending order of slot, then epoch.
+    #[inline]
+    pub(crate) fn put(&mut self, epoch: u64, slot: u64, element: &[u8]) -> Result<(), HistoryError> {
+        let put = self.writer.put(epoch.cast_signed(), slot.cast_signed(), element);
+        put.map_err(HistoryError::parquet(self.file.path()))?;
+        self.rows += 1;
+        self.slots = Some((self.slots.map_or(slot, |(first, _)| first), slot));
+        Ok(())
+    }
+
+    /// Has the whole file on disk under its name. It goes again unless it is [kept](Temporary::keep).
+    pub(crate) fn finish(self, name: &str) -> Result<(Temporary, Made), HistoryError> {
+        let NewFile { mut file, writer, rows, slots } = self;
+        let index = writer.finish().map_err(HistoryError::parquet(file.path()))?;
+        let bytes = file.file().metadata().map_err(HistoryError::io("read", file.path()))?.len();
+        let tail = Tail::of(file.file(), file.path(), index)?;
+        file.name(name)?;
+        Ok((file, Made { rows, bytes, slots, tail }))
+    }
+}

@@ -1,0 +1,341 @@
+//! Looking up slots in one Parquet file: only the pages that hold them are read.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::column::reader::{ColumnReader, get_column_reader, get_typed_column_reader};
+use parquet::data_type::{ByteArrayType, Int32Type, Int64Type};
+use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::page_index::column_index::ColumnIndexMetaData;
+use parquet::file::serialized_reader::SerializedPageReader;
+use parquet::file::statistics::Statistics;
+
+use super::Tail;
+use super::pread::Pread;
+use crate::HistoryError;
+use crate::layout::{Column, EPOCH, Layout, Part, SLOT};
+
+/// An open file with its index.
+pub(crate) struct DataFile {
+    path: PathBuf,
+    reader: Arc<Pread>,
+    meta: ParquetMetaData,
+    pub(crate) layout: Arc<Layout>,
+    /// First and last slot of each row group.
+    spans: Vec<(i64, i64)>,
+}
+
+/// A slot that is looked for, and which element of the answer is its.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Wanted {
+    pub(crate) slot: i64,
+    pub(crate) answer: usize,
+}
+
+impl DataFile {
+    /// Opens a file. `tail`: what its end must be.
+    pub(crate) fn open(
+        path: &Path,
+        layout: Arc<Layout>,
+        tail: Option<Tail>,
+    ) -> Result<DataFile, HistoryError> {
+        let file = File::open(path).map_err(HistoryError::io("open", path))?;
+        tail.map_or(Ok(()), |tail| tail.check(&file, path))?;
+        let reader = Pread::new(file).map_err(HistoryError::io("read", path))?;
+        let metadata = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Optional);
+        let meta = metadata.parse_and_finish(&reader).map_err(HistoryError::parquet(path))?;
+        let foreign = |problem: String| HistoryError::Foreign { path: path.to_owned(), problem };
+        let schema = meta.file_metadata().schema_descr();
+        let same = schema.num_columns() == layout.columns.len()
+            && schema.columns().iter().zip(&layout.columns).all(|(has, column)| {
+                has.name() == column.name
+                    && has.physical_type() == column.physical()
+                    && has.max_def_level() == 0
+                    && has.max_rep_level() == 0
+            });
+        if !same {
+            let names: Vec<&str> = schema.columns().iter().map(|column| column.name()).collect();
+            return Err(foreign(format!("it has the columns {}", names.join(", "))));
+        }
+        let span = |group: usize| match meta.row_group(group).column(SLOT).statistics() {
+            Some(Statistics::Int64(slots)) => Some((*slots.min_opt()?, *slots.max_opt()?)),
+            _ => None,
+        };
+        let spans: Option<Vec<_>> = (0..meta.num_row_groups()).map(span).collect();
+        let spans = spans.ok_or_else(|| foreign("a row group has no statistics of its slots".to_owned()))?;
+        if !spans.is_sorted() {
+            return Err(foreign("its row groups are not in the order of their slots".to_owned()));
+        }
+        Ok(DataFile { path: path.to_owned(), reader: Arc::new(reader), meta, layout, spans })
+    }
+
+    /// Bytes that it takes in memory.
+    pub(crate) fn memory(&self) -> usize {
+        self.meta.memory_size()
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn groups(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Rows of a row group.
+    pub(crate) fn rows(&self, group: usize) -> usize {
+        self.meta.row_group(group).num_rows() as usize
+    }
+
+    /// A reader of one column of a row group, from its first row on.
+    pub(crate) fn column(&self, group: usize, column: usize) -> Result<ColumnReader> {
+        let chunk = self.meta.row_group(group).column(column);
+        let index = self.meta.page_index_for_row_group(group);
+        let locations = index.page_locations(column).filter(|pages| !pages.is_empty()).cloned();
+        let pages = SerializedPageReader::new(self.reader.clone(), chunk, self.rows(group), locations)?;
+        Ok(get_column_reader(chunk.column_descr_ptr(), Box::new(pages)))
+    }
+
+    /// Writes the elements of slots into `out`, where their rows are of this epoch; others are left as they are.
+    /// `wanted` is sorted and has no slot twice. `several`: the file has other epochs too.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is damaged.
+    pub(crate) fn look_up(
+        &self,
+        epoch: i64,
+        several: bool,
+        wanted: &[Wanted],
+        out: &mut [u8],
+    ) -> Result<(), HistoryError> {
+        for (group, (first, last)) in self.spans.iter().enumerate() {
+            let from = wanted.partition_point(|wanted| wanted.slot < *first);
+            let to = wanted.partition_point(|wanted| wanted.slot <= *last);
+            if from < to {
+                let epoch = several.then_some(epoch);
+                self.look_up_in(group, epoch, &wanted[from..to], out)
+                    .map_err(HistoryError::parquet(&self.path))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn look_up_in(&self, group: usize, epoch: Option<i64>, wanted: &[Wanted], out: &mut [u8]) -> Result<()> {
+        let found = self.find(group, epoch, wanted)?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        let len = self.layout.element_len;
+        for (number, column) in self.layout.columns.iter().enumerate().skip(SLOT + 1) {
+            let mut cells = Cells::new(self.column(group, number)?, column);
+            for (row, answer) in &found {
+                cells.skip_to(*row)?;
+                cells.read(1, |_| *answer, len, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of a row group that are wanted, ascending, each with its place in the answer.
+    fn find(&self, group: usize, epoch: Option<i64>, wanted: &[Wanted]) -> Result<Vec<(usize, usize)>> {
+        let pages = self.pages(group);
+        let mut slots = Numbers::new(self.column(group, SLOT)?);
+        let mut epochs = Numbers::new(self.column(group, EPOCH)?);
+        let mut found = Vec::new();
+        let mut page = 0;
+        for wanted in wanted {
+            page += pages[page..].partition_point(|page| page.last < wanted.slot);
+            // In a file of several epochs a slot's rows may end on a later page.
+            for page in pages[page..].iter().take_while(|page| page.first <= wanted.slot) {
+                let in_page = slots.range(page.row, page.rows)?;
+                let from = in_page.partition_point(|slot| *slot < wanted.slot);
+                let same = in_page[from..].partition_point(|slot| *slot == wanted.slot);
+                let row = page.row + from;
+                match epoch {
+                    _ if same == 0 => {}
+                    None => found.push((row, wanted.answer)),
+                    Some(epoch) => {
+                        let of_epoch = epochs.range(row, same)?.iter().position(|other| *other == epoch);
+                        found.extend(of_epoch.map(|place| (row + place, wanted.answer)));
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The pages of a row group's slots; the whole of it as one page if it has no index.
+    fn pages(&self, group: usize) -> Vec<Page> {
+        let rows = self.rows(group);
+        let index = self.meta.page_index_for_row_group(group);
+        let of_index = || {
+            let locations = index.page_locations(SLOT)?;
+            let Some(ColumnIndexMetaData::INT64(slots)) = index.column_index(SLOT) else { return None };
+            let (first, last) = (slots.min_values(), slots.max_values());
+            if first.len() != locations.len() || !last.is_sorted() || locations.is_empty() {
+                return None;
+            }
+            let starts = locations.iter().map(|location| location.first_row_index as usize);
+            let ends = starts.clone().skip(1).chain([rows]);
+            let page = |(row, end): (usize, usize)| Some((row, end.checked_sub(row)?));
+            let ranges: Option<Vec<_>> = starts.zip(ends).map(page).collect();
+            let pages = ranges?.into_iter().zip(first.iter().zip(last));
+            Some(
+                pages
+                    .map(|((row, rows), (first, last))| Page { first: *first, last: *last, row, rows })
+                    .collect(),
+            )
+        };
+        let (first, last) = self.spans[group];
+        of_index().unwrap_or_else(|| vec![Page { first, last, row: 0, rows }])
+    }
+}
+
+/// A page of the slots' column.
+struct Page {
+    first: i64,
+    last: i64,
+    /// Its first row in the row group.
+    row: usize,
+    rows: usize,
+}
+
+/// A column of longs that is read forwards in ranges; the last one is kept.
+struct Numbers {
+    reader: parquet::column::reader::ColumnReaderImpl<Int64Type>,
+    /// The row behind the last that was read.
+    at: usize,
+    kept: Vec<i64>,
+}
+
+impl Numbers {
+    fn new(reader: ColumnReader) -> Numbers {
+        Numbers { reader: get_typed_column_reader(reader), at: 0, kept: Vec::new() }
+    }
+
+    fn range(&mut self, from: usize, rows: usize) -> Result<&[i64]> {
+        let kept = self.at - self.kept.len();
+        if from >= kept && from + rows <= self.at {
+            return Ok(&self.kept[from - kept..from - kept + rows]);
+        }
+        let skip = from.checked_sub(self.at).ok_or_else(overlap)?;
+        self.kept.clear();
+        let (skipped, (read, ..)) =
+            (self.reader.skip_records(skip)?, self.reader.read_records(rows, None, None, &mut self.kept)?);
+        if (skipped, read) != (skip, rows) {
+            return Err(short());
+        }
+        self.at = from + rows;
+        Ok(&self.kept)
+    }
+}
+
+/// A column that is read forwards, into the bytes of elements.
+pub(crate) struct Cells<'a> {
+    column: &'a Column,
+    reader: Typed,
+    at: usize,
+}
+
+enum Typed {
+    Longs(parquet::column::reader::ColumnReaderImpl<Int64Type>, Vec<i64>),
+    Integers(parquet::column::reader::ColumnReaderImpl<Int32Type>, Vec<i32>),
+    Bytes(parquet::column::reader::ColumnReaderImpl<ByteArrayType>, Vec<parquet::data_type::ByteArray>),
+}
+
+impl<'a> Cells<'a> {
+    pub(crate) fn new(reader: ColumnReader, column: &'a Column) -> Cells<'a> {
+        let reader = match column.part {
+            Part::Epoch | Part::Slot | Part::Be32(_) => {
+                Typed::Longs(get_typed_column_reader(reader), Vec::new())
+            }
+            Part::Be16(_) | Part::Le16(_) => Typed::Integers(get_typed_column_reader(reader), Vec::new()),
+            Part::Bytes(_) => Typed::Bytes(get_typed_column_reader(reader), Vec::new()),
+        };
+        Cells { column, reader, at: 0 }
+    }
+
+    fn skip_to(&mut self, row: usize) -> Result<()> {
+        // Rows of a damaged file may come in any order.
+        let skip = row.checked_sub(self.at).ok_or_else(overlap)?;
+        let skipped = match &mut self.reader {
+            Typed::Longs(reader, _) => reader.skip_records(skip),
+            Typed::Integers(reader, _) => reader.skip_records(skip),
+            Typed::Bytes(reader, _) => reader.skip_records(skip),
+        }?;
+        self.at = row;
+        if skipped == skip { Ok(()) } else { Err(short()) }
+    }
+
+    /// Reads the cells of the next rows; row number n of them belongs to element number `place(n)` of `out`.
+    pub(crate) fn read(
+        &mut self,
+        rows: usize,
+        place: impl Fn(usize) -> usize,
+        len: usize,
+        out: &mut [u8],
+    ) -> Result<()> {
+        self.at += rows;
+        let mut put = |row: usize, range: std::ops::Range<usize>, bytes: &[u8]| {
+            out[place(row) * len..][range].copy_from_slice(bytes);
+        };
+        let wrong =
+            |problem: String| Err(ParquetError::General(format!("column {}: {problem}", self.column.name)));
+        match &mut self.reader {
+            Typed::Longs(reader, values) => {
+                values.clear();
+                if reader.read_records(rows, None, None, values)?.0 != rows {
+                    return Err(short());
+                }
+                let Part::Be32(at) = self.column.part else { unreachable!("no part of an element") };
+                for (row, value) in values.iter().enumerate() {
+                    let Ok(value) = u32::try_from(*value) else {
+                        return wrong(format!("{value} is no 32-bit number"));
+                    };
+                    put(row, at..at + 4, &value.to_be_bytes());
+                }
+            }
+            Typed::Integers(reader, values) => {
+                values.clear();
+                if reader.read_records(rows, None, None, values)?.0 != rows {
+                    return Err(short());
+                }
+                for (row, value) in values.iter().enumerate() {
+                    let Ok(value) = u16::try_from(*value) else {
+                        return wrong(format!("{value} is no 16-bit number"));
+                    };
+                    match self.column.part {
+                        Part::Le16(at) => put(row, at..at + 2, &value.to_le_bytes()),
+                        Part::Be16(at) => put(row, at..at + 2, &value.to_be_bytes()),
+                        _ => unreachable!("the column's type says so"),
+                    }
+                }
+            }
+            Typed::Bytes(reader, values) => {
+                values.clear();
+                if reader.read_records(rows, None, None, values)?.0 != rows {
+                    return Err(short());
+                }
+                let Part::Bytes(range) = &self.column.part else { unreachable!("the column's type says so") };
+                for (row, value) in values.iter().enumerate() {
+                    if value.len() != range.len() {
+                        return wrong(format!("a value of {} bytes", value.len()));
+                    }
+                    put(row, range.clone(), value.data());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The index knows of more rows than there are.
+pub(crate) fn short() -> ParquetError {
+    ParquetError::EOF("a column has fewer rows than its row group".to_owned())
+}
+
+fn overlap() -> ParquetError {
+    ParquetError::General("its rows are not in the order of their slots".to_owned())
+}

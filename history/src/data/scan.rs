@@ -1,0 +1,77 @@
+//! All rows of a file, in their order.
+
+use parquet::column::reader::ColumnReader;
+use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
+use parquet::data_type::Int64Type;
+use parquet::errors::Result;
+
+use super::BATCH;
+use super::read::{Cells, DataFile, short};
+use crate::HistoryError;
+use crate::layout::{EPOCH, SLOT};
+
+/// A file's rows, by batches.
+pub(crate) struct Scan<'a> {
+    file: &'a DataFile,
+    group: usize,
+    /// Rows of the group that have not been read.
+    left: usize,
+    readers: Option<Readers<'a>>,
+    pub(crate) epochs: Vec<i64>,
+    pub(crate) slots: Vec<i64>,
+    pub(crate) elements: Vec<u8>,
+}
+
+struct Readers<'a> {
+    epochs: ColumnReaderImpl<Int64Type>,
+    slots: ColumnReaderImpl<Int64Type>,
+    cells: Vec<Cells<'a>>,
+}
+
+impl<'a> Scan<'a> {
+    pub(crate) fn new(file: &'a DataFile) -> Scan<'a> {
+        let (epochs, slots, elements) = (Vec::new(), Vec::new(), Vec::new());
+        Scan { file, group: 0, left: 0, readers: None, epochs, slots, elements }
+    }
+
+    /// Reads the next batch into `epochs`, `slots` and `elements`; `false` when there is none.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is damaged.
+    pub(crate) fn next(&mut self) -> Result<bool, HistoryError> {
+        self.read().map_err(HistoryError::parquet(self.file.path()))
+    }
+
+    fn read(&mut self) -> Result<bool> {
+        while self.left == 0 {
+            if self.group == self.file.groups() {
+                return Ok(false);
+            }
+            let column = |number: usize| -> Result<ColumnReader> { self.file.column(self.group, number) };
+            let columns = self.file.layout.columns.iter().enumerate().skip(SLOT + 1);
+            let cells = columns.map(|(number, of)| Ok(Cells::new(column(number)?, of)));
+            self.readers = Some(Readers {
+                epochs: get_typed_column_reader(column(EPOCH)?),
+                slots: get_typed_column_reader(column(SLOT)?),
+                cells: cells.collect::<Result<_>>()?,
+            });
+            self.left = self.file.rows(self.group);
+            self.group += 1;
+        }
+        let readers = self.readers.as_mut().expect("rows are left");
+        let rows = self.left.min(BATCH);
+        self.left -= rows;
+        self.epochs.clear();
+        self.slots.clear();
+        let read = readers.epochs.read_records(rows, None, None, &mut self.epochs)?.0;
+        if readers.slots.read_records(rows, None, None, &mut self.slots)?.0 != rows || read != rows {
+            return Err(short());
+        }
+        let len = self.file.layout.element_len;
+        self.elements.resize(rows * len, 0);
+        for cells in &mut readers.cells {
+            cells.read(rows, |row| row, len, &mut self.elements)?;
+        }
+        Ok(true)
+    }
+}

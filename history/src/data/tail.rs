@@ -1,0 +1,35 @@
+//! The end of a Parquet file: all that says where its rows are. Parquet's library panics on some damage there, and none of it has a
+//! checksum; so the log has one.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::HistoryError;
+
+/// Where the end of a file begins, and the CRC-32C of its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Tail {
+    at: u64,
+    crc32c: u32,
+}
+
+impl Tail {
+    /// The end of this file from a position on.
+    pub(crate) fn of(file: &File, path: &Path, at: u64) -> Result<Tail, HistoryError> {
+        let len = file.metadata().map_err(HistoryError::io("read", path))?.len();
+        let mut bytes = vec![0; len.saturating_sub(at) as usize];
+        file.read_exact_at(&mut bytes, at).map_err(HistoryError::io("read", path))?;
+        Ok(Tail { at, crc32c: dta_proto::crc::crc32c(&bytes) })
+    }
+
+    /// Whether the file still has it.
+    pub(crate) fn check(&self, file: &File, path: &Path) -> Result<(), HistoryError> {
+        if Tail::of(file, path, self.at)? == *self {
+            return Ok(());
+        }
+        Err(HistoryError::Foreign { path: path.to_owned(), problem: "its index is damaged".to_owned() })
+    }
+}

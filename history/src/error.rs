@@ -1,0 +1,114 @@
+//! What goes wrong with a table, and what to do.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use parquet::errors::ParquetError;
+
+/// Why a table cannot be opened, read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// The system refuses.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Io {
+        /// What was tried: `read`, `write`, …
+        what: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A data file that cannot be written or read as Parquet.
+    #[error("{}: {source}", path.display())]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ParquetError,
+    },
+    /// A data file with other columns than the table, or with rows that contradict its index.
+    #[error("{} is not a data file of this table: {problem}", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Stores of this kind have no history.
+    #[error(
+        "store `{store}`: {primitive} stores are not kept in history; only key-write and postcarding stores are"
+    )]
+    Kind {
+        /// Name of the store.
+        store: String,
+        /// Its primitive.
+        primitive: &'static str,
+    },
+    /// The table is of a store with another layout.
+    #[error(
+        "the history of store `{store}` in {} is of another layout ({kept}; the store now is {asked}): move the folder away, or configure the store as before",
+        path.display()
+    )]
+    OtherLayout {
+        /// Name of the store.
+        store: String,
+        /// The table.
+        path: PathBuf,
+        /// The layout of the table.
+        kept: String,
+        /// The layout that was asked for.
+        asked: String,
+    },
+    /// There is no table in this folder, or nothing in its log says what it is.
+    #[error("{} is not a history table: {problem}", path.display())]
+    NotATable {
+        /// The folder.
+        path: PathBuf,
+        /// What is missing, or wrong.
+        problem: String,
+    },
+    /// The epoch is not in the table: not written yet, or removed since.
+    #[error("epoch {0} is not kept")]
+    NotKept(u64),
+    /// The epoch is in the table already.
+    #[error("epoch {0} is in the table already")]
+    AlreadyKept(u64),
+    /// Slots were not handed over in ascending order, or lie beyond the store, or are no whole elements.
+    #[error("bad rows for epoch {epoch}: {problem}")]
+    Rows {
+        /// The epoch.
+        epoch: u64,
+        /// What is wrong with them.
+        problem: String,
+    },
+}
+
+impl HistoryError {
+    pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HistoryError {
+        let path = path.to_owned();
+        move |source| HistoryError::Io { what, path, source }
+    }
+
+    /// The system's error inside, of whatever it was.
+    pub(crate) fn parquet(path: &Path) -> impl FnOnce(ParquetError) -> HistoryError {
+        let path = path.to_owned();
+        move |source| match source {
+            ParquetError::External(inner) if inner.is::<io::Error>() => match inner.downcast::<io::Error>() {
+                Ok(source) => HistoryError::Io { what: "read or write", path, source: *source },
+                Err(inner) => HistoryError::Parquet { path, source: ParquetError::External(inner) },
+            },
+            source => HistoryError::Parquet { path, source },
+        }
+    }
+
+    /// Whether the disk (or the quota) is full: removing old epochs helps.
+    pub fn is_full(&self) -> bool {
+        matches!(self, HistoryError::Io { source, .. }
+            if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+    }
+
+    /// Whether a file was not there.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, HistoryError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}

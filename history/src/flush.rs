@@ -1,0 +1,109 @@
+//! An epoch on its way into the table.
+
+use serde_json::json;
+
+use crate::data::NewFile;
+use crate::epoch::{Epoch, Kept};
+use crate::log::action::{Action, Add};
+use crate::table::now;
+use crate::temporary::random;
+use crate::{HistoryError, Table};
+
+/// An epoch that is being written. Dropped before [`Flush::finish`], it leaves nothing.
+pub struct Flush<'a> {
+    table: &'a Table,
+    epoch: u64,
+    file: NewFile,
+    /// The slot behind the last that was handed over.
+    next: u64,
+}
+
+/// What an epoch takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Used slots.
+    pub rows: u64,
+    /// Bytes of its file.
+    pub bytes: u64,
+}
+
+impl Table {
+    /// Begins the file of an epoch. It is written beside others that are being written or read.
+    ///
+    /// # Errors
+    /// The epoch is in the table; the system refuses.
+    pub fn begin(&self, epoch: u64) -> Result<Flush<'_>, HistoryError> {
+        if epoch > i64::MAX as u64 {
+            return Err(HistoryError::Rows { epoch, problem: "its number must be below 2^63".to_owned() });
+        }
+        if self.refreshed()?.epochs.contains_key(&epoch) {
+            return Err(HistoryError::AlreadyKept(epoch));
+        }
+        Ok(Flush { table: self, epoch, file: NewFile::new(&self.path, &self.spec, &self.layout)?, next: 0 })
+    }
+}
+
+impl Flush<'_> {
+    /// Takes the elements of slots that follow one another, from slot number `first` on. Those that are all zeros are not used, and not
+    /// written. Whole regions can be handed over in pieces of any number of elements; runs that are known to be unused may be left out.
+    ///
+    /// # Errors
+    /// `elements` are no whole elements, lie beyond the store or before others that were handed over; the file cannot be written.
+    pub fn put(&mut self, first: u64, elements: &[u8]) -> Result<(), HistoryError> {
+        let layout = &self.table.layout;
+        let count = (elements.len() / layout.element_len) as u64;
+        let bad = |problem: String| Err(HistoryError::Rows { epoch: self.epoch, problem });
+        if !elements.len().is_multiple_of(layout.element_len) {
+            return bad(format!("{} bytes are no whole elements of {}", elements.len(), layout.element_len));
+        }
+        if first < self.next {
+            return bad(format!("slot {first} comes after slot {}", self.next - 1));
+        }
+        if first.checked_add(count).is_none_or(|end| end > layout.elements) {
+            return bad(format!("{count} elements from slot {first} on, in a store of {}", layout.elements));
+        }
+        for (slot, element) in (first..).zip(elements.chunks_exact(layout.element_len)) {
+            if is_used(element) {
+                self.file.put(self.epoch, slot, element)?;
+            }
+        }
+        self.next = first + count;
+        Ok(())
+    }
+
+    /// Has the file on disk, and commits it: from here on the epoch is kept.
+    ///
+    /// # Errors
+    /// The epoch is not the one that was begun, or has been written by somebody else; the system refuses. Nothing is left then.
+    pub fn finish(self, epoch: &Epoch) -> Result<Written, HistoryError> {
+        if epoch.number != self.epoch {
+            let problem = format!("it ends as epoch {}", epoch.number);
+            return Err(HistoryError::Rows { epoch: self.epoch, problem });
+        }
+        let name = format!("{FILE}{:012}-{:016x}.parquet", epoch.number, random());
+        let (file, made) = self.file.finish(&name)?;
+        let kept = Kept { epoch: epoch.clone(), rows: made.rows };
+        let now = now();
+        let add = Add::new(name, &made, &[kept], &self.table.layout, now);
+        self.table.commit(|state| {
+            if state.epochs.contains_key(&epoch.number) {
+                return Err(HistoryError::AlreadyKept(epoch.number));
+            }
+            let info =
+                Action::info("WRITE", json!({ "mode": "Append", "epoch": epoch.number.to_string() }), now);
+            Ok(Some(vec![info, Action::Add(add.clone())]))
+        })?;
+        file.keep();
+        Ok(Written { rows: made.rows, bytes: made.bytes })
+    }
+}
+
+/// How the names of data files begin.
+pub(crate) const FILE: &str = "epoch-";
+
+/// Whether any byte of an element, whose length is a multiple of eight, is set.
+#[inline]
+fn is_used(element: &[u8]) -> bool {
+    let words = element.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")));
+    words.fold(0, |all, word| all | word) != 0
+}

@@ -1,0 +1,190 @@
+//! Lines of a commit: the actions of the Delta protocol that this library writes, and understands of what others write
+//! (<https://github.com/delta-io/delta/blob/master/PROTOCOL.md>).
+
+use std::collections::BTreeMap;
+
+use dta_proto::store::StoreSpec;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::data::{Made, Tail};
+use crate::epoch::Kept;
+use crate::layout::Layout;
+
+/// What the store's description is called in the table's configuration, and in the metadata of its Parquet files.
+pub(crate) const STORE: &str = "dta.store";
+/// What the epochs of a file are called among the tags of its `add`.
+const EPOCHS: &str = "dta.epochs";
+/// What the checksum of a file's end is called there.
+const TAIL: &str = "dta.tail";
+
+/// What a reader has to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Protocol {
+    pub(crate) min_reader_version: u32,
+    pub(crate) min_writer_version: u32,
+}
+
+/// What every reader since Delta 0.1 knows.
+pub(crate) const PROTOCOL: Protocol = Protocol { min_reader_version: 1, min_writer_version: 2 };
+
+/// What the table is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct MetaData {
+    pub(crate) id: String,
+    pub(crate) name: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) format: Format,
+    pub(crate) schema_string: String,
+    pub(crate) partition_columns: Vec<String>,
+    pub(crate) configuration: BTreeMap<String, String>,
+    pub(crate) created_time: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Format {
+    provider: String,
+    options: BTreeMap<String, String>,
+}
+
+impl MetaData {
+    pub(crate) fn of(spec: &StoreSpec, layout: &Layout, id: String, now: u64) -> MetaData {
+        MetaData {
+            id,
+            name: Some(spec.name.clone()),
+            description: Some(format!("used slots of the {} store {} by epoch", spec.primitive(), spec.name)),
+            format: Format { provider: "parquet".to_owned(), options: BTreeMap::new() },
+            schema_string: layout.delta_schema(),
+            partition_columns: Vec::new(),
+            configuration: BTreeMap::from([(STORE.to_owned(), describe(spec))]),
+            created_time: Some(now),
+        }
+    }
+
+    /// The store's description; `None` in a table of somebody else.
+    pub(crate) fn store(&self) -> Option<StoreSpec> {
+        serde_json::from_str(self.configuration.get(STORE)?).ok()
+    }
+}
+
+/// A store's description as text.
+pub(crate) fn describe(spec: &StoreSpec) -> String {
+    serde_json::to_string(spec).expect("names and numbers")
+}
+
+/// A data file of the table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Add {
+    pub(crate) path: String,
+    pub(crate) partition_values: BTreeMap<String, Option<String>>,
+    pub(crate) size: u64,
+    pub(crate) modification_time: i64,
+    pub(crate) data_change: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stats: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tags: Option<BTreeMap<String, Option<String>>>,
+}
+
+impl Add {
+    /// A file with these epochs.
+    pub(crate) fn new(path: String, file: &Made, epochs: &[Kept], layout: &Layout, now: u64) -> Add {
+        let numbers = || epochs.iter().map(|kept| kept.epoch.number);
+        let mut stats = json!({ "numRecords": epochs.iter().map(|kept| kept.rows).sum::<u64>() });
+        if let (Some((first, last)), Some(oldest), Some(newest)) =
+            (file.slots, numbers().min(), numbers().max())
+        {
+            stats["minValues"] = json!({ "epoch": oldest, "slot": first });
+            stats["maxValues"] = json!({ "epoch": newest, "slot": last });
+            let none = |column: &crate::layout::Column| (column.name.clone(), Value::from(0));
+            stats["nullCount"] = Value::Object(layout.columns.iter().map(none).collect());
+        }
+        let text = |of: serde_json::Result<String>| Some(of.expect("names and numbers"));
+        let epochs = (EPOCHS.to_owned(), text(serde_json::to_string(epochs)));
+        let tail = (TAIL.to_owned(), text(serde_json::to_string(&file.tail)));
+        Add {
+            path,
+            partition_values: BTreeMap::new(),
+            size: file.bytes,
+            modification_time: now as i64,
+            data_change: true,
+            stats: Some(stats.to_string()),
+            tags: Some(BTreeMap::from([epochs, tail])),
+        }
+    }
+
+    /// The epochs in the file; the error says why that is not known.
+    pub(crate) fn epochs(&self) -> Result<Vec<Kept>, String> {
+        let text = self.tag(EPOCHS).ok_or_else(|| format!("no {EPOCHS}"))?;
+        serde_json::from_str(text).map_err(|error| format!("{EPOCHS}: {error}"))
+    }
+
+    /// What the end of the file must be, if that is known.
+    pub(crate) fn tail(&self) -> Option<Tail> {
+        serde_json::from_str(self.tag(TAIL)?).ok()
+    }
+
+    fn tag(&self, name: &str) -> Option<&String> {
+        self.tags.as_ref()?.get(name)?.as_ref()
+    }
+}
+
+/// A data file that is one no longer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Remove {
+    pub(crate) path: String,
+    #[serde(default)]
+    pub(crate) deletion_timestamp: Option<u64>,
+    pub(crate) data_change: bool,
+}
+
+/// A line of a commit.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Action {
+    Protocol(Protocol),
+    MetaData(MetaData),
+    Add(Add),
+    Remove(Remove),
+    CommitInfo(Value),
+}
+
+impl Action {
+    /// Who did what, and when: for people.
+    pub(crate) fn info(operation: &str, parameters: Value, now: u64) -> Action {
+        Action::CommitInfo(json!({
+            "timestamp": now,
+            "operation": operation,
+            "operationParameters": parameters,
+            "engineInfo": concat!("dta-history/", env!("CARGO_PKG_VERSION")),
+        }))
+    }
+
+    /// Reads a line. `None`: an action that says nothing about which files there are.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub(crate) fn read(line: &str) -> Result<Option<Action>, serde_json::Error> {
+        let object: serde_json::Map<String, Value> = serde_json::from_str(line)?;
+        let known = ["protocol", "metaData", "add", "remove"];
+        if object.len() == 1 && object.keys().any(|name| known.contains(&name.as_str())) {
+            serde_json::from_value(Value::Object(object)).map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+}
+
+/// The text of a commit.
+pub(crate) fn lines(actions: &[Action]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for action in actions {
+        serde_json::to_writer(&mut text, action).expect("names and numbers");
+        text.push(b'\n');
+    }
+    text
+}

@@ -1,0 +1,145 @@
+//! What the log says: files that were added and not removed since, and the epochs in them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::action::{Action, Add, MetaData, Protocol};
+use super::{FOLDER, commit_path, version_of};
+use crate::HistoryError;
+use crate::epoch::Kept;
+
+/// A data file of the table.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) add: Add,
+    /// Its epochs, ascending by number; none if that is not known.
+    pub(crate) epochs: Vec<Arc<Kept>>,
+}
+
+/// What the commits up to a version say.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    /// The version of the next commit.
+    pub(crate) next: u64,
+    pub(crate) protocol: Option<Protocol>,
+    pub(crate) meta: Option<MetaData>,
+    /// By their names.
+    pub(crate) files: BTreeMap<String, Arc<Entry>>,
+    /// Removed, and when (milliseconds since 1970); whether they are still there is not said.
+    pub(crate) removed: BTreeMap<String, u64>,
+    /// By number, the epoch and its file.
+    pub(crate) epochs: BTreeMap<u64, (Arc<Kept>, Arc<Entry>)>,
+    /// What is wrong with the log, a sentence each.
+    pub(crate) damage: Vec<String>,
+}
+
+impl State {
+    /// Reads a whole log. Commits that are missing or damaged are named, the others are read.
+    ///
+    /// # Errors
+    /// There is no log, or it cannot be read.
+    pub(crate) fn read(table: &Path) -> Result<State, HistoryError> {
+        let folder = table.join(FOLDER);
+        let entries = std::fs::read_dir(&folder).map_err(HistoryError::io("read", &folder))?;
+        let mut versions = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(HistoryError::io("read", &folder))?;
+            versions.extend(entry.file_name().to_str().and_then(version_of));
+        }
+        versions.sort_unstable();
+        let mut state = State::default();
+        for version in versions {
+            if version > state.next {
+                let missing = commit_path(table, state.next);
+                let last = version - 1;
+                state.damage.push(if last == state.next {
+                    format!("{} is missing", missing.display())
+                } else {
+                    format!("{} and the versions after it up to {last} are missing", missing.display())
+                });
+                state.next = version;
+            }
+            state.read_next(table)?;
+        }
+        Ok(state)
+    }
+
+    /// Reads the commits that have come since.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub(crate) fn refresh(&mut self, table: &Path) -> Result<(), HistoryError> {
+        while self.read_next(table)? {}
+        Ok(())
+    }
+
+    /// Reads the next commit. `false`: there is none.
+    fn read_next(&mut self, table: &Path) -> Result<bool, HistoryError> {
+        let path = commit_path(table, self.next);
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            // One file that cannot be read is damage. Without its folder, there would be no end of them.
+            Err(error) if path.is_file() => {
+                self.damage.push(format!("{} cannot be read: {error}", path.display()));
+                Vec::new()
+            }
+            Err(error) => return Err(HistoryError::io("read", &path)(error)),
+        };
+        for (number, line) in
+            text.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty())
+        {
+            let action = std::str::from_utf8(line).map_err(|error| error.to_string());
+            match action.and_then(|line| Action::read(line).map_err(|error| error.to_string())) {
+                Ok(action) => self.apply(action, &path),
+                Err(error) => {
+                    self.damage.push(format!("{} line {} is damaged: {error}", path.display(), number + 1))
+                }
+            }
+        }
+        self.next += 1;
+        Ok(true)
+    }
+
+    fn apply(&mut self, action: Option<Action>, path: &Path) {
+        match action {
+            Some(Action::Protocol(protocol)) => self.protocol = Some(protocol),
+            Some(Action::MetaData(meta)) => self.meta = Some(meta),
+            Some(Action::Add(add)) => {
+                let epochs = add.epochs().unwrap_or_else(|error| {
+                    self.damage.push(format!(
+                        "{}: which epochs {} has is not known: {error}",
+                        path.display(),
+                        add.path
+                    ));
+                    Vec::new()
+                });
+                self.removed.remove(&add.path);
+                let entry = Arc::new(Entry { epochs: epochs.into_iter().map(Arc::new).collect(), add });
+                for kept in &entry.epochs {
+                    self.epochs.insert(kept.epoch.number, (kept.clone(), entry.clone()));
+                }
+                self.files.insert(entry.add.path.clone(), entry);
+            }
+            Some(Action::Remove(remove)) => {
+                if let Some(entry) = self.files.remove(&remove.path) {
+                    for kept in &entry.epochs {
+                        let of_this = |(_, other): &(_, Arc<Entry>)| other.add.path == entry.add.path;
+                        if self.epochs.get(&kept.epoch.number).is_some_and(of_this) {
+                            self.epochs.remove(&kept.epoch.number);
+                        }
+                    }
+                }
+                self.removed.insert(remove.path, remove.deletion_timestamp.unwrap_or(0));
+            }
+            Some(Action::CommitInfo(_)) | None => {}
+        }
+    }
+
+    /// Bytes of all data files.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.files.values().map(|entry| entry.add.size).sum()
+    }
+}

@@ -1,0 +1,128 @@
+//! Removing the oldest epochs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::log::action::{Action, Remove};
+use crate::log::replay::{Entry, State};
+use crate::table::now;
+use crate::{HistoryError, Table};
+
+/// What is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// Epochs whose writers moved away longer ago go.
+    pub keep: Option<Duration>,
+    /// Of more bytes the oldest epochs go, but for the newest file.
+    pub keep_bytes: Option<u64>,
+}
+
+/// What went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Numbers of the epochs, ascending.
+    pub epochs: Vec<u64>,
+    /// Bytes of their files.
+    pub bytes: u64,
+}
+
+impl Table {
+    /// Removes what is older or more than is to be kept, at this moment (milliseconds since 1970). A file that has several epochs goes
+    /// when all of them may.
+    ///
+    /// # Errors
+    /// The log cannot be read or written.
+    pub fn retain(&self, retention: &Retention, moment: u64) -> Result<Removed, HistoryError> {
+        let horizon = retention.keep.map(|keep| moment.saturating_sub(keep.as_millis() as u64));
+        self.remove(|state| {
+            let mut bytes = state.bytes();
+            let files = oldest_first(state);
+            let newest = files.len().saturating_sub(1);
+            let goes = |(number, (end, entry)): (usize, (u64, Arc<Entry>))| {
+                let old = horizon.is_some_and(|horizon| end < horizon);
+                let much = retention.keep_bytes.is_some_and(|most| bytes > most) && number < newest;
+                (old || much).then(|| {
+                    bytes -= entry.add.size;
+                    entry
+                })
+            };
+            files.into_iter().enumerate().map_while(goes).collect()
+        })
+    }
+
+    /// Removes the oldest epochs until at least so many bytes are free, but leaves the newest `floor` epochs: for a full disk.
+    ///
+    /// # Errors
+    /// The log cannot be read or written.
+    pub fn make_room(&self, bytes: u64, floor: usize) -> Result<Removed, HistoryError> {
+        self.remove(|state| {
+            let (mut freed, mut left) = (0, state.epochs.len());
+            let goes = |(_, entry): &(u64, Arc<Entry>)| {
+                let goes = freed < bytes && left >= floor + entry.epochs.len();
+                if goes {
+                    freed += entry.add.size;
+                    left -= entry.epochs.len();
+                }
+                goes
+            };
+            oldest_first(state).into_iter().take_while(goes).map(|(_, entry)| entry).collect()
+        })
+    }
+
+    fn remove(&self, choose: impl Fn(&State) -> Vec<Arc<Entry>>) -> Result<Removed, HistoryError> {
+        let gone = std::cell::RefCell::new(Vec::new());
+        let now = now();
+        self.commit(|state| {
+            let files = choose(state);
+            if files.is_empty() {
+                return Ok(None);
+            }
+            let info = Action::info("DELETE", json!({ "files": files.len().to_string() }), now);
+            let remove = |entry: &Arc<Entry>| Action::Remove(remove(entry, true, now));
+            let actions = std::iter::once(info).chain(files.iter().map(remove)).collect();
+            gone.replace(files);
+            Ok(Some(actions))
+        })?;
+        let mut removed = Removed::default();
+        for entry in gone.into_inner() {
+            self.delete(&entry.add.path)?;
+            removed.bytes += entry.add.size;
+            removed.epochs.extend(entry.epochs.iter().map(|kept| kept.epoch.number));
+        }
+        removed.epochs.sort_unstable();
+        Ok(removed)
+    }
+
+    /// Deletes a data file that the log names no longer.
+    pub(crate) fn delete(&self, name: &str) -> Result<(), HistoryError> {
+        self.cache.forget(name);
+        let path = self.path.join(name);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(HistoryError::io("remove", &path)(error))
+            }
+            _ => {
+                self.state().removed.remove(name);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The action that takes a file out of the table. `data`: what it held goes too.
+pub(crate) fn remove(entry: &Entry, data: bool, now: u64) -> Remove {
+    Remove { path: entry.add.path.clone(), deletion_timestamp: Some(now), data_change: data }
+}
+
+/// All files, with the end of their last epoch; of files whose epochs are not known, the moment when they were written.
+fn oldest_first(state: &State) -> Vec<(u64, Arc<Entry>)> {
+    let end = |entry: &Entry| {
+        let ends = entry.epochs.iter().map(|kept| kept.epoch.flipped_to);
+        ends.max().unwrap_or(entry.add.modification_time.max(0).cast_unsigned())
+    };
+    let mut files: Vec<_> = state.files.values().map(|entry| (end(entry), entry.clone())).collect();
+    files.sort_by_key(|(end, _)| *end);
+    files
+}

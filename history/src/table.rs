@@ -1,0 +1,294 @@
+//! The table of one store.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dta_files::own_file;
+use dta_proto::store::StoreSpec;
+
+use crate::HistoryError;
+use crate::cache::Cache;
+use crate::data::read::Wanted;
+use crate::data::{DataFile, Scan};
+use crate::epoch::Kept;
+use crate::layout::Layout;
+use crate::log::FOLDER;
+use crate::log::action::{Action, MetaData, PROTOCOL, lines};
+use crate::log::commit::Prepared;
+use crate::log::replay::{Entry, State};
+use crate::temporary::random;
+
+/// The history of one store. All of its methods can be called by several threads, and several processes can have the same table.
+pub struct Table {
+    pub(crate) path: PathBuf,
+    pub(crate) spec: StoreSpec,
+    pub(crate) layout: Arc<Layout>,
+    state: Mutex<State>,
+    pub(crate) cache: Cache,
+}
+
+impl Table {
+    /// Opens the table of a store in `dir`, where it has a folder by its name; makes it if it is not there, and cleans up behind
+    /// writers that were killed.
+    ///
+    /// # Errors
+    /// Stores of this kind have no history; what is there is no table of this store, or of a store with another layout; the
+    /// system refuses.
+    pub fn open(dir: &Path, spec: &StoreSpec) -> Result<Table, HistoryError> {
+        let layout = Layout::of(spec)?;
+        let path = dir.join(&spec.name);
+        let log = path.join(FOLDER);
+        DirBuilder::new().recursive(true).mode(0o750).create(&log).map_err(HistoryError::io("make", &log))?;
+        for folder in [&log, &path] {
+            own_file::sync_directory(folder).map_err(HistoryError::io("sync", folder))?;
+        }
+        let mut state = State::read(&path)?;
+        if state.next == 0 {
+            let now = now();
+            let meta = MetaData::of(spec, &layout, guid(), now);
+            let create = [
+                Action::info("CREATE TABLE", serde_json::json!({}), now),
+                Action::Protocol(PROTOCOL),
+                Action::MetaData(meta),
+            ];
+            // Somebody else may have made it at the same moment.
+            Prepared::new(&path, &lines(&create))?.take(&path, 0)?;
+            state.refresh(&path)?;
+        }
+        if let Some(kept) = described(&path, &state)?
+            && kept.kind != spec.kind
+        {
+            return Err(HistoryError::OtherLayout {
+                store: spec.name.clone(),
+                path,
+                kept: format!(
+                    "{} with {} elements, {}",
+                    kept.primitive(),
+                    kept.elements(),
+                    kept.kind.shape()
+                ),
+                asked: format!(
+                    "{} with {} elements, {}",
+                    spec.primitive(),
+                    spec.elements(),
+                    spec.kind.shape()
+                ),
+            });
+        }
+        let table = Table::new(path, spec.clone(), layout, state);
+        table.vacuum()?;
+        Ok(table)
+    }
+
+    /// Opens a table that is there, to read it. Nothing is made or removed.
+    ///
+    /// # Errors
+    /// There is none, or it is not one of a store; the system refuses.
+    pub fn open_existing(dir: &Path, store: &str) -> Result<Table, HistoryError> {
+        let path = dir.join(store);
+        let state = State::read(&path)?;
+        let unknown = || HistoryError::NotATable {
+            path: path.clone(),
+            problem: format!("nothing in its log says which store it is of: {}", state.damage.join("; ")),
+        };
+        let spec = described(&path, &state)?.ok_or_else(unknown)?;
+        let layout = Layout::of(&spec)?;
+        Ok(Table::new(path, spec, layout, state))
+    }
+
+    fn new(path: PathBuf, spec: StoreSpec, layout: Layout, state: State) -> Table {
+        Table { path, spec, layout: Arc::new(layout), state: Mutex::new(state), cache: Cache::default() }
+    }
+
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The store.
+    pub fn spec(&self) -> &StoreSpec {
+        &self.spec
+    }
+
+    /// The epochs that are kept, by number.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn epochs(&self) -> Result<Vec<Arc<Kept>>, HistoryError> {
+        Ok(self.refreshed()?.epochs.values().map(|(kept, _)| kept.clone()).collect())
+    }
+
+    /// The epoch that reports of a moment (milliseconds since 1970) went into; of several, the one that was opened last. `None`: it
+    /// is not kept, or not written yet.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn at(&self, moment: u64) -> Result<Option<Arc<Kept>>, HistoryError> {
+        let state = self.refreshed()?;
+        let holding = state.epochs.values().map(|(kept, _)| kept).filter(|kept| kept.epoch.holds(moment));
+        Ok(holding.max_by_key(|kept| (kept.epoch.opened, kept.epoch.number)).cloned())
+    }
+
+    /// Bytes of the data files.
+    pub fn bytes(&self) -> u64 {
+        self.state().bytes()
+    }
+
+    /// What is wrong with the log, a sentence for each place with the name of the file. What else it says is taken as it is.
+    pub fn damage(&self) -> Vec<String> {
+        self.state().damage.clone()
+    }
+
+    /// Writes the elements of slots, as they were at the end of an epoch, into `out`, one behind the other; zeros for slots that were not
+    /// used.
+    ///
+    /// # Errors
+    /// The epoch is not kept; its file cannot be read, or is damaged.
+    ///
+    /// # Panics
+    /// If `out` has not as many elements as there are slots.
+    pub fn slots(&self, epoch: u64, slots: &[u64], out: &mut [u8]) -> Result<(), HistoryError> {
+        let len = self.layout.element_len;
+        assert_eq!(out.len(), slots.len() * len, "{} slots of {len} bytes", slots.len());
+        let wanted =
+            slots.iter().enumerate().map(|(answer, slot)| Wanted { slot: slot.cast_signed(), answer });
+        let mut wanted: Vec<Wanted> = wanted.collect();
+        wanted.sort_unstable();
+        let all = wanted.clone();
+        wanted.dedup_by_key(|wanted| wanted.slot);
+        self.with_file(epoch, |file, several| {
+            out.fill(0);
+            file.look_up(epoch.cast_signed(), several, &wanted, out)
+        })?;
+        // Slots that were asked for twice.
+        for pair in all.windows(2).filter(|pair| pair[0].slot == pair[1].slot) {
+            out.copy_within(pair[0].answer * len..(pair[0].answer + 1) * len, pair[1].answer * len);
+        }
+        Ok(())
+    }
+
+    /// Hands over all used slots of an epoch, ascending, each with its element.
+    ///
+    /// # Errors
+    /// As [`Table::slots`]; part of them may have been handed over.
+    pub fn scan(&self, epoch: u64, mut each: impl FnMut(u64, &[u8])) -> Result<(), HistoryError> {
+        self.with_file(epoch, |file, _| {
+            let mut scan = Scan::new(file);
+            while scan.next()? {
+                let elements = scan.elements.chunks_exact(self.layout.element_len);
+                for ((slot, of), element) in scan.slots.iter().zip(&scan.epochs).zip(elements) {
+                    if of.cast_unsigned() == epoch {
+                        each(slot.cast_unsigned(), element);
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Calls with the file of an epoch, and whether it has several.
+    fn with_file(
+        &self,
+        epoch: u64,
+        mut read: impl FnMut(&DataFile, bool) -> Result<(), HistoryError>,
+    ) -> Result<(), HistoryError> {
+        let known = self.state().epochs.get(&epoch).map(|(_, entry)| entry.clone());
+        if let Some(entry) = known {
+            // It may have been compacted into another file, or removed, by another process.
+            match self.open_file(&entry) {
+                Err(error) if error.is_missing() => {}
+                file => return read(&*file?, entry.epochs.len() > 1),
+            }
+        }
+        let entry = self.refreshed()?.epochs.get(&epoch).map(|(_, entry)| entry.clone());
+        let entry = entry.ok_or(HistoryError::NotKept(epoch))?;
+        read(&*self.open_file(&entry)?, entry.epochs.len() > 1)
+    }
+
+    pub(crate) fn open_file(&self, entry: &Entry) -> Result<Arc<DataFile>, HistoryError> {
+        let name = &entry.add.path;
+        if let Some(file) = self.cache.get(name) {
+            return Ok(file);
+        }
+        let file = Arc::new(DataFile::open(&self.path.join(name), self.layout.clone(), entry.add.tail())?);
+        self.cache.put(name, file.clone());
+        Ok(file)
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        // A panic in the middle of a commit leaves what was read until then: the rest is read again.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the log says now.
+    pub(crate) fn refreshed(&self) -> Result<MutexGuard<'_, State>, HistoryError> {
+        let mut state = self.state();
+        state.refresh(&self.path)?;
+        Ok(state)
+    }
+
+    /// Commits what `decide` makes of the log's newest state, until nobody else has taken the version. `None`: nothing is to be done.
+    pub(crate) fn commit(
+        &self,
+        decide: impl Fn(&State) -> Result<Option<Vec<Action>>, HistoryError>,
+    ) -> Result<bool, HistoryError> {
+        loop {
+            let mut state = self.refreshed()?;
+            let Some(actions) = decide(&state)? else { return Ok(false) };
+            if Prepared::new(&self.path, &lines(&actions))?.take(&self.path, state.next)? {
+                state.refresh(&self.path)?;
+                return Ok(true);
+            }
+        }
+    }
+}
+
+/// The store that the log says it is of; `None` if that is damaged.
+fn described(path: &Path, state: &State) -> Result<Option<StoreSpec>, HistoryError> {
+    let not = |problem: String| HistoryError::NotATable { path: path.to_owned(), problem };
+    if let Some(protocol) = state.protocol
+        && (protocol.min_reader_version > PROTOCOL.min_reader_version
+            || protocol.min_writer_version > PROTOCOL.min_writer_version)
+    {
+        return Err(not(format!(
+            "its protocol needs readers of version {} and writers of version {}, this program is of versions {} and {}",
+            protocol.min_reader_version,
+            protocol.min_writer_version,
+            PROTOCOL.min_reader_version,
+            PROTOCOL.min_writer_version
+        )));
+    }
+    match &state.meta {
+        Some(meta) => match meta.store() {
+            Some(store) => Ok(Some(store)),
+            None => Err(not(
+                "it is a Delta table of something else: its configuration has no dta.store".to_owned()
+            )),
+        },
+        None if state.damage.is_empty() => Err(not("its log says nothing about what it is".to_owned())),
+        None => Ok(None),
+    }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// A name that no other table has, in the form that Delta asks for (RFC 9562, version 4).
+fn guid() -> String {
+    let (high, low) = (random(), random());
+    let high = high & !0xf000 | 0x4000;
+    let low = low & (u64::MAX >> 2) | 1 << 63;
+    format!(
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        high >> 32,
+        high >> 16 & 0xffff,
+        high & 0xffff,
+        low >> 48,
+        low & 0xffff_ffff_ffff
+    )
+}

@@ -1,0 +1,75 @@
+//! Cleaning up: what killed writers left, and files that were compacted.
+
+use std::fs::File;
+use std::path::Path;
+
+use dta_files::lock::Lock;
+
+use crate::flush::FILE;
+use crate::log::FOLDER;
+use crate::table::now;
+use crate::temporary::PREFIX;
+use crate::{HistoryError, Table};
+
+/// For how long a file that was compacted into another one stays, for whoever is reading it (milliseconds).
+const GRACE: u64 = 10 * 60 * 1000;
+
+impl Table {
+    /// Removes temporary files and data files that no commit names, unless somebody is writing them, and files that were compacted
+    /// into others ten minutes ago or longer. Gives the number of files.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn vacuum(&self) -> Result<usize, HistoryError> {
+        let mut gone = 0;
+        for folder in [self.path.clone(), self.path.join(FOLDER)] {
+            for entry in std::fs::read_dir(&folder).map_err(HistoryError::io("read", &folder))? {
+                let entry = entry.map_err(HistoryError::io("read", &folder))?;
+                let name = entry.file_name();
+                let Some(name) = name.to_str() else { continue };
+                let data = name.starts_with(FILE) && name.ends_with(".parquet");
+                if (name.starts_with(PREFIX) || data && self.is_orphan(name))
+                    && self.abandoned(&entry.path(), name)?
+                {
+                    self.delete_at(&entry.path(), name)?;
+                    gone += 1;
+                }
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Whether the log does not name a data file, and nobody needs it.
+    fn is_orphan(&self, name: &str) -> bool {
+        let state = self.state();
+        let recent = |removed: &u64| removed.saturating_add(GRACE) > now();
+        !state.files.contains_key(name) && !state.removed.get(name).is_some_and(recent)
+    }
+
+    /// Whether nobody is writing a file, nor has committed it by now.
+    fn abandoned(&self, path: &Path, name: &str) -> Result<bool, HistoryError> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(HistoryError::io("open", path)(error)),
+        };
+        if Lock::take(file).map_err(HistoryError::io("lock", path))?.is_none() {
+            return Ok(false);
+        }
+        // Its writer ends the lock behind the commit, so what it committed is seen now.
+        Ok(!self.refreshed()?.files.contains_key(name))
+    }
+
+    fn delete_at(&self, path: &Path, name: &str) -> Result<(), HistoryError> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(HistoryError::io("remove", path)(error))
+            }
+            _ => {
+                self.cache.forget(name);
+                self.state().removed.remove(name);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+"""Tables of history as others read them: the same rows as the library reads.
+
+`make python` installs the readers and builds the program. `DTA_PROGRAMS` is the folder of the programs, if it is not `target/debug`.
+"""
+
+import importlib
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(os.environ.get("DTA_PROGRAMS", Path(__file__).parents[3] / "target/debug"))
+
+
+def reader(name):
+    """A package; the test is skipped without it, but in CI it fails."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"{name} is not installed: {error}; run `make python`")
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """The folder of the tables, and what the library reads there."""
+    folder = tmp_path_factory.mktemp("history")
+    made = subprocess.run([PROGRAMS / "examples/history_rows", folder], check=True, capture_output=True)
+    return folder, json.loads(made.stdout)
+
+
+def key_write(table):
+    return table["store"] == "key-write"
+
+
+def columns(table):
+    """Its columns, of which the names must be these."""
+    more = ["value"] if key_write(table) else ["bitmap", "length", *(f"hop_{hop}" for hop in range(6))]
+    return ["epoch", "slot", "checksum", *more]
+
+
+def plain(row):
+    return tuple(cell.hex() if isinstance(cell, bytes) else cell for cell in row)
+
+
+# All rows; and few, for which a reader leaves out files, row groups and pages by their statistics.
+WHERE = {"all": lambda row: True, "epoch = 4 and slot between 20000 and 20100": lambda row: row[0] == 4 and 20000 <= row[1] <= 20100}
+
+
+@pytest.fixture(params=WHERE)
+def where(request):
+    """A condition for SQL, and what it means."""
+    return ("true" if request.param == "all" else request.param), WHERE[request.param]
+
+
+def check(tables, where, read):
+    folder, made = tables
+    for table in made:
+        expected = [tuple(row) for row in table["rows"] if where[1](row)]
+        assert len(expected) > 10
+        rows = read(folder / table["store"], table, where[0])
+        assert sorted(map(plain, rows)) == sorted(expected), table["store"]
+
+
+def test_delta_rs(tables, where):
+    deltalake = reader("deltalake")
+
+    def read(path, table, condition):
+        delta = deltalake.DeltaTable(str(path))
+        assert [field.name for field in delta.schema().fields] == columns(table)
+        assert json.loads(delta.metadata().configuration["dta.store"])["name"] == table["store"]
+        query = deltalake.QueryBuilder().register("history", delta)
+        answer = query.execute(f"select * from history where {condition}").read_all()
+        return zip(*([cell.as_py() for cell in answer.column(name)] for name in columns(table)))
+
+    check(tables, where, read)
+
+
+def test_duckdb(tables, where):
+    """The files that delta-rs names: DuckDB's own reader of the log is an extension that it downloads."""
+    deltalake, duckdb = reader("deltalake"), reader("duckdb")
+
+    def read(path, table, condition):
+        files = deltalake.DeltaTable(str(path)).file_uris()
+        return duckdb.execute(f"select * from read_parquet(?) where {condition}", [files]).fetchall()
+
+    check(tables, where, read)
+
+
+def test_clickhouse(tables, where, monkeypatch):
+    chdb = reader("chdb")
+    # It reads nothing outside of its directory.
+    monkeypatch.chdir(tables[0])
+
+    def read(path, table, condition):
+        cells = [f"lower(hex({name}))" if name == "value" else name for name in columns(table)]
+        query = f"select {', '.join(cells)} from deltaLakeLocal('{path}') where {condition}"
+        lines = str(chdb.query(query, "JSONCompactEachRow")).splitlines()
+        return [[int(cell) if name != "value" else cell for name, cell in zip(columns(table), json.loads(line))] for line in lines]
+
+    check(tables, where, read)
+
+
+def test_a_version_of_the_past_is_read_as_it_was(tables):
+    """Before its epochs became one file: the commits say which files there were."""
+    deltalake = reader("deltalake")
+    folder, made = tables
+    for table in made:
+        files = [set(deltalake.DeltaTable(str(folder / table["store"]), version=version).file_uris()) for version in range(10)]
+        assert [len(of_version) for of_version in files] == [0, 1, 2, 3, 4, 5, 6, 7, 5, 4]
+        assert len(files[7] & files[8]) == 4

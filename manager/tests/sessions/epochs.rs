@@ -1,0 +1,116 @@
+//! Epochs turn in the middle of the traffic: every report is in one of them, and each is asked afterwards.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use dta_client::{Ask, KeyAnswer, Question, QuestionKind};
+use dta_collector::config::{Config, History, MemoryConfig, Transport};
+use dta_collector::server::Server;
+use dta_proto::control::Policy;
+use dta_proto::key::Key;
+
+use crate::ground::PATIENCE;
+use crate::replaced::{KEYS, World, round_of};
+
+fn config(folder: &Path, transport: Transport) -> Config {
+    Config {
+        memory: MemoryConfig::Directory(folder.join("memory")),
+        history: History { directory: Some(folder.join("history")), ..History::default() },
+        epochs: BTreeMap::from([("flows".to_owned(), Duration::from_secs(2))]),
+        transport,
+        ..Config::default()
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
+/// The rounds whose values "flows" held at a moment, by key.
+async fn held(ask: &dyn Ask, keys: &[Key], at: u64) -> Vec<Option<u64>> {
+    let kind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
+    let question = Question { at: at.into(), ..Question::now("flows", keys, kind) };
+    let round = |answer: KeyAnswer| match answer {
+        KeyAnswer::KeyWrite(answer) => answer.value.map(|value| round_of(&value)),
+        other => panic!("{other:?}"),
+    };
+    ask.ask(question).await.unwrap().of_keys.into_iter().map(round).collect()
+}
+
+async fn epochs_turn(transport: Transport, faults: &str, source: Ipv4Addr) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut w = World::start_with(config(folder.path(), transport), faults, source).await;
+    let generation = |w: &World| w.server.stores().get("flows").unwrap().generation;
+    // A moment of each epoch.
+    let mut moments: BTreeMap<u64, u64> = BTreeMap::new();
+    while moments.len() < 4 {
+        let before = generation(&w);
+        let at = now();
+        w.load("traffic goes on", |_| true).await;
+        if generation(&w) == before {
+            moments.entry(before).or_insert(at);
+        }
+    }
+    let last = *moments.keys().last().unwrap();
+    // The last of them is over, too.
+    w.load("the last epoch ends", |w| generation(w) > last).await;
+    let until = Instant::now() + PATIENCE;
+    while w.counter("collector", "epochs.written").await < 4 {
+        assert!(Instant::now() < until, "not all epochs are written");
+        w.load("traffic goes on", |_| true).await;
+    }
+    let keys = w.keys.clone();
+    let mut epochs = Vec::new();
+    for at in moments.values() {
+        epochs.push(held(&w.client, &keys, *at).await);
+    }
+
+    // From the first epoch that was asked on, each has the last round of each key between two cuts.
+    let cut = |epoch: &[Option<u64>]| epoch.iter().flatten().max().unwrap() + 1;
+    let is_next = |a: u64, b: u64| b == a + 1;
+    let generations: Vec<u64> = moments.keys().copied().collect();
+    for (n, epoch) in epochs.iter().enumerate() {
+        let end = cut(epoch);
+        // Of the first, and behind one that was not asked, only the end is known.
+        let begin = (n > 0 && is_next(generations[n - 1], generations[n])).then(|| cut(&epochs[n - 1]));
+        let begin = begin.unwrap_or_else(|| *epoch.iter().flatten().min().unwrap());
+        for key in 0..KEYS {
+            let last = w.last_before(key, end).filter(|last| *last >= begin);
+            assert_eq!(epoch[key], last, "key {key} in rounds {begin} to {end}, epoch {}", generations[n]);
+        }
+    }
+
+    assert_eq!(w.counter("collector", "epochs.lost").await, 0);
+    assert_eq!(w.counter("collector", "session.queue_pairs_rebuilt").await, 0);
+    for name in ["queue_pair_errors", "dropped.rkey", "dropped.unknown_queue_pair"] {
+        assert_eq!(w.counter("nic/soft", name).await, 0, "{name}");
+    }
+    for name in ["replaced", "nak_error"] {
+        assert_eq!(w.translator.counter(&format!("queue_pair.write.{name}")), Some(0), "{name}");
+    }
+
+    // A collector that starts again knows them.
+    let World { server, translator, .. } = w;
+    drop(translator);
+    server.stop().await.unwrap();
+    let mut again = Config { listen: "127.0.0.1:0".parse().unwrap(), ..config(folder.path(), transport) };
+    again.stores = crate::replaced::stores();
+    again.soft.port = 0;
+    let server = Server::start(&again).await.unwrap();
+    for (at, epoch) in moments.values().zip(&epochs) {
+        assert_eq!(held(server.service(), &keys, *at).await, *epoch, "after a restart, at {at}");
+    }
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn epochs_turn_under_load_on_uc() {
+    epochs_turn(Transport::Uc, "none", Ipv4Addr::new(127, 71, 8, 1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn epochs_turn_under_load_on_rc_over_links_that_lose_and_reorder() {
+    epochs_turn(Transport::Rc, "drop=0.1,dup=0.02,reorder=0.02", Ipv4Addr::new(127, 71, 8, 2)).await;
+}
