@@ -17,6 +17,7 @@ use crate::epoch::Kept;
 use crate::layout::Layout;
 use crate::log::FOLDER;
 use crate::log::action::{Action, MetaData, PROTOCOL, lines};
+use crate::log::checkpoint;
 use crate::log::commit::Prepared;
 use crate::log::replay::{Entry, State};
 use crate::temporary::random;
@@ -238,8 +239,13 @@ impl Table {
         loop {
             let mut state = self.refreshed()?;
             let Some(actions) = decide(&state)? else { return Ok(false) };
-            if Prepared::new(&self.path, &lines(&actions))?.take(&self.path, state.next)? {
+            let version = state.next;
+            if Prepared::new(&self.path, &lines(&actions))?.take(&self.path, version)? {
                 state.refresh(&self.path)?;
+                // Of a damaged log the commits are all that there is; and without a checkpoint the next one has more to say.
+                if version > 0 && version.is_multiple_of(checkpoint::EVERY) && state.damage.is_empty() {
+                    let _ = checkpoint::write(&self.path, &state, now());
+                }
                 return Ok(true);
             }
         }

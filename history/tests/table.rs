@@ -301,6 +301,7 @@ fn a_damaged_log_is_named_and_the_rest_is_read() {
     assert!(damage[0].contains("00000000000000000002.json line 2 is damaged"), "{damage:?}");
     assert!(damage[1].contains("00000000000000000003.json line 1 is damaged"), "{damage:?}");
     assert!(damage[2].contains("00000000000000000005.json is missing"), "{damage:?}");
+    assert_eq!(data_files(&again).len(), 6, "what the damaged commits named is not removed");
     // It goes on behind the damage.
     write(&again, &epoch(7), &rows).unwrap();
     assert!(commit_file(&table, 7).exists());
@@ -314,6 +315,53 @@ fn a_damaged_log_is_named_and_the_rest_is_read() {
         error.contains("nothing in its log says which store it is of") && error.contains("1.json"),
         "{error}"
     );
+}
+
+#[test]
+fn a_checkpoint_stands_for_the_commits_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = key_write(64, 4);
+    let table = Table::open(dir.path(), &spec).unwrap();
+    let idle = Table::open_existing(dir.path(), "last").unwrap();
+    let rows = model(&spec, 2, 1);
+    for number in 1..=96 {
+        write(&table, &epoch(number), &rows).unwrap();
+    }
+    table.compact(10 * MINUTE..20 * MINUTE).unwrap().unwrap();
+    table
+        .retain(&Retention { keep: Some(Duration::from_secs(94 * 60)), keep_bytes: None }, 97 * MINUTE)
+        .unwrap();
+    let log = table.path().join("_delta_log");
+    assert!(!names(&log).contains(&"_last_checkpoint".to_owned()));
+    for number in 97..=102 {
+        write(&table, &epoch(number), &rows).unwrap();
+    }
+    assert!(names(&log).contains(&format!("{:020}.checkpoint.parquet", 100)), "{:?}", names(&log));
+    let said = |table: &Table| (table.epochs().unwrap(), table.bytes(), table.damage());
+    let before = said(&table);
+    assert_eq!((before.0.len(), &before.2), (101, &vec![]));
+    // As if the commits before it had been removed after a day.
+    for version in 0..100 {
+        fs::remove_file(commit_file(&table, version)).unwrap();
+    }
+    for table in [
+        &table,
+        &idle,
+        &Table::open(dir.path(), &spec).unwrap(),
+        &Table::open_existing(dir.path(), "last").unwrap(),
+    ] {
+        assert_eq!(said(table), before);
+        check_slots(table, 12, &rows, &(0..64).collect::<Vec<_>>());
+    }
+    assert_eq!(idle.spec(), &spec);
+    // What was compacted is still known to be removed lately.
+    assert_eq!(data_files(&table).len(), 101 - 9 + 10);
+    // A damaged one is named; what stands behind it is read.
+    fs::write(log.join(format!("{:020}.checkpoint.parquet", 100)), "PAR1").unwrap();
+    let damaged = Table::open(dir.path(), &spec).unwrap();
+    assert_eq!(damaged.epochs().unwrap().len(), 5);
+    assert!(damaged.damage()[0].contains("checkpoint.parquet is damaged"), "{:?}", damaged.damage());
+    assert_eq!(data_files(&damaged).len(), 102);
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl NewFile {
         let index = writer.finish().map_err(HistoryError::parquet(file.path()))?;
         let bytes = file.file().metadata().map_err(HistoryError::io("read", file.path()))?.len();
         let tail = Tail::of(file.file(), file.path(), index)?;
-        file.name(name)?;
+        file.rename(&file.path().with_file_name(name))?;
         Ok((file, Made { rows, bytes, slots, tail }))
     }
 }
