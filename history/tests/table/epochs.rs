@@ -61,9 +61,27 @@ fn many_row_groups_and_pages_are_looked_up_in_one_file_and_in_a_compacted_one() 
             assert_eq!(scanned(&table, number as u64), *rows);
         }
     }
+    // Several epochs at once, of one file and of another.
+    write(&table, &epoch(2), &rows[0]).unwrap();
+    let mut out = vec![0xaa; 4 * slots.len() * 8];
+    table.series(&[1, 2, 0, 1], &slots, &mut out).unwrap();
+    let mut elements = out.chunks_exact(8);
+    for rows in [1, 0, 0, 1].map(|number| &rows[number]) {
+        for slot in &slots {
+            assert_eq!(
+                elements.next().unwrap(),
+                rows.get(slot).map_or(&[0; 8][..], |element| element),
+                "{slot}"
+            );
+        }
+    }
+    assert!(matches!(
+        table.series(&[1, 5], &slots, &mut out[..2 * slots.len() * 8]),
+        Err(HistoryError::NotKept(5))
+    ));
     let again = Table::open(dir.path(), &spec).unwrap();
     check_slots(&again, 1, &rows[1], &slots);
-    assert_eq!(again.epochs().unwrap().len(), 2);
+    assert_eq!(again.epochs().unwrap().len(), 3);
     assert_eq!(again.at(MINUTE / 2).unwrap().unwrap().epoch, epoch(0));
 }
 
