@@ -54,6 +54,8 @@ fn many_row_groups_and_pages_are_looked_up_in_one_file_and_in_a_compacted_one() 
             let made = table.compact(0..2 * MINUTE).unwrap().unwrap();
             assert_eq!((made.files, made.rows), (2, rows.iter().map(|rows| rows.len() as u64).sum()));
             assert_eq!(table.compact(0..2 * MINUTE).unwrap(), None);
+            // Also those whose rows end on another page than they begin.
+            check_slots(&table, 1, &rows[1], &(0..spec.elements()).collect::<Vec<_>>());
         }
         for (number, rows) in rows.iter().enumerate() {
             check_slots(&table, number as u64, rows, &slots);
