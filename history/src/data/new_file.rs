@@ -49,6 +49,11 @@ impl NewFile {
         Ok(())
     }
 
+    /// Its rows up to now.
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
+    }
+
     /// Has the whole file on disk under its name. It goes again unless it is [kept](Temporary::keep).
     pub(crate) fn finish(self, name: &str) -> Result<(Temporary, Made), HistoryError> {
         let NewFile { mut file, writer, rows, slots } = self;

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dta_history::{Epoch, HistoryError, Removed, Retention, Table};
+use dta_history::{Epoch, HistoryError, Kept, Removed, Retention, Table};
 use dta_proto::store::{StoreKind, StoreSpec};
 use proptest::prelude::*;
 use serde_json::json;

@@ -112,3 +112,34 @@ fn a_compacted_file_goes_when_all_of_its_epochs_may_and_readers_follow() {
     assert_eq!(age(4).unwrap().epochs, [0, 1, 2]);
     check_slots(&table, 3, &rows[3], &[5]);
 }
+
+#[test]
+fn of_many_epochs_one_is_made_with_the_newest_of_each_slot() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = key_write(1 << 12, 12);
+    let table = Table::open(dir.path(), &spec).unwrap();
+    let rows: Vec<Model> = (0..5).map(|number| model(&spec, 3, number)).collect();
+    for (number, rows) in rows.iter().enumerate() {
+        write(&table, &Epoch { confirmed: number != 2, ..epoch(number as u64) }, rows).unwrap();
+    }
+    // Some of them in one file already.
+    table.compact(0..2 * MINUTE).unwrap().unwrap();
+    assert_eq!(table.coarsen(4 * MINUTE..9 * MINUTE, |_| unreachable!("one epoch")).unwrap(), None);
+    let sum = |kept: &[Kept]| {
+        kept.iter().map(|kept| kept.epoch.waterfall["landed"].as_u64().unwrap()).sum::<u64>().into()
+    };
+    let made = table.coarsen(0..4 * MINUTE, sum).unwrap().unwrap();
+    let newest: Model = rows[..4].iter().flatten().map(|(slot, element)| (*slot, element.clone())).collect();
+    assert_eq!((made.files, made.rows), (3, newest.len() as u64));
+    for table in [&table, &Table::open(dir.path(), &spec).unwrap()] {
+        let kept = table.epochs().unwrap();
+        assert_eq!(kept.iter().map(|kept| kept.epoch.number).collect::<Vec<_>>(), [3, 4]);
+        let coarse = Epoch { opened: 0, confirmed: false, waterfall: json!(7 + 14 + 21), ..epoch(3) };
+        assert_eq!((&kept[0].epoch, kept[0].rows), (&coarse, newest.len() as u64));
+        assert_eq!(table.at(MINUTE / 2).unwrap().unwrap().epoch.number, 3);
+        check_slots(table, 3, &newest, &(0..spec.elements()).collect::<Vec<_>>());
+        check_slots(table, 4, &rows[4], &(0..spec.elements()).collect::<Vec<_>>());
+        assert_eq!(scanned(table, 3), newest);
+        assert!(matches!(table.slots(1, &[], &mut []), Err(HistoryError::NotKept(1))));
+    }
+}
