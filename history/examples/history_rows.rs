@@ -1,6 +1,7 @@
 //! Makes tables of both kinds of stores in a folder, and prints their rows as JSON: what readers written by others must find there.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use dta_history::{Epoch, Retention, Table};
 use dta_proto::key::Key;
@@ -8,42 +9,52 @@ use dta_proto::layout::{key_write, postcarding};
 use dta_proto::store::{StoreKind, StoreSpec};
 use serde_json::{Value, json};
 
-const SLOTS: u64 = 1 << 15;
-
 fn main() {
     let dir = PathBuf::from(std::env::args_os().nth(1).expect("usage: history_rows FOLDER"));
-    let stores = [
-        StoreKind::KeyWrite { slots: SLOTS, value_len: 12, redundancy: 2 },
-        StoreKind::Postcarding { slots: SLOTS, hops: 6, redundancy: 2 },
-    ];
-    let tables = stores.map(|kind| {
-        let spec = StoreSpec { id: 1, name: kind.primitive().name().to_owned(), kind };
-        let table = Table::open(&dir, &spec).expect("a table");
-        for number in 0..7 {
-            write(&table, number);
-        }
+    let key_write = |slots| StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2 };
+    let table = |name: &str, kind| {
+        Table::open(&dir, &StoreSpec { id: 1, name: name.to_owned(), kind }).expect("a table")
+    };
+    let paths = StoreKind::Postcarding { slots: 1 << 15, hops: 6, redundancy: 2 };
+    let tables = [table("key-write", key_write(1 << 15)), table("postcarding", paths)];
+    for table in &tables {
+        (0..7).for_each(|number| write(table, number));
         // Epochs 1 to 3 are one file, 0 is removed, 4 to 6 are as they were written; 5 is empty.
         table.compact(1..4).expect("compacted").expect("files");
+        let retention = Retention { keep: Some(Duration::from_millis(100)), keep_bytes: None };
+        assert_eq!(table.retain(&retention, 102).expect("removed").epochs, [0]);
+    }
+    let checkpointed = table("key-write-checkpoint", key_write(1 << 8));
+    (0..98).for_each(|number| write(&checkpointed, number));
+    checkpointed.compact(0..50).expect("compacted").expect("files");
+    (98..102).for_each(|number| write(&checkpointed, number));
+    // As after a day.
+    for version in 0..100 {
+        let commit = checkpointed.path().join(format!("_delta_log/{version:020}.json"));
+        std::fs::remove_file(commit).expect("a commit");
+    }
+    let tables: Vec<Value> = tables.iter().chain([&checkpointed]).map(said).collect();
+    println!("{}", Value::from(tables));
+}
+
+/// The table's name, and all of its rows.
+fn said(table: &Table) -> Value {
+    let mut rows = Vec::new();
+    for kept in table.epochs().expect("a log") {
+        let number = kept.epoch.number;
         table
-            .retain(&Retention { keep: Some(std::time::Duration::from_millis(100)), keep_bytes: None }, 102)
-            .expect("removed");
-        let kept: Vec<u64> = table.epochs().expect("a log").iter().map(|kept| kept.epoch.number).collect();
-        assert_eq!(kept, [1, 2, 3, 4, 5, 6]);
-        let mut rows = Vec::new();
-        for number in kept {
-            let read = |slot, element: &[u8]| rows.push(row(&spec, number, slot, element));
-            table.scan(number, read).expect("an epoch");
-        }
-        json!({ "store": spec.name, "path": table.path(), "rows": rows })
-    });
-    println!("{}", Value::from(tables.to_vec()));
+            .scan(number, |slot, element| rows.push(row(table.spec(), number, slot, element)))
+            .expect("an epoch");
+    }
+    json!({ "store": table.spec().name, "rows": rows })
 }
 
 /// Writes an epoch with something in every third slot.
 fn write(table: &Table, number: u64) {
     let len = table.spec().element_len() as usize;
-    let mut region = vec![0; SLOTS as usize * len];
-    let used = (0..SLOTS).filter(|slot| slot % 3 == number % 3 && number != 5);
+    let slots = table.spec().elements();
+    let mut region = vec![0; slots as usize * len];
+    let used = (0..slots).filter(|slot| slot % 3 == number % 3 && number != 5);
     for slot in used {
         let element = &mut region[slot as usize * len..][..len];
         let key = Key(u128::from(number << 32 | slot).to_be_bytes());

@@ -1,4 +1,5 @@
-//! Making one file of the files of many epochs, sorted by slot and epoch, so that a slot over time is read from a few pages.
+//! Making one file of the files of many epochs, sorted by slot and epoch, so that a slot over time is read from a few pages; or one
+//! epoch of many.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::data::{DataFile, NewFile, Scan};
-use crate::epoch::Kept;
+use crate::epoch::{Epoch, Kept};
 use crate::flush::FILE;
 use crate::log::action::{Action, Add};
 use crate::log::replay::Entry;
@@ -35,29 +36,71 @@ impl Table {
     /// # Errors
     /// A file cannot be read, or the new one cannot be written: all stays as it was.
     pub fn compact(&self, opened: Range<u64>) -> Result<Option<Compacted>, HistoryError> {
+        let (files, epochs) = self.opened_in(opened)?;
+        if files.len() < 2 {
+            return Ok(None);
+        }
+        let merged = self.merge(&files, None)?;
+        self.replace(&files, merged, &epochs, false)
+    }
+
+    /// Makes one epoch of all that were opened in a span, as far as their files have no others, with the newest element of each slot. It has the
+    /// number and generation of the last one, and is open from the first one's opening on; `waterfall` makes its waterfall of theirs.
+    /// `None` as [`Table::compact`] says, if there are fewer than two epochs.
+    ///
+    /// # Errors
+    /// As [`Table::compact`].
+    pub fn coarsen(
+        &self,
+        opened: Range<u64>,
+        waterfall: impl FnOnce(&[Kept]) -> serde_json::Value,
+    ) -> Result<Option<Compacted>, HistoryError> {
+        let (files, epochs) = self.opened_in(opened)?;
+        let [first, .., last] = &epochs[..] else { return Ok(None) };
+        let merged = self.merge(&files, Some(last.epoch.number))?;
+        let epoch = Epoch {
+            opened: first.epoch.opened,
+            confirmed: epochs.iter().all(|kept| kept.epoch.confirmed),
+            waterfall: waterfall(&epochs),
+            ..last.epoch.clone()
+        };
+        let rows = merged.rows();
+        self.replace(&files, merged, &[Kept { epoch, rows }], true)
+    }
+
+    /// The files whose epochs were all opened in a span, and their epochs by number.
+    fn opened_in(&self, opened: Range<u64>) -> Result<(Vec<Arc<Entry>>, Vec<Kept>), HistoryError> {
         let inside = |entry: &&Arc<Entry>| {
             !entry.epochs.is_empty() && entry.epochs.iter().all(|kept| opened.contains(&kept.epoch.opened))
         };
         let files: Vec<Arc<Entry>> = self.refreshed()?.files.values().filter(inside).cloned().collect();
-        if files.len() < 2 {
-            return Ok(None);
-        }
-        let mut epochs: Vec<Kept> =
-            files.iter().flat_map(|entry| &entry.epochs).map(|kept| Kept::clone(kept)).collect();
+        let epochs = files.iter().flat_map(|entry| &entry.epochs);
+        let mut epochs: Vec<Kept> = epochs.map(|kept| Kept::clone(kept)).collect();
         epochs.sort_by_key(|kept| kept.epoch.number);
-        let merged = self.merge(&files)?;
+        Ok((files, epochs))
+    }
+
+    /// Commits a file in the place of others. `data`: what they held is not all in it.
+    fn replace(
+        &self,
+        files: &[Arc<Entry>],
+        by: NewFile,
+        epochs: &[Kept],
+        data: bool,
+    ) -> Result<Option<Compacted>, HistoryError> {
         let (first, last) = (epochs[0].epoch.number, epochs[epochs.len() - 1].epoch.number);
         let name = format!("{FILE}{first:012}-{last:012}-{:016x}.parquet", random());
-        let (file, made) = merged.finish(&name)?;
+        let (file, made) = by.finish(&name)?;
         let now = now();
-        let mut add = Add::new(name, &made, &epochs, &self.layout, now);
-        add.data_change = false;
+        let mut add = Add::new(name, &made, epochs, &self.layout, now);
+        add.data_change = data;
         let done = self.commit(|state| {
             if !files.iter().all(|entry| state.files.contains_key(&entry.add.path)) {
                 return Ok(None);
             }
-            let info = Action::info("OPTIMIZE", json!({ "files": files.len().to_string() }), now);
-            let removes = files.iter().map(|entry| Action::Remove(remove(entry, false, now)));
+            let operation = if data { "MERGE" } else { "OPTIMIZE" };
+            let info = Action::info(operation, json!({ "files": files.len().to_string() }), now);
+            let removes = files.iter().map(|entry| Action::Remove(remove(entry, data, now)));
             let actions = std::iter::once(info).chain(removes).chain([Action::Add(add.clone())]);
             Ok(Some(actions.collect()))
         })?;
@@ -65,14 +108,14 @@ impl Table {
             return Ok(None);
         }
         file.keep();
-        for entry in &files {
+        for entry in files {
             self.cache.forget(&entry.add.path);
         }
         Ok(Some(Compacted { files: files.len(), rows: made.rows, bytes: made.bytes }))
     }
 
-    /// The rows of all files by slot, then epoch.
-    fn merge(&self, files: &[Arc<Entry>]) -> Result<NewFile, HistoryError> {
+    /// The rows of all files by slot, then epoch; of each slot the last one alone, as of epoch `one`, if there is to be one.
+    fn merge(&self, files: &[Arc<Entry>], one: Option<u64>) -> Result<NewFile, HistoryError> {
         let mut merged = NewFile::new(&self.path, &self.spec, &self.layout)?;
         // Not by way of the cache: what is in it has been asked for.
         let open = |entry: &Arc<Entry>| {
@@ -87,10 +130,23 @@ impl Table {
             }
         }
         let len = self.layout.element_len;
+        // A slot, and its newest element so far.
+        let mut newest = (0, Vec::with_capacity(len));
         while let Some(mut head) = heads.peek_mut() {
             let Reverse((slot, epoch, number)) = *head;
             let (scan, at) = &mut scans[number];
-            merged.put(epoch.cast_unsigned(), slot.cast_unsigned(), &scan.elements[*at * len..][..len])?;
+            let element = &scan.elements[*at * len..][..len];
+            match one {
+                None => merged.put(epoch.cast_unsigned(), slot.cast_unsigned(), element)?,
+                Some(one) => {
+                    if newest.0 != slot && !newest.1.is_empty() {
+                        merged.put(one, newest.0.cast_unsigned(), &newest.1)?;
+                    }
+                    newest.0 = slot;
+                    newest.1.clear();
+                    newest.1.extend_from_slice(element);
+                }
+            }
             *at += 1;
             if *at == scan.slots.len() {
                 *at = 0;
@@ -100,6 +156,11 @@ impl Table {
                 }
             }
             *head = Reverse((scan.slots[*at], scan.epochs[*at], number));
+        }
+        if let Some(one) = one
+            && !newest.1.is_empty()
+        {
+            merged.put(one, newest.0.cast_unsigned(), &newest.1)?;
         }
         Ok(merged)
     }

@@ -4,7 +4,8 @@
 //! - A [`Table`] is a folder. [`Table::begin`] takes the used slots of a sealed region and makes a file of them; [`Flush::finish`]
 //!   commits it: a killed writer leaves a whole epoch or none.
 //! - [`Table::epochs`] and [`Table::at`] say which epochs are kept; [`Table::slots`] looks slots up, [`Table::scan`] reads all.
-//! - [`Table::retain`] and [`Table::make_room`] remove the oldest; [`Table::compact`] makes one file of many epochs' files.
+//! - [`Table::retain`] and [`Table::make_room`] remove the oldest; [`Table::compact`] makes one file of many epochs' files,
+//!   [`Table::coarsen`] one epoch of many.
 
 mod cache;
 mod compact;

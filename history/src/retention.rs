@@ -74,7 +74,7 @@ impl Table {
     fn remove(&self, choose: impl Fn(&State) -> Vec<Arc<Entry>>) -> Result<Removed, HistoryError> {
         let gone = std::cell::RefCell::new(Vec::new());
         let now = now();
-        self.commit(|state| {
+        let decide = |state: &State| {
             let files = choose(state);
             if files.is_empty() {
                 return Ok(None);
@@ -84,7 +84,15 @@ impl Table {
             let actions = std::iter::once(info).chain(files.iter().map(remove)).collect();
             gone.replace(files);
             Ok(Some(actions))
-        })?;
+        };
+        match self.commit(decide) {
+            // Not even a commit fits: room is made for it first. Until it is there, readers miss the files that it is about.
+            Err(error) if error.is_full() => {
+                gone.take().iter().try_for_each(|entry| self.delete(&entry.add.path))?;
+                self.commit(decide)?
+            }
+            done => done?,
+        };
         let mut removed = Removed::default();
         for entry in gone.into_inner() {
             self.delete(&entry.add.path)?;

@@ -1,5 +1,6 @@
 //! The table of one store.
 
+use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use crate::epoch::Kept;
 use crate::layout::Layout;
 use crate::log::FOLDER;
 use crate::log::action::{Action, MetaData, PROTOCOL, lines};
+use crate::log::checkpoint;
 use crate::log::commit::Prepared;
 use crate::log::replay::{Entry, State};
 use crate::temporary::random;
@@ -151,21 +153,51 @@ impl Table {
     /// # Panics
     /// If `out` has not as many elements as there are slots.
     pub fn slots(&self, epoch: u64, slots: &[u64], out: &mut [u8]) -> Result<(), HistoryError> {
+        self.series(&[epoch], slots, out)
+    }
+
+    /// As [`Table::slots`] of several epochs: the elements of the first one, then those of the next. Of epochs in one file each page is
+    /// read once.
+    ///
+    /// # Errors
+    /// As [`Table::slots`]; `out` is partly written then.
+    ///
+    /// # Panics
+    /// If `out` has not as many elements for each epoch as there are slots.
+    pub fn series(&self, epochs: &[u64], slots: &[u64], out: &mut [u8]) -> Result<(), HistoryError> {
         let len = self.layout.element_len;
-        assert_eq!(out.len(), slots.len() * len, "{} slots of {len} bytes", slots.len());
+        let size = slots.len() * len;
+        assert_eq!(out.len(), epochs.len() * size, "{} slots of {len} bytes", slots.len());
         let wanted =
             slots.iter().enumerate().map(|(answer, slot)| Wanted { slot: slot.cast_signed(), answer });
         let mut wanted: Vec<Wanted> = wanted.collect();
         wanted.sort_unstable();
         let all = wanted.clone();
         wanted.dedup_by_key(|wanted| wanted.slot);
-        self.with_file(epoch, |file, several| {
-            out.fill(0);
-            file.look_up(epoch.cast_signed(), several, &wanted, out)
-        })?;
+        out.fill(0);
+        let mut left: Vec<usize> = (0..epochs.len()).collect();
+        while let Some(first) = left.first() {
+            self.with_file(epochs[*first], |file, entry| {
+                // Those in this file, by number, with the place of their elements.
+                let mut of_file = BTreeMap::new();
+                left.retain(|place| {
+                    let number = epochs[*place];
+                    let here = entry.epochs.iter().any(|kept| kept.epoch.number == number);
+                    // One that is asked for twice is looked up twice.
+                    let again = here && of_file.contains_key(&number.cast_signed());
+                    if here && !again {
+                        of_file.insert(number.cast_signed(), place * slots.len());
+                    }
+                    !here || again
+                });
+                file.look_up(&of_file, entry.epochs.len() > 1, &wanted, out)
+            })?;
+        }
         // Slots that were asked for twice.
-        for pair in all.windows(2).filter(|pair| pair[0].slot == pair[1].slot) {
-            out.copy_within(pair[0].answer * len..(pair[0].answer + 1) * len, pair[1].answer * len);
+        for pair in all.windows(2).filter(|pair| pair[0].slot == pair[1].slot && size > 0) {
+            for of_epoch in out.chunks_exact_mut(size) {
+                of_epoch.copy_within(pair[0].answer * len..(pair[0].answer + 1) * len, pair[1].answer * len);
+            }
         }
         Ok(())
     }
@@ -189,23 +221,23 @@ impl Table {
         })
     }
 
-    /// Calls with the file of an epoch, and whether it has several.
+    /// Calls with the file of an epoch, and what the log says of it.
     fn with_file(
         &self,
         epoch: u64,
-        mut read: impl FnMut(&DataFile, bool) -> Result<(), HistoryError>,
+        read: impl FnOnce(&DataFile, &Entry) -> Result<(), HistoryError>,
     ) -> Result<(), HistoryError> {
         let known = self.state().epochs.get(&epoch).map(|(_, entry)| entry.clone());
         if let Some(entry) = known {
             // It may have been compacted into another file, or removed, by another process.
             match self.open_file(&entry) {
                 Err(error) if error.is_missing() => {}
-                file => return read(&*file?, entry.epochs.len() > 1),
+                file => return read(&*file?, &entry),
             }
         }
         let entry = self.refreshed()?.epochs.get(&epoch).map(|(_, entry)| entry.clone());
         let entry = entry.ok_or(HistoryError::NotKept(epoch))?;
-        read(&*self.open_file(&entry)?, entry.epochs.len() > 1)
+        read(&*self.open_file(&entry)?, &entry)
     }
 
     pub(crate) fn open_file(&self, entry: &Entry) -> Result<Arc<DataFile>, HistoryError> {
@@ -238,8 +270,13 @@ impl Table {
         loop {
             let mut state = self.refreshed()?;
             let Some(actions) = decide(&state)? else { return Ok(false) };
-            if Prepared::new(&self.path, &lines(&actions))?.take(&self.path, state.next)? {
+            let version = state.next;
+            if Prepared::new(&self.path, &lines(&actions))?.take(&self.path, version)? {
                 state.refresh(&self.path)?;
+                // Of a damaged log the commits are all that there is; and without a checkpoint the next one has more to say.
+                if version > 0 && version.is_multiple_of(checkpoint::EVERY) && state.damage.is_empty() {
+                    let _ = checkpoint::write(&self.path, &state, now());
+                }
                 return Ok(true);
             }
         }

@@ -47,12 +47,11 @@ impl Temporary {
         &self.path
     }
 
-    /// Has it on disk under this name in the same folder.
-    pub(crate) fn name(&mut self, name: &str) -> Result<(), HistoryError> {
-        let path = self.path.with_file_name(name);
+    /// Has it on disk under this name, in place of what is there, in the same folder.
+    pub(crate) fn rename(&mut self, path: &Path) -> Result<(), HistoryError> {
         self.file().sync_all().map_err(HistoryError::io("sync", &self.path))?;
-        std::fs::rename(&self.path, &path).map_err(HistoryError::io("name", &path))?;
-        self.path = path;
+        std::fs::rename(&self.path, path).map_err(HistoryError::io("make", path))?;
+        path.clone_into(&mut self.path);
         own_file::sync_directory(&self.path).map_err(HistoryError::io("sync", &self.path))
     }
 

@@ -16,7 +16,7 @@ const GRACE: u64 = 10 * 60 * 1000;
 
 impl Table {
     /// Removes temporary files and data files that no commit names, unless somebody is writing them, and files that were compacted
-    /// into others ten minutes ago or longer. Gives the number of files.
+    /// into others ten minutes ago or longer. Gives the number of files. While the log is damaged data files stay.
     ///
     /// # Errors
     /// The system refuses.
@@ -43,7 +43,10 @@ impl Table {
     fn is_orphan(&self, name: &str) -> bool {
         let state = self.state();
         let recent = |removed: &u64| removed.saturating_add(GRACE) > now();
-        !state.files.contains_key(name) && !state.removed.get(name).is_some_and(recent)
+        // What a damaged commit named is not known.
+        state.damage.is_empty()
+            && !state.files.contains_key(name)
+            && !state.removed.get(name).is_some_and(recent)
     }
 
     /// Whether nobody is writing a file, nor has committed it by now.

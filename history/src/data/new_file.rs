@@ -49,13 +49,18 @@ impl NewFile {
         Ok(())
     }
 
+    /// Its rows up to now.
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
+    }
+
     /// Has the whole file on disk under its name. It goes again unless it is [kept](Temporary::keep).
     pub(crate) fn finish(self, name: &str) -> Result<(Temporary, Made), HistoryError> {
         let NewFile { mut file, writer, rows, slots } = self;
         let index = writer.finish().map_err(HistoryError::parquet(file.path()))?;
         let bytes = file.file().metadata().map_err(HistoryError::io("read", file.path()))?.len();
         let tail = Tail::of(file.file(), file.path(), index)?;
-        file.name(name)?;
+        file.rename(&file.path().with_file_name(name))?;
         Ok((file, Made { rows, bytes, slots, tail }))
     }
 }

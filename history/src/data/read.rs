@@ -1,5 +1,6 @@
 //! Looking up slots in one Parquet file: only the pages that hold them are read.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +28,10 @@ pub(crate) struct DataFile {
     spans: Vec<(i64, i64)>,
 }
 
-/// A slot that is looked for, and which element of the answer is its.
+/// Epochs that are asked for, by number, each with the number of its first element in the answer.
+pub(crate) type Epochs = BTreeMap<i64, usize>;
+
+/// A slot that is looked for, and which element of an epoch's is its.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Wanted {
     pub(crate) slot: i64,
@@ -98,14 +102,14 @@ impl DataFile {
         Ok(get_column_reader(chunk.column_descr_ptr(), Box::new(pages)))
     }
 
-    /// Writes the elements of slots into `out`, where their rows are of this epoch; others are left as they are.
-    /// `wanted` is sorted and has no slot twice. `several`: the file has other epochs too.
+    /// Writes the elements of slots into `out`, where their rows are of one of these epochs; others are left as they are. An epoch has the
+    /// number of its first element; `wanted` is sorted and has no slot twice. `several`: the file has more than one epoch.
     ///
     /// # Errors
     /// The file cannot be read, or is damaged.
     pub(crate) fn look_up(
         &self,
-        epoch: i64,
+        epochs: &Epochs,
         several: bool,
         wanted: &[Wanted],
         out: &mut [u8],
@@ -114,16 +118,22 @@ impl DataFile {
             let from = wanted.partition_point(|wanted| wanted.slot < *first);
             let to = wanted.partition_point(|wanted| wanted.slot <= *last);
             if from < to {
-                let epoch = several.then_some(epoch);
-                self.look_up_in(group, epoch, &wanted[from..to], out)
-                    .map_err(HistoryError::parquet(&self.path))?;
+                let looked = self.look_up_in(group, epochs, several, &wanted[from..to], out);
+                looked.map_err(HistoryError::parquet(&self.path))?;
             }
         }
         Ok(())
     }
 
-    fn look_up_in(&self, group: usize, epoch: Option<i64>, wanted: &[Wanted], out: &mut [u8]) -> Result<()> {
-        let found = self.find(group, epoch, wanted)?;
+    fn look_up_in(
+        &self,
+        group: usize,
+        epochs: &Epochs,
+        several: bool,
+        wanted: &[Wanted],
+        out: &mut [u8],
+    ) -> Result<()> {
+        let found = self.find(group, epochs, several, wanted)?;
         if found.is_empty() {
             return Ok(());
         }
@@ -139,10 +149,16 @@ impl DataFile {
     }
 
     /// The rows of a row group that are wanted, ascending, each with its place in the answer.
-    fn find(&self, group: usize, epoch: Option<i64>, wanted: &[Wanted]) -> Result<Vec<(usize, usize)>> {
+    fn find(
+        &self,
+        group: usize,
+        epochs: &Epochs,
+        several: bool,
+        wanted: &[Wanted],
+    ) -> Result<Vec<(usize, usize)>> {
         let pages = self.pages(group);
         let mut slots = Numbers::new(self.column(group, SLOT)?);
-        let mut epochs = Numbers::new(self.column(group, EPOCH)?);
+        let mut of_rows = Numbers::new(self.column(group, EPOCH)?);
         let mut found = Vec::new();
         let mut page = 0;
         for wanted in wanted {
@@ -153,13 +169,16 @@ impl DataFile {
                 let from = in_page.partition_point(|slot| *slot < wanted.slot);
                 let same = in_page[from..].partition_point(|slot| *slot == wanted.slot);
                 let row = page.row + from;
-                match epoch {
-                    _ if same == 0 => {}
-                    None => found.push((row, wanted.answer)),
-                    Some(epoch) => {
-                        let of_epoch = epochs.range(row, same)?.iter().position(|other| *other == epoch);
-                        found.extend(of_epoch.map(|place| (row + place, wanted.answer)));
-                    }
+                if !several {
+                    found.extend(
+                        (row..row + same)
+                            .zip(epochs.values())
+                            .map(|(row, first)| (row, first + wanted.answer)),
+                    );
+                } else if same > 0 {
+                    let of_rows = (row..).zip(of_rows.range(row, same)?);
+                    let asked = |(row, epoch)| Some((row, epochs.get(epoch)? + wanted.answer));
+                    found.extend(of_rows.filter_map(asked));
                 }
             }
         }

@@ -169,12 +169,18 @@ impl Action {
     /// # Errors
     /// It is damaged.
     pub(crate) fn read(line: &str) -> Result<Option<Action>, serde_json::Error> {
-        let object: serde_json::Map<String, Value> = serde_json::from_str(line)?;
+        Action::of(serde_json::from_str(line)?)
+    }
+
+    /// The same of a line that is read already.
+    ///
+    /// # Errors
+    /// As [`Action::read`].
+    pub(crate) fn of(line: Value) -> Result<Option<Action>, serde_json::Error> {
         let known = ["protocol", "metaData", "add", "remove"];
-        if object.len() == 1 && object.keys().any(|name| known.contains(&name.as_str())) {
-            serde_json::from_value(Value::Object(object)).map(Some)
-        } else {
-            Ok(None)
+        match &line {
+            Value::Object(object) if object.keys().all(|name| !known.contains(&name.as_str())) => Ok(None),
+            _ => serde_json::from_value(line).map(Some),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The log of a Delta table: what is written in it, and how it is read and extended.
 
 pub(crate) mod action;
+pub(crate) mod checkpoint;
 pub(crate) mod commit;
 pub(crate) mod replay;
 

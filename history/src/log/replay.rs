@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::action::{Action, Add, MetaData, Protocol};
-use super::{FOLDER, commit_path, version_of};
+use super::{FOLDER, checkpoint, commit_path, version_of};
 use crate::HistoryError;
 use crate::epoch::Kept;
 
@@ -43,14 +43,27 @@ impl State {
     pub(crate) fn read(table: &Path) -> Result<State, HistoryError> {
         let folder = table.join(FOLDER);
         let entries = std::fs::read_dir(&folder).map_err(HistoryError::io("read", &folder))?;
-        let mut versions = Vec::new();
+        let (mut versions, mut checkpoints) = (Vec::new(), Vec::new());
         for entry in entries {
-            let entry = entry.map_err(HistoryError::io("read", &folder))?;
-            versions.extend(entry.file_name().to_str().and_then(version_of));
+            let name = entry.map_err(HistoryError::io("read", &folder))?.file_name();
+            versions.extend(name.to_str().and_then(version_of));
+            checkpoints.extend(name.to_str().and_then(checkpoint::version_of_checkpoint));
         }
         versions.sort_unstable();
+        checkpoints.sort_unstable();
         let mut state = State::default();
-        for version in versions {
+        for version in checkpoints.into_iter().rev() {
+            let path = checkpoint::path(table, version);
+            match checkpoint::read(table, version) {
+                Ok(actions) => {
+                    actions.into_iter().for_each(|action| state.apply(Some(action), &path));
+                    state.next = version + 1;
+                    break;
+                }
+                Err(error) => state.damage.push(format!("{} is damaged: {error}", path.display())),
+            }
+        }
+        for version in versions.into_iter().filter(|version| *version >= state.next).collect::<Vec<_>>() {
             if version > state.next {
                 let missing = commit_path(table, state.next);
                 let last = version - 1;
@@ -72,6 +85,9 @@ impl State {
     /// The log cannot be read.
     pub(crate) fn refresh(&mut self, table: &Path) -> Result<(), HistoryError> {
         while self.read_next(table)? {}
+        if checkpoint::is_behind(table, self.next) {
+            *self = State::read(table)?;
+        }
         Ok(())
     }
 

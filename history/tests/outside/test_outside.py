@@ -33,7 +33,7 @@ def tables(tmp_path_factory):
 
 
 def key_write(table):
-    return table["store"] == "key-write"
+    return table["store"].startswith("key-write")
 
 
 def columns(table):
@@ -47,7 +47,7 @@ def plain(row):
 
 
 # All rows; and few, for which a reader leaves out files, row groups and pages by their statistics.
-WHERE = {"all": lambda row: True, "epoch = 4 and slot between 20000 and 20100": lambda row: row[0] == 4 and 20000 <= row[1] <= 20100}
+WHERE = {"all": lambda row: True, "epoch = 4 and slot between 20 and 200": lambda row: row[0] == 4 and 20 <= row[1] <= 200}
 
 
 @pytest.fixture(params=WHERE)
@@ -108,7 +108,7 @@ def test_a_version_of_the_past_is_read_as_it_was(tables):
     """Before its epochs became one file: the commits say which files there were."""
     deltalake = reader("deltalake")
     folder, made = tables
-    for table in made:
+    for table in made[:2]:
         files = [set(deltalake.DeltaTable(str(folder / table["store"]), version=version).file_uris()) for version in range(10)]
         assert [len(of_version) for of_version in files] == [0, 1, 2, 3, 4, 5, 6, 7, 5, 4]
         assert len(files[7] & files[8]) == 4

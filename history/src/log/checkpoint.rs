@@ -1,0 +1,278 @@
+//! A checkpoint: what all commits up to a version say, as one Parquet file with a row for each action
+//! (<https://github.com/delta-io/delta/blob/master/PROTOCOL.md#checkpoints>). Readers begin there, so that older commits can go.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parquet::basic::{Compression, Repetition, Type as Physical, ZstdLevel};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int32Type, Int64Type};
+use parquet::errors::{ParquetError, Result};
+use parquet::file::properties::WriterProperties;
+use parquet::file::serialized_reader::SerializedFileReader;
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::record::reader::RowIter;
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::Type;
+use serde_json::{Value, json};
+
+use super::action::{Action, Remove};
+use super::replay::State;
+use super::{FOLDER, commit_path, version_of};
+use crate::HistoryError;
+use crate::data::pread::Pread;
+use crate::temporary::Temporary;
+
+/// A checkpoint is made with every so many commits.
+pub(crate) const EVERY: u64 = 100;
+/// For how long commits stay that a checkpoint has, for whoever is reading them.
+const STAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// For how long a checkpoint says that a file was removed (milliseconds): longer than it stays.
+const REMOVED: u64 = 60 * 60 * 1000;
+/// Says where the newest checkpoint is.
+const LAST: &str = "_last_checkpoint";
+
+const SCHEMA: &str = "
+message checkpoint {
+  optional group protocol { optional int32 minReaderVersion; optional int32 minWriterVersion; }
+  optional group metaData {
+    optional binary id (STRING);
+    optional binary name (STRING);
+    optional binary description (STRING);
+    optional group format {
+      optional binary provider (STRING);
+      optional group options (MAP) { repeated group key_value { required binary key (STRING); optional binary value (STRING); } }
+    }
+    optional binary schemaString (STRING);
+    optional group partitionColumns (LIST) { repeated group list { optional binary element (STRING); } }
+    optional group configuration (MAP) { repeated group key_value { required binary key (STRING); optional binary value (STRING); } }
+    optional int64 createdTime;
+  }
+  optional group add {
+    optional binary path (STRING);
+    optional group partitionValues (MAP) { repeated group key_value { required binary key (STRING); optional binary value (STRING); } }
+    optional int64 size;
+    optional int64 modificationTime;
+    optional boolean dataChange;
+    optional binary stats (STRING);
+    optional group tags (MAP) { repeated group key_value { required binary key (STRING); optional binary value (STRING); } }
+  }
+  optional group remove { optional binary path (STRING); optional int64 deletionTimestamp; optional boolean dataChange; }
+}";
+
+/// The checkpoint of a version.
+pub(crate) fn path(table: &Path, version: u64) -> PathBuf {
+    table.join(FOLDER).join(format!("{version:020}.checkpoint.parquet"))
+}
+
+/// The version whose checkpoint this is, by the name of the file.
+pub(crate) fn version_of_checkpoint(name: &str) -> Option<u64> {
+    version_of(&format!("{}.json", name.strip_suffix(".checkpoint.parquet")?))
+}
+
+/// The version of the newest checkpoint, if there is one.
+pub(crate) fn last(table: &Path) -> Option<u64> {
+    let text = std::fs::read(table.join(FOLDER).join(LAST)).ok()?;
+    serde_json::from_slice::<Value>(&text).ok()?.get("version")?.as_u64()
+}
+
+/// Writes what the log says into a checkpoint, and removes commits and checkpoints before it that are a day old.
+///
+/// # Errors
+/// The system refuses: the log is as it was.
+pub(crate) fn write(table: &Path, state: &State, now: u64) -> Result<(), HistoryError> {
+    let Some(version) = state.next.checked_sub(1) else { return Ok(()) };
+    let actions = actions(state, now);
+    let (folder, name) = (table.join(FOLDER), path(table, version));
+    let mut file = Temporary::new(&folder)?;
+    shred(file.file(), &actions).map_err(HistoryError::parquet(file.path()))?;
+    file.rename(&name)?;
+    file.keep();
+    let mut pointer = Temporary::new(&folder)?;
+    let text = json!({ "version": version, "size": actions.len() }).to_string();
+    pointer.file().write_all(text.as_bytes()).map_err(HistoryError::io("write", pointer.path()))?;
+    pointer.rename(&folder.join(LAST))?;
+    pointer.keep();
+    trim(&folder, version)
+}
+
+fn trim(folder: &Path, version: u64) -> Result<(), HistoryError> {
+    for entry in std::fs::read_dir(folder).map_err(HistoryError::io("read", folder))? {
+        let entry = entry.map_err(HistoryError::io("read", folder))?;
+        let name = entry.file_name();
+        let of = name.to_str().and_then(|name| version_of(name).or_else(|| version_of_checkpoint(name)));
+        let written = entry.metadata().and_then(|meta| meta.modified());
+        let old = |written: SystemTime| written.elapsed().is_ok_and(|age| age > STAY);
+        if of.is_some_and(|of| of < version) && written.is_ok_and(old) {
+            std::fs::remove_file(entry.path()).map_err(HistoryError::io("remove", &entry.path()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The actions that say the same as the log, as they stand in commits.
+fn actions(state: &State, now: u64) -> Vec<Value> {
+    let action = |action: Action| serde_json::to_value(action).expect("names and numbers");
+    let about =
+        state.protocol.map(Action::Protocol).into_iter().chain(state.meta.clone().map(Action::MetaData));
+    let adds = state.files.values().map(|entry| {
+        let mut add = entry.add.clone();
+        // Nothing is new in a checkpoint.
+        add.data_change = false;
+        Action::Add(add)
+    });
+    let recent = state.removed.iter().filter(|(_, at)| at.saturating_add(REMOVED) > now);
+    let removes = recent.map(|(path, at)| {
+        Action::Remove(Remove { path: path.clone(), deletion_timestamp: Some(*at), data_change: false })
+    });
+    about.chain(adds).chain(removes).map(action).collect()
+}
+
+/// Reads a checkpoint.
+///
+/// # Errors
+/// It cannot be read, or is damaged.
+pub(crate) fn read(table: &Path, version: u64) -> Result<Vec<Action>, String> {
+    let file =
+        std::fs::File::open(path(table, version)).and_then(Pread::new).map_err(|error| error.to_string())?;
+    let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
+    let mut actions = Vec::new();
+    for row in RowIter::from_file_into(Box::new(reader)) {
+        let mut row = row.map_err(|error| error.to_string())?.to_json_value();
+        drop_nulls(&mut row);
+        actions.extend(Action::of(row).map_err(|error| error.to_string())?);
+    }
+    Ok(actions)
+}
+
+fn drop_nulls(value: &mut Value) {
+    if let Value::Object(fields) = value {
+        fields.retain(|_, field| !field.is_null());
+        fields.values_mut().for_each(drop_nulls);
+    }
+}
+
+/// A column on its way into the file, with its levels.
+enum Cells {
+    Booleans(Vec<bool>),
+    Integers(Vec<i32>),
+    Longs(Vec<i64>),
+    Texts(Vec<ByteArray>),
+}
+
+struct Leaf {
+    cells: Cells,
+    defined: Vec<i16>,
+    repeated: Vec<i16>,
+}
+
+/// Writes objects as rows of a Parquet file (the record shredding of "Dremel", VLDB 2010).
+fn shred(into: impl Write + Send, rows: &[Value]) -> Result<()> {
+    let schema = Arc::new(parse_message_type(SCHEMA)?);
+    let zstd = Compression::ZSTD(ZstdLevel::try_new(1)?);
+    let properties = WriterProperties::builder().set_compression(zstd).build();
+    let mut file = SerializedFileWriter::new(into, schema.clone(), Arc::new(properties))?;
+    let leaf = |physical| Leaf {
+        cells: match physical {
+            Physical::BOOLEAN => Cells::Booleans(Vec::new()),
+            Physical::INT32 => Cells::Integers(Vec::new()),
+            Physical::INT64 => Cells::Longs(Vec::new()),
+            _ => Cells::Texts(Vec::new()),
+        },
+        defined: Vec::new(),
+        repeated: Vec::new(),
+    };
+    let mut leaves: Vec<Leaf> =
+        file.schema_descr().columns().iter().map(|column| leaf(column.physical_type())).collect();
+    for row in rows {
+        walk(&schema, Some(row), 0, 0, &mut leaves)?;
+    }
+    let mut group = file.next_row_group()?;
+    for leaf in &leaves {
+        let mut column = group.next_column()?.expect("a column of the schema");
+        leaf.write(&mut column)?;
+        column.close()?;
+    }
+    group.close()?;
+    file.close().map(|_| ())
+}
+
+impl Leaf {
+    fn write(&self, column: &mut SerializedColumnWriter) -> Result<usize> {
+        let (defined, repeated) = (Some(&self.defined[..]), Some(&self.repeated[..]));
+        match &self.cells {
+            Cells::Booleans(cells) => column.typed::<BoolType>().write_batch(cells, defined, repeated),
+            Cells::Integers(cells) => column.typed::<Int32Type>().write_batch(cells, defined, repeated),
+            Cells::Longs(cells) => column.typed::<Int64Type>().write_batch(cells, defined, repeated),
+            Cells::Texts(cells) => column.typed::<ByteArrayType>().write_batch(cells, defined, repeated),
+        }
+    }
+
+    fn put(&mut self, value: Option<&Value>, defined: i16, repeated: i16) -> Option<()> {
+        self.defined.push(defined);
+        self.repeated.push(repeated);
+        let Some(value) = value else { return Some(()) };
+        match &mut self.cells {
+            Cells::Booleans(cells) => cells.push(value.as_bool()?),
+            Cells::Integers(cells) => cells.push(value.as_i64()?.try_into().ok()?),
+            Cells::Longs(cells) => cells.push(value.as_i64()?),
+            Cells::Texts(cells) => cells.push(value.as_str()?.into()),
+        }
+        Some(())
+    }
+}
+
+/// Puts a value (`None`: there is none) into the columns of a node of the schema, which are the first of these. Gives their number.
+fn walk(
+    node: &Type,
+    value: Option<&Value>,
+    defined: i16,
+    repeated: i16,
+    leaves: &mut [Leaf],
+) -> Result<usize> {
+    if node.is_primitive() {
+        let put = leaves[0].put(value, defined, repeated);
+        return put.map(|()| 1).ok_or_else(|| ParquetError::General(format!("{} is {value:?}", node.name())));
+    }
+    let mut at = 0;
+    for field in node.get_fields() {
+        let inner = value.and_then(|value| value.get(field.name())).filter(|inner| !inner.is_null());
+        let leaves = &mut leaves[at..];
+        at += match field.get_basic_info().repetition() {
+            Repetition::REQUIRED => walk(field, inner, defined, repeated, leaves)?,
+            Repetition::OPTIONAL => {
+                walk(field, inner, defined + i16::from(inner.is_some()), repeated, leaves)?
+            }
+            Repetition::REPEATED => {
+                let entries = entries(value);
+                let mut count = 0;
+                if entries.is_empty() {
+                    count = walk(field, None, defined, repeated, leaves)?;
+                }
+                for (number, entry) in entries.iter().enumerate() {
+                    let repeated = if number == 0 { repeated } else { repeated + 1 };
+                    count = walk(field, Some(entry), defined + 1, repeated, leaves)?;
+                }
+                count
+            }
+        };
+    }
+    Ok(at)
+}
+
+/// The entries of a map or list, as the groups that repeat in Parquet.
+fn entries(value: Option<&Value>) -> Vec<Value> {
+    match value {
+        Some(Value::Object(map)) => {
+            map.iter().map(|(key, value)| json!({ "key": key, "value": value })).collect()
+        }
+        Some(Value::Array(list)) => list.iter().map(|element| json!({ "element": element })).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Whether the commits before the newest checkpoint are needed no longer by a reader of `next`.
+pub(crate) fn is_behind(table: &Path, next: u64) -> bool {
+    last(table).is_some_and(|last| last >= next) && !commit_path(table, next).exists()
+}

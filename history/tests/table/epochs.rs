@@ -1,0 +1,205 @@
+//! What is written is read: by moment, by slot and as a whole, after a restart and beside others.
+
+use super::*;
+
+#[test]
+fn epochs_are_found_by_moment_and_slots_in_them_also_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = key_write(1 << 12, 12);
+    let table = Table::open(dir.path(), &spec).unwrap();
+    assert_eq!(table.epochs().unwrap(), []);
+    let rows: Vec<Model> = (0..3).map(|number| model(&spec, 3, number)).collect();
+    for (number, rows) in rows.iter().enumerate() {
+        let written = write(&table, &epoch(number as u64), rows).unwrap();
+        assert_eq!(written.rows, rows.len() as u64);
+        assert!(written.bytes > 0);
+    }
+    // Another process sees each epoch as soon as it is committed.
+    let beside = Table::open_existing(dir.path(), "last").unwrap();
+    assert_eq!(beside.spec(), &spec);
+    write(&table, &epoch(3), &Model::new()).unwrap();
+    for table in [&table, &beside, &Table::open(dir.path(), &spec).unwrap()] {
+        let kept = table.epochs().unwrap();
+        assert_eq!(kept.iter().map(|kept| kept.epoch.clone()).collect::<Vec<_>>(), [0, 1, 2, 3].map(epoch));
+        let counts = rows.iter().map(|rows| rows.len() as u64).chain([0]);
+        assert_eq!(kept.iter().map(|kept| kept.rows).collect::<Vec<_>>(), counts.collect::<Vec<_>>());
+        let at = |moment| table.at(moment).unwrap().map(|kept| kept.epoch.number);
+        assert_eq!(at(MINUTE / 2), Some(0));
+        // While the writers move, the newer epoch is the one that is asked.
+        assert_eq!(at(MINUTE + 10), Some(1));
+        assert_eq!(at(4 * MINUTE + 20), Some(3));
+        assert_eq!(at(4 * MINUTE + 21), None);
+        for (number, rows) in rows.iter().enumerate() {
+            check_slots(table, number as u64, rows, &[7, 4095, 0, 7, 1024, 1025]);
+            check_slots(table, number as u64, rows, &(0..spec.elements()).collect::<Vec<_>>());
+            assert_eq!(scanned(table, number as u64), *rows);
+        }
+        check_slots(table, 3, &Model::new(), &[0, 1]);
+        assert!(matches!(table.slots(4, &[], &mut []), Err(HistoryError::NotKept(4))));
+    }
+}
+
+#[test]
+fn many_row_groups_and_pages_are_looked_up_in_one_file_and_in_a_compacted_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = key_write(1 << 19, 4);
+    let table = Table::open(dir.path(), &spec).unwrap();
+    let rows: Vec<Model> = (0..2).map(|number| model(&spec, 4 / (number + 1), number)).collect();
+    for (number, rows) in rows.iter().enumerate() {
+        write(&table, &epoch(number as u64), rows).unwrap();
+    }
+    let slots: Vec<u64> = (0..spec.elements()).step_by(97).chain([0, spec.elements() - 1]).collect();
+    for compacted in [false, true] {
+        if compacted {
+            let made = table.compact(0..2 * MINUTE).unwrap().unwrap();
+            assert_eq!((made.files, made.rows), (2, rows.iter().map(|rows| rows.len() as u64).sum()));
+            assert_eq!(table.compact(0..2 * MINUTE).unwrap(), None);
+            // Also those whose rows end on another page than they begin.
+            check_slots(&table, 1, &rows[1], &(0..spec.elements()).collect::<Vec<_>>());
+        }
+        for (number, rows) in rows.iter().enumerate() {
+            check_slots(&table, number as u64, rows, &slots);
+            check_slots(&table, number as u64, rows, &slots[1000..1001]);
+            assert_eq!(scanned(&table, number as u64), *rows);
+        }
+    }
+    // Several epochs at once, of one file and of another.
+    write(&table, &epoch(2), &rows[0]).unwrap();
+    let mut out = vec![0xaa; 4 * slots.len() * 8];
+    table.series(&[1, 2, 0, 1], &slots, &mut out).unwrap();
+    let mut elements = out.chunks_exact(8);
+    for rows in [1, 0, 0, 1].map(|number| &rows[number]) {
+        for slot in &slots {
+            assert_eq!(
+                elements.next().unwrap(),
+                rows.get(slot).map_or(&[0; 8][..], |element| element),
+                "{slot}"
+            );
+        }
+    }
+    assert!(matches!(
+        table.series(&[1, 5], &slots, &mut out[..2 * slots.len() * 8]),
+        Err(HistoryError::NotKept(5))
+    ));
+    let again = Table::open(dir.path(), &spec).unwrap();
+    check_slots(&again, 1, &rows[1], &slots);
+    assert_eq!(again.epochs().unwrap().len(), 3);
+    assert_eq!(again.at(MINUTE / 2).unwrap().unwrap().epoch, epoch(0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn any_elements_come_back_exactly(
+        kind in 0usize..6, every in 1u64..9, seed: u64, cuts in prop::collection::vec(0u64..512, 0..4),
+        slots in prop::collection::vec(0u64..512, 0..40), compact: bool,
+    ) {
+        let spec = match kind {
+            0..=3 => key_write(512, [4, 12, 28, 60][kind]),
+            _ => store(StoreKind::Postcarding { slots: 512, hops: [6, 14][kind - 4], redundancy: 1 }),
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let table = Table::open(dir.path(), &spec).unwrap();
+        let all = [model(&spec, every, seed), model(&spec, every, !seed)];
+        let len = spec.element_len() as usize;
+        for (number, rows) in all.iter().enumerate() {
+            // A region, handed over in pieces.
+            let mut region = vec![0; 512 * len];
+            for (slot, element) in rows {
+                region[*slot as usize * len..][..len].copy_from_slice(element);
+            }
+            let mut cuts: Vec<u64> = cuts.iter().copied().chain([0, 512]).collect();
+            cuts.sort_unstable();
+            let mut flush = table.begin(number as u64).unwrap();
+            for piece in cuts.windows(2) {
+                flush.put(piece[0], &region[piece[0] as usize * len..piece[1] as usize * len]).unwrap();
+            }
+            flush.finish(&epoch(number as u64)).unwrap();
+        }
+        if compact {
+            table.compact(0..10 * MINUTE).unwrap().unwrap();
+        }
+        for (number, rows) in all.iter().enumerate() {
+            check_slots(&table, number as u64, rows, &slots);
+            prop_assert_eq!(&scanned(&table, number as u64), rows);
+        }
+    }
+}
+
+#[test]
+fn what_is_handed_over_wrongly_is_refused_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let table = Table::open(dir.path(), &key_write(64, 4)).unwrap();
+    let mut flush = table.begin(1).unwrap();
+    flush.put(8, &[1; 16]).unwrap();
+    for (first, bytes, problem) in [
+        (9, 8, "slot 9 comes after slot 9"),
+        (10, 12, "12 bytes are no whole elements of 8"),
+        (63, 16, "2 elements from slot 63 on, in a store of 64"),
+        (u64::MAX, 8, "in a store of 64"),
+    ] {
+        let error = flush.put(first, &vec![1; bytes]).unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
+    }
+    assert!(flush.finish(&epoch(2)).unwrap_err().to_string().contains("it ends as epoch 2"));
+    assert_eq!(data_files(&table), Vec::<String>::new());
+    write(&table, &epoch(1), &Model::new()).unwrap();
+    assert!(matches!(table.begin(1).err(), Some(HistoryError::AlreadyKept(1))));
+    assert!(matches!(table.begin(1 << 63).err(), Some(HistoryError::Rows { .. })));
+}
+
+#[test]
+fn writers_that_race_for_a_version_both_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = key_write(64, 4);
+    let rows = model(&spec, 2, 1);
+    let each = 10;
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let (spec, dir, rows) = (&spec, dir.path(), &rows);
+            // The table, too, is made by whoever comes first.
+            scope.spawn(move || {
+                let table = Table::open(dir, spec).unwrap();
+                for number in 0..each {
+                    write(&table, &epoch(writer * each + number), rows).unwrap();
+                }
+            });
+        }
+    });
+    let table = Table::open(dir.path(), &spec).unwrap();
+    let numbers: Vec<u64> = table.epochs().unwrap().iter().map(|kept| kept.epoch.number).collect();
+    assert_eq!(numbers, (0..4 * each).collect::<Vec<_>>());
+    // The table's making, and a version for each epoch.
+    assert_eq!(names(&table.path().join("_delta_log")).len() as u64, 1 + 4 * each);
+    assert_eq!(table.damage(), Vec::<String>::new());
+    // The same epoch twice: one is refused.
+    let (one, other) = (table.begin(100).unwrap(), table.begin(100).unwrap());
+    one.finish(&epoch(100)).unwrap();
+    assert!(matches!(other.finish(&epoch(100)), Err(HistoryError::AlreadyKept(100))));
+    assert_eq!(data_files(&table).len() as u64, 4 * each + 1);
+}
+
+#[test]
+fn tables_of_something_else_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = |spec: &StoreSpec| Table::open(dir.path(), spec).err().unwrap().to_string();
+    Table::open(dir.path(), &key_write(64, 4)).unwrap();
+    Table::open(dir.path(), &StoreSpec { id: 9, ..key_write(64, 4) }).unwrap();
+    for other in [key_write(128, 4), key_write(64, 12)] {
+        let error = refused(&other);
+        assert!(error.contains("store `last`") && error.contains("move the folder away"), "{error}");
+    }
+    let counters = store(StoreKind::KeyIncrement { slots: 64, redundancy: 1 });
+    assert!(refused(&counters).contains("only key-write and postcarding stores are"));
+    let missing = Table::open_existing(dir.path(), "none").err().unwrap().to_string();
+    assert!(missing.contains("none/_delta_log"), "{missing}");
+    let log = dir.path().join("last/_delta_log/00000000000000000000.json");
+    let text = fs::read_to_string(&log).unwrap();
+    fs::write(&log, text.replace("\"minReaderVersion\":1", "\"minReaderVersion\":3")).unwrap();
+    assert!(refused(&key_write(64, 4)).contains("needs readers of version 3"));
+    fs::write(&log, text.replace("dta.store", "other")).unwrap();
+    assert!(refused(&key_write(64, 4)).contains("no dta.store"));
+    fs::write(&log, "{\"commitInfo\":{}}\n").unwrap();
+    assert!(refused(&key_write(64, 4)).contains("says nothing about what it is"));
+}

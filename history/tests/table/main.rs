@@ -1,0 +1,100 @@
+//! The table of a store.
+
+mod bad_days;
+mod damage;
+mod epochs;
+mod thinning;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use dta_history::{Epoch, HistoryError, Kept, Removed, Retention, Table};
+use dta_proto::store::{StoreKind, StoreSpec};
+use proptest::prelude::*;
+use serde_json::json;
+
+const MINUTE: u64 = 60_000;
+
+fn store(kind: StoreKind) -> StoreSpec {
+    StoreSpec { id: 1, name: "last".to_owned(), kind }
+}
+
+fn key_write(slots: u64, value_len: u8) -> StoreSpec {
+    store(StoreKind::KeyWrite { slots, value_len, redundancy: 2 })
+}
+
+/// Epoch `number` is the minute of this number.
+fn epoch(number: u64) -> Epoch {
+    Epoch {
+        number,
+        generation: 10 + number,
+        opened: number * MINUTE,
+        flipped_from: (number + 1) * MINUTE,
+        flipped_to: (number + 1) * MINUTE + 20,
+        confirmed: true,
+        waterfall: json!({ "landed": 7 * number }),
+    }
+}
+
+type Model = BTreeMap<u64, Vec<u8>>;
+
+/// Elements, the same for the same seed, in every `every`th slot on average.
+fn model(spec: &StoreSpec, every: u64, seed: u64) -> Model {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut rows = Model::new();
+    for slot in 0..spec.elements() {
+        if random().is_multiple_of(every) {
+            rows.insert(slot, (0..spec.element_len()).map(|_| random() as u8).collect());
+        }
+    }
+    rows
+}
+
+fn write(table: &Table, epoch: &Epoch, rows: &Model) -> Result<dta_history::Written, HistoryError> {
+    let mut flush = table.begin(epoch.number)?;
+    for (slot, element) in rows {
+        flush.put(*slot, element)?;
+    }
+    flush.finish(epoch)
+}
+
+fn scanned(table: &Table, epoch: u64) -> Model {
+    let mut rows = Model::new();
+    table.scan(epoch, |slot, element| assert!(rows.insert(slot, element.to_vec()).is_none())).unwrap();
+    rows
+}
+
+fn check_slots(table: &Table, epoch: u64, rows: &Model, slots: &[u64]) {
+    let len = table.spec().element_len() as usize;
+    let mut out = vec![0xaa; slots.len() * len];
+    table.slots(epoch, slots, &mut out).unwrap();
+    for (slot, element) in slots.iter().zip(out.chunks_exact(len)) {
+        let expected = rows.get(slot).cloned().unwrap_or_else(|| vec![0; len]);
+        assert_eq!(element, expected, "slot {slot} of epoch {epoch}");
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+fn data_files(table: &Table) -> Vec<String> {
+    names(table.path()).into_iter().filter(|name| name != "_delta_log").collect()
+}
+
+fn commit_file(table: &Table, version: u64) -> PathBuf {
+    table.path().join("_delta_log").join(format!("{version:020}.json"))
+}
