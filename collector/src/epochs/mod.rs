@@ -7,6 +7,7 @@
 //!
 //! - [`Epochs::at`]: a store as it was at a moment, from memory or from its history.
 //! - `turn`: the thread that opens, seals and writes the epochs of one store.
+//! - `write`: an epoch into the history.
 //! - `journal`: the file that says when the epochs in memory began, for the next start.
 //! - `elements`: a store's memory as slots, and slots as a store.
 
@@ -16,6 +17,7 @@ mod moment;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod write;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -231,3 +231,64 @@ fn a_history_that_cannot_be_written_loses_epochs_and_no_report_of_now() {
     assert_eq!(bench.generation(), generation, "nothing that is not written is given back");
     bench.end();
 }
+
+#[test]
+fn memory_that_is_lost_begins_other_epochs_and_the_history_goes_on() {
+    let history = tempfile::tempdir().unwrap();
+    let mut moments = Vec::new();
+    for n in 1..=2 {
+        // The machine starts again, and its memory is empty: generations begin with 1.
+        let memory = tempfile::tempdir().unwrap();
+        let bench = Bench::start(&MemoryConfig::Directory(memory.path().to_owned()), history.path());
+        let (at, generation) = moment(&bench, |store| write(store, &key(1), n));
+        moments.push((at, n));
+        until("it is written", || {
+            bench.generation() > generation
+                && bench.epochs.of["flows"].in_memory().former.iter().all(|f| f.store.generation > generation)
+        });
+        for (at, n) in &moments {
+            assert_eq!(value(&bench.epochs.at("flows", &[key(1)], *at).unwrap(), &key(1)), Some(*n), "at {at}");
+        }
+        assert_eq!((bench.count("epochs.lost"), bench.count("epochs.failed")), (0, 0));
+        bench.end();
+    }
+}
+
+#[test]
+fn an_hour_that_is_over_becomes_one_file_and_an_epoch_is_written_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let kind = StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 };
+    let spec = StoreSpec { id: 1, name: "flows".into(), kind };
+    let slots = slots_of(&spec.kind).unwrap();
+    let table = Table::open(folder.path(), &spec).unwrap();
+    let hour = 1_795_528_800_000;
+    let retention = Retention { keep: None, keep_bytes: None };
+    let files = || {
+        let files = std::fs::read_dir(table.path()).unwrap().flatten();
+        files.filter(|file| file.path().extension().is_some_and(|e| e == "parquet")).count()
+    };
+    for n in 0..5u64 {
+        // Four in one hour, the fifth in the next.
+        let opened = hour + n * 900_000;
+        let store = Stores::open(&[spec.clone()], &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+        let store = store.get("flows").unwrap();
+        write(&store, &key(n as u32), n as u8 + 1);
+        let store = Arc::new(Store { generation: n + 1, ..Store::clone(&store) });
+        let former = Former { store, opened, closed: opened + 900_000, file: None, found: false };
+        let number = super::write::write(&table, slots, &former, opened + 900_100).unwrap();
+        assert_eq!(super::write::write(&table, slots, &former, opened + 900_100).unwrap(), number, "once");
+        super::write::thin_out(&table, &retention, opened).unwrap();
+    }
+    assert_eq!(table.epochs().unwrap().len(), 5);
+    // Those of before stay for readers for a while.
+    assert_eq!(files(), 6);
+    for n in 0..5u32 {
+        let kept = table.at(hour + u64::from(n) * 900_000 + 1).unwrap().unwrap();
+        let wanted = slots.of_keys(&[key(n)]);
+        let mut bytes = vec![0; wanted.len() * 16];
+        table.slots(kept.epoch.number, &wanted, &mut bytes).unwrap();
+        let like = Stores::open(&[spec.clone()], &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+        let then = slots.store(&like.get("flows").unwrap(), 1, &wanted, &bytes).unwrap();
+        assert_eq!(value(&then, &key(n)), Some(n as u8 + 1));
+    }
+}

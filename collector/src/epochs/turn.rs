@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dta_history::{Epoch, HistoryError, Retention};
+use dta_history::Retention;
 use tokio::sync::watch;
 
 use super::elements::Slots;
+use super::write::{thin_out, write};
 use super::{Former, IsWritten, StoreEpochs, journal, now};
 use crate::config::MemoryConfig;
-use crate::region::AccessError;
 use crate::store::{ReplaceError, Stores, Successor, former_path};
 
 /// How often it is looked whether an epoch is over or sealed.
@@ -33,15 +33,6 @@ pub(super) struct Turns {
 
 /// The collector stops.
 struct Stopped;
-
-/// Why an epoch was not written.
-#[derive(Debug, thiserror::Error)]
-enum WriteError {
-    #[error(transparent)]
-    History(#[from] HistoryError),
-    #[error(transparent)]
-    Memory(#[from] AccessError),
-}
 
 impl Turns {
     /// Until the collector stops.
@@ -140,19 +131,14 @@ impl Turns {
 
     /// Writes an epoch to the history and gives its memory back.
     fn keep(&self, former: &Former) -> Result<(), Stopped> {
-        let epoch = Epoch {
-            number: former.store.generation,
-            generation: former.store.generation,
-            opened: former.opened,
-            flipped_from: former.closed,
-            flipped_to: if former.found { former.closed } else { now().max(former.closed) },
-            confirmed: !former.found,
-            waterfall: serde_json::Value::Null,
-        };
+        let flipped_to = if former.found { former.closed } else { now().max(former.closed) };
         let mut wait = AGAIN.0;
         for tries in 1.. {
-            match self.write(&epoch, former) {
-                Ok(()) => break,
+            match write(&self.of.history, self.slots, former, flipped_to) {
+                Ok(_) => {
+                    self.of.counters.written.fetch_add(1, Ordering::Relaxed);
+                    break;
+                }
                 Err(error) if tries < TRIES => {
                     self.failed("an epoch could not be written; it stays in memory", &error, &mut wait)?;
                 }
@@ -169,26 +155,8 @@ impl Turns {
             tracing::warn!(%error, file = %file.display(), "memory of an epoch that was written could not be removed");
         }
         self.of.in_memory().former.remove(0);
-        Ok(())
-    }
-
-    fn write(&self, epoch: &Epoch, former: &Former) -> Result<(), WriteError> {
-        let table = &self.of.history;
-        let written = match table.begin(epoch.number) {
-            // An earlier life wrote it, and did not get to remove its memory.
-            Err(HistoryError::AlreadyKept(_)) => return Ok(()),
-            flush => {
-                let mut flush = flush?;
-                let put = |first, bytes: &[u8]| flush.put(first, bytes).map_err(WriteError::from);
-                self.slots.read(&former.store.region, put)?;
-                flush.finish(epoch)?
-            }
-        };
-        tracing::debug!(store = %self.of.name, epoch = epoch.number, rows = written.rows, bytes = written.bytes, "epoch written");
-        self.of.counters.written.fetch_add(1, Ordering::Relaxed);
-        // What is too old goes whether or not that works today.
-        if let Err(error) = table.retain(&self.retention, now()) {
-            self.warn("old epochs could not be removed", &error);
+        if let Err(error) = thin_out(&self.of.history, &self.retention, former.opened) {
+            self.warn("the history could not be compacted, or old epochs not removed", &error);
         }
         Ok(())
     }
