@@ -383,12 +383,14 @@ impl Spool {
         Ok(None)
     }
 
-    /// The record is done with. Gives whether it still was in the spool: it may have been dropped meanwhile.
-    pub(crate) fn done(&self, record: &Record) -> Result<bool, SpoolError> {
+    /// The record is done with, and `count` counts it before its points are gone from [`Spool::points`]. Gives whether it
+    /// still was in the spool: it may have been dropped meanwhile, and is not counted then.
+    pub(crate) fn done(&self, record: &Record, count: impl FnOnce()) -> Result<bool, SpoolError> {
         let mut state = self.state();
         if state.segments.front().is_none_or(|first| first.number != record.segment) {
             return Ok(false);
         }
+        count();
         (state.offset, state.passed) = (record.end, record.passed);
         state.delivered.clone_from(&record.kept);
         self.write_position(&mut state, record.segment)?;
