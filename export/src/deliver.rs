@@ -90,12 +90,11 @@ fn deliver(
         tracing::info!(seconds = since.elapsed().as_secs_f64(), "the database accepts points again");
         *away = Away { is_unwritten: away.is_unwritten, ..Away::default() };
     }
-    let done = spool.done(record);
     // Dropped while being sent: it counts as dropped.
-    if !matches!(done, Ok(false)) {
+    let done = spool.done(record, || {
         add(&counters.rejected, rejected);
         add(&counters.delivered, record.points - rejected);
-    }
+    });
     if let Err(error) = &done
         && !away.is_unwritten
     {

@@ -152,7 +152,7 @@ impl TryFrom<QuerySketchRequest> for Question {
 
 /// What is asked, the call that asks it with the fields of its message, and its answers.
 macro_rules! kinds {
-    ($($kind:ident { $($given:ident),* } by $call:ident($request:ident { $($field:ident: $value:expr),* })
+    ($($kind:ident { $($given:ident),* } by $call:ident($request:ident { $($field:ident $(: $value:expr)?),* })
         -> $response:ident of $answer:ident;)*) => {
         impl QuestionKind {
             /// The primitive of the stores that are asked this.
@@ -184,7 +184,7 @@ macro_rules! kinds {
                 let (keys, at) = (keys.iter().map(|key| key.0.to_vec()).collect(), at.into());
                 Ok(match kind {
                     $(QuestionKind::$kind { $($given),* } => {
-                        let request = $request { store, keys, at, $($field: $value),* };
+                        let request = $request { store, keys, at, $($field $(: $value)?),* };
                         self.read(request, |mut to, it| async move { to.$call(it).await }).await?.into()
                     })*
                 })
@@ -227,11 +227,11 @@ macro_rules! kinds {
 
 kinds! {
     KeyWrite { policy, at_least }
-        by query_key_write(QueryKeyWriteRequest { policy: policy.into(), at_least: at_least })
+        by query_key_write(QueryKeyWriteRequest { policy: policy.into(), at_least })
         -> QueryKeyWriteResponse of KeyWriteAnswer;
     Postcarding {} by query_path(QueryPathRequest {}) -> QueryPathResponse of PathAnswer;
     KeyIncrement {} by query_counter(QueryCounterRequest {}) -> QueryCounterResponse of CounterAnswer;
     SketchMerge { epoch }
-        by query_sketch(QuerySketchRequest { epoch: epoch })
+        by query_sketch(QuerySketchRequest { epoch })
         -> QuerySketchResponse of SketchAnswer;
 }

@@ -384,12 +384,14 @@ impl Spool {
         Ok(None)
     }
 
-    /// The record is processed. Returns whether it was still in the spool: it may have been dropped meanwhile.
-    pub(crate) fn done(&self, record: &Record) -> Result<bool, SpoolError> {
+    /// The record is processed, and `count` counts it before its points are gone from [`Spool::points`]. Returns whether
+    /// it was still in the spool: it may have been dropped meanwhile, and is not counted then.
+    pub(crate) fn done(&self, record: &Record, count: impl FnOnce()) -> Result<bool, SpoolError> {
         let mut state = self.state();
         if state.segments.front().is_none_or(|first| first.number != record.segment) {
             return Ok(false);
         }
+        count();
         (state.offset, state.passed) = (record.end, record.passed);
         state.delivered.clone_from(&record.kept);
         self.write_position(&mut state, record.segment)?;

@@ -1,5 +1,6 @@
 use std::os::unix::fs::FileExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 use rustix::fs::{FileType, Mode};
@@ -25,7 +26,7 @@ fn what_was_not_delivered_is_there_after_a_start() {
     }
     let first = oldest(&spool).unwrap();
     assert_eq!((first.body.as_slice(), first.points), (&[b'1'; 10][..], 2));
-    assert!(spool.done(&first).unwrap());
+    assert!(spool.done(&first, || ()).unwrap());
     assert!(matches!(Spool::open(folder.path(), 1 << 20), Err(SpoolError::Locked { .. })));
     drop(spool);
     let spool = open();
@@ -33,13 +34,37 @@ fn what_was_not_delivered_is_there_after_a_start() {
     for n in 2..=3 {
         let record = oldest(&spool).unwrap();
         assert_eq!(record.body, [b'0' + n; 10]);
-        spool.done(&record).unwrap();
+        spool.done(&record, || ()).unwrap();
     }
     assert!(oldest(&spool).is_none());
     spool.append(b"4", 1, kept(4)).unwrap();
     drop(spool);
     let spool = open();
     assert_eq!((oldest(&spool).unwrap().body.as_slice(), spool.checkpoint()), (&b"4"[..], kept(4)));
+}
+
+#[test]
+fn what_is_gone_from_the_spool_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(folder.path(), 1 << 20).unwrap();
+    spool.append(b"1", 1, kept(1)).unwrap();
+    let record = oldest(&spool).unwrap();
+    let counted = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            while spool.points() > 0 {
+                std::thread::yield_now();
+            }
+            counted.load(Ordering::SeqCst)
+        });
+        let count = || {
+            // Whoever looks meanwhile has to wait.
+            std::thread::sleep(Duration::from_millis(50));
+            counted.store(true, Ordering::SeqCst);
+        };
+        assert!(spool.done(&record, count).unwrap());
+        assert!(waiting.join().unwrap());
+    });
 }
 
 #[test]
@@ -55,7 +80,7 @@ fn what_was_half_written_is_cut_off_and_read_again() {
     assert_eq!((spool.points(), spool.checkpoint()), (1, kept(1)));
     spool.append(&[8; 100], 1, kept(2)).unwrap();
     let record = oldest(&spool).unwrap();
-    spool.done(&record).unwrap();
+    spool.done(&record, || ()).unwrap();
     assert_eq!(oldest(&spool).unwrap().body, [8; 100]);
 }
 
@@ -75,7 +100,7 @@ fn beyond_its_bound_the_oldest_is_dropped_and_counted() {
     while let Some(record) = oldest(&spool) {
         assert_eq!(record.body[0], next as u8);
         next += 1;
-        spool.done(&record).unwrap();
+        spool.done(&record, || ()).unwrap();
     }
     assert_eq!((next, spool.points()), (101, 0));
 }
@@ -104,7 +129,7 @@ fn a_record_that_was_dropped_while_it_was_sent_moves_nothing() {
     spool.append(&[1; 1000], 1, kept(1)).unwrap();
     let sent = oldest(&spool).unwrap();
     (2..=10).for_each(|n| spool.append(&[n as u8; 1000], 1, kept(n)).unwrap());
-    assert!(!spool.done(&sent).unwrap());
+    assert!(!spool.done(&sent, || ()).unwrap());
     assert_eq!(spool.dropped() + spool.points(), 10);
 }
 
@@ -133,7 +158,7 @@ fn deliver(spool: &Spool) -> Vec<u32> {
         assert_eq!((record.body.as_slice(), record.points), (body(n).as_slice(), points(n)));
         all.push(n);
         // On a full disk the position has no place before a whole segment is delivered.
-        if let Err(error) = spool.done(&record) {
+        if let Err(error) = spool.done(&record, || ()) {
             assert!(error.to_string().contains("No space left on device") && spool.points() > 0, "{error}");
         }
     }
@@ -199,7 +224,7 @@ fn what_was_dropped_is_not_counted_as_damaged_after_a_start() {
         let spool = open();
         (1..=3).for_each(|n| append(&spool, n));
         for _ in 0..delivered {
-            spool.done(&oldest(&spool).unwrap()).unwrap();
+            spool.done(&oldest(&spool).unwrap(), || ()).unwrap();
         }
         (4..=60).for_each(|n| append(&spool, n));
         let left = spool.points();
@@ -236,7 +261,7 @@ fn a_damaged_position_loses_nothing() {
     let spool = open();
     (1..=3).for_each(|n| append(&spool, n));
     let first = oldest(&spool).unwrap();
-    spool.done(&first).unwrap();
+    spool.done(&first, || ()).unwrap();
     drop(spool);
     let path = folder.path().join("position");
     let good = fs::read(&path).unwrap();
@@ -295,7 +320,7 @@ proptest! {
         (1..=RECORDS).for_each(|n| append(&spool, n));
         for _ in 0..delivered {
             let record = oldest(&spool).unwrap();
-            spool.done(&record).unwrap();
+            spool.done(&record, || ()).unwrap();
         }
         let segments = numbers(folder.path()).unwrap();
         prop_assert!(segments.len() > 3, "{segments:?}");
