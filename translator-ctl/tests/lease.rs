@@ -111,7 +111,7 @@ fn setup_that_failed_at_any_update_is_finished_by_the_next() {
                 _ => assert_eq!(failed.progress, Progress::Part { applied, of }),
             }
             if applied == 3 {
-                let words = format!("3 of {of} changes were made");
+                let words = format!("3 of {of} changes were applied");
                 assert!(error.to_string().starts_with(&words), "{error}");
             }
             bed.fails_after(None);

@@ -11,7 +11,7 @@ values! {
         Checksum = "checksum", "wrong UDP checksum (not counted on UDP sockets, where the kernel checks it)";
         Version = "version", "a DTA version that does not exist";
         Opcode = "opcode", "a primitive that the DTA version does not have";
-        Length = "length", "shorter or longer than its primitive requires requires";
+        Length = "length", "shorter or longer than its primitive requires";
         Field = "field", "a field value that its primitive does not allow";
         Version0Store = "version0_store", "version 0, and no store is configured for its primitive";
         UnknownStore = "unknown_store", "no store of this id, or one of a collector that has not answered since the translator started";
@@ -23,7 +23,7 @@ values! {
             "longer than the store's value (a shorter one is padded with zeros); for a list or sketch, not exactly its length";
         Hop = "hop", "a hop beyond the path's length or the store's rows";
         PathLength = "path_length", "a path longer than the store's rows";
-        Column = "column", "a column a column beyond the sketch";
+        Column = "column", "a column beyond the sketch";
         EpochOld = "epoch_old", "an epoch older than the sketch's ring holds";
         EpochAhead = "epoch_ahead",
             "an epoch more than a ring ahead of the newest and unconfirmed: it takes a second reporter, or 64 reports of one in a row, to move the sketch that far";
