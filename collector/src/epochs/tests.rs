@@ -247,7 +247,11 @@ fn memory_that_is_lost_begins_other_epochs_and_the_history_goes_on() {
                 && bench.epochs.of["flows"].in_memory().former.iter().all(|f| f.store.generation > generation)
         });
         for (at, n) in &moments {
-            assert_eq!(value(&bench.epochs.at("flows", &[key(1)], *at).unwrap(), &key(1)), Some(*n), "at {at}");
+            assert_eq!(
+                value(&bench.epochs.at("flows", &[key(1)], *at).unwrap(), &key(1)),
+                Some(*n),
+                "at {at}"
+            );
         }
         assert_eq!((bench.count("epochs.lost"), bench.count("epochs.failed")), (0, 0));
         bench.end();
@@ -270,7 +274,8 @@ fn an_hour_that_is_over_becomes_one_file_and_an_epoch_is_written_once() {
     for n in 0..5u64 {
         // Four in one hour, the fifth in the next.
         let opened = hour + n * 900_000;
-        let store = Stores::open(&[spec.clone()], &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+        let store =
+            Stores::open(&[spec.clone()], &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
         let store = store.get("flows").unwrap();
         write(&store, &key(n as u32), n as u8 + 1);
         let store = Arc::new(Store { generation: n + 1, ..Store::clone(&store) });

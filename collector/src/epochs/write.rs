@@ -24,7 +24,12 @@ pub(super) enum WriteError {
 
 /// Writes an epoch whose memory is sealed, under the number that is next. One that an earlier life wrote, and did not
 /// get to remove from memory, is left as it is. On a full disk the oldest epochs make room. Gives its number.
-pub(super) fn write(table: &Table, slots: Slots, former: &Former, flipped_to: u64) -> Result<u64, WriteError> {
+pub(super) fn write(
+    table: &Table,
+    slots: Slots,
+    former: &Former,
+    flipped_to: u64,
+) -> Result<u64, WriteError> {
     let generation = former.store.generation;
     let kept = table.epochs()?;
     // Generations begin anew where memory was lost; a moment is that of one epoch.
@@ -76,7 +81,8 @@ pub(super) fn thin_out(table: &Table, retention: &Retention, opened: u64) -> Res
     let before = hour.saturating_sub(COMPACTED)..hour;
     let mut epochs = table.epochs()?.into_iter().rev().map(|kept| kept.epoch.opened);
     // The newest is the first of its hour.
-    let is_first = epochs.next().is_some_and(|newest| newest >= hour) && epochs.next().is_some_and(|then| then < hour);
+    let is_first =
+        epochs.next().is_some_and(|newest| newest >= hour) && epochs.next().is_some_and(|then| then < hour);
     if is_first {
         table.compact(before)?;
         table.vacuum()?;
