@@ -11,7 +11,7 @@ pub use int::{IntListener, IntListenerError, IntStores, IntTable, MetricTable, T
 
 /// The commented configuration that `dta-translator config --example` prints. Lines that begin with
 /// `#!` are settings that have no default.
-pub const EXAMPLE: &str = include_str!("config/example.toml");
+pub const EXAMPLE: &str = include_str!("example.toml");
 
 pub use matches::{Masked, PortRange, Protocol};
 pub use switch::{Own, P4, Platform, Profile, Role, Route, SWITCH_TYPES, Software, Station, Switch, pipe_of};
