@@ -9,8 +9,8 @@ mod switch;
 
 pub use int::{IntListener, IntListenerError, IntStores, IntTable, MetricTable, Timestamps, Write};
 
-/// The commented configuration that `dta-translator config --example` prints. Lines that start with `#!` are
-/// settings without a default.
+/// The commented configuration that `dta-translator config --example` prints. Lines that begin with
+/// `#!` are settings that have no default.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
 pub use matches::{Masked, PortRange, Protocol};

@@ -341,7 +341,7 @@ fn what_a_switch_cannot_do_is_refused_before_the_first_write() {
     let bed = Bed::start();
     let refused = |config: &Config| block_on(setup::setup(config, "b1")).unwrap_err().to_string();
     let error = refused(&bed.config("listen = '10.0.0.1:40041'"));
-    assert!(error.contains("UDP port 40040 alone"), "{error}");
+    assert!(error.contains("only at UDP port 40040"), "{error}");
     let text = "listen = '10.0.0.1:40040'";
     let config = bed.config(text);
     let mut target = profiles::target(&config);

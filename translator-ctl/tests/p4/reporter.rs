@@ -282,7 +282,7 @@ fn places_for_deflected_packets_that_cannot_be_are_refused() {
         ),
         (
             "deflect = [{ port = 196 }]",
-            "reporter.deflect is without a port of pipe 0, but must be a list with a port of each pipe",
+            "reporter.deflect is without a port of pipe 0, but must be a list with a port of each egress pipe",
         ),
         ("deflect = [{ queue = 1 }]", "missing field `port`"),
     ] {
@@ -434,7 +434,7 @@ fn a_netcfg_of_sd_fabric_says_what_is_reported() {
     let error = parse(&text.replace("netcfg.json", "nothing.json")).unwrap_err().to_string();
     assert!(error.contains("switch.leaf1.netcfg: ") && error.contains("cannot be read"), "{error}");
     let error = parse(&text.replace("leaf1", "tor")).unwrap_err().to_string();
-    assert!(error.contains("set `netcfg_device` to the one of them"), "{error}");
+    assert!(error.contains("set `netcfg_device` to the one that is"), "{error}");
 }
 
 #[test]
