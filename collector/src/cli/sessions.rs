@@ -16,7 +16,7 @@ use super::client_flags::ClientFlags;
 Examples:
   dta-collector sessions
   dta-collector sessions -o wide     with owners and transport
-  dta-collector sessions end leaf1   revoke its keys at once; what it wrote stays
+  dta-collector sessions end leaf1   revoke its keys; what it wrote stays
 
 A running translator reopens its session: stop it first to give its lists to another."
 )]
@@ -37,7 +37,7 @@ enum Command {
     },
     /// End a session
     #[command(
-        after_help = "Example:\n  dta-collector sessions end leaf1   revoke its keys at once; what it wrote stays"
+        after_help = "Example:\n  dta-collector sessions end leaf1   revoke its keys; what it wrote stays"
     )]
     End {
         /// Its name

@@ -6,8 +6,8 @@ use super::Row;
 
 /// The meaning of the columns.
 const METHOD: &str = "\
-Nanoseconds of one core per report, frame to memory; from sockets, between one report and the next. INTCollector: its XDP program, as it was measured on
-another machine.";
+Nanoseconds of one core per report, frame to memory; from sockets, between one
+report and the next. INTCollector: its XDP program, measured on another machine.";
 
 /// A table with a row for each figure.
 pub fn table(rows: &[Row], look: Look) -> String {

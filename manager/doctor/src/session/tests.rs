@@ -207,7 +207,7 @@ fn what_was_dropped_long_ago_is_told_with_its_reasons() {
     assert_eq!((first.level, first.check), (Level::Note, "translator"));
     assert_eq!(
         first.found,
-        "tor1: 10,021 reports received and 10,012 emitted since it counts: 6 dropped.unknown_store (none of them now), \
+        "tor1: 10,021 reports received and 10,012 emitted since it started to count: 6 dropped.unknown_store (none of them now), \
          3 dropped.value_length (none of them now)"
     );
     assert!(first.advice.unwrap().contains("`dta-collector stores` lists stores and their ids"));
@@ -362,7 +362,7 @@ fn nobody_answers_for_the_translator() {
     scene.evidence.after = nodes("rxe0", 120, &[], &told);
     let cause = scene.cause();
     assert_eq!(cause.check, "no neighbour entry");
-    assert!(cause.found.contains("70 frames did not leave the translator: nobody answered for 10.9.0.1"));
+    assert!(cause.found.contains("the translator could not send 70 frames: nobody answered for 10.9.0.1"));
     told.push(("link.roce.sent", 9000));
     let mut scene = Scene::rxe();
     scene.evidence.before = nodes("rxe0", 100, &[], &told);
