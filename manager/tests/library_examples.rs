@@ -47,7 +47,7 @@ fn what_the_one_example_reports_the_other_finds() {
     assert!(example("query", address).contains(&format!("{flow} has 0 bytes")), "an empty collector");
     assert_eq!(example("report", translator.said("listen")), "2 reports sent\n");
     let wanted = format!(
-        "{flow} is Some([00, 00, 00, 2a, 00, 00, 00, 00, 00, 00, 00, 00]), says 2 of 2 copies\n{flow} has 1500 bytes\n"
+        "{flow} is Some([00, 00, 00, 2a, 00, 00, 00, 00, 00, 00, 00, 00]), by 2 of 2 copies\n{flow} has 1500 bytes\n"
     );
     let mut found = String::new();
     for _ in 0..200 {

@@ -140,6 +140,7 @@ const fn there(command: &'static str, wanted: &'static [&'static str]) -> Judge 
 }
 const TRANSLATOR_ELSEWHERE: &[(&str, &str)] =
     &[SERVE[0], ("dta-translator run --ready --listen 10.0.0.1:40040", "\"listen\"")];
+const EPOCHS: &str = "the default stores have no epochs; manager/tests/sessions/epochs.rs asks stores that have some";
 const INFLUX: &str = "it needs an InfluxDB server, which manager/tests/export.rs starts";
 const MORE_ENTRIES: &[(&str, &str)] =
     &[("while sleep 0.5; do dta-reporter send append --list 0 --value 10,11,12,13; done", "")];
@@ -349,6 +350,22 @@ fn own() -> Vec<Known> {
                 "dta-collector stores --collector 10.0.0.5:40050 --ca ca.crt --client-cert c.crt --client-key c.key",
                 &["flows", "packets"],
             ),
+        ),
+    ),
+    up(
+        "dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp' --at -1h",
+        Instead(
+            "dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp' --at -1h 2>&1 | cat",
+            &["no history", "epoch"],
+            EPOCHS,
+        ),
+    ),
+    up(
+        "dta-collector query postcarding '10.0.0.1:5000->10.0.0.2:5000/udp' --at 2026-11-24T14:00",
+        Instead(
+            "dta-collector query postcarding '10.0.0.1:5000->10.0.0.2:5000/udp' --at 2026-11-24T14:00 2>&1 | cat",
+            &["no history", "epoch"],
+            EPOCHS,
         ),
     ),
     up("dta-collector stores", Says(&["flows", "key-write", "paths", "events", "bytes", "packets"])),
