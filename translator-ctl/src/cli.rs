@@ -45,7 +45,7 @@ use crate::switches::{After, any_switch};
         dta-translator run                            with a collector on this host\n  \
         dta-translator run --collector 10.0.0.5:40050 --listen 10.0.0.6:40040 \\\n      \
             --source 10.0.0.6\n  \
-        dta-translator stats                          counters of the running translator\n  \
+        dta-translator stats                          counters of the running one\n  \
         dta-translator plan --against 127.0.0.1:40051\n  \
         dta-translator plan --switch tor1 --against   what [switch.tor1] lacks\n  \
         dta-translator setup --switch tor1            program [switch.tor1]\n\n\
