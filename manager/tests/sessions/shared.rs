@@ -287,7 +287,7 @@ fn buckets_change_hands_while_the_translator_runs_and_collectors_do_not() {
         let before = translator.daemon.log().len();
         std::fs::write(translator.config(), config("127.71.5.16", addresses, buckets)).unwrap();
         translator.daemon.signal(Signal::HUP);
-        wait_until("it is told", || translator.daemon.log()[before..].contains("configuration reloaded"));
+        wait_until("it is told", || translator.daemon.log()[before..].contains("reloaded"));
         translator.daemon.log()[before..].to_owned()
     };
     let (a, b) = (first.address(), second.address());
