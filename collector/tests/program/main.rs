@@ -682,7 +682,10 @@ fn a_certificate_that_ends_is_told_before_and_one_that_has_ended_does_not_start(
     assert!(code == Some(0) && !text.contains("WARNING"), "{text}");
     tls_files(dir.path(), 5);
     let (code, text) = check();
-    assert!(code == Some(0) && text.contains("WARNING") && text.contains("c.crt expires in 5 days"), "{text}");
+    assert!(
+        code == Some(0) && text.contains("WARNING") && text.contains("c.crt expires in 5 days"),
+        "{text}"
+    );
     tls_files(dir.path(), -3);
     let (code, text) = check();
     assert!(code == Some(2) && text.contains("c.crt expired 2 days ago"), "{text}");

@@ -140,7 +140,8 @@ const fn there(command: &'static str, wanted: &'static [&'static str]) -> Judge 
 }
 const TRANSLATOR_ELSEWHERE: &[(&str, &str)] =
     &[SERVE[0], ("dta-translator run --ready --listen 10.0.0.1:40040", "\"listen\"")];
-const EPOCHS: &str = "the default stores have no epochs; manager/tests/sessions/epochs.rs asks stores that have some";
+const EPOCHS: &str =
+    "the default stores have no epochs; manager/tests/sessions/epochs.rs asks stores that have some";
 const INFLUX: &str = "it needs an InfluxDB server, which manager/tests/export.rs starts";
 const MORE_ENTRIES: &[(&str, &str)] =
     &[("while sleep 0.5; do dta-reporter send append --list 0 --value 10,11,12,13; done", "")];

@@ -76,9 +76,10 @@ async fn epochs_turn(transport: Transport, faults: &str, source: Ipv4Addr) {
         // Of the first, and behind one that was not asked, only the end is known.
         let begin = (n > 0 && is_next(generations[n - 1], generations[n])).then(|| cut(&epochs[n - 1]));
         let begin = begin.unwrap_or_else(|| *epoch.iter().flatten().min().unwrap());
-        for key in 0..KEYS {
+        assert_eq!(epoch.len(), KEYS);
+        for (key, held) in epoch.iter().enumerate() {
             let last = w.last_before(key, end).filter(|last| *last >= begin);
-            assert_eq!(epoch[key], last, "key {key} in rounds {begin} to {end}, epoch {}", generations[n]);
+            assert_eq!(*held, last, "key {key} in rounds {begin} to {end}, epoch {}", generations[n]);
         }
     }
 

@@ -351,7 +351,7 @@ fn query_asks_and_shows_answers_and_mistakes() {
     let question =
         TypedQuery { store: "flows".into(), key: key.clone(), epoch: 3, text: format!("flows {key} 3") };
     assert_eq!(press(&mut app, KeyCode::Enter), Some(Action::Ask(question.clone())));
-    assert!(screen(&mut app, 80, 24).contains("querying"));
+    assert!(screen(&mut app, 80, 24).contains("asking …"));
     let at = app.now.as_ref().unwrap().taken;
     app.update(Update::Answer(
         question,

@@ -534,7 +534,7 @@ mod tests {
             )
         };
         let error = traffic(pcap(&[ipv6.clone(), ipv6.clone()]).path(), 1).unwrap_err().to_string();
-        assert!(error.contains("none of the 2 frames") && error.contains("IPv4 alone"), "{error}");
+        assert!(error.contains("none of the 2 frames") && error.contains("only IPv4 flows"), "{error}");
         let some = traffic(pcap(&[ipv6, to_port(9)]).path(), 1).unwrap();
         assert_eq!(some.frames.len(), 2);
     }
