@@ -323,11 +323,12 @@ impl Server {
                 Err(_) => tracing::warn!("a task did not end in time"),
             }
         }
-        let (sessions, epochs) = (self.sessions, self.epochs);
-        let last = tokio::task::spawn_blocking(move || {
-            epochs.join();
-            sessions.tick(Instant::now())
-        });
+        let epochs = self.epochs;
+        if tokio::time::timeout_at(by, tokio::task::spawn_blocking(move || epochs.join())).await.is_err() {
+            tracing::info!("an epoch is still being written: the next start writes it");
+        }
+        let sessions = self.sessions;
+        let last = tokio::task::spawn_blocking(move || sessions.tick(Instant::now()));
         match tokio::time::timeout(WRITE, last).await {
             Ok(ended) => Ok(ended.map_err(|e| ServerError::Ended(e.to_string()))??),
             Err(_) => Err(ServerError::Ended(format!(
