@@ -275,7 +275,8 @@ fn an_hour_that_is_over_becomes_one_file_and_an_epoch_is_written_once() {
         // Four in one hour, the fifth in the next.
         let opened = hour + n * 900_000;
         let store =
-            Stores::open(&[spec.clone()], &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+            Stores::open(std::slice::from_ref(&spec), &MemoryConfig::Anonymous, RegionOptions::default())
+                .unwrap();
         let store = store.get("flows").unwrap();
         write(&store, &key(n as u32), n as u8 + 1);
         let store = Arc::new(Store { generation: n + 1, ..Store::clone(&store) });
@@ -292,7 +293,9 @@ fn an_hour_that_is_over_becomes_one_file_and_an_epoch_is_written_once() {
         let wanted = slots.of_keys(&[key(n)]);
         let mut bytes = vec![0; wanted.len() * 16];
         table.slots(kept.epoch.number, &wanted, &mut bytes).unwrap();
-        let like = Stores::open(&[spec.clone()], &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+        let like =
+            Stores::open(std::slice::from_ref(&spec), &MemoryConfig::Anonymous, RegionOptions::default())
+                .unwrap();
         let then = slots.store(&like.get("flows").unwrap(), 1, &wanted, &bytes).unwrap();
         assert_eq!(value(&then, &key(n)), Some(n as u8 + 1));
     }
