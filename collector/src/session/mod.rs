@@ -582,7 +582,7 @@ impl Sessions {
         let Some(grant) = inner.grants.get_mut(name) else { return };
         let confirmed = grant.take_confirmed(generation);
         for former in &confirmed {
-            tracing::info!(
+            tracing::debug!(
                 session = %name, store = %former.region.store, generation,
                 "the translator writes to the new region: revoking the key to the previous one"
             );
