@@ -507,7 +507,7 @@ fn own() -> Vec<Known> {
     up("dta-translator plan", Says(&["flows", "packets", "queue"])),
     up("dta-translator plan --against 127.0.0.1:40051", Says(&["nothing"])),
     with(SWITCH, beside(BLANK, up("dta-translator setup --switch tor1", there("DTA_TRANSLATOR_CONFIG=translator.toml dta-translator setup --switch tor1", &["store"])))),
-    with(SWITCH, beside(BLANK, up("dta-translator teardown --switch tor1", there("export DTA_TRANSLATOR_CONFIG=translator.toml; dta-translator setup --switch tor1 && dta-translator teardown --switch tor1", &["session tor1 has ended"])))),
+    with(SWITCH, beside(BLANK, up("dta-translator teardown --switch tor1", there("export DTA_TRANSLATOR_CONFIG=translator.toml; dta-translator setup --switch tor1 && dta-translator teardown --switch tor1", &["session tor1 ended"])))),
     with(SWITCH, beside(BLANK, up("dta-translator plan --switch tor1", there("DTA_TRANSLATOR_CONFIG=translator.toml dta-translator plan --switch tor1", &["flows", "bytes"])))),
     with(SWITCH, beside(BLANK, up("dta-translator plan --switch tor1 --against", there("DTA_TRANSLATOR_CONFIG=translator.toml dta-translator plan --switch tor1 --against", &["flows", "bytes"])))),
     up("dta-translator plan -o json | jq '.[] | select(.table == \"store\")'", Says(&["\"flows\""])),
