@@ -162,7 +162,7 @@ fn a_tofino_on_another_machine_is_programmed_and_emptied_however_the_run_ends() 
             let output = child.wait_with_output().unwrap();
             let told = told(&output);
             assert_eq!(output.status.code(), Some(1), "{told}");
-            assert!(told.contains(&format!("sent to {EDGE}:40040 came to the switch")), "{told}");
+            assert!(told.contains(&format!("sent to {EDGE}:40040 reached the switch")), "{told}");
         }
         bed.is_clean();
         assert_eq!(rows(&switch), 0);
