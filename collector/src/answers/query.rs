@@ -15,10 +15,10 @@ use crate::store::{Store, key_increment, key_write, postcarding, sketch_merge};
 impl Memory {
     pub(super) fn answer(&self, question: &Question) -> Result<Answers, AskError> {
         let Question { store, keys, kind, at } = question;
+        let mut store = self.store(store, kind.primitive())?;
         if keys.len() > MAX_KEYS {
             return Err(AskError::TooManyKeys(keys.len()));
         }
-        let mut store = self.store(store, kind.primitive())?;
         if let Moment::UnixMillis(at) = at {
             let name = &store.spec.name;
             let none = || MomentError::NoHistory(name.clone());

@@ -49,7 +49,7 @@ impl History {
 
 /// Checks the length of a store's epochs.
 pub(super) fn check_epoch(store: &StoreSpec, every: Duration) -> Result<(), ConfigError> {
-    if epochs::slots_of(&store.kind).is_none() {
+    if !epochs::can_have_epochs(&store.kind) {
         let must = "left out: stores of key-write and postcarding have epochs, and no others";
         return Err(ConfigError::value("store.epoch", &store.name, must));
     }

@@ -33,7 +33,7 @@ use crate::config::MemoryConfig;
 use crate::region::RegionError;
 use crate::store::{Store, StoreError, Stores};
 
-pub use elements::slots_of;
+pub use elements::can_have_epochs;
 pub use moment::MomentError;
 
 /// The most generations of a store with epochs that memory has.
@@ -138,8 +138,6 @@ impl Epochs {
         let mut epochs = Epochs::default();
         for (name, every) in every {
             let open = stores.get(name)?;
-            // The configuration was checked: only such stores have epochs.
-            let Some(slots) = slots_of(&open.spec.kind) else { continue };
             let history = Table::open(&keep.directory, &open.spec)?;
             for damage in history.damage() {
                 tracing::warn!(store = %name, "damage in the history: {damage}");
@@ -155,7 +153,6 @@ impl Epochs {
             let turns = turn::Turns {
                 of: of.clone(),
                 stores: stores.clone(),
-                slots,
                 retention: keep.retention,
                 is_written: is_written.clone(),
                 stop: stop.clone(),

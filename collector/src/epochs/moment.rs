@@ -77,10 +77,9 @@ impl Epochs {
             let oldest = Some(kept.map_or(in_memory, |kept| kept.min(in_memory)));
             return Err(MomentError::NotKept { store: store.to_owned(), at, oldest });
         };
-        let slots = elements::slots_of(&open.spec.kind).ok_or_else(none)?;
-        let wanted = slots.of_keys(keys);
-        let mut bytes = vec![0; wanted.len() * slots.len];
+        let wanted = elements::of_keys(&open.spec, keys);
+        let mut bytes = vec![0; wanted.len() * open.spec.element_len() as usize];
         history.slots(kept.epoch.number, &wanted, &mut bytes)?;
-        Ok(Arc::new(slots.store(&open, kept.epoch.generation, &wanted, &bytes)?))
+        Ok(Arc::new(elements::store(&open, kept.epoch.generation, &wanted, &bytes)?))
     }
 }

@@ -263,7 +263,6 @@ fn an_hour_that_is_over_becomes_one_file_and_an_epoch_is_written_once() {
     let folder = tempfile::tempdir().unwrap();
     let kind = StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 };
     let spec = StoreSpec { id: 1, name: "flows".into(), kind };
-    let slots = slots_of(&spec.kind).unwrap();
     let table = Table::open(folder.path(), &spec).unwrap();
     let hour = 1_795_528_800_000;
     let retention = Retention { keep: None, keep_bytes: None };
@@ -281,8 +280,8 @@ fn an_hour_that_is_over_becomes_one_file_and_an_epoch_is_written_once() {
         write(&store, &key(n as u32), n as u8 + 1);
         let store = Arc::new(Store { generation: n + 1, ..Store::clone(&store) });
         let former = Former { store, opened, closed: opened + 900_000, file: None, found: false };
-        let number = super::write::write(&table, slots, &former, opened + 900_100).unwrap();
-        assert_eq!(super::write::write(&table, slots, &former, opened + 900_100).unwrap(), number, "once");
+        let number = super::write::write(&table, &former, opened + 900_100).unwrap();
+        assert_eq!(super::write::write(&table, &former, opened + 900_100).unwrap(), number, "once");
         super::write::thin_out(&table, &retention, opened).unwrap();
     }
     assert_eq!(table.epochs().unwrap().len(), 5);
@@ -290,13 +289,13 @@ fn an_hour_that_is_over_becomes_one_file_and_an_epoch_is_written_once() {
     assert_eq!(files(), 6);
     for n in 0..5u32 {
         let kept = table.at(hour + u64::from(n) * 900_000 + 1).unwrap().unwrap();
-        let wanted = slots.of_keys(&[key(n)]);
+        let wanted = elements::of_keys(&spec, &[key(n)]);
         let mut bytes = vec![0; wanted.len() * 16];
         table.slots(kept.epoch.number, &wanted, &mut bytes).unwrap();
         let like =
             Stores::open(std::slice::from_ref(&spec), &MemoryConfig::Anonymous, RegionOptions::default())
                 .unwrap();
-        let then = slots.store(&like.get("flows").unwrap(), 1, &wanted, &bytes).unwrap();
+        let then = elements::store(&like.get("flows").unwrap(), 1, &wanted, &bytes).unwrap();
         assert_eq!(value(&then, &key(n)), Some(n as u8 + 1));
     }
 }

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use dta_history::Retention;
 use tokio::sync::watch;
 
-use super::elements::Slots;
 use super::write::{thin_out, write};
 use super::{Former, IsWritten, StoreEpochs, journal, now};
 use crate::config::MemoryConfig;
@@ -25,7 +24,6 @@ const TRIES: u32 = 8;
 pub(super) struct Turns {
     pub(super) of: Arc<StoreEpochs>,
     pub(super) stores: Arc<Stores>,
-    pub(super) slots: Slots,
     pub(super) retention: Retention,
     pub(super) is_written: Arc<IsWritten>,
     pub(super) stop: watch::Receiver<bool>,
@@ -134,7 +132,7 @@ impl Turns {
         let flipped_to = if former.found { former.closed } else { now().max(former.closed) };
         let mut wait = AGAIN.0;
         for tries in 1.. {
-            match write(&self.of.history, self.slots, former, flipped_to) {
+            match write(&self.of.history, former, flipped_to) {
                 Ok(_) => {
                     self.of.counters.written.fetch_add(1, Ordering::Relaxed);
                     break;

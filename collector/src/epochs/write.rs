@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use dta_history::{Epoch, HistoryError, Retention, Table};
 
-use super::elements::Slots;
-use super::{Former, now};
+use super::{Former, elements, now};
 use crate::region::AccessError;
 
 /// Epochs that a full disk does not take: the newest ones.
@@ -24,12 +23,7 @@ pub(super) enum WriteError {
 
 /// Writes an epoch whose memory is sealed, under the number that is next. One that an earlier life wrote, and did not
 /// get to remove from memory, is left as it is. On a full disk the oldest epochs make room. Gives its number.
-pub(super) fn write(
-    table: &Table,
-    slots: Slots,
-    former: &Former,
-    flipped_to: u64,
-) -> Result<u64, WriteError> {
+pub(super) fn write(table: &Table, former: &Former, flipped_to: u64) -> Result<u64, WriteError> {
     let generation = former.store.generation;
     let kept = table.epochs()?;
     // Generations begin anew where memory was lost; a moment is that of one epoch.
@@ -47,7 +41,7 @@ pub(super) fn write(
         waterfall: serde_json::Value::Null,
     };
     loop {
-        match try_to_write(table, slots, former, &epoch) {
+        match try_to_write(table, former, &epoch) {
             Err(WriteError::History(error)) if error.is_full() => {
                 // At least one epoch goes, or there is none to go.
                 let removed = table.make_room(1, FLOOR)?;
@@ -62,9 +56,9 @@ pub(super) fn write(
     }
 }
 
-fn try_to_write(table: &Table, slots: Slots, former: &Former, epoch: &Epoch) -> Result<(), WriteError> {
+fn try_to_write(table: &Table, former: &Former, epoch: &Epoch) -> Result<(), WriteError> {
     let mut flush = table.begin(epoch.number)?;
-    slots.read(&former.store.region, |first, bytes| flush.put(first, bytes).map_err(WriteError::from))?;
+    elements::read(&former.store, |first, bytes| flush.put(first, bytes).map_err(WriteError::from))?;
     let written = flush.finish(epoch)?;
     tracing::debug!(
         table = %table.path().display(), epoch = epoch.number, rows = written.rows, bytes = written.bytes,
