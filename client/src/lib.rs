@@ -3,6 +3,7 @@
 //! - [`collector::Client`] queries a collector: keys, lists, stores, counters, and a translator's session.
 //! - [`Spread`] queries several collectors that share stores as one.
 //! - [`translator::Client`] queries a running translator: its counters, what it holds, its program.
+//! - [`event_rings`] says how far back the events of INT reach.
 //! - [`agent::Client`] reads and changes what a host's agent traces.
 //!
 //! Queries of stores are a trait, [`Ask`], which `dta-collector` also implements over memory.
@@ -15,6 +16,7 @@ mod ask;
 mod channel;
 pub mod collector;
 mod error;
+pub mod event_rings;
 mod options;
 mod spread;
 pub mod translator;

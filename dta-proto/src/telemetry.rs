@@ -72,6 +72,30 @@ pub mod list {
     pub const KEYS: u32 = 3;
     /// Number of lists.
     pub const COUNT: u32 = 4;
+
+    /// The name of a list, for people.
+    pub const fn name(of: u32) -> &'static str {
+        match of {
+            CHANGES => "changes",
+            DROPS => "drops",
+            CONGESTION => "congestion",
+            _ => "keys",
+        }
+    }
+}
+
+/// Times from here on (September 2001) are nanoseconds since 1970; smaller ones are a switch's own.
+const SINCE_1970: u64 = 1_000_000_000_000_000_000;
+
+/// Whether the time of a value or event is nanoseconds since 1970, and not a switch's own number.
+pub const fn is_since_1970(time: u64) -> bool {
+    time >= SINCE_1970
+}
+
+/// Seconds from one time to another; `None` for a switch's own number. 0 if it is in the future, as clocks of two
+/// hosts differ.
+pub fn age(time: u64, now: u64) -> Option<f64> {
+    is_since_1970(time).then(|| now.saturating_sub(time) as f64 / 1e9)
 }
 
 /// The metrics, in the order of settings and counters.

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dta_client::Ask;
 use dta_proto::key::Key;
-use dta_proto::telemetry::{Entry, Metric};
+use dta_proto::telemetry::{Entry, Metric, is_since_1970};
 use lru::LruCache;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -36,8 +36,6 @@ const RECENT: usize = 64;
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long to wait for deliveries at the end.
 const END: Duration = Duration::from_secs(3);
-/// Smaller times are not since 1970 but a switch's own: this is the year 2001.
-const WALL_CLOCK: u64 = 1_000_000_000_000_000_000;
 
 /// Why an exporter does not start.
 #[derive(Debug, thiserror::Error)]
@@ -309,7 +307,7 @@ impl Points {
             }
             if self.state_every.is_some()
                 && let Entry::Change { key, metric, time, .. } = event.entry
-                && time >= WALL_CLOCK
+                && is_since_1970(time)
             {
                 self.state.put((key, metric), event);
             }

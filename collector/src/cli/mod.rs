@@ -2,36 +2,23 @@
 //!
 //! One module per command. Exit statuses are those of [`dta_cli::status`].
 
+#[cfg(feature = "ask")]
+mod ask;
 mod check_config;
-mod client_flags;
 mod config;
-mod dashboard;
 mod devices;
-mod epochs;
-mod export;
 mod names_flag;
-mod query;
-mod query_flow;
 mod serve;
-mod sessions;
-mod stats;
-mod stores;
 mod supervise;
-mod tail;
-mod tail_events;
-mod top;
-mod trace;
+mod tls_flags;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use dta_cli::program::Common;
-use dta_client::{ClientError, Spread};
-use dta_proto::store::StoreSpec;
-use dta_views::int::IntError;
 
-pub use client_flags::TlsFlags;
+pub use tls_flags::TlsFlags;
 
 /// Collector of Direct Telemetry Access: holds memory that translators write by RDMA, and answers queries from it.
 #[derive(Parser)]
@@ -59,26 +46,11 @@ enum Command {
     CheckConfig(check_config::Args),
     /// Print a configuration
     Config(config::Args),
-    /// Query keys
-    Query(query::Args),
-    /// Follow an append list
-    Tail(tail::Args),
-    /// Export events to a database, or print them as JSON, outside the collector process
-    Export(export::Args),
-    /// List the flows with the most latency, drops, packets, bytes or reports
-    Top(top::Args),
-    /// Show where packets of flows spent time on and between hosts, and where they were dropped
-    Trace(trace::Args),
-    /// Show the counters of every node: where did my reports go?
-    Stats(stats::Args),
-    /// List stores with load, survival and advised copies
-    Stores(stores::Args),
-    /// List sessions, or end one
-    Sessions(sessions::Args),
+    #[cfg(feature = "ask")]
+    #[command(flatten)]
+    Ask(ask::Command),
     /// List RDMA devices that `serve --device` can use
     Devices(devices::Args),
-    /// Watch a collector in the terminal
-    Dashboard(dashboard::Args),
     #[command(flatten)]
     Common(Common),
 }
@@ -99,46 +71,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Config(args) => config::run(&args),
-        Command::Query(args) => query::run(args),
-        Command::Tail(args) => tail::run(args),
-        Command::Export(args) => export::run(args),
-        Command::Top(args) => top::run(args),
-        Command::Trace(args) => trace::run(args),
-        Command::Stats(args) => stats::run(args),
-        Command::Stores(args) => stores::run(args),
-        Command::Sessions(args) => sessions::run(args),
+        #[cfg(feature = "ask")]
+        Command::Ask(command) => ask::run(command),
         Command::Devices(args) => devices::run(&args),
-        Command::Dashboard(args) => dashboard::run(args),
         Command::Common(common) => common.run::<Cli>(FEATURES),
     })
-}
-
-/// The status of a failed question: a store that does not exist is a usage error.
-fn int_error(error: IntError) -> anyhow::Error {
-    match error {
-        IntError::Client(error) => error.into(),
-        IntError::NoStore(_) => dta_cli::misuse(error),
-    }
-}
-
-/// Waits for the interval of `--watch`. `false` if nothing is to be shown again: without `--watch`, and after Ctrl-C.
-async fn is_time_again(watch: Option<u64>) -> bool {
-    let Some(seconds) = watch else { return false };
-    tokio::select! {
-        () = tokio::time::sleep(std::time::Duration::from_secs(seconds)) => true,
-        _ = tokio::signal::ctrl_c() => false,
-    }
-}
-
-/// Runs a client command: a few messages need no thread but this one.
-fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
-}
-
-/// The stores of the collectors that answer, one of each name.
-async fn specs(ask: &Spread) -> Result<Vec<StoreSpec>, ClientError> {
-    let stores = ask.placement_that_answers().await?.stores;
-    Ok(stores.into_iter().filter_map(|place| StoreSpec::try_from(&place.store?).ok()).collect())
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+#[cfg(feature = "ask")]
 use dta_export::names::Names;
 
 /// Which file has the names of switches, ports and drop reasons.
@@ -14,6 +15,7 @@ pub(super) struct NamesFlag {
     pub(super) names: Option<PathBuf>,
 }
 
+#[cfg(feature = "ask")]
 impl NamesFlag {
     /// The names.
     pub(super) fn read(&self) -> anyhow::Result<Names> {

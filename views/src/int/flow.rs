@@ -627,7 +627,7 @@ fn unknown(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Missed]) -> V
         if missed.overwritten > 0 {
             all.push(format!(
                 "List {of} ({}) no longer has its first {}: what only they reported is unknown.",
-                lists::name(of),
+                list::name(of),
                 counted(missed.overwritten, "batch", "batches")
             ));
         }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use dta_client::{Ask, ClientError};
 use dta_export::source::{Batch, Begin, LISTS, Lost, Options, Source};
-use dta_proto::telemetry::list;
 use serde::Serialize;
 
 /// What could not be read of a list since its beginning.
@@ -32,16 +31,6 @@ impl Missed {
     /// Batches.
     pub fn batches(&self) -> u64 {
         self.overwritten + self.missing + self.damaged
-    }
-}
-
-/// The name of a list, for people.
-pub fn name(of: u32) -> &'static str {
-    match of {
-        list::CHANGES => "changes",
-        list::DROPS => "drops",
-        list::CONGESTION => "congestion",
-        _ => "keys",
     }
 }
 

@@ -1,6 +1,5 @@
 //! Answers from the stores for INT, for people and programs: one flow with its path ([`flow`], drawn by [`draw`]),
-//! events in words ([`event`]), ranked flows ([`top`]), and how far back the events reach ([`rings`]). The command
-//! line and the dashboard show the same answers.
+//! events in words ([`event`]), and ranked flows ([`top`]). The command line and the dashboard show the same answers.
 //!
 //! It queries only through [`dta_client::Ask`]. `dta-export` follows the lists and resolves keys and numbers to
 //! names.
@@ -10,7 +9,6 @@ pub mod event;
 pub mod flow;
 mod lists;
 pub mod moment;
-pub mod rings;
 pub(crate) mod stores;
 pub mod top;
 
@@ -18,7 +16,7 @@ use std::fmt;
 
 use dta_client::ClientError;
 
-pub use lists::{Missed, name as list_name, read};
+pub use lists::{Missed, read};
 pub use stores::StoreCatalog;
 
 /// Why a query has no answer.

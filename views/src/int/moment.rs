@@ -3,12 +3,11 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dta_cli::number::ago;
+pub use dta_proto::telemetry::age;
+use dta_proto::telemetry::is_since_1970;
 use time::OffsetDateTime;
 use time::format_description::StaticFormatDescription;
 use time::macros::format_description;
-
-/// Numbers from here on (September 2001) are nanoseconds since 1970; smaller ones are a switch's own.
-const SINCE_1970: u64 = 1_000_000_000_000_000_000;
 
 const FORMAT: StaticFormatDescription =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
@@ -18,15 +17,9 @@ pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
-/// Seconds from one time to another; `None` for a switch's own number. 0 if it is in the future, as clocks of two
-/// hosts differ.
-pub fn age(time: u64, now: u64) -> Option<f64> {
-    (time >= SINCE_1970).then(|| now.saturating_sub(time) as f64 / 1e9)
-}
-
 /// A time as `2026-11-22T05:01:02.123Z`; `None` for a switch's own number.
 pub fn utc(time: u64) -> Option<String> {
-    if time < SINCE_1970 {
+    if !is_since_1970(time) {
         return None;
     }
     OffsetDateTime::from_unix_timestamp_nanos(time.into()).ok()?.format(FORMAT).ok()

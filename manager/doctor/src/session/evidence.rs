@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use dta_client::event_rings::Ring;
 use dta_collector::nic::SOFT;
 use dta_proto::control::{NodeStatistics, QueuePairStatus, SessionInfo, Transport};
 use dta_proto::counter::{Stage, translator};
-use dta_views::int::rings::Ring;
 
 use super::frames::Frames;
 use super::neighbours::Neighbours;

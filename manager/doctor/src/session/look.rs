@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dta_client::collector::Client;
+use dta_client::event_rings::{self, Ring};
 use dta_client::{Ask, ClientError, ClientOptions};
 use dta_collector::nic::{ROCE_PORT, SOFT};
 use dta_link::netstat::UdpStats;
@@ -19,7 +20,6 @@ use dta_proto::counter::Stage;
 use dta_proto::name;
 use dta_proto::store::StoreSpec;
 use dta_proto::wire::{ethernet, ipv4, udp};
-use dta_views::int::rings::{self, Ring};
 
 use super::evidence::{Evidence, Host, Nodes, translator_ip};
 use super::frames::Frames;
@@ -137,7 +137,7 @@ async fn rings(client: &Client) -> Result<Vec<Ring>, LookError> {
     for placement in client.placement().await?.stores {
         if let Some(Ok(spec)) = placement.store.as_ref().map(StoreSpec::try_from) {
             // Lists of a shared store may be at another collector.
-            all.extend(rings::turned_over(client, &spec).await.unwrap_or_default());
+            all.extend(event_rings::turned_over(client, &spec).await.unwrap_or_default());
         }
     }
     Ok(all)

@@ -20,7 +20,7 @@ Examples:
 
 Entries are printed as hex. What the reader missed is printed on separate lines: overwritten (the ring came round before it was read), missing (lost on the way to memory), damaged."
 )]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     #[command(subcommand)]
     what: Option<What>,
     #[command(flatten)]

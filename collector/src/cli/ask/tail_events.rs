@@ -20,7 +20,7 @@ use dta_views::int::{self, Missed, moment};
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
-use super::names_flag::NamesFlag;
+use crate::cli::names_flag::NamesFlag;
 
 pub(super) const HELP: &str = "\
 Follows the lists of int-events and prints a line for each event: time, kind, flow or place, the value and the one before. Flows of long keys are named by the key directory.
@@ -218,7 +218,7 @@ impl Teller {
         if missed == Missed::default() {
             return Ok(());
         }
-        let list = int::list_name(of);
+        let list = list::name(of);
         if self.output.is_json() {
             return output::json_line(&Line::Missed { list, missed });
         }

@@ -18,7 +18,7 @@ Examples:
   dta-collector stats
   dta-collector stats --watch          again every second, with rates
   dta-collector stats --all -o json    every counter, for programs")]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// Repeat every so many seconds, with rates
     #[arg(long, short, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = clap::value_parser!(u64).range(1..=3600))]
     watch: Option<u64>,

@@ -13,9 +13,9 @@ use dta_export::run::{Exporters, Run, look, warnings};
 use dta_export::schema::Schema;
 use dta_export::source::Begin;
 
-use super::client_flags::TlsFlags;
-use super::names_flag::NamesFlag;
-use super::supervise::Signals;
+use crate::cli::TlsFlags;
+use crate::cli::names_flag::NamesFlag;
+use crate::cli::supervise::Signals;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -28,7 +28,7 @@ Examples:
   dta-collector export --config collector.toml
 
 The token or password is read from --secret-file or the variable DTA_EXPORT_INFLUX_SECRET. Points that the database does not accept stay in the spool until it does, even after this program ends.")]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// The collector's gRPC address
     #[arg(long, env, default_value = DEFAULT_COLLECTOR, value_name = "HOST:PORT")]
     collector: String,

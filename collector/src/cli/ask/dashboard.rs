@@ -9,8 +9,8 @@ use dta_client::collector::Client;
 use dta_views::dashboard::{self, DataSource};
 
 use super::client_flags::ClientFlags;
-use super::names_flag::NamesFlag;
 use crate::answers::Memory;
+use crate::cli::names_flag::NamesFlag;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -21,7 +21,7 @@ Examples:
 With --memory it reads the region files directly, even if their collector is not running.
 
 Keys are listed at the bottom of every page; ? explains them and the page; q quits. NO_COLOR=1 turns colours off. docs/dashboard.md has pictures.")]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// Read a memory directory instead of asking a collector
     #[arg(long, value_name = "DIR")]
     memory: Option<PathBuf>,

@@ -1,12 +1,13 @@
 //! Flags of every command that queries a running collector.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use dta_cli::output::{Output, OutputFlag};
 use dta_client::collector::Client;
-use dta_client::{ClientError, ClientOptions, ClientTls, DEFAULT_COLLECTOR, Member, Spread};
+use dta_client::{ClientError, ClientOptions, DEFAULT_COLLECTOR, Member, Spread};
+
+use crate::cli::TlsFlags;
 
 /// Where the collector is, and how to print its answers.
 #[derive(Args, Clone, Debug)]
@@ -18,38 +19,6 @@ pub(super) struct ClientFlags {
     tls: TlsFlags,
     #[command(flatten)]
     pub(super) output: OutputFlag,
-}
-
-/// TLS files, for every program that calls a collector.
-#[derive(Args, Clone, Debug, Default)]
-pub struct TlsFlags {
-    /// CA of the collector's certificate (PEM); turns TLS on
-    #[arg(long, env, value_name = "FILE", requires_all = ["client_cert", "client_key"])]
-    ca: Option<PathBuf>,
-    /// This client's certificate (PEM)
-    #[arg(long, env, value_name = "FILE", requires = "ca")]
-    client_cert: Option<PathBuf>,
-    /// This client's private key (PEM)
-    #[arg(long, env, value_name = "FILE", requires = "ca")]
-    client_key: Option<PathBuf>,
-    /// Name in the collector's certificate, if it is not the host of its address
-    #[arg(long, env, value_name = "NAME", requires = "ca")]
-    tls_domain: Option<String>,
-}
-
-impl TlsFlags {
-    /// The files, if given.
-    pub fn tls(&self) -> Option<ClientTls> {
-        match (&self.ca, &self.client_cert, &self.client_key) {
-            (Some(ca), Some(cert), Some(key)) => Some(ClientTls {
-                ca: ca.clone(),
-                cert: cert.clone(),
-                key: key.clone(),
-                domain: self.tls_domain.clone(),
-            }),
-            _ => None,
-        }
-    }
 }
 
 impl ClientFlags {

@@ -3,9 +3,9 @@
 use dta_cli::Status;
 use dta_cli::number::{bytes, grouped, percent};
 use dta_cli::table::Table;
+use dta_client::event_rings::{self, Ring};
 use dta_proto::control::{self, StoreInfo};
 use dta_proto::store::StoreSpec;
-use dta_views::int::rings::{self, Ring};
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
@@ -17,7 +17,7 @@ use super::client_flags::ClientFlags;
 Examples:
   dta-collector stores
   dta-collector stores -o wide    with layout, capacity, memory, what is here")]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     #[command(flatten)]
     client: ClientFlags,
 }
@@ -92,7 +92,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         for info in ask.stores_that_answer().await? {
             let mut store = shown(info)?;
             // Lists of a shared store may be at another collector: rings that cannot be read here are left out.
-            store.rings = rings::turned_over(&ask, &store.spec).await.unwrap_or_default();
+            store.rings = event_rings::turned_over(&ask, &store.spec).await.unwrap_or_default();
             stores.push(store);
         }
         anyhow::Ok(stores)

@@ -19,7 +19,7 @@ Exit status 3: no host reported at least one of the flows.";
 
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// Flows, or `-`
     #[arg(required = true, value_name = "FLOW")]
     flows: Vec<String>,

@@ -20,7 +20,7 @@ Examples:
 
 A running translator reopens its session: stop it first to give its lists to another."
 )]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]

@@ -25,7 +25,7 @@ Examples:
 Stores cannot list their keys. Flows come from the key directory (list 3 of int-events), in which the translator writes each key when it is new and with every keep-alive. The line below the table says what its ring no longer holds.
 
 Without int-events, flows come from the only append store whose entries are keys (16 bytes), and figures from the store that has the name of the ranking: so `top --by bytes` works on what `dta-manager run-testbed --keep` left.")]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// What flows are ranked by
     #[arg(long, short, default_value = "latency", value_parser = dta_cli::one_of::<By>(&By::NAMES), conflicts_with = "store")]
     by: By,

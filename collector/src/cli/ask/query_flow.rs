@@ -8,7 +8,7 @@ use dta_views::int::draw;
 use dta_views::int::flow::{DtaStores, FlowQuery};
 
 use super::client_flags::ClientFlags;
-use super::names_flag::NamesFlag;
+use crate::cli::names_flag::NamesFlag;
 
 pub(super) const HELP: &str = "\
 Path, latencies, queues, counts and drops of flows, from the INT stores (int-...), drawn as a path; and what the named stores of DTA reports hold. Each value is shown with its age, and unknown values are marked as such.

@@ -1,14 +1,14 @@
-//! How far back the rings of events reach: what only they hold must be reported again (the keep-alive) before it is
+//! How far back the rings of INT events reach: what only they hold must be reported again (the keep-alive) before it is
 //! overwritten.
 
-use dta_client::{Ask, ClientError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use dta_proto::control::TailRequest;
 use dta_proto::store::{StoreKind, StoreSpec};
-use dta_proto::telemetry::{Entry, KEEP_ALIVE_SECONDS, Means, list, store};
+use dta_proto::telemetry::{Entry, KEEP_ALIVE_SECONDS, Means, age, list, store};
 use serde::Serialize;
 
-use super::lists;
-use super::moment;
+use crate::{Ask, ClientError};
 
 /// A ring that has wrapped: its first batches are overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -61,11 +61,12 @@ pub async fn turned_over(ask: &dyn Ask, spec: &StoreSpec) -> Result<Vec<Ring>, C
         };
         let Some(oldest) = ask.tail(request).await?.message().await? else { continue };
         let mut times = oldest.entries.iter().filter_map(|entry| time(&Entry::parse(entry)?));
-        let age = times.next().and_then(|time| moment::age(time, moment::now()));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        let age = times.next().and_then(|time| age(time, now));
         if let (Some(seconds), 1..) = (age, oldest.overwritten_batches) {
             let turns = 2.0 * KEEP_ALIVE_SECONDS as f64 / seconds.max(0.01);
             let wants = ((ring as f64 * turns) as u64).max(1).next_power_of_two();
-            rings.push(Ring { list: lists::name(of), seconds, wants });
+            rings.push(Ring { list: list::name(of), seconds, wants });
         }
     }
     Ok(rings)

@@ -40,7 +40,7 @@ macro_rules! help {
 #[command(after_help = help!("  dta-collector query flow '10.0.0.1:5000->10.0.0.2:5000/udp'
   dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp'
   dta-collector query key-increment - < keys.txt"))]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     #[command(subcommand)]
     query: Query,
 }

@@ -1,0 +1,86 @@
+//! The commands that ask a running collector, or what it left in memory: behind the feature `ask`, for a program that only
+//! serves needs none of them.
+
+mod client_flags;
+mod dashboard;
+mod epochs;
+mod export;
+mod query;
+mod query_flow;
+mod sessions;
+mod stats;
+mod stores;
+mod tail;
+mod tail_events;
+mod top;
+mod trace;
+
+use clap::Subcommand;
+use dta_cli::Status;
+use dta_client::{ClientError, Spread};
+use dta_proto::store::StoreSpec;
+use dta_views::int::IntError;
+
+#[derive(Subcommand)]
+pub(super) enum Command {
+    /// Query keys
+    Query(query::Args),
+    /// Follow an append list
+    Tail(tail::Args),
+    /// Export events to a database, or print them as JSON, outside the collector process
+    Export(export::Args),
+    /// List the flows with the most latency, drops, packets, bytes or reports
+    Top(top::Args),
+    /// Show where packets of flows spent time on and between hosts, and where they were dropped
+    Trace(trace::Args),
+    /// Show the counters of every node: where did my reports go?
+    Stats(stats::Args),
+    /// List stores with load, survival and advised copies
+    Stores(stores::Args),
+    /// List sessions, or end one
+    Sessions(sessions::Args),
+    /// Watch a collector in the terminal
+    Dashboard(dashboard::Args),
+}
+
+pub(super) fn run(command: Command) -> anyhow::Result<Status> {
+    match command {
+        Command::Query(args) => query::run(args),
+        Command::Tail(args) => tail::run(args),
+        Command::Export(args) => export::run(args),
+        Command::Top(args) => top::run(args),
+        Command::Trace(args) => trace::run(args),
+        Command::Stats(args) => stats::run(args),
+        Command::Stores(args) => stores::run(args),
+        Command::Sessions(args) => sessions::run(args),
+        Command::Dashboard(args) => dashboard::run(args),
+    }
+}
+
+/// The status of a failed question: a store that does not exist is a usage error.
+fn int_error(error: IntError) -> anyhow::Error {
+    match error {
+        IntError::Client(error) => error.into(),
+        IntError::NoStore(_) => dta_cli::misuse(error),
+    }
+}
+
+/// Waits for the interval of `--watch`. `false` if nothing is to be shown again: without `--watch`, and after Ctrl-C.
+async fn is_time_again(watch: Option<u64>) -> bool {
+    let Some(seconds) = watch else { return false };
+    tokio::select! {
+        () = tokio::time::sleep(std::time::Duration::from_secs(seconds)) => true,
+        _ = tokio::signal::ctrl_c() => false,
+    }
+}
+
+/// Runs a client command: a few messages need no thread but this one.
+fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+/// The stores of the collectors that answer, one of each name.
+async fn specs(ask: &Spread) -> Result<Vec<StoreSpec>, ClientError> {
+    let stores = ask.placement_that_answers().await?.stores;
+    Ok(stores.into_iter().filter_map(|place| StoreSpec::try_from(&place.store?).ok()).collect())
+}
