@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use dta_files::config_file::ConfigError;
 use serde::{Deserialize, Serialize};
 
 use crate::events::Stores;
@@ -121,20 +122,6 @@ const fn yes() -> bool {
     true
 }
 
-/// What is wrong in an `[export]`, and its key.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct ConfigError {
-    /// The key, such as `export.influx.url`.
-    pub key: &'static str,
-    /// What is wrong and what to do.
-    pub reason: String,
-}
-
-fn wrong(key: &'static str, reason: impl Into<String>) -> ConfigError {
-    ConfigError { key, reason: reason.into() }
-}
-
 impl Config {
     /// Whether anything is to be exported.
     pub fn is_on(&self) -> bool {
@@ -155,13 +142,19 @@ impl Config {
             [("export.events", &self.events), ("export.paths", &self.paths), ("export.values", &self.values)]
         {
             if name.is_empty() {
-                return Err(wrong(key, format!("`{key}` must name a store, such as \"int-events\"")));
+                return Err(ConfigError::new(
+                    key,
+                    format!("`{key}` must name a store, such as \"int-events\""),
+                ));
             }
         }
         if let Some(json) = &self.json
             && json.file.as_os_str().is_empty()
         {
-            return Err(wrong("export.json.file", "`file` must name a file, or \"-\" for standard output"));
+            return Err(ConfigError::new(
+                "export.json.file",
+                "`file` must name a file, or \"-\" for standard output",
+            ));
         }
         self.influx.as_ref().map_or(Ok(()), Influx::check)
     }
@@ -173,7 +166,7 @@ impl Influx {
         let rest = rest.map(|rest| rest.trim_end_matches('/'));
         match rest {
             None | Some("") => {
-                return Err(wrong(
+                return Err(ConfigError::new(
                     "export.influx.url",
                     format!(
                         "{:?} is not the URL of an InfluxDB server; write http://HOST:8086",
@@ -182,14 +175,14 @@ impl Influx {
                 ));
             }
             Some(rest) if rest.contains(['?', '#', ' ']) => {
-                return Err(wrong(
+                return Err(ConfigError::new(
                     "export.influx.url",
                     "the URL of an InfluxDB server ends with its host, port or path: database, organisation and bucket are keys of their own",
                 ));
             }
             // What precedes the @ is not repeated: it may be a password.
             Some(rest) if rest.split('/').next().is_some_and(|host| host.contains('@')) => {
-                return Err(wrong(
+                return Err(ConfigError::new(
                     "export.influx.url",
                     format!(
                         "the URL of an InfluxDB server names a user or password: give `user`, and the password in `secret_file` or the variable {SECRET_VARIABLE}"
@@ -201,28 +194,29 @@ impl Influx {
         let blank = |name: &Option<String>| name.as_ref().is_some_and(String::is_empty);
         match (&self.database, &self.org, &self.bucket) {
             (Some(_), None, None) if blank(&self.database) => {
-                Err(wrong("export.influx.database", "`database` must name a database"))
+                Err(ConfigError::new("export.influx.database", "`database` must name a database"))
             }
             (Some(_), None, None) => Ok(()),
-            (None, Some(_), Some(_)) if blank(&self.org) || blank(&self.bucket) => Err(wrong(
+            (None, Some(_), Some(_)) if blank(&self.org) || blank(&self.bucket) => Err(ConfigError::new(
                 "export.influx.bucket",
                 "`org` and `bucket` must name an organisation and a bucket",
             )),
-            (None, Some(_), Some(_)) if self.user.is_some() => {
-                Err(wrong("export.influx.user", "a 2.x server has tokens instead of users: leave `user` out"))
-            }
+            (None, Some(_), Some(_)) if self.user.is_some() => Err(ConfigError::new(
+                "export.influx.user",
+                "a 2.x server has tokens instead of users: leave `user` out",
+            )),
             (None, Some(_), Some(_)) => Ok(()),
-            (Some(_), _, _) => Err(wrong(
+            (Some(_), _, _) => Err(ConfigError::new(
                 "export.influx.database",
                 "`database` is for a 1.x server, `org` and `bucket` for a 2.x server: give one or the other",
             )),
-            (None, _, _) => Err(wrong(
+            (None, _, _) => Err(ConfigError::new(
                 "export.influx",
                 "`database` (1.x server), or `org` and `bucket` (2.x server), must say where points go",
             )),
         }?;
         if self.ca.is_some() && !self.url.starts_with("https://") {
-            return Err(wrong("export.influx.ca", "`ca` is for an https URL"));
+            return Err(ConfigError::new("export.influx.ca", "`ca` is for an https URL"));
         }
         for (key, value, least, most) in [
             ("export.influx.spool_mib", self.spool_mib, 16, 1 << 20),
@@ -231,7 +225,10 @@ impl Influx {
         ] {
             if !(least..=most).contains(&value) {
                 let name = key.rsplit('.').next().unwrap_or(key);
-                return Err(wrong(key, format!("`{name}` is {value}; it must be {least} to {most}")));
+                return Err(ConfigError::new(
+                    key,
+                    format!("`{name}` is {value}; it must be {least} to {most}"),
+                ));
             }
         }
         Ok(())

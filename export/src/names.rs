@@ -16,11 +16,10 @@
 //! [`Table`] names drop reasons without a file: a file says which table a switch's numbers belong to. What has no
 //! name is shown as its number.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use dta_files::config_file::{self, FileError, Places};
+use dta_files::config_file::{self, FileError};
 use dta_proto::wire::int::drop_reason::Table;
 use serde::Deserialize;
 
@@ -43,26 +42,6 @@ struct Switch {
     name: Option<String>,
     ports: BTreeMap<u32, String>,
     table: Option<Table>,
-}
-
-/// Why a file of names cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum NamesError {
-    /// It cannot be parsed.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// A number or a name cannot be used.
-    #[error("{}, line {line}, key `{key}`: {what}", path.display())]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// The key.
-        key: String,
-        /// What is wrong, and what would be right.
-        what: String,
-    },
 }
 
 #[derive(Deserialize, Default)]
@@ -92,7 +71,7 @@ impl Names {
     ///
     /// # Errors
     /// As [`Names::load`].
-    pub fn find(asked: Option<&Path>) -> Result<(Self, Option<PathBuf>), NamesError> {
+    pub fn find(asked: Option<&Path>) -> Result<(Self, Option<PathBuf>), FileError> {
         match config_file::place(asked, FILE) {
             Some(path) => Ok((Self::load(&path)?, Some(path))),
             None => Ok((Self::default(), None)),
@@ -103,7 +82,7 @@ impl Names {
     ///
     /// # Errors
     /// A sentence that names the file, the line and the key.
-    pub fn load(path: &Path) -> Result<Self, NamesError> {
+    pub fn load(path: &Path) -> Result<Self, FileError> {
         Self::parse(&config_file::read(path, "the names in")?, path)
     }
 
@@ -111,36 +90,36 @@ impl Names {
     ///
     /// # Errors
     /// As [`Names::load`].
-    pub fn parse(text: &str, path: &Path) -> Result<Self, NamesError> {
+    pub fn parse(text: &str, path: &Path) -> Result<Self, FileError> {
         let (file, places) = config_file::parse::<File>(text, path)?;
         let mut names = Self::default();
         let table = |text: Option<String>, key: &str| {
             let table = text.map(|text| text.parse::<Table>()).transpose();
-            table.map_err(|error| at(&places, key, error.to_string()))
+            table.map_err(|error| places.wrong(key, error.to_string()))
         };
         names.table = table(file.drop_reasons, "drop-reasons")?.unwrap_or_default();
         for (number, SwitchTable { name, drop_reasons, port }) in file.switch {
             let key = format!("switch.{number}");
-            let number: u32 = self::number(&number, u32::MAX - 1).map_err(|what| at(&places, &key, what))?;
+            let number: u32 = self::number(&number, u32::MAX - 1).map_err(|what| places.wrong(&key, what))?;
             let table = table(drop_reasons, &format!("{key}.drop-reasons"))?;
             let mut switch = Switch { table, ..Switch::default() };
             if let Some(name) = name {
                 let key = format!("{key}.name");
-                let name = of_switch(name).map_err(|what| at(&places, &key, what))?;
+                let name = of_switch(name).map_err(|what| places.wrong(&key, what))?;
                 if names.number_of(&name).is_some() {
                     let what = format!("another switch is called {name:?}: give each its own name");
-                    return Err(at(&places, &key, what));
+                    return Err(places.wrong(&key, what));
                 }
                 switch.name = Some(name);
             }
             for (port, name) in port {
                 let key = format!("{key}.port.{port}");
-                let port = self::number(&port, u32::MAX - 1).map_err(|what| at(&places, &key, what))?;
-                let name = plain(name).map_err(|what| at(&places, &key, what))?;
+                let port = self::number(&port, u32::MAX - 1).map_err(|what| places.wrong(&key, what))?;
+                let name = plain(name).map_err(|what| places.wrong(&key, what))?;
                 if switch.ports.values().any(|other| *other == name) {
                     let what =
                         format!("another port of this switch is called {name:?}: give each its own name");
-                    return Err(at(&places, &key, what));
+                    return Err(places.wrong(&key, what));
                 }
                 switch.ports.insert(port, name);
             }
@@ -148,8 +127,8 @@ impl Names {
         }
         for (reason, name) in file.drop_reason {
             let key = format!("drop-reason.{reason}");
-            let reason = self::number(&reason, u8::MAX.into()).map_err(|what| at(&places, &key, what))?;
-            let name = plain(name).map_err(|what| at(&places, &key, what))?;
+            let reason = self::number(&reason, u8::MAX.into()).map_err(|what| places.wrong(&key, what))?;
+            let name = plain(name).map_err(|what| places.wrong(&key, what))?;
             // Cannot fail: it is at most 255.
             names.reasons.insert(u8::try_from(reason).unwrap_or(u8::MAX), name);
         }
@@ -189,28 +168,6 @@ impl Names {
         let mut all = self.switches.iter();
         all.find(|(_, switch)| switch.name.as_deref() == Some(name)).map(|(number, _)| *number)
     }
-
-    /// A switch for people: `leaf1 (6)`, or `6`.
-    pub fn told_switch(&self, number: u32) -> String {
-        told(self.switch(number), number).into_owned()
-    }
-
-    /// A port of a switch for people: `uplink (12)`, or `12`.
-    pub fn told_port(&self, switch: Option<u32>, port: u32) -> String {
-        told(self.port_of(switch, Some(port)), port).into_owned()
-    }
-}
-
-fn told(name: Option<&str>, number: u32) -> Cow<'_, str> {
-    match name {
-        Some(name) => format!("{name} ({number})").into(),
-        None => number.to_string().into(),
-    }
-}
-
-fn at(places: &Places, key: &str, what: String) -> NamesError {
-    let line = places.line(key).unwrap_or(1);
-    NamesError::Line { path: places.path().to_owned(), line, key: key.to_owned(), what }
 }
 
 /// A number without sign or leading zeros, so that no two keys mean the same.
@@ -262,9 +219,6 @@ mod tests {
         let reason = |reason| names.drop_reason(None, reason);
         assert_eq!((reason(200), reason(80)), (Some("quota"), Some("firewall")));
         assert_eq!((reason(71), reason(1)), (Some("traffic-manager"), None));
-        assert_eq!((names.told_switch(6), names.told_switch(5)), ("leaf1 (6)".into(), "5".into()));
-        assert_eq!(names.told_port(Some(6), 12), "uplink (12)");
-        assert_eq!(names.told_port(None, 12), "12");
         assert_eq!(parse("").unwrap(), Names::default());
     }
 

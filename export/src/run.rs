@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dta_client::Ask;
+use dta_files::config_file::ConfigError;
 use dta_proto::key::Key;
 use dta_proto::telemetry::{Entry, Metric, is_since_1970};
 use lru::LruCache;
@@ -14,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::config::{Config, ConfigError, Influx};
+use crate::config::{Config, Influx};
 use crate::counters::{ExportCounters, OfSinks, add};
 use crate::deliver;
 use crate::events::{Event, EventReader, Events, Positions};

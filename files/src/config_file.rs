@@ -4,7 +4,7 @@
 //! (`store[1].redundancy`); [`plain`] removes the indices.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
@@ -72,14 +72,16 @@ impl Places {
         &self.path
     }
 
-    /// An error with the file and the line of its key.
-    pub fn at<E: std::error::Error + 'static>(&self, key: &str, error: E) -> At<E> {
-        At { path: self.path.clone(), line: self.line(key), source: Box::new(error) }
+    /// The error with the file and the line of its key, if that or its table is in the file.
+    pub fn at(&self, error: ConfigError) -> ConfigError {
+        let place = self.line(&error.key).map(|line| (self.path.clone(), line));
+        ConfigError { place, ..error }
     }
 
-    /// Whether a key is in the file itself.
-    pub fn has(&self, key: &str) -> bool {
-        self.lines.contains_key(key)
+    /// An error about a value that parses but cannot be used, in the parser's form.
+    pub fn wrong(&self, key: &str, message: String) -> FileError {
+        let wrong = Wrong { line: self.line(key), key: Some(key.to_owned()), message };
+        FileError::Parse { path: self.path.clone(), wrong }
     }
 
     /// Forgets a key because something else, such as a flag, has replaced its value.
@@ -166,16 +168,79 @@ pub enum FileError {
     },
 }
 
-/// An invalid value in a file, and its position.
-#[derive(Debug, thiserror::Error)]
-#[error("{}{}: {source}", path.display(), line.map(|line| format!(", line {line}")).unwrap_or_default())]
-pub struct At<E: std::error::Error + 'static> {
-    /// The file.
-    pub path: PathBuf,
-    /// The line, from 1; none if it is not about a single line.
-    pub line: Option<usize>,
-    /// The error.
-    pub source: Box<E>,
+/// Why a configuration cannot be used: the key at fault, its place in the file, and what to change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    key: String,
+    reason: String,
+    /// The file, and the line, from 1; `None` if no file is to blame, such as for a flag.
+    place: Option<(PathBuf, usize)>,
+}
+
+impl ConfigError {
+    /// An error for which `key` is to blame, with indices of arrays of tables; empty if no key is. `reason` says what
+    /// to change.
+    pub fn new(key: impl Into<String>, reason: impl Into<String>) -> ConfigError {
+        ConfigError { key: key.into(), reason: reason.into(), place: None }
+    }
+
+    /// A value that cannot be used, as it is shown, and what it may be.
+    pub fn shown(key: impl Into<String>, value: impl fmt::Display, must: impl fmt::Display) -> ConfigError {
+        let key = key.into();
+        let reason = format!("{} is {value}, but must be {must}", plain(&key));
+        ConfigError::new(key, reason)
+    }
+
+    /// The same for a value in quotation marks.
+    pub fn value(key: impl Into<String>, value: impl fmt::Display, must: impl fmt::Display) -> ConfigError {
+        ConfigError::shown(key, format_args!("{:?}", value.to_string()), must)
+    }
+
+    /// Checks that a value is in its range.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn range(
+        key: impl Into<String>,
+        value: impl Into<u64>,
+        range: RangeInclusive<u64>,
+    ) -> Result<(), ConfigError> {
+        let value = value.into();
+        match range.contains(&value) {
+            true => Ok(()),
+            false => {
+                Err(ConfigError::shown(key, value, format_args!("{} to {}", range.start(), range.end())))
+            }
+        }
+    }
+
+    /// The key at fault.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The same error, of another key.
+    #[must_use]
+    pub fn of_key(self, key: String) -> ConfigError {
+        ConfigError { key, ..self }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((path, line)) = &self.place {
+            write!(f, "{}, line {line}: ", path.display())?;
+        }
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl From<FileError> for ConfigError {
+    fn from(error: FileError) -> ConfigError {
+        ConfigError::new("", error.to_string())
+    }
 }
 
 /// A key without the indices of tables.
@@ -520,7 +585,6 @@ mod tests {
         assert_eq!(places.line("store[0].copies"), Some(7));
         assert_eq!((places.path(), places.line("store[0]")), (Path::new("x.toml"), Some(3)));
         assert_eq!(places.line("nothing.of.this"), None);
-        assert!(places.has("main.port"));
         // The table stays, but is not to blame for a key whose value comes from elsewhere.
         places.forget("main.port");
         assert_eq!((places.line("main.port"), places.line("main.other")), (None, Some(1)));

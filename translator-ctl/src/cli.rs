@@ -561,7 +561,7 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
         set(&mut t.stores, &args.stores);
         t.reference |= args.reference;
     }
-    config.check().map_err(|error| error.at(&places))?;
+    config.check().map_err(|error| places.at(error))?;
     Ok(config)
 }
 

@@ -179,10 +179,7 @@ impl Settings {
                 Some(Tls { cert: cert.clone(), key: key.clone(), client_ca: client_ca.clone(), operators });
         }
         over(&mut config.insecure, &self.insecure);
-        config.check().map_err(|error| {
-            let key = error.key().to_owned();
-            if places.has(&key) { places.at(&key, error).into() } else { error }
-        })?;
+        config.check().map_err(|error| places.at(error))?;
         Ok((config, path))
     }
 }

@@ -75,15 +75,12 @@ impl Config {
     /// Like [`Config::load`], but from text; `path` is only for messages.
     pub fn parse(text: &str, path: &Path) -> Result<(Self, Places), ConfigError> {
         let (file, places) = config_file::parse::<File>(text, path)?;
-        match of_file(file) {
-            Ok(config) => Ok((config, places)),
-            Err((key, error)) => Err(places.at(&key, error).into()),
-        }
+        let config = of_file(file).map_err(|error| places.at(error))?;
+        Ok((config, places))
     }
 }
 
-/// The configuration in a file; or what is wrong, and under which key.
-fn of_file(file: File) -> Result<Config, (String, ConfigError)> {
+fn of_file(file: File) -> Result<Config, ConfigError> {
     let mut config = Config::default();
     if let Some(name) = file.collector.name {
         config.memory = MemoryConfig::Directory(default_directory(&name));
@@ -114,25 +111,25 @@ fn of_file(file: File) -> Result<Config, (String, ConfigError)> {
         let stores: Vec<StoreSpec> = tables.into_iter().map(|table| table.spec).collect();
         let mut taken = Taken::default();
         for (index, store) in stores.iter().enumerate() {
-            taken.add(store).map_err(|error| {
-                let field = error.field_of_store();
-                (format!("store[{index}].{field}"), error)
+            let epoch = config.epochs.get(&store.name);
+            let checked = taken.add(store);
+            let checked = checked
+                .and_then(|()| epoch.map_or(Ok(()), |every| super::history::check_epoch(store, *every)));
+            checked.map_err(|error| {
+                let key = error.key().replacen("store", &format!("store[{index}]"), 1);
+                error.of_key(key)
             })?;
-            if let Some(every) = config.epochs.get(&store.name) {
-                let fail = |error| (format!("store[{index}].epoch"), error);
-                super::history::check_epoch(store, *every).map_err(fail)?;
-            }
         }
         config.stores = stores;
     }
     // A flag may still override the address, so it is checked later.
     let listen = std::mem::replace(&mut config.listen, super::DEFAULT_LISTEN);
-    config.check().map_err(|error| (error.key().to_owned(), error))?;
+    config.check()?;
     config.listen = listen;
     Ok(config)
 }
 
-fn soft(table: SoftTable) -> Result<Soft, (String, ConfigError)> {
+fn soft(table: SoftTable) -> Result<Soft, ConfigError> {
     let mut soft = Soft {
         faults: table.faults.unwrap_or_default(),
         fault_seed: table.fault_seed,
@@ -158,21 +155,13 @@ fn soft(table: SoftTable) -> Result<Soft, (String, ConfigError)> {
 }
 
 /// Resolves an address or host name; the error names its key.
-fn address<T>(
-    key: &'static str,
-    value: &str,
-    read: impl Fn(&str) -> Result<T, String>,
-) -> Result<T, (String, ConfigError)> {
-    read(value).map_err(|why| (key.to_owned(), ConfigError::Address { key, why }))
+fn address<T>(key: &str, value: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<T, ConfigError> {
+    read(value).map_err(|why| ConfigError::new(key, format!("{key}: {why}")))
 }
 
 /// Parses a string value; the error names its key.
-fn parsed<T: std::str::FromStr>(
-    key: &'static str,
-    value: &str,
-    must: &str,
-) -> Result<T, (String, ConfigError)> {
-    value.parse().map_err(|_| (key.to_owned(), ConfigError::value(key, value, must)))
+fn parsed<T: std::str::FromStr>(key: &str, value: &str, must: &str) -> Result<T, ConfigError> {
+    value.parse().map_err(|_| ConfigError::value(key, value, must))
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ impl Limits {
             ("limits.sessions_per_certificate", self.sessions_per_certificate),
         ];
         match numbers.iter().find(|(_, number)| !(1..=1_000_000).contains(number)) {
-            Some((key, number)) => Err(ConfigError::value(key, number, "1 to 1000000")),
+            Some((key, number)) => Err(ConfigError::value(*key, number, "1 to 1000000")),
             None => Ok(()),
         }
     }

@@ -3,7 +3,6 @@
 //! [`Config::load`] gives a checked configuration or an error that names the file, the line and the
 //! key. The caller ([`crate::cli`]) applies flags to the fields, then [`Config::check`] checks the whole again.
 
-mod error;
 mod example;
 mod file;
 mod history;
@@ -27,7 +26,7 @@ use dta_proto::telemetry::store as int;
 use dta_proto::wire::ethernet::Mac;
 use serde::{Deserialize, Serialize};
 
-pub use error::ConfigError;
+pub use dta_files::config_file::ConfigError;
 pub use example::EXAMPLE;
 pub use history::History;
 pub use limits::Limits;
@@ -264,7 +263,9 @@ impl Config {
             return Err(ConfigError::value("collector.name", &self.name, name::PLAIN));
         }
         if self.stores.is_empty() {
-            return Err(ConfigError::NoStore);
+            let none =
+                "no store: add a [[store]] table (`dta-collector config --example` shows one of each kind)";
+            return Err(ConfigError::new("store", none));
         }
         let mut taken = Taken::default();
         self.stores.iter().try_for_each(|store| taken.add(store))?;
@@ -293,7 +294,13 @@ impl Config {
         self.metrics.check()?;
         self.export.check()?;
         if !self.listen.ip().is_loopback() && self.tls.is_none() && !self.insecure {
-            return Err(ConfigError::Exposed { listen: self.listen });
+            let exposed = format!(
+                "refusing to listen on {} without TLS: anyone who opens a session gets keys to this machine's memory. \
+                 Give [tls] cert, key and client_ca (--tls-cert, --tls-key, --tls-client-ca), listen on loopback, \
+                 or pass --insecure if the network itself keeps others out",
+                self.listen
+            );
+            return Err(ConfigError::new("collector.listen", exposed));
         }
         Ok(())
     }
@@ -310,16 +317,21 @@ struct Taken<'a> {
 impl<'a> Taken<'a> {
     /// Checks one store alone and against those added before it.
     fn add(&mut self, store: &'a StoreSpec) -> Result<(), ConfigError> {
-        store.validate()?;
-        if let Some(first) = self.ids.insert(store.id, &store.name) {
-            return Err(ConfigError::DoubleStoreId {
-                id: store.id,
-                first: first.to_owned(),
-                second: store.name.clone(),
-            });
+        let (id, name) = (store.id, &store.name);
+        store
+            .validate()
+            .map_err(|error| ConfigError::new(format!("store.{}", error.field), error.to_string()))?;
+        if let Some(first) = self.ids.insert(id, name) {
+            let twice = format!(
+                "stores {first:?} and {name:?} have the same id {id}: reports name a store by its id, so give each its own"
+            );
+            return Err(ConfigError::new("store.id", twice));
         }
-        if !self.names.insert(&store.name) {
-            return Err(ConfigError::DoubleStoreName { name: store.name.clone() });
+        if !self.names.insert(name) {
+            let twice = format!(
+                "two stores are called {name:?}: queries name a store by its name, so give each its own"
+            );
+            return Err(ConfigError::new("store.name", twice));
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ pub enum ServerError {
     Tls(#[from] dta_grpc::tls::TlsError),
     /// The names of switches, ports and drop reasons.
     #[error(transparent)]
-    Names(#[from] dta_export::names::NamesError),
+    Names(#[from] dta_files::config_file::FileError),
     /// Making or locking the memory directory failed.
     #[error("cannot {action} the memory directory {}: {source}; choose another with --memory", path.display())]
     Directory {

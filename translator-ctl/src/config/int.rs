@@ -269,10 +269,10 @@ impl IntTable {
     /// The rules that this table describes.
     ///
     /// # Errors
-    /// [`ConfigError::Value`] for what cannot be parsed or is out of range.
+    /// What cannot be parsed or is out of range.
     pub fn rules(&self) -> Result<Rules, ConfigError> {
-        let fail = |key: &str, value: String, must| {
-            Err(ConfigError::Value { key: format!("translator.int.{key}"), value, must })
+        let fail = |key: &str, value: String, must: &str| {
+            Err(ConfigError::shown(format!("translator.int.{key}"), value, must))
         };
         let mut rules = Rules {
             per_packet: self.per_packet,

@@ -20,7 +20,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use dta_files::config_file::{self, At, FileError, Places, plain};
+pub use dta_files::config_file::ConfigError;
+use dta_files::config_file::{self, Places, plain};
 use serde::{Deserialize, Serialize};
 
 use crate::collectors::{BucketsMisfit, Collectors};
@@ -264,169 +265,6 @@ impl Default for Rc {
     }
 }
 
-/// What is wrong with a configuration, and what to do about it.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file is not a configuration.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// A line of the file that parses but is not valid.
-    #[error(transparent)]
-    At(#[from] At<ConfigError>),
-    /// A value outside its range.
-    #[error("{} is {value}, but must be {must}", plain(key))]
-    Value {
-        /// The key, with indices of arrays of tables.
-        key: String,
-        /// Its value.
-        value: String,
-        /// Allowed values.
-        must: &'static str,
-    },
-    /// Two reporters with the same bit: the second would count as a repeat of the first.
-    #[error(
-        "translator.sketch_reporters gives bit {bit} of store {store:?} to reporters {} and {}; each needs its own bit",
-        reporters[0], reporters[1]
-    )]
-    BitTwice {
-        /// Index of the second entry.
-        index: usize,
-        /// The store.
-        store: String,
-        /// The bit.
-        bit: u8,
-        /// Both.
-        reporters: [u16; 2],
-    },
-    /// One reporter with two bits.
-    #[error(
-        "translator.sketch_reporters names reporter {reporter} of store {store:?} twice; it can have one bit"
-    )]
-    ReporterTwice {
-        /// Index of the second entry.
-        index: usize,
-        /// The store.
-        store: String,
-        /// The reporter.
-        reporter: u16,
-    },
-    /// One reporter listed twice.
-    #[error("translator.reporters lists reporter {reporter} twice; it can have one address")]
-    ListedTwice {
-        /// Index of the second entry.
-        index: usize,
-        /// The reporter.
-        reporter: u16,
-    },
-    /// Ranges that overlap.
-    #[error("{}.lists names list {list} of store {store:?} twice; ranges must not overlap", plain(table))]
-    ListTwice {
-        /// The table: `translator`, one of its collectors, or that of a switch.
-        table: String,
-        /// Index of the second range.
-        index: usize,
-        /// The store.
-        store: String,
-        /// The first list in both.
-        list: u32,
-    },
-    /// No such switch.
-    #[error("there is no [switch.{name}] in the configuration; it has {have}")]
-    NoSwitch {
-        /// The requested name.
-        name: String,
-        /// Existing names.
-        have: String,
-    },
-    /// A switch that is not a translator.
-    #[error("[switch.{switch}] is a reporter (`role`), which has no session with a collector")]
-    NoTranslator {
-        /// Its name.
-        switch: String,
-    },
-    /// An invalid netcfg.
-    #[error("switch.{switch}.netcfg: {} {message}", path.display())]
-    Netcfg {
-        /// The switch.
-        switch: String,
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        message: String,
-    },
-    /// A switch of a type that this build cannot program.
-    #[error("switch {name} is of type {kind:?}, but this build programs: {}", SWITCH_TYPES.join(", "))]
-    SwitchType {
-        /// Its name.
-        name: String,
-        /// Its type.
-        kind: String,
-    },
-    /// Two translators that would open the same session.
-    #[error(
-        "{} and {} would both open session {session:?} and take it from each other: give them different \
-        names (`session` of a switch, by default its own name; `name` of [translator])",
-        both[0], both[1]
-    )]
-    SessionTwice {
-        /// Both tables.
-        both: [String; 2],
-        /// The session.
-        session: String,
-    },
-    /// Two translators whose frames and answers cannot be told apart.
-    #[error(
-        "{} and {} both send from {address} with queue pair number {queue_pair:#08x} (or another one with \
-        the same low 14 bits): give the switch its own `source` or `queue_pairs`",
-        both[0], both[1]
-    )]
-    QueuePairTwice {
-        /// Both tables.
-        both: [String; 2],
-        /// The address.
-        address: IpAddr,
-        /// The second one's number.
-        queue_pair: u32,
-    },
-    /// Two names for one switch.
-    #[error("{} and {} have the same control address, {control}: each would overwrite the other's program", both[0], both[1])]
-    ControlTwice {
-        /// Both tables.
-        both: [String; 2],
-        /// The address.
-        control: String,
-    },
-}
-
-impl ConfigError {
-    /// The offending key, with indices of arrays of tables; empty if it is not one of the file's.
-    fn key(&self) -> String {
-        let of = |who: &str, key: &str| format!("{}.{key}", who.trim_matches(['[', ']']));
-        match self {
-            Self::Value { key, .. } => key.clone(),
-            Self::BitTwice { index, .. } => format!("translator.sketch_reporters[{index}].bit"),
-            Self::ReporterTwice { index, .. } => format!("translator.sketch_reporters[{index}].reporter"),
-            Self::ListedTwice { index, .. } => format!("translator.reporters[{index}].id"),
-            Self::ListTwice { table, index, .. } => format!("{table}.lists[{index}]"),
-            Self::SwitchType { name, .. } => format!("switch.{name}.type"),
-            Self::Netcfg { switch, .. } => format!("switch.{switch}.netcfg"),
-            Self::NoTranslator { switch } => format!("switch.{switch}.role"),
-            Self::SessionTwice { both, .. } => of(&both[1], "session"),
-            Self::QueuePairTwice { both, .. } => of(&both[1], "queue_pairs"),
-            Self::ControlTwice { both, .. } => of(&both[1], "control"),
-            Self::File(_) | Self::At(_) | Self::NoSwitch { .. } => String::new(),
-        }
-    }
-
-    /// This error with the file and line of its key, or of the table it belongs to, if in the file.
-    pub fn at(self, places: &Places) -> ConfigError {
-        match self.key() {
-            key if places.line(&key).is_some() => places.at(&key, self).into(),
-            _ => self,
-        }
-    }
-}
-
 impl Config {
     /// Reads a file and the positions of its keys. Values are checked by [`Config::check`], because flags may
     /// still change them.
@@ -442,8 +280,9 @@ impl Config {
             if let Some(kind) = switch.get("type").and_then(toml::Value::as_str)
                 && !SWITCH_TYPES.contains(&kind)
             {
-                let error = ConfigError::SwitchType { name: name.clone(), kind: kind.into() };
-                return Err(error.at(&places));
+                let types = SWITCH_TYPES.join(", ");
+                let unknown = format!("switch {name} is of type {kind:?}, but this build programs: {types}");
+                return Err(places.at(ConfigError::new(format!("switch.{name}.type"), unknown)));
             }
         }
         Ok(config_file::parse(text, path)?)
@@ -463,17 +302,15 @@ fn check_lists(table: &str, lists: &[ListRange]) -> Result<(), ConfigError> {
     for (index, b) in lists.iter().enumerate() {
         if b.count == 0 {
             let must = "at least 1; leave the range out to get all lists";
-            return Err(ConfigError::Value {
-                key: format!("{table}.lists[{index}].count"),
-                value: "0".into(),
-                must,
-            });
+            return Err(ConfigError::shown(format!("{table}.lists[{index}].count"), 0, must));
         }
         let at = (b.store.as_str(), b.first);
         let neighbours = [before.range(..=at).next_back(), before.range(at..).next()];
         if let Some((_, a)) = neighbours.into_iter().flatten().find(|(_, a)| a.overlaps(b)) {
-            let (store, list) = (b.store.clone(), a.first.max(b.first));
-            return Err(ConfigError::ListTwice { table: table.into(), index, store, list });
+            let (store, list, plain) = (&b.store, a.first.max(b.first), plain(table));
+            let twice =
+                format!("{plain}.lists names list {list} of store {store:?} twice; ranges must not overlap");
+            return Err(ConfigError::new(format!("{table}.lists[{index}]"), twice));
         }
         before.insert(at, b);
     }
@@ -516,8 +353,8 @@ impl Translator {
 
     /// Checks that several workers can do what is configured.
     fn check_workers(&self) -> Result<(), ConfigError> {
-        let fail = |key: &str, value: String, must| {
-            Err(ConfigError::Value { key: format!("translator.{key}"), value, must })
+        let fail = |key: &str, value: String, must: &str| {
+            Err(ConfigError::shown(format!("translator.{key}"), value, must))
         };
         if !(1..=MAX_WORKERS).contains(&self.workers) {
             return fail("workers", self.workers.to_string(), "1 to 16");
@@ -560,7 +397,7 @@ impl Translator {
     }
 
     fn check_collectors(&self) -> Result<(), ConfigError> {
-        let fail = |key: &str, value: String, must| Err(ConfigError::Value { key: key.into(), value, must });
+        let fail = |key: &str, value: String, must: &str| Err(ConfigError::shown(key, value, must));
         let count = self.collector.count();
         if !(1..=usize::from(MAX_COLLECTORS)).contains(&count) {
             return fail("translator.collector", format!("a list of {count}"), "a list of 1 to 16");
@@ -604,8 +441,8 @@ impl Translator {
 
     /// Checks that the other settings of a table (perhaps a switch's) fit its collectors.
     fn check_beside_collectors(&self, table: &str) -> Result<(), ConfigError> {
-        let fail = |key: &str, value: String, must| {
-            Err(ConfigError::Value { key: format!("{table}.{key}"), value, must })
+        let fail = |key: &str, value: String, must: &str| {
+            Err(ConfigError::shown(format!("{table}.{key}"), value, must))
         };
         let count = self.collector.count();
         let own = self.collector.iter().any(|c| !c.stores.is_empty() || !c.lists.is_empty());
@@ -637,7 +474,7 @@ impl Translator {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        let fail = |key: &str, value: String, must| Err(ConfigError::Value { key: key.into(), value, must });
+        let fail = |key: &str, value: String, must: &str| Err(ConfigError::shown(key, value, must));
         if !name::is_session(&self.name) {
             return fail("translator.name", format!("{:?}", self.name), name::SESSION);
         }
@@ -668,31 +505,19 @@ impl Translator {
         if self.lease_seconds < 3 {
             return fail("translator.lease_seconds", self.lease_seconds.to_string(), "at least 3");
         }
-        if !(1..=65_535).contains(&self.limits.reporters) {
-            return fail("translator.limits.reporters", self.limits.reporters.to_string(), "1 to 65535");
+        let (limits, rc) = (&self.limits, &self.rc);
+        if !rc.window.is_power_of_two() || !(64..=4096).contains(&rc.window) {
+            return fail("translator.rc.window", rc.window.to_string(), "a power of two from 64 to 4096");
         }
-        if !(4..=1 << 24).contains(&self.limits.postcard_rows) {
-            return fail(
-                "translator.limits.postcard_rows",
-                self.limits.postcard_rows.to_string(),
-                "4 to 16777216",
-            );
-        }
-        if !(64..=4096).contains(&self.rc.window) || !self.rc.window.is_power_of_two() {
-            return fail(
-                "translator.rc.window",
-                self.rc.window.to_string(),
-                "a power of two from 64 to 4096",
-            );
-        }
-        if !(1..=1 << 20).contains(&self.rc.queue) {
-            return fail("translator.rc.queue", self.rc.queue.to_string(), "1 to 1048576");
-        }
-        if !(1..=10_000).contains(&self.rc.silence_ms) {
-            return fail("translator.rc.silence_ms", self.rc.silence_ms.to_string(), "1 to 10000");
-        }
-        if !(1..=64).contains(&self.rc.tries) {
-            return fail("translator.rc.tries", self.rc.tries.to_string(), "1 to 64");
+        for (key, value, range) in [
+            ("limits.reporters", limits.reporters as u64, 1..=65_535),
+            ("limits.postcard_rows", limits.postcard_rows as u64, 4..=1 << 24),
+            ("rc.queue", rc.queue as u64, 1..=1 << 20),
+            ("rc.silence_ms", rc.silence_ms, 1..=10_000),
+            ("rc.tries", rc.tries.into(), 1..=64),
+            ("version0_nacks", self.version0_nacks.into(), 0..=1_000_000),
+        ] {
+            ConfigError::range(format!("translator.{key}"), value, range)?;
         }
         self.int.rules()?;
         if self.int.listen.len() > crate::packets::MOST_LISTENERS {
@@ -703,34 +528,32 @@ impl Translator {
             );
         }
         for (index, b) in self.sketch_reporters.iter().enumerate() {
-            if b.bit > 31 {
-                let key = format!("translator.sketch_reporters[{index}].bit");
-                return fail(&key, b.bit.to_string(), "0 to 31");
-            }
-            for a in self.sketch_reporters[..index].iter().filter(|a| a.store == b.store) {
-                if a.reporter == b.reporter {
-                    return Err(ConfigError::ReporterTwice {
-                        index,
-                        store: b.store.clone(),
-                        reporter: b.reporter,
-                    });
+            let SketchReporter { store, reporter, bit } = b;
+            let key = |field| format!("translator.sketch_reporters[{index}].{field}");
+            ConfigError::range(key("bit"), *bit, 0..=31)?;
+            for a in self.sketch_reporters[..index].iter().filter(|a| a.store == *store) {
+                if a.reporter == *reporter {
+                    let twice = format!(
+                        "translator.sketch_reporters names reporter {reporter} of store {store:?} twice; it can have one bit"
+                    );
+                    return Err(ConfigError::new(key("reporter"), twice));
                 }
-                if a.bit == b.bit {
-                    return Err(ConfigError::BitTwice {
-                        index,
-                        store: b.store.clone(),
-                        bit: b.bit,
-                        reporters: [a.reporter, b.reporter],
-                    });
+                // The second would count as a repeat of the first.
+                if a.bit == *bit {
+                    let twice = format!(
+                        "translator.sketch_reporters gives bit {bit} of store {store:?} to reporters {} and {reporter}; \
+                         each needs its own bit",
+                        a.reporter
+                    );
+                    return Err(ConfigError::new(key("bit"), twice));
                 }
             }
         }
         let mut listed = HashSet::new();
         if let Some((index, twice)) = self.reporters.iter().enumerate().find(|(_, r)| !listed.insert(r.id)) {
-            return Err(ConfigError::ListedTwice { index, reporter: twice.id });
-        }
-        if self.version0_nacks > 1_000_000 {
-            return fail("translator.version0_nacks", self.version0_nacks.to_string(), "0 to 1000000");
+            let reason =
+                format!("translator.reporters lists reporter {} twice; it can have one address", twice.id);
+            return Err(ConfigError::new(format!("translator.reporters[{index}].id"), reason));
         }
         if self.version0.keys().any(|primitive| !primitive.in_version0()) {
             return fail(
@@ -744,8 +567,8 @@ impl Translator {
 
     /// Checks a switch's own settings; `table` is its table.
     fn check_session(&self, table: &str) -> Result<(), ConfigError> {
-        let fail = |key: &str, value: String, must| {
-            Err(ConfigError::Value { key: format!("{table}.{key}"), value, must })
+        let fail = |key: &str, value: String, must: &str| {
+            Err(ConfigError::shown(format!("{table}.{key}"), value, must))
         };
         if self.listen.is_ipv6() {
             return fail("listen", self.listen.to_string(), "an IPv4 address and port");
@@ -875,7 +698,7 @@ mod tests {
         let told = |text: &str| {
             let text = format!("[translator]\n{text}");
             let checked = Config::parse(&text, Path::new("t.toml"))
-                .and_then(|(config, places)| config.check().map_err(|error| error.at(&places)));
+                .and_then(|(config, places)| config.check().map_err(|error| places.at(error)));
             checked.unwrap_err().to_string()
         };
         let range = "{ store = 's', first = 0, count = 1 }";

@@ -1,6 +1,7 @@
 //! Resolved settings of a reporter switch: table and netcfg combined, with defaults and names looked up.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt::Display;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
@@ -153,11 +154,11 @@ fn check_foreign(p4: &P4, table: &str) -> Result<(), ConfigError> {
         ("insecure", p4.insecure),
     ];
     match foreign.into_iter().find(|(_, is_there)| *is_there) {
-        Some((key, _)) => Err(ConfigError::Value {
-            key: format!("{table}.{key}"),
-            value: "given".into(),
-            must: "left out of a switch of the role \"reporter\": a translator has it",
-        }),
+        Some((key, _)) => Err(ConfigError::shown(
+            format!("{table}.{key}"),
+            "given",
+            "left out of a switch of the role \"reporter\": a translator has it",
+        )),
         None => Ok(()),
     }
 }
@@ -166,7 +167,7 @@ impl Config {
     /// What a switch with the role `reporter` should do; `None` for other switches.
     ///
     /// # Errors
-    /// [`ConfigError::NoSwitch`], or an error in its table or its netcfg.
+    /// There is no such switch, or an error is in its table or its netcfg.
     pub fn reporter_of(&self, switch: &str) -> Result<Option<(&P4, Settings)>, ConfigError> {
         let p4 = self.switch(switch)?.p4().map(|(_, p4)| p4).filter(|p4| p4.is_reporter());
         p4.map(|p4| Ok((p4, settings(p4, switch)?))).transpose()
@@ -176,10 +177,10 @@ impl Config {
 /// Reads the netcfg of a switch, if it has one.
 fn netcfg_of(p4: &P4, switch: &str) -> Result<Netcfg, ConfigError> {
     let Some(path) = &p4.netcfg else { return Ok(Netcfg::default()) };
-    let wrong = |path: &Path, message: String| ConfigError::Netcfg {
-        switch: switch.into(),
-        path: path.to_owned(),
-        message,
+    let wrong = |path: &Path, message: String| {
+        let key = format!("switch.{switch}.netcfg");
+        let reason = format!("{key}: {} {message}", path.display());
+        ConfigError::new(key, reason)
     };
     let text =
         dta_files::file::read_text(path).map_err(|error| wrong(path, format!("cannot be read: {error}")))?;
@@ -263,8 +264,8 @@ struct SettingsReader<'a> {
 }
 
 impl SettingsReader<'_> {
-    fn wrong(&self, key: &str, value: impl ToString, must: &'static str) -> ConfigError {
-        ConfigError::Value { key: format!("{}.reporter.{key}", self.table), value: value.to_string(), must }
+    fn wrong(&self, key: &str, value: impl Display, must: &str) -> ConfigError {
+        ConfigError::shown(format!("{}.reporter.{key}", self.table), value, must)
     }
 
     /// Checks the ranges of numbers.
@@ -407,10 +408,8 @@ impl SettingsReader<'_> {
 
     /// Source of reports.
     fn source(&self) -> Result<(Mac, Ipv4Addr), ConfigError> {
-        let wrong = |key: &str, value: String, must| ConfigError::Value {
-            key: format!("{}.{key}", self.table),
-            value,
-            must,
+        let wrong = |key: &str, value: String, must: &str| {
+            ConfigError::shown(format!("{}.{key}", self.table), value, must)
         };
         let ip = match self.p4.own.source {
             Some(std::net::IpAddr::V4(ip)) if !ip.is_unspecified() => Some(ip),

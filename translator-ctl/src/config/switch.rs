@@ -213,8 +213,8 @@ impl P4 {
 
     /// Whether what it says can be.
     fn check(&self, table: &str) -> Result<(), ConfigError> {
-        let fail = |key: &str, value: String, must| {
-            Err(ConfigError::Value { key: format!("{table}.{key}"), value, must })
+        let fail = |key: &str, value: String, must: &str| {
+            Err(ConfigError::shown(format!("{table}.{key}"), value, must))
         };
         if !self.postcard_rows.is_power_of_two() || self.postcard_rows > 65_536 {
             return fail("postcard_rows", self.postcard_rows.to_string(), "a power of two, 65,536 at most");
@@ -351,24 +351,27 @@ impl Config {
     /// The switch of a name.
     ///
     /// # Errors
-    /// [`ConfigError::NoSwitch`].
+    /// There is no such switch.
     pub fn switch(&self, name: &str) -> Result<&Switch, ConfigError> {
         self.switch.get(name).ok_or_else(|| {
             let have = match self.switch.len() {
                 0 => "none".into(),
                 _ => self.switch.keys().cloned().collect::<Vec<_>>().join(", "),
             };
-            ConfigError::NoSwitch { name: name.into(), have }
+            ConfigError::new("", format!("there is no [switch.{name}] in the configuration; it has {have}"))
         })
     }
 
     /// A switch as a translator: `[translator]` with the switch's own settings and its own session.
     ///
     /// # Errors
-    /// [`ConfigError::NoSwitch`], and [`ConfigError::NoTranslator`] for a reporter.
+    /// There is no such switch, or it is a reporter.
     pub fn translator_of(&self, switch: &str) -> Result<Translator, ConfigError> {
         match self.switch(switch)? {
-            reporter if reporter.is_reporter() => Err(ConfigError::NoTranslator { switch: switch.into() }),
+            reporter if reporter.is_reporter() => Err(ConfigError::new(
+                format!("switch.{switch}.role"),
+                format!("[switch.{switch}] is a reporter (`role`), which has no session with a collector"),
+            )),
             translator => Ok(translator.own().over(switch, &self.translator)),
         }
     }
@@ -382,8 +385,10 @@ impl Config {
             let who = format!("[{table}]");
             let control = switch.control();
             if let Some((other, _)) = controls.iter().find(|(_, theirs)| *theirs == control) {
-                let both = [other.clone(), who];
-                return Err(ConfigError::ControlTwice { both, control: control.into() });
+                let twice = format!(
+                    "{other} and {who} have the same control address, {control}: each would overwrite the other's program"
+                );
+                return Err(ConfigError::new(format!("{table}.control"), twice));
             }
             controls.push((who.clone(), control));
             if let Some((platform, p4)) = switch.p4() {
@@ -402,26 +407,19 @@ impl Config {
                     ),
                 ] {
                     if let (Some(value), false) = (value, is_of_tofino) {
-                        let (key, value) = (format!("{table}.{key}"), format!("{value:?}"));
-                        return Err(ConfigError::Value { key, value, must });
+                        return Err(ConfigError::value(format!("{table}.{key}"), value, must));
                     }
                 }
                 // What comes back by them may be a command, which nobody but the control plane can give.
                 if is_of_tofino && let Some(port) = p4.ports().find(|port| is_recirculation(*port)) {
-                    return Err(ConfigError::Value {
-                        key: format!("{table}.ports"),
-                        value: port.to_string(),
-                        must: "a port of the network: 68 to 71 of each pipe recirculate, and the program alone sends to them",
-                    });
+                    let must = "a port of the network: 68 to 71 of each pipe recirculate, and the program alone sends to them";
+                    return Err(ConfigError::shown(format!("{table}.ports"), port, must));
                 }
                 if p4.is_reporter() {
                     let deflects = p4.reporter.as_ref().is_some_and(|reporter| !reporter.deflect.is_empty());
                     if deflects && platform == Platform::Bmv2 {
-                        return Err(ConfigError::Value {
-                            key: format!("{table}.reporter.deflect"),
-                            value: "given".into(),
-                            must: "left out of type \"bmv2\": it cannot report drops in queues",
-                        });
+                        let must = "left out of type \"bmv2\": it cannot report drops in queues";
+                        return Err(ConfigError::shown(format!("{table}.reporter.deflect"), "given", must));
                     }
                     settings::settings(p4, name)?;
                     continue;
@@ -429,18 +427,25 @@ impl Config {
             }
             let translator = switch.own().over(name, &self.translator);
             if !name::is_session(&translator.name) {
-                let (value, must) = (format!("{:?}", translator.name), name::SESSION);
-                return Err(ConfigError::Value { key: format!("{table}.session"), value, must });
+                return Err(ConfigError::value(format!("{table}.session"), translator.name, name::SESSION));
             }
             translator.check_session(&table)?;
             for (other, theirs, is_switch) in &before {
-                let both = [other.clone(), who.clone()];
                 if theirs.name == translator.name {
-                    return Err(ConfigError::SessionTwice { both, session: translator.name });
+                    let twice = format!(
+                        "{other} and {who} would both open session {:?} and take it from each other: give them different \
+                         names (`session` of a switch, by default its own name; `name` of [translator])",
+                        translator.name
+                    );
+                    return Err(ConfigError::new(format!("{table}.session"), twice));
                 }
                 let apart = !is_switch && switch.own().stands_in();
                 if !apart && let Some((queue_pair, address)) = common_queue_pair(theirs, &translator) {
-                    return Err(ConfigError::QueuePairTwice { both, address, queue_pair });
+                    let twice = format!(
+                        "{other} and {who} both send from {address} with queue pair number {queue_pair:#08x} (or another \
+                         one with the same low 14 bits): give the switch its own `source` or `queue_pairs`"
+                    );
+                    return Err(ConfigError::new(format!("{table}.queue_pairs"), twice));
                 }
             }
             before.push((who, translator, true));
@@ -552,7 +557,7 @@ mod tests {
                 ..config.translator.clone()
             }
         );
-        assert!(matches!(config.translator_of("c"), Err(ConfigError::NoSwitch { .. })));
+        assert!(config.translator_of("c").unwrap_err().to_string().starts_with("there is no [switch.c]"));
         // And it can be written and read again.
         let text = toml::to_string(&config).unwrap();
         assert_eq!(parse(&text).unwrap(), config, "{text}");

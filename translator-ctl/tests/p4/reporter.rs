@@ -510,7 +510,7 @@ fn what_is_wrong_is_refused_with_its_key() {
     let text = FILE.replacen("hop = 2", "hop = 16", 1);
     let (config, places) = Config::parse(&text, Path::new("t.toml")).unwrap();
     let line = 1 + text.lines().position(|line| line.contains("hop = 16")).unwrap();
-    let error = config.check().unwrap_err().at(&places).to_string();
+    let error = places.at(config.check().unwrap_err()).to_string();
     assert!(
         error.starts_with(&format!("t.toml, line {line}: switch.edge1.reporter.ports.hop is 16")),
         "{error}"

@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
-use dta_files::config_file;
+use anyhow::Result;
+use dta_files::config_file::{self, ConfigError};
 use dta_files::host;
 use dta_proto::trace::HOPS;
 use dta_proto::wire::dta::PORT;
@@ -108,10 +108,8 @@ impl Config {
 
     fn parse(text: &str, path: &Path) -> Result<Self> {
         let (config, places) = config_file::parse::<Self>(text, path)?;
-        config.check().map_err(|(key, why)| match places.line(key) {
-            Some(line) => anyhow!("{}, line {line}: {key}: {why}", path.display()),
-            None => anyhow!("{}: {key}: {why}", path.display()),
-        })?;
+        let told = |(key, why): (&str, String)| places.at(ConfigError::new(key, format!("{key}: {why}")));
+        config.check().map_err(told)?;
         Ok(config)
     }
 
