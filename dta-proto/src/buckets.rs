@@ -7,8 +7,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 use crate::key::Key;
 use crate::layout::hash;
 
@@ -31,8 +29,7 @@ pub fn column_hash(column: u32) -> u32 {
 }
 
 /// A set of the 256 buckets. As text and in JSON: `0-127`, `0-63,200`.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Buckets([u64; 4]);
 
 /// A text that names no buckets.
@@ -159,19 +156,7 @@ impl FromStr for Buckets {
     }
 }
 
-impl TryFrom<String> for Buckets {
-    type Error = BucketsError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<Buckets> for String {
-    fn from(buckets: Buckets) -> String {
-        buckets.to_string()
-    }
-}
+crate::serde_as_text!(Buckets);
 
 #[cfg(test)]
 mod tests {

@@ -9,8 +9,6 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 use crate::crc;
 
 /// Length of a key.
@@ -20,16 +18,14 @@ pub const KEY_LEN: usize = 16;
 ///
 /// Written as a flow (`10.0.0.1:5000->10.0.0.2:5000/udp`) or as up to 32 hex digits; missing trailing bytes
 /// are zero. Displayed as a flow if it is an IPv4 flow with a protocol, else as 32 hex digits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(pub [u8; KEY_LEN]);
 
 /// A flow: addresses, ports (0 where the protocol has none), IP protocol number.
 ///
 /// Written `10.0.0.1:5000->10.0.0.2:5000/udp`, `[2001:db8::1]:1->[2001:db8::2]:2/tcp`, or without ports
 /// (`10.0.0.1->10.0.0.2/icmp`); the protocol by name or number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Flow {
     /// Source address.
     pub src: IpAddr,
@@ -246,33 +242,7 @@ impl FromStr for Key {
     }
 }
 
-impl TryFrom<String> for Key {
-    type Error = ParseError;
-
-    fn try_from(text: String) -> Result<Key, ParseError> {
-        text.parse()
-    }
-}
-
-impl From<Key> for String {
-    fn from(key: Key) -> String {
-        key.to_string()
-    }
-}
-
-impl TryFrom<String> for Flow {
-    type Error = ParseError;
-
-    fn try_from(text: String) -> Result<Flow, ParseError> {
-        text.parse()
-    }
-}
-
-impl From<Flow> for String {
-    fn from(flow: Flow) -> String {
-        flow.to_string()
-    }
-}
+crate::serde_as_text!(Key, Flow);
 
 #[cfg(test)]
 mod tests {

@@ -70,6 +70,8 @@ impl FromStr for Prefix {
     }
 }
 
+crate::serde_as_text!(Prefix);
+
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.address, self.len)

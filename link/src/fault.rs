@@ -46,8 +46,7 @@ const HELD_MAX: usize = 64;
 /// fault occurs with exactly its probability.
 ///
 /// Written `drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01`, without those that are 0; `none` if all are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Faults {
     drop: f64,
     dup: f64,
@@ -149,19 +148,7 @@ impl fmt::Display for Faults {
     }
 }
 
-impl TryFrom<String> for Faults {
-    type Error = FaultsError;
-
-    fn try_from(text: String) -> Result<Self, FaultsError> {
-        text.parse()
-    }
-}
-
-impl From<Faults> for String {
-    fn from(faults: Faults) -> Self {
-        faults.to_string()
-    }
-}
+dta_proto::serde_as_text!(Faults);
 
 /// The fate of one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

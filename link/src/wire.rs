@@ -7,7 +7,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use dta_proto::batch::Batch;
-use serde::{Deserialize, Serialize};
 
 use crate::packet::Interface;
 use crate::{Link, LinkCounters, LinkError, PacketConfig, PacketLink, Result, Scope, XdpConfig, XdpLink};
@@ -39,8 +38,7 @@ impl Way {
 
 /// An interface and the kind of sockets: written `packet:NAME`, `xdp:NAME` or `auto:NAME`; the name alone
 /// means the first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wire {
     /// The kind of sockets.
     pub way: Way,
@@ -69,23 +67,11 @@ impl FromStr for Wire {
     }
 }
 
-impl TryFrom<String> for Wire {
-    type Error = String;
-
-    fn try_from(text: String) -> std::result::Result<Self, String> {
-        text.parse()
-    }
-}
+dta_proto::serde_as_text!(Wire);
 
 impl fmt::Display for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.way.name(), self.interface)
-    }
-}
-
-impl From<Wire> for String {
-    fn from(wire: Wire) -> Self {
-        wire.to_string()
     }
 }
 

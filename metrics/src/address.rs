@@ -4,11 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 /// `auto`, `off` or `HOST:PORT`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Address {
     /// The program's default address, if it is free: a second instance on a host logs that it is not, and runs
     /// without metrics.
@@ -45,19 +42,7 @@ impl FromStr for Address {
     }
 }
 
-impl From<Address> for String {
-    fn from(address: Address) -> String {
-        address.to_string()
-    }
-}
-
-impl TryFrom<String> for Address {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
+dta_proto::serde_as_text!(Address);
 
 #[cfg(test)]
 mod tests {

@@ -5,11 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 /// `HOST:PORT` or `unix:PATH`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlAddress {
     /// A TCP port: every user of the host reaches it.
     Tcp(SocketAddr),
@@ -26,19 +23,7 @@ impl fmt::Display for ControlAddress {
     }
 }
 
-impl From<ControlAddress> for String {
-    fn from(address: ControlAddress) -> String {
-        address.to_string()
-    }
-}
-
-impl TryFrom<String> for ControlAddress {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
+dta_proto::serde_as_text!(ControlAddress);
 
 impl FromStr for ControlAddress {
     type Err = String;

@@ -29,8 +29,7 @@ pub struct Metrics {
 }
 
 /// Naming scheme of telemetry in the metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Telemetry {
     /// Not exported.
     Off,
@@ -63,19 +62,7 @@ impl FromStr for Telemetry {
     }
 }
 
-impl From<Telemetry> for String {
-    fn from(telemetry: Telemetry) -> String {
-        telemetry.to_string()
-    }
-}
-
-impl TryFrom<String> for Telemetry {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
+dta_proto::serde_as_text!(Telemetry);
 
 impl Default for Metrics {
     fn default() -> Self {

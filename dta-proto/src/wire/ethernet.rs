@@ -3,8 +3,6 @@
 use core::fmt;
 use core::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 use super::error::len16;
 use super::{Error, Kind, Layer, Result};
 
@@ -14,8 +12,7 @@ pub const HEADER_LEN: usize = 14;
 pub const TYPE_IPV4: u16 = 0x0800;
 
 /// A MAC address, in written and wire order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mac(pub [u8; 6]);
 
 /// A string is not a MAC address.
@@ -48,19 +45,7 @@ impl FromStr for Mac {
     }
 }
 
-impl TryFrom<String> for Mac {
-    type Error = MacError;
-
-    fn try_from(s: String) -> core::result::Result<Self, MacError> {
-        s.parse()
-    }
-}
-
-impl From<Mac> for String {
-    fn from(mac: Mac) -> String {
-        mac.to_string()
-    }
-}
+crate::serde_as_text!(Mac);
 
 /// A checked view of a frame (without its FCS).
 #[derive(Clone, Copy, Debug)]

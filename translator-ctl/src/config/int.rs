@@ -18,8 +18,7 @@ const MOST_COUNT_WAIT_MS: u64 = 3_600_000;
 /// Where to receive Telemetry Reports, and how to parse them.
 ///
 /// Written `udp://ADDR:PORT?dialect=NAME&mark=MARK&source-only-words=N`; the part after the question mark is optional.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IntListener {
     /// UDP address and port.
     pub listen: SocketAddr,
@@ -110,19 +109,7 @@ impl fmt::Display for IntListener {
     }
 }
 
-impl TryFrom<String> for IntListener {
-    type Error = IntListenerError;
-
-    fn try_from(text: String) -> Result<IntListener, IntListenerError> {
-        text.parse()
-    }
-}
-
-impl From<IntListener> for String {
-    fn from(listener: IntListener) -> String {
-        listener.to_string()
-    }
-}
+dta_proto::serde_as_text!(IntListener);
 
 /// Table `[translator.int]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -64,17 +64,7 @@ impl fmt::Display for Masked {
     }
 }
 
-impl Serialize for Masked {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Masked {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Masked, D::Error> {
-        String::deserialize(from)?.parse().map_err(D::Error::custom)
-    }
-}
+dta_proto::serde_as_text!(Masked);
 
 /// A range of ports: `80`, or `"5000-5999"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
