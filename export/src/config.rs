@@ -23,10 +23,8 @@ pub struct Config {
     /// Store of values.
     pub values: String,
     /// An InfluxDB server.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub influx: Option<Influx>,
     /// A file of JSON lines.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub json: Option<Json>,
 }
 
@@ -44,30 +42,23 @@ pub struct Influx {
     /// `http://HOST:PORT` or `https://HOST:PORT`; a path may follow.
     pub url: String,
     /// Database of a 1.x server; created if it does not exist.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub database: Option<String>,
     /// User of a 1.x server with authentication.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Organisation of a 2.x server.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub org: Option<String>,
     /// Bucket of a 2.x server.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bucket: Option<String>,
     /// File with the token (2.x) or the user's password (1.x) in its first line; unset, the variable
     /// [`SECRET_VARIABLE`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
     /// CAs of the server's certificate (PEM); unset, those that browsers trust.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// How events are named.
     pub schema: Schema,
     /// Whether names of switches, ports and drop reasons are written next to their numbers (schema `tags`).
     pub names: bool,
     /// Directory of the spool; unset, [`Influx::spool_directory`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub spool: Option<PathBuf>,
     /// Limit of the spool, in MiB.
     pub spool_mib: u64,

@@ -18,7 +18,6 @@ pub struct Collector {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lists: Vec<ListRange>,
     /// Its key buckets in keyed stores that several collectors share, such as `0-127`; all if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<Buckets>,
 }
 

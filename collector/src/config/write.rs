@@ -13,7 +13,6 @@ struct File<'a> {
     collector: Collector<'a>,
     soft: Soft,
     verbs: &'a Verbs,
-    #[serde(skip_serializing_if = "Option::is_none")]
     tls: Option<&'a Tls>,
     limits: &'a Limits,
     metrics: &'a Metrics,
@@ -24,7 +23,6 @@ struct File<'a> {
 
 #[derive(Serialize)]
 struct StoreTable<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
     epoch: Option<Span<'a>>,
     #[serde(flatten)]
     spec: &'a StoreSpec,
@@ -41,7 +39,6 @@ struct Collector<'a> {
     memory: String,
     device: &'a str,
     transport: Transport,
-    #[serde(skip_serializing_if = "Option::is_none")]
     names: Option<&'a Path>,
 }
 
@@ -50,7 +47,6 @@ struct Soft {
     address: String,
     port: u16,
     link: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     mac: Option<String>,
     faults: String,
     fault_seed: u64,

@@ -77,13 +77,11 @@ pub struct Translator {
     /// Network interface for whole frames, by packet socket (CAP_NET_RAW) or AF_XDP (CAP_BPF and
     /// CAP_NET_ADMIN too); without it, a UDP socket. `source` is then the program's own address, for which it
     /// answers ARP: the interface should not have it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<Wire>,
     /// Whether frames to a collector on this host use a shared-memory ring if the collector offers one. Not
     /// with `link`.
     pub ring: RingUse,
     /// Ethernet address of this side, for switches; with `link`, that of the interface.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
     /// IPv4 TOS byte of frames.
     pub tos: u8,
@@ -118,7 +116,6 @@ pub struct Translator {
     /// Telemetry Reports of INT.
     pub int: IntTable,
     /// Certificates for collectors at `https://`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
 }
 
@@ -196,7 +193,6 @@ pub struct Tls {
     /// PEM file of its key.
     pub key: PathBuf,
     /// Name in the collector's certificate, if it is not the host of its address.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
 }
 

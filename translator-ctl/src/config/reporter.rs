@@ -11,7 +11,6 @@ use dta_proto::program::Mac;
 use serde::{Deserialize, Serialize};
 
 use super::matches::{Masked, PortRange, Protocol};
-use super::switch::prefix;
 
 /// The UDP port of reports, known to the programs: it is never watched.
 pub(super) const REPORTS_PORT: u16 = 40_040;
@@ -21,22 +20,18 @@ pub(super) const REPORTS_PORT: u16 = 40_040;
 #[serde(deny_unknown_fields, default)]
 pub struct Reporter {
     /// The switch's number in reports; by default, its netcfg's node SID.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub switch_id: Option<u32>,
     /// Whether to report each packet of a watched flow.
     pub every_packet: bool,
     /// Nanoseconds, a power of two, after which a flow is reported again; 0 = no limit. Default: 2^30.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub interval_ns: Option<u64>,
     /// Change of hop latency that causes a report, in nanoseconds, a power of two up to 2^32; 0 or 1 = each
     /// change, 2^32 = no change. Default: the netcfg's, or 2^14.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub min_flow_hop_latency_change_ns: Option<u64>,
     /// Nanoseconds to add to the switch's clock: with them, times count from 1970.
     #[serde(skip_serializing_if = "is_zero")]
     pub time_offset_ns: u64,
     /// Prefixes to watch, for flows from and to them, after `watch`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub watch_subnets: Option<Vec<Masked>>,
     /// Flows to watch. The first match applies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -45,7 +40,6 @@ pub struct Reporter {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub excluded: Vec<Excluded>,
     /// When to report queues.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_report_latency_thresholds: Option<Vec<Threshold>>,
     /// Queues by DSCP; by default, all packets use queue 0.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -60,7 +54,6 @@ pub struct Reporter {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub acl: Vec<Acl>,
     /// Ethernet addresses whose frames go to all ports of `flood`; default: ff:ff:ff:ff:ff:ff.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub flood_macs: Option<Vec<Mac>>,
     /// Ethernet addresses whose frames are dropped.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -116,7 +109,6 @@ pub struct Watch {
     #[serde(default)]
     pub destination: Masked,
     /// IP protocol.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<Protocol>,
     /// Source ports.
     #[serde(default = "all_ports")]
@@ -143,7 +135,6 @@ pub struct Excluded {
     #[serde(default = "udp")]
     pub protocol: Protocol,
     /// Its destination port; default: all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }
 
@@ -158,16 +149,13 @@ pub struct Threshold {
     /// The queue.
     pub queue: u8,
     /// Its port; default: all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// Packets that spent at least this many nanoseconds in the switch are reported.
     pub trigger_ns: u32,
     /// The quota is refilled when a packet spent fewer nanoseconds than this in the switch; default: half the
     /// trigger.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reset_ns: Option<u32>,
     /// Most reports until then; default: 1024.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<u16>,
 }
 
@@ -221,7 +209,6 @@ fn yes() -> bool {
 #[serde(deny_unknown_fields)]
 pub struct Acl {
     /// Ingress port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress_port: Option<u16>,
     /// Source addresses.
     #[serde(default)]
@@ -230,7 +217,6 @@ pub struct Acl {
     #[serde(default)]
     pub destination: Masked,
     /// IP protocol.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<Protocol>,
     /// Source ports.
     #[serde(default = "all_ports")]
@@ -266,7 +252,6 @@ pub struct DropMac {
 #[serde(deny_unknown_fields)]
 pub struct DropRoute {
     /// IPv4 address or prefix.
-    #[serde(with = "prefix")]
     pub prefix: Prefix,
     /// Why.
     pub reason: u8,
@@ -295,28 +280,21 @@ pub struct Destination {
     #[serde(default = "reports_port")]
     pub collector_port: u16,
     /// Its kind; default: a translator at port 40040, an INT collector at others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
     /// This switch's reporter id there; default: `switch_id`. Translators only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reporter: Option<u16>,
     /// The switch's port to it; default: from `routes`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// Its Ethernet address, or the next router's; default: from `routes`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
     /// UDP source port of reports.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_port: Option<u16>,
     /// IPv4 TOS byte of reports.
     #[serde(default)]
     pub tos: u8,
     /// Hardware id in Telemetry Reports. INT collectors only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<u8>,
     /// Bytes to send of the reported packet. INT collectors only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet_bytes: Option<u16>,
 }
 
@@ -395,33 +373,24 @@ pub struct Report {
     /// Which kinds.
     pub of: Vec<What>,
     /// Name of the destination; default: the only one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// What they become.
     #[serde(rename = "as")]
     pub becomes: As,
     /// Name of the store.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
     /// Key-write and key-increment only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyKind>,
     /// Key-write, postcard and key-increment only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<ValueKind>,
     /// Whether to append the time to the value: 12 bytes instead of 4. Key-write only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<bool>,
     /// Copies; default: as many as the store has. Key-write and key-increment only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redundancy: Option<u8>,
     /// The list. Append only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub list: Option<u32>,
     /// The entry. Append only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<EntryKind>,
     /// Whether to wake a reader at once. Append only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub immediate: Option<bool>,
 }

@@ -104,18 +104,14 @@ pub struct P4 {
     #[serde(flatten)]
     pub own: Own,
     /// Directory of the compiled program; default: the built-in one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<PathBuf>,
     /// The profile of its program. Translators on Tofino only; default: `postcards`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
     /// The kernel's interface to the switch's CPU port, for flush and probe commands: `bf_pci0`. Translators
     /// on Tofino only; without it, there are no such commands.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_interface: Option<String>,
     /// File for the state that cannot be read back from the switch; default: one named after the switch in
     /// the user's state directory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
     /// Whether rkeys may be sent to a switch on another host in plain text although the collector sent them
     /// over TLS.
@@ -143,13 +139,10 @@ pub struct P4 {
     #[serde(default)]
     pub routes: Vec<Route>,
     /// SD-Fabric network configuration, as JSON. Reporters only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netcfg: Option<PathBuf>,
     /// The name of the switch there; default: `device:NAME`, or the only one there is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netcfg_device: Option<String>,
     /// What it reports. Reporters only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reporter: Option<Box<Reporter>>,
 }
 
@@ -168,7 +161,6 @@ pub struct Station {
 #[serde(deny_unknown_fields)]
 pub struct Route {
     /// IPv4 address or prefix of the destinations.
-    #[serde(with = "prefix")]
     pub prefix: Prefix,
     /// The port that leads there.
     pub port: u16,
@@ -180,20 +172,6 @@ pub struct Route {
 
 fn postcard_rows() -> u32 {
     16_384
-}
-
-/// Parses a prefix.
-pub(super) mod prefix {
-    use dta_proto::prefix::Prefix;
-    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
-
-    pub(crate) fn serialize<S: Serializer>(prefix: &Prefix, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(prefix)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Prefix, D::Error> {
-        String::deserialize(from)?.parse().map_err(D::Error::custom)
-    }
 }
 
 impl P4 {
@@ -263,32 +241,23 @@ const fn is_recirculation(port: u16) -> bool {
 #[serde(default)]
 pub struct Own {
     /// Name of its session; default: the switch's own name.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// UDP address and port for reports.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "dta_files::host::serde::some_socket"
-    )]
+    #[serde(deserialize_with = "dta_files::host::serde::some_socket")]
     pub listen: Option<SocketAddr>,
     /// Source address of its RoCEv2 frames, to which answers go.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "dta_files::host::serde::some_ip")]
+    #[serde(deserialize_with = "dta_files::host::serde::some_ip")]
     pub source: Option<IpAddr>,
     /// UDP port for answers.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub source_port: Option<u16>,
     /// Ethernet address of this side.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
     /// Queue pair numbers at its side, for writes and for atomics; 24 bits. For further collectors as in
     /// `[translator]`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_pairs: Option<[u32; 2]>,
     /// Stores to use, by name; empty = all.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub stores: Option<Vec<String>>,
     /// Append lists to use; empty = all lists of these stores.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub lists: Option<Vec<ListRange>>,
 }
 

@@ -22,7 +22,6 @@ pub(super) const EXAMPLE: &str = include_str!("example.toml");
 pub(super) struct Config {
     pub(super) agent: Agent,
     pub(super) trace: Trace,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tls: Option<Tls>,
 }
 
@@ -33,15 +32,12 @@ pub(super) struct Agent {
     #[serde(deserialize_with = "host::serde::socket")]
     pub(super) listen: SocketAddr,
     pub(super) insecure: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
     pub(super) reporter_id: u16,
     #[serde(deserialize_with = "socket_v4")]
     pub(super) translator: SocketAddrV4,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) collector: Option<String>,
     pub(super) first_hop: u8,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) slow_ms: Option<f64>,
     pub(super) synced: bool,
     pub(super) settle_ms: u64,
