@@ -7,62 +7,60 @@ use dta_files::config_file::{self, Places};
 use dta_files::host;
 use dta_link::fault::Faults;
 use dta_proto::store::StoreSpec;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Serialize};
 
 use super::{
     Config, ConfigError, History, Limits, MemoryConfig, Metrics, RingUse, Soft, Taken, Tls, Transport, Verbs,
     default_directory,
 };
 
-#[derive(Deserialize, Default)]
+#[derive(Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct File {
-    collector: Collector,
-    soft: SoftTable,
-    verbs: Verbs,
-    tls: Option<Tls>,
-    limits: Limits,
-    metrics: Metrics,
-    export: dta_export::config::Config,
-    history: History,
-    store: Option<Vec<StoreTable>>,
+pub(super) struct File {
+    pub(super) collector: Collector,
+    pub(super) soft: SoftTable,
+    pub(super) verbs: Verbs,
+    pub(super) tls: Option<Tls>,
+    pub(super) limits: Limits,
+    pub(super) metrics: Metrics,
+    pub(super) export: dta_export::config::Config,
+    pub(super) history: History,
+    pub(super) store: Option<Vec<StoreTable>>,
 }
 
-#[derive(Deserialize)]
-struct StoreTable {
-    #[serde(default, deserialize_with = "epoch")]
-    epoch: Option<Duration>,
+#[derive(Serialize, Deserialize)]
+pub(super) struct StoreTable {
+    pub(super) epoch: Option<Span>,
     #[serde(flatten)]
-    spec: StoreSpec,
+    pub(super) spec: StoreSpec,
 }
 
-fn epoch<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-    dta_files::span::deserialize(from).map(Some)
-}
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Span(#[serde(with = "dta_files::span")] pub(super) Duration);
 
-#[derive(Deserialize, Default)]
+#[derive(Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Collector {
-    name: Option<String>,
-    listen: Option<String>,
-    insecure: bool,
-    memory: Option<String>,
-    device: Option<String>,
-    transport: Transport,
-    names: Option<PathBuf>,
+pub(super) struct Collector {
+    pub(super) name: Option<String>,
+    pub(super) listen: Option<String>,
+    pub(super) insecure: bool,
+    pub(super) memory: Option<String>,
+    pub(super) device: Option<String>,
+    pub(super) transport: Transport,
+    pub(super) names: Option<PathBuf>,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct SoftTable {
-    address: Option<String>,
-    port: Option<u16>,
-    link: Option<String>,
-    mac: Option<String>,
-    faults: Option<Faults>,
-    fault_seed: u64,
-    ring: RingUse,
-    threads: Option<usize>,
+pub(super) struct SoftTable {
+    pub(super) address: Option<String>,
+    pub(super) port: Option<u16>,
+    pub(super) link: Option<String>,
+    pub(super) mac: Option<String>,
+    pub(super) faults: Option<Faults>,
+    pub(super) fault_seed: u64,
+    pub(super) ring: RingUse,
+    pub(super) threads: Option<usize>,
 }
 
 impl Config {
@@ -106,7 +104,7 @@ fn of_file(file: File) -> Result<Config, ConfigError> {
     config.export = file.export;
     config.history = file.history;
     if let Some(tables) = file.store {
-        let of = |table: &StoreTable| Some((table.spec.name.clone(), table.epoch?));
+        let of = |table: &StoreTable| Some((table.spec.name.clone(), table.epoch?.0));
         config.epochs = tables.iter().filter_map(of).collect();
         let stores: Vec<StoreSpec> = tables.into_iter().map(|table| table.spec).collect();
         let mut taken = Taken::default();

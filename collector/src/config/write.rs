@@ -1,58 +1,9 @@
 //! Writes a configuration as a file.
 
-use std::path::Path;
-use std::time::Duration;
-
 use dta_proto::store::StoreSpec;
-use serde::Serialize;
 
-use super::{Config, History, Limits, MemoryConfig, Metrics, RingUse, SoftLink, Tls, Transport, Verbs};
-
-#[derive(Serialize)]
-struct File<'a> {
-    collector: Collector<'a>,
-    soft: Soft,
-    verbs: &'a Verbs,
-    tls: Option<&'a Tls>,
-    limits: &'a Limits,
-    metrics: &'a Metrics,
-    export: &'a dta_export::config::Config,
-    history: &'a History,
-    store: Vec<StoreTable<'a>>,
-}
-
-#[derive(Serialize)]
-struct StoreTable<'a> {
-    epoch: Option<Span<'a>>,
-    #[serde(flatten)]
-    spec: &'a StoreSpec,
-}
-
-#[derive(Serialize)]
-struct Span<'a>(#[serde(with = "dta_files::span")] &'a Duration);
-
-#[derive(Serialize)]
-struct Collector<'a> {
-    name: &'a str,
-    listen: String,
-    insecure: bool,
-    memory: String,
-    device: &'a str,
-    transport: Transport,
-    names: Option<&'a Path>,
-}
-
-#[derive(Serialize)]
-struct Soft {
-    address: String,
-    port: u16,
-    link: String,
-    mac: Option<String>,
-    faults: String,
-    fault_seed: u64,
-    ring: RingUse,
-    threads: usize,
-}
+use super::file::{Collector, File, SoftTable, Span, StoreTable};
+use super::{Config, MemoryConfig, SoftLink};
 
 impl Config {
     /// The file of this configuration, with every setting that has a value.
@@ -60,50 +11,52 @@ impl Config {
     /// # Errors
     /// TOML cannot express it: a file name that is not UTF-8.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
-        let soft = &self.soft;
+        let Config { soft, epochs, .. } = self;
+        let table = |spec: &StoreSpec| StoreTable {
+            epoch: epochs.get(&spec.name).copied().map(Span),
+            spec: spec.clone(),
+        };
         toml::to_string(&File {
             collector: Collector {
-                name: &self.name,
-                listen: self.listen.to_string(),
+                name: Some(self.name.clone()),
+                listen: Some(self.listen.to_string()),
                 insecure: self.insecure,
-                memory: match &self.memory {
+                memory: Some(match &self.memory {
                     MemoryConfig::Anonymous => "anonymous".to_owned(),
                     MemoryConfig::Directory(dir) => dir.display().to_string(),
-                },
-                device: &self.device,
+                }),
+                device: Some(self.device.clone()),
                 transport: self.transport,
-                names: self.names.as_deref(),
+                names: self.names.clone(),
             },
-            soft: Soft {
-                address: soft.address.to_string(),
-                port: soft.port,
-                link: match &soft.link {
+            soft: SoftTable {
+                address: Some(soft.address.to_string()),
+                port: Some(soft.port),
+                link: Some(match &soft.link {
                     SoftLink::Udp => "udp".to_owned(),
                     SoftLink::Wire(wire) => wire.to_string(),
-                },
+                }),
                 mac: soft.mac.map(|mac| mac.to_string()),
-                faults: soft.faults.to_string(),
+                faults: Some(soft.faults),
                 fault_seed: soft.fault_seed,
                 ring: soft.ring,
-                threads: soft.threads,
+                threads: Some(soft.threads),
             },
-            verbs: &self.verbs,
-            tls: self.tls.as_ref(),
-            limits: &self.limits,
-            metrics: &self.metrics,
-            export: &self.export,
-            history: &self.history,
-            store: self
-                .stores
-                .iter()
-                .map(|spec| StoreTable { epoch: self.epochs.get(&spec.name).map(Span), spec })
-                .collect(),
+            verbs: self.verbs.clone(),
+            tls: self.tls.clone(),
+            limits: self.limits.clone(),
+            metrics: self.metrics.clone(),
+            export: self.export.clone(),
+            history: self.history.clone(),
+            store: Some(self.stores.iter().map(table).collect()),
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::config::EXAMPLE;
 
