@@ -15,20 +15,11 @@ pub(super) fn session(error: SessionError) -> Status {
     match error {
         SessionError::Lease(error) => match error {
             LeaseError::Unknown(_) => Status::not_found(message),
-            LeaseError::Superseded { .. } => Status::aborted(message),
-            LeaseError::Owned { .. } => Status::failed_precondition(message),
-            LeaseError::Foreign { .. } => Status::permission_denied(message),
-            LeaseError::TooMany(_) | LeaseError::TooManyOf { .. } | LeaseError::TooManyFrom(_) => {
-                Status::resource_exhausted(message)
-            }
-            LeaseError::Name(_)
-            | LeaseError::UnknownStore { .. }
-            | LeaseError::NotAppend { .. }
-            | LeaseError::ListRange { .. }
-            | LeaseError::NoLists { .. }
-            | LeaseError::ListTwice { .. }
-            | LeaseError::DoubleQueuePair
-            | LeaseError::MissingQueuePair { .. } => Status::invalid_argument(message),
+            LeaseError::Superseded(_) => Status::aborted(message),
+            LeaseError::Owned(_) => Status::failed_precondition(message),
+            LeaseError::Foreign(_) => Status::permission_denied(message),
+            LeaseError::TooMany(_) => Status::resource_exhausted(message),
+            LeaseError::Request(_) => Status::invalid_argument(message),
         },
         SessionError::Nic(error) => nic(error),
         SessionError::NoAtomics { .. } => Status::failed_precondition(message),

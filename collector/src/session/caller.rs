@@ -41,7 +41,11 @@ impl Caller {
     pub(super) fn check(&self, action: Action, lease: &Lease) -> Result<(), LeaseError> {
         match (&self.identity, &lease.owner) {
             (Some(caller), Some(owner)) if caller != owner && !(action == Action::End && self.operator) => {
-                Err(LeaseError::Foreign { name: lease.name.clone(), owner: owner.clone() })
+                Err(LeaseError::Foreign(format!(
+                    "session {:?} belongs to {owner:?}, whose certificate opened it; use another name, or have it ended by its \
+                     owner or by an operator (`operators` of the collector's [tls])",
+                    lease.name
+                )))
             }
             _ => Ok(()),
         }

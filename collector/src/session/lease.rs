@@ -80,125 +80,35 @@ pub struct Lease {
     pub expires: Option<Instant>,
 }
 
-/// Why a lease is refused.
+/// Why a lease is refused, in words; the variants differ in what the caller may do next.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
-    /// The name is not valid.
-    #[error("session name {0:?} must be {must}", must = dta_proto::name::SESSION)]
-    Name(String),
-    /// A wanted store does not exist.
-    #[error("there is no store {store:?}; this collector has {have}")]
-    UnknownStore {
-        /// The requested name.
-        store: String,
-        /// The existing names.
-        have: String,
-    },
-    /// Lists of a store that has none, or that was not requested.
-    #[error("lists of store {store:?} are asked for, but it is not among the append stores asked for")]
-    NotAppend {
-        /// The store.
-        store: String,
-    },
-    /// Lists that the store does not have.
-    #[error("lists {first} to {} of store {store:?} are asked for, but it has lists 0 to {}", u64::from(*first) + u64::from(*count) - 1, have - 1)]
-    ListRange {
-        /// The store.
-        store: String,
-        /// The first list requested.
-        first: u32,
-        /// How many were requested.
-        count: u32,
-        /// How many the store has.
-        have: u32,
-    },
-    /// An empty range of lists.
-    #[error("a range of 0 lists of store {store:?}; leave it out to get all")]
-    NoLists {
-        /// The store.
-        store: String,
-    },
-    /// Overlapping ranges in one request: one list has one state.
-    #[error("list {list} of store {store:?} is asked for twice; ranges must not overlap")]
-    ListTwice {
-        /// The store.
-        store: String,
-        /// The first list in both.
-        list: u32,
-    },
-    /// Another session owns part of the request.
-    #[error(
-        "{what} is owned by session {owner:?}, and has one writer at a time; \
-         ask for other stores or lists, or stop that session's translator and end the session \
-         (`dta-collector sessions end {owner}`): a running translator reopens its session"
-    )]
-    Owned {
-        /// `store "paths"` or `list 3 of store "events"`.
-        what: String,
-        /// Name of the session that owns it.
-        owner: String,
-    },
-    /// A session of another owner.
-    #[error(
-        "session {name:?} belongs to {owner:?}, whose certificate opened it; use another name, or have it ended by its owner or by an \
-         operator (`operators` of the collector's [tls])"
-    )]
-    Foreign {
-        /// The session.
-        name: String,
-        /// The names of the certificate that opened it.
-        owner: String,
-    },
-    /// The same purpose twice.
-    #[error("two queue pairs for the same purpose; a session has one for writes and one for atomics")]
-    DoubleQueuePair,
-    /// A store cannot be written with the offered queue pairs.
-    #[error("store {store:?} needs a queue pair for {purpose}, but none was offered")]
-    MissingQueuePair {
-        /// The store.
-        store: String,
-        /// `writes` or `atomics`.
-        purpose: &'static str,
-    },
+    /// The request itself is wrong.
+    #[error("{0}")]
+    Request(String),
+    /// Another session owns part of what is asked for.
+    #[error("{0}")]
+    Owned(String),
+    /// The session is another owner's.
+    #[error("{0}")]
+    Foreign(String),
     /// No such session.
-    #[error(
-        "there is no session {0:?}: it was never opened, was ended, or has expired; its translator may open it again"
-    )]
+    #[error("{0}")]
     Unknown(String),
     /// Another translator has opened the name since.
-    #[error(
-        "another translator has opened session {name:?}, from {by} (generation {current}, this one knows {given}); \
-         each translator needs a name of its own: give one of them another (--name), or stop one"
-    )]
-    Superseded {
-        /// The session.
-        name: String,
-        /// Generation of the renewal.
-        given: u64,
-        /// Generation now.
-        current: u64,
-        /// Where the other translator's frames come from.
-        by: SocketAddr,
-    },
-    /// Too many sessions of one identity.
-    #[error(
-        "{owner:?} has {most} sessions, the limit for one certificate (`sessions_per_certificate` in the collector's [limits]); end one \
-         first (`dta-collector sessions`)"
-    )]
-    TooManyOf {
-        /// The names of the certificate.
-        owner: String,
-        /// Its limit.
-        most: usize,
-    },
-    /// Too many sessions from one address.
-    #[error(
-        "{MAX_FROM} sessions were opened from {0}, the limit for one address without TLS; end one first (`dta-collector sessions`)"
-    )]
-    TooManyFrom(IpAddr),
+    #[error("{0}")]
+    Superseded(String),
     /// Too many sessions.
-    #[error("this collector holds {0} sessions, its limit; end one first (`dta-collector sessions`)")]
-    TooMany(usize),
+    #[error("{0}")]
+    TooMany(String),
+}
+
+impl LeaseError {
+    pub(super) fn unknown(name: &str) -> LeaseError {
+        LeaseError::Unknown(format!(
+            "there is no session {name:?}: it was never opened, was ended, or has expired; its translator may open it again"
+        ))
+    }
 }
 
 /// Most sessions at a time.
@@ -253,21 +163,30 @@ impl Leases {
     ) -> Result<Lease, LeaseError> {
         check_name(&request.name)?;
         if !self.by_name.contains_key(&request.name) && self.by_name.len() >= MAX_SESSIONS {
-            return Err(LeaseError::TooMany(MAX_SESSIONS));
+            return Err(LeaseError::TooMany(format!(
+                "this collector holds {MAX_SESSIONS} sessions, its limit; end one first (`dta-collector sessions`)"
+            )));
         }
         if let Some(owner) = &request.caller.identity
             && self.by_name.get(&request.name).is_none_or(|lease| lease.owner.as_ref() != Some(owner))
             && self.by_name.values().filter(|lease| lease.owner.as_ref() == Some(owner)).count()
                 >= request.caller.sessions
         {
-            return Err(LeaseError::TooManyOf { owner: owner.clone(), most: request.caller.sessions });
+            return Err(LeaseError::TooMany(format!(
+                "{owner:?} has {} sessions, the limit for one certificate (`sessions_per_certificate` in the collector's \
+                 [limits]); end one first (`dta-collector sessions`)",
+                request.caller.sessions
+            )));
         }
         if request.caller.identity.is_none()
             && let Some(from) = request.caller.address
             && !self.by_name.contains_key(&request.name)
             && self.by_name.values().filter(|lease| lease.from == Some(from)).count() >= MAX_FROM
         {
-            return Err(LeaseError::TooManyFrom(from));
+            return Err(LeaseError::TooMany(format!(
+                "{MAX_FROM} sessions were opened from {from}, the limit for one address without TLS; end one first \
+                 (`dta-collector sessions`)"
+            )));
         }
         if let Some(earlier) = self.by_name.get(&request.name) {
             request.caller.check(Action::Write, earlier)?;
@@ -276,16 +195,19 @@ impl Leases {
         let lists = wanted_lists(request, &wanted)?;
         for (i, pair) in request.queue_pairs.iter().enumerate() {
             if request.queue_pairs[..i].iter().any(|p| p.purpose == pair.purpose) {
-                return Err(LeaseError::DoubleQueuePair);
+                let twice =
+                    "two queue pairs for the same purpose; a session has one for writes and one for atomics";
+                return Err(LeaseError::Request(twice.into()));
             }
         }
         for spec in &wanted {
             let purpose = spec.kind.primitive().purpose();
             if !request.queue_pairs.iter().any(|p| p.purpose == purpose) {
-                return Err(LeaseError::MissingQueuePair {
-                    store: spec.name.clone(),
-                    purpose: purpose.operations(),
-                });
+                return Err(LeaseError::Request(format!(
+                    "store {:?} needs a queue pair for {}, but none was offered",
+                    spec.name,
+                    purpose.operations()
+                )));
             }
         }
         let lease = Lease {
@@ -314,7 +236,14 @@ impl Leases {
                     || other.owner != lease.owner)
         };
         for other in self.by_name.values().filter(another) {
-            let owned = |what| Err(LeaseError::Owned { what, owner: other.name.clone() });
+            let owned = |what: String| {
+                let owner = &other.name;
+                Err(LeaseError::Owned(format!(
+                    "{what} is owned by session {owner:?}, and has one writer at a time; \
+                     ask for other stores or lists, or stop that session's translator and end the session \
+                     (`dta-collector sessions end {owner}`): a running translator reopens its session"
+                )))
+            };
             let has: BTreeSet<&str> = other.stores.iter().map(String::as_str).collect();
             // An append store has one writer per list.
             let whole = |s: &&&StoreSpec| s.single_writer() && !matches!(s.kind, StoreKind::Append { .. });
@@ -357,15 +286,15 @@ impl Leases {
         generation: u64,
         now: Instant,
     ) -> Result<&mut Lease, LeaseError> {
-        let lease = self.by_name.get_mut(name).ok_or_else(|| LeaseError::Unknown(name.to_owned()))?;
+        let lease = self.by_name.get_mut(name).ok_or_else(|| LeaseError::unknown(name))?;
         caller.check(Action::Write, lease)?;
         if !(lease.opened..=lease.generation).contains(&generation) {
-            return Err(LeaseError::Superseded {
-                name: name.to_owned(),
-                given: generation,
-                current: lease.generation,
-                by: SocketAddr::new(lease.translator.ip, lease.translator.port),
-            });
+            return Err(LeaseError::Superseded(format!(
+                "another translator has opened session {name:?}, from {} (generation {}, this one knows {generation}); \
+                 each translator needs a name of its own: give one of them another (--name), or stop one",
+                SocketAddr::new(lease.translator.ip, lease.translator.port),
+                lease.generation
+            )));
         }
         lease.expires = lease.lease.map(|l| now + l);
         Ok(lease)
@@ -396,7 +325,7 @@ impl Leases {
 fn check_name(session: &str) -> Result<(), LeaseError> {
     match name::is_session_of_worker(session) {
         true => Ok(()),
-        false => Err(LeaseError::Name(session.to_owned())),
+        false => Err(LeaseError::Request(format!("session name {session:?} must be {}", name::SESSION))),
     }
 }
 
@@ -410,7 +339,7 @@ fn wanted_stores<'a>(
     let meant = |text: &String| {
         named(stores.iter().copied(), |spec| spec, text).ok_or_else(|| {
             let have = stores.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
-            LeaseError::UnknownStore { store: text.clone(), have }
+            LeaseError::Request(format!("there is no store {text:?}; this collector has {have}"))
         })
     };
     let asked = request.stores.iter().map(|text| Ok(meant(text)?.id)).collect::<Result<BTreeSet<_>, _>>()?;
@@ -432,24 +361,31 @@ fn wanted_lists(request: &OpenRequest, wanted: &[&StoreSpec]) -> Result<Vec<List
         }
     }
     for range in &lists {
-        let have = *lists_of
-            .get(range.store.as_str())
-            .ok_or_else(|| LeaseError::NotAppend { store: range.store.clone() })?;
-        if range.count == 0 {
-            return Err(LeaseError::NoLists { store: range.store.clone() });
-        }
-        if range.end() > u64::from(have) {
-            return Err(LeaseError::ListRange {
-                store: range.store.clone(),
-                first: range.first,
-                count: range.count,
-                have,
-            });
-        }
+        let ListRange { store, first, count } = range;
+        let fault = match lists_of.get(store.as_str()) {
+            None => {
+                format!(
+                    "lists of store {store:?} are asked for, but it is not among the append stores asked for"
+                )
+            }
+            Some(_) if *count == 0 => {
+                format!("a range of 0 lists of store {store:?}; leave it out to get all")
+            }
+            Some(have) if range.end() > u64::from(*have) => format!(
+                "lists {first} to {} of store {store:?} are asked for, but it has lists 0 to {}",
+                range.end() - 1,
+                have - 1
+            ),
+            Some(_) => continue,
+        };
+        return Err(LeaseError::Request(fault));
     }
     // There may be as many ranges as lists, and the sessions are locked: so only neighbours are compared.
     if let Some(twice) = sorted(&lists).windows(2).find(|pair| pair[0].overlaps(pair[1])) {
-        return Err(LeaseError::ListTwice { store: twice[1].store.clone(), list: twice[1].first });
+        return Err(LeaseError::Request(format!(
+            "list {} of store {:?} is asked for twice; ranges must not overlap",
+            twice[1].first, twice[1].store
+        )));
     }
     let given: BTreeSet<String> = lists.iter().map(|l| l.store.clone()).collect();
     for spec in wanted {

@@ -485,7 +485,7 @@ impl Sessions {
     /// refusal counts like one of the renewal itself.
     pub fn may_renew(&self, name: &str, caller: &Caller) -> Result<(), SessionError> {
         let mut inner = self.lock();
-        let lease = inner.leases.get(name).ok_or_else(|| LeaseError::Unknown(name.to_owned()));
+        let lease = inner.leases.get(name).ok_or_else(|| LeaseError::unknown(name));
         let result = lease.and_then(|lease| caller.check(caller::Action::Write, lease));
         inner.counters.refused += u64::from(result.is_err());
         Ok(result?)
@@ -601,7 +601,7 @@ impl Sessions {
     ) -> Result<(), SessionError> {
         let mut inner = self.settled(name);
         self.expire(&mut inner, now);
-        let lease = inner.leases.get(name).ok_or_else(|| LeaseError::Unknown(name.to_owned()))?;
+        let lease = inner.leases.get(name).ok_or_else(|| LeaseError::unknown(name))?;
         caller.check(caller::Action::End, lease)?;
         if let Some((generation, statistics)) = last {
             inner.leases.renew(name, caller, generation, now)?;
