@@ -2,7 +2,8 @@
 //! that either all or none are: a collector's session, a command or a caller of the translator's service may
 //! be wrong.
 
-use std::net::IpAddr;
+use core::fmt;
+use core::net::IpAddr;
 
 use crate::buckets::Buckets;
 use crate::queue_pair::has_24_bits;
@@ -18,147 +19,27 @@ pub const MAX_STORES: usize = 256;
 /// Most collectors in one program; their indices are below it.
 pub const MAX_COLLECTORS: u8 = 16;
 
-/// Why a target cannot hold an entry, or a program with it.
+/// Why a target cannot hold an entry, or a program with it, in words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CheckError {
-    /// An invalid store.
-    #[error(transparent)]
-    Store(#[from] SpecError),
-    /// A region that does not match its store, or is not aligned.
-    #[error("the region of store `{store}` is at {address:#x} with {length} bytes: {must}")]
-    Region {
-        /// Name of the store.
-        store: String,
-        /// Address on the wire.
-        address: u64,
-        /// Bytes.
-        length: u64,
-        /// The violated rule.
-        must: &'static str,
-    },
-    /// A store on the wrong queue pair.
-    #[error("store `{store}` must travel on the queue pair for {must}")]
-    Purpose {
-        /// Name of the store.
-        store: String,
-        /// `writes` or `atomics`.
-        must: &'static str,
-    },
-    /// A number outside its range.
-    #[error("{field} is {value}, but must be {must}")]
-    Value {
-        /// Table and field.
-        field: &'static str,
-        /// Its value.
-        value: u64,
-        /// Allowed values.
-        must: &'static str,
-    },
-    /// Atomics need a reliable connection.
-    #[error("the queue pair for atomics is UC, but FETCH_ADD needs RC")]
-    AtomicOverUc,
-    /// Only RoCEv2 and reports over IPv4 are supported.
-    #[error("{field} is {address}: IPv6 is not supported")]
-    Ipv6 {
-        /// Table and field.
-        field: &'static str,
-        /// The address.
-        address: IpAddr,
-    },
-    /// A reference to a missing store, or to one of another kind.
-    #[error("{table} refers to store {store}, but the program has no {kind} store of that id (any more)")]
-    NoStore {
-        /// The table.
-        table: &'static str,
-        /// Id of the store.
-        store: u16,
-        /// The kind it must have.
-        kind: Primitive,
-    },
-    /// Lists that the store does not have.
-    #[error("lists {first} to {} are named, but store `{store}` has lists 0 to {}", u64::from(*first) + u64::from(*count) - 1, have - 1)]
-    Lists {
-        /// Name of the store.
-        store: String,
-        /// First list.
-        first: u32,
-        /// How many.
-        count: u32,
-        /// How many the store has.
-        have: u32,
-    },
-    /// Ranges that overlap.
-    #[error("list {list} of store {store} is named twice")]
-    ListTwice {
-        /// Id of the store.
-        store: u16,
-        /// The first list in both.
-        list: u32,
-    },
-    /// Two reporters with the same bit.
-    #[error("bit {bit} of store {store} is given to reporters {} and {}", reporters[0], reporters[1])]
-    BitTwice {
-        /// Id of the store.
-        store: u16,
-        /// The bit.
-        bit: u8,
-        /// Both.
-        reporters: [u16; 2],
-    },
-    /// A bucket of a store at two collectors.
-    #[error(
-        "bucket {bucket} of store `{store}` is at collector {} and at collector {}: let their `buckets` not overlap, or give one of the \
-         stores another name and id", collectors[0], collectors[1]
-    )]
-    BucketTwice {
-        /// Name of the store.
-        store: String,
-        /// The first shared bucket.
-        bucket: u8,
-        /// Indices of both.
-        collectors: [u8; 2],
-    },
-    /// Two different stores with one id.
-    #[error(
-        "store {store} is another one at collector {} than at collector {}: collectors share the keys of a store only if name and layout \
-         are the same", collectors[0], collectors[1]
-    )]
-    NotOneStore {
-        /// Id of the store.
-        store: u16,
-        /// Indices of both.
-        collectors: [u8; 2],
-    },
-    /// Two queue pairs with the same number at this side: an answer could belong to either.
-    #[error(
-        "queue pair number {qpn:#x} of this side is given to the queue pairs for {} of collector {} and for {} of collector {}",
-        pairs[0].1.operations(), pairs[0].0, pairs[1].1.operations(), pairs[1].0
-    )]
-    LocalQpnTwice {
-        /// The number.
-        qpn: u32,
-        /// Collector and purpose of both.
-        pairs: [(u8, Purpose); 2],
-    },
-    /// Too many stores.
-    #[error("a program of more than {MAX_STORES} stores")]
-    TooManyStores,
-    /// A modification that changes an entry's key.
-    #[error("a modification turns {from:?} into {to:?}; delete the one and insert the other")]
-    KeyChanged {
-        /// Key of the old entry.
-        from: EntryKey,
-        /// Key of the new entry.
-        to: EntryKey,
-    },
+#[error("{0}")]
+pub struct CheckError(String);
+
+impl CheckError {
+    /// A number outside its range: table and field, and what it may be.
+    fn value(field: &str, value: impl fmt::Display, must: &str) -> CheckError {
+        CheckError(format!("{field} is {value}, but must be {must}"))
+    }
+
     /// A change of an entry that does not exist.
-    #[error("{0:?} cannot be changed or deleted: the program does not have it")]
-    NotThere(EntryKey),
-    /// A target gathers nothing for the entry that could be older than memory.
-    #[error(
-        "{0:?} cannot be forgotten: rows and columns are gathered for postcarding and sketch-merge stores only"
-    )]
-    NothingGathered(EntryKey),
+    fn not_there(key: EntryKey) -> CheckError {
+        CheckError(format!("{key:?} cannot be changed or deleted: the program does not have it"))
+    }
+}
+
+impl From<SpecError> for CheckError {
+    fn from(error: SpecError) -> CheckError {
+        CheckError(error.to_string())
+    }
 }
 
 impl Entry {
@@ -169,38 +50,32 @@ impl Entry {
             Entry::Mode(_) | Entry::Flush(_) => Ok(()),
             Entry::QueuePair(pair) => check_pair(pair),
             Entry::Store(store) => check_store(store),
-            Entry::Lists(lists) if lists.count == 0 => {
-                Err(CheckError::Value { field: "lists.count", value: 0, must: "at least 1" })
-            }
+            Entry::Lists(lists) if lists.count == 0 => Err(CheckError::value("lists.count", 0, "at least 1")),
             Entry::Lists(_) => Ok(()),
-            Entry::Version0(v0) if !v0.primitive.in_version0() => Err(CheckError::Value {
-                field: "version0.primitive",
-                value: v0.primitive.index() as u64,
-                must: "another primitive: version 0 has no sketch-merge",
-            }),
+            Entry::Version0(v0) if !v0.primitive.in_version0() => {
+                let must = "another primitive: version 0 has no sketch-merge";
+                Err(CheckError::value("version0.primitive", v0.primitive.index(), must))
+            }
             Entry::Version0(_) => Ok(()),
-            Entry::SketchReporter(reporter) if reporter.bit > 31 => Err(CheckError::Value {
-                field: "sketch-reporter.bit",
-                value: reporter.bit.into(),
-                must: "0 to 31",
-            }),
+            Entry::SketchReporter(reporter) if reporter.bit > 31 => {
+                Err(CheckError::value("sketch-reporter.bit", reporter.bit, "0 to 31"))
+            }
             Entry::SketchReporter(_) | Entry::Session(_) => Ok(()),
         }
     }
 }
 
-fn ipv4(field: &'static str, address: IpAddr) -> Result<(), CheckError> {
-    if address.is_ipv4() { Ok(()) } else { Err(CheckError::Ipv6 { field, address }) }
+fn ipv4(field: &str, address: IpAddr) -> Result<(), CheckError> {
+    match address.is_ipv4() {
+        true => Ok(()),
+        false => Err(CheckError(format!("{field} is {address}: IPv6 is not supported"))),
+    }
 }
 
-fn collector(field: &'static str, index: u8) -> Result<(), CheckError> {
+fn collector(field: &str, index: u8) -> Result<(), CheckError> {
     const MUST: &str = "0 to 15: a program has 16 collectors at most";
     const { assert!(MAX_COLLECTORS == 16) };
-    if index < MAX_COLLECTORS {
-        Ok(())
-    } else {
-        Err(CheckError::Value { field, value: index.into(), must: MUST })
-    }
+    if index < MAX_COLLECTORS { Ok(()) } else { Err(CheckError::value(field, index, MUST)) }
 }
 
 fn check_pair(pair: &QueuePair) -> Result<(), CheckError> {
@@ -211,16 +86,16 @@ fn check_pair(pair: &QueuePair) -> Result<(), CheckError> {
         ("queue-pair.start_psn", pair.start_psn),
     ] {
         if !has_24_bits(value) {
-            return Err(CheckError::Value { field, value: value.into(), must: "a number of 24 bits" });
+            return Err(CheckError::value(field, value, "a number of 24 bits"));
         }
     }
     ipv4("queue-pair.source", pair.source.ip)?;
     ipv4("queue-pair.destination", pair.destination.ip)?;
     if pair.destination.port == 0 {
-        return Err(CheckError::Value { field: "queue-pair.destination.port", value: 0, must: "a port" });
+        return Err(CheckError::value("queue-pair.destination.port", 0, "a port"));
     }
     if (pair.purpose, pair.transport) == (Purpose::Atomic, Transport::Uc) {
-        return Err(CheckError::AtomicOverUc);
+        return Err(CheckError("the queue pair for atomics is UC, but FETCH_ADD needs RC".into()));
     }
     Ok(())
 }
@@ -228,9 +103,11 @@ fn check_pair(pair: &QueuePair) -> Result<(), CheckError> {
 fn check_store(store: &Store) -> Result<(), CheckError> {
     store.spec.validate()?;
     collector("store.collector", store.collector)?;
-    let (address, length) = (store.address, store.length);
-    let name = || store.spec.name.clone();
-    let fail = |must| Err(CheckError::Region { store: name(), address, length, must });
+    let (name, address, length) = (&store.spec.name, store.address, store.length);
+    let fail = |must| {
+        let region = format!("the region of store `{name}` is at {address:#x} with {length} bytes: {must}");
+        Err(CheckError(region))
+    };
     if !length.is_power_of_two() || length < store.spec.region_len() {
         return fail("a region is a power of two and holds its whole store");
     }
@@ -238,11 +115,12 @@ fn check_store(store: &Store) -> Result<(), CheckError> {
         return fail("the address must be aligned to the length, so that address = base | offset");
     }
     if store.buckets == Buckets::NONE {
-        return Err(CheckError::Value { field: "store.buckets", value: 0, must: "at least one bucket" });
+        return Err(CheckError::value("store.buckets", 0, "at least one bucket"));
     }
     let must = store.spec.kind.primitive().purpose();
     if store.queue_pair != must {
-        return Err(CheckError::Purpose { store: name(), must: must.operations() });
+        let must = must.operations();
+        return Err(CheckError(format!("store `{name}` must travel on the queue pair for {must}")));
     }
     Ok(())
 }
@@ -257,22 +135,31 @@ pub fn checked(have: &Program, changes: &[Change]) -> Result<Program, CheckError
         match change {
             Change::Insert { entry } => set(&mut program, entry)?,
             Change::Modify { from, to } if from.key() != to.key() => {
-                return Err(CheckError::KeyChanged { from: from.key(), to: to.key() });
+                let (from, to) = (from.key(), to.key());
+                let keys =
+                    format!("a modification turns {from:?} into {to:?}; delete the one and insert the other");
+                return Err(CheckError(keys));
             }
             Change::Modify { from, to } => {
-                program.get(&from.key()).ok_or(CheckError::NotThere(from.key()))?;
+                program.get(&from.key()).ok_or(CheckError::not_there(from.key()))?;
                 set(&mut program, to)?;
             }
             Change::Delete { entry } => {
-                program.remove(&entry.key()).ok_or(CheckError::NotThere(entry.key()))?;
+                program.remove(&entry.key()).ok_or(CheckError::not_there(entry.key()))?;
                 if let Entry::Store(store) = entry {
                     nothing_refers_to(&program, store.spec.id, store.collector)?;
                 }
             }
             Change::Forget { entry } => match program.get(&entry.key()) {
                 Some(Entry::Store(store)) if store.is_gathered() => {}
-                Some(_) => return Err(CheckError::NothingGathered(entry.key())),
-                None => return Err(CheckError::NotThere(entry.key())),
+                Some(_) => {
+                    return Err(CheckError(format!(
+                        "{:?} cannot be forgotten: rows and columns are gathered for postcarding and sketch-merge \
+                         stores only",
+                        entry.key()
+                    )));
+                }
+                None => return Err(CheckError::not_there(entry.key())),
             },
         }
     }
@@ -314,13 +201,22 @@ fn refers_well(program: &Program, entry: &Entry) -> Result<(), CheckError> {
     };
     let spec = match part {
         Some(store) if store.spec.kind.primitive() == kind => &store.spec,
-        _ => return Err(CheckError::NoStore { table: entry.table(), store: id, kind }),
+        _ => {
+            let table = entry.table();
+            return Err(CheckError(format!(
+                "{table} refers to store {id}, but the program has no {kind} store of that id (any more)"
+            )));
+        }
     };
     if let (Entry::Lists(lists), StoreKind::Append { lists: have, .. }) = (entry, &spec.kind)
         && u64::from(lists.first) + u64::from(lists.count) > u64::from(*have)
     {
-        let (first, count, have) = (lists.first, lists.count, *have);
-        return Err(CheckError::Lists { store: spec.name.clone(), first, count, have });
+        let (first, last) = (lists.first, u64::from(lists.first) + u64::from(lists.count) - 1);
+        return Err(CheckError(format!(
+            "lists {first} to {last} are named, but store `{}` has lists 0 to {}",
+            spec.name,
+            have - 1
+        )));
     }
     Ok(())
 }
@@ -345,7 +241,7 @@ fn nothing_refers_to(without: &Program, store: u16, collector: u8) -> Result<(),
 /// Checks all entries together.
 fn check_whole(program: &Program) -> Result<(), CheckError> {
     if program.entries().filter(|e| matches!(e, Entry::Store(_))).count() > MAX_STORES {
-        return Err(CheckError::TooManyStores);
+        return Err(CheckError(format!("a program of more than {MAX_STORES} stores")));
     }
     let mut lists: Option<&Lists> = None;
     let mut parts: Vec<&Store> = Vec::new();
@@ -359,24 +255,33 @@ fn check_whole(program: &Program) -> Result<(), CheckError> {
                     && before.store == next.store
                     && u64::from(before.first) + u64::from(before.count) > u64::from(next.first)
                 {
-                    return Err(CheckError::ListTwice { store: next.store, list: next.first });
+                    let (list, store) = (next.first, next.store);
+                    return Err(CheckError(format!("list {list} of store {store} is named twice")));
                 }
             }
             Entry::SketchReporter(next) => {
                 bits.retain(|other| other.store == next.store);
                 if let Some(other) = bits.iter().find(|other| other.bit == next.bit) {
-                    return Err(CheckError::BitTwice {
-                        store: next.store,
-                        bit: next.bit,
-                        reporters: [other.reporter, next.reporter],
-                    });
+                    let SketchReporter { store, reporter, bit } = next;
+                    let both = format!(
+                        "bit {bit} of store {store} is given to reporters {} and {reporter}",
+                        other.reporter
+                    );
+                    return Err(CheckError(both));
                 }
                 bits.push(next);
             }
             Entry::QueuePair(next) => {
                 if let Some(other) = pairs.iter().find(|other| other.local_qpn == next.local_qpn) {
-                    let both = [other, &next].map(|pair| (pair.collector, pair.purpose));
-                    return Err(CheckError::LocalQpnTwice { qpn: next.local_qpn, pairs: both });
+                    let of = |pair: &QueuePair| {
+                        format!("for {} of collector {}", pair.purpose.operations(), pair.collector)
+                    };
+                    return Err(CheckError(format!(
+                        "queue pair number {:#x} of this side is given to the queue pairs {} and {}",
+                        next.local_qpn,
+                        of(other),
+                        of(next)
+                    )));
                 }
                 pairs.push(next);
             }
@@ -394,14 +299,20 @@ fn check_whole(program: &Program) -> Result<(), CheckError> {
 
 /// Whether two entries of a store at two collectors agree and share no key.
 fn parts_fit(a: &Store, b: &Store) -> Result<(), CheckError> {
-    let collectors = [a.collector, b.collector];
+    let (store, name, first, second) = (a.spec.id, &a.spec.name, a.collector, b.collector);
     if a.spec != b.spec {
-        return Err(CheckError::NotOneStore { store: a.spec.id, collectors });
+        return Err(CheckError(format!(
+            "store {store} is another one at collector {first} than at collector {second}: collectors share the keys of a \
+             store only if name and layout are the same"
+        )));
     }
     let is_append = a.spec.kind.primitive() == Primitive::Append;
     match a.buckets.and(b.buckets).first().filter(|_| !is_append) {
         None => Ok(()),
-        Some(bucket) => Err(CheckError::BucketTwice { store: a.spec.name.clone(), bucket, collectors }),
+        Some(bucket) => Err(CheckError(format!(
+            "bucket {bucket} of store `{name}` is at collector {first} and at collector {second}: let their `buckets` not \
+             overlap, or give one of the stores another name and id"
+        ))),
     }
 }
 
@@ -526,11 +437,11 @@ mod tests {
         assert_eq!(checked(&sample(), &changes), Ok(want.clone()));
         // One list is at one collector.
         let twice = Change::Insert { entry: Entry::Lists(second(5)) };
-        assert_eq!(checked(&want, &[twice]).unwrap_err(), CheckError::ListTwice { store: 2, list: 5 });
+        assert_eq!(checked(&want, &[twice]).unwrap_err().to_string(), "list 5 of store 2 is named twice");
         // A part cannot go while it has lists, and removing it affects no other part.
         let Some(part) = want.part(2, 1).cloned() else { panic!() };
         let goes = Change::Delete { entry: Entry::Store(part) };
-        assert!(matches!(checked(&want, &[goes]), Err(CheckError::NoStore { table: "lists", .. })));
+        assert!(checked(&want, &[goes]).unwrap_err().to_string().starts_with("lists refers to store 2"));
         let back = super::super::diff(&want, &sample());
         assert_eq!((back.len(), checked(&want, &back)), (2, Ok(sample())));
     }
