@@ -126,7 +126,7 @@ fn nearly() -> impl Strategy<Value = Nearly> {
 fn emit(world: &World, n: &Nearly, expected: [u32; 2]) -> Vec<u8> {
     // Atomics and READs once more, because they can be repeated.
     let more = [Opcode::RcFetchAdd, Opcode::RcCmpSwap, Opcode::RcReadRequest, Opcode::RcReadRequest];
-    let all: Vec<_> = Opcode::ALL.into_iter().chain(more).collect();
+    let all: Vec<_> = Opcode::all().chain(more).collect();
     let mut opcode = *n.opcode.get(&all);
     if n.transport_fits {
         let byte = opcode.byte() & 0x1f | if n.qp == 1 { 0x20 } else { 0 };

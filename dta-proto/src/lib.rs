@@ -13,7 +13,7 @@
 //! - [`buckets`]: which keys are at which collector, if several share a store.
 //! - [`queue_pair`], [`name`]: queue pairs; valid names of stores and sessions.
 //! - [`key`]: the 16-byte key and the flow it can hold.
-//! - [`serde_as_text`]: for types that files and messages hold as text.
+//! - [`named`], [`serde_as_text`]: for types that are text in files, messages and on command lines.
 //! - [`prefix`]: prefixes of addresses.
 //! - [`telemetry`]: what INT becomes in the stores: keys, values, entries of lists.
 //! - [`trace`]: what traces of hosts become in the stores, likewise.

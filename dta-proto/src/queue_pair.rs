@@ -48,28 +48,19 @@ impl FromStr for Transport {
     }
 }
 
-/// The purpose of a queue pair. A session has one for each purpose that its stores need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Purpose {
-    /// WRITE.
-    Write,
-    /// FETCH_ADD. Atomics need RC.
-    Atomic,
+crate::named! {
+    /// The purpose of a queue pair. A session has one for each purpose that its stores need.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Purpose {
+        /// WRITE.
+        Write: "writes",
+        /// FETCH_ADD. Atomics need RC.
+        Atomic: "atomics",
+    }
 }
 
 impl Purpose {
-    /// Both.
-    pub const ALL: [Purpose; 2] = [Purpose::Write, Purpose::Atomic];
-
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Purpose::Write => "write",
-            Purpose::Atomic => "atomic",
-        }
-    }
-
     /// The transport of this queue pair if writes use `writes`: atomics need RC.
     pub const fn transport(self, writes: Transport) -> Transport {
         match self {
@@ -84,12 +75,6 @@ impl Purpose {
             Purpose::Write => "writes",
             Purpose::Atomic => "atomics",
         }
-    }
-}
-
-impl fmt::Display for Purpose {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 

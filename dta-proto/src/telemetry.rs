@@ -98,50 +98,30 @@ pub fn age(time: u64, now: u64) -> Option<f64> {
     is_since_1970(time).then(|| now.saturating_sub(time) as f64 / 1e9)
 }
 
-/// The metrics, in the order of settings and counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Metric {
-    /// The switches on a flow's path.
-    FlowPath = 1,
-    /// Nanoseconds of a flow end to end.
-    FlowLatency = 2,
-    /// Nanoseconds of a flow in one hop.
-    HopLatency = 3,
-    /// Occupancy of a queue.
-    QueueOccupancy = 4,
-    /// Congestion status of a queue.
-    QueueCongestion = 5,
-    /// Utilisation of an egress port.
-    LinkUtilization = 6,
+crate::named! {
+    /// The metrics, in the order of settings and counters.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    pub enum Metric {
+        /// The switches on a flow's path.
+        FlowPath = 1: "flow-path",
+        /// Nanoseconds of a flow end to end.
+        FlowLatency = 2: "flow-latency",
+        /// Nanoseconds of a flow in one hop.
+        HopLatency = 3: "hop-latency",
+        /// Occupancy of a queue.
+        QueueOccupancy = 4: "queue-occupancy",
+        /// Congestion status of a queue.
+        QueueCongestion = 5: "queue-congestion",
+        /// Utilisation of an egress port.
+        LinkUtilization = 6: "link-utilization",
+    }
 }
 
 impl Metric {
-    /// All of them.
-    pub const ALL: [Metric; 6] = [
-        Metric::FlowPath,
-        Metric::FlowLatency,
-        Metric::HopLatency,
-        Metric::QueueOccupancy,
-        Metric::QueueCongestion,
-        Metric::LinkUtilization,
-    ];
-
     /// Its place in [`Metric::ALL`].
     pub const fn index(self) -> usize {
         self as usize - 1
-    }
-
-    /// Its name in configuration and counters.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Metric::FlowPath => "flow-path",
-            Metric::FlowLatency => "flow-latency",
-            Metric::HopLatency => "hop-latency",
-            Metric::QueueOccupancy => "queue-occupancy",
-            Metric::QueueCongestion => "queue-congestion",
-            Metric::LinkUtilization => "link-utilization",
-        }
     }
 
     /// The metric of this number.
@@ -150,34 +130,30 @@ impl Metric {
     }
 }
 
-/// Why a change was reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Why {
-    /// The key is new, or was evicted.
-    New = 1,
-    /// The value left its interval, or moved by more than the threshold; the path changed.
-    Moved = 2,
-    /// Nothing changed during the keep-alive time.
-    KeepAlive = 3,
-    /// The path visits a switch twice (reported beside the path change).
-    Loop = 4,
-    /// One more switch of a recently seen flow reported separately: the path may not have changed, but more
-    /// of it is known.
-    Learning = 5,
+crate::named! {
+    /// Why a change was reported.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    #[repr(u8)]
+    pub enum Why {
+        /// The key is new, or was evicted.
+        New = 1: "new",
+        /// The value left its interval, or moved by more than the threshold; the path changed.
+        Moved = 2: "moved",
+        /// Nothing changed during the keep-alive time.
+        KeepAlive = 3: "keep-alive",
+        /// The path visits a switch twice (reported beside the path change).
+        Loop = 4: "loop",
+        /// One more switch of a recently seen flow reported separately: the path may not have changed, but more
+        /// of it is known.
+        Learning = 5: "learning",
+    }
 }
 
 impl Why {
     /// The reason with this number.
-    pub const fn from_number(number: u8) -> Option<Why> {
-        match number {
-            1 => Some(Why::New),
-            2 => Some(Why::Moved),
-            3 => Some(Why::KeepAlive),
-            4 => Some(Why::Loop),
-            5 => Some(Why::Learning),
-            _ => None,
-        }
+    pub fn from_number(number: u8) -> Option<Why> {
+        Why::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 }
 

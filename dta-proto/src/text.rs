@@ -1,4 +1,41 @@
-//! Types that files and messages hold as text.
+//! Types that are text in files, messages and on command lines.
+
+/// Declares an enumeration each of whose variants has a name.
+#[macro_export]
+macro_rules! named {
+    ($(#[$meta:meta])* $vis:vis enum $Name:ident {
+        $($(#[$about:meta])* $Variant:ident $(= $number:literal)?: $text:literal,)+
+    }) => {
+        $(#[$meta])*
+        $vis enum $Name { $($(#[$about])* $Variant $(= $number)?,)+ }
+
+        impl $Name {
+            /// All of them.
+            $vis const ALL: [$Name; [$($text),+].len()] = [$($Name::$Variant),+];
+
+            /// Their names, in the same order.
+            $vis const NAMES: [&'static str; [$($text),+].len()] = [$($text),+];
+
+            /// Its name.
+            $vis const fn name(self) -> &'static str {
+                match self {
+                    $($Name::$Variant => $text,)+
+                }
+            }
+
+            /// The one of this name.
+            $vis fn from_name(name: &str) -> Option<$Name> {
+                $Name::ALL.into_iter().find(|one| one.name() == name)
+            }
+        }
+
+        impl ::core::fmt::Display for $Name {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+    };
+}
 
 /// Has serde write a type as its [`Display`](core::fmt::Display) shows it, and read it by its
 /// [`FromStr`](core::str::FromStr).

@@ -245,7 +245,7 @@ fn frames() {
             check_template(case, &route, &repr, &bytes);
         });
     }
-    for opcode in Opcode::ALL {
+    for opcode in Opcode::all() {
         assert!(seen.contains(&opcode), "{opcode:?} has no vector");
     }
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::events::{Event, Positions};
 use crate::names::Names;
-use crate::schema::{known_before, why_name};
+use crate::schema::known_before;
 
 /// An event as a line of JSON. Unknown values are left out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -117,7 +117,7 @@ impl Line {
             Entry::Change { metric, why, old, new, .. } => {
                 let is_path = metric == Metric::FlowPath;
                 line.metric = Some(metric.name());
-                line.why = Some(why_name(why));
+                line.why = Some(why.name());
                 line.old = known_before(why, old);
                 line.value = Some(if is_path { new & 0xff } else { new });
                 line.looped = is_path.then_some(new >> 8 != 0);

@@ -11,47 +11,46 @@ use crate::events::Event;
 use crate::names::Names;
 use crate::point::{Field, Point};
 
-/// Naming scheme of events in a database.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Schema {
-    /// A measurement for each kind of event, with its subject in tags.
-    ///
-    /// | measurement | tags | fields |
-    /// |---|---|---|
-    /// | `flow_path` | flow | `path`, `hops`, `loop`, `why` |
-    /// | `flow_latency` | flow | `value` (ns), `old`, `why`, `path` |
-    /// | `hop_latency` | flow, `switch` | `value` (ns), `old`, `why` |
-    /// | `queue_occupancy`, `queue_congestion` | `switch`, `port`, `queue` | `value`, `old`, `why` |
-    /// | `link_utilization` | `switch`, `port` | `value`, `old`, `why` |
-    /// | `drops` | flow, `switch`, `reason` | `value` (1), `ingress_port`, `egress_port`, `queue` |
-    /// | `congestion` | flow, `switch`, `port`, `queue` | `occupancy`, `latency` (ns), `value` (1) |
-    ///
-    /// A flow is the tags `flow` (`10.0.0.1:5000->10.0.0.2:5000/udp`), `src`, `dst`, `sport`, `dport` and `proto`; an
-    /// unknown one is the tag `key` in hex. What was not available is left out. Switches, ports and reasons with a
-    /// name ([`Names`]) have it in the additional tags `switch_name`, `port_name` and `reason_name`; the ports of a
-    /// drop in the fields `ingress_port_name` and `egress_port_name`.
-    #[default]
-    Tags,
-    /// The names, fields and values of INTCollector's InfluxDB client, in which the name of a measurement contains
-    /// what are tags elsewhere. It has no points for drops, queue congestion and loops.
-    ///
-    /// | measurement | fields |
-    /// |---|---|
-    /// | `flow_stat,SRC:PORT->DST:PORT,proto=N` | `flow_latency`, `path` |
-    /// | `flow_hop_latency,SRC:PORT->DST:PORT,proto=N,sw_id=N` | `value` |
-    /// | `port_tx_utilize,sw_id=N,port_id=N` | `value` |
-    /// | `queue_occupancy,sw_id=N,queue_id=N` | `value` |
-    ///
-    /// Numbers are floats, and a port or queue that is not available is 0, as there. An unknown flow is its key in
-    /// hex.
-    IntCollector,
+dta_proto::named! {
+    /// Naming scheme of events in a database.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Schema {
+        /// A measurement for each kind of event, with its subject in tags.
+        ///
+        /// | measurement | tags | fields |
+        /// |---|---|---|
+        /// | `flow_path` | flow | `path`, `hops`, `loop`, `why` |
+        /// | `flow_latency` | flow | `value` (ns), `old`, `why`, `path` |
+        /// | `hop_latency` | flow, `switch` | `value` (ns), `old`, `why` |
+        /// | `queue_occupancy`, `queue_congestion` | `switch`, `port`, `queue` | `value`, `old`, `why` |
+        /// | `link_utilization` | `switch`, `port` | `value`, `old`, `why` |
+        /// | `drops` | flow, `switch`, `reason` | `value` (1), `ingress_port`, `egress_port`, `queue` |
+        /// | `congestion` | flow, `switch`, `port`, `queue` | `occupancy`, `latency` (ns), `value` (1) |
+        ///
+        /// A flow is the tags `flow` (`10.0.0.1:5000->10.0.0.2:5000/udp`), `src`, `dst`, `sport`, `dport` and `proto`; an
+        /// unknown one is the tag `key` in hex. What was not available is left out. Switches, ports and reasons with a
+        /// name ([`Names`]) have it in the additional tags `switch_name`, `port_name` and `reason_name`; the ports of a
+        /// drop in the fields `ingress_port_name` and `egress_port_name`.
+        #[default]
+        Tags: "tags",
+        /// The names, fields and values of INTCollector's InfluxDB client, in which the name of a measurement contains
+        /// what are tags elsewhere. It has no points for drops, queue congestion and loops.
+        ///
+        /// | measurement | fields |
+        /// |---|---|
+        /// | `flow_stat,SRC:PORT->DST:PORT,proto=N` | `flow_latency`, `path` |
+        /// | `flow_hop_latency,SRC:PORT->DST:PORT,proto=N,sw_id=N` | `value` |
+        /// | `port_tx_utilize,sw_id=N,port_id=N` | `value` |
+        /// | `queue_occupancy,sw_id=N,queue_id=N` | `value` |
+        ///
+        /// Numbers are floats, and a port or queue that is not available is 0, as there. An unknown flow is its key in
+        /// hex.
+        IntCollector: "intcollector",
+    }
 }
 
 impl Schema {
-    /// Its names.
-    pub const NAMES: [&'static str; 2] = ["tags", "intcollector"];
-
     /// The point of an event; `None` if this schema has none.
     pub fn point(self, event: &Event, names: &Names) -> Option<Point> {
         match self {
@@ -65,31 +64,7 @@ impl FromStr for Schema {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "tags" => Ok(Schema::Tags),
-            "intcollector" => Ok(Schema::IntCollector),
-            _ => Err("must be `tags` or `intcollector`".into()),
-        }
-    }
-}
-
-impl std::fmt::Display for Schema {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Schema::Tags => "tags",
-            Schema::IntCollector => "intcollector",
-        })
-    }
-}
-
-/// The word for the reason of a report.
-pub(crate) const fn why_name(why: Why) -> &'static str {
-    match why {
-        Why::New => "new",
-        Why::Moved => "moved",
-        Why::KeepAlive => "keep-alive",
-        Why::Loop => "loop",
-        Why::Learning => "learning",
+        Schema::from_name(text).ok_or_else(|| "must be `tags` or `intcollector`".into())
     }
 }
 
@@ -153,7 +128,7 @@ fn tags(event: &Event, names: &Names) -> Option<Point> {
                 fields.extend(known_before(why, old).map(|old| ("old", Field::Integer(old))));
                 fields.extend(event.path.map(|path| ("path", Field::Text(path.to_string()))));
             }
-            fields.push(("why", Field::Text(why_name(why).into())));
+            fields.push(("why", Field::Text(why.name().into())));
             Some(Point { measurement, tags, fields, time })
         }
         Entry::Drop { time, key, place, ingress_port, reason } => {

@@ -11,28 +11,16 @@ use dta_proto::batch::Batch;
 use crate::packet::Interface;
 use crate::{Link, LinkCounters, LinkError, PacketConfig, PacketLink, Result, Scope, XdpConfig, XdpLink};
 
-/// The kind of sockets for an interface's frames.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// AF_PACKET ([`crate::packet`]).
-    Packet,
-    /// AF_XDP ([`crate::xdp`]).
-    Xdp,
-    /// AF_XDP if available, else AF_PACKET.
-    Auto,
-}
-
-impl Way {
-    /// All of them, with their names.
-    pub const NAMES: [(&'static str, Way); 3] =
-        [("packet", Way::Packet), ("xdp", Way::Xdp), ("auto", Way::Auto)];
-
-    fn name(self) -> &'static str {
-        match self {
-            Way::Packet => "packet",
-            Way::Xdp => "xdp",
-            Way::Auto => "auto",
-        }
+dta_proto::named! {
+    /// The kind of sockets for an interface's frames.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Way {
+        /// AF_PACKET ([`crate::packet`]).
+        Packet: "packet",
+        /// AF_XDP ([`crate::xdp`]).
+        Xdp: "xdp",
+        /// AF_XDP if available, else AF_PACKET.
+        Auto: "auto",
     }
 }
 
@@ -50,10 +38,7 @@ impl FromStr for Wire {
     type Err = String;
 
     fn from_str(s: &str) -> std::result::Result<Self, String> {
-        let named = Way::NAMES.into_iter().find_map(|(name, way)| {
-            let interface = s.strip_prefix(name)?.strip_prefix(':')?;
-            Some((way, interface))
-        });
+        let named = s.split_once(':').and_then(|(way, interface)| Some((Way::from_name(way)?, interface)));
         let (way, interface) = named.unwrap_or((Way::Packet, s));
         // IFNAMSIZ is 16, including the terminating zero.
         match (1..=15).contains(&interface.len()) {
@@ -71,7 +56,7 @@ dta_proto::serde_as_text!(Wire);
 
 impl fmt::Display for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.way.name(), self.interface)
+        write!(f, "{}:{}", self.way, self.interface)
     }
 }
 

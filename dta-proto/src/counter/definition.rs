@@ -1,6 +1,5 @@
 //! The definition of a counter, and how its names are built and parsed.
 
-use core::fmt;
 
 use super::Variable;
 
@@ -58,90 +57,58 @@ impl Kind {
     }
 }
 
-/// The unit of a counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Unit {
-    /// Reports.
-    Reports,
-    /// UDP datagrams.
-    Datagrams,
-    /// RoCEv2 frames that are sent.
-    Frames,
-    /// Packets that a NIC or link receives or sends.
-    Packets,
-    /// Bytes from the IPv4 header on.
-    Bytes,
-    /// RDMA operations: writes and atomics.
-    Operations,
-    /// Sequence numbers of reports.
-    Sequences,
-    /// NACK datagrams.
-    Nacks,
-    /// Rows of postcards.
-    Rows,
-    /// ACKs, NAKs and other answers of a NIC.
-    Answers,
-    /// Immediates of writes.
-    Immediates,
-    /// Queue pairs.
-    QueuePairs,
-    /// Sessions, and calls about them.
-    Sessions,
-    /// Epochs of stores.
-    Epochs,
-    /// Nodes whose counters a translator hands in.
-    Nodes,
-    /// Keys of queries.
-    Keys,
-    /// Entries of append lists.
-    Entries,
-    /// Batches of append lists.
-    Batches,
-    /// Points of time series, or lines of JSON, that are exported.
-    Points,
-    /// gRPC connections.
-    Connections,
-    /// Occurrences.
-    Times,
-    /// As the driver of an RDMA device defines it.
-    Kernel,
-}
-
-impl Unit {
-    /// Its name, plural.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Unit::Reports => "reports",
-            Unit::Datagrams => "datagrams",
-            Unit::Frames => "frames",
-            Unit::Packets => "packets",
-            Unit::Bytes => "bytes",
-            Unit::Operations => "operations",
-            Unit::Sequences => "sequences",
-            Unit::Nacks => "NACKs",
-            Unit::Rows => "rows",
-            Unit::Answers => "answers",
-            Unit::Immediates => "immediates",
-            Unit::QueuePairs => "queue pairs",
-            Unit::Sessions => "sessions",
-            Unit::Epochs => "epochs",
-            Unit::Nodes => "nodes",
-            Unit::Keys => "keys",
-            Unit::Entries => "entries",
-            Unit::Batches => "batches",
-            Unit::Points => "points",
-            Unit::Connections => "connections",
-            Unit::Times => "times",
-            Unit::Kernel => "the driver's",
-        }
+crate::named! {
+    /// The unit of a counter.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Unit {
+        /// Reports.
+        Reports: "reports",
+        /// UDP datagrams.
+        Datagrams: "datagrams",
+        /// RoCEv2 frames that are sent.
+        Frames: "frames",
+        /// Packets that a NIC or link receives or sends.
+        Packets: "packets",
+        /// Bytes from the IPv4 header on.
+        Bytes: "bytes",
+        /// RDMA operations: writes and atomics.
+        Operations: "operations",
+        /// Sequence numbers of reports.
+        Sequences: "sequences",
+        /// NACK datagrams.
+        Nacks: "NACKs",
+        /// Rows of postcards.
+        Rows: "rows",
+        /// ACKs, NAKs and other answers of a NIC.
+        Answers: "answers",
+        /// Immediates of writes.
+        Immediates: "immediates",
+        /// Queue pairs.
+        QueuePairs: "queue pairs",
+        /// Sessions, and calls about them.
+        Sessions: "sessions",
+        /// Epochs of stores.
+        Epochs: "epochs",
+        /// Nodes whose counters a translator hands in.
+        Nodes: "nodes",
+        /// Keys of queries.
+        Keys: "keys",
+        /// Entries of append lists.
+        Entries: "entries",
+        /// Batches of append lists.
+        Batches: "batches",
+        /// Points of time series, or lines of JSON, that are exported.
+        Points: "points",
+        /// gRPC connections.
+        Connections: "connections",
+        /// Occurrences.
+        Times: "times",
+        /// As the driver of an RDMA device defines it.
+        Kernel: "the driver's",
     }
 }
 
-impl fmt::Display for Unit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
+impl Unit {}
 
 /// A counter's place in its node's flow: received, accepted, or what became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,38 +4,28 @@ use serde::Serialize;
 
 use super::{Found, Table, between, collector, nic, reporter, translator};
 
-/// The stages of the waterfall, in the order in which reports pass them. A node's name begins with its
-/// stage's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Stage {
-    /// Traces packets on its host.
-    Agent,
-    /// Sends reports.
-    Reporter,
-    /// Turns reports into operations.
-    Translator,
-    /// Executes operations.
-    Nic,
-    /// Answers queries.
-    Collector,
-    /// Anything else whose counters were handed in.
-    Other,
+crate::named! {
+    /// The stages of the waterfall, in the order in which reports pass them. A node's name begins with its
+    /// stage's.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Stage {
+        /// Traces packets on its host.
+        Agent: "agent",
+        /// Sends reports.
+        Reporter: "reporter",
+        /// Turns reports into operations.
+        Translator: "translator",
+        /// Executes operations.
+        Nic: "nic",
+        /// Answers queries.
+        Collector: "collector",
+        /// Anything else whose counters were handed in.
+        Other: "other",
+    }
 }
 
 impl Stage {
-    /// The prefix of its nodes' names.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Stage::Agent => "agent",
-            Stage::Reporter => "reporter",
-            Stage::Translator => "translator",
-            Stage::Nic => "nic",
-            Stage::Collector => "collector",
-            Stage::Other => "other",
-        }
-    }
-
     /// The name of one of its nodes.
     pub fn node(self, of: &str) -> String {
         format!("{}/{of}", self.name())

@@ -17,7 +17,6 @@ mod end;
 mod meet;
 mod memory;
 
-use std::fmt;
 use std::str::FromStr;
 
 use dta_proto::counter::{Definition, ring as names};
@@ -30,23 +29,16 @@ pub use meet::{Door, JoinError, NAME_MAX, Offer, TOKEN, join};
 pub(crate) use end::Sent;
 pub(crate) use meet::{Arrivals, admit};
 
-/// Whether to use rings.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RingUse {
-    /// If available.
-    #[default]
-    Auto,
-    /// Never.
-    Off,
-}
-
-impl fmt::Display for RingUse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Off => "off",
-        })
+dta_proto::named! {
+    /// Whether to use rings.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum RingUse {
+        /// If available.
+        #[default]
+        Auto: "auto",
+        /// Never.
+        Off: "off",
     }
 }
 
@@ -54,11 +46,7 @@ impl FromStr for RingUse {
     type Err = &'static str;
 
     fn from_str(s: &str) -> Result<Self, Self::Err> {
-        match s {
-            "auto" => Ok(Self::Auto),
-            "off" => Ok(Self::Off),
-            _ => Err("must be auto or off"),
-        }
+        Self::from_name(s).ok_or("must be auto or off")
     }
 }
 

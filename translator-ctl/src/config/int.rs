@@ -277,7 +277,7 @@ impl IntTable {
             ..Rules::default()
         };
         for (name, table) in &self.metric {
-            let Some(metric) = Metric::ALL.into_iter().find(|metric| metric.name() == name) else {
+            let Some(metric) = Metric::from_name(name) else {
                 return fail(
                     "metric",
                     format!("{name:?}"),

@@ -61,32 +61,22 @@ pub enum Role {
     Reporter,
 }
 
-/// What a Tofino's program supports: not everything fits at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Profile {
-    /// Key-write, key-increment, batches of 16 bytes, and postcards.
-    #[default]
-    Postcards,
-    /// Key-write of 12 and 28 bytes, key-increment, batches of 16 bytes, and sketch columns.
-    Sketches,
-    /// Batches of 32 and 64 bytes only.
-    Batches,
-}
-
-impl Profile {
-    /// All of them.
-    pub const ALL: [Profile; 3] = [Profile::Postcards, Profile::Sketches, Profile::Batches];
-
-    /// Its name in configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Profile::Postcards => "postcards",
-            Profile::Sketches => "sketches",
-            Profile::Batches => "batches",
-        }
+dta_proto::named! {
+    /// What a Tofino's program supports: not everything fits at once.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Profile {
+        /// Key-write, key-increment, batches of 16 bytes, and postcards.
+        #[default]
+        Postcards: "postcards",
+        /// Key-write of 12 and 28 bytes, key-increment, batches of 16 bytes, and sketch columns.
+        Sketches: "sketches",
+        /// Batches of 32 and 64 bytes only.
+        Batches: "batches",
     }
 }
+
+impl Profile {}
 
 /// A P4 switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,47 +12,35 @@ use serde::Serialize;
 
 use super::moment;
 
-/// What an event is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// The switches that a flow passes.
-    FlowPath,
-    /// The latency of a flow through all hops.
-    FlowLatency,
-    /// The latency of a flow through one switch.
-    HopLatency,
-    /// Occupancy of a queue.
-    QueueOccupancy,
-    /// Congestion status of a queue.
-    QueueCongestion,
-    /// Utilisation of a link.
-    LinkUtilization,
-    /// A path passes a switch twice.
-    Loop,
-    /// A packet was dropped.
-    Drop,
-    /// A packet waited in a congested queue.
-    CongestedPacket,
-    /// The key directory got a key.
-    Key,
+dta_proto::named! {
+    /// What an event is about.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Kind {
+        /// The switches that a flow passes.
+        FlowPath: "flow-path",
+        /// The latency of a flow through all hops.
+        FlowLatency: "flow-latency",
+        /// The latency of a flow through one switch.
+        HopLatency: "hop-latency",
+        /// Occupancy of a queue.
+        QueueOccupancy: "queue-occupancy",
+        /// Congestion status of a queue.
+        QueueCongestion: "queue-congestion",
+        /// Utilisation of a link.
+        LinkUtilization: "link-utilization",
+        /// A path passes a switch twice.
+        Loop: "loop",
+        /// A packet was dropped.
+        Drop: "drop",
+        /// A packet waited in a congested queue.
+        CongestedPacket: "congested-packet",
+        /// The key directory got a key.
+        Key: "key",
+    }
 }
 
 impl Kind {
-    /// All kinds.
-    const ALL: [Kind; 10] = [
-        Kind::FlowPath,
-        Kind::FlowLatency,
-        Kind::HopLatency,
-        Kind::QueueOccupancy,
-        Kind::QueueCongestion,
-        Kind::LinkUtilization,
-        Kind::Loop,
-        Kind::Drop,
-        Kind::CongestedPacket,
-        Kind::Key,
-    ];
-
     /// Those shown by default: all but keys.
     pub const SHOWN: [Kind; 9] = [
         Kind::Drop,
@@ -65,25 +53,6 @@ impl Kind {
         Kind::QueueCongestion,
         Kind::LinkUtilization,
     ];
-
-    /// Their names, in the same order.
-    pub const NAMES: [&'static str; 10] = [
-        "flow-path",
-        "flow-latency",
-        "hop-latency",
-        "queue-occupancy",
-        "queue-congestion",
-        "link-utilization",
-        "loop",
-        "drop",
-        "congested-packet",
-        "key",
-    ];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        Self::NAMES[self as usize]
-    }
 
     /// The list that has it.
     pub fn list(self) -> u32 {
@@ -117,23 +86,8 @@ impl FromStr for Kind {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let known = Self::NAMES.iter().zip(Self::ALL).find(|(own, _)| **own == name);
-        known.map(|(_, kind)| kind).ok_or_else(|| format!("must be one of {}", Self::NAMES.join(", ")))
+        Self::from_name(name).ok_or_else(|| format!("must be one of {}", Self::NAMES.join(", ")))
     }
-}
-
-/// Why a change was reported, in JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reason {
-    /// The key is new, or had been forgotten.
-    New,
-    /// The value changed.
-    Moved,
-    /// Nothing changed for as long as the keep-alive.
-    KeepAlive,
-    /// Another switch of a recently reported path became known.
-    Learning,
 }
 
 /// An event with all its fields; `None` = the event has no such field.
@@ -165,7 +119,7 @@ pub struct Event {
     /// The queue.
     pub queue: Option<u32>,
     /// Why it was reported.
-    pub why: Option<Reason>,
+    pub why: Option<Why>,
     /// The value reported before. Of a path, its number of hops.
     pub old: Option<u64>,
     /// The value. Of a path, its number of hops.
@@ -215,13 +169,7 @@ impl Event {
             Entry::Change { time, key, metric, why, old, new, place, path } => {
                 event.at(time, key, directory);
                 event.place(place, names);
-                event.why = match why {
-                    Why::New => Some(Reason::New),
-                    Why::Moved => Some(Reason::Moved),
-                    Why::KeepAlive => Some(Reason::KeepAlive),
-                    Why::Learning => Some(Reason::Learning),
-                    Why::Loop => None,
-                };
+                event.why = Some(why).filter(|why| *why != Why::Loop);
                 // A new key has no previous value.
                 event.old = Some(old).filter(|_| why != Why::New);
                 event.new = Some(new);
@@ -352,12 +300,12 @@ impl Event {
         match self.kind {
             Kind::FlowPath => {
                 let path = match self.why {
-                    Some(Reason::New) => format!("new path {}", path()),
-                    Some(Reason::Moved) if old == new => {
+                    Some(Why::New) => format!("new path {}", path()),
+                    Some(Why::Moved) if old == new => {
                         format!("path changed, now {}, {} as before", path(), hops(new))
                     }
-                    Some(Reason::Moved) => format!("path changed, now {}, before {}", path(), hops(old)),
-                    Some(Reason::Learning) => format!("path {} so far", path()),
+                    Some(Why::Moved) => format!("path changed, now {}, before {}", path(), hops(old)),
+                    Some(Why::Learning) => format!("path {} so far", path()),
                     _ => format!("path {}, as before", path()),
                 };
                 let by = match (&self.switch_name, self.switch) {
@@ -412,10 +360,10 @@ impl Event {
         let new = grouped(self.new.unwrap_or(0));
         let old = grouped(self.old.unwrap_or(0));
         match self.why {
-            Some(Reason::New | Reason::Learning) | None => format!("{what} {new}{unit}, new"),
-            Some(Reason::Moved) => format!("{what} {new}{unit}, before {old}{unit}"),
-            Some(Reason::KeepAlive) if self.old == self.new => format!("{what} {new}{unit}, as before"),
-            Some(Reason::KeepAlive) => format!("{what} {new}{unit}, still close to {old}{unit}"),
+            Some(Why::New | Why::Learning | Why::Loop) | None => format!("{what} {new}{unit}, new"),
+            Some(Why::Moved) => format!("{what} {new}{unit}, before {old}{unit}"),
+            Some(Why::KeepAlive) if self.old == self.new => format!("{what} {new}{unit}, as before"),
+            Some(Why::KeepAlive) => format!("{what} {new}{unit}, still close to {old}{unit}"),
         }
     }
 }

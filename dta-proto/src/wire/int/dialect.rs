@@ -1,67 +1,36 @@
 //! Dialects: differences between senders of reports.
 
-use core::fmt;
 use core::str::FromStr;
 
 use super::ReportVersion;
 
-/// The senders with different bytes. A listener has one; [`Dialect::Auto`] guesses per datagram.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Dialect {
-    /// By the first bytes of each datagram: version 0 is a Telemetry Report v0.5, 2 is v2.0; 1 is v1.0, or
-    /// INTCollector's report generator, which sends 1 in v0.5 too, and a length of 1 word in v1.0.
-    #[default]
-    Auto,
-    /// Telemetry Report v0.5 as specified.
-    V05,
-    /// Telemetry Report v1.0 as specified.
-    V10,
-    /// Telemetry Report v2.0 as specified.
-    V20,
-    /// SD-Fabric (fabric-tna): v0.5, never with INT inside.
-    SdFabric,
-    /// INTCollector's generator: v0.5 or v1.0, always with INT inside, queue fields of 16 and 16 bits.
-    IntCollector,
-    /// GÉANT's switches: v1.0 with timestamps of 64 bits.
-    Geant,
-    /// NoviFlow's switches (AmLight): v1.0, INT before the TCP options, and hop latencies that are always 0
-    /// and therefore computed from both timestamps.
-    NoviFlow,
-}
-
-impl Dialect {
-    /// All of them.
-    pub const ALL: [Dialect; 8] = [
-        Dialect::Auto,
-        Dialect::V05,
-        Dialect::V10,
-        Dialect::V20,
-        Dialect::SdFabric,
-        Dialect::IntCollector,
-        Dialect::Geant,
-        Dialect::NoviFlow,
-    ];
-
-    /// Its name in configuration.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Dialect::Auto => "auto",
-            Dialect::V05 => "v0.5",
-            Dialect::V10 => "v1.0",
-            Dialect::V20 => "v2.0",
-            Dialect::SdFabric => "sdfabric",
-            Dialect::IntCollector => "intcollector",
-            Dialect::Geant => "geant",
-            Dialect::NoviFlow => "noviflow",
-        }
+crate::named! {
+    /// The senders with different bytes. A listener has one; [`Dialect::Auto`] guesses per datagram.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum Dialect {
+        /// By the first bytes of each datagram: version 0 is a Telemetry Report v0.5, 2 is v2.0; 1 is v1.0, or
+        /// INTCollector's report generator, which sends 1 in v0.5 too, and a length of 1 word in v1.0.
+        #[default]
+        Auto: "auto",
+        /// Telemetry Report v0.5 as specified.
+        V05: "v0.5",
+        /// Telemetry Report v1.0 as specified.
+        V10: "v1.0",
+        /// Telemetry Report v2.0 as specified.
+        V20: "v2.0",
+        /// SD-Fabric (fabric-tna): v0.5, never with INT inside.
+        SdFabric: "sdfabric",
+        /// INTCollector's generator: v0.5 or v1.0, always with INT inside, queue fields of 16 and 16 bits.
+        IntCollector: "intcollector",
+        /// GÉANT's switches: v1.0 with timestamps of 64 bits.
+        Geant: "geant",
+        /// NoviFlow's switches (AmLight): v1.0, INT before the TCP options, and hop latencies that are always 0
+        /// and therefore computed from both timestamps.
+        NoviFlow: "noviflow",
     }
 }
 
-impl fmt::Display for Dialect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
+impl Dialect {}
 
 /// The text is not a dialect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,10 +41,7 @@ impl FromStr for Dialect {
     type Err = DialectError;
 
     fn from_str(text: &str) -> Result<Dialect, DialectError> {
-        Dialect::ALL
-            .into_iter()
-            .find(|dialect| dialect.name() == text)
-            .ok_or_else(|| DialectError(text.to_owned()))
+        Dialect::from_name(text).ok_or_else(|| DialectError(text.to_owned()))
     }
 }
 

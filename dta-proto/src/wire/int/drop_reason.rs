@@ -3,21 +3,22 @@
 //! Sources: `p4src/shared/define.p4` of fabric-tna 1.0.0 and 1.1.0 (`IntDropReason_t`), and, for switches that follow the
 //! Telemetry Report specifications, the list that these refer to: `p4src/includes/drop_reason_codes.h` of p4lang/switch.
 
-use core::fmt;
 use core::str::FromStr;
 
-/// Numberings of drop reasons.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Table {
-    /// SD-Fabric with fabric-tna 1.0.
-    FabricTna10,
-    /// SD-Fabric with fabric-tna 1.1 or later.
-    #[default]
-    FabricTna11,
-    /// The list of p4lang/switch, to which the specifications refer.
-    SwitchP4,
-    /// Unknown: no number has a name.
-    None,
+crate::named! {
+    /// Numberings of drop reasons.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum Table {
+        /// SD-Fabric with fabric-tna 1.1 or later.
+        #[default]
+        FabricTna11: "fabric-tna-1.1",
+        /// SD-Fabric with fabric-tna 1.0.
+        FabricTna10: "fabric-tna-1.0",
+        /// The list of p4lang/switch, to which the specifications refer.
+        SwitchP4: "switch.p4",
+        /// Unknown: no number has a name.
+        None: "none",
+    }
 }
 
 /// In both versions of fabric-tna.
@@ -87,19 +88,6 @@ const SWITCH_P4: &[(u8, &str)] = &[
 ];
 
 impl Table {
-    /// All of them.
-    pub const ALL: [Table; 4] = [Table::FabricTna11, Table::FabricTna10, Table::SwitchP4, Table::None];
-
-    /// Its name in configuration.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Table::FabricTna10 => "fabric-tna-1.0",
-            Table::FabricTna11 => "fabric-tna-1.1",
-            Table::SwitchP4 => "switch.p4",
-            Table::None => "none",
-        }
-    }
-
     /// Number and name of each reason; numbers are unique.
     pub fn reasons(self) -> impl Iterator<Item = (u8, &'static str)> {
         let (common, own): (&[_], &[_]) = match self {
@@ -117,12 +105,6 @@ impl Table {
     }
 }
 
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
 /// The text is not a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no table of drop reasons: write fabric-tna-1.1, fabric-tna-1.0, switch.p4 or none")]
@@ -132,8 +114,7 @@ impl FromStr for Table {
     type Err = TableError;
 
     fn from_str(text: &str) -> Result<Table, TableError> {
-        let found = Table::ALL.into_iter().find(|table| table.name() == text);
-        found.ok_or_else(|| TableError(text.to_owned()))
+        Table::from_name(text).ok_or_else(|| TableError(text.to_owned()))
     }
 }
 

@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn every_opcode_there_and_back() {
-        for opcode in Opcode::ALL {
+        for opcode in Opcode::all() {
             let repr = bare(opcode);
             let mut buffer = [0xa5; 100];
             let len = repr.emit(&mut buffer).unwrap();
@@ -321,7 +321,7 @@ mod tests {
         #[test]
         fn mutated_bytes(which: prop::sample::Index, at: prop::sample::Index, byte: u8, cut in 0usize..100) {
             let mut buffer = [0; 100];
-            let len = bare(*which.get(&Opcode::ALL)).emit(&mut buffer).unwrap() + ICRC_LEN;
+            let len = bare(*which.get(&Opcode::all().collect::<Vec<_>>())).emit(&mut buffer).unwrap() + ICRC_LEN;
             buffer[at.index(len)] = byte;
             if let Ok(packet) = Packet::new_checked(&buffer[..len.min(cut)])
                 && let Ok(repr) = Repr::parse(&packet)
