@@ -45,125 +45,49 @@ pub struct Case {
     run: fn(&Scale) -> anyhow::Result<harness::Rates>,
 }
 
-/// All benchmarks, in report order.
-pub const CASES: [Case; 13] = [
-    Case {
-        name: "translator",
-        what: "software translator: key-write datagram to RoCEv2 frame, N = 1",
-        least_ratio: 0.45,
-        target: None,
-        glance: true,
-        run: translator::run,
-    },
-    Case {
-        name: "nic",
-        what: "software NIC: UC WRITE of 16 B, checked iCRC, random in 1 GiB",
-        least_ratio: 0.5,
-        target: Some(30e6),
-        glance: true,
-        run: nic::run,
-    },
-    Case {
-        name: "chain",
-        what: "both in one process: report to memory",
-        least_ratio: 0.5,
-        target: Some(10e6),
-        glance: true,
-        run: chain::run,
-    },
-    Case {
-        name: "workers",
-        what: "two workers on two cores, report to memory, beside one worker",
-        least_ratio: 1.7,
-        target: None,
-        glance: false,
-        run: workers::run,
-    },
-    Case {
-        name: "query",
-        what: "key-write query, N = 2, random keys, 1 GiB",
-        least_ratio: 0.4,
-        target: Some(25e6),
-        glance: true,
-        run: query::run,
-    },
-    Case {
-        name: "tail",
-        what: "append tail, 64-byte batches of 4-byte entries (entries)",
-        least_ratio: 0.5,
-        target: None,
-        glance: true,
-        run: tail::run,
-    },
-    Case {
-        name: "ask",
-        what: "one key of two collectors over gRPC, beside one key of one collector",
-        least_ratio: 0.8,
-        target: None,
-        glance: false,
-        run: ask::run,
-    },
-    Case {
-        name: "loopback",
-        what: "UDP loopback, three processes: report to memory",
-        least_ratio: 0.5,
-        target: None,
-        glance: false,
-        run: loopback::run,
-    },
-    Case {
-        name: "ring",
-        what: "reporter, translator, collector: reports in runs, frames in shared memory, beside `chain`",
-        least_ratio: 0.3,
-        target: Some(3e6),
-        glance: false,
-        run: loopback::ring,
-    },
-    Case {
-        name: "no-ring",
-        what: "the same with frames by UDP",
-        least_ratio: 0.0,
-        target: None,
-        glance: false,
-        run: loopback::no_ring,
-    },
-    Case {
-        name: "reports",
-        what: "UDP loopback, reporter to translator, in runs: reports counted and dropped",
-        least_ratio: 0.5,
-        target: None,
-        glance: false,
-        run: reports::in_runs,
-    },
-    Case {
-        name: "reports-plain",
-        what: "the same, one message each",
-        least_ratio: 0.0,
-        target: None,
-        glance: false,
-        run: reports::plain,
-    },
-    Case {
-        name: "nic-file",
-        what: "NIC into a file in 2 MiB pages, beside the same in 4 KiB pages",
-        least_ratio: 0.0,
-        target: None,
-        glance: false,
-        run: nic_file::run,
-    },
-];
+/// Makes the table of benchmarks: name, how to run it, required ratio, target rate, whether it is part of a glance, and
+/// what it measures.
+macro_rules! cases {
+    ($($name:literal: $run:path, $least_ratio:literal, $target:expr, $glance:literal, $what:literal;)+) => {
+        /// All benchmarks, in report order.
+        pub const CASES: [Case; [$($name),+].len()] = [$(Case {
+            name: $name,
+            what: $what,
+            least_ratio: $least_ratio,
+            target: $target,
+            glance: $glance,
+            run: $run,
+        }),+];
+    };
+}
 
-/// Runs these, each on its own thread, because a benchmark pins its thread. Calls `about` before each.
+cases! {
+    "translator": translator::run, 0.45, None, true, "software translator: key-write datagram to RoCEv2 frame, N = 1";
+    "nic": nic::run, 0.5, Some(30e6), true, "software NIC: UC WRITE of 16 B, checked iCRC, random in 1 GiB";
+    "chain": chain::run, 0.5, Some(10e6), true, "both in one process: report to memory";
+    "workers": workers::run, 1.7, None, false, "two workers on two cores, report to memory, beside one worker";
+    "query": query::run, 0.4, Some(25e6), true, "key-write query, N = 2, random keys, 1 GiB";
+    "tail": tail::run, 0.5, None, true, "append tail, 64-byte batches of 4-byte entries (entries)";
+    "ask": ask::run, 0.8, None, false, "one key of two collectors over gRPC, beside one key of one collector";
+    "loopback": loopback::run, 0.5, None, false, "UDP loopback, three processes: report to memory";
+    "ring": loopback::ring, 0.3, Some(3e6), false, "reporter, translator, collector: reports in runs, frames in shared memory, beside `chain`";
+    "no-ring": loopback::no_ring, 0.0, None, false, "the same with frames by UDP";
+    "reports": reports::in_runs, 0.5, None, false, "UDP loopback, reporter to translator, in runs: reports counted and dropped";
+    "reports-plain": reports::plain, 0.0, None, false, "the same, one message each";
+    "nic-file": nic_file::run, 0.0, None, false, "NIC into a file in 2 MiB pages, beside the same in 4 KiB pages";
+}
+
+/// Runs these. Calls `about` before each.
 pub fn figures<'a>(
     cases: impl IntoIterator<Item = &'a Case>,
     scale: &Scale,
     about: impl Fn(&Case),
 ) -> anyhow::Result<Vec<Figure>> {
-    let one = |case: &'a Case| {
-        about(case);
-        on_a_thread(case.name, || case.run(scale))
-    };
-    cases.into_iter().map(one).collect()
+    cases
+        .into_iter()
+        .inspect(|case| about(case))
+        .map(|case| on_a_thread(case.name, || case.run(scale)))
+        .collect()
 }
 
 impl Case {

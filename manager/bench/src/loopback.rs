@@ -167,11 +167,15 @@ struct Work {
     arrived: Arrived,
 }
 
+/// A reporter on loopback that keeps no reports.
+fn reporter(translator: SocketAddrV4) -> anyhow::Result<Reporter> {
+    let config = Config::new(translator).bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+    Ok(Reporter::open(Config { reporter: 1, batch: BATCH, backup: 0, ..config })?)
+}
+
 impl Work {
     fn new(translator: SocketAddrV4, counters: PathBuf) -> anyhow::Result<Self> {
-        let config = Config::new(translator).bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
-        let mut reporter = Reporter::open(Config { reporter: 1, batch: BATCH, backup: 0, ..config })?;
-        let mut random = SplitMix(3);
+        let (mut reporter, mut random) = (reporter(translator)?, SplitMix(3));
         let sender = move || {
             for _ in 0..BATCH {
                 let mut key = Key([0; 16]);
@@ -187,9 +191,7 @@ impl Work {
 
     /// The same with reports in runs.
     fn in_runs(translator: SocketAddrV4, counters: PathBuf) -> anyhow::Result<Self> {
-        let config = Config::new(translator).bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
-        let mut reporter = Reporter::open(Config { reporter: 1, batch: BATCH, backup: 0, ..config })?;
-        let mut random = SplitMix(3);
+        let (mut reporter, mut random) = (reporter(translator)?, SplitMix(3));
         let like = Body::KeyWrite { redundancy: 0, key: Key([0; 16]), value: &[7; 12] };
         let sender = move || {
             reporter.report_many(1, like, BATCH, |_, fields| {

@@ -73,12 +73,8 @@ impl Bench {
         if self.trace {
             // The kernel runs the programs: this program's build does not matter.
             let mut rows = dta_bench::trace::rows(self.quick)?;
+            self.check(" with --trace", rows.iter().map(|row| row.name))?;
             rows.retain(|row| self.wants(row.name));
-            anyhow::ensure!(
-                !rows.is_empty(),
-                "there is no benchmark {} with --trace",
-                self.filter.join(" or ")
-            );
             self.tell(&rows, |rows| dta_bench::trace::table(rows, Look::stdout()))?;
             return Ok(Status::of(!rows.iter().any(dta_bench::trace::Row::is_above)));
         }
@@ -86,15 +82,8 @@ impl Bench {
             return self.veth(nic);
         }
         let scale = if self.quick { Scale::QUICK } else { Scale::FULL };
-        let cases: Vec<_> = CASES.iter().filter(|case| self.wants(case.name)).collect();
-        if cases.is_empty() {
-            let names: Vec<_> = CASES.iter().map(|case| case.name).collect();
-            anyhow::bail!(
-                "there is no benchmark {}; there are {} and memory",
-                self.filter.join(" or "),
-                names.join(", ")
-            );
-        }
+        self.check("", CASES.iter().map(|case| case.name))?;
+        let cases = CASES.iter().filter(|case| self.wants(case.name));
         warn_of_debug();
         let figures = dta_bench::figures(cases, &scale, |case| eprintln!("{} …", case.what))?;
         self.tell(&figures, |figures| dta_bench::table(figures, Look::stdout()))?;
@@ -106,16 +95,21 @@ impl Bench {
         self.filter.is_empty() || self.filter.iter().any(|part| name.contains(part.as_str()))
     }
 
+    /// Checks that a name of these is wanted; `with` is the flag that chose them.
+    fn check<'a>(&self, with: &str, names: impl IntoIterator<Item = &'a str>) -> anyhow::Result<()> {
+        let names: Vec<&str> = names.into_iter().collect();
+        anyhow::ensure!(
+            names.iter().any(|name| self.wants(name)),
+            "there is no benchmark {}{with}; there are {}",
+            self.filter.join(" or "),
+            names.join(", ")
+        );
+        Ok(())
+    }
+
     fn int(&self) -> anyhow::Result<Status> {
-        let cases: Vec<_> = int::CASES.iter().filter(|case| self.wants(case.name)).collect();
-        if cases.is_empty() {
-            let names = int::CASES.map(|case| case.name);
-            anyhow::bail!(
-                "there is no benchmark {} with --int; there are {}",
-                self.filter.join(" or "),
-                names.join(", ")
-            );
-        }
+        self.check(" with --int", int::CASES.map(|case| case.name))?;
+        let cases = int::CASES.iter().filter(|case| self.wants(case.name));
         warn_of_debug();
         let scale = if self.quick { Scale::QUICK } else { Scale::FULL };
         let rows = int::figures(cases, &scale, |case| eprintln!("{} …", case.what))?;
@@ -124,14 +118,7 @@ impl Bench {
     }
 
     fn veth(&self, nic: NicKind) -> anyhow::Result<Status> {
-        let names = veth::CASES.map(|case| case.name);
-        if !names.iter().any(|name| self.wants(name)) {
-            anyhow::bail!(
-                "there is no benchmark {} with --nic; there are {}",
-                self.filter.join(" or "),
-                names.join(", ")
-            );
-        }
+        self.check(" with --nic", veth::CASES.map(|case| case.name))?;
         warn_of_debug();
         let length = if self.quick { Length::QUICK } else { Length::FULL };
         let rows = veth::run(nic, &length, |name| self.wants(name), |case| eprintln!("{} …", case.what))?;

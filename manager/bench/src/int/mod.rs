@@ -121,17 +121,17 @@ impl Row {
     }
 }
 
-/// Runs these, each on its own thread, because a benchmark pins its thread. Calls `about` before each.
+/// Runs these. Calls `about` before each.
 pub fn figures<'a>(
     cases: impl IntoIterator<Item = &'a Case>,
     scale: &Scale,
     about: impl Fn(&Case),
 ) -> anyhow::Result<Vec<Row>> {
-    let one = |case: &'a Case| {
-        about(case);
-        on_a_thread(case.name, || case.run(scale))
-    };
-    cases.into_iter().map(one).collect()
+    cases
+        .into_iter()
+        .inspect(|case| about(case))
+        .map(|case| on_a_thread(case.name, || case.run(scale)))
+        .collect()
 }
 
 impl Case {

@@ -28,38 +28,17 @@ pub(super) enum Operation {
     FetchAdd,
 }
 
+const fn case(name: &'static str, what: &'static str, transport: Transport, operation: Operation) -> Case {
+    Case { name, what, transport, operation }
+}
+
 /// All cases, in report order.
 pub const CASES: [Case; 5] = [
-    Case {
-        name: "uc-write-8",
-        what: "UC WRITE of 8 bytes",
-        transport: Transport::Uc,
-        operation: Operation::Write(8),
-    },
-    Case {
-        name: "uc-write-64",
-        what: "UC WRITE of 64 bytes",
-        transport: Transport::Uc,
-        operation: Operation::Write(64),
-    },
-    Case {
-        name: "rc-write-8",
-        what: "RC WRITE of 8 bytes",
-        transport: Transport::Rc,
-        operation: Operation::Write(8),
-    },
-    Case {
-        name: "rc-write-64",
-        what: "RC WRITE of 64 bytes",
-        transport: Transport::Rc,
-        operation: Operation::Write(64),
-    },
-    Case {
-        name: "rc-fetch-add",
-        what: "RC FETCH_ADD",
-        transport: Transport::Rc,
-        operation: Operation::FetchAdd,
-    },
+    case("uc-write-8", "UC WRITE of 8 bytes", Transport::Uc, Operation::Write(8)),
+    case("uc-write-64", "UC WRITE of 64 bytes", Transport::Uc, Operation::Write(64)),
+    case("rc-write-8", "RC WRITE of 8 bytes", Transport::Rc, Operation::Write(8)),
+    case("rc-write-64", "RC WRITE of 64 bytes", Transport::Rc, Operation::Write(64)),
+    case("rc-fetch-add", "RC FETCH_ADD", Transport::Rc, Operation::FetchAdd),
 ];
 
 /// Frames of one burst: a batch of the translator's.
