@@ -202,19 +202,20 @@ fn what_is_not_there_is_named() {
     let open = |options: VerbsOptions| VerbsNic::open(&options).err().expect("refused");
     let device = || "rxe0".to_owned();
     let error = open(VerbsOptions { device: "mlx5_0".to_owned(), ..VerbsOptions::default() });
-    assert!(matches!(&error, VerbsError::NoDevice { present, .. } if present == "rxe0"), "{error}");
+    assert!(matches!(&error, VerbsError::Away(why) if why.contains("there are: rxe0.")), "{error}");
     let error = open(VerbsOptions { device: device(), port: Some(2), ..VerbsOptions::default() });
-    assert!(matches!(error, VerbsError::NoPort { port: 2, ports: 1, .. }), "{error}");
+    assert!(matches!(&error, VerbsError::Unusable(why) if why.contains("ports 1 to 1, not 2")), "{error}");
     let gid = GidWish { address: None, index: Some(200) };
     let error = open(VerbsOptions { device: device(), gid, ..VerbsOptions::default() });
-    assert!(matches!(error, VerbsError::Gid { .. }), "{error}");
+    assert!(matches!(&error, VerbsError::Away(why) if why.contains("no GID at index 200")), "{error}");
 
     let nic =
         VerbsNic::open(&VerbsOptions { device: device(), ..VerbsOptions::default() }).expect("rxe0 opens");
     let mut stranger = request(Transport::Rc, Access::WRITE, 0);
     stranger.peer = Endpoint::new("10.9.0.77".parse().expect("an address"));
     let error = nic.create_queue_pair(&stranger).expect_err("nobody answers ARP");
-    assert!(matches!(error, NicError::Verbs(VerbsError::NoNeighbour { .. })), "{error}");
+    let NicError::Verbs(VerbsError::Away(why)) = error else { panic!("{error}") };
+    assert!(why.starts_with("the peer 10.9.0.77 cannot be reached"), "{why}");
     assert!(matches!(nic.destroy_queue_pair(0x7777), Err(NicError::NoQueuePair { qpn: 0x7777 })));
     assert!(matches!(nic.deregister(1), Err(NicError::NoRegistration)));
 }
@@ -422,8 +423,9 @@ fn too_much_locked_memory_names_the_limit() {
     set_capabilities(None, rights).expect("the rights of before");
     setrlimit(Resource::Memlock, limit).expect("the limit of before");
     let error = refused.expect_err("2 MiB are more than 1 MiB");
+    let wanted = format!("cannot pin {LEN} bytes for the RDMA device `rxe0` on top of 0 already pinned");
     assert!(
-        matches!(&error, NicError::Verbs(VerbsError::Memlock { len: LEN, pinned: 0, limit: 1_048_576, .. })),
+        error.to_string().starts_with(&wanted) && error.to_string().contains("may lock 1048576 "),
         "{error}"
     );
     nic.register(region(), Access::WRITE).expect("with the right to lock, it works");

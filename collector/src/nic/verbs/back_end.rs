@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use super::VerbsOptions;
 use super::counters::{CACHED, PortCounters};
-use super::error::VerbsError;
+use super::error::{VerbsError, cannot_open};
 use super::open_device::{OpenDevice, Tallies};
 use crate::nic::{
     Access, Device, Immediate, Nic, NicError, QueuePairInfo, QueuePairRequest, QueuePairStatus, Registration,
@@ -42,7 +42,7 @@ impl VerbsNic {
         let tallies = Arc::new(Tallies::default());
         let open = OpenDevice::open(options, tallies.clone())?;
         let counters = PortCounters::new(&options.device, open.port(), options.counter_file.as_deref())
-            .map_err(|source| VerbsError::Open { device: options.device.clone(), source })?;
+            .map_err(|source| cannot_open(&options.device, source))?;
         let current = Current { device: open.device(), open: Some(Arc::new(open)), counters };
         Ok(VerbsNic {
             options: options.clone(),

@@ -76,44 +76,10 @@ pub struct GidWish {
     pub index: Option<u32>,
 }
 
-/// Why no entry is usable.
+/// Why no entry is usable, in words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GidError {
-    /// The table has no entry at the requested index.
-    #[error("there is no GID at index {index}; there are: {present}")]
-    NoIndex {
-        /// The requested index.
-        index: u32,
-        /// The entries, for people.
-        present: String,
-    },
-    /// The requested entry is of another type.
-    #[error("the GID at index {index} is of type {kind}, but it must be RoCE v2; there are: {present}")]
-    WrongType {
-        /// The requested index.
-        index: u32,
-        /// Its type.
-        kind: GidType,
-        /// The entries, for people.
-        present: String,
-    },
-    /// No RoCE version 2 entry.
-    #[error(
-        "it has no RoCE v2 GID (there are: {present}); give its network interface an IPv4 address, and make sure that RoCE v2 is on"
-    )]
-    NoRoceV2 {
-        /// The entries, for people.
-        present: String,
-    },
-    /// Only IPv6.
-    #[error(
-        "its best GID, {entry}, is IPv6, and this version supports only RoCEv2 over IPv4; give its network interface an IPv4 address"
-    )]
-    Ipv6 {
-        /// The entry.
-        entry: String,
-    },
-}
+#[error("{0}")]
+pub struct GidError(String);
 
 /// The entry of `table` (one port's) to use: the one at the requested index; else among RoCE version 2 entries the
 /// one of the requested address, then an IPv4 one, then global IPv6, then link-local; the lowest index among equals.
@@ -128,9 +94,13 @@ pub fn choose(table: &[GidEntry], wish: GidWish) -> Result<&GidEntry, GidError> 
             let entry = table
                 .iter()
                 .find(|e| e.index == index)
-                .ok_or_else(|| GidError::NoIndex { index, present: present() })?;
+                .ok_or_else(|| GidError(format!("there is no GID at index {index}; there are: {}", present())))?;
             if entry.kind != GidType::RoceV2 {
-                return Err(GidError::WrongType { index, kind: entry.kind, present: present() });
+                return Err(GidError(format!(
+                    "the GID at index {index} is of type {}, but it must be RoCE v2; there are: {}",
+                    entry.kind,
+                    present()
+                )));
             }
             entry
         }
@@ -138,11 +108,20 @@ pub fn choose(table: &[GidEntry], wish: GidWish) -> Result<&GidEntry, GidError> 
             .iter()
             .filter(|e| e.kind == GidType::RoceV2)
             .min_by_key(|e| (wish.address != Some(e.address()), e.rank(), e.index))
-            .ok_or_else(|| GidError::NoRoceV2 { present: present() })?,
+            .ok_or_else(|| {
+                GidError(format!(
+                    "it has no RoCE v2 GID (there are: {}); give its network interface an IPv4 address, and make sure that \
+                     RoCE v2 is on",
+                    present()
+                ))
+            })?,
     };
     match entry.address() {
         IpAddr::V4(_) => Ok(entry),
-        IpAddr::V6(_) => Err(GidError::Ipv6 { entry: entry.to_string() }),
+        IpAddr::V6(_) => Err(GidError(format!(
+            "its best GID, {entry}, is IPv6, and this version supports only RoCEv2 over IPv4; give its network interface an \
+             IPv4 address"
+        ))),
     }
 }
 
@@ -177,6 +156,10 @@ mod tests {
         choose(table, wish).map(|e| e.index)
     }
 
+    fn refused(table: &[GidEntry], wish: GidWish) -> String {
+        choose(table, wish).expect_err("none is usable").to_string()
+    }
+
     #[test]
     fn ipv4_comes_before_ipv6() {
         assert_eq!(chosen(&table(), GidWish::default()), Ok(5));
@@ -204,30 +187,28 @@ mod tests {
     fn an_index_of_another_type_is_refused() {
         let wish = GidWish { address: None, index: Some(4) };
         let error = choose(&table(), wish).expect_err("RoCE v1");
-        assert!(matches!(error, GidError::WrongType { index: 4, kind: GidType::RoceV1, .. }), "{error}");
+        assert!(error.to_string().starts_with("the GID at index 4 is of type RoCE v1"), "{error}");
         assert!(error.to_string().contains("index 7: 10.8.0.1 (RoCE v2)"), "{error}");
     }
 
     #[test]
     fn an_index_that_is_not_there_is_refused() {
         let wish = GidWish { address: None, index: Some(8) };
-        assert!(matches!(chosen(&table(), wish), Err(GidError::NoIndex { index: 8, .. })));
+        assert!(refused(&table(), wish).starts_with("there is no GID at index 8"));
     }
 
     #[test]
     fn global_ipv6_comes_before_link_local_and_is_refused_by_name() {
-        let error = choose(&table()[..4], GidWish::default()).expect_err("IPv6 alone");
-        assert!(matches!(&error, GidError::Ipv6 { entry } if entry.contains("2001:db8::7")), "{error}");
-        let error = choose(&table()[..2], GidWish::default()).expect_err("link-local alone");
-        assert!(matches!(&error, GidError::Ipv6 { entry } if entry.contains("fe80::1")), "{error}");
+        let error = refused(&table()[..4], GidWish::default());
+        assert!(error.contains("2001:db8::7") && error.contains("is IPv6"), "{error}");
+        let error = refused(&table()[..2], GidWish::default());
+        assert!(error.contains("fe80::1") && error.contains("is IPv6"), "{error}");
     }
 
     #[test]
     fn without_roce_v2_there_is_none() {
         let table = [entry(0, GidType::RoceV1, "10.9.0.1"), entry(1, GidType::InfiniBand, "fe80::1")];
-        assert!(matches!(chosen(&table, GidWish::default()), Err(GidError::NoRoceV2 { .. })));
-        assert!(
-            matches!(chosen(&[], GidWish::default()), Err(GidError::NoRoceV2 { present }) if present == "none")
-        );
+        assert!(refused(&table, GidWish::default()).starts_with("it has no RoCE v2 GID (there are: port 1"));
+        assert!(refused(&[], GidWish::default()).starts_with("it has no RoCE v2 GID (there are: none)"));
     }
 }

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use tracing::{info, warn};
 
 use super::devices::{DeviceInfo, Limits, PortInfo};
-use super::error::VerbsError;
+use super::error::{self, VerbsError};
 use super::ffi::{Completion, Completions, MemoryRegion, Path, ProtectionDomain, QueuePair};
 use super::gid::{self, GidEntry};
 use super::{VerbsOptions, query};
@@ -105,7 +105,7 @@ impl OpenDevice {
     pub(super) fn open(options: &VerbsOptions, tallies: Arc<Tallies>) -> Result<OpenDevice, VerbsError> {
         let name = options.device.as_str();
         let context = Arc::new(query::open(name)?);
-        let cannot_open = |source| VerbsError::Open { device: name.to_owned(), source };
+        let cannot_open = |source: io::Error| error::cannot_open(name, source);
         let node = Node::new(&context.node()).map_err(cannot_open)?;
         let about = query::describe(name, &context).map_err(cannot_open)?;
         let (port, entry) = choose(&about, options)?;
@@ -181,7 +181,8 @@ impl OpenDevice {
 
     fn system(&self, action: &str, source: io::Error) -> NicError {
         if matches!(Errno::from_io_error(&source), Some(Errno::NODEV | Errno::IO)) {
-            return VerbsError::Gone { device: self.device.name.clone(), source }.into();
+            let gone = format!("the RDMA device `{}` is gone ({source})", self.device.name);
+            return VerbsError::Away(gone).into();
         }
         NicError::System { action: format!("{action} on `{}`", self.device.name), source }
     }
@@ -286,8 +287,7 @@ impl OpenDevice {
             })
             .map_err(|source| match Errno::from_io_error(&source) {
                 Some(Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH) => {
-                    VerbsError::NoNeighbour { peer: request.peer.ip, interface: self.interface.clone() }
-                        .into()
+                    error::no_neighbour(request.peer.ip, &self.interface).into()
                 }
                 _ => self.system("move a queue pair to RTR", source),
             })?;
@@ -300,9 +300,11 @@ pub(super) fn choose<'a>(
     about: &'a DeviceInfo,
     options: &VerbsOptions,
 ) -> Result<(&'a PortInfo, &'a GidEntry), VerbsError> {
+    let device = &about.name;
     let usable = |port: &PortInfo| -> Result<(), VerbsError> {
         let refuse = |state: String, cure| {
-            Err(VerbsError::PortState { device: about.name.clone(), port: port.number, state, cure })
+            let port = port.number;
+            Err(VerbsError::Away(format!("port {port} of the RDMA device `{device}` is {state}; {cure}")))
         };
         if port.link != "ethernet" {
             return refuse(
@@ -320,14 +322,14 @@ pub(super) fn choose<'a>(
     };
     let gid = |port: &'a PortInfo| {
         gid::choose(&port.gids, options.gid)
-            .map_err(|source| VerbsError::Gid { device: about.name.clone(), source })
+            .map_err(|why| VerbsError::Away(format!("the RDMA device `{device}` cannot be used: {why}")))
+    };
+    let no_port = |port: u8| {
+        let ports = about.ports.len();
+        VerbsError::Unusable(format!("the RDMA device `{device}` has ports 1 to {ports}, not {port}"))
     };
     if let Some(number) = options.port {
-        let port = about.ports.iter().find(|p| p.number == number).ok_or_else(|| VerbsError::NoPort {
-            device: about.name.clone(),
-            port: number,
-            ports: about.ports.len() as u8,
-        })?;
+        let port = about.ports.iter().find(|p| p.number == number).ok_or_else(|| no_port(number))?;
         usable(port)?;
         return Ok((port, gid(port)?));
     }
@@ -342,9 +344,7 @@ pub(super) fn choose<'a>(
     // A port with the requested address comes before a lower one without it.
     let wished = |entry: &GidEntry| options.gid.address == Some(entry.address());
     found.sort_by_key(|(port, entry)| (!wished(entry), port.number));
-    found.first().copied().ok_or_else(|| {
-        first_error.unwrap_or(VerbsError::NoPort { device: about.name.clone(), port: 1, ports: 0 })
-    })
+    found.first().copied().ok_or_else(|| first_error.unwrap_or_else(|| no_port(1)))
 }
 
 /// Ethernet address of an interface.
@@ -369,16 +369,20 @@ impl OpenDevice {
     /// As [`crate::nic::Nic::register`].
     pub(super) fn register(&self, region: Arc<Region>, access: Access) -> Result<Registration, NicError> {
         let (iova, len) = (region.iova(), region.len());
-        let device = || self.device.name.clone();
+        let device = &self.device.name;
         if len > self.limits.region_len {
-            return Err(
-                VerbsError::RegionTooLarge { device: device(), len, limit: self.limits.region_len }.into()
-            );
+            return Err(VerbsError::Unusable(format!(
+                "the RDMA device `{device}` takes regions of at most {} bytes (max_mr_size), not {len}; make the store smaller",
+                self.limits.region_len
+            ))
+            .into());
         }
         if access.remote_atomic && !self.device.atomics {
-            return Err(
-                VerbsError::NoAtomics { device: device(), capability: self.atomics.to_owned() }.into()
-            );
+            return Err(VerbsError::Unusable(format!(
+                "the RDMA device `{device}` executes no atomics (its capability is {}), which stores of kind key-increment need; leave those out, or use another device",
+                self.atomics
+            ))
+            .into());
         }
         if !region.writable() {
             return Err(NicError::Region { iova, len, reason: "it is open for reading only" });
@@ -390,10 +394,14 @@ impl OpenDevice {
             let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
             match (Errno::from_io_error(&source), limit) {
                 (Some(Errno::NOMEM | Errno::AGAIN | Errno::PERM), Some(limit)) if pinned + len > limit => {
-                    VerbsError::Memlock { device: device(), len, pinned, limit }.into()
+                    VerbsError::Unusable(format!(
+                        "cannot pin {len} bytes for the RDMA device `{device}` on top of {pinned} already pinned: this process may lock {limit} (RLIMIT_MEMLOCK); raise it with `ulimit -l`, or LimitMEMLOCK=infinity in its systemd unit, or run it with CAP_IPC_LOCK"
+                    ))
+                    .into()
                 }
                 (Some(Errno::NOMEM), _) if state.regions.len() >= self.limits.regions as usize => {
-                    NicError::TooManyRegistrations { device: device(), limit: self.limits.regions as usize }
+                    let limit = self.limits.regions as usize;
+                    NicError::TooManyRegistrations { device: device.clone(), limit }
                 }
                 _ => self.system("register a region", source),
             }

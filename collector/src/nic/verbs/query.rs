@@ -5,7 +5,7 @@ use std::io;
 use ibverbs_sys as ibv;
 
 use super::devices::{DeviceInfo, Limits, PortInfo};
-use super::error::VerbsError;
+use super::error::{VerbsError, cannot_open, no_kernel_support};
 use super::ffi::{self, Context};
 use super::gid::{GidEntry, GidType};
 
@@ -13,11 +13,14 @@ use super::gid::{GidEntry, GidType};
 pub(super) fn open(device: &str) -> Result<Context, VerbsError> {
     match Context::open(device) {
         Ok(Some(context)) => Ok(context),
-        Ok(None) => Err(VerbsError::NoDevice { device: device.to_owned(), present: present() }),
+        Ok(None) => Err(VerbsError::Away(format!(
+            "there is no RDMA device `{device}`; there are: {}. `dta-collector devices` lists them; soft-RoCE on a network interface: `rdma link add rxe0 type rxe netdev eth0`",
+            present()
+        ))),
         Err(source) if source.raw_os_error() == Some(rustix::io::Errno::NOSYS.raw_os_error()) => {
-            Err(VerbsError::NoKernelSupport { source })
+            Err(no_kernel_support(source))
         }
-        Err(source) => Err(VerbsError::Open { device: device.to_owned(), source }),
+        Err(source) => Err(cannot_open(device, source)),
     }
 }
 
@@ -30,14 +33,10 @@ fn present() -> String {
 
 /// All devices, by name.
 pub(super) fn devices() -> Result<Vec<DeviceInfo>, VerbsError> {
-    let mut names = ffi::device_names().map_err(|source| VerbsError::NoKernelSupport { source })?;
+    let mut names = ffi::device_names().map_err(no_kernel_support)?;
     names.sort();
-    names
-        .iter()
-        .map(|name| {
-            describe(name, &open(name)?).map_err(|source| VerbsError::Open { device: name.clone(), source })
-        })
-        .collect()
+    let described = |name: &String| describe(name, &open(name)?).map_err(|source| cannot_open(name, source));
+    names.iter().map(described).collect()
 }
 
 /// What a device can do.

@@ -4,7 +4,6 @@
 //! ACKs, NAKs, READ responses and retransmission instead of our own. `collector/tests/requester_rxe.rs` uses it.
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use rustix::io::Errno;
 
 use super::ffi::{Completions, MemoryRegion, Path, ProtectionDomain, QueuePair, Sending};
 use super::open_device::choose;
-use super::{VerbsError, VerbsOptions, query};
+use super::{VerbsOptions, error, query};
 use crate::nic::{Access, Endpoint, NicError, Transport};
 use crate::region::Region;
 
@@ -115,7 +114,7 @@ impl Requester {
     ) -> Result<Requester, NicError> {
         let device = options.device.clone();
         let context = Arc::new(query::open(&device)?);
-        let cannot_open = |source| VerbsError::Open { device: device.clone(), source };
+        let cannot_open = |source: io::Error| error::cannot_open(&device, source);
         let about = query::describe(&device, &context).map_err(cannot_open)?;
         let (port, entry) = choose(&about, options)?;
         let system = |action: &'static str| {
@@ -180,8 +179,7 @@ impl Requester {
         };
         self.queue_pair.receive_from(&path).map_err(|source| match Errno::from_io_error(&source) {
             Some(Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH) => {
-                let peer: IpAddr = peer.ip;
-                VerbsError::NoNeighbour { peer, interface: self.interface.clone() }.into()
+                error::no_neighbour(peer.ip, &self.interface).into()
             }
             _ => system("move a queue pair to RTR", source),
         })?;
