@@ -1,7 +1,7 @@
 //! Sends points to InfluxDB over HTTP: `/write` of 1.x servers, `/api/v2/write` of 2.x servers.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ureq::Agent;
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
+use crate::ExportError;
 use crate::config::{Influx, SECRET_VARIABLE};
 
 /// Timeout of a request.
@@ -21,27 +22,6 @@ const CONNECT: Duration = Duration::from_secs(5);
 const ALONE: usize = 32;
 /// Bytes of a response that are read.
 const ANSWER: u64 = 16 << 10;
-
-/// Why a database cannot be written at all.
-#[derive(Debug, thiserror::Error)]
-pub enum InfluxError {
-    /// A file with a secret or certificate.
-    #[error("cannot read {}: {reason}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// A 2.x server, and no token.
-    #[error("a 2.x server needs a token: name its file (`secret_file`) or set {SECRET_VARIABLE}")]
-    NoToken,
-    /// A user without a password.
-    #[error(
-        "the user of a 1.x server has a password: name its file (`secret_file`) or set {SECRET_VARIABLE}"
-    )]
-    NoPassword,
-}
 
 /// The outcome of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,12 +57,12 @@ impl std::fmt::Debug for Server {
 
 impl Server {
     /// Reads secrets and certificates; makes no connection.
-    pub(crate) fn new(config: &Influx) -> Result<Self, InfluxError> {
+    pub(crate) fn new(config: &Influx) -> Result<Self, ExportError> {
         let secret = secret(config)?;
         let url = config.url.trim_end_matches('/');
         let (write, create, authorization) = match (&config.database, &config.org, &config.bucket) {
             (None, Some(org), Some(bucket)) => {
-                let token = secret.ok_or(InfluxError::NoToken)?;
+                let token = secret.ok_or_else(|| lacks("a 2.x server needs a token"))?;
                 let write = format!(
                     "{url}/api/v2/write?org={}&bucket={}&precision=ns",
                     percent(org),
@@ -94,7 +74,8 @@ impl Server {
                 let database = database.as_deref().unwrap_or_default();
                 let authorization = match &config.user {
                     Some(user) => {
-                        let password = secret.ok_or(InfluxError::NoPassword)?;
+                        let password =
+                            secret.ok_or_else(|| lacks("the user of a 1.x server has a password"))?;
                         Some(format!("Basic {}", BASE64.encode(format!("{user}:{password}"))))
                     }
                     None => None,
@@ -260,12 +241,22 @@ fn dropped(said: &str) -> Option<u64> {
     digits.parse().ok()
 }
 
+/// A secret that is not there.
+fn lacks(what: &str) -> ExportError {
+    ExportError(format!("{what}: name its file (`secret_file`) or set {SECRET_VARIABLE}"))
+}
+
+/// A file with a secret or certificates that cannot be used.
+fn cannot_read(path: &Path, reason: &str) -> ExportError {
+    ExportError(format!("cannot read {}: {reason}", path.display()))
+}
+
 /// The first line of the file or the variable, if any.
-fn secret(config: &Influx) -> Result<Option<String>, InfluxError> {
+fn secret(config: &Influx) -> Result<Option<String>, ExportError> {
     let Some(path) = &config.secret_file else {
         return Ok(std::env::var(SECRET_VARIABLE).ok().filter(|secret| !secret.is_empty()));
     };
-    let bad = |reason: String| InfluxError::File { path: path.clone(), reason };
+    let bad = |reason: String| cannot_read(path, &reason);
     let text = fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
     let secret = text.lines().next().unwrap_or_default().trim();
     if secret.is_empty() || secret.contains(|c: char| c.is_control()) {
@@ -274,8 +265,8 @@ fn secret(config: &Influx) -> Result<Option<String>, InfluxError> {
     Ok(Some(secret.to_owned()))
 }
 
-fn authorities(path: &Path) -> Result<RootCerts, InfluxError> {
-    let bad = |reason: String| InfluxError::File { path: path.to_owned(), reason };
+fn authorities(path: &Path) -> Result<RootCerts, ExportError> {
+    let bad = |reason: String| cannot_read(path, &reason);
     let pem = fs::read(path).map_err(|error| bad(error.to_string()))?;
     let mut certificates = Vec::new();
     for item in parse_pem(&pem) {

@@ -16,6 +16,7 @@ pub mod config;
 pub mod counters;
 mod deliver;
 pub mod directory;
+mod error;
 pub mod events;
 pub mod gauges;
 mod influx;
@@ -28,4 +29,4 @@ pub mod source;
 pub mod spool;
 mod unique;
 
-pub use influx::InfluxError;
+pub use error::ExportError;

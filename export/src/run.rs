@@ -1,13 +1,11 @@
 //! Running exporters: each follows the lists separately, so that none waits for another.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dta_client::Ask;
-use dta_files::config_file::ConfigError;
 use dta_proto::key::Key;
 use dta_proto::telemetry::{Entry, Metric, is_since_1970};
 use lru::LruCache;
@@ -18,13 +16,14 @@ use tokio::time::Instant;
 use crate::config::{Config, Influx};
 use crate::counters::{ExportCounters, OfSinks, add};
 use crate::deliver;
+use crate::error::ExportError;
 use crate::events::{Event, EventReader, Events, Positions};
-use crate::influx::{InfluxError, Server};
+use crate::influx::Server;
 use crate::json::{Line, Output};
 use crate::names::Names;
 use crate::schema::Schema;
 use crate::source::{Begin, LISTS, Options, Source};
-use crate::spool::{Checkpoint, Spool, SpoolError};
+use crate::spool::{Checkpoint, Spool};
 use crate::unique::Times;
 
 /// Most points per record.
@@ -37,31 +36,6 @@ const RECENT: usize = 64;
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long to wait for deliveries at the end.
 const END: Duration = Duration::from_secs(3);
-
-/// Why an exporter does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum ExportError {
-    /// The configuration.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// Secrets and certificates of a database.
-    #[error(transparent)]
-    Influx(#[from] InfluxError),
-    /// The spool.
-    #[error(transparent)]
-    Spool(#[from] SpoolError),
-    /// The file of lines.
-    #[error("cannot write {}: {source}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
-    },
-    /// The delivery thread.
-    #[error("cannot start a thread: {0}")]
-    Thread(std::io::Error),
-}
 
 /// Checks what [`Exporters::start`] would check: secrets and certificates. Makes no connection and changes nothing.
 ///
@@ -133,8 +107,8 @@ impl Exporters {
         let json = match &config.json {
             Some(json) => {
                 let path = &json.file;
-                let output =
-                    Output::open(path).map_err(|source| ExportError::File { path: path.clone(), source })?;
+                let output = Output::open(path)
+                    .map_err(|source| ExportError(format!("cannot write {}: {source}", path.display())))?;
                 Some((output, names(json.names)))
             }
             None => None,
@@ -161,7 +135,7 @@ impl Exporters {
             let thread = thread::Builder::new()
                 .name("dta-export".into())
                 .spawn(move || deliver::run(&of_thread, &server, &counted))
-                .map_err(ExportError::Thread)?;
+                .map_err(|error| ExportError(format!("cannot start a thread: {error}")))?;
             all.delivery = Some((spool, thread));
             all.counters.push(("influx", counters));
         }

@@ -77,7 +77,7 @@ pub enum ServerError {
     State(#[from] StateError),
     /// Exports to databases.
     #[error(transparent)]
-    Export(#[from] dta_export::run::ExportError),
+    Export(#[from] dta_export::ExportError),
     /// The gRPC service ended unexpectedly.
     #[error("the gRPC service ended: {0}")]
     Ended(String),

@@ -30,38 +30,12 @@ use dta_files::lock::Lock;
 use dta_files::own_file;
 
 use self::record::{ALIGN, Found, Head};
+use crate::error::ExportError;
 use crate::events::Positions;
 use crate::unique::Last;
 
 /// Segments per limit: one of these is removed when it is reached.
 const SEGMENTS: u64 = 16;
-
-/// Why a spool cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum SpoolError {
-    /// A file or the directory.
-    #[error("cannot {action} {} ({source}); name a directory for the spool that this program may write to (`spool`)", path.display())]
-    File {
-        /// What was tried.
-        action: &'static str,
-        /// Which file.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// Another process has it.
-    #[error("another exporter uses the spool {}; stop it, or give this one another (`spool`)", path.display())]
-    Locked {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// Its version wrote records differently.
-    #[error("the spool {} was written by an earlier version of this program; let that version deliver its contents, then remove the directory", path.display())]
-    Earlier {
-        /// The directory.
-        path: PathBuf,
-    },
-}
 
 /// What the next start needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -143,8 +117,21 @@ pub struct Spool {
     _lock: Lock,
 }
 
-fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> SpoolError + 'a {
-    move |source| SpoolError::File { action, path: path.to_owned(), source }
+fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> ExportError + 'a {
+    move |source| {
+        let path = path.display();
+        ExportError(format!(
+            "cannot {action} {path} ({source}); name a directory for the spool that this program may write to (`spool`)"
+        ))
+    }
+}
+
+/// The directory of a version that wrote records differently.
+fn earlier(directory: &Path) -> ExportError {
+    ExportError(format!(
+        "the spool {} was written by an earlier version of this program; let that version deliver its contents, then remove the directory",
+        directory.display()
+    ))
 }
 
 impl Spool {
@@ -152,14 +139,17 @@ impl Spool {
     ///
     /// # Errors
     /// The directory cannot be used, or another process uses it.
-    pub fn open(directory: &Path, most: u64) -> Result<Self, SpoolError> {
+    pub fn open(directory: &Path, most: u64) -> Result<Self, ExportError> {
         fs::create_dir_all(directory).map_err(failed("make", directory))?;
         let lock_path = directory.join("lock");
         let lock = own_file::open(&lock_path, OpenOptions::new().write(true).create(true))
             .map_err(failed("open", &lock_path))?;
-        let lock = Lock::take(lock)
-            .map_err(failed("lock", &lock_path))?
-            .ok_or_else(|| SpoolError::Locked { path: directory.to_owned() })?;
+        let lock = Lock::take(lock).map_err(failed("lock", &lock_path))?.ok_or_else(|| {
+            let path = directory.display();
+            ExportError(format!(
+                "another exporter uses the spool {path}; stop it, or give this one another (`spool`)"
+            ))
+        })?;
         let state = found(directory)?;
         Ok(Self {
             directory: directory.to_owned(),
@@ -197,7 +187,7 @@ impl Spool {
     }
 
     /// Adds a record; it is on disk when this returns.
-    pub(crate) fn append(&self, body: &[u8], points: u64, kept: Checkpoint) -> Result<(), SpoolError> {
+    pub(crate) fn append(&self, body: &[u8], points: u64, kept: Checkpoint) -> Result<(), ExportError> {
         let mut state = self.state();
         let before = state.written;
         let head = Head { bytes: body.len() as u64, crc: crc32fast::hash(body), before, points, kept };
@@ -218,7 +208,7 @@ impl Spool {
     }
 
     /// Writes a record at the end of the last segment, or in a new one.
-    fn write(&self, state: &mut State, head: &Head, body: &[u8]) -> Result<(), SpoolError> {
+    fn write(&self, state: &mut State, head: &Head, body: &[u8]) -> Result<(), ExportError> {
         let size = (self.most / SEGMENTS).max(1);
         // What an earlier process wrote is not touched.
         if state.file.is_none() || state.segments.back().is_none_or(|last| last.bytes >= size) {
@@ -266,7 +256,7 @@ impl Spool {
     }
 
     /// Removes the oldest segments until `bytes` more fit.
-    fn make_room(&self, state: &mut State, bytes: u64) -> Result<(), SpoolError> {
+    fn make_room(&self, state: &mut State, bytes: u64) -> Result<(), ExportError> {
         while state.segments.iter().map(|segment| segment.bytes).sum::<u64>() + bytes > self.most {
             let Some(oldest) = state.segments.pop_front() else { return Ok(()) };
             if state.segments.is_empty() {
@@ -290,7 +280,7 @@ impl Spool {
 
     /// Saves how far the spool is delivered or dropped, for the next start. Called with the state locked, so that an
     /// older position never replaces a newer one.
-    fn write_position(&self, state: &mut State, segment: u64) -> Result<(), SpoolError> {
+    fn write_position(&self, state: &mut State, segment: u64) -> Result<(), ExportError> {
         let position =
             Position { segment, offset: state.offset, passed: state.passed, kept: state.delivered.clone() };
         let path = self.directory.join("position");
@@ -329,7 +319,7 @@ impl Spool {
     ///
     /// # Errors
     /// It cannot be read at the moment.
-    pub(crate) fn oldest(&self, wait: Duration) -> Result<Option<Record>, SpoolError> {
+    pub(crate) fn oldest(&self, wait: Duration) -> Result<Option<Record>, ExportError> {
         let until = Instant::now() + wait;
         let mut state = self.state();
         loop {
@@ -348,7 +338,7 @@ impl Spool {
     }
 
     /// The oldest valid undelivered record. Damage before it is skipped, and counted.
-    fn look(&self, state: &mut State) -> Result<Option<Record>, SpoolError> {
+    fn look(&self, state: &mut State) -> Result<Option<Record>, ExportError> {
         loop {
             self.free_delivered(state, 1);
             let Some(first) = state.segments.front() else { break };
@@ -386,7 +376,7 @@ impl Spool {
 
     /// The record is processed, and `count` counts it before its points are gone from [`Spool::points`]. Returns whether
     /// it was still in the spool: it may have been dropped meanwhile, and is not counted then.
-    pub(crate) fn done(&self, record: &Record, count: impl FnOnce()) -> Result<bool, SpoolError> {
+    pub(crate) fn done(&self, record: &Record, count: impl FnOnce()) -> Result<bool, ExportError> {
         let mut state = self.state();
         if state.segments.front().is_none_or(|first| first.number != record.segment) {
             return Ok(false);
@@ -440,7 +430,7 @@ fn segment_path(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number}.spool"))
 }
 
-fn remove(path: &Path) -> Result<(), SpoolError> {
+fn remove(path: &Path) -> Result<(), ExportError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
         _ => Ok(()),
@@ -448,7 +438,7 @@ fn remove(path: &Path) -> Result<(), SpoolError> {
 }
 
 /// The existing segments, in order.
-fn numbers(directory: &Path) -> Result<Vec<u64>, SpoolError> {
+fn numbers(directory: &Path) -> Result<Vec<u64>, ExportError> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed("read", directory))? {
         let name = entry.map_err(failed("read", directory))?.file_name();
@@ -465,7 +455,7 @@ fn is_earlier(file: &File) -> bool {
 }
 
 /// The contents of `position`, if it exists and is valid.
-fn position(directory: &Path) -> Result<Option<Position>, SpoolError> {
+fn position(directory: &Path) -> Result<Option<Position>, ExportError> {
     let path = directory.join("position");
     let file = match own_file::open(&path, OpenOptions::new().read(true)) {
         Ok(file) => file,
@@ -473,7 +463,7 @@ fn position(directory: &Path) -> Result<Option<Position>, SpoolError> {
         Err(error) => return Err(failed("read", &path)(error)),
     };
     if is_earlier(&file) {
-        return Err(SpoolError::Earlier { path: directory.to_owned() });
+        return Err(earlier(directory));
     }
     let read = || record::head(&file, 0, 0, file.metadata()?.len());
     let position = read().map_err(failed("read", &path))?.map(|(position, _)| position);
@@ -485,7 +475,7 @@ fn position(directory: &Path) -> Result<Option<Position>, SpoolError> {
 }
 
 /// The contents of a directory. Removes delivered segments, and cuts off what follows the last valid record.
-fn found(directory: &Path) -> Result<State, SpoolError> {
+fn found(directory: &Path) -> Result<State, ExportError> {
     let position = position(directory)?;
     let is_known = position.is_some();
     let position = position.unwrap_or_default();
@@ -516,7 +506,7 @@ fn found(directory: &Path) -> Result<State, SpoolError> {
         let file = own_file::open(&path, OpenOptions::new().read(true).write(true))
             .map_err(failed("open", &path))?;
         if is_earlier(&file) {
-            return Err(SpoolError::Earlier { path: directory.to_owned() });
+            return Err(earlier(directory));
         }
         let mut look = || {
             let mut bytes = file.metadata()?.len();

@@ -27,7 +27,8 @@ fn what_was_not_delivered_is_there_after_a_start() {
     let first = oldest(&spool).unwrap();
     assert_eq!((first.body.as_slice(), first.points), (&[b'1'; 10][..], 2));
     assert!(spool.done(&first, || ()).unwrap());
-    assert!(matches!(Spool::open(folder.path(), 1 << 20), Err(SpoolError::Locked { .. })));
+    let refused = Spool::open(folder.path(), 1 << 20).err().expect("it is locked").to_string();
+    assert!(refused.starts_with("another exporter uses the spool"), "{refused}");
     drop(spool);
     let spool = open();
     assert_eq!((spool.points(), spool.checkpoint()), (4, kept(3)));
@@ -280,7 +281,7 @@ fn a_spool_of_an_earlier_version_is_refused_and_left_as_it_is() {
     let record = "{\"bytes\":1,\"crc\":0,\"points\":1,\"read\":[1,0,0,0],\"recent\":[]}\nx";
     fs::write(segment_path(folder.path(), 1), record).unwrap();
     let refused = Spool::open(folder.path(), 1 << 20).unwrap_err();
-    assert!(matches!(refused, SpoolError::Earlier { .. }), "{refused}");
+    assert!(refused.to_string().contains("written by an earlier version"), "{refused}");
     assert_eq!(fs::read_to_string(segment_path(folder.path(), 1)).unwrap(), record);
 }
 
