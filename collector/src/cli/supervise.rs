@@ -95,7 +95,7 @@ pub(super) async fn run(
                 Told::End => {
                     tracing::info!("shutting down");
                     manager.stopping();
-                    return Ok(server.stop().await?);
+                    return server.stop().await;
                 }
                 Told::Reload => {
                     manager.reloading();
@@ -107,7 +107,7 @@ pub(super) async fn run(
             failure = server.failed() => {
                 manager.stopping();
                 server.stop().await?;
-                return Err(failure.into());
+                return Err(failure);
             }
             _ = look.tick() => {}
         }
@@ -134,7 +134,7 @@ pub(super) async fn run(
 /// Reloads the configuration, or logs why not.
 async fn reload(server: &mut Server, read: &dyn Fn() -> Result<Config, ConfigError>) {
     let changed = match read() {
-        Ok(config) => server.reload(&config).await.map_err(anyhow::Error::from),
+        Ok(config) => server.reload(&config).await,
         Err(error) => Err(error.into()),
     };
     match changed {

@@ -8,7 +8,7 @@ use dta_export::names::Names;
 use dta_grpc::tls::{ServerFiles, ServerTls};
 use dta_proto::store::StoreSpec;
 
-use super::{ServerError, certificate};
+use super::certificate;
 use crate::config::{Config, MemoryConfig};
 use crate::epochs;
 
@@ -17,7 +17,7 @@ use crate::epochs;
 ///
 /// # Errors
 /// What would keep it from starting.
-pub fn check(config: &Config) -> Result<Vec<String>, ServerError> {
+pub fn check(config: &Config) -> anyhow::Result<Vec<String>> {
     let tls = checked(config)?;
     names(config)?;
     let soon = tls.and_then(|tls| certificate::expiry_warning(&tls.validity, SystemTime::now()));
@@ -35,7 +35,7 @@ pub fn check(config: &Config) -> Result<Vec<String>, ServerError> {
 }
 
 /// The names of switches, ports and drop reasons.
-pub(super) fn names(config: &Config) -> Result<Arc<Names>, ServerError> {
+pub(super) fn names(config: &Config) -> anyhow::Result<Arc<Names>> {
     let (names, path) = Names::find(config.names.as_deref())?;
     if let Some(path) = path {
         tracing::debug!(path = %path.display(), "names of switches, ports and drop reasons read");
@@ -44,7 +44,7 @@ pub(super) fn names(config: &Config) -> Result<Arc<Names>, ServerError> {
 }
 
 /// Like [`check`], but returns the checked TLS.
-pub(super) fn checked(config: &Config) -> Result<Option<ServerTls>, ServerError> {
+pub(super) fn checked(config: &Config) -> anyhow::Result<Option<ServerTls>> {
     config.check()?;
     let files = config.tls.as_ref().map(|tls| ServerFiles {
         cert: &tls.cert,
@@ -67,14 +67,15 @@ pub(super) fn checked(config: &Config) -> Result<Option<ServerTls>, ServerError>
         MemoryConfig::Directory(dir) => {
             let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
             let there = dir.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
-            let fail = |source| ServerError::Directory { path: dir.clone(), action: "look at", source };
-            let system = rustix::fs::statvfs(there).map_err(|errno| fail(errno.into()))?;
+            let fail = |errno: rustix::io::Errno| super::directory::cannot("look at", &dir, errno.into());
+            let system = rustix::fs::statvfs(there).map_err(fail)?;
             let place = format!("the file system of {}", dir.display());
             (system.f_blocks.saturating_mul(system.f_frsize), place)
         }
     };
-    if need > have {
-        return Err(ServerError::TooLarge { need, have, place });
-    }
+    anyhow::ensure!(
+        need <= have,
+        "the stores need {need} bytes, but {place} has {have} in all; make them smaller, or choose another place with --memory"
+    );
     Ok(tls)
 }

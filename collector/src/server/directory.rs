@@ -5,23 +5,34 @@ use std::io::{Error, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
+use anyhow::anyhow;
 use rustix::fs::{Mode, OFlags};
 
-use super::ServerError;
 use dta_files::lock::Lock;
 use dta_files::own_file;
 
 /// Makes the memory directory, accessible only to its owner, and locks it: two collectors in one would take each
 /// other's state for their own. An existing one must look as if made here: in the default location anyone may make a
 /// directory first.
-pub(super) fn lock(dir: &Path) -> Result<Lock, ServerError> {
-    let fail = |action| move |source| ServerError::Directory { path: dir.to_owned(), action, source };
+pub(super) fn lock(dir: &Path) -> anyhow::Result<Lock> {
+    let fail = |action| move |source| cannot(action, dir, source);
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail("make"))?;
     check(dir).map_err(fail("use"))?;
     let options = &mut OpenOptions::new();
     let file = own_file::open(&dir.join("lock"), options.write(true).create(true).truncate(false))
         .map_err(fail("make the file `lock` in"))?;
-    Lock::take(file).map_err(fail("lock"))?.ok_or_else(|| ServerError::Locked { path: dir.to_owned() })
+    Lock::take(file).map_err(fail("lock"))?.ok_or_else(|| {
+        anyhow!(
+            "another collector uses the memory directory {}; stop it, or give this one another name or directory \
+             ([collector] name, --memory)",
+            dir.display()
+        )
+    })
+}
+
+/// What the system did not let be done with the memory directory.
+pub(super) fn cannot(action: &str, dir: &Path, source: Error) -> anyhow::Error {
+    anyhow!("cannot {action} the memory directory {}: {source}; choose another with --memory", dir.display())
 }
 
 fn check(dir: &Path) -> Result<(), Error> {

@@ -4,18 +4,17 @@ mod certificate;
 mod check;
 mod collapse;
 mod directory;
-mod error;
 mod metrics;
 mod notify;
 mod reload;
 mod room;
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use anyhow::{anyhow, bail};
 use dta_cli::number::counted;
 use dta_client::Ask;
 use dta_export::names::Names;
@@ -30,8 +29,6 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub use check::check;
-pub use error::ServerError;
-pub use reload::ReloadError;
 
 use crate::config::{Config, History, MemoryConfig};
 use crate::epochs::{Epochs, Keep};
@@ -108,31 +105,31 @@ pub struct Server {
 
 impl Server {
     /// Starts a collector with the NIC that its configuration names.
-    pub async fn start(config: &Config) -> Result<Self, ServerError> {
+    pub async fn start(config: &Config) -> anyhow::Result<Self> {
         Self::start_with(config, || Ok(nic::open(config)?)).await
     }
 
     /// Starts a collector with the caller's NIC.
     pub async fn start_with(
         config: &Config,
-        open_nic: impl FnOnce() -> Result<Arc<dyn Nic>, ServerError>,
-    ) -> Result<Self, ServerError> {
+        open_nic: impl FnOnce() -> anyhow::Result<Arc<dyn Nic>>,
+    ) -> anyhow::Result<Self> {
         let began = Instant::now();
         // Cheap checks come first.
         let tls = check::checked(config)?;
         let names = check::names(config).unwrap_or_else(|error| {
-            let error = dta_cli::error_line(&error.into());
+            let error = dta_cli::error_line(&error);
             tracing::error!(
                 error,
                 "cannot use the file of names: switches and ports have no names until the next start"
             );
             Arc::default()
         });
-        let listener = TcpListener::bind(config.listen)
-            .await
-            .map_err(|source| ServerError::Listen { address: config.listen, source })?;
-        let listen =
-            listener.local_addr().map_err(|source| ServerError::Listen { address: config.listen, source })?;
+        let cannot_listen = |error: std::io::Error| {
+            anyhow!("cannot listen for gRPC on {}: {error}{}", config.listen, listen_hint(&error))
+        };
+        let listener = TcpListener::bind(config.listen).await.map_err(cannot_listen)?;
+        let listen = listener.local_addr().map_err(cannot_listen)?;
 
         let metrics = dta_metrics::Port::open(&config.metrics.listen, dta_metrics::COLLECTOR_ADDRESS).await?;
 
@@ -144,8 +141,7 @@ impl Server {
         // On a thread of its own: making much memory takes long, and the caller may want to stop meanwhile.
         let (specs, memory) = (config.stores.clone(), config.memory.clone());
         let open = move || Stores::open(&specs, &memory, RegionOptions::default());
-        let opened = tokio::task::spawn_blocking(open).await;
-        let stores = Arc::new(opened.map_err(|e| ServerError::Ended(e.to_string()))??);
+        let stores = Arc::new(tokio::task::spawn_blocking(open).await??);
         for store in stores.all().iter() {
             tracing::info!(
                 store = %store.spec.name,
@@ -250,25 +246,13 @@ impl Server {
         &self.sessions
     }
 
-    /// Serves until `shutdown` is ready, then stops.
-    ///
-    /// # Errors
-    /// The NIC or the gRPC server ended unexpectedly: the service manager must restart this process.
-    pub async fn run_until(mut self, shutdown: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let failure = tokio::select! {
-            () = shutdown => return self.stop().await,
-            failure = self.failed() => failure,
-        };
-        self.stop().await?;
-        Err(failure)
-    }
-
-    /// Waits until the NIC or the gRPC server has ended. May be called again and again.
-    pub async fn failed(&mut self) -> ServerError {
+    /// Waits until the NIC or the gRPC server has ended, and says why: the service manager must restart this process.
+    /// May be called again and again.
+    pub async fn failed(&mut self) -> anyhow::Error {
         let nic = self.nic.clone();
         tokio::select! {
             reason = failure(nic) => NicError::Stopped { reason }.into(),
-            ended = &mut self.grpc.task => ServerError::Ended(match ended {
+            ended = &mut self.grpc.task => anyhow!("the gRPC service ended: {}", match ended {
                 Ok(Ok(())) => "its listener closed".into(),
                 Ok(Err(e)) => e.to_string(),
                 Err(e) => e.to_string(),
@@ -296,7 +280,7 @@ impl Server {
 
     /// Ends tails and calls, writes state, and releases everything. Sessions stay: their translators go on when a
     /// collector starts in the same memory directory.
-    pub async fn stop(self) -> Result<(), ServerError> {
+    pub async fn stop(self) -> anyhow::Result<()> {
         let began = tokio::time::Instant::now();
         self.health.set(false);
         drop(self.metrics);
@@ -330,11 +314,8 @@ impl Server {
         let sessions = self.sessions;
         let last = tokio::task::spawn_blocking(move || sessions.tick(Instant::now()));
         match tokio::time::timeout(WRITE, last).await {
-            Ok(ended) => Ok(ended.map_err(|e| ServerError::Ended(e.to_string()))??),
-            Err(_) => Err(ServerError::Ended(format!(
-                "the last counters of translators could not be written in {} s",
-                WRITE.as_secs()
-            ))),
+            Ok(ended) => Ok(ended??),
+            Err(_) => bail!("the last counters of translators could not be written in {} s", WRITE.as_secs()),
         }
     }
 }
@@ -345,7 +326,7 @@ async fn begin_epochs(
     stores: &Arc<Stores>,
     sessions: &Arc<Sessions>,
     stopped: &watch::Receiver<bool>,
-) -> Result<Arc<Epochs>, ServerError> {
+) -> anyhow::Result<Arc<Epochs>> {
     if config.epochs.is_empty() {
         return Ok(Arc::default());
     }
@@ -358,12 +339,11 @@ async fn begin_epochs(
         let is_written = Arc::new(move |store: &str, memory| sessions.is_written(store, memory));
         Epochs::start(&stores, &every, &keep, is_written, &stopped)
     };
-    let begun = tokio::task::spawn_blocking(begin).await;
-    Ok(Arc::new(begun.map_err(|e| ServerError::Ended(e.to_string()))??))
+    Ok(Arc::new(tokio::task::spawn_blocking(begin).await??))
 }
 
 /// Starts what goes out to databases, if anything does.
-fn export(config: &Config, names: &Arc<Names>, service: &Service) -> Result<Option<Exporters>, ServerError> {
+fn export(config: &Config, names: &Arc<Names>, service: &Service) -> anyhow::Result<Option<Exporters>> {
     if !config.export.is_on() {
         return Ok(None);
     }
@@ -383,8 +363,8 @@ fn serve(
     health: &Health,
     connections: Arc<dta_grpc::ConnectionCounters>,
     stopped: &watch::Receiver<bool>,
-) -> Result<Grpc, ServerError> {
-    let reflection = standard::reflection(dta_proto::control::DESCRIPTORS).map_err(ServerError::Ended)?;
+) -> anyhow::Result<Grpc> {
+    let reflection = standard::reflection(dta_proto::control::DESCRIPTORS).map_err(anyhow::Error::msg)?;
     let (halt, halted) = watch::channel(false);
     let certificate = tls.as_ref().zip(config.tls.as_ref()).map(|(tls, files)| {
         tokio::spawn(certificate::watch(files.cert.clone(), tls.validity, stopped.clone()))
@@ -418,6 +398,17 @@ fn limits(config: &Config) -> dta_grpc::Limits {
         );
     }
     limits
+}
+
+fn listen_hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            "; another program (another collector?) listens there: stop it, or choose another port with --listen"
+        }
+        std::io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
+        std::io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege",
+        _ => "",
+    }
 }
 
 async fn until(mut stopped: watch::Receiver<bool>) {

@@ -1,33 +1,11 @@
 //! Reloads the configuration of a running collector: all changes take effect, or none.
 
+use anyhow::{bail, ensure};
 use dta_files::config_file::changes;
 use dta_proto::store::{StoreKind, StoreSpec};
 
-use super::{Grpc, Server, ServerError, check, notify, operators, serve};
+use super::{Grpc, Server, check, notify, operators, serve};
 use crate::config::Config;
-use crate::region::RegionError;
-
-/// Why another configuration was refused. Nothing has changed.
-#[derive(Debug, thiserror::Error)]
-pub enum ReloadError {
-    /// Keys that a running collector cannot change.
-    #[error("{} cannot change while the collector runs: restart it for that", .0.join(", "))]
-    Fixed(Vec<String>),
-    /// A store that the NIC cannot serve.
-    #[error("store {store:?} needs atomics, which the device {device:?} does not have; leave the store out")]
-    NoAtomics {
-        /// The store.
-        store: String,
-        /// The device.
-        device: String,
-    },
-    /// What would keep a collector of this configuration from starting.
-    #[error(transparent)]
-    Server(#[from] ServerError),
-    /// No memory for a store.
-    #[error(transparent)]
-    Region(#[from] RegionError),
-}
 
 impl Server {
     /// Switches to another configuration: TLS files are reloaded, new limits and operators apply, and added stores
@@ -35,23 +13,26 @@ impl Server {
     /// has changed, in words.
     ///
     /// # Errors
-    /// A [`ReloadError`]; then nothing has changed.
-    pub async fn reload(&mut self, new: &Config) -> Result<Vec<String>, ReloadError> {
+    /// Something changed that cannot change while a collector runs, or a collector of this configuration would not
+    /// start; then nothing has changed.
+    pub async fn reload(&mut self, new: &Config) -> anyhow::Result<Vec<String>> {
+        let restart = "cannot change while the collector runs: restart it for that";
         let fixed = fixed(&self.config, new);
-        if !fixed.is_empty() {
-            return Err(ReloadError::Fixed(fixed));
-        }
+        ensure!(fixed.is_empty(), "{} {restart}", fixed.join(", "));
         let tls = check::checked(new)?;
         if let Some(store) = new.epochs.keys().find(|name| self.stores.get(name).is_err()) {
             // Its thread would have to begin with it.
-            return Err(ReloadError::Fixed(vec![format!("store {store} (epoch)")]));
+            bail!("store {store} (epoch) {restart}");
         }
         let added: Vec<StoreSpec> =
             new.stores.iter().filter(|store| !self.config.stores.contains(store)).cloned().collect();
         let needs_atomics = |store: &&StoreSpec| matches!(store.kind, StoreKind::KeyIncrement { .. });
         if let (Some(store), false) = (added.iter().find(needs_atomics), self.device.atomics) {
-            let (store, device) = (store.name.clone(), self.device.name.clone());
-            return Err(ReloadError::NoAtomics { store, device });
+            bail!(
+                "store {:?} needs atomics, which the device {:?} does not have; leave the store out",
+                store.name,
+                self.device.name
+            );
         }
         let mut changed = changes(&self.config.limits, &new.limits);
         changed.iter_mut().for_each(|key| *key = format!("limits.{key}"));
@@ -67,8 +48,7 @@ impl Server {
         let service = self.service.clone().with_operators(operators(new)).with_limits(&new.limits);
         if !added.is_empty() {
             let (stores, specs) = (self.stores.clone(), added.clone());
-            let made = tokio::task::spawn_blocking(move || stores.add(&specs)).await;
-            made.map_err(|error| ServerError::Ended(error.to_string()))??;
+            tokio::task::spawn_blocking(move || stores.add(&specs)).await??;
         }
         let stopped = &self.stopped;
         let connections = self.connections.clone();

@@ -9,7 +9,7 @@ use dta_client::collector::Client;
 use dta_client::{Ask, AskKeys, ClientError, ClientOptions, Following, Question, QuestionKind};
 use dta_collector::config::{Config, MemoryConfig, default_stores};
 use dta_collector::region::{Region, RegionHeader, RegionOptions};
-use dta_collector::server::{Server, ServerError};
+use dta_collector::server::Server;
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{self, Policy};
 use dta_proto::control::{MAX_KEYS, MAX_READ};
@@ -474,7 +474,7 @@ async fn a_restarted_collector_serves_what_was_there() {
     let session = client.open_session(open_request("t", 50)).await.unwrap();
 
     let Err(second) = Server::start(&config).await else { panic!("two collectors in one directory") };
-    assert!(matches!(second, ServerError::Locked { .. }), "{second}");
+    assert!(second.to_string().starts_with("another collector uses the memory directory"), "{second}");
     server.stop().await.unwrap();
     drop(client);
 
@@ -502,7 +502,7 @@ async fn a_port_in_use_is_told() {
     let mut third = config();
     third.soft.port = server.device.endpoint.port;
     let Err(error) = Server::start(&third).await else { panic!("two NICs on one port") };
-    assert!(matches!(error, ServerError::Nic(_)), "{error}");
+    assert!(error.is::<dta_collector::nic::NicError>(), "{error}");
     server.stop().await.unwrap();
 }
 

@@ -8,7 +8,7 @@ use crate::common::{open_request, status_of};
 use dta_client::collector::Client;
 use dta_client::{Ask, ClientError, ClientOptions, ClientTls};
 use dta_collector::config::{Config, Limits, Tls};
-use dta_collector::server::{Server, ServerError};
+use dta_collector::server::Server;
 use dta_proto::control;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, IsCa, Issuer, KeyPair, SanType};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -248,7 +248,7 @@ async fn files_that_cannot_be_used_are_named() {
     let dir = ground.dir.path();
     let start =
         async |tls: Tls| match Server::start(&Config { tls: Some(tls), ..crate::common::config() }).await {
-            Err(error @ ServerError::Tls(_)) => error.to_string(),
+            Err(error) if error.is::<dta_grpc::tls::TlsError>() => error.to_string(),
             Err(error) => panic!("another error: {error}"),
             Ok(_) => panic!("started with junk"),
         };
