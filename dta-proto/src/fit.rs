@@ -3,31 +3,16 @@
 use crate::store::{StoreKind, StoreSpec};
 use crate::wire::dta::{Body, Primitive};
 
-/// Why a report does not fit a store.
+/// Why a report does not fit a store, in words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Misfit {
-    /// A store of another kind.
-    #[error("store `{store}` is a {kind} store, and takes no {primitive} reports")]
-    Primitive {
-        /// Name of the store.
-        store: String,
-        /// Its kind.
-        kind: Primitive,
-        /// The report's primitive.
-        primitive: Primitive,
-    },
-    /// A field of the report out of the store's range.
-    #[error("{field} is {value}, but store `{store}` takes {must}")]
-    Field {
-        /// Name of the store.
-        store: String,
-        /// The field, as `dta-reporter send` calls it.
-        field: &'static str,
-        /// The report's value.
-        value: u64,
-        /// Allowed values.
-        must: String,
-    },
+#[error("{0}")]
+pub struct Misfit(String);
+
+impl Misfit {
+    /// A store of another kind than the report's.
+    pub fn of_kind(store: &str, kind: Primitive, primitive: Primitive) -> Misfit {
+        Misfit(format!("store `{store}` is a {kind} store, and takes no {primitive} reports"))
+    }
 }
 
 /// Checks what every data plane checks of a report for a store. Whether the report then lands depends on
@@ -38,7 +23,7 @@ pub enum Misfit {
 pub fn fits(store: &StoreSpec, body: &Body<'_>) -> Result<(), Misfit> {
     let (kind, primitive) = (store.kind.primitive(), body.primitive());
     let field = |field, value: u64, must: String| {
-        Err(Misfit::Field { store: store.name.clone(), field, value, must })
+        Err(Misfit(format!("{field} is {value}, but store `{}` takes {must}", store.name)))
     };
     match (body, &store.kind) {
         (
@@ -88,7 +73,7 @@ pub fn fits(store: &StoreSpec, body: &Body<'_>) -> Result<(), Misfit> {
         }
         // What has no limits fits.
         _ if kind == primitive => {}
-        _ => return Err(Misfit::Primitive { store: store.name.clone(), kind, primitive }),
+        _ => return Err(Misfit::of_kind(&store.name, kind, primitive)),
     }
     Ok(())
 }

@@ -24,11 +24,7 @@ pub fn endpoint(endpoint: Endpoint, files: Option<&ClientFiles<'_>>) -> Result<E
         return Ok(endpoint);
     };
     let config = tls::client(files, SystemTime::now())?;
-    endpoint.tls_config(config).map_err(|e| TlsError::Unusable {
-        what: "TLS certificate",
-        path: files.cert.to_owned(),
-        reason: crate::reason(&e),
-    })
+    endpoint.tls_config(config).map_err(|e| tls::unusable("TLS certificate", files.cert, crate::reason(&e)))
 }
 
 /// Connects at once.

@@ -1,6 +1,7 @@
 //! TLS files: read, checked before use, and turned into what rustls takes. All are PEM.
 
-use std::path::{Path, PathBuf};
+use std::fmt::Display;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -40,56 +41,14 @@ pub struct ClientFiles<'a> {
     pub domain: Option<&'a str>,
 }
 
-/// Why files cannot be used for TLS.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// A file cannot be read.
-    #[error("cannot read the {what} {}: {source}", path.display())]
-    Read {
-        /// What it should hold.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
-    },
-    /// A file holds something else.
-    #[error("the {what} {} cannot be used: {reason}", path.display())]
-    Unusable {
-        /// What it should hold.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// Certificate and key do not belong together.
-    #[error("the TLS key {} does not belong to the certificate {}", key.display(), cert.display())]
-    KeyMismatch {
-        /// The certificate.
-        cert: PathBuf,
-        /// The key.
-        key: PathBuf,
-    },
-    /// The certificate has expired.
-    #[error(
-        "the TLS certificate {} expired {ago} ago, and nobody would accept it: replace it with a valid one (or correct this machine's clock)",
-        path.display()
-    )]
-    Expired {
-        /// The file.
-        path: PathBuf,
-        /// How long ago, for people.
-        ago: String,
-    },
-    /// The certificate is not valid yet.
-    #[error("the TLS certificate {} is valid only in {ahead}: is this machine's clock right?", path.display())]
-    NotYetValid {
-        /// The file.
-        path: PathBuf,
-        /// How long until then, for people.
-        ahead: String,
-    },
+/// Why files cannot be used for TLS, in words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TlsError(String);
+
+/// A file that should hold `what` and cannot be used.
+pub(crate) fn unusable(what: &str, path: &Path, reason: impl Display) -> TlsError {
+    TlsError(format!("the {what} {} cannot be used: {reason}", path.display()))
 }
 
 /// The validity of a certificate, both times since 1970.
@@ -131,11 +90,8 @@ impl Validity {
     /// The file cannot be read, or holds no certificate.
     pub fn read(cert: &Path) -> Result<Self, TlsError> {
         let chain = certificates("TLS certificate", cert)?;
-        Self::of(&chain[0]).ok_or_else(|| TlsError::Unusable {
-            what: "TLS certificate",
-            path: cert.to_owned(),
-            reason: "it is not a readable certificate".into(),
-        })
+        Self::of(&chain[0])
+            .ok_or_else(|| unusable("TLS certificate", cert, "it is not a readable certificate"))
     }
 
     /// Its expiry, since 1970.
@@ -154,11 +110,18 @@ impl Validity {
     fn check(&self, path: &Path, now: SystemTime) -> Result<(), TlsError> {
         let now = since_1970(now);
         if now > self.not_after {
-            return Err(TlsError::Expired { path: path.to_owned(), ago: for_people(now - self.not_after) });
+            return Err(TlsError(format!(
+                "the TLS certificate {} expired {} ago, and nobody would accept it: replace it with a valid one (or correct this machine's clock)",
+                path.display(),
+                for_people(now - self.not_after)
+            )));
         }
         if now < self.not_before {
-            let ahead = for_people(self.not_before - now);
-            return Err(TlsError::NotYetValid { path: path.to_owned(), ahead });
+            return Err(TlsError(format!(
+                "the TLS certificate {} is valid only in {}: is this machine's clock right?",
+                path.display(),
+                for_people(self.not_before - now)
+            )));
         }
         Ok(())
     }
@@ -194,17 +157,15 @@ pub fn server(files: &ServerFiles<'_>, now: SystemTime) -> Result<ServerTls, Tls
     let provider = Arc::new(ring::default_provider());
     let own = own(files.cert, files.key, &provider, now)?;
     let roots = Arc::new(authorities("client CA", files.client_ca)?);
-    let unusable =
-        |what, path: &Path, reason: String| TlsError::Unusable { what, path: path.to_owned(), reason };
     let clients = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
         .build()
-        .map_err(|e| unusable("client CA", files.client_ca, e.to_string()))?;
+        .map_err(|e| unusable("client CA", files.client_ca, e))?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|e| unusable("TLS certificate", files.cert, e.to_string()))?
+        .map_err(|e| unusable("TLS certificate", files.cert, e))?
         .with_client_cert_verifier(clients)
         .with_single_cert(own.chain, own.key)
-        .map_err(|e| unusable("TLS certificate", files.cert, e.to_string()))?;
+        .map_err(|e| unusable("TLS certificate", files.cert, e))?;
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(ServerTls { config: Arc::new(config), validity: own.validity })
 }
@@ -232,49 +193,44 @@ struct Own {
 
 fn own(cert: &Path, key: &Path, provider: &CryptoProvider, now: SystemTime) -> Result<Own, TlsError> {
     let chain = certificates("TLS certificate", cert)?;
-    let unusable =
-        |what, path: &Path, reason: String| TlsError::Unusable { what, path: path.to_owned(), reason };
     let validity = Validity::of(&chain[0])
-        .ok_or_else(|| unusable("TLS certificate", cert, "it is not a readable certificate".into()))?;
+        .ok_or_else(|| unusable("TLS certificate", cert, "it is not a readable certificate"))?;
     validity.check(cert, now)?;
     let key_der = PrivateKeyDer::from_pem_slice(&read("TLS key", key)?)
         .map_err(|e| unusable("TLS key", key, format!("{e}; it must be a private key in a PEM file")))?;
     match CertifiedKey::from_der(chain.clone(), key_der.clone_key(), provider) {
         Ok(_) => Ok(Own { chain, key: key_der, validity }),
-        Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
-            Err(TlsError::KeyMismatch { cert: cert.to_owned(), key: key.to_owned() })
-        }
-        Err(e) => Err(unusable("TLS key", key, e.to_string())),
+        Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => Err(TlsError(format!(
+            "the TLS key {} does not belong to the certificate {}",
+            key.display(),
+            cert.display()
+        ))),
+        Err(e) => Err(unusable("TLS key", key, e)),
     }
 }
 
-fn authorities(what: &'static str, path: &Path) -> Result<RootCertStore, TlsError> {
+fn authorities(what: &str, path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(what, path)? {
-        roots.add(certificate).map_err(|e| TlsError::Unusable {
-            what,
-            path: path.to_owned(),
-            reason: e.to_string(),
-        })?;
+        roots.add(certificate).map_err(|e| unusable(what, path, e))?;
     }
     Ok(roots)
 }
 
 /// The certificates in a file; at least one.
-fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn certificates(what: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let text = read(what, path)?;
-    let unusable = |reason: String| TlsError::Unusable { what, path: path.to_owned(), reason };
     let found: Vec<_> = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<_, _>>()
-        .map_err(|e| unusable(e.to_string()))?;
+        .map_err(|e| unusable(what, path, e))?;
     if found.is_empty() {
-        return Err(unusable("it holds no certificate; it must be a PEM file".into()));
+        return Err(unusable(what, path, "it holds no certificate; it must be a PEM file"));
     }
     Ok(found)
 }
 
-fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(path).map_err(|source| TlsError::Read { what, path: path.to_owned(), source })
+fn read(what: &str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|e| TlsError(format!("cannot read the {what} {}: {e}", path.display())))
 }
 
 #[cfg(test)]
@@ -287,7 +243,7 @@ mod tests {
     }
 
     /// A certificate that is valid from day `from` to day `until` since 1970, and its key.
-    fn pair(dir: &Path, from: i64, until: i64) -> (PathBuf, PathBuf) {
+    fn pair(dir: &Path, from: i64, until: i64) -> (std::path::PathBuf, std::path::PathBuf) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec!["c.example".to_owned()]).unwrap();
         let day = |n: i64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(n as u64 * 86_400);
@@ -336,7 +292,7 @@ mod tests {
         let (cert, key) = pair(dir.path(), 20_000, 20_090);
         let (_, other) = pair(dir.path(), 20_000, 20_091);
         let told = load(&cert, &other, day(20_001)).unwrap_err();
-        assert!(matches!(told, TlsError::KeyMismatch { .. }), "{told}");
+        assert!(told.to_string().contains("does not belong to the certificate"), "{told}");
         let told = load(&key, &key, day(20_001)).unwrap_err().to_string();
         assert!(told.contains("20000-20090.key") && told.contains("no certificate"), "{told}");
         let told = load(&cert, &cert, day(20_001)).unwrap_err().to_string();

@@ -54,30 +54,10 @@ pub struct Faults {
     corrupt: f64,
 }
 
-/// An error in a description of faults.
+/// An error in a description of faults, in words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FaultsError {
-    /// Not `name=probability`.
-    #[error("`{0}` is not of the form name=probability, such as drop=0.01")]
-    Form(String),
-    /// No such fault.
-    #[error("there is no fault `{0}`; there are drop, dup, reorder and corrupt")]
-    Name(String),
-    /// A fault is named twice.
-    #[error("fault `{0}` is given twice")]
-    Twice(String),
-    /// Not a number from 0 to 1.
-    #[error("`{value}` is not a probability for {name}: give a number from 0 to 1")]
-    Probability {
-        /// The fault.
-        name: String,
-        /// What was written.
-        value: String,
-    },
-    /// A frame suffers at most one fault, so the probabilities cannot sum to more than 1.
-    #[error("the probabilities sum to {0}; a frame suffers at most one fault, so they must sum to at most 1")]
-    Sum(String),
-}
+#[error("{0}")]
+pub struct FaultsError(String);
 
 impl Faults {
     /// No faults.
@@ -109,29 +89,36 @@ impl FromStr for Faults {
         }
         let mut seen = Vec::new();
         for part in text.split(',').map(str::trim) {
-            let (name, value) = part.split_once('=').ok_or_else(|| FaultsError::Form(part.into()))?;
+            let form = || format!("`{part}` is not of the form name=probability, such as drop=0.01");
+            let (name, value) = part.split_once('=').ok_or_else(|| FaultsError(form()))?;
             let (name, value) = (name.trim(), value.trim());
             let probability = match name {
                 "drop" => &mut faults.drop,
                 "dup" => &mut faults.dup,
                 "reorder" => &mut faults.reorder,
                 "corrupt" => &mut faults.corrupt,
-                _ => return Err(FaultsError::Name(name.into())),
+                _ => {
+                    let there = "there are drop, dup, reorder and corrupt";
+                    return Err(FaultsError(format!("there is no fault `{name}`; {there}")));
+                }
             };
             if seen.contains(&name) {
-                return Err(FaultsError::Twice(name.into()));
+                return Err(FaultsError(format!("fault `{name}` is given twice")));
             }
             seen.push(name);
-            *probability = value
-                .parse()
-                .ok()
-                .filter(|number| (0.0..=1.0).contains(number))
-                .ok_or_else(|| FaultsError::Probability { name: name.into(), value: value.into() })?;
+            *probability =
+                value.parse().ok().filter(|number| (0.0..=1.0).contains(number)).ok_or_else(|| {
+                    FaultsError(format!(
+                        "`{value}` is not a probability for {name}: give a number from 0 to 1"
+                    ))
+                })?;
         }
         let sum = faults.drop + faults.dup + faults.reorder + faults.corrupt;
         // Tenths do not sum exactly in binary.
         if sum > 1.0 + 1e-9 {
-            return Err(FaultsError::Sum(format!("{sum:.3}")));
+            return Err(FaultsError(format!(
+                "the probabilities sum to {sum:.3}; a frame suffers at most one fault, so they must sum to at most 1"
+            )));
         }
         Ok(faults)
     }

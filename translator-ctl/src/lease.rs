@@ -194,7 +194,7 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                     self.tell(ready, None)?;
                     backoff = BACKOFF.0;
                     let Some(failure) = self.renew(session).await? else { return Ok(()) };
-                    if let Failure::Session(over @ SessionError::Superseded { .. }) = failure {
+                    if let Failure::Session(over @ SessionError::Superseded(_)) = failure {
                         self.stand_down(collector).await?;
                         if !self.is_alone() {
                             error!(error = %over, "reports for this collector's stores are dropped until this program restarts");
@@ -398,7 +398,7 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                         return Ok(Some(SessionError::Silent.into()));
                     }
                 }
-                Err(error @ SessionError::Away { .. }) => {
+                Err(error @ SessionError::Away(_)) => {
                     // Frames still go to the old queue pairs: the collector's memory may well be there.
                     if !std::mem::replace(&mut away, true) {
                         warn!(%error, "continuing with the existing queue pairs");

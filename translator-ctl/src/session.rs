@@ -30,49 +30,21 @@ pub enum SessionError {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The collector does not answer, but may later.
-    #[error(
-        "the collector at {address} is unavailable: {message}; if it is not running, start it (`dta-collector serve`) or give its \
-         address with --collector"
-    )]
-    Away {
-        /// Its address.
-        address: String,
-        /// What was attempted.
-        message: String,
-    },
+    #[error("{0}")]
+    Away(String),
     /// A TLS problem at either end.
-    #[error("cannot communicate with the collector at {address}: {message}")]
-    Security {
-        /// Its address.
-        address: String,
-        /// What is wrong, and what to do.
-        message: String,
-    },
+    #[error("{0}")]
+    Security(String),
     /// The collector refuses, in its own words.
-    #[error("the collector at {address} refuses the session: {message}")]
-    Refused {
-        /// Its address.
-        address: String,
-        /// Its message.
-        message: String,
-    },
+    #[error("{0}")]
+    Refused(String),
     /// The lease has ended, with its queue pairs and rkeys.
-    #[error("the collector at {address} no longer has this session: {message}")]
-    Gone {
-        /// Its address.
-        address: String,
-        /// Its message.
-        message: String,
-    },
+    #[error("{0}")]
+    Gone(String),
     /// Another translator has opened the session of this name, which invalidated this one's queue pairs and
     /// rkeys.
-    #[error("the collector at {address} has given this translator's session to another one: {message}")]
-    Superseded {
-        /// Its address.
-        address: String,
-        /// Its message, with the other's address.
-        message: String,
-    },
+    #[error("{0}")]
+    Superseded(String),
     /// A queue pair is silent although the collector considers it healthy.
     #[error("a queue pair does not answer")]
     Silent,
@@ -87,7 +59,7 @@ pub enum SessionError {
 impl SessionError {
     /// Whether trying again may help without a change of configuration.
     pub fn may_pass(&self) -> bool {
-        matches!(self, SessionError::Away { .. } | SessionError::Security { .. } | SessionError::Gone { .. })
+        matches!(self, SessionError::Away(_) | SessionError::Security(_) | SessionError::Gone(_))
     }
 }
 
@@ -190,18 +162,27 @@ impl Session {
         let ClientError::Status(status) = error else {
             return error.into();
         };
-        let (address, message) = (self.address().to_owned(), dta_grpc::status_reason(&status));
+        let (address, message) = (self.address(), dta_grpc::status_reason(&status));
         if std::error::Error::source(&status).and_then(dta_grpc::known).is_some() {
-            return SessionError::Security { address, message };
+            return SessionError::Security(format!(
+                "cannot communicate with the collector at {address}: {message}"
+            ));
         }
         match status.code() {
             // tonic's own errors for a missing or broken connection.
             Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
-                SessionError::Away { address, message }
+                SessionError::Away(format!(
+                    "the collector at {address} is unavailable: {message}; if it is not running, start it (`dta-collector \
+                     serve`) or give its address with --collector"
+                ))
             }
-            Code::Aborted => SessionError::Superseded { address, message },
-            Code::NotFound => SessionError::Gone { address, message },
-            _ => SessionError::Refused { address, message },
+            Code::Aborted => SessionError::Superseded(format!(
+                "the collector at {address} has given this translator's session to another one: {message}"
+            )),
+            Code::NotFound => SessionError::Gone(format!(
+                "the collector at {address} no longer has this session: {message}"
+            )),
+            _ => SessionError::Refused(format!("the collector at {address} refuses the session: {message}")),
         }
     }
 

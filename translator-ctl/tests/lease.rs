@@ -291,7 +291,7 @@ fn a_target_whose_session_was_given_to_another_stands_down() {
         };
         let kept = keep(&bed, &mut target, ready);
         let error = tokio::time::timeout(Duration::from_secs(60), kept).await.expect("it ends").unwrap_err();
-        assert!(matches!(error.downcast_ref(), Some(SessionError::Superseded { .. })), "{error}");
+        assert!(matches!(error.downcast_ref(), Some(SessionError::Superseded(_))), "{error}");
         assert_eq!(bed.queue_pairs(), 0);
         // The rest stays for whoever programs it next.
         assert!(bed.tables().len() > 5);

@@ -61,8 +61,7 @@ impl Stores {
                 Some(SizeStore { id, columns, rows, expected })
             }
             Some((_, kind)) => {
-                let (kind, primitive) = (kind.primitive(), Primitive::SketchMerge);
-                let misfit = Misfit::Primitive { store: store::SIZES.into(), kind, primitive };
+                let misfit = Misfit::of_kind(store::SIZES, kind.primitive(), Primitive::SketchMerge);
                 return Err(BadStore::Misfit(store::SIZES, misfit));
             }
             None => None,

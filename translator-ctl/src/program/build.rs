@@ -33,35 +33,15 @@ pub struct Wanted {
     pub sketch_reporters: Vec<(String, u16, u8)>,
 }
 
-/// Why grants and configuration do not make a program.
+/// Why grants and configuration do not make a program, in words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BuildError {
-    /// An invalid entry.
-    #[error("the configuration cannot be used: {0}")]
-    Entry(#[from] CheckError),
-    /// Two collectors offer something that only one can.
-    #[error(
-        "the collector at {} and the one at {} both offer {what}: rename it and change its id at one of \
-        them, name the stores to use at each, or let them share it ([[translator.collector]] with \
-        `address` and `stores`, `lists` or `buckets`; a sketch is at \
-         one collector)", collectors[0], collectors[1]
-    )]
-    OfferedTwice {
-        /// The store, by name, id or both.
-        what: String,
-        /// Addresses of both.
-        collectors: [String; 2],
-    },
-    /// The configuration names a store that no session has.
-    #[error("configuration names store `{name}` for {what}, but the session has {have}")]
-    UnknownStore {
-        /// Name in configuration.
-        name: String,
-        /// What it is for.
-        what: String,
-        /// Names of suitable stores in the session.
-        have: String,
-    },
+#[error("{0}")]
+pub struct BuildError(String);
+
+impl From<CheckError> for BuildError {
+    fn from(error: CheckError) -> BuildError {
+        BuildError(format!("the configuration cannot be used: {error}"))
+    }
 }
 
 /// Computes what a switch should hold from the collectors' grants, by index; `None` for one that has not
@@ -176,7 +156,13 @@ fn offered_once(stores: &[Store], lists: &[&Lists], wanted: &Wanted) -> Result<(
             let address = |store: &Store| {
                 wanted.collectors.get(usize::from(store.collector)).cloned().unwrap_or_default()
             };
-            return Err(BuildError::OfferedTwice { what, collectors: [address(a), address(b)] });
+            return Err(BuildError(format!(
+                "the collector at {} and the one at {} both offer {what}: rename it and change its id at one of \
+                 them, name the stores to use at each, or let them share it ([[translator.collector]] with \
+                 `address` and `stores`, `lists` or `buckets`; a sketch is at one collector)",
+                address(a),
+                address(b)
+            )));
         }
     }
     Ok(())
@@ -187,7 +173,7 @@ fn unknown_store(name: &str, what: String, have: &[&Store]) -> BuildError {
         [] => "no such store".to_string(),
         stores => stores.iter().map(|s| format!("`{}`", s.spec.name)).collect::<Vec<_>>().join(", "),
     };
-    BuildError::UnknownStore { name: name.into(), what, have }
+    BuildError(format!("configuration names store `{name}` for {what}, but the session has {have}"))
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ pub(super) async fn prepare(
             let address = config.collector.address(collector);
             match answer {
                 Ok(Ok(preview)) => granted.push((collector, preview.grant)),
-                Ok(Err(error @ (SessionError::Refused { .. } | SessionError::Security { .. }))) => {
+                Ok(Err(error @ (SessionError::Refused(_) | SessionError::Security(_)))) => {
                     bail!(error)
                 }
                 Ok(Err(error)) => warn!(collector = address, %error, "it may refuse this"),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use dta_proto::program::{Entry, Mac, Program, Purpose, QueuePair, Store, Transport};
 use dta_proto::store::{Merge, StoreKind};
 
-use super::places::{NoRoom, Places};
+use super::places::Places;
 use super::tables::{Holds, Item, Mirror, Side, Tables, Towards};
 use super::tofino::{self, NACK_BYTES, SESSION_PORTS, WHOLE};
 use super::translator::{
@@ -17,31 +17,11 @@ use crate::switches::TargetError;
 /// Most copies of one report.
 const COPIES: u32 = 4;
 
-/// Why a switch cannot hold a program.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LowerError {
-    /// Something does not fit.
-    #[error(transparent)]
-    NoRoom(#[from] NoRoom),
-    /// The P4 program does not support something.
-    #[error(
+/// A store that the switch's program does not support.
+pub(super) fn cannot_write(store: &str, why: &str) -> TargetError {
+    TargetError::Refused(format!(
         "store {store} cannot be written by this switch: {why}; name the stores that it should write in `stores`"
-    )]
-    Store {
-        /// Its name.
-        store: String,
-        /// What the switch lacks.
-        why: String,
-    },
-    /// A required address is unknown.
-    #[error("{0}")]
-    Address(String),
-}
-
-impl From<LowerError> for TargetError {
-    fn from(error: LowerError) -> TargetError {
-        TargetError::Refused(error.to_string())
-    }
+    ))
 }
 
 /// Number of a queue pair in the switch: two per collector, writes first.
@@ -76,8 +56,8 @@ impl Lowering<'_> {
     /// All tables. `reporters` are the listed ones; without any, all may report.
     ///
     /// # Errors
-    /// A [`LowerError`] that names what the switch cannot hold.
-    pub fn tables(&self, reporters: &[ListedReporter]) -> Result<Tables, LowerError> {
+    /// What the switch cannot hold.
+    pub fn tables(&self, reporters: &[ListedReporter]) -> Result<Tables, TargetError> {
         let mut tables = Tables::default();
         self.forwarding(&mut tables)?;
         listed(&mut tables, reporters);
@@ -104,11 +84,11 @@ impl Lowering<'_> {
     ///
     /// # Errors
     /// As [`Lowering::tables`].
-    pub fn entry(&self, tables: &mut Tables, entry: &Entry) -> Result<(), LowerError> {
+    pub fn entry(&self, tables: &mut Tables, entry: &Entry) -> Result<(), TargetError> {
         match entry {
             Entry::Service(service) => {
                 if service.port != REPORTS_PORT {
-                    return Err(LowerError::Address(format!(
+                    return Err(TargetError::Refused(format!(
                         "the switch accepts reports only at UDP port {REPORTS_PORT}: give it as the port of `listen`, not {}",
                         service.port
                     )));
@@ -155,7 +135,7 @@ impl Lowering<'_> {
     }
 
     /// Traffic that is not for the translator.
-    fn forwarding(&self, tables: &mut Tables) -> Result<(), LowerError> {
+    fn forwarding(&self, tables: &mut Tables) -> Result<(), TargetError> {
         for station in &self.config.stations {
             tables.row(table::L2 { mac: station.mac }, table::Forward { port: station.port });
         }
@@ -179,25 +159,25 @@ impl Lowering<'_> {
         tables.group(self.platform, group, tofino::NODES, copies);
     }
 
-    fn queue_pair(&self, tables: &mut Tables, pair: &QueuePair) -> Result<(), LowerError> {
+    fn queue_pair(&self, tables: &mut Tables, pair: &QueuePair) -> Result<(), TargetError> {
         let number = pair_number(pair.collector, pair.purpose);
         if number >= QUEUE_PAIRS {
-            return Err(LowerError::Address(format!("the switch has no queue pair {number}")));
+            return Err(TargetError::Refused(format!("the switch has no queue pair {number}")));
         }
         let Some(port) = collector_port(&self.config.collector_ports, pair.collector) else {
-            return Err(LowerError::Address(
+            return Err(TargetError::Refused(
                 "`collector_ports` does not give the port to the collector".into(),
             ));
         };
         let given = self.config.collector_macs.get(usize::from(pair.collector)).copied();
         let Some(destination_mac) = given.or_else(|| pair.destination.known_mac()) else {
             let collector = pair.destination.ip;
-            return Err(LowerError::Address(format!(
+            return Err(TargetError::Refused(format!(
                 "the collector at {collector} does not give the Ethernet address of its NIC: give it in `collector_macs`"
             )));
         };
         let Some(source_mac) = pair.source.known_mac() else {
-            return Err(LowerError::Address(
+            return Err(TargetError::Refused(
                 "the switch needs an Ethernet address to send from: give it as `mac`".into(),
             ));
         };
@@ -228,8 +208,8 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn store(&self, tables: &mut Tables, store: &Store) -> Result<(), LowerError> {
-        let cannot = |why: String| LowerError::Store { store: store.spec.name.clone(), why };
+    fn store(&self, tables: &mut Tables, store: &Store) -> Result<(), TargetError> {
+        let cannot = |why: String| cannot_write(&store.spec.name, &why);
         let id = store.spec.id;
         let (key, number) = (table::Store { store: id }, self.places.number(id));
         let element_shift = store.spec.element_len().trailing_zeros();
@@ -362,11 +342,11 @@ impl Lowering<'_> {
     }
 }
 
-fn ip(address: IpAddr) -> Result<Ipv4Addr, LowerError> {
+fn ip(address: IpAddr) -> Result<Ipv4Addr, TargetError> {
     match address {
         IpAddr::V4(address) => Ok(address),
         IpAddr::V6(address) => {
-            Err(LowerError::Address(format!("{address} is an IPv6 address: the switch supports only IPv4")))
+            Err(TargetError::Refused(format!("{address} is an IPv6 address: the switch supports only IPv4")))
         }
     }
 }

@@ -39,7 +39,7 @@ use dta_proto::store::StoreKind;
 use tracing::{info, warn};
 
 use self::counters::Counts;
-use self::lower::{LowerError, Lowering, pair_number, pair_of};
+use self::lower::{Lowering, cannot_write, pair_number, pair_of};
 use self::pipeline::TRANSLATOR;
 use self::places::Places;
 use self::runtime::{BATCH, Runtime, WriteError};
@@ -122,7 +122,7 @@ impl P4Switch {
 
     /// The tables of a program at its places.
     fn lower(&self, program: &Program, places: &Places) -> Result<Tables, TargetError> {
-        Ok(self.lowering(program, places).tables(&self.reporters)?)
+        self.lowering(program, places).tables(&self.reporters)
     }
 
     /// The rows of the applied program, without forwarding.
@@ -387,7 +387,7 @@ impl Target for P4Switch {
         let State { tables, kept, held } = self.state(tables).map_err(ApplyError::nothing)?;
         let changes = after.changes(FIELDS, &held, want);
         let places = kept.places.of(want, self.config.postcard_rows, self.runtime.places());
-        let places = places.map_err(|error| ApplyError::nothing(LowerError::from(error)))?;
+        let places = places.map_err(ApplyError::nothing)?;
         let wanted = self.lower(want, &places).map_err(ApplyError::nothing)?;
         let updates = tables.updates_to(&wanted);
         if changes.is_empty() && updates.is_empty() && kept.applied == *want {
@@ -428,11 +428,11 @@ impl Target for P4Switch {
             if let Entry::Store(Store { spec, .. }) = entry
                 && let Some(why) = self.runtime.cannot_write(&spec.kind)
             {
-                return Err(LowerError::Store { store: spec.name.clone(), why }.into());
+                return Err(cannot_write(&spec.name, &why));
             }
         }
         let places = self.kept()?.places.of(want, self.config.postcard_rows, self.runtime.places());
-        let places = places.map_err(LowerError::from)?;
+        let places = places?;
         self.lower(want, &places).map(drop)
     }
 

@@ -9,6 +9,7 @@ use dta_proto::store::StoreKind;
 use serde::{Deserialize, Serialize};
 
 use super::translator::{COLUMN_STATES, LIST_STATES, ROW_STATES, STORES};
+use crate::switches::TargetError;
 
 /// Total places in a switch, for all stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,17 +72,6 @@ mod pairs {
     }
 }
 
-/// No room.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the switch has no room for {what}: it needs {needs} consecutive places of {of}, and no such range is free"
-)]
-pub struct NoRoom {
-    what: String,
-    needs: u32,
-    of: u32,
-}
-
 /// Assigns `count` consecutive places of `of` to a key, at a multiple of `count` if `aligned`. An existing
 /// assignment of the same size is kept.
 fn take<K: Ord + Copy>(
@@ -91,7 +81,7 @@ fn take<K: Ord + Copy>(
     of: u32,
     aligned: bool,
     what: impl Fn() -> String,
-) -> Result<(), NoRoom> {
+) -> Result<(), TargetError> {
     if map.get(&key).is_some_and(|place| place.count == count) {
         return Ok(());
     }
@@ -107,7 +97,10 @@ fn take<K: Ord + Copy>(
         first = up(first.max(place.first + place.count));
     }
     if u64::from(first) + u64::from(count) > u64::from(of) {
-        return Err(NoRoom { what: what(), needs: count, of });
+        return Err(TargetError::Refused(format!(
+            "the switch has no room for {}: it needs {count} consecutive places of {of}, and no such range is free",
+            what()
+        )));
     }
     map.insert(key, PlaceRange { first, count });
     Ok(())
@@ -118,8 +111,8 @@ impl Places {
     /// `cache_rows` rows, a power of two.
     ///
     /// # Errors
-    /// [`NoRoom`].
-    pub fn of(&self, program: &Program, cache_rows: u32, room: Room) -> Result<Places, NoRoom> {
+    /// No room.
+    pub fn of(&self, program: &Program, cache_rows: u32, room: Room) -> Result<Places, TargetError> {
         let mut places = self.clone();
         let is_there = |id: &u16| program.store(*id).is_some();
         places.numbers.retain(|id, _| is_there(id));
