@@ -22,27 +22,27 @@ pub struct ServiceManager {
 
 impl ServiceManager {
     /// The one that started this process, by its environment: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and
-    /// `WATCHDOG_PID`.
-    ///
-    /// # Errors
-    /// The socket is not a unix socket, or the system has no sockets left.
-    pub fn of_this_process() -> io::Result<ServiceManager> {
+    /// `WATCHDOG_PID`. If it cannot be reached, logs why, and there is none.
+    pub fn of_this_process() -> ServiceManager {
         let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else {
-            return Ok(ServiceManager::default());
+            return ServiceManager::default();
         };
         let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
         // A watchdog may be meant only for this process's parent.
         let ours = std::env::var_os("WATCHDOG_PID").is_none()
             || number("WATCHDOG_PID") == Some(std::process::id().into());
         let watchdog = number("WATCHDOG_USEC").filter(|micros| ours && *micros != 0);
-        ServiceManager::new(&socket, watchdog.map(Duration::from_micros))
+        ServiceManager::new(&socket, watchdog.map(Duration::from_micros)).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot notify the service manager");
+            ServiceManager::default()
+        })
     }
 
     /// The manager at a socket: a path, or `@` and an abstract name. `watchdog` is the time after which it
     /// considers this process stuck.
     ///
     /// # Errors
-    /// As [`ServiceManager::of_this_process`].
+    /// The socket is not a unix socket, or the system has no sockets left.
     pub fn new(socket: &OsStr, watchdog: Option<Duration>) -> io::Result<ServiceManager> {
         let address = match socket.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,

@@ -84,6 +84,14 @@ impl Places {
         FileError::Parse { path: self.path.clone(), wrong }
     }
 
+    /// Applies a flag, if given: its value replaces that of the key.
+    pub fn over<T: Clone>(&mut self, key: &str, field: &mut T, flag: &Option<T>) {
+        if let Some(flag) = flag {
+            field.clone_from(flag);
+            self.forget(key);
+        }
+    }
+
     /// Forgets a key because something else, such as a flag, has replaced its value.
     pub fn forget(&mut self, key: &str) {
         self.lines.retain(|other, _| !is_of(other, key));

@@ -13,7 +13,7 @@ use dta_cli::program::Common;
 use dta_cli::table::Table;
 use dta_cli::{LogFormat, Status, counters};
 use dta_client::translator::Client;
-use dta_files::config_file::{self, Places};
+use dta_files::config_file;
 use dta_files::host;
 use dta_link::Wire;
 use dta_link::fault::Faults;
@@ -516,49 +516,26 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
         (None, Command::Run(_)) => info!("no configuration file: using the defaults"),
         (None, _) => {}
     }
-    // The file is not to blame for a flag.
-    let forget = |places: &mut Places, key: &str, given: bool| {
-        if given {
-            places.forget(&format!("translator.{key}"));
-        }
-    };
-    forget(&mut places, "name", cli.settings.name.is_some());
-    forget(&mut places, "collector", cli.settings.collector.is_some());
     let t = &mut config.translator;
-    set(&mut t.name, &cli.settings.name);
-    set(&mut t.collector, &cli.settings.collector.clone().map(Collectors::at));
+    places.over("translator.name", &mut t.name, &cli.settings.name);
+    let collectors = cli.settings.collector.clone().map(Collectors::at);
+    places.over("translator.collector", &mut t.collector, &collectors);
     let own = match &cli.command {
         Command::Run(args) => Some(&args.own),
         Command::CheckConfig(own) => Some(own),
         _ => None,
     };
     if let Some(args) = own {
-        for (key, given) in [
-            ("listen", args.listen.is_some()),
-            ("workers", args.workers.is_some()),
-            ("int.listen", args.int.is_some()),
-            ("source", args.source.is_some()),
-            ("source_port", args.source_port.is_some()),
-            ("link", args.link.is_some()),
-            ("ring", args.ring.is_some()),
-            ("control", args.control.is_some()),
-            ("metrics", args.metrics.is_some()),
-            ("stores", args.stores.is_some()),
-        ] {
-            forget(&mut places, key, given);
-        }
-        set(&mut t.listen, &args.listen);
-        set(&mut t.workers, &args.workers);
-        set(&mut t.int.listen, &args.int);
-        set(&mut t.source, &args.source);
-        set(&mut t.source_port, &args.source_port);
-        if args.link.is_some() {
-            t.link.clone_from(&args.link);
-        }
-        set(&mut t.ring, &args.ring);
-        set(&mut t.control, &args.control);
-        set(&mut t.metrics, &args.metrics);
-        set(&mut t.stores, &args.stores);
+        places.over("translator.listen", &mut t.listen, &args.listen);
+        places.over("translator.workers", &mut t.workers, &args.workers);
+        places.over("translator.int.listen", &mut t.int.listen, &args.int);
+        places.over("translator.source", &mut t.source, &args.source);
+        places.over("translator.source_port", &mut t.source_port, &args.source_port);
+        places.over("translator.link", &mut t.link, &args.link.clone().map(Some));
+        places.over("translator.ring", &mut t.ring, &args.ring);
+        places.over("translator.control", &mut t.control, &args.control);
+        places.over("translator.metrics", &mut t.metrics, &args.metrics);
+        places.over("translator.stores", &mut t.stores, &args.stores);
         t.reference |= args.reference;
     }
     config.check().map_err(|error| places.at(error))?;
@@ -570,12 +547,6 @@ fn session_of(config: &Config, switch: Option<&str>) -> Result<Translator, Confi
     match switch {
         Some(switch) => config.translator_of(switch),
         None => Ok(config.translator.clone()),
-    }
-}
-
-fn set<T: Clone>(value: &mut T, over: &Option<T>) {
-    if let Some(over) = over {
-        *value = over.clone();
     }
 }
 

@@ -5,12 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Context;
+use dta_cli::service_manager::ServiceManager;
 use dta_cli::{LogFormat, Status};
 use dta_files::{config_file, host};
 use serde::Serialize;
 
 use super::names_flag::NamesFlag;
-use super::supervise::{self, Signals, service_manager};
+use super::supervise::{self, Signals};
 use crate::config::{Config, ConfigError, MemoryConfig, SoftLink, Telemetry, Tls, Transport};
 use crate::server::Server;
 
@@ -132,53 +133,37 @@ impl Settings {
             Some(path) => Config::load(path)?,
             None => Default::default(),
         };
-        // An error in a flag is not the file's fault.
-        for (key, given) in [
-            ("collector.name", self.name.is_some()),
-            ("collector.listen", self.listen.is_some()),
-            ("collector.device", self.device.is_some()),
-            ("soft.link", self.soft_link.is_some()),
-            ("soft.threads", self.soft_threads.is_some()),
-            ("tls", self.tls_cert.is_some()),
-        ] {
-            if given {
-                places.forget(key);
-            }
+        if let Some(name) = &self.name
+            && config.memory == MemoryConfig::Directory(crate::config::default_directory(&config.name))
+        {
+            config.memory = MemoryConfig::Directory(crate::config::default_directory(name));
         }
-        if let Some(name) = &self.name {
-            if config.memory == MemoryConfig::Directory(crate::config::default_directory(&config.name)) {
-                config.memory = MemoryConfig::Directory(crate::config::default_directory(name));
-            }
-            config.name.clone_from(name);
-        }
-        fn over<T: Clone>(field: &mut T, flag: &Option<T>) {
-            if let Some(flag) = flag {
-                field.clone_from(flag);
-            }
-        }
-        over(&mut config.listen, &self.listen);
-        over(&mut config.device, &self.device);
-        over(&mut config.memory, &self.memory);
-        over(&mut config.metrics.listen, &self.metrics);
-        over(&mut config.metrics.telemetry, &self.metrics_telemetry);
-        over(&mut config.transport, &self.transport);
-        over(&mut config.soft.address, &self.soft_address);
-        over(&mut config.soft.port, &self.soft_port);
-        over(&mut config.soft.link, &self.soft_link);
-        over(&mut config.soft.threads, &self.soft_threads);
-        over(&mut config.soft.faults, &self.soft_faults);
-        over(&mut config.soft.fault_seed, &self.soft_fault_seed);
+        places.over("collector.name", &mut config.name, &self.name);
+        places.over("collector.listen", &mut config.listen, &self.listen);
+        places.over("collector.device", &mut config.device, &self.device);
+        places.over("collector.memory", &mut config.memory, &self.memory);
+        places.over("collector.transport", &mut config.transport, &self.transport);
+        places.over("metrics.listen", &mut config.metrics.listen, &self.metrics);
+        places.over("metrics.telemetry", &mut config.metrics.telemetry, &self.metrics_telemetry);
+        let soft = &mut config.soft;
+        places.over("soft.address", &mut soft.address, &self.soft_address);
+        places.over("soft.port", &mut soft.port, &self.soft_port);
+        places.over("soft.link", &mut soft.link, &self.soft_link);
+        places.over("soft.threads", &mut soft.threads, &self.soft_threads);
+        places.over("soft.faults", &mut soft.faults, &self.soft_faults);
+        places.over("soft.fault_seed", &mut soft.fault_seed, &self.soft_fault_seed);
         config.names = self.names.names.clone().or(config.names);
         config.verbs.port = self.ib_port.or(config.verbs.port);
         config.verbs.address = self.roce_address.or(config.verbs.address);
         config.verbs.gid_index = self.gid_index.or(config.verbs.gid_index);
         if let (Some(cert), Some(key), Some(client_ca)) = (&self.tls_cert, &self.tls_key, &self.tls_client_ca)
         {
+            places.forget("tls");
             let operators = config.tls.take().map(|tls| tls.operators).unwrap_or_default();
             config.tls =
                 Some(Tls { cert: cert.clone(), key: key.clone(), client_ca: client_ca.clone(), operators });
         }
-        over(&mut config.insecure, &self.insecure);
+        places.over("collector.insecure", &mut config.insecure, &self.insecure);
         config.check().map_err(|error| places.at(error))?;
         Ok((config, path))
     }
@@ -226,7 +211,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     runtime.block_on(async {
         // Before anything is announced: a signal right after the ready line must be seen.
         let mut signals = Signals::new()?;
-        let manager = service_manager();
+        let manager = ServiceManager::of_this_process();
         let server = tokio::select! {
             server = Server::start(&config) => server?,
             () = signals.end() => return Ok(()),

@@ -18,14 +18,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a start asks for more time, and for how much.
 const MORE_TIME: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
 
-/// The service manager that started this process, if there is one.
-pub(super) fn service_manager() -> ServiceManager {
-    ServiceManager::of_this_process().unwrap_or_else(|error| {
-        tracing::warn!(%error, "cannot notify the service manager");
-        ServiceManager::default()
-    })
-}
-
 /// The signals that a collector handles.
 pub(super) struct Signals {
     terminate: Signal,

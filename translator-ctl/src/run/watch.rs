@@ -37,10 +37,7 @@ impl Manager {
     /// The service manager that started this process, if any. With `blank`, programs come from elsewhere, and
     /// no session shows whether there is one.
     pub(super) fn new(health: Health, blank: bool) -> Manager {
-        let manager = ServiceManager::of_this_process().unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot notify the service manager");
-            ServiceManager::default()
-        });
+        let manager = ServiceManager::of_this_process();
         Manager {
             manager,
             is_ready: Cell::new(false),

@@ -16,7 +16,7 @@ mod top;
 mod trace;
 
 use clap::Subcommand;
-use dta_cli::Status;
+use dta_cli::{Status, output};
 use dta_client::{ClientError, Spread};
 use dta_proto::store::StoreSpec;
 use dta_views::int::IntError;
@@ -72,6 +72,21 @@ async fn is_time_again(watch: Option<u64>) -> bool {
         () = tokio::time::sleep(std::time::Duration::from_secs(seconds)) => true,
         _ = tokio::signal::ctrl_c() => false,
     }
+}
+
+/// Prints what `--watch` repeats. A terminal shows only the last, as `watch` does; elsewhere they follow one another.
+fn show_again(watch: Option<u64>, text: impl std::fmt::Display) -> anyhow::Result<()> {
+    let (clear, end) = match watch {
+        Some(_) if dta_cli::terminal::has_screen() => ("\x1b[2J\x1b[H", ""),
+        Some(_) => ("", "\n"),
+        None => ("", ""),
+    };
+    Ok(dta_cli::print(format_args!("{clear}{text}{end}"))?)
+}
+
+/// Prints a document for programs, on one line if `--watch` repeats it.
+fn print_json(watch: Option<u64>, document: &impl serde::Serialize) -> anyhow::Result<()> {
+    if watch.is_some() { output::json_line(document) } else { output::json(document) }
 }
 
 /// Runs a client command: a few messages need no thread but this one.

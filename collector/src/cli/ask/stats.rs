@@ -1,9 +1,9 @@
 //! `dta-collector stats`
 
 use dta_cli::Status;
+use dta_cli::counters;
 use dta_cli::number::{grouped, percent};
 use dta_cli::table::Table;
-use dta_cli::{counters, output, terminal};
 use dta_client::Spread;
 use dta_views::waterfall::{self, Rates, Row};
 use serde::Serialize;
@@ -59,7 +59,7 @@ fn show(args: &Args, nodes: &[waterfall::Node], rates: &Rates) -> anyhow::Result
     if args.client.output.is_json() {
         let document =
             Document { nodes: nodes.iter().map(document).collect(), links: waterfall::link_losses(nodes) };
-        return if args.watch.is_some() { output::json_line(&document) } else { output::json(&document) };
+        return super::print_json(args.watch, &document);
     }
     // Rates exist from the second reading on. An empty column would be in the way on a terminal.
     let columns = if args.watch.is_some() { 5 } else { 4 };
@@ -67,13 +67,7 @@ fn show(args: &Args, nodes: &[waterfall::Node], rates: &Rates) -> anyhow::Result
     for row in waterfall::rows(nodes, rates, args.all) {
         table.row(cells(&row).into_iter().take(columns));
     }
-    // A terminal shows only the last reading, as `watch` does; elsewhere they follow one another.
-    let (clear, end) = match args.watch {
-        Some(_) if terminal::has_screen() => ("\x1b[2J\x1b[H", ""),
-        Some(_) => ("", "\n"),
-        None => ("", ""),
-    };
-    Ok(dta_cli::print(format_args!("{clear}{table}{end}"))?)
+    super::show_again(args.watch, table)
 }
 
 fn document(node: &waterfall::Node) -> counters::Node {

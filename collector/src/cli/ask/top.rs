@@ -6,7 +6,7 @@ use anyhow::Context;
 use dta_cli::Status;
 use dta_cli::number::grouped;
 use dta_cli::table::Table;
-use dta_cli::{output, terminal};
+use dta_cli::terminal;
 use dta_proto::key::Flow;
 use dta_proto::prefix::Prefix;
 use dta_views::int::moment::age_in_words;
@@ -95,14 +95,9 @@ fn flows(path: &std::path::Path) -> anyhow::Result<Vec<Flow>> {
 
 fn show(args: &Args, top: &Top) -> anyhow::Result<()> {
     if args.client.output.is_json() {
-        return if args.watch.is_some() { output::json_line(top) } else { output::json(top) };
+        return super::print_json(args.watch, top);
     }
-    let (clear, end) = match args.watch {
-        Some(_) if terminal::has_screen() => ("\x1b[2J\x1b[H", ""),
-        Some(_) => ("", "\n"),
-        None => ("", ""),
-    };
-    Ok(dta_cli::print(format_args!("{clear}{}{end}", text(top)))?)
+    super::show_again(args.watch, text(top))
 }
 
 fn text(top: &Top) -> String {

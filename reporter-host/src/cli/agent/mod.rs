@@ -205,10 +205,7 @@ pub(super) fn run(args: &Agent) -> Result<Status> {
         .map_err(|error| anyhow::anyhow!("cannot write the ready line: {error}"))?;
     tracing::info!(listen = %server.listen, "ready");
     let read = || args.file.load().map(|(config, _)| config);
-    let manager = ServiceManager::of_this_process().unwrap_or_else(|error| {
-        tracing::warn!(%error, "cannot notify the service manager");
-        ServiceManager::default()
-    });
+    let manager = ServiceManager::of_this_process();
     let running = Running {
         traced: &mut traced,
         server,
