@@ -52,6 +52,16 @@ impl Finding {
         Self { check, level: Level::Note, found: found.into(), advice: Some(advice.into()) }
     }
 
+    /// A problem if it matters, otherwise a note.
+    fn weighed(
+        matters: bool,
+        check: &'static str,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
+        if matters { Self::problem(check, found, advice) } else { Self::note(check, found, advice) }
+    }
+
     fn problem(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { check, level: Level::Problem, found: found.into(), advice: Some(advice.into()) }
     }

@@ -1,6 +1,5 @@
 //! What the NIC counts: frames taken, and frames dropped for reasons that no other check covers.
 
-use dta_cli::number::counted;
 use dta_proto::counter::nic::{self, Counter};
 use dta_proto::counter::{self, Step};
 
@@ -32,10 +31,7 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
     }
     findings.extend(drops(e));
     if let Some(taken) = e.nic_rise(nic::RECEIVED.name) {
-        findings.push(Finding::ok(
-            CHECK,
-            format!("{} took {} {}", e.device, counted(taken, "frame", "frames"), e.in_window()),
-        ));
+        findings.push(Finding::ok(CHECK, format!("{} took {}", e.device, e.frames_in_window(taken))));
     } else {
         findings.push(Finding::note(
             CHECK,
@@ -58,8 +54,7 @@ fn drops(e: &Evidence) -> Vec<Finding> {
         .filter(|(name, _)| dropped(name))
         .filter_map(|(name, _)| Some((name, e.nic_rise(name).filter(|rise| *rise > 0)?)))
         .map(|(name, rise)| {
-            let found =
-                format!("the NIC dropped {} {}: `{name}`", counted(rise, "frame", "frames"), e.in_window());
+            let found = format!("the NIC dropped {}: `{name}`", e.frames_in_window(rise));
             Finding::problem("NIC drops", found, cure(Counter::from_name(name)))
         })
         .collect()

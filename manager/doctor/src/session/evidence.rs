@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dta_client::event_rings::Ring;
 use dta_collector::nic::SOFT;
+use dta_cli::number::counted;
 use dta_proto::control::{NodeStatistics, QueuePairStatus, SessionInfo, Transport};
 use dta_proto::counter::{Stage, translator};
 
@@ -154,6 +155,11 @@ impl Evidence {
     /// The frames counted, if possible.
     pub fn frames(&self) -> Option<&Frames> {
         self.host.as_ref()?.frames.as_ref().ok()
+    }
+
+    /// A number of frames in the window, in words.
+    pub(crate) fn frames_in_window(&self, count: u64) -> String {
+        format!("{} {}", counted(count, "frame", "frames"), self.in_window())
     }
 
     /// The window in words.

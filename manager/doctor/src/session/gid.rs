@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use dta_cli::number::counted;
 use dta_collector::nic::verbs::GidType;
 use dta_proto::counter::nic::Counter;
 
@@ -63,11 +62,7 @@ fn elsewhere(e: &Evidence) -> Option<Finding> {
     );
     if e.is_soft() {
         let dropped = e.nic_rise(Counter::DroppedDestination.name()).filter(|n| *n > 0)?;
-        let found = format!(
-            "{} {} went to another address than the collector's",
-            counted(dropped, "frame", "frames"),
-            e.in_window()
-        );
+        let found = format!("{} went to another address than the collector's", e.frames_in_window(dropped));
         return Some(Finding::problem(CHECK, found, advice));
     }
     let gids = e.host.as_ref()?.device_after.as_ref().map(|device| device.gids()).unwrap_or_default();
@@ -80,9 +75,8 @@ fn elsewhere(e: &Evidence) -> Option<Finding> {
             && e.sessions.iter().any(|session| translator_ip(session) == Some(flow.source.into()));
         if flow.destination != e.collector && (to_ours || from_ours) {
             found.push(format!(
-                "{} {} from {} went to {}, {}",
-                counted(tally.frames, "frame", "frames"),
-                e.in_window(),
+                "{} from {} went to {}, {}",
+                e.frames_in_window(tally.frames),
                 flow.source,
                 flow.destination,
                 match entry {

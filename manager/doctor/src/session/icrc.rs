@@ -22,11 +22,7 @@ pub(super) fn check(e: &Evidence) -> Option<Finding> {
         e.device_rise("rx_icrc_encapsulated")
     };
     if let Some(dropped) = by_nic.filter(|n| *n > 0) {
-        let found = format!(
-            "the NIC dropped {} {} for a wrong iCRC",
-            counted(dropped, "frame", "frames"),
-            e.in_window()
-        );
+        let found = format!("the NIC dropped {} for a wrong iCRC", e.frames_in_window(dropped));
         return Some(Finding::problem(CHECK, found, CURE));
     }
     if e.is_soft() {
@@ -38,9 +34,8 @@ pub(super) fn check(e: &Evidence) -> Option<Finding> {
             let reached = frames.sum(|flow| flow.destination == e.collector && flow.to_us);
             let less = taken.map(|taken| {
                 format!(
-                    "{} {} reached port {}, and {} took {} (rcvd_pkts): {} less",
-                    counted(reached.frames, "frame", "frames"),
-                    e.in_window(),
+                    "{} reached port {}, and {} took {} (rcvd_pkts): {} less",
+                    e.frames_in_window(reached.frames),
                     e.port,
                     e.device,
                     grouped(taken),

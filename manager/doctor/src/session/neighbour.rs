@@ -32,11 +32,7 @@ fn translators(e: &Evidence, session: &SessionInfo) -> Option<Finding> {
     let advice = "is the collector's interface up and on the same Ethernet as the translator's --link? A router between them needs a UDP \
                   link (no --link)";
     // A few, long ago: it had not resolved yet, or the peer was down for a while.
-    Some(if matters {
-        Finding::problem(CHECK, found, advice)
-    } else {
-        Finding::note("neighbour", found, advice)
-    })
+    Some(Finding::weighed(matters, if matters { CHECK } else { "neighbour" }, found, advice))
 }
 
 /// The kernel's neighbour on the collector's host, which sends the answers of an RDMA device.
@@ -78,13 +74,6 @@ fn kernels(e: &Evidence, session: &SessionInfo) -> Option<Finding> {
         }
     };
     let answers = session.queue_pairs.iter().any(|pair| pair.transport() == Transport::Rc);
-    Some(if answers {
-        Finding::problem(CHECK, found, advice)
-    } else {
-        Finding::note(
-            CHECK,
-            format!("{found} (its queue pairs are UC, which need none until they are rebuilt)"),
-            advice,
-        )
-    })
+    let uc = if answers { "" } else { " (its queue pairs are UC, which need none until they are rebuilt)" };
+    Some(Finding::weighed(answers, CHECK, found + uc, advice))
 }

@@ -81,11 +81,7 @@ const EARLIER: &str = "the sender still uses a queue pair of an earlier session:
 fn unknown(e: &Evidence) -> Option<Finding> {
     if e.is_soft() {
         let dropped = e.nic_rise(Counter::DroppedUnknownQueuePair.name()).filter(|n| *n > 0)?;
-        let found = format!(
-            "{} {} went to queue pairs that do not exist",
-            counted(dropped, "frame", "frames"),
-            e.in_window()
-        );
+        let found = format!("{} went to queue pairs that do not exist", e.frames_in_window(dropped));
         return Some(Finding::problem("unknown queue pair", found, EARLIER));
     }
     let ours = |flow: &Flow| {
@@ -103,12 +99,9 @@ fn unknown(e: &Evidence) -> Option<Finding> {
         return None;
     }
     let found = format!("frames {} to queue pairs that no session has: {}", e.in_window(), parts.join(", "));
-    Some(if frames.sum(|flow| ours(flow) && known(flow)).frames == 0 {
-        Finding::problem("unknown queue pair", found, EARLIER)
-    } else {
-        // Next to valid frames, these may be another program's.
-        Finding::note("unknown queue pair", found, EARLIER)
-    })
+    // Next to valid frames, these may be another program's.
+    let alone = frames.sum(|flow| ours(flow) && known(flow)).frames == 0;
+    Some(Finding::weighed(alone, "unknown queue pair", found, EARLIER))
 }
 
 /// Frames to a session's queue pairs from another address than its translator's: they are dropped.
@@ -118,9 +111,8 @@ fn strangers(e: &Evidence) -> Option<Finding> {
     if e.is_soft() {
         let dropped = e.nic_rise(Counter::DroppedPeer.name()).filter(|n| *n > 0)?;
         let found = format!(
-            "{} {} came from another address than the session's translator",
-            counted(dropped, "frame", "frames"),
-            e.in_window()
+            "{} came from another address than the session's translator",
+            e.frames_in_window(dropped)
         );
         return Some(Finding::problem("wrong sender", found, advice));
     }

@@ -111,11 +111,7 @@ fn one(e: &Evidence, session: &str) -> Finding {
         );
         let advice =
             format!("docs/counters.md explains `{reason}`; the reporter, or the store it names, is wrong");
-        return if accepted == 0 {
-            Finding::problem(CHECK, found, advice)
-        } else {
-            Finding::note(CHECK, found, advice)
-        };
+        return Finding::weighed(accepted == 0, CHECK, found, advice);
     }
     let frames_unsent = |found: &Found<'_>| {
         found.definition == &translator::LINK_DROPPED
@@ -143,11 +139,7 @@ fn one(e: &Evidence, session: &str) -> Finding {
             }
             _ => "the translator's interface takes frames slower than they come: is it up, and fast enough?",
         };
-        return if matters {
-            Finding::problem(CHECK, found, advice)
-        } else {
-            Finding::note(CHECK, found, advice)
-        };
+        return Finding::weighed(matters, CHECK, found, advice);
     }
     if count(&translator::EMITTED) == 0 && count(&translator::HELD) > 0 {
         return Finding::note(

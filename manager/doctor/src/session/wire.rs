@@ -1,6 +1,5 @@
 //! Do frames reach this host?
 
-use dta_cli::number::counted;
 use dta_proto::counter::{nic, translator};
 
 use super::Evidence;
@@ -47,12 +46,7 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
         };
         findings.push(Finding::ok(
             CHECK,
-            format!(
-                "{} {} to UDP port {} on {interface}{missed}",
-                counted(frames.total(), "frame", "frames"),
-                e.in_window(),
-                e.port
-            ),
+            format!("{} to UDP port {} on {interface}{missed}", e.frames_in_window(frames.total()), e.port),
         ));
     }
     let astray = frames.sum(|flow| flow.destination == e.collector && !flow.to_us).frames;
@@ -60,9 +54,8 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
         findings.push(Finding::problem(
             "wrong MAC",
             format!(
-                "{} {} to {} had another Ethernet address than {interface}'s",
-                counted(astray, "frame", "frames"),
-                e.in_window(),
+                "{} to {} had another Ethernet address than {interface}'s",
+                e.frames_in_window(astray),
                 e.collector
             ),
             "the sender's neighbour entry is old or made by hand: let it resolve again, or give the switch the collector's MAC (dta-translator setup)",
@@ -72,9 +65,8 @@ pub(super) fn check(e: &Evidence) -> Vec<Finding> {
         findings.push(Finding::note(
             CHECK,
             format!(
-                "{} {} had broken IPv4 or UDP headers, or too few bytes for RoCEv2",
-                counted(frames.malformed, "frame", "frames"),
-                e.in_window()
+                "{} had broken IPv4 or UDP headers, or too few bytes for RoCEv2",
+                e.frames_in_window(frames.malformed)
             ),
             "something else sends to this port, or something on the way damages frames",
         ));
