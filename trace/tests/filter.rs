@@ -1,12 +1,15 @@
 //! Filters compiled to the kernel's table, checked against a plain evaluator of the same filters over frames
 //! of all kinds.
 
+mod twin;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use dta_trace::filter::{FilterError, compile};
 use dta_trace::matching::{TERMS, TESTS, TooLong};
-use dta_trace::packet::{self, Start};
 use proptest::prelude::*;
+
+use twin::packet::{self, Start};
 
 /// An IP packet. Source and destination are of one family.
 #[derive(Clone, Debug)]

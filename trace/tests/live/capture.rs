@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use dta_trace::counts::FlowCount;
 use dta_trace::digest::Sampling;
 use dta_trace::kernel::{Options, Tracer};
-use dta_trace::packet::{Refused, Start, read};
 
 use crate::bed::{Bed, PATIENCE, run, tracer};
 use crate::beside::captures;
+use crate::twin::packet::{Refused, Start, read};
 
 /// Sends the frames of a pcap file (microseconds, little-endian).
 const REPLAY: &str = "\

@@ -7,10 +7,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
 use dta_trace::kernel::Options;
-use dta_trace::packet::{Start, read};
 use dta_trace::record::{Record, flags};
 
 use crate::bed::{Bed, collect, run, tracer};
+use crate::twin::packet::{Start, read};
 
 /// Sends the frames of standard input, one a line in hex.
 const SEND: &str = "\

@@ -18,3 +18,5 @@ mod reports;
 mod sides;
 mod switch;
 mod translated;
+#[path = "../twin/mod.rs"]
+mod twin;

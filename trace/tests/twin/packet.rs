@@ -3,19 +3,19 @@
 use std::net::Ipv6Addr;
 
 use dta_proto::key::Flow;
+use dta_trace::matching::{WORDS, Words, meta, word};
+use dta_trace::record::flags;
 
-use crate::digest::{Identity, PAYLOAD};
-use crate::matching::{WORDS, Words, meta, word};
-use crate::record::flags;
+use super::digest::{Identity, PAYLOAD};
 
 /// Most nested tunnels: the packet and two inside it.
-pub const LAYERS: usize = 3;
+pub(crate) const LAYERS: usize = 3;
 /// Most IPv6 extension headers.
 const EXTENSIONS: usize = 4;
 
 /// What the bytes start with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub(crate) enum Start {
     /// At an Ethernet header.
     Ethernet,
     /// At an IP header.
@@ -24,7 +24,7 @@ pub enum Start {
 
 /// Why a frame has no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub(crate) enum Refused {
     /// Neither IPv4 nor IPv6.
     #[error("not an IP packet")]
     NotIp,
@@ -35,24 +35,24 @@ pub enum Refused {
 
 /// A parsed packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet {
+pub(crate) struct Packet {
     /// The input of its digest.
-    pub identity: Identity,
+    pub(crate) identity: Identity,
     /// The record's flags, as far as they follow from the bytes.
-    pub flags: u16,
+    pub(crate) flags: u16,
     /// Length from the outermost IP header, with padding.
-    pub length: u32,
+    pub(crate) length: u32,
     words: Words,
 }
 
 impl Packet {
     /// What a filter sees of it. The kernel fills in the place, which is 0 here.
-    pub fn words(&self) -> Words {
+    pub(crate) fn words(&self) -> Words {
         self.words
     }
 
     /// The flow.
-    pub fn flow(&self) -> Flow {
+    pub(crate) fn flow(&self) -> Flow {
         let part = |mask: u64, shift: u32| (self.words[word::META] & mask) >> shift;
         Flow {
             src: Ipv6Addr::from(self.identity.source).to_canonical(),
@@ -65,7 +65,7 @@ impl Packet {
 }
 
 /// Parses a frame.
-pub fn read(frame: &[u8], start: Start) -> Result<Packet, Refused> {
+pub(crate) fn read(frame: &[u8], start: Start) -> Result<Packet, Refused> {
     let (mut at, vlan) = match start {
         Start::Ethernet => ethernet(frame, 0)?,
         Start::Network => (0, 0),
