@@ -3,7 +3,7 @@
 use std::fmt;
 
 use dta_grpc::tls::TlsError;
-use dta_proto::control::ProgramMessageError;
+use dta_proto::control::MessageError;
 use tonic::{Code, Status};
 
 /// The servers of DTA.
@@ -98,7 +98,7 @@ pub enum ClientError {
         /// Its address.
         address: String,
         /// What is wrong.
-        reason: ProgramMessageError,
+        reason: MessageError,
     },
     /// No answer.
     #[error("no {server} answers at {address}: {reason}; is it running (`{}`)?", server.command())]

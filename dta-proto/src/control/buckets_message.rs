@@ -1,15 +1,7 @@
 //! Sets of buckets as messages.
 
-use super::BucketRange;
+use super::{BucketRange, MessageError};
 use crate::buckets::Buckets;
-
-/// An invalid range of buckets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("buckets {first} to {last} are no range: first and last are numbers from 0 to 255, the least first")]
-pub struct BucketRangeError {
-    first: u32,
-    last: u32,
-}
 
 /// The ranges of a set; empty if it has every bucket.
 pub fn bucket_ranges(buckets: Buckets) -> Vec<BucketRange> {
@@ -24,7 +16,7 @@ pub fn bucket_ranges(buckets: Buckets) -> Vec<BucketRange> {
 ///
 /// # Errors
 /// An invalid range.
-pub fn buckets(ranges: &[BucketRange]) -> Result<Buckets, BucketRangeError> {
+pub fn buckets(ranges: &[BucketRange]) -> Result<Buckets, MessageError> {
     if ranges.is_empty() {
         return Ok(Buckets::ALL);
     }
@@ -32,7 +24,11 @@ pub fn buckets(ranges: &[BucketRange]) -> Result<Buckets, BucketRangeError> {
     for &BucketRange { first, last } in ranges {
         match (u8::try_from(first), u8::try_from(last)) {
             (Ok(a), Ok(b)) if a <= b => all = all.or(Buckets::range(a, b)),
-            _ => return Err(BucketRangeError { first, last }),
+            _ => {
+                return Err(MessageError(format!(
+                    "buckets {first} to {last} are no range: first and last are numbers from 0 to 255, the least first"
+                )));
+            }
         }
     }
     Ok(all)

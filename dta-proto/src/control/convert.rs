@@ -2,15 +2,22 @@
 
 use crate::list_range::ListRange;
 use crate::queue_pair;
+use crate::store::SpecError;
+
+/// What is wrong with a message, in words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct MessageError(pub(super) String);
+
+impl From<SpecError> for MessageError {
+    fn from(error: SpecError) -> Self {
+        MessageError(error.to_string())
+    }
+}
 
 /// A value that the protobuf enumeration does not define.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field} is {value}, which is unknown")]
-pub struct UnknownNumber {
-    /// `purpose` or `transport`.
-    pub field: &'static str,
-    /// Its value.
-    pub value: i32,
+pub(super) fn unknown(field: &str, value: i32) -> MessageError {
+    MessageError(format!("{field} is {value}, which is unknown"))
 }
 
 impl From<queue_pair::Purpose> for super::Purpose {
@@ -46,19 +53,19 @@ impl From<super::ListRange> for ListRange {
 }
 
 /// The value of a `Purpose` field.
-pub fn purpose(value: i32) -> Result<queue_pair::Purpose, UnknownNumber> {
+pub fn purpose(value: i32) -> Result<queue_pair::Purpose, MessageError> {
     match super::Purpose::try_from(value) {
         Ok(super::Purpose::Write) => Ok(queue_pair::Purpose::Write),
         Ok(super::Purpose::Atomic) => Ok(queue_pair::Purpose::Atomic),
-        Err(_) => Err(UnknownNumber { field: "purpose", value }),
+        Err(_) => Err(unknown("purpose", value)),
     }
 }
 
 /// The value of a `Transport` field.
-pub fn transport(value: i32) -> Result<queue_pair::Transport, UnknownNumber> {
+pub fn transport(value: i32) -> Result<queue_pair::Transport, MessageError> {
     match super::Transport::try_from(value) {
         Ok(super::Transport::Uc) => Ok(queue_pair::Transport::Uc),
         Ok(super::Transport::Rc) => Ok(queue_pair::Transport::Rc),
-        Err(_) => Err(UnknownNumber { field: "transport", value }),
+        Err(_) => Err(unknown("transport", value)),
     }
 }

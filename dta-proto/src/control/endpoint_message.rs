@@ -2,14 +2,10 @@
 
 use std::net::IpAddr;
 
+use super::MessageError;
 use crate::control;
 use crate::endpoint::Endpoint;
 use crate::wire::ethernet::Mac;
-
-/// Why a message is not a valid endpoint, in words.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct EndpointError(String);
 
 impl From<&Endpoint> for control::Endpoint {
     fn from(endpoint: &Endpoint) -> Self {
@@ -23,11 +19,11 @@ impl From<&Endpoint> for control::Endpoint {
 }
 
 impl TryFrom<&control::Endpoint> for Endpoint {
-    type Error = EndpointError;
+    type Error = MessageError;
 
-    fn try_from(message: &control::Endpoint) -> Result<Self, EndpointError> {
+    fn try_from(message: &control::Endpoint) -> Result<Self, MessageError> {
         let control::Endpoint { mac, ip, gid, port } = message;
-        let wrong = EndpointError;
+        let wrong = MessageError;
         let endpoint = Endpoint {
             ip: ip.parse().map_err(|_| wrong(format!("ip is {ip:?}, but must be an IP address")))?,
             mac: bytes(mac)

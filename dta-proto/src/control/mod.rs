@@ -17,8 +17,7 @@ mod limits;
 mod program_message;
 mod store_message;
 
-pub use buckets_message::{BucketRangeError, bucket_ranges, buckets};
-pub use convert::{UnknownNumber, purpose, transport};
-pub use endpoint_message::EndpointError;
+pub use buckets_message::{bucket_ranges, buckets};
+pub use convert::{MessageError, purpose, transport};
 pub use limits::{MAX_KEYS, MAX_NODES, MAX_READ};
-pub use program_message::{ProgramMessageError, program_message, program_of};
+pub use program_message::{program_message, program_of};

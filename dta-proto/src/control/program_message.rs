@@ -2,53 +2,23 @@
 
 use std::net::IpAddr;
 
+use super::convert::unknown;
 use super::program_change::Change as ChangeMessage;
 use super::program_entry::Entry as EntryMessage;
-use super::{EndpointError, UnknownNumber, purpose, transport};
+use super::{MessageError, purpose, transport};
 use crate::control;
 use crate::program::{
     Change, EndedQueuePair, Endpoint, Entry, Flush, Lists, Mode, Primitive, Program, QueuePair, Rkey,
     Service, Session, SketchReporter, Store, Version0,
 };
-use crate::store::{SpecError, StoreSpec};
+use crate::store::StoreSpec;
 
-/// Why a message is not a valid entry.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ProgramMessageError {
-    /// A required part is missing.
-    #[error("the program lacks {0}")]
-    Missing(&'static str),
-    /// A number out of the field's range.
-    #[error("{field} is {value}, which is out of range")]
-    OutOfRange {
-        /// Table and field.
-        field: &'static str,
-        /// Its value.
-        value: u64,
-    },
-    /// Not an address.
-    #[error("{field} is {value:?}, which is no address")]
-    Address {
-        /// Table and field.
-        field: &'static str,
-        /// Its value.
-        value: String,
-    },
-    /// An invalid endpoint.
-    #[error("an endpoint's {0}")]
-    Endpoint(#[from] EndpointError),
-    /// A value that the enumeration does not define.
-    #[error(transparent)]
-    Unknown(#[from] UnknownNumber),
-    /// An invalid store.
-    #[error(transparent)]
-    Store(#[from] SpecError),
-    /// An invalid range of buckets.
-    #[error(transparent)]
-    Buckets(#[from] control::BucketRangeError),
+type Result<T> = std::result::Result<T, MessageError>;
+
+/// A part that must be there.
+fn part<'a, T>(what: &str, part: &'a Option<T>) -> Result<&'a T> {
+    part.as_ref().ok_or_else(|| MessageError(format!("the program lacks {what}")))
 }
-
-type Result<T> = std::result::Result<T, ProgramMessageError>;
 
 impl From<&Entry> for control::ProgramEntry {
     fn from(entry: &Entry) -> Self {
@@ -124,10 +94,10 @@ fn pair_message(pair: &QueuePair) -> control::QueuePairEntry {
 }
 
 impl TryFrom<&control::ProgramEntry> for Entry {
-    type Error = ProgramMessageError;
+    type Error = MessageError;
 
     fn try_from(message: &control::ProgramEntry) -> Result<Self> {
-        Ok(match message.entry.as_ref().ok_or(ProgramMessageError::Missing("an entry's table"))? {
+        Ok(match part("an entry's table", &message.entry)? {
             EntryMessage::Service(m) => Entry::Service(Service {
                 address: address("service.address", &m.address)?,
                 port: narrow("service.port", m.port)?,
@@ -164,8 +134,7 @@ impl TryFrom<&control::ProgramEntry> for Entry {
 
 fn pair(m: &control::QueuePairEntry) -> Result<QueuePair> {
     let side = |name, side: &Option<control::Endpoint>| {
-        let side = side.as_ref().ok_or(ProgramMessageError::Missing(name))?;
-        Ok::<_, ProgramMessageError>(Endpoint::try_from(side)?)
+        Endpoint::try_from(part(name, side)?).map_err(|error| MessageError(format!("an endpoint's {error}")))
     };
     Ok(QueuePair {
         collector: narrow("queue-pair.collector", m.collector)?,
@@ -184,8 +153,8 @@ fn pair(m: &control::QueuePairEntry) -> Result<QueuePair> {
 }
 
 fn store(m: &control::StoreEntry) -> Result<Store> {
-    let region = m.region.as_ref().ok_or(ProgramMessageError::Missing("store.region"))?;
-    let spec = region.store.as_ref().ok_or(ProgramMessageError::Missing("store.region.store"))?;
+    let region = part("store.region", &m.region)?;
+    let spec = part("store.region.store", &region.store)?;
     Ok(Store {
         collector: narrow("store.collector", m.collector)?,
         spec: StoreSpec::try_from(spec)?,
@@ -198,19 +167,16 @@ fn store(m: &control::StoreEntry) -> Result<Store> {
     })
 }
 
-fn address(field: &'static str, text: &str) -> Result<IpAddr> {
-    text.parse().map_err(|_| ProgramMessageError::Address { field, value: text.into() })
+fn address(field: &str, text: &str) -> Result<IpAddr> {
+    text.parse().map_err(|_| MessageError(format!("{field} is {text:?}, which is no address")))
 }
 
-fn narrow<T: TryFrom<u32>>(field: &'static str, value: u32) -> Result<T> {
-    T::try_from(value).map_err(|_| ProgramMessageError::OutOfRange { field, value: value.into() })
+fn narrow<T: TryFrom<u32>>(field: &str, value: u32) -> Result<T> {
+    T::try_from(value).map_err(|_| MessageError(format!("{field} is {value}, which is out of range")))
 }
 
 fn primitive(value: i32) -> Result<Primitive> {
-    u8::try_from(value)
-        .ok()
-        .and_then(Primitive::from_opcode)
-        .ok_or(UnknownNumber { field: "primitive", value }.into())
+    u8::try_from(value).ok().and_then(Primitive::from_opcode).ok_or_else(|| unknown("primitive", value))
 }
 
 /// The entries of a program as messages.
@@ -242,13 +208,11 @@ impl From<&Change> for control::ProgramChange {
 }
 
 impl TryFrom<&control::ProgramChange> for Change {
-    type Error = ProgramMessageError;
+    type Error = MessageError;
 
     fn try_from(message: &control::ProgramChange) -> Result<Self> {
-        let side = |side: &Option<control::ProgramEntry>| {
-            Entry::try_from(side.as_ref().ok_or(ProgramMessageError::Missing("a modified entry"))?)
-        };
-        Ok(match message.change.as_ref().ok_or(ProgramMessageError::Missing("a change's kind"))? {
+        let side = |side: &Option<control::ProgramEntry>| Entry::try_from(part("a modified entry", side)?);
+        Ok(match part("a change's kind", &message.change)? {
             ChangeMessage::Insert(m) => Change::Insert { entry: Entry::try_from(m)? },
             ChangeMessage::Modify(m) => Change::Modify { from: side(&m.from)?, to: side(&m.to)? },
             ChangeMessage::Delete(m) => Change::Delete { entry: Entry::try_from(m)? },

@@ -1,6 +1,6 @@
 //! Resolved settings of a reporter switch: table and netcfg combined, with defaults and names looked up.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -268,6 +268,19 @@ impl SettingsReader<'_> {
         ConfigError::shown(format!("{}.reporter.{key}", self.table), value, must)
     }
 
+    fn at_most(&self, key: &str, number: impl Into<u16>, most: u16, must: &str) -> Result<(), ConfigError> {
+        let number = number.into();
+        if number > most { Err(self.wrong(key, number, must)) } else { Ok(()) }
+    }
+
+    fn check_port(&self, key: &str, port: Option<u16>) -> Result<(), ConfigError> {
+        self.at_most(key, port.unwrap_or(0), MAX_PORT, "a port of the switch, 511 at most")
+    }
+
+    fn check_queue(&self, key: &str, queue: u8, most: u8) -> Result<(), ConfigError> {
+        self.at_most(key, queue, most.into(), &format!("a queue, {most} at most"))
+    }
+
     /// Checks the ranges of numbers.
     fn check(&self) -> Result<(), ConfigError> {
         let own = self.own;
@@ -275,47 +288,37 @@ impl SettingsReader<'_> {
             let must = "the ports in use: packets at others are dropped";
             return Err(self.wrong("ports", "empty", must));
         }
-        let mut ports = BTreeMap::new();
-        for (index, port) in own.ports.iter().enumerate() {
-            if port.hop > 15 {
-                return Err(self.wrong(&format!("ports[{index}].hop"), port.hop, "0 to 15"));
-            }
-            if ports.insert(port.port, ()).is_some() {
-                return Err(self.wrong(
-                    &format!("ports[{index}].port"),
-                    port.port,
-                    "unique: it is listed twice",
-                ));
+        let mut ports = HashSet::new();
+        for (i, port) in own.ports.iter().enumerate() {
+            self.at_most(&format!("ports[{i}].hop"), port.hop, 15, "0 to 15")?;
+            let key = format!("ports[{i}].port");
+            self.check_port(&key, Some(port.port))?;
+            if !ports.insert(port.port) {
+                return Err(self.wrong(&key, port.port, "unique: it is listed twice"));
             }
         }
         self.check_forwarding()?;
         self.check_deflect()?;
-        let port_keys = own.ports.iter().enumerate().map(|(i, p)| (format!("ports[{i}].port"), Some(p.port)));
-        let limits = own.queue_report_latency_thresholds.iter().flatten().enumerate();
-        let limit_key = |i: usize, key: &str| format!("queue_report_latency_thresholds[{i}].{key}");
-        let limit_ports = limits.clone().map(|(i, limit)| (limit_key(i, "port"), limit.port));
-        let acl_ports =
-            own.acl.iter().enumerate().map(|(i, acl)| (format!("acl[{i}].ingress_port"), acl.ingress_port));
-        let to_ports =
-            own.destination.iter().enumerate().map(|(i, to)| (format!("destination[{i}].port"), to.port));
-        let mut all = port_keys.chain(limit_ports).chain(acl_ports).chain(to_ports);
-        if let Some((key, port)) = all.find(|(_, port)| port.is_some_and(|port| port > MAX_PORT)) {
-            let port = port.unwrap_or_default();
-            return Err(self.wrong(&key, port, "a port of the switch, 511 at most"));
+        for (i, limit) in own.queue_report_latency_thresholds.iter().flatten().enumerate() {
+            let key = |key| format!("queue_report_latency_thresholds[{i}].{key}");
+            self.check_port(&key("port"), limit.port)?;
+            self.check_queue(&key("queue"), limit.queue, MAX_QUEUE)?;
         }
-        let of_limits = limits.map(|(i, limit)| (limit_key(i, "queue"), limit.queue));
-        let of_dscp = own.queues.iter().enumerate().map(|(i, of)| (format!("queues[{i}].queue"), of.queue));
-        if let Some((key, queue)) = of_limits.chain(of_dscp).find(|(_, queue)| *queue > MAX_QUEUE) {
-            return Err(self.wrong(&key, queue, "a queue, 7 at most"));
+        for (i, acl) in own.acl.iter().enumerate() {
+            self.check_port(&format!("acl[{i}].ingress_port"), acl.ingress_port)?;
         }
-        if let Some((i, of)) = own.queues.iter().enumerate().find(|(_, of)| of.dscp > 63) {
-            return Err(self.wrong(&format!("queues[{i}].dscp"), of.dscp, "a DSCP, 63 at most"));
+        for (i, to) in own.destination.iter().enumerate() {
+            self.check_port(&format!("destination[{i}].port"), to.port)?;
         }
-        if let Some((i, of)) =
-            own.drop_routes.iter().enumerate().find(|(_, of)| of.prefix.address().is_ipv6())
-        {
-            let must = "an IPv4 address or prefix";
-            return Err(self.wrong(&format!("drop_routes[{i}].prefix"), of.prefix, must));
+        for (i, of) in own.queues.iter().enumerate() {
+            self.check_queue(&format!("queues[{i}].queue"), of.queue, MAX_QUEUE)?;
+            self.at_most(&format!("queues[{i}].dscp"), of.dscp, 63, "a DSCP, 63 at most")?;
+        }
+        for (i, of) in own.drop_routes.iter().enumerate() {
+            if of.prefix.address().is_ipv6() {
+                let must = "an IPv4 address or prefix";
+                return Err(self.wrong(&format!("drop_routes[{i}].prefix"), of.prefix, must));
+            }
         }
         if let Some(limit) = self.netcfg.thresholds.iter().flatten().find(|limit| limit.queue > MAX_QUEUE) {
             let key = "queue_report_latency_thresholds";
@@ -358,12 +361,8 @@ impl SettingsReader<'_> {
         let mut pipes = HashSet::new();
         for (i, to) in own.deflect.iter().enumerate() {
             let key = |name: &str| format!("deflect[{i}].{name}");
-            if to.port > MAX_PORT {
-                return Err(self.wrong(&key("port"), to.port, "a port of the switch, 511 at most"));
-            }
-            if to.queue > MAX_TOFINO_QUEUE {
-                return Err(self.wrong(&key("queue"), to.queue, "a queue, 31 at most"));
-            }
+            self.check_port(&key("port"), Some(to.port))?;
+            self.check_queue(&key("queue"), to.queue, MAX_TOFINO_QUEUE)?;
             if !pipes.insert(pipe_of(to.port)) {
                 return Err(self.wrong(&key("port"), to.port, "in another pipe: a pipe has one such port"));
             }
@@ -489,9 +488,7 @@ impl SettingsReader<'_> {
                     return Err(self.wrong(&key("reporter"), reporter, "left out of an INT collector"));
                 }
                 let hardware = one.hardware.unwrap_or(0);
-                if hardware > 63 {
-                    return Err(self.wrong(&key("hardware"), hardware, "63 at most"));
-                }
+                self.at_most(&key("hardware"), hardware, 63, "63 at most")?;
                 ReceiverKind::IntCollector { hardware, packet_bytes: one.packet_bytes.unwrap_or(128) }
             }
         };
@@ -596,13 +593,7 @@ impl SettingsReader<'_> {
             None => Err(missing("store", "the name of a store")),
         };
         let redundancy = one.redundancy.unwrap_or(0);
-        if redundancy > 4 {
-            return Err(self.wrong(
-                &key("redundancy"),
-                redundancy,
-                "4 at most, or 0: as many as the store has",
-            ));
-        }
+        self.at_most(&key("redundancy"), redundancy, 4, "4 at most, or 0: as many as the store has")?;
         let only = match one.of[..] {
             [only] => Some(only),
             _ => None,
@@ -658,14 +649,10 @@ impl SettingsReader<'_> {
     /// Rejects fields that an output does not have.
     fn check_fields(&self, index: usize, one: &Report) -> Result<(), ConfigError> {
         use As::{Append, KeyIncrement, KeyWrite, Postcard};
-        let fields: [(&str, bool, &[As], &'static str); 8] = [
-            (
-                "store",
-                one.store.is_some(),
-                &[KeyWrite, Postcard, Append, KeyIncrement],
-                "left out of Telemetry Reports",
-            ),
-            ("key", one.key.is_some(), &[KeyWrite, KeyIncrement], "of key-write or key-increment"),
+        let (stored, keyed) = ([KeyWrite, Postcard, Append, KeyIncrement], [KeyWrite, KeyIncrement]);
+        let fields: [(&str, bool, &[As], &str); 8] = [
+            ("store", one.store.is_some(), &stored, "left out of Telemetry Reports"),
+            ("key", one.key.is_some(), &keyed, "of key-write or key-increment"),
             (
                 "value",
                 one.value.is_some(),
@@ -673,12 +660,7 @@ impl SettingsReader<'_> {
                 "of key-write, postcard or key-increment",
             ),
             ("time", one.time.is_some(), &[KeyWrite], "of key-write"),
-            (
-                "redundancy",
-                one.redundancy.is_some(),
-                &[KeyWrite, KeyIncrement],
-                "of key-write or key-increment",
-            ),
+            ("redundancy", one.redundancy.is_some(), &keyed, "of key-write or key-increment"),
             ("list", one.list.is_some(), &[Append], "of append"),
             ("entry", one.entry.is_some(), &[Append], "of append"),
             ("immediate", one.immediate.is_some(), &[Append], "of append"),

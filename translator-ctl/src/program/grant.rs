@@ -1,14 +1,10 @@
 //! What one collector's session grants: queue pairs, stores and append lists, as program entries.
 
-use std::net::IpAddr;
-
 use dta_proto::buckets::Buckets;
 use dta_proto::control;
-use dta_proto::program::{
-    CheckError, EndedQueuePair, Endpoint, Entry, Lists, Purpose, QueuePair, Rkey, Session, Store,
-};
+use dta_proto::program::{EndedQueuePair, Endpoint, Entry, Lists, Purpose, QueuePair, Rkey, Session, Store};
 use dta_proto::queue_pair::has_24_bits;
-use dta_proto::store::{SpecError, StoreKind, StoreSpec};
+use dta_proto::store::{StoreKind, StoreSpec};
 
 /// The translator's side of its frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,37 +32,20 @@ pub struct Grant {
     pub lists: Vec<Lists>,
 }
 
-/// Why a session is unusable.
+/// Why a session is unusable, in words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum GrantError {
-    /// A part that every session has is missing.
-    #[error("the collector's session has no {0}; is it a DTA collector of this version?")]
-    Missing(&'static str),
-    /// An undefined enumeration value.
-    #[error("the collector's session says that a queue pair's {0}; is it a DTA collector of this version?")]
-    Unknown(#[from] control::UnknownNumber),
-    /// A number does not fit its field.
-    #[error("the collector's session says {field} = {value}, which is out of range")]
-    OutOfRange {
-        /// Name of the field in `dta.v1`.
-        field: &'static str,
-        /// Its value.
-        value: u64,
-    },
-    /// An invalid endpoint of its own.
-    #[error("the collector's session says of the collector: {0}")]
-    Endpoint(#[from] control::EndpointError),
-    /// Only RoCEv2 over IPv4 is supported.
-    #[error(
-        "the collector's device has the IPv6 address {0}: only RoCEv2 over IPv4 is supported; give the device an IPv4 address"
-    )]
-    Ipv6(IpAddr),
-    /// An invalid store.
-    #[error(transparent)]
-    Store(#[from] SpecError),
-    /// An invalid entry.
-    #[error("the collector's session is unusable: {0}")]
-    Entry(#[from] CheckError),
+#[error("{0}")]
+pub struct GrantError(String);
+
+/// A part that every session has.
+fn part<'a, T>(what: &str, part: Option<&'a T>) -> Result<&'a T, GrantError> {
+    let missing = || format!("the collector's session has no {what}; is it a DTA collector of this version?");
+    part.ok_or_else(|| GrantError(missing()))
+}
+
+/// A number that does not fit its field, which `dta.v1` names.
+fn out_of_range(field: &str, value: u64) -> GrantError {
+    GrantError(format!("the collector's session says {field} = {value}, which is out of range"))
 }
 
 impl Grant {
@@ -79,10 +58,8 @@ impl Grant {
         collector: u8,
         source: &FrameSource,
     ) -> Result<Grant, GrantError> {
-        let destination = endpoint(session.collector.as_ref().ok_or(GrantError::Missing("collector"))?)?;
-        if session.queue_pairs.is_empty() {
-            return Err(GrantError::Missing("queue_pairs"));
-        }
+        let destination = endpoint(part("collector", session.collector.as_ref())?)?;
+        part("queue_pairs", session.queue_pairs.first())?;
         let pairs = session.queue_pairs.iter();
         let queue_pairs: Vec<QueuePair> = pairs
             .map(|pair| queue_pair(collector, session, pair, &destination, source))
@@ -95,7 +72,10 @@ impl Grant {
         }
         let opened = Session { collector, generation: session.generation };
         let grant = Grant { session: Some(opened), queue_pairs, stores, lists };
-        grant.entries().try_for_each(|entry| entry.check())?;
+        grant
+            .entries()
+            .try_for_each(|entry| entry.check())
+            .map_err(|error| GrantError(format!("the collector's session is unusable: {error}")))?;
         Ok(grant)
     }
 
@@ -114,15 +94,20 @@ impl Grant {
 }
 
 fn endpoint(e: &control::Endpoint) -> Result<Endpoint, GrantError> {
-    let endpoint = Endpoint::try_from(e)?.with_usual_port();
+    let endpoint = Endpoint::try_from(e)
+        .map_err(|error| GrantError(format!("the collector's session says of the collector: {error}")))?
+        .with_usual_port();
     if endpoint.ip.is_ipv6() {
-        return Err(GrantError::Ipv6(endpoint.ip));
+        return Err(GrantError(format!(
+            "the collector's device has the IPv6 address {}: only RoCEv2 over IPv4 is supported; give the device an IPv4 address",
+            endpoint.ip
+        )));
     }
     Ok(endpoint)
 }
 
-fn bits24(field: &'static str, value: u32) -> Result<u32, GrantError> {
-    if has_24_bits(value) { Ok(value) } else { Err(GrantError::OutOfRange { field, value: value.into() }) }
+fn bits24(field: &str, value: u32) -> Result<u32, GrantError> {
+    if has_24_bits(value) { Ok(value) } else { Err(out_of_range(field, value.into())) }
 }
 
 fn queue_pair(
@@ -132,8 +117,13 @@ fn queue_pair(
     destination: &Endpoint,
     source: &FrameSource,
 ) -> Result<QueuePair, GrantError> {
-    let purpose = control::purpose(pair.purpose)?;
-    let transport = control::transport(pair.transport)?;
+    let unknown = |error| {
+        GrantError(format!(
+            "the collector's session says that a queue pair's {error}; is it a DTA collector of this version?"
+        ))
+    };
+    let purpose = control::purpose(pair.purpose).map_err(unknown)?;
+    let transport = control::transport(pair.transport).map_err(unknown)?;
     Ok(QueuePair {
         collector,
         purpose,
@@ -162,7 +152,8 @@ fn ended(pair: control::EndedQueuePair) -> Result<EndedQueuePair, GrantError> {
 }
 
 fn store(collector: u8, region: &control::Region) -> Result<Store, GrantError> {
-    let spec = StoreSpec::try_from(region.store.as_ref().ok_or(GrantError::Missing("regions.store"))?)?;
+    let spec = part("regions.store", region.store.as_ref())?;
+    let spec = StoreSpec::try_from(spec).map_err(|error| GrantError(error.to_string()))?;
     let (address, length) = (region.address, region.length);
     let queue_pair = spec.kind.primitive().purpose();
     Ok(Store {
@@ -188,10 +179,7 @@ fn lists_of(session: &control::Session, collector: u8, spec: &StoreSpec) -> Resu
             continue;
         }
         if first.checked_add(count).is_none_or(|end| end > all) {
-            return Err(GrantError::OutOfRange {
-                field: "lists",
-                value: u64::from(first) + u64::from(count),
-            });
+            return Err(out_of_range("lists", u64::from(first) + u64::from(count)));
         }
         let positions = session
             .positions
