@@ -42,6 +42,14 @@ Examples:
     },
 }
 
+/// Arguments of `config`.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Example {
+    /// Print a commented file with every setting and its default
+    #[arg(long, required = true)]
+    pub example: bool,
+}
+
 impl Common {
     /// Runs it for a program with these features.
     ///

@@ -9,7 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use dta_cli::number::{counted, grouped};
 use dta_cli::output::OutputFlag;
-use dta_cli::program::Common;
+use dta_cli::program::{Common, Example};
 use dta_cli::table::Table;
 use dta_cli::{LogFormat, Status, counters};
 use dta_client::translator::Client;
@@ -175,11 +175,7 @@ Example:
     #[command(
         after_help = "Example:\n  dta-translator config --example > translator.toml\n  dta-translator check-config --config translator.toml"
     )]
-    Config {
-        /// Print a commented file with every setting and its default
-        #[arg(long, required = true)]
-        example: bool,
-    },
+    Config(Example),
     #[command(flatten)]
     Common(Common),
 }
@@ -382,7 +378,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
     // These need no configuration.
     match &cli.command {
         Command::Common(common) => return common.run::<Cli>(FEATURES).map(drop),
-        Command::Config { .. } => return Ok(dta_cli::print(EXAMPLE.trim_end())?),
+        Command::Config(_) => return Ok(dta_cli::print(EXAMPLE.trim_end())?),
         Command::Stats(args) if args.switch.is_none() => return block_on(stats(args)),
         Command::Flush(args) if args.switch.is_none() => return block_on(flush(args)),
         _ => {}

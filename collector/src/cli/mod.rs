@@ -5,7 +5,6 @@
 #[cfg(feature = "ask")]
 mod ask;
 mod check_config;
-mod config;
 mod devices;
 mod names_flag;
 mod serve;
@@ -16,7 +15,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use dta_cli::program::Common;
+use dta_cli::Status;
+use dta_cli::program::{Common, Example};
 
 pub use tls_flags::TlsFlags;
 
@@ -45,7 +45,10 @@ enum Command {
     /// Check the configuration that results from file, variables and flags
     CheckConfig(check_config::Args),
     /// Print a configuration
-    Config(config::Args),
+    #[command(
+        after_help = "Example:\n  dta-collector config --example > collector.toml\n  dta-collector check-config --config collector.toml"
+    )]
+    Config(Example),
     #[cfg(feature = "ask")]
     #[command(flatten)]
     Ask(ask::Command),
@@ -70,7 +73,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     dta_cli::program::run(args, FEATURES, |cli: Cli| match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::CheckConfig(args) => check_config::run(&args),
-        Command::Config(args) => config::run(&args),
+        Command::Config(_) => {
+            dta_cli::print(crate::config::EXAMPLE.trim_end())?;
+            Ok(Status::Done)
+        }
         #[cfg(feature = "ask")]
         Command::Ask(command) => ask::run(command),
         Command::Devices(args) => devices::run(&args),

@@ -53,7 +53,7 @@ pub(super) enum Command {
     /// Print an example configuration of an agent
     #[cfg(all(feature = "ebpf", target_os = "linux"))]
     #[command(after_help = super::agent::CONFIG_HELP)]
-    Config(super::agent::Example),
+    Config(dta_cli::program::Example),
     #[command(flatten)]
     Common(dta_cli::program::Common),
 }

@@ -41,7 +41,7 @@ pub fn main_from(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Exi
         #[cfg(all(feature = "ebpf", target_os = "linux"))]
         Command::CheckConfig(file) => agent::check(&file),
         #[cfg(all(feature = "ebpf", target_os = "linux"))]
-        Command::Config(args) => agent::example(&args),
+        Command::Config(_) => agent::example(),
         Command::Common(common) => common.run::<Cli>(FEATURES),
     })
 }

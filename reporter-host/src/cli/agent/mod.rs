@@ -83,18 +83,9 @@ impl ConfigFile {
     }
 }
 
-#[derive(Debug, Args)]
-pub(super) struct Example {
-    /// Print a commented file with every setting and its default
-    #[arg(long, required = true)]
-    example: bool,
-}
-
 /// `dta-reporter config`.
-pub(super) fn example(args: &Example) -> Result<Status> {
-    if args.example {
-        dta_cli::print(config::EXAMPLE.trim_end())?;
-    }
+pub(super) fn example() -> Result<Status> {
+    dta_cli::print(config::EXAMPLE.trim_end())?;
     Ok(Status::Done)
 }
 
