@@ -171,6 +171,7 @@ struct Files {
     sharing: Mutex<()>,
 }
 
+#[derive(Default)]
 struct Inner {
     leases: Leases,
     /// Names whose lease is new or changed, and not yet in the file.
@@ -313,20 +314,7 @@ impl Sessions {
             }
             None => Default::default(),
         };
-        let inner = Inner {
-            leases,
-            unsettled: BTreeSet::new(),
-            grants: BTreeMap::new(),
-            rebuilds: BTreeMap::new(),
-            statistics,
-            statistics_dirty: false,
-            leases_change: 0,
-            leases_dirty: false,
-            told_left_out: BTreeMap::new(),
-            frames_by: BTreeMap::new(),
-            left: BTreeSet::new(),
-            counters: SessionCounters::default(),
-        };
+        let inner = Inner { leases, statistics, ..Inner::default() };
         // So that no version is that of an earlier run.
         shared.version = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_micros() as u64);
         let shared = Mutex::new(Known { shared: Arc::new(shared), dirty: false });

@@ -39,6 +39,25 @@ fn check(errno: i32) -> io::Result<()> {
     }
 }
 
+/// An object of the library.
+struct Raw<T>(NonNull<T>);
+
+// SAFETY: verbs are thread-safe, and no object is tied to the thread that made it.
+unsafe impl<T> Send for Raw<T> {}
+// SAFETY: as for Send.
+unsafe impl<T> Sync for Raw<T> {}
+
+impl<T> Raw<T> {
+    /// What a verb returned: an object, or null and errno.
+    fn new(made: *mut T) -> io::Result<Raw<T>> {
+        NonNull::new(made).map(Raw).ok_or_else(io::Error::last_os_error)
+    }
+
+    fn as_ptr(&self) -> *mut T {
+        self.0.as_ptr()
+    }
+}
+
 fn log_failed(what: &str, result: io::Result<()>) {
     if let Err(error) = result {
         tracing::debug!(%error, "cannot destroy {what}: its device is gone");
@@ -93,13 +112,8 @@ pub(super) fn device_names() -> io::Result<Vec<String>> {
 
 /// An open device.
 pub(super) struct Context {
-    raw: NonNull<ibv::ibv_context>,
+    raw: Raw<ibv::ibv_context>,
 }
-
-// SAFETY: verbs are thread-safe, and the context is not tied to the thread that opened it.
-unsafe impl Send for Context {}
-// SAFETY: as for Send.
-unsafe impl Sync for Context {}
 
 impl Context {
     /// Opens the device of that name; `None` if there is none.
@@ -108,8 +122,7 @@ impl Context {
         let Some((_, device)) = list.iter().find(|(n, _)| n == name) else { return Ok(None) };
         // SAFETY: `device` is an element of `list`, which lives until after the call.
         let raw = unsafe { ibv::ibv_open_device(device.as_ptr()) };
-        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
-        Ok(Some(Context { raw }))
+        Ok(Some(Context { raw: Raw::new(raw)? }))
     }
 
     /// Name of the kernel's node for the device, such as `uverbs0`.
@@ -174,22 +187,16 @@ impl Drop for Context {
 
 /// A protection domain: its queue pairs reach only its own regions.
 pub(super) struct ProtectionDomain {
-    raw: NonNull<ibv::ibv_pd>,
+    raw: Raw<ibv::ibv_pd>,
     _context: Arc<Context>,
 }
-
-// SAFETY: verbs are thread-safe.
-unsafe impl Send for ProtectionDomain {}
-// SAFETY: as for Send.
-unsafe impl Sync for ProtectionDomain {}
 
 impl ProtectionDomain {
     /// Makes one.
     pub(super) fn new(context: Arc<Context>) -> io::Result<ProtectionDomain> {
         // SAFETY: the context is open, and stays so for as long as the domain holds its Arc.
         let raw = unsafe { ibv::ibv_alloc_pd(context.raw.as_ptr()) };
-        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
-        Ok(ProtectionDomain { raw, _context: context })
+        Ok(ProtectionDomain { raw: Raw::new(raw)?, _context: context })
     }
 }
 
@@ -220,15 +227,10 @@ fn flags(access: Access) -> ibv::ibv_access_flags {
 
 /// A registered region.
 pub(super) struct MemoryRegion {
-    raw: NonNull<ibv::ibv_mr>,
+    raw: Raw<ibv::ibv_mr>,
     region: Arc<Region>,
     _domain: Arc<ProtectionDomain>,
 }
-
-// SAFETY: verbs are thread-safe; the memory behind it is shared with the device by design (see `region`).
-unsafe impl Send for MemoryRegion {}
-// SAFETY: as for Send.
-unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
     /// Registers all of `region` at its own address on the wire.
@@ -254,8 +256,7 @@ impl MemoryRegion {
         let raw = unsafe {
             ibv::ibv_reg_mr_iova(domain.raw.as_ptr(), region.as_ptr().cast(), len, region.iova(), flags)
         };
-        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
-        Ok(MemoryRegion { raw, region, _domain: domain })
+        Ok(MemoryRegion { raw: Raw::new(raw)?, region, _domain: domain })
     }
 
     /// Its rkey.
@@ -297,19 +298,14 @@ pub(super) struct Completion {
 
 /// A completion queue, with the channel that wakes its waiters.
 pub(super) struct Completions {
-    cq: NonNull<ibv::ibv_cq>,
-    channel: NonNull<ibv::ibv_comp_channel>,
+    cq: Raw<ibv::ibv_cq>,
+    channel: Raw<ibv::ibv_comp_channel>,
     context: Arc<Context>,
     /// Whether somebody waits for an event. One at a time: an event taken by one would not wake another.
     waiting: Mutex<bool>,
     /// Notified when nobody waits any more.
     free: Condvar,
 }
-
-// SAFETY: verbs are thread-safe.
-unsafe impl Send for Completions {}
-// SAFETY: as for Send.
-unsafe impl Sync for Completions {}
 
 /// The right to wait for events of a channel, released on drop.
 struct Turn<'a>(&'a Completions);
@@ -330,16 +326,14 @@ impl Completions {
         let entries = i32::try_from(entries).map_err(io::Error::other)?;
         // SAFETY: the context is open and kept by the value made here.
         let channel = unsafe { ibv::ibv_create_comp_channel(context.raw.as_ptr()) };
-        let channel = NonNull::new(channel).ok_or_else(io::Error::last_os_error)?;
+        let channel = Raw::new(channel)?;
         // SAFETY: context and channel are alive, and outlive the queue: drop ends the queue first.
         let cq =
             unsafe { ibv::ibv_create_cq(context.raw.as_ptr(), entries, null_mut(), channel.as_ptr(), 0) };
-        let Some(cq) = NonNull::new(cq) else {
-            let error = io::Error::last_os_error();
+        let cq = Raw::new(cq).inspect_err(|_| {
             // SAFETY: made above, not used by any queue, ended once.
             log_failed("a channel", check(unsafe { ibv::ibv_destroy_comp_channel(channel.as_ptr()) }));
-            return Err(error);
-        };
+        })?;
         let completions =
             Completions { cq, channel, context, waiting: Mutex::new(false), free: Condvar::new() };
         rustix::io::ioctl_fionbio(completions.descriptor(), true)?;
@@ -486,16 +480,11 @@ const RNR_TIMER: u8 = 12;
 
 /// A queue pair.
 pub(super) struct QueuePair {
-    raw: NonNull<ibv::ibv_qp>,
+    raw: Raw<ibv::ibv_qp>,
     transport: Transport,
     _completions: Arc<Completions>,
     _domain: Arc<ProtectionDomain>,
 }
-
-// SAFETY: verbs are thread-safe.
-unsafe impl Send for QueuePair {}
-// SAFETY: as for Send.
-unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
     /// Makes one in state RESET, with room for `receives`, that never sends.
@@ -535,8 +524,7 @@ impl QueuePair {
         // SAFETY: the domain and the completion queue are alive and of one context, and kept by the
         // value made here; the library reads and updates the structure during the call only.
         let raw = unsafe { ibv::ibv_create_qp(domain.raw.as_ptr(), &mut wanted) };
-        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
-        Ok(QueuePair { raw, transport, _completions: completions, _domain: domain })
+        Ok(QueuePair { raw: Raw::new(raw)?, transport, _completions: completions, _domain: domain })
     }
 
     fn modify(&self, mut attributes: ibv::ibv_qp_attr, mask: ibv::ibv_qp_attr_mask) -> io::Result<()> {
