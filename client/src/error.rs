@@ -142,6 +142,11 @@ impl ClientError {
             _ => None,
         }
     }
+
+    /// Whether the server does not know how to answer at all: of another moment, that a store has no history.
+    pub fn is_unimplemented(&self) -> bool {
+        self.status().is_some_and(|status| status.code() == Code::Unimplemented)
+    }
 }
 
 /// The status with which a collector's call ended.

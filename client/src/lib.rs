@@ -15,13 +15,17 @@ pub mod agent;
 mod ask;
 mod channel;
 pub mod collector;
+mod epochs;
 mod error;
 pub mod event_rings;
 mod options;
 mod spread;
 pub mod translator;
 
-pub use ask::{Answers, Ask, AskKeys, Following, KeyAnswer, Moment, Question, QuestionError, QuestionKind};
+pub use ask::{
+    Answers, Ask, AskKeys, Following, KeyAnswer, Moment, Question, QuestionError, QuestionKind, Series, Span,
+    series_question,
+};
 pub use dta_proto::control::Policy;
 pub use dta_proto::key::Key;
 pub use error::{ClientError, Server};

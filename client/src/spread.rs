@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dta_proto::buckets::{self, Buckets};
 use dta_proto::control::{
-    self, ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest, ReadMemoryResponse,
-    StoreInfo, StorePlacement, TailRequest,
+    self, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
+    ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest,
 };
 use dta_proto::key::Key;
 use dta_proto::layout::load;
@@ -22,7 +22,7 @@ use dta_proto::wire::dta::{Addressing, Primitive};
 use futures_util::future::join_all;
 use tonic::{Code, Status};
 
-use crate::{Answers, Ask, ClientError, Following, KeyAnswer, Moment, Question};
+use crate::{Answers, Ask, ClientError, Following, KeyAnswer, Moment, Question, Series, Span, epochs};
 
 /// One of several collectors.
 #[derive(Clone)]
@@ -318,6 +318,20 @@ impl Spread {
         Status::failed_precondition(message).into()
     }
 
+    /// Which of a question's keys each member has, by their places; of members that have some.
+    fn places(
+        &self,
+        parts: &Parts<'_>,
+        question: &Question,
+    ) -> Result<Vec<(usize, Vec<usize>)>, ClientError> {
+        let mut places: Vec<(usize, Vec<usize>)> = (0..self.members.len()).map(|n| (n, Vec::new())).collect();
+        for (place, key) in question.keys.iter().enumerate() {
+            places[self.member_of(parts, question.kind.primitive(), key)?].1.push(place);
+        }
+        places.retain(|(_, places)| !places.is_empty());
+        Ok(places)
+    }
+
     /// Queries each member for its keys in parallel, and returns answers in the order of all keys, and whether a
     /// member's placement has changed since `placement`.
     async fn ask_by(
@@ -325,24 +339,19 @@ impl Spread {
         placement: &Placement,
         question: &Question,
     ) -> Result<(Answers, bool), ClientError> {
-        let Question { keys, kind, at, .. } = question;
-        let parts = self.parts(placement, &question.store, kind.primitive())?;
-        let mut places: Vec<(usize, Vec<usize>)> = (0..self.members.len()).map(|n| (n, Vec::new())).collect();
-        for (place, key) in keys.iter().enumerate() {
-            places[self.member_of(&parts, kind.primitive(), key)?].1.push(place);
-        }
-        places.retain(|(_, places)| !places.is_empty());
-        let answered = join_all(places.iter().map(|(member, places)| {
-            let keys = places.iter().map(|place| keys[*place]).collect();
-            let question = Question { store: parts.name.to_owned(), keys, kind: *kind, at: *at };
-            self.members[*member].ask.ask(question)
-        }));
-        let (mut of_keys, mut is_old): (Vec<Option<KeyAnswer>>, _) = (vec![None; keys.len()], false);
-        let mut generation = 0;
+        let parts = self.parts(placement, &question.store, question.kind.primitive())?;
+        let places = self.places(&parts, question)?;
+        let answered =
+            join_all(places.iter().map(|(member, places)| {
+                self.members[*member].ask.ask(part_of(question, parts.name, places))
+            }));
+        let (mut of_keys, mut is_old): (Vec<Option<KeyAnswer>>, _) = (vec![None; question.keys.len()], false);
+        let (mut generation, mut epochs) = (0, Vec::new());
         for ((member, mine), answers) in places.iter().zip(answered.await) {
             let answers = answers?;
             is_old |= answers.placement != placement.versions[*member];
             generation = if places.len() == 1 { answers.generation } else { 0 };
+            epochs.push(answers.epoch);
             for (place, answer) in mine.iter().zip(answers.of_keys) {
                 of_keys[*place] = Some(answer);
             }
@@ -350,8 +359,14 @@ impl Spread {
         let of_keys: Option<Vec<KeyAnswer>> = of_keys.into_iter().collect();
         let of_keys = of_keys
             .ok_or_else(|| Status::internal("a collector answered fewer keys than it was asked for"))?;
-        Ok((Answers { of_keys, generation, placement: 0 }, is_old))
+        Ok((Answers { of_keys, generation, placement: 0, epoch: epochs::in_common(epochs) }, is_old))
     }
+}
+
+/// A question about some of its keys.
+fn part_of(question: &Question, store: &str, places: &[usize]) -> Question {
+    let keys = places.iter().map(|place| question.keys[*place]).collect();
+    Question { store: store.to_owned(), keys, kind: question.kind, at: question.at }
 }
 
 fn refusal(message: String) -> ClientError {
@@ -454,6 +469,52 @@ impl Ask for Spread {
         }
         let placement = self.learn().await?;
         Ok(self.ask_by(&placement, &question).await?.0)
+    }
+
+    /// Each collector has epochs of its own, with the answers for its keys.
+    async fn series(&self, question: Question, span: Span) -> Result<Series, ClientError> {
+        if let Some(only) = self.only() {
+            return only.series(question, span).await;
+        }
+        let placement = self.learn().await?;
+        let parts = self.parts(&placement, &question.store, question.kind.primitive())?;
+        let asked = self.places(&parts, &question)?.into_iter().map(|(member, places)| {
+            self.members[member].ask.series(part_of(&question, parts.name, &places), span)
+        });
+        let told = join_all(asked).await.into_iter().collect::<Result<Vec<Series>, _>>()?;
+        // What comes after the end of one is asked of all again.
+        let next = told.iter().filter_map(|series| series.next).min();
+        let is_before = |answers: &Answers| {
+            answers.epoch.as_ref().is_some_and(|epoch| next.is_none_or(|next| epoch.opened < next.get()))
+        };
+        let epochs = told.into_iter().flat_map(|series| series.epochs).filter(is_before);
+        let mut epochs: Vec<Answers> = epochs.map(|answers| Answers { placement: 0, ..answers }).collect();
+        epochs.sort_by_key(|answers| answers.epoch.as_ref().map(|epoch| epoch.opened));
+        Ok(Series { epochs, next })
+    }
+
+    /// Those of each collector that has a part of the store, with its address.
+    async fn epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
+        if let Some(only) = self.only() {
+            return only.epochs(request).await;
+        }
+        let placement = self.learn().await?;
+        let named = store::named(placement.parts.iter(), |part| &part.spec, &request.store);
+        let primitive = named.map_or(Primitive::KeyWrite, |part| part.spec.kind.primitive());
+        let parts = self.parts(&placement, &request.store, primitive)?;
+        // Without those of one that does not answer, a list would look whole.
+        if let Some(away) = parts.away {
+            return Err(away.clone().into());
+        }
+        let asked = join_all(parts.all.iter().map(|part| {
+            let request = EpochsRequest { store: parts.name.to_owned(), ..request.clone() };
+            self.members[part.member].ask.epochs(request)
+        }));
+        let mut told = Vec::new();
+        for (part, answer) in parts.all.iter().zip(asked.await) {
+            told.push((self.members[part.member].address.as_str(), answer?));
+        }
+        Ok(epochs::together(told))
     }
 
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {

@@ -1,9 +1,10 @@
 //! Several made-up collectors, each of which says what it has.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dta_proto::control::{CounterAnswer, KeyWriteAnswer, Policy, bucket_ranges};
+use dta_proto::control::{CounterAnswer, Epoch, KeyWriteAnswer, Policy, bucket_ranges};
 use dta_proto::store::{Merge, StoreKind};
 use tokio::sync::Barrier;
 
@@ -17,6 +18,8 @@ struct Fake {
     stores: Vec<StoreInfo>,
     /// Of its placement.
     version: u64,
+    /// The newest first, two in each answer.
+    epochs: Vec<Epoch>,
     is_away: bool,
     /// How often its stores and its placement were asked for.
     asked: Arc<[AtomicU32; 2]>,
@@ -74,7 +77,27 @@ impl Ask for Fake {
             // One that forgets the last key.
             of_keys.pop();
         }
-        self.there(Answers { of_keys, generation: 3, placement: self.version })
+        let epoch = self.epochs.first().cloned();
+        self.there(Answers { of_keys, generation: 3, placement: self.version, epoch })
+    }
+
+    /// Each epoch that it has, two in each answer.
+    async fn series(&self, question: Question, span: Span) -> Result<Series, ClientError> {
+        let all: Vec<Epoch> = self.epochs.iter().rev().cloned().collect();
+        let first = all.partition_point(|epoch| epoch.opened <= span.since).saturating_sub(1);
+        let mut epochs = Vec::new();
+        for epoch in all.iter().skip(first).take(2) {
+            epochs.push(Answers { epoch: Some(epoch.clone()), ..self.ask(question.clone()).await? });
+        }
+        let next = all.get(first + 2).and_then(|epoch| NonZeroU64::new(epoch.opened));
+        self.there(Series { epochs, next })
+    }
+
+    async fn epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
+        let first = self.epochs.partition_point(|epoch| request.until != 0 && epoch.opened >= request.until);
+        let epochs: Vec<Epoch> = self.epochs[first..].iter().take(2).cloned().collect();
+        let older = if self.epochs.len() > first + 2 { epochs[1].opened } else { 0 };
+        self.there(EpochsResponse { epochs, older })
     }
 
     async fn tail(&self, _: TailRequest) -> Result<Following, ClientError> {
@@ -312,4 +335,41 @@ async fn other_memory_at_any_collector_is_another_generation() {
         spread(&members).placement().await.unwrap().stores[0].generation
     };
     assert_eq!((of([1, 1]).await, of([2, 1]).await, of([1, 2]).await), (2, 3, 3));
+}
+
+#[tokio::test]
+async fn epochs_of_all_collectors_are_listed_and_answers_name_what_they_have_in_common() {
+    let with = |fake: Fake, opened: &[u64]| {
+        let epoch = |opened: &u64| Epoch { generation: 1, opened: *opened, ..Epoch::default() };
+        Fake { epochs: opened.iter().map(epoch).collect(), ..fake }
+    };
+    let a = with(fake(1, "0-127", 0, ""), &[181, 121, 61]);
+    let b = with(fake(2, "128-255", 4, ""), &[180, 120, 60, 30]);
+    let both = spread(&[a, b.clone()]);
+    let told = both.all_epochs("flows", 0, 0).await.unwrap();
+    let told: Vec<_> = told.iter().map(|epoch| (epoch.opened, epoch.collector.as_str())).collect();
+    let of_a = [181, 121, 61].map(|opened| (opened, "1:1"));
+    let mut all: Vec<_> = [180, 120, 60, 30].map(|opened| (opened, "2:1")).into_iter().chain(of_a).collect();
+    all.sort_unstable_by(|a, b| b.cmp(a));
+    assert_eq!(told, all);
+    let kind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
+    let epoch = both.ask(Question::now("flows", keys(), kind)).await.unwrap().epoch.unwrap();
+    assert_eq!((epoch.opened, epoch.generation), (181, 0));
+    // A series has each epoch of each collector once, though both go on with each answer.
+    let series = both.series_of::<KeyWriteAnswer>("flows", &keys(), kind, Span::default()).await.unwrap();
+    let told: Vec<_> = series
+        .iter()
+        .map(|(epoch, answers)| (epoch.opened, answers[0].value.as_ref().unwrap()[0], answers.len()))
+        .collect();
+    let here = keys().iter().filter(|key| buckets::of_key(key) < 128).count();
+    let mut all: Vec<_> = [30, 60, 120, 180].map(|opened| (opened, 2, keys().len() - here)).into();
+    all.extend([61, 121, 181].map(|opened| (opened, 1, here)));
+    all.sort_unstable();
+    assert_eq!(told, all);
+    // One that does not answer may have more of them.
+    let away = Fake { is_away: true, ..fake(1, "0-127", 0, "") };
+    let refused = spread(&[away, b]).all_epochs("flows", 0, 0).await.unwrap_err();
+    assert!(refused.to_string().contains("collector at 1:1 does not answer"), "{refused}");
+    let refused = both.all_epochs("others", 0, 0).await.unwrap_err();
+    assert!(refused.to_string().contains("there is no store"), "{refused}");
 }

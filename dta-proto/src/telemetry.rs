@@ -530,6 +530,16 @@ impl FieldReader<'_> {
 }
 
 impl Entry {
+    /// When it happened; `None` if it is what a key stands for.
+    pub fn time(&self) -> Option<u64> {
+        match self {
+            Entry::Change { time, .. } | Entry::Drop { time, .. } | Entry::Congestion { time, .. } => {
+                Some(*time)
+            }
+            Entry::Key { .. } => None,
+        }
+    }
+
     /// Its encoding.
     pub fn bytes(&self) -> [u8; ENTRY_LEN] {
         let mut bytes = [0; ENTRY_LEN];

@@ -5,6 +5,7 @@ mod bed;
 mod schema;
 
 use std::collections::BTreeSet;
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -17,8 +18,9 @@ const FLOW: &str = "10.0.0.1:5000->10.0.0.2:5000/udp";
 const DROP: &str = "0x64726f70,0,7,0x0a000001,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0";
 
 /// Schemas of what needs an RDMA device, a long run, a capture of INT or records of hosts; they are held against elsewhere.
-const ELSEWHERE: [&str; 11] = [
-    // Others refer to it, and are held against with it.
+const ELSEWHERE: [&str; 12] = [
+    // Others refer to them, and are held against with them.
+    "epoch",
     "store",
     "dta-reporter-points",
     "dta-reporter-trace",
@@ -111,6 +113,24 @@ fn what_commands_print_is_as_their_schemas_say() {
     assert_eq!(count[0]["counted"], 5);
     held.run("dta-collector-query-key-write", &collector(&["query", "key-write", FLOW, "ab"]));
     held.run("dta-collector-query-postcarding", &collector(&["query", "postcarding", FLOW, "ab"]));
+    let with_epochs = WithEpochs::start();
+    let history = |command: &[&'static str]| {
+        [&["__collector"], command, &["--collector", with_epochs.address.as_str()]].concat()
+    };
+    let told = held.run("dta-collector-history", &history(&["history", "flows"]));
+    assert_eq!((&told[0]["state"], told.as_array().unwrap().len()), (&"open".into(), 1));
+    let answers = held.run("dta-collector-query-key-write", &history(&["query", "key-write", FLOW]));
+    assert_eq!(answers[0]["epoch"], told[0]);
+    let query = ["query", "key-write", FLOW, "--since", "-1h"];
+    let changes = held.run("dta-collector-query-key-write-since", &history(&query));
+    let kept: Vec<_> = changes[0]["changes"].as_array().unwrap().iter().map(|of| &of["kept"]).collect();
+    assert_eq!(
+        kept,
+        [false, true],
+        "there is an hour of which nothing is kept, and the open epoch: {changes}"
+    );
+    let query = ["query", "postcarding", FLOW, "--since", "-1h"];
+    held.run("dta-collector-query-postcarding-since", &history(&query));
     held.run(
         "dta-collector-query-sketch-merge",
         &collector(&["query", "sketch-merge", "--epoch", "1", FLOW]),
@@ -182,6 +202,43 @@ fn what_commands_print_is_as_their_schemas_say() {
         .filter(|name| !ELSEWHERE.contains(&name.as_str()))
         .collect();
     assert_eq!(all, held.0, "a schema that nothing was held against, or a command without one");
+}
+
+/// A collector whose stores have epochs of a day.
+struct WithEpochs {
+    daemon: std::process::Child,
+    address: String,
+    _folder: tempfile::TempDir,
+}
+
+impl WithEpochs {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("collector.toml");
+        let history = folder.path().join("history");
+        let text = format!(
+            "[collector]\nlisten = \"127.0.0.1:0\"\nmemory = \"anonymous\"\n[soft]\nport = 0\n[history]\ndirectory = {history:?}\n\
+             [[store]]\nid = 1\nname = \"flows\"\nkind = \"key-write\"\nslots = 1024\nvalue_len = 12\n\
+             redundancy = 2\nepoch = \"24h\"\n[[store]]\nid = 2\nname = \"paths\"\nkind = \"postcarding\"\nslots = 1024\n\
+             hops = 6\nredundancy = 2\nepoch = \"24h\"\n"
+        );
+        std::fs::write(&config, text).unwrap();
+        let mut daemon = program(&["__collector", "serve", "--config", config.to_str().unwrap()])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        std::io::BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{line:?}: {e}"));
+        Self { daemon, address: ready["listen"].as_str().unwrap().to_owned(), _folder: folder }
+    }
+}
+
+impl Drop for WithEpochs {
+    fn drop(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
 }
 
 /// A capture (pcap, Ethernet) with one datagram for port 40040.

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use dta_client::collector::Client;
-use dta_client::{Answers, Ask, ClientError, ClientOptions, Following, Question};
+use dta_client::{Answers, Ask, ClientError, ClientOptions, Following, Question, Series, Span};
 use dta_proto::control::{
-    ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest, ReadMemoryResponse,
-    StoreInfo, TailRequest,
+    EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
+    ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
 };
 use dta_views::dashboard::{self, DataSource};
 
@@ -33,6 +33,14 @@ impl Ask for Panics {
 
     async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
         self.0.ask(question).await
+    }
+
+    async fn series(&self, question: Question, span: Span) -> Result<Series, ClientError> {
+        self.0.series(question, span).await
+    }
+
+    async fn epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
+        self.0.epochs(request).await
     }
 
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {

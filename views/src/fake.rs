@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dta_client::{Answers, Ask, ClientError, Following, KeyAnswer, Question, QuestionKind};
+use dta_client::{
+    Answers, Ask, ClientError, Following, KeyAnswer, Moment, Question, QuestionKind, Series, Span,
+};
 use dta_proto::control::{
-    KeyWriteAnswer, ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest,
-    ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest, TailResponse,
+    Epoch, EpochsRequest, EpochsResponse, KeyWriteAnswer, ListSessionsResponse, NodeStatistics,
+    PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest,
+    TailResponse,
 };
 use dta_proto::key::Key;
 use dta_proto::store::{StoreKind, StoreSpec};
@@ -20,6 +23,10 @@ pub(crate) struct Fake {
     stores: Vec<StoreSpec>,
     /// By store name.
     answers: BTreeMap<(String, Key), KeyAnswer>,
+    /// Of stores that have some, the oldest first; the last one is open.
+    pub(crate) epochs: BTreeMap<String, Vec<Epoch>>,
+    /// By store name, key, and when the epoch was opened.
+    past: BTreeMap<(String, Key, u64), KeyAnswer>,
     lists: BTreeMap<(String, u32), Vec<TailResponse>>,
     pub(crate) memory: Mutex<BTreeMap<String, Vec<u8>>>,
     /// Of all stores.
@@ -46,6 +53,18 @@ impl Fake {
     pub(crate) fn put_value(&mut self, store: &str, key: Key, value: &[u8]) {
         let value = Some(value.to_vec());
         self.put(store, key, KeyWriteAnswer { value, agreeing: 2, copies: 2, ..Default::default() });
+    }
+
+    /// Puts a value into the epoch that was opened at this moment.
+    pub(crate) fn put_then(&mut self, store: &str, key: Key, opened: u64, value: &[u8]) {
+        let value = Some(value.to_vec());
+        let answer = KeyWriteAnswer { value, agreeing: 2, copies: 2, ..Default::default() };
+        self.past.insert((store.to_owned(), key, opened), answer.into());
+    }
+
+    fn epochs_of(&self, store: &str) -> Result<&[Epoch], ClientError> {
+        let none = || Status::unimplemented(format!("store {store:?} has no history")).into();
+        self.epochs.get(store).map(|all| &**all).ok_or_else(none)
     }
 
     /// Adds a batch to a list.
@@ -85,12 +104,38 @@ impl Ask for Fake {
         if let (QuestionKind::SketchMerge { .. }, Some(together)) = (question.kind, &self.sketches_together) {
             together.wait().await;
         }
+        let store = &question.store;
+        let opened = match question.at {
+            Moment::Now => None,
+            Moment::UnixMillis(at) => {
+                let mut by_then =
+                    self.epochs_of(store)?.iter().rev().filter(|epoch| epoch.opened <= at.get());
+                Some(by_then.next().ok_or_else(|| Status::out_of_range("not kept"))?.opened)
+            }
+        };
         let answer = |key: &Key| {
-            let known = self.answers.get(&(question.store.clone(), *key)).cloned();
-            known.unwrap_or_else(|| question.kind.answer_of_none())
+            let known = match opened {
+                None => self.answers.get(&(store.clone(), *key)),
+                Some(opened) => self.past.get(&(store.clone(), *key, opened)),
+            };
+            known.cloned().unwrap_or_else(|| question.kind.answer_of_none())
         };
         let of_keys = question.keys.iter().map(answer).collect();
         Ok(Answers { of_keys, ..Answers::default() })
+    }
+
+    async fn series(&self, _: Question, _: Span) -> Result<Series, ClientError> {
+        Err(Status::unimplemented("no epochs").into())
+    }
+
+    async fn epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
+        let EpochsRequest { store, since, until, most } = request;
+        let all = self.epochs_of(&store)?.iter().rev();
+        let is_in = |epoch: &&Epoch| {
+            (until == 0 || epoch.opened < until) && (epoch.flipped_from == 0 || epoch.flipped_from > since)
+        };
+        let most = if most == 0 { usize::MAX } else { most as usize };
+        Ok(EpochsResponse { epochs: all.filter(is_in).take(most).cloned().collect(), older: 0 })
     }
 
     /// The first batch is 1; a followed list goes on without end.

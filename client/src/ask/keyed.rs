@@ -1,27 +1,78 @@
 //! Queries of any number of keys.
 
-use dta_proto::control::{CounterAnswer, KeyWriteAnswer, MAX_KEYS, PathAnswer, Policy, SketchAnswer};
+use std::num::NonZeroU64;
+
+use dta_proto::control::{CounterAnswer, Epoch, KeyWriteAnswer, MAX_KEYS, PathAnswer, Policy, SketchAnswer};
 use dta_proto::key::Key;
 
-use super::{Ask, KeyAnswer, Question, QuestionKind};
+use super::{Answers, Ask, KeyAnswer, Question, QuestionKind, Series, Span};
 use crate::ClientError;
 
 /// Queries of any number of keys, answered in order, for every [`Ask`]. An empty store name stands for the only store
 /// of the primitive.
 #[tonic::async_trait]
 pub trait AskKeys: Ask {
+    /// What the stores of a primitive say, some keys at a time, each time with the epoch that says so
+    /// ([`Answers::epoch`](super::Answers::epoch)).
+    async fn ask_by_epoch<A>(
+        &self,
+        store: &str,
+        keys: &[Key],
+        kind: QuestionKind,
+    ) -> Result<Vec<(Option<Epoch>, Vec<A>)>, ClientError>
+    where
+        A: TryFrom<KeyAnswer, Error = ClientError> + Send,
+    {
+        let mut all = Vec::new();
+        for keys in keys.chunks(MAX_KEYS) {
+            let answers = self.ask(Question::now(store, keys, kind)).await?;
+            let of_keys = answers.of_keys.into_iter().map(A::try_from).collect::<Result<_, _>>()?;
+            all.push((answers.epoch, of_keys));
+        }
+        Ok(all)
+    }
+
+    /// What keys had in each epoch of a span of time, the oldest first. Of many keys, or of several collectors, an epoch's
+    /// answers come in parts, each with its own keys.
+    async fn series_of<A>(
+        &self,
+        store: &str,
+        keys: &[Key],
+        kind: QuestionKind,
+        span: Span,
+    ) -> Result<Vec<(Epoch, Vec<A>)>, ClientError>
+    where
+        A: TryFrom<KeyAnswer, Error = ClientError> + Send,
+    {
+        let mut all = Vec::new();
+        for keys in keys.chunks(MAX_KEYS) {
+            let (mut rest, mut from) = (span, 0);
+            loop {
+                let Series { epochs, next } = self.series(Question::now(store, keys, kind), rest).await?;
+                for Answers { of_keys, epoch, .. } in epochs {
+                    // The epoch of another collector may have been opened before, and was in the answer before.
+                    if let Some(epoch) = epoch.filter(|epoch| epoch.opened >= from) {
+                        all.push((epoch, of_keys.into_iter().map(A::try_from).collect::<Result<_, _>>()?));
+                    }
+                }
+                // Each answer goes further, or this would not end.
+                match next.map(NonZeroU64::get) {
+                    Some(next) if next > rest.since => (rest.since, from) = (next, next),
+                    _ => break,
+                }
+            }
+        }
+        all.sort_by_key(|(epoch, _)| epoch.opened);
+        Ok(all)
+    }
+
     /// What the stores of a primitive say.
     async fn ask_all<A>(&self, store: &str, keys: &[Key], kind: QuestionKind) -> Result<Vec<A>, ClientError>
     where
         A: TryFrom<KeyAnswer, Error = ClientError> + Send,
     {
-        let mut answers = Vec::with_capacity(keys.len());
-        for keys in keys.chunks(MAX_KEYS) {
-            for answer in self.ask(Question::now(store, keys, kind)).await?.of_keys {
-                answers.push(answer.try_into()?);
-            }
-        }
-        Ok(answers)
+        let by_epoch = self.ask_by_epoch(store, keys, kind).await?;
+        Ok(by_epoch.into_iter().flat_map(|(_, answers)| answers).collect())
     }
 
     /// Values. `at_least` is for [`Policy::AtLeast`].

@@ -2,15 +2,15 @@
 
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{
-    ListSessionsRequest, ListSessionsResponse, ListStoresRequest, NodeStatistics, PlacementRequest,
-    PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StatisticsRequest, StoreInfo, StorePlacement,
-    TailRequest,
+    EpochsRequest, EpochsResponse, ListSessionsRequest, ListSessionsResponse, ListStoresRequest,
+    NodeStatistics, PlacementRequest, PlacementResponse, QuerySeriesRequest, ReadMemoryRequest,
+    ReadMemoryResponse, StatisticsRequest, StoreInfo, StorePlacement, TailRequest,
 };
 use tokio_stream::StreamExt;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
-use super::{Answers, Ask, Following, Question};
+use super::{Answers, Ask, Following, Question, Series, Span};
 use crate::ClientError;
 use crate::collector::Client;
 
@@ -62,6 +62,17 @@ impl Ask for Client {
 
     async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
         self.ask_keys(question).await
+    }
+
+    async fn series(&self, question: Question, span: Span) -> Result<Series, ClientError> {
+        let Span { since, until } = span;
+        let request = QuerySeriesRequest { since, until, of: Some(question.into()) };
+        let answer = self.read(request, |mut to, request| async move { to.query_series(request).await });
+        Ok(answer.await?.into())
+    }
+
+    async fn epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
+        self.read(request, |mut to, request| async move { to.epochs(request).await }).await
     }
 
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {

@@ -12,15 +12,17 @@ mod live;
 mod question;
 
 use dta_proto::control::{
-    ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest, ReadMemoryResponse,
-    StoreInfo, TailRequest,
+    Epoch, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
+    ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
 };
 
 use crate::ClientError;
 
 pub use following::Following;
 pub use keyed::AskKeys;
-pub use question::{Answers, KeyAnswer, Moment, Question, QuestionError, QuestionKind};
+pub use question::{
+    Answers, KeyAnswer, Moment, Question, QuestionError, QuestionKind, Series, Span, series_question,
+};
 
 /// A source of answers: `Box<dyn Ask>` stands for any.
 ///
@@ -28,7 +30,7 @@ pub use question::{Answers, KeyAnswer, Moment, Question, QuestionError, Question
 /// A refusal is a [`ClientError::Status`] everywhere: its code tells a program what to do next, its message a person.
 /// `NOT_FOUND` = no store of that name; `INVALID_ARGUMENT` = this store cannot answer the question;
 /// `FAILED_PRECONDITION` = another collector has it, whose address is given; `OUT_OF_RANGE` = bytes beyond the
-/// store's end; `RESOURCE_EXHAUSTED` = too many lists are being followed; `UNAVAILABLE` = the collector is shutting
+/// store's end, or a moment of which nothing is kept; `RESOURCE_EXHAUSTED` = too many lists are being followed; `UNAVAILABLE` = the collector is shutting
 /// down or down; `UNIMPLEMENTED` = not known here; `INTERNAL` = the collector's memory is damaged.
 #[tonic::async_trait]
 pub trait Ask: Send + Sync {
@@ -40,6 +42,30 @@ pub trait Ask: Send + Sync {
 
     /// Queries keys of one store. For any number of keys there is [`AskKeys`].
     async fn ask(&self, question: Question) -> Result<Answers, ClientError>;
+
+    /// What keys had in each epoch of a span of time, as many epochs as fit one answer. `question` is about now. For any
+    /// number of keys and epochs there is [`AskKeys::series_of`].
+    async fn series(&self, question: Question, span: Span) -> Result<Series, ClientError>;
+
+    /// Epochs of a store with epochs, the newest first, at most [`MAX_EPOCHS`](dta_proto::control::MAX_EPOCHS). For
+    /// any number of them there is [`Ask::all_epochs`].
+    async fn epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError>;
+
+    /// All epochs of a store that have moments from `since` to before `until` (milliseconds since 1970; 0 = without
+    /// this limit), the newest first.
+    async fn all_epochs(&self, store: &str, since: u64, until: u64) -> Result<Vec<Epoch>, ClientError> {
+        let (mut all, mut until) = (Vec::new(), until);
+        loop {
+            let request = EpochsRequest { store: store.to_owned(), since, until, most: 0 };
+            let EpochsResponse { epochs, older } = self.epochs(request).await?;
+            all.extend(epochs);
+            // Each answer goes further back, or this would not end.
+            if older == 0 || (until != 0 && older >= until) {
+                return Ok(all);
+            }
+            until = older;
+        }
+    }
 
     /// Follows a list of an append store. Nothing written after this returns is missed.
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError>;

@@ -3,9 +3,10 @@
 use std::num::NonZeroU64;
 
 use dta_proto::control::{
-    CounterAnswer, KeyWriteAnswer, PathAnswer, Policy, QueryCounterRequest, QueryCounterResponse,
-    QueryKeyWriteRequest, QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySketchRequest,
-    QuerySketchResponse, SketchAnswer,
+    CounterAnswer, Epoch, KeyWriteAnswer, PathAnswer, Policy, QueryCounterRequest, QueryCounterResponse,
+    QueryKeyWriteRequest, QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySeriesRequest,
+    QuerySeriesResponse, QuerySketchRequest, QuerySketchResponse, SeriesEpoch, SketchAnswer,
+    query_series_request, series_epoch,
 };
 use dta_proto::key::Key;
 use dta_proto::wire::dta::Primitive;
@@ -48,7 +49,7 @@ pub enum QuestionKind {
     },
 }
 
-/// A moment that is asked about. Only now is answered.
+/// A moment that is asked about. Other moments than now are answered of stores with epochs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Moment {
     /// The time of the answer.
@@ -82,6 +83,28 @@ pub struct Answers {
     pub generation: u64,
     /// The version of the collector's placement when it answered; 0 if it has none.
     pub placement: u64,
+    /// The epoch that the answers are of; `None` if the store has no epochs. If several collectors answered, what their
+    /// epochs have in common: [`Epoch::opened`] is the last of them, and the generation 0.
+    pub epoch: Option<Epoch>,
+}
+
+/// A span of time, in milliseconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// The first moment; 0 = all that is kept.
+    pub since: u64,
+    /// The first moment behind it; 0 = up to now.
+    pub until: u64,
+}
+
+/// What keys had in each epoch of a span of time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Series {
+    /// Answers of one epoch after the other, the oldest first. Several collectors have epochs of their own, each with
+    /// its own keys: answers name theirs.
+    pub epochs: Vec<Answers>,
+    /// If later epochs are left: the [`Span::since`] for them. They are those that were opened from then on.
+    pub next: Option<NonZeroU64>,
 }
 
 /// Why the message of a question is not valid.
@@ -90,6 +113,12 @@ pub enum QuestionError {
     /// A key of another length.
     #[error("a key has {0} bytes, but must have 16")]
     KeyLength(usize),
+    /// A series of nothing.
+    #[error("which keys' series? `of` is missing: is the client of a later version?")]
+    SeriesOfNothing,
+    /// A series at one moment.
+    #[error("a series is of a span of time: `at` must be 0, not {0}")]
+    SeriesAt(u64),
     /// A policy that this version does not know.
     #[error("policy {0} is unknown")]
     Policy(i32),
@@ -177,14 +206,58 @@ macro_rules! kinds {
             $($kind($answer),)*
         }
 
+        impl KeyAnswer {
+            /// The key.
+            pub fn key(&self) -> &[u8] {
+                match self {
+                    $(Self::$kind(answer) => &answer.key,)*
+                }
+            }
+        }
+
+        impl From<Question> for query_series_request::Of {
+            fn from(Question { store, keys, kind, at }: Question) -> Self {
+                let (keys, at) = (keys.iter().map(|key| key.0.to_vec()).collect(), at.into());
+                match kind {
+                    $(QuestionKind::$kind { $($given),* } => {
+                        Self::$kind($request { store, keys, at, $($field $(: $value)?),* })
+                    })*
+                }
+            }
+        }
+
+        impl TryFrom<query_series_request::Of> for Question {
+            type Error = QuestionError;
+
+            fn try_from(of: query_series_request::Of) -> Result<Self, QuestionError> {
+                match of {
+                    $(query_series_request::Of::$kind(request) => request.try_into(),)*
+                }
+            }
+        }
+
+        impl From<series_epoch::Of> for Answers {
+            fn from(of: series_epoch::Of) -> Self {
+                match of {
+                    $(series_epoch::Of::$kind(response) => response.into(),)*
+                }
+            }
+        }
+
+        impl QuestionKind {
+            /// Answers to a question of this kind, as a message.
+            fn message(self, answers: Answers) -> Result<series_epoch::Of, ClientError> {
+                Ok(match self {
+                    $(Self::$kind { .. } => series_epoch::Of::$kind(answers.try_into()?),)*
+                })
+            }
+        }
+
         impl Client {
             /// Asks a running collector.
             pub(super) async fn ask_keys(&self, question: Question) -> Result<Answers, ClientError> {
-                let Question { store, keys, kind, at } = question;
-                let (keys, at) = (keys.iter().map(|key| key.0.to_vec()).collect(), at.into());
-                Ok(match kind {
-                    $(QuestionKind::$kind { $($given),* } => {
-                        let request = $request { store, keys, at, $($field $(: $value)?),* };
+                Ok(match query_series_request::Of::from(question) {
+                    $(query_series_request::Of::$kind(request) => {
                         self.read(request, |mut to, it| async move { to.$call(it).await }).await?.into()
                     })*
                 })
@@ -209,17 +282,19 @@ macro_rules! kinds {
         }
 
         impl From<$response> for Answers {
-            fn from($response { answers, generation, placement }: $response) -> Self {
-                Self { of_keys: answers.into_iter().map(KeyAnswer::from).collect(), generation, placement }
+            fn from($response { answers, generation, placement, epoch }: $response) -> Self {
+                let of_keys = answers.into_iter().map(KeyAnswer::from).collect();
+                Self { of_keys, generation, placement, epoch }
             }
         }
 
         impl TryFrom<Answers> for $response {
             type Error = ClientError;
 
-            fn try_from(Answers { of_keys, generation, placement }: Answers) -> Result<Self, ClientError> {
+            fn try_from(answers: Answers) -> Result<Self, ClientError> {
+                let Answers { of_keys, generation, placement, epoch } = answers;
                 let answers = of_keys.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?;
-                Ok(Self { answers, generation, placement })
+                Ok(Self { answers, generation, placement, epoch })
             }
         })*
     };
@@ -234,4 +309,38 @@ kinds! {
     SketchMerge { epoch }
         by query_sketch(QuerySketchRequest { epoch })
         -> QuerySketchResponse of SketchAnswer;
+}
+
+/// The question of a request, and its span.
+///
+/// # Errors
+/// The message is not valid.
+pub fn series_question(request: QuerySeriesRequest) -> Result<(Question, Span), QuestionError> {
+    let QuerySeriesRequest { since, until, of } = request;
+    let question = Question::try_from(of.ok_or(QuestionError::SeriesOfNothing)?)?;
+    match question.at {
+        Moment::Now => Ok((question, Span { since, until })),
+        Moment::UnixMillis(at) => Err(QuestionError::SeriesAt(at.get())),
+    }
+}
+
+impl Series {
+    /// As a message; `kind` is that of the question.
+    ///
+    /// # Errors
+    /// Answers to a question of another kind.
+    pub fn message(self, kind: QuestionKind) -> Result<QuerySeriesResponse, ClientError> {
+        let epoch = |answers| -> Result<SeriesEpoch, ClientError> {
+            Ok(SeriesEpoch { of: Some(kind.message(answers)?) })
+        };
+        let epochs = self.epochs.into_iter().map(epoch).collect::<Result<_, _>>()?;
+        Ok(QuerySeriesResponse { epochs, next: self.next.map_or(0, NonZeroU64::get) })
+    }
+}
+
+impl From<QuerySeriesResponse> for Series {
+    fn from(QuerySeriesResponse { epochs, next }: QuerySeriesResponse) -> Self {
+        let epochs = epochs.into_iter().filter_map(|epoch| epoch.of).map(Answers::from).collect();
+        Self { epochs, next: NonZeroU64::new(next) }
+    }
 }

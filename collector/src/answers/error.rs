@@ -98,7 +98,7 @@ impl AskError {
             | Self::TooManyBytes(_) => Code::InvalidArgument,
             Self::BeyondEnd { .. } => Code::OutOfRange,
             Self::Elsewhere { .. } => Code::FailedPrecondition,
-            Self::Moment(MomentError::Future { .. }) => Code::InvalidArgument,
+            Self::Moment(MomentError::Future { .. } | MomentError::Empty { .. }) => Code::InvalidArgument,
             Self::Moment(MomentError::NotKept { .. }) => Code::OutOfRange,
             Self::Moment(MomentError::History(_) | MomentError::Region(_)) => Code::Internal,
             Self::Moment(MomentError::NoHistory(_)) | Self::MemoryAlone(_) => Code::Unimplemented,

@@ -16,10 +16,10 @@ mod tests;
 
 use std::sync::Arc;
 
-use dta_client::{Answers, Ask, ClientError, Following, Question};
+use dta_client::{Answers, Ask, ClientError, Following, Question, Series, Span};
 use dta_proto::control::{
-    ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest, ReadMemoryResponse,
-    StoreInfo, StorePlacement, TailRequest,
+    EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
+    ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest,
 };
 use dta_proto::wire::dta::Primitive;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -129,6 +129,14 @@ impl Ask for Memory {
 
     async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
         self.blocking(move |memory| memory.answer(&question)).await
+    }
+
+    async fn series(&self, question: Question, span: Span) -> Result<Series, ClientError> {
+        self.blocking(move |memory| memory.answer_series(&question, span)).await
+    }
+
+    async fn epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
+        self.blocking(move |memory| memory.list_epochs(&request)).await
     }
 
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {

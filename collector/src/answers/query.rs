@@ -1,7 +1,12 @@
 //! Questions about keys.
 
-use dta_client::{Answers, KeyAnswer, Moment, Policy as Wanted, Question, QuestionKind};
-use dta_proto::control::{CounterAnswer, KeyWriteAnswer, MAX_KEYS, PathAnswer, SketchAnswer};
+use std::sync::Arc;
+
+use dta_client::{Answers, KeyAnswer, Moment, Policy as Wanted, Question, QuestionKind, Series, Span};
+use dta_proto::control::{
+    CounterAnswer, Epoch, EpochsRequest, EpochsResponse, KeyWriteAnswer, MAX_EPOCHS, MAX_KEYS, PathAnswer,
+    SketchAnswer,
+};
 use dta_proto::key::Key;
 use dta_proto::layout::key_write::Policy;
 use dta_proto::layout::postcarding::Path;
@@ -9,29 +14,68 @@ use dta_proto::wire::dta::Primitive;
 
 use super::counters::Query;
 use super::{AskError, Memory};
-use crate::epochs::MomentError;
+use crate::epochs::{Epochs, MomentError};
 use crate::store::{Store, key_increment, key_write, postcarding, sketch_merge};
 
 impl Memory {
     pub(super) fn answer(&self, question: &Question) -> Result<Answers, AskError> {
-        let Question { store, keys, kind, at } = question;
-        let mut store = self.store(store, kind.primitive())?;
-        if keys.len() > MAX_KEYS {
-            return Err(AskError::TooManyKeys(keys.len()));
+        let Question { keys, at, .. } = question;
+        let store = self.asked(question)?;
+        let name = &store.spec.name;
+        let then = match at {
+            Moment::Now => self.epochs.as_ref().and_then(|epochs| epochs.open(name)),
+            Moment::UnixMillis(at) => Some(self.epochs_of(name)?.at(name, keys, at.get())?),
+        };
+        let (store, epoch) = then.map_or((store, None), |(store, epoch)| (store, Some(epoch)));
+        self.of_store(&store, question, epoch)
+    }
+
+    /// What keys had in each epoch of a span, as many epochs as one answer takes.
+    pub(super) fn answer_series(&self, question: &Question, span: Span) -> Result<Series, AskError> {
+        let store = self.asked(question)?;
+        let name = &store.spec.name;
+        let mut epochs = Vec::new();
+        let most = (MAX_KEYS / question.keys.len().max(1)).clamp(1, MAX_EPOCHS);
+        let each = |store: &Store, epoch| -> Result<(), AskError> {
+            epochs.push(self.of_store(store, question, Some(epoch))?);
+            Ok(())
+        };
+        let next = self.epochs_of(name)?.series(name, &question.keys, span, most, each)?;
+        Ok(Series { epochs, next })
+    }
+
+    /// The store that a question is about.
+    fn asked(&self, question: &Question) -> Result<Arc<Store>, AskError> {
+        let store = self.store(&question.store, question.kind.primitive())?;
+        match question.keys.len() {
+            many if many > MAX_KEYS => Err(AskError::TooManyKeys(many)),
+            _ => Ok(store),
         }
-        if let Moment::UnixMillis(at) = at {
-            let name = &store.spec.name;
-            let none = || MomentError::NoHistory(name.clone());
-            store = self.epochs.as_ref().ok_or_else(none)?.at(name, keys, at.get())?;
-        }
-        let store = &*store;
-        let of_keys = match *kind {
+    }
+
+    fn of_store(
+        &self,
+        store: &Store,
+        question: &Question,
+        epoch: Option<Epoch>,
+    ) -> Result<Answers, AskError> {
+        let keys = &question.keys;
+        let of_keys = match question.kind {
             QuestionKind::KeyWrite { policy, at_least } => self.values(store, keys, policy, at_least),
             QuestionKind::Postcarding => self.paths(store, keys),
             QuestionKind::KeyIncrement => self.counts(store, keys),
             QuestionKind::SketchMerge { epoch } => self.estimates(store, keys, epoch),
         };
-        Ok(Answers { of_keys: of_keys?, generation: store.generation, placement: 0 })
+        Ok(Answers { of_keys: of_keys?, generation: store.generation, placement: 0, epoch })
+    }
+
+    pub(super) fn list_epochs(&self, request: &EpochsRequest) -> Result<EpochsResponse, AskError> {
+        let store = self.current()?.get(&request.store)?;
+        Ok(self.epochs_of(&store.spec.name)?.list(&store.spec.name, request)?)
+    }
+
+    fn epochs_of(&self, store: &str) -> Result<&Epochs, MomentError> {
+        self.epochs.as_deref().ok_or_else(|| MomentError::NoHistory(store.to_owned()))
     }
 
     fn values(

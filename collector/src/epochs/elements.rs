@@ -52,13 +52,32 @@ pub(super) fn store(
     slots: &[u64],
     bytes: &[u8],
 ) -> Result<Store, RegionError> {
-    let len = like.spec.element_len();
-    let region = Region::sparse(like.region.len())?;
+    let store = like.of_elements(Region::sparse(like.region.len())?, generation);
+    put(&store, slots, bytes);
+    Ok(store)
+}
+
+/// Writes these slots. Zeros are left out, which would need memory.
+pub(super) fn put(store: &Store, slots: &[u64], bytes: &[u8]) {
+    each_used(store, slots, bytes, |at, bytes| store.region.write(at, bytes));
+}
+
+/// Makes zeros again of what [`put`] wrote.
+pub(super) fn clear(store: &Store, slots: &[u64], bytes: &[u8]) {
+    each_used(store, slots, bytes, |at, bytes| store.region.write(at, &vec![0; bytes.len()]));
+}
+
+fn each_used(
+    store: &Store,
+    slots: &[u64],
+    bytes: &[u8],
+    write: impl Fn(u64, &[u8]) -> Result<(), AccessError>,
+) {
+    let len = store.spec.element_len();
     for (slot, bytes) in slots.iter().zip(bytes.chunks_exact(len as usize)) {
         if bytes.iter().any(|byte| *byte != 0) {
             // A slot of the store lies in memory of the store's length.
-            let _ = region.write(slot * len, bytes);
+            let _ = write(slot * len, bytes);
         }
     }
-    Ok(like.of_elements(region, generation))
 }

@@ -6,6 +6,7 @@
 //! generations of a store: the open one, one that is being sealed or written, and one that is still unused.
 //!
 //! - [`Epochs::at`]: a store as it was at a moment, from memory or from its history.
+//! - [`Epochs::list`]: which epochs a store has; [`Epochs::series`]: the store in each of them.
 //! - `turn`: the thread that opens, seals and writes the epochs of one store.
 //! - `write`: an epoch into the history.
 //! - `journal`: the file that says when the epochs in memory began, for the next start.
@@ -13,7 +14,9 @@
 
 mod elements;
 mod journal;
+mod list;
 mod moment;
+mod series;
 #[cfg(test)]
 mod tests;
 mod turn;

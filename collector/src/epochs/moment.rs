@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use dta_history::HistoryError;
+use dta_proto::control::Epoch;
 use dta_proto::key::Key;
 
+use super::list::{of_former, of_kept, of_open};
 use super::{Epochs, elements, now};
 use crate::region::RegionError;
 use crate::store::Store;
@@ -26,6 +28,14 @@ pub enum MomentError {
         /// Now.
         now: u64,
     },
+    /// No moment is in the span.
+    #[error("no moment is from {since} to before {until} (milliseconds since 1970)")]
+    Empty {
+        /// The first moment.
+        since: u64,
+        /// The first moment behind the span.
+        until: u64,
+    },
     /// No epoch of that moment is kept.
     #[error("store {store:?}: nothing of the moment {at} is kept{} (milliseconds since 1970)", oldest.map_or(String::new(), |oldest| format!("; the oldest epoch that is kept began at {oldest}")))]
     NotKept {
@@ -45,14 +55,13 @@ pub enum MomentError {
 }
 
 impl Epochs {
-    /// The store as it was at `at`, in milliseconds since 1970: whole if it is in memory, else with the slots of `keys`
-    /// alone.
+    /// The store as it was at `at`, in milliseconds since 1970, and in which epoch that was: whole if it is in memory,
+    /// else with the slots of `keys` alone.
     ///
     /// # Errors
     /// A [`MomentError`].
-    pub fn at(&self, store: &str, keys: &[Key], at: u64) -> Result<Arc<Store>, MomentError> {
-        let none = || MomentError::NoHistory(store.to_owned());
-        let of = self.of.get(store).ok_or_else(none)?;
+    pub fn at(&self, store: &str, keys: &[Key], at: u64) -> Result<(Arc<Store>, Epoch), MomentError> {
+        let of = self.of(store)?;
         let present = now();
         if at > present {
             return Err(MomentError::Future { at, now: present });
@@ -61,12 +70,12 @@ impl Epochs {
             let in_memory = of.in_memory();
             let (open, opened) = &in_memory.open;
             if at >= *opened {
-                return Ok(Arc::clone(open));
+                return Ok((Arc::clone(open), of_open(open, *opened)));
             }
             if let Some(former) =
                 in_memory.former.iter().find(|former| (former.opened..former.closed).contains(&at))
             {
-                return Ok(Arc::clone(&former.store));
+                return Ok((Arc::clone(&former.store), of_former(former)));
             }
             let oldest = in_memory.former.first().map_or(*opened, |former| former.opened);
             (Arc::clone(open), oldest)
@@ -80,6 +89,7 @@ impl Epochs {
         let wanted = elements::of_keys(&open.spec, keys);
         let mut bytes = vec![0; wanted.len() * open.spec.element_len() as usize];
         history.slots(kept.epoch.number, &wanted, &mut bytes)?;
-        Ok(Arc::new(elements::store(&open, kept.epoch.generation, &wanted, &bytes)?))
+        let then = elements::store(&open, kept.epoch.generation, &wanted, &bytes)?;
+        Ok((Arc::new(then), of_kept(&kept)))
     }
 }

@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use dta_client::Span;
+use dta_proto::control::{Epoch, EpochState, EpochsRequest};
 use dta_proto::key::Key;
 use dta_proto::layout::key_write as layout;
 use dta_proto::layout::{hash, postcarding};
@@ -92,7 +94,8 @@ fn moment(bench: &Bench, write: impl Fn(&Store)) -> (u64, u64) {
         // What is written just as the epoch ends may belong to the next moment.
         std::thread::sleep(Duration::from_millis(2));
         if bench.generation() == before.generation {
-            let asked = bench.epochs.at("flows", &[], at).unwrap();
+            let (asked, epoch) = bench.epochs.at("flows", &[], at).unwrap();
+            assert_eq!((epoch.generation, epoch.state()), (before.generation, EpochState::Open));
             assert_eq!(asked.generation, before.generation);
             return (at, before.generation);
         }
@@ -114,7 +117,7 @@ fn each_epoch_has_its_values_from_memory_from_its_history_and_after_a_restart() 
         until("all is written", || bench.count("epochs.written") >= 4);
         let check = |bench: &Bench| {
             for (at, n) in &moments {
-                let then = bench.epochs.at("flows", &[key(1), key(2)], *at).unwrap();
+                let (then, _) = bench.epochs.at("flows", &[key(1), key(2)], *at).unwrap();
                 assert_eq!((value(&then, &key(1)), value(&then, &key(2))), (Some(*n), None), "at {at}");
             }
         };
@@ -130,6 +133,135 @@ fn each_epoch_has_its_values_from_memory_from_its_history_and_after_a_restart() 
     }
 }
 
+fn span(since: u64, until: u64) -> EpochsRequest {
+    EpochsRequest { since, until, ..EpochsRequest::default() }
+}
+
+/// All epochs of "flows", the oldest first.
+fn listed(bench: &Bench) -> Vec<Epoch> {
+    let mut answer = bench.epochs.list("flows", &span(0, 0)).unwrap();
+    assert_eq!(answer.older, 0);
+    answer.epochs.reverse();
+    answer.epochs
+}
+
+#[test]
+fn each_moment_is_that_of_the_epoch_that_is_listed_for_it() {
+    let history = tempfile::tempdir().unwrap();
+    let bench = Bench::start(&MemoryConfig::Anonymous, history.path());
+    until("three epochs are written", || bench.count("epochs.written") >= 6 && listed(&bench).len() >= 5);
+    // One stays in memory, and the one after it open.
+    bench.held.lock().unwrap().extend(1..1000);
+    let is_closed = |epoch: &Epoch| epoch.state() == EpochState::Closed;
+    until("one is over and not written", || {
+        let all = listed(&bench);
+        all.iter().filter(|epoch| is_closed(epoch)).count() == 1
+            && bench.epochs.open("flows").is_some_and(|(_, open)| all.last() == Some(&open))
+    });
+    let all = listed(&bench);
+    let states: Vec<EpochState> = all.iter().map(Epoch::state).collect();
+    let (open, kept) = (states.len() - 1, states.len() - 2);
+    assert!(states[..kept].iter().all(|state| *state == EpochState::Kept), "{states:?}");
+    assert_eq!(states[kept..], [EpochState::Closed, EpochState::Open]);
+    assert!(all[..kept].iter().all(|epoch| epoch.confirmed && epoch.flipped_to >= epoch.flipped_from));
+    assert_eq!((all[open].flipped_from, all[open].flipped_to), (0, 0));
+    for (n, epoch) in all.iter().enumerate() {
+        // At its first moment and at its last.
+        let end = all.get(n + 1).map_or(epoch.opened, |next| next.opened - 1);
+        for at in [epoch.opened, end] {
+            assert_eq!(bench.epochs.at("flows", &[], at).unwrap().1, *epoch, "at {at}");
+            assert_eq!(bench.epochs.list("flows", &span(at, at + 1)).unwrap().epochs, [epoch.clone()]);
+        }
+        assert!(n == 0 || all[n - 1].flipped_from == epoch.opened, "{all:?}");
+    }
+    // A part of them, and one answer after the other.
+    let part = bench.epochs.list("flows", &span(all[1].opened, all[3].opened)).unwrap();
+    assert_eq!(part.epochs, [all[2].clone(), all[1].clone()]);
+    let (mut backwards, mut before) = (Vec::new(), 0);
+    loop {
+        let request = EpochsRequest { most: 2, until: before, ..EpochsRequest::default() };
+        let answer = bench.epochs.list("flows", &request).unwrap();
+        backwards.extend(answer.epochs);
+        before = answer.older;
+        if before == 0 {
+            break;
+        }
+    }
+    backwards.reverse();
+    assert_eq!(backwards, all);
+    bench.end();
+}
+
+/// The value of a key in each epoch of a span, some epochs at a time, with the epochs' generations.
+fn series(bench: &Bench, of: &Key, span: Span, most: usize) -> Vec<(u64, Option<u8>)> {
+    let (mut all, mut opened, mut rest) = (Vec::new(), Vec::new(), span);
+    loop {
+        let mut there = 0;
+        let each = |store: &Store, epoch: Epoch| {
+            assert_eq!(store.generation, epoch.generation);
+            opened.push(epoch.opened);
+            there += 1;
+            all.push((epoch.generation, value(store, of)));
+            Ok::<(), MomentError>(())
+        };
+        let next = bench.epochs.series("flows", &[*of, key(9)], rest, most, each).unwrap();
+        assert!(opened.is_sorted() && there <= most, "{opened:?}");
+        match next {
+            Some(next) => rest.since = next.get(),
+            None => return all,
+        }
+    }
+}
+
+#[test]
+fn a_series_has_each_epoch_be_it_compacted_over_or_open() {
+    let history = tempfile::tempdir().unwrap();
+    let bench = Bench::start(&MemoryConfig::Anonymous, history.path());
+    let mut written = BTreeMap::new();
+    let mut next = |n: u8| {
+        let (at, generation) = moment(&bench, |store| write(store, &key(1), n));
+        written.insert(generation, n);
+        (at, generation)
+    };
+    let mut moments = Vec::new();
+    for n in 1..=2 {
+        let (at, generation) = next(n);
+        moments.push(at);
+        until("the next epoch", || bench.generation() > generation);
+    }
+    let table = &bench.epochs.of["flows"].history;
+    until("they are written", || moments.iter().all(|at| table.at(*at).unwrap().is_some()));
+    let compacted = table.compact(0..u64::MAX).unwrap();
+    assert!(compacted.is_some_and(|compacted| compacted.files >= 2), "{compacted:?}");
+    // One more is written after that, one stays in memory, and one is open.
+    let (at, generation) = next(3);
+    until("the next epoch", || bench.generation() > generation);
+    until("it is written", || table.at(at).unwrap().is_some());
+    bench.held.lock().unwrap().extend(1..1000);
+    let (_, generation) = next(4);
+    until("the next epoch", || bench.generation() > generation);
+    let (last, _) = next(5);
+
+    let all = listed(&bench);
+    let whole = series(&bench, &key(1), Span::default(), usize::MAX);
+    assert_eq!(whole.len(), all.len());
+    for (generation, value) in &whole {
+        assert_eq!(*value, written.get(generation).copied(), "in {generation}");
+    }
+    assert_eq!(whole.iter().filter_map(|(_, value)| *value).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    assert!(series(&bench, &key(2), Span::default(), 100).iter().all(|(_, value)| value.is_none()));
+    for most in 1..=3 {
+        assert_eq!(series(&bench, &key(1), Span::default(), most), whole, "{most} at a time");
+    }
+    // From within the first of them to before the last.
+    let part = Span { since: moments[0], until: all.last().unwrap().opened };
+    let from = whole.iter().position(|(_, value)| *value == Some(1)).unwrap();
+    assert_eq!(series(&bench, &key(1), part, 2), whole[from..whole.len() - 1]);
+    let open = series(&bench, &key(1), Span { since: last, until: 0 }, 2);
+    assert_eq!(open.iter().map(|(_, value)| *value).collect::<Vec<_>>(), [Some(5)]);
+    bench.end();
+}
+
 #[test]
 fn an_epoch_that_somebody_can_write_to_is_answered_and_not_sealed() {
     let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -140,9 +272,11 @@ fn an_epoch_that_somebody_can_write_to_is_answered_and_not_sealed() {
     let (at, generation) = moment(&bench, |store| write(store, &key(1), 1));
     until("the next epoch", || bench.generation() > generation);
     // A writer that has not moved yet.
-    let former = bench.epochs.at("flows", &[], at).unwrap();
+    let (former, epoch) = bench.epochs.at("flows", &[], at).unwrap();
+    assert_eq!((epoch.state(), epoch.flipped_to, epoch.confirmed), (EpochState::Closed, 0, false));
+    assert!(epoch.flipped_from > at && listed(&bench).contains(&epoch));
     write(&former, &key(2), 2);
-    let then = bench.epochs.at("flows", &[key(2)], at).unwrap();
+    let (then, _) = bench.epochs.at("flows", &[key(2)], at).unwrap();
     assert_eq!((value(&then, &key(1)), value(&then, &key(2))), (Some(1), Some(2)));
     let paths = || bench.stores.get("paths").unwrap().generation;
     let has_turned = paths() + 3;
@@ -157,7 +291,7 @@ fn an_epoch_that_somebody_can_write_to_is_answered_and_not_sealed() {
     until("the epoch is written", || {
         bench.epochs.of["flows"].in_memory().former.iter().all(|former| former.store.generation != generation)
     });
-    let then = bench.epochs.at("flows", &[key(1), key(2)], at).unwrap();
+    let (then, _) = bench.epochs.at("flows", &[key(1), key(2)], at).unwrap();
     assert_eq!((value(&then, &key(1)), value(&then, &key(2))), (Some(1), Some(2)));
     bench.end();
 }
@@ -193,7 +327,7 @@ fn paths_have_epochs_too() {
                 .iter()
                 .all(|former| former.store.generation > generation)
     });
-    let then = bench.epochs.at("paths", &[key(7), key(8)], at).unwrap();
+    let (then, _) = bench.epochs.at("paths", &[key(7), key(8)], at).unwrap();
     let mut answers = [paths::Answer::default(); 2];
     paths::Reader::new(&then).unwrap().query(&[key(7), key(8)], &mut answers).unwrap();
     assert_eq!((answers[0].path, answers[0].agreeing, answers[1].path), (Some(path), 2, None));
@@ -207,6 +341,13 @@ fn moments_without_an_epoch_are_refused_each_in_its_words() {
     let refusal = |store: &str, at| bench.epochs.at(store, &[], at).unwrap_err();
     assert!(matches!(refusal("x", now()), MomentError::NoHistory(_)));
     assert!(matches!(refusal("flows", now() + 60_000), MomentError::Future { .. }));
+    let refused = |store: &str, since, until| {
+        bench.epochs.list(store, &EpochsRequest { since, until, ..EpochsRequest::default() }).unwrap_err()
+    };
+    assert!(matches!(refused("x", 0, 0), MomentError::NoHistory(_)));
+    assert!(matches!(refused("flows", now() + 60_000, 0), MomentError::Future { .. }));
+    assert!(matches!(refused("flows", 5, 5), MomentError::Empty { since: 5, until: 5 }));
+    assert_eq!(bench.epochs.list("flows", &span(1, 2)).unwrap().epochs, []);
     let MomentError::NotKept { oldest: Some(oldest), .. } = refusal("flows", 1) else { panic!() };
     assert!(oldest <= now());
     until("an epoch is written", || bench.count("epochs.written") >= 2);
@@ -248,7 +389,7 @@ fn memory_that_is_lost_begins_other_epochs_and_the_history_goes_on() {
         });
         for (at, n) in &moments {
             assert_eq!(
-                value(&bench.epochs.at("flows", &[key(1)], *at).unwrap(), &key(1)),
+                value(&bench.epochs.at("flows", &[key(1)], *at).unwrap().0, &key(1)),
                 Some(*n),
                 "at {at}"
             );

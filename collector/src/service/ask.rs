@@ -1,10 +1,10 @@
 //! A running collector answers queries without gRPC: its memory knows the stores, and the service its sessions and
 //! counters.
 
-use dta_client::{Answers, Ask, ClientError, Following, Question};
+use dta_client::{Answers, Ask, ClientError, Following, Question, Series, Span};
 use dta_proto::control::{
-    ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest, ReadMemoryResponse,
-    StoreInfo, TailRequest,
+    EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
+    ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
 };
 
 use super::Service;
@@ -30,6 +30,19 @@ impl Ask for Service {
         let placement = self.version(&shared);
         self.check(&shared, &question)?;
         Ok(Answers { placement, ..self.memory.ask(question).await? })
+    }
+
+    async fn series(&self, question: Question, span: Span) -> Result<Series, ClientError> {
+        let shared = self.sessions.shared();
+        let placement = self.version(&shared);
+        self.check(&shared, &question)?;
+        let mut series = self.memory.series(question, span).await?;
+        series.epochs.iter_mut().for_each(|answers| answers.placement = placement);
+        Ok(series)
+    }
+
+    async fn epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
+        self.memory.epochs(request).await
     }
 
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {

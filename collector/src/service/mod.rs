@@ -20,9 +20,10 @@ use std::sync::{Arc, OnceLock};
 
 use dta_proto::control::collector_server::{Collector, CollectorServer};
 use dta_proto::control::{
-    EndSessionRequest, EndSessionResponse, ListSessionsRequest, ListSessionsResponse, ListStoresRequest,
-    ListStoresResponse, OpenSessionRequest, PlacementRequest, PlacementResponse, QueryCounterRequest,
-    QueryCounterResponse, QueryKeyWriteRequest, QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse,
+    EndSessionRequest, EndSessionResponse, EpochsRequest, EpochsResponse, ListSessionsRequest,
+    ListSessionsResponse, ListStoresRequest, ListStoresResponse, OpenSessionRequest, PlacementRequest,
+    PlacementResponse, QueryCounterRequest, QueryCounterResponse, QueryKeyWriteRequest,
+    QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySeriesRequest, QuerySeriesResponse,
     QuerySketchRequest, QuerySketchResponse, ReadMemoryRequest, ReadMemoryResponse, RenewSessionRequest,
     Session, StatisticsRequest, StatisticsResponse, TailRequest,
 };
@@ -36,7 +37,7 @@ use crate::nic::Nic;
 use crate::session::Sessions;
 use crate::store::Stores;
 use caller::Rules;
-use dta_client::{Answers, Ask, ClientError, Question, QuestionError};
+use dta_client::{Answers, Ask, ClientError, Question, QuestionError, series_question};
 use dta_export::counters::OfSinks;
 use dta_grpc::{Method, Name};
 
@@ -240,6 +241,19 @@ impl Collector for Service {
         request: Request<QuerySketchRequest>,
     ) -> Result<Response<QuerySketchResponse>, Status> {
         self.answers(request).await
+    }
+
+    async fn query_series(
+        &self,
+        request: Request<QuerySeriesRequest>,
+    ) -> Result<Response<QuerySeriesResponse>, Status> {
+        let (question, span) = series_question(request.into_inner())?;
+        let kind = question.kind;
+        answer(Ask::series(self, question, span).await.and_then(|series| series.message(kind)))
+    }
+
+    async fn epochs(&self, request: Request<EpochsRequest>) -> Result<Response<EpochsResponse>, Status> {
+        answer(Ask::epochs(self, request.into_inner()).await)
     }
 
     async fn tail(&self, request: Request<TailRequest>) -> Result<Response<Self::TailStream>, Status> {

@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use crate::common::{config, key, start};
-use dta_client::{Answers, Ask, AskKeys, ClientError, Following, Moment, Question, QuestionKind};
+use dta_client::{Answers, Ask, AskKeys, ClientError, Following, Moment, Question, QuestionKind, Span};
 use dta_collector::answers::Memory;
 use dta_collector::config::{Config, MemoryConfig};
 use dta_collector::server::Server;
 use dta_proto::control::{
-    MAX_KEYS, MAX_READ, Policy, ReadMemoryRequest, StoreInfo, StorePlacement, TailRequest, TailResponse,
+    EpochsRequest, MAX_KEYS, MAX_READ, Policy, ReadMemoryRequest, StoreInfo, StorePlacement, TailRequest,
+    TailResponse,
 };
 use dta_proto::key::Key;
 use dta_proto::layout::{append, hash, key_increment, key_write, postcarding, sketch_merge};
@@ -259,6 +260,20 @@ async fn every_side_refuses_in_the_same_words() {
     let question = Question { at: then, ..Question::now("flows", keys([1]), key_write(Policy::First, 0)) };
     let told = sides.refusal(async |ask| ask.ask(question.clone()).await).await;
     assert!(told.0 == Code::Unimplemented && told.1.contains("no history"), "{told:?}");
+    for (store, code, words) in [
+        ("flows", Code::Unimplemented, "no history"),
+        ("events", Code::Unimplemented, "no history"),
+        ("nowhere", Code::NotFound, "events (append)"),
+    ] {
+        let request = EpochsRequest { store: store.into(), ..EpochsRequest::default() };
+        let told = sides.refusal(async |ask| ask.epochs(request.clone()).await).await;
+        assert!(told.0 == code && told.1.contains(words), "{told:?}");
+    }
+    for (store, kind) in [("flows", KEY_WRITE), ("bytes", QuestionKind::KeyIncrement)] {
+        let series = Question::now(store, keys([1]), kind);
+        let told = sides.refusal(async |ask| ask.series(series.clone(), Span::default()).await).await;
+        assert!(told.0 == Code::Unimplemented && told.1.contains("no history"), "{told:?}");
+    }
 
     for (request, code, words) in [
         (read("nowhere", 0, 1), Code::NotFound, "flows (key-write)"),

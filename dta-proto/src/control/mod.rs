@@ -19,5 +19,5 @@ mod store_message;
 
 pub use buckets_message::{bucket_ranges, buckets};
 pub use convert::{MessageError, purpose, transport};
-pub use limits::{MAX_KEYS, MAX_NODES, MAX_READ};
+pub use limits::{MAX_EPOCHS, MAX_KEYS, MAX_NODES, MAX_READ};
 pub use program_message::{program_message, program_of};

@@ -1,6 +1,5 @@
 //! The definition of a counter, and how its names are built and parsed.
 
-
 use super::Variable;
 
 /// What a counter, or a family of counters whose names differ in variable parts, counts.

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dta_client::{Answers, Ask, ClientError, Following, Question};
+use dta_client::{Answers, Ask, ClientError, Following, Question, Series, Span};
 use dta_export::source::LISTS;
 use dta_proto::control::{
-    KeyWriteAnswer, ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest,
-    ReadMemoryResponse, StoreInfo, TailRequest, TailResponse,
+    EpochsRequest, EpochsResponse, KeyWriteAnswer, ListSessionsResponse, NodeStatistics, PlacementResponse,
+    ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest, TailResponse,
 };
 use tokio::sync::{mpsc, watch};
 use tonic::Status;
@@ -106,6 +106,12 @@ impl Ask for Lists {
             |key: &[u8]| KeyWriteAnswer { value: values.get(key).cloned(), ..KeyWriteAnswer::default() };
         let of_keys = question.keys.iter().map(|key| answer(&key.0).into()).collect();
         Ok(Answers { of_keys, ..Answers::default() })
+    }
+    async fn series(&self, _: Question, _: Span) -> Result<Series, ClientError> {
+        refused()
+    }
+    async fn epochs(&self, _: EpochsRequest) -> Result<EpochsResponse, ClientError> {
+        refused()
     }
     async fn read_memory(&self, _: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
         refused()

@@ -369,6 +369,38 @@ fn own() -> Vec<Known> {
             EPOCHS,
         ),
     ),
+    up(
+        "dta-collector query key-write 0a000000 --at -1h",
+        Instead("dta-collector query key-write 0a000000 --at -1h 2>&1 | cat", &["no history", "epoch"], EPOCHS),
+    ),
+    up(
+        "dta-collector query key-write 0a000000 --since -1h",
+        Instead("dta-collector query key-write 0a000000 --since -1h 2>&1 | cat", &["no history", "epoch"], EPOCHS),
+    ),
+    up(
+        "dta-collector query postcarding 0a000000 --since -1h",
+        Instead("dta-collector query postcarding 0a000000 --since -1h 2>&1 | cat", &["no history", "epoch"], EPOCHS),
+    ),
+    up(
+        "dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp' --since -10min",
+        Instead("dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp' --since -10min 2>&1 | cat", &["no history", "epoch"], EPOCHS),
+    ),
+    up(
+        "dta-collector history flows",
+        Instead("dta-collector history flows 2>&1 | cat", &["no history", "epoch"], EPOCHS),
+    ),
+    up(
+        "dta-collector history flows --since -1h",
+        Instead("dta-collector history flows --since -1h 2>&1 | cat", &["no history", "epoch"], EPOCHS),
+    ),
+    up(
+        "dta-collector history flows --since 2026-11-24T14:00 --until 2026-11-24T15:00",
+        Instead(
+            "dta-collector history flows --since 2026-11-24T14:00 --until 2026-11-24T15:00 2>&1 | cat",
+            &["no history", "epoch"],
+            EPOCHS,
+        ),
+    ),
     up("dta-collector stores", Says(&["flows", "key-write", "paths", "events", "bytes", "packets"])),
     // Other examples write another value under that key.
     with(
@@ -722,6 +754,10 @@ fn own() -> Vec<Known> {
     ),
     // What readers say of INT. The flow is that of the examples of `dta-reporter send`, by which no switch reports INT.
     up("dta-collector top", Says(&["No flow is known: int-events has no keys"])),
+    up(
+        "dta-collector top --at -1h",
+        Instead("dta-collector top --at -1h 2>&1 | cat", &["no history", "epochs"], EPOCHS),
+    ),
     up("dta-collector top --by drops -n 5", Says(&["No flow is known"])),
     up("dta-collector top --by latency", Says(&["No flow is known"])),
     up("dta-collector top --by reports --prefix 10.0.0.0/8 --watch", Shows(&["No flow is known"])),
@@ -763,6 +799,14 @@ fn own() -> Vec<Known> {
             "dta-collector query flow '10.0.0.1:5000->10.0.0.2:5000/udp' || [ $? = 3 ]",
             &["Nothing is known about this flow."],
             "no INT switch has reported here, which is what it says",
+        ),
+    ),
+    up(
+        "dta-collector query flow '10.0.0.1:5000->10.0.0.2:5000/udp' --at -1h",
+        Instead(
+            "dta-collector query flow '10.0.0.1:5000->10.0.0.2:5000/udp' --at -1h 2>&1 | cat",
+            &["no history", "epochs"],
+            EPOCHS,
         ),
     ),
     with(

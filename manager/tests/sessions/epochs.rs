@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use dta_client::{Ask, KeyAnswer, Question, QuestionKind};
+use dta_client::{Ask, AskKeys, KeyAnswer, Question, QuestionKind, Span};
 use dta_collector::config::{Config, History, MemoryConfig, Transport};
 use dta_collector::server::Server;
-use dta_proto::control::Policy;
+use dta_proto::control::{Epoch, EpochState, KeyWriteAnswer, Policy};
 use dta_proto::key::Key;
 
 use crate::ground::PATIENCE;
@@ -28,15 +28,16 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
-/// The rounds whose values "flows" held at a moment, by key.
-async fn held(ask: &dyn Ask, keys: &[Key], at: u64) -> Vec<Option<u64>> {
+/// The rounds whose values "flows" held at a moment, by key, and the epoch that says so.
+async fn held(ask: &dyn Ask, keys: &[Key], at: u64) -> (Vec<Option<u64>>, Epoch) {
     let kind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
     let question = Question { at: at.into(), ..Question::now("flows", keys, kind) };
     let round = |answer: KeyAnswer| match answer {
         KeyAnswer::KeyWrite(answer) => answer.value.map(|value| round_of(&value)),
         other => panic!("{other:?}"),
     };
-    ask.ask(question).await.unwrap().of_keys.into_iter().map(round).collect()
+    let answers = ask.ask(question).await.unwrap();
+    (answers.of_keys.into_iter().map(round).collect(), answers.epoch.expect("a store with epochs"))
 }
 
 async fn epochs_turn(transport: Transport, faults: &str, source: Ipv4Addr) {
@@ -57,14 +58,34 @@ async fn epochs_turn(transport: Transport, faults: &str, source: Ipv4Addr) {
     // The last of them is over, too.
     w.load("the last epoch ends", |w| generation(w) > last).await;
     let until = Instant::now() + PATIENCE;
-    while w.counter("collector", "epochs.written").await < 4 {
+    let is_kept = |epoch: &Epoch| (epoch.generation, epoch.state()) == (last, EpochState::Kept);
+    let listed = loop {
+        let listed = w.client.all_epochs("flows", 0, 0).await.unwrap();
+        if listed.iter().any(is_kept) {
+            break listed;
+        }
         assert!(Instant::now() < until, "not all epochs are written");
         w.load("traffic goes on", |_| true).await;
-    }
+    };
     let keys = w.keys.clone();
     let mut epochs = Vec::new();
-    for at in moments.values() {
-        epochs.push(held(&w.client, &keys, *at).await);
+    for (generation, at) in &moments {
+        let (rounds, epoch) = held(&w.client, &keys, *at).await;
+        assert_eq!((epoch.generation, epoch.state()), (*generation, EpochState::Kept));
+        assert!((epoch.opened..=epoch.flipped_from).contains(at) && epoch.confirmed, "{at}: {epoch:?}");
+        assert!(listed.contains(&epoch), "{epoch:?} is not among {listed:?}");
+        epochs.push(rounds);
+    }
+
+    // A series has the same in each of them.
+    let span = Span { since: moments.values().copied().min().unwrap(), until: 0 };
+    let kind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
+    let series = w.client.series_of::<KeyWriteAnswer>("flows", &keys, kind, span).await.unwrap();
+    for (generation, rounds) in moments.keys().zip(&epochs) {
+        let of_epoch = series.iter().filter(|(epoch, _)| epoch.generation == *generation);
+        let answers = of_epoch.flat_map(|(_, answers)| answers);
+        let told: Vec<_> = answers.map(|answer| answer.value.as_deref().map(round_of)).collect();
+        assert_eq!(told, *rounds, "in the series, epoch {generation}");
     }
 
     // From the first epoch that was asked on, each has the last round of each key between two cuts.
@@ -101,7 +122,7 @@ async fn epochs_turn(transport: Transport, faults: &str, source: Ipv4Addr) {
     again.soft.port = 0;
     let server = Server::start(&again).await.unwrap();
     for (at, epoch) in moments.values().zip(&epochs) {
-        assert_eq!(held(server.service(), &keys, *at).await, *epoch, "after a restart, at {at}");
+        assert_eq!(held(server.service(), &keys, *at).await.0, *epoch, "after a restart, at {at}");
     }
     server.stop().await.unwrap();
 }

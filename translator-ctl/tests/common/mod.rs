@@ -249,6 +249,12 @@ impl Collector for Fake {
     async fn query_sketch(&self, _: Request<QuerySketchRequest>) -> Answer<QuerySketchResponse> {
         Err(Status::unimplemented(""))
     }
+    async fn query_series(&self, _: Request<QuerySeriesRequest>) -> Answer<QuerySeriesResponse> {
+        Err(Status::unimplemented(""))
+    }
+    async fn epochs(&self, _: Request<EpochsRequest>) -> Answer<EpochsResponse> {
+        Err(Status::unimplemented(""))
+    }
     type TailStream = Pin<Box<dyn tokio_stream::Stream<Item = Result<TailResponse, Status>> + Send>>;
     async fn tail(&self, _: Request<TailRequest>) -> Answer<Self::TailStream> {
         Err(Status::unimplemented(""))

@@ -14,6 +14,7 @@ use super::connection::Connection;
 use super::events;
 use super::follow::{Change, Scan};
 use super::history::History;
+use super::then::{Step, Then, To};
 use crate::int::event::{Event, Kind};
 use crate::int::top::{By, Top};
 use crate::waterfall::{self, Node, Rates, Row};
@@ -64,6 +65,8 @@ pub(super) struct TypedQuery {
     pub(super) store: String,
     pub(super) key: String,
     pub(super) epoch: u32,
+    /// The moment that is asked about, in milliseconds since 1970; `None` = now.
+    pub(super) at: Option<u64>,
     /// As it was typed.
     pub(super) text: String,
 }
@@ -78,6 +81,8 @@ pub(super) struct Want {
     pub(super) events: bool,
     pub(super) top: Option<By>,
     pub(super) flow: Option<Flow>,
+    /// The moment of the flow or the ranking, in milliseconds since 1970; `None` = now.
+    pub(super) at: Option<u64>,
 }
 
 /// What the workers fetched.
@@ -91,9 +96,12 @@ pub(super) enum Update {
     Entries(ListId, Instant, Result<Entries, String>),
     Answer(TypedQuery, Instant, Result<Vec<String>, String>),
     Events(Instant, Result<events::EventLog, String>),
-    Top(By, Instant, Result<Top, String>),
-    /// A flow, drawn.
-    Flow(Flow, Instant, Result<Vec<String>, String>),
+    /// A ranking, and of which moment.
+    Top((By, Option<u64>), Instant, Result<Top, String>),
+    /// A flow of a moment, drawn.
+    Flow((Flow, Option<u64>), Instant, Result<Vec<String>, String>),
+    /// Where a step led; `None` = to now.
+    Stepped(Result<Option<Then>, String>),
 }
 
 /// A refresh failed.
@@ -105,10 +113,17 @@ pub(super) struct Failure {
     pub(super) next: Instant,
 }
 
+/// What is done once, one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Errand {
+    Ask(TypedQuery),
+    Step(Step),
+}
+
 /// What a key asks the main loop to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    Ask(TypedQuery),
+    Do(Errand),
     /// Refresh now.
     Refresh,
     /// Release the terminal until the shell resumes this program.
@@ -285,6 +300,10 @@ pub(super) struct App {
     pub(super) answers: VecDeque<Answered>,
     /// Queries without an answer yet.
     pub(super) asking: usize,
+    /// The past epoch that is shown, by pages that can; `None` = now.
+    pub(super) then: Option<Then>,
+    /// Whether a step to another one has no answer yet.
+    pub(super) stepping: bool,
 }
 
 impl App {
@@ -312,6 +331,8 @@ impl App {
             input: String::new(),
             answers: VecDeque::new(),
             asking: 0,
+            then: None,
+            stepping: false,
         }
     }
 
@@ -346,10 +367,10 @@ impl App {
         }
         match self.tab {
             Tab::Events | Tab::Top if self.flow.is_some() => {
-                want.flow = self.flow.as_ref().map(|view| view.flow);
+                (want.flow, want.at) = (self.flow.as_ref().map(|view| view.flow), self.at());
             }
             Tab::Events => want.events = true,
-            Tab::Top => want.top = Some(self.top.by),
+            Tab::Top => (want.top, want.at) = (Some(self.top.by), self.at()),
             Tab::Memory => {
                 if let Some(spec) = self.spec() {
                     let offset = self.memory.element.min(spec.elements() - 1) * spec.element_len();
@@ -396,11 +417,13 @@ impl App {
                 self.error = None;
                 self.events.take(at, seen);
             }
-            Update::Top(by, at, Ok(top)) => {
+            // What was asked about another moment comes too late.
+            Update::Top((_, then), ..) | Update::Flow((_, then), ..) if then != self.at() => {}
+            Update::Top((by, _), at, Ok(top)) => {
                 self.error = None;
                 self.top.found = Some((by, at, top));
             }
-            Update::Flow(flow, at, Ok(lines)) => {
+            Update::Flow((flow, _), at, Ok(lines)) => {
                 if let Some(view) = self.flow.as_mut().filter(|view| view.flow == flow) {
                     self.error = None;
                     view.lines = Some((at, lines));
@@ -410,6 +433,13 @@ impl App {
                 self.asking = self.asking.saturating_sub(1);
                 let lines = answer.unwrap_or_else(|error| vec![format!("error: {error}")]);
                 self.answered(question.text, lines, Some(at));
+            }
+            Update::Stepped(to) => {
+                self.stepping = false;
+                match to {
+                    Ok(then) => self.show(then),
+                    Err(error) => self.error = Some(error),
+                }
             }
             Update::Memory(_, _, Err(error))
             | Update::Written(_, Err(error))
@@ -448,16 +478,55 @@ impl App {
         counters.chain(stores).collect()
     }
 
+    /// The moment that is shown by pages that can, in milliseconds since 1970; `None` = now.
+    pub(super) fn at(&self) -> Option<u64> {
+        self.then.as_ref().map(Then::at)
+    }
+
+    /// Whether the page shows what there was at another moment.
+    pub(super) fn page_has_moments(&self) -> bool {
+        self.flow.is_some() || matches!(self.tab, Tab::Query | Tab::Top)
+    }
+
+    /// Shows another moment, on pages that can.
+    fn show(&mut self, then: Option<Then>) {
+        self.error = None;
+        if self.then != then {
+            self.then = then;
+            self.top.found = None;
+            if let Some(view) = &mut self.flow {
+                view.lines = None;
+            }
+        }
+    }
+
+    /// A step through the epochs of the selected store or, if it has none, of the first one that has some.
+    fn step(&mut self, to: To) -> Option<Action> {
+        if self.stepping || (to == To::Newer && self.then.is_none()) {
+            return None;
+        }
+        self.stepping = true;
+        let selected = self.spec().map(|spec| spec.name);
+        let all = self.now.iter().flat_map(|now| &now.stores).filter_map(|info| info.store.as_ref());
+        let stores = selected.into_iter().chain(all.map(|store| store.name.clone())).collect();
+        Some(Action::Do(Errand::Step(Step { from: self.then.clone(), to, stores })))
+    }
+
     fn answered(&mut self, asked: String, lines: Vec<String>, at: Option<Instant>) {
         self.answers.push_front(Answered { asked, lines, at });
         self.answers.truncate(20);
     }
 
-    /// Reports that a query could not be sent.
-    pub(super) fn not_asked(&mut self, question: TypedQuery) {
-        self.asking = self.asking.saturating_sub(1);
-        let lines = vec!["not sent: earlier queries have no answer yet".into()];
-        self.answered(question.text, lines, None);
+    /// Reports that something could not be sent.
+    pub(super) fn not_done(&mut self, errand: Errand) {
+        match errand {
+            Errand::Ask(question) => {
+                self.asking = self.asking.saturating_sub(1);
+                let lines = vec!["not sent: earlier queries have no answer yet".into()];
+                self.answered(question.text, lines, None);
+            }
+            Errand::Step(_) => self.stepping = false,
+        }
     }
 
     /// Handles a key.
@@ -482,6 +551,9 @@ impl App {
         match key.code {
             KeyCode::F(1) => self.help = Some(0),
             KeyCode::Char('?') if !types => self.help = Some(0),
+            KeyCode::Char('[') if !types => return self.step(To::Older),
+            KeyCode::Char(']') if !types => return self.step(To::Newer),
+            KeyCode::Char('}') if !types => self.show(None),
             KeyCode::Tab => self.turn(1),
             KeyCode::BackTab => self.turn(Tab::ALL.len() - 1),
             KeyCode::Esc if self.memory.goto.take().is_some() => {}
@@ -656,11 +728,11 @@ impl App {
                     self.input.clone_from(&answered.asked);
                 }
             }
-            KeyCode::Enter => match parse_question(&self.input) {
+            KeyCode::Enter => match parse_question(&self.input, self.at()) {
                 Ok(question) => {
                     self.input.clear();
                     self.asking += 1;
-                    return Some(Action::Ask(question));
+                    return Some(Action::Do(Errand::Ask(question)));
                 }
                 Err(error) if !self.input.is_empty() => self.answered(self.input.clone(), vec![error], None),
                 Err(_) => {}
@@ -672,7 +744,7 @@ impl App {
 }
 
 /// `STORE KEY [EPOCH]`.
-fn parse_question(input: &str) -> Result<TypedQuery, String> {
+fn parse_question(input: &str, at: Option<u64>) -> Result<TypedQuery, String> {
     let mut words = input.split_whitespace();
     let (Some(store), Some(key)) = (words.next(), words.next()) else {
         return Err("type a store's name and a key, such as flows 10.0.0.1:5000->10.0.0.2:5000/udp".into());
@@ -681,7 +753,7 @@ fn parse_question(input: &str) -> Result<TypedQuery, String> {
         None => 0,
         Some(word) => word.parse().map_err(|_| format!("the epoch must be a number, not {word:?}"))?,
     };
-    Ok(TypedQuery { store: store.into(), key: key.into(), epoch, text: input.into() })
+    Ok(TypedQuery { store: store.into(), key: key.into(), epoch, at, text: input.into() })
 }
 
 /// The name in the history of the writes to a store.

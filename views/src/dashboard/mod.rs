@@ -1,7 +1,7 @@
 //! `dta-collector dashboard`: a terminal view of a collector, by its address or by its memory directory.
 //!
 //! [`source`] queries, [`worker`] decides when, [`follow`] finds writes to a store, [`connection`] tracks the age of
-//! the figures and [`history`] keeps rates. [`app`] holds the state and handles keys (no I/O), [`view`] draws it, and
+//! the figures, [`history`] keeps rates, and [`then`] steps through past epochs. [`app`] holds the state and handles keys (no I/O), [`view`] draws it, and
 //! [`element`] decodes the bytes of one element. Events, top flows and paths come from [`crate::int`]; [`events`]
 //! follows its lists.
 
@@ -14,6 +14,7 @@ mod history;
 mod source;
 #[cfg(test)]
 mod tests;
+mod then;
 mod view;
 mod worker;
 
@@ -60,15 +61,15 @@ pub async fn run(source: DataSource, interval: Duration) -> std::io::Result<()> 
     let theme = Theme::of(dta_cli::terminal::has_colours(&std::io::stdout()));
 
     let (want, wanted) = watch::channel(app.want());
-    let (asked, questions) = mpsc::channel(8);
+    let (errands, sent) = mpsc::channel(8);
     let (updates, updated) = mpsc::channel(64);
     let refresh = Arc::new(Notify::new());
-    let orders = Orders { wanted, questions, refresh: refresh.clone(), updates };
+    let orders = Orders { wanted, errands: sent, refresh: refresh.clone(), updates };
     let mut workers = worker::start(&source, interval, orders);
     let (keys, pressed) = mpsc::channel(64);
     let keyboard = std::thread::spawn(move || watch_keyboard(&keys));
 
-    let screen = Screen { terminal: open_terminal(), theme, app, want, asked, refresh };
+    let screen = Screen { terminal: open_terminal(), theme, app, want, errands, refresh };
     let result = tokio::select! {
         result = screen.show(pressed, updated) => result,
         _ = workers.join_next() => Err(std::io::Error::other("a part of the dashboard ended because of a bug in \
@@ -108,7 +109,7 @@ struct Screen {
     theme: Theme,
     app: App,
     want: watch::Sender<app::Want>,
-    asked: mpsc::Sender<app::TypedQuery>,
+    errands: mpsc::Sender<app::Errand>,
     refresh: Arc<Notify>,
 }
 
@@ -153,9 +154,9 @@ impl Screen {
 
     fn act(&mut self, action: Option<Action>) -> std::io::Result<()> {
         match action {
-            Some(Action::Ask(question)) => {
-                if let Err(full) = self.asked.try_send(question) {
-                    self.app.not_asked(full.into_inner());
+            Some(Action::Do(errand)) => {
+                if let Err(full) = self.errands.try_send(errand) {
+                    self.app.not_done(full.into_inner());
                 }
             }
             Some(Action::Refresh) => {

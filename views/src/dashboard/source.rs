@@ -16,9 +16,11 @@ use dta_proto::wire::dta::Primitive;
 
 use super::app::{Entries, ListId, Snapshot, TypedQuery, Window};
 use super::events::EventFollower;
+use super::then::{self, Step, Then};
+use crate::epoch::Shown;
 use crate::int::flow::{DtaStores, FlowQuery};
 use crate::int::top::{By, Criteria, Ranking, Top};
-use crate::int::{StoreCatalog, draw};
+use crate::int::{StoreCatalog, draw, stores};
 use crate::{trace, waterfall};
 
 /// How long an answer may take before the dashboard reports that the collector does not answer.
@@ -106,8 +108,8 @@ impl DataSource {
     }
 
     /// A ranking of flows.
-    pub(super) fn ranking(&self, by: By) -> Ranking {
-        Ranking::new(self.ask.clone(), Criteria { by, most: TOP, ..Criteria::default() })
+    pub(super) fn ranking(&self, by: By, at: Option<u64>) -> Ranking {
+        Ranking::new(self.ask.clone(), Criteria { by, most: TOP, at, ..Criteria::default() })
     }
 
     /// The top flows of `ranking`.
@@ -115,14 +117,19 @@ impl DataSource {
         within(ranking.rank()).await?.map_err(|error| error.to_string())
     }
 
-    /// Everything known about a flow, drawn as a path.
-    pub(super) async fn flow(&self, flow: Flow) -> Result<Vec<String>, String> {
+    /// Where a step through epochs leads.
+    pub(super) async fn step(&self, step: &Step) -> Result<Option<Then>, String> {
+        within(then::step(&*self.ask, step)).await?
+    }
+
+    /// Everything known about a flow at a moment, drawn as a path.
+    pub(super) async fn flow(&self, flow: Flow, at: Option<u64>) -> Result<Vec<String>, String> {
         let catalog = within(StoreCatalog::of(&*self.ask)).await?.map_err(|error| error.to_string())?;
         let dta = if catalog.has_int() { DtaStores::default() } else { catalog.dta() };
-        let asking = FlowQuery { ask: self.ask.clone(), dta, names: self.names.clone() };
+        let asking = FlowQuery { ask: self.ask.clone(), dta, names: self.names.clone(), at };
         let reports = within(asking.about(&[flow])).await?.map_err(|error| error.to_string())?;
         let mut lines: Vec<String> = reports.iter().flat_map(draw::lines).collect();
-        if catalog.has(trace_store::EVENTS, Primitive::Append) {
+        if at.is_none() && catalog.has(trace_store::EVENTS, Primitive::Append) {
             let traced = self.traced(flow).await?;
             if traced.found {
                 lines.extend([String::new(), "Traced by hosts:".into(), String::new()]);
@@ -151,21 +158,28 @@ impl DataSource {
         })?;
         let kind = StoreSpec::try_from(*spec).map_err(|e| e.to_string())?.kind;
         let keys = [Key::from_str(&question.key).map_err(|e| e.to_string())?];
-        let (ask, store) = (&self.ask, &question.store);
-        match kind {
+        let (ask, store) = (stores::then(&self.ask, question.at), &question.store);
+        let mut said = match kind {
             StoreKind::KeyWrite { .. } => {
-                Ok(say_value(only(patient(ask.key_write(store, &keys, Policy::First, 0)).await?)?))
+                say_value(only(patient(ask.key_write(store, &keys, Policy::First, 0)).await?)?)
             }
-            StoreKind::Postcarding { .. } => Ok(say_path(&only(patient(ask.path(store, &keys)).await?)?)),
+            StoreKind::Postcarding { .. } => say_path(&only(patient(ask.path(store, &keys)).await?)?),
             StoreKind::KeyIncrement { .. } => {
-                Ok(vec![only(patient(ask.counter(store, &keys)).await?)?.value.to_string()])
+                vec![only(patient(ask.counter(store, &keys)).await?)?.value.to_string()]
             }
             StoreKind::SketchMerge { .. } => {
                 let answer = only(patient(ask.sketch(store, &keys, question.epoch)).await?)?;
-                Ok(say_sketch(&answer, question.epoch))
+                say_sketch(&answer, question.epoch)
             }
-            StoreKind::Append { .. } => Err("an append store has lists, not keys: see the Lists tab".into()),
+            StoreKind::Append { .. } => {
+                return Err("an append store has lists, not keys: see the Lists tab".into());
+            }
+        };
+        if let Some(at) = question.at {
+            let epoch = patient(stores::epoch(&*self.ask, store, at)).await?;
+            said.extend(epoch.iter().map(|epoch| format!("of {}", Shown::from(epoch).in_words())));
         }
+        Ok(said)
     }
 }
 
@@ -257,7 +271,8 @@ mod tests {
             PathAnswer { found: true, hops, present, path_length: 5, ..PathAnswer::default() },
         );
         let source = DataSource::asking(Arc::new(fake), "x".into(), false);
-        let question = TypedQuery { store: "s".into(), key: key.to_string(), epoch: 0, text: String::new() };
+        let question =
+            TypedQuery { store: "s".into(), key: key.to_string(), epoch: 0, at: None, text: String::new() };
         assert_eq!(source.query(&question).await.unwrap(), ["10 → ? → 30 → ? → ?", "partial"]);
     }
 }

@@ -6,8 +6,8 @@ use dta_client::{self as client, Answers, Ask, ClientError, Following};
 use dta_export::directory::Directory;
 use dta_export::names::Names;
 use dta_proto::control::{
-    self, Counter, ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest,
-    ReadMemoryResponse, StoreInfo, TailRequest,
+    self, Counter, Epoch, EpochState, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics,
+    PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
 };
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::{append, key_write};
@@ -20,10 +20,13 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Color, Modifier};
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::app::{Action, App, Entries, Failure, ListId, Snapshot, Tab, TypedQuery, Update, Want, Window};
+use super::app::{
+    Action, App, Entries, Errand, Failure, ListId, Snapshot, Tab, TypedQuery, Update, Want, Window,
+};
 use super::events;
 use super::follow::{Change, Scan};
 use super::source::DataSource;
+use super::then::{Step, Then, To};
 use super::view::{self, Theme};
 use super::worker::{self, Orders};
 use crate::fake::Fake;
@@ -348,9 +351,14 @@ fn query_asks_and_shows_answers_and_mistakes() {
     assert_eq!(app.answers.len(), 1, "a mistake is answered on the spot");
     type_text(&mut app, " 10.0.0.1:1->10.0.0.2:2/udp 3");
     let key = "10.0.0.1:1->10.0.0.2:2/udp".to_owned();
-    let question =
-        TypedQuery { store: "flows".into(), key: key.clone(), epoch: 3, text: format!("flows {key} 3") };
-    assert_eq!(press(&mut app, KeyCode::Enter), Some(Action::Ask(question.clone())));
+    let question = TypedQuery {
+        store: "flows".into(),
+        key: key.clone(),
+        epoch: 3,
+        at: None,
+        text: format!("flows {key} 3"),
+    };
+    assert_eq!(press(&mut app, KeyCode::Enter), Some(Action::Do(Errand::Ask(question.clone()))));
     assert!(screen(&mut app, 80, 24).contains("asking …"));
     let at = app.now.as_ref().unwrap().taken;
     app.update(Update::Answer(
@@ -609,6 +617,7 @@ fn top(rows: u64) -> Top {
     Top {
         by: "latency".into(),
         store: "int-values".into(),
+        epoch: None,
         keys: "int-events".into(),
         with_figure: flows.len() as u64,
         flows,
@@ -625,10 +634,10 @@ fn top_flows_at_80x24_and_the_path_of_one() {
     press(&mut app, KeyCode::Char('8'));
     assert_eq!(app.want().top, Some(By::Latency));
     let now = Instant::now();
-    app.update(Update::Top(By::Latency, now, Ok(top(5))));
+    app.update(Update::Top((By::Latency, None), now, Ok(top(5))));
     insta::assert_snapshot!("top_flows_at_80x24", screen(&mut app, 80, 24));
     // Many have more lines than there are.
-    app.update(Update::Top(By::Latency, now, Ok(top(99))));
+    app.update(Update::Top((By::Latency, None), now, Ok(top(99))));
     press(&mut app, KeyCode::End);
     let shown = screen(&mut app, 80, 24);
     assert!(shown.contains("of 100: ↑↓") && shown.contains("key abab"), "{shown}");
@@ -642,7 +651,7 @@ fn top_flows_at_80x24_and_the_path_of_one() {
     assert_eq!(app.want().flow, Some(flow));
     assert!(screen(&mut app, 80, 24).contains("10.0.0.1:1->10.0.0.2:5000/udp: querying"));
     let lines = ["10.0.0.1:1->10.0.0.2:5000/udp", "", "  path       6:5:4"].map(str::to_owned);
-    app.update(Update::Flow(flow, now, Ok(lines.to_vec())));
+    app.update(Update::Flow((flow, None), now, Ok(lines.to_vec())));
     insta::assert_snapshot!("a_flow_at_80x24", screen(&mut app, 80, 24));
     press(&mut app, KeyCode::Enter);
     press(&mut app, KeyCode::Right);
@@ -700,6 +709,126 @@ async fn a_top_flow_is_opened_as_a_path() {
     assert!(shown.contains("traffic-manager (71), at switch 6"), "{shown}");
 }
 
+/// The epochs of a store: a minute each from 2026-11-22T05:00 on, the last one open.
+fn epochs(count: u64) -> Vec<Epoch> {
+    let epoch = |n: u64| {
+        let opened = 1_795_323_600_000 + n * 60_000;
+        let state = if n + 1 == count { EpochState::Open } else { EpochState::Kept };
+        let flipped_from = if state == EpochState::Open { 0 } else { opened + 60_000 };
+        let confirmed = flipped_from != 0;
+        Epoch { generation: n + 1, opened, flipped_from, confirmed, state: state.into(), ..Epoch::default() }
+    };
+    (0..count).map(epoch).collect()
+}
+
+#[test]
+fn a_past_epoch_is_shown_by_pages_that_can_and_others_say_now() {
+    let mut app = app();
+    assert_eq!(press(&mut app, KeyCode::Char(']')), None, "there is nothing newer than now");
+    let Some(Action::Do(Errand::Step(step))) = press(&mut app, KeyCode::Char('[')) else {
+        panic!("no step");
+    };
+    assert_eq!((step.from.as_ref(), step.to, &*step.stores[0]), (None, To::Older, "flows"));
+    assert_eq!(press(&mut app, KeyCode::Char('[')), None, "one step at a time");
+    let then = Then { store: "flows".into(), epoch: epochs(3).remove(1) };
+    app.update(Update::Stepped(Ok(Some(then.clone()))));
+    insta::assert_snapshot!("stores_while_a_past_epoch_is_shown_at_80x24", screen(&mut app, 80, 24));
+    press(&mut app, KeyCode::Char('8'));
+    assert_eq!((app.want().top, app.want().at), (Some(By::Latency), Some(then.epoch.opened + 30_000)));
+    let now = Instant::now();
+    // What was asked about now comes too late.
+    app.update(Update::Top((By::Latency, None), now, Ok(top(5))));
+    assert!(screen(&mut app, 80, 24).contains("flows by latency: reading"));
+    app.update(Update::Top((By::Latency, app.at()), now, Ok(top(5))));
+    insta::assert_snapshot!("top_flows_of_a_past_epoch_at_80x24", screen(&mut app, 80, 24));
+    // A question about it; brackets belong to it once something is typed.
+    press(&mut app, KeyCode::Char('6'));
+    for c in "flows [2001:db8::1]:1->[2001:db8::2]:2/tcp".chars() {
+        press(&mut app, KeyCode::Char(c));
+    }
+    let Some(Action::Do(Errand::Ask(question))) = press(&mut app, KeyCode::Enter) else {
+        panic!("no question")
+    };
+    assert_eq!((&*question.key, question.at), ("[2001:db8::1]:1->[2001:db8::2]:2/tcp", app.at()));
+    // Forth again, and back to now.
+    let step = press(&mut app, KeyCode::Char(']'));
+    assert!(
+        matches!(step, Some(Action::Do(Errand::Step(Step { from: Some(from), to: To::Newer, .. }))) if from == then)
+    );
+    app.update(Update::Stepped(Err("no answer".into())));
+    assert!(screen(&mut app, 80, 24).contains("! no answer"));
+    assert_eq!(app.then, Some(then));
+    press(&mut app, KeyCode::Char('}'));
+    assert_eq!((app.at(), &app.error), (None, &None));
+    assert!(!screen(&mut app, 80, 24).contains("UTC"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn epochs_are_stepped_through_and_asked() {
+    let append = StoreKind::Append { lists: 4, ring: 16, batch_len: 128, entry_len: 60, notify: false };
+    let values = StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 };
+    let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2 };
+    let mut fake = Fake::with([
+        (telemetry::store::EVENTS, append),
+        (telemetry::store::COUNTERS, counts),
+        (telemetry::store::VALUES, values),
+    ]);
+    let key = flow().key();
+    fake.add(
+        telemetry::store::EVENTS,
+        telemetry::list::KEYS,
+        [Entry::Key { key, means: telemetry::Means::Itself }.bytes().to_vec()],
+    );
+    let all = epochs(3);
+    let value = |value| telemetry::Value { value, time: (all[1].opened + 20_000) * 1_000_000 }.bytes();
+    fake.put_value(telemetry::store::VALUES, key, &value(7));
+    fake.put_then(telemetry::store::VALUES, key, all[1].opened, &value(1234));
+    fake.epochs.insert(telemetry::store::VALUES.into(), all.clone());
+
+    let source = DataSource::asking(Arc::new(fake), "x".into(), false);
+    let mut bench = Bench::new(&source, Duration::from_millis(20));
+    bench.until("figures", |app| app.now.is_some()).await;
+    bench.press(KeyCode::Char('8'));
+    let latency = |app: &App| Some(app.top.found.as_ref()?.2.flows.first()?.value);
+    bench.until("now", |app| latency(app) == Some(7)).await;
+    // The selected store has no epochs: those of the first store that has some are taken.
+    let opened = |app: &App| app.then.as_ref().map(|then| then.epoch.opened);
+    bench.press(KeyCode::Char('['));
+    bench.until("the epoch before", |app| opened(app) == Some(all[1].opened)).await;
+    bench.wish();
+    bench.until("its figures", |app| latency(app) == Some(1234)).await;
+    let top = bench.app.top.found.clone().unwrap().2;
+    assert_eq!((top.flows[0].age_seconds, top.epoch.unwrap().generation), (Some(10.0), Some(2)));
+    bench.press(KeyCode::Enter);
+    let drawn = |app: &App| Some(app.flow.as_ref()?.lines.as_ref()?.1.join("\n"));
+    bench.until("the flow of then", |app| drawn(app).is_some()).await;
+    let lines = drawn(&bench.app).unwrap();
+    assert!(lines.contains("at 2026-11-22T05:01:30.000Z") && lines.contains("1,234 ns"), "{lines}");
+    assert!(lines.contains("Store int-counters has no epochs"), "{lines}");
+    bench.press(KeyCode::Esc);
+    // The oldest has no such flow, and nothing is before it.
+    bench.press(KeyCode::Char('['));
+    bench.until("the oldest", |app| opened(app) == Some(all[0].opened)).await;
+    bench.wish();
+    bench
+        .until("no figure", |app| app.top.found.as_ref().is_some_and(|(.., top)| top.flows.is_empty()))
+        .await;
+    bench.press(KeyCode::Char('['));
+    bench.until("the end", |app| app.error.as_deref() == Some("no older epoch of int-values is kept")).await;
+    // A query says which epoch it is of.
+    bench.press(KeyCode::Char('6'));
+    bench.press(KeyCode::Char(']'));
+    bench.until("the newer one", |app| opened(app) == Some(all[1].opened)).await;
+    format!("int-values {FLOW}").chars().for_each(|c| bench.press(KeyCode::Char(c)));
+    bench.press(KeyCode::Enter);
+    bench.until("an answer", |app| !app.answers.is_empty()).await;
+    let lines = &bench.app.answers[0].lines;
+    assert_eq!(lines[2], "of the epoch from 2026-11-22T05:01:00.000Z to 2026-11-22T05:02:00.000Z");
+    // The next one is open: now.
+    bench.press(KeyCode::Char(']'));
+    bench.until("now", |app| app.then.is_none() && !app.stepping).await;
+}
+
 /// A source that answers with figures at once, and with memory after a while, or not at all.
 struct Slow {
     memory: Duration,
@@ -721,6 +850,14 @@ impl Ask for Slow {
     }
 
     async fn ask(&self, _: client::Question) -> Result<Answers, ClientError> {
+        std::future::pending().await
+    }
+
+    async fn series(&self, _: client::Question, _: client::Span) -> Result<client::Series, ClientError> {
+        std::future::pending().await
+    }
+
+    async fn epochs(&self, _: EpochsRequest) -> Result<EpochsResponse, ClientError> {
         std::future::pending().await
     }
 
@@ -746,7 +883,7 @@ impl Ask for Slow {
 struct Bench {
     app: App,
     want: watch::Sender<Want>,
-    asked: mpsc::Sender<TypedQuery>,
+    errands: mpsc::Sender<Errand>,
     updated: mpsc::Receiver<Update>,
     refresh: Arc<Notify>,
     _workers: tokio::task::JoinSet<()>,
@@ -756,17 +893,17 @@ impl Bench {
     fn new(source: &DataSource, interval: Duration) -> Self {
         let app = App::new("x".into(), interval);
         let (want, wanted) = watch::channel(app.want());
-        let (asked, questions) = mpsc::channel(8);
+        let (errands, sent) = mpsc::channel(8);
         let (updates, updated) = mpsc::channel(64);
         let refresh = Arc::new(Notify::new());
-        let orders = Orders { wanted, questions, refresh: refresh.clone(), updates };
+        let orders = Orders { wanted, errands: sent, refresh: refresh.clone(), updates };
         let workers = worker::start(source, interval, orders);
-        Self { app, want, asked, updated, refresh, _workers: workers }
+        Self { app, want, errands, updated, refresh, _workers: workers }
     }
 
     fn press(&mut self, code: KeyCode) {
         match press(&mut self.app, code) {
-            Some(Action::Ask(question)) => self.asked.try_send(question).unwrap(),
+            Some(Action::Do(errand)) => self.errands.try_send(errand).unwrap(),
             Some(Action::Refresh) => self.refresh.notify_one(),
             _ => {}
         }

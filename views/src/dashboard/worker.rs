@@ -8,7 +8,7 @@ use dta_proto::store::StoreSpec;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::app::{Failure, ListId, TypedQuery, Update, Want};
+use super::app::{Errand, Failure, ListId, Update, Want};
 use super::connection::wait_after;
 use super::events::{self, EventFollower};
 use super::follow::{Follow, Scan};
@@ -27,7 +27,7 @@ const MUCH: Duration = Duration::from_secs(1);
 /// What the workers receive, and where their results go.
 pub(super) struct Orders {
     pub(super) wanted: watch::Receiver<Want>,
-    pub(super) questions: mpsc::Receiver<TypedQuery>,
+    pub(super) errands: mpsc::Receiver<Errand>,
     /// Refresh now.
     pub(super) refresh: Arc<Notify>,
     pub(super) updates: mpsc::Sender<Update>,
@@ -35,11 +35,11 @@ pub(super) struct Orders {
 
 /// Starts the workers. They end when the other ends of their channels are dropped, or with the set.
 pub(super) fn start(source: &DataSource, interval: Duration, orders: Orders) -> JoinSet<()> {
-    let Orders { wanted, questions, refresh, updates } = orders;
+    let Orders { wanted, errands, refresh, updates } = orders;
     let mut workers = JoinSet::new();
     workers.spawn(figures(source.clone(), interval, refresh, updates.clone()));
     workers.spawn(page(source.clone(), interval, wanted, updates.clone()));
-    workers.spawn(answers(source.clone(), questions, updates));
+    workers.spawn(answers(source.clone(), errands, updates));
     workers
 }
 
@@ -100,14 +100,16 @@ async fn page(
     }
 }
 
-async fn answers(
-    source: DataSource,
-    mut questions: mpsc::Receiver<TypedQuery>,
-    updates: mpsc::Sender<Update>,
-) {
-    while let Some(question) = questions.recv().await {
-        let answer = source.query(&question).await;
-        if updates.send(Update::Answer(question, Instant::now(), answer)).await.is_err() {
+async fn answers(source: DataSource, mut errands: mpsc::Receiver<Errand>, updates: mpsc::Sender<Update>) {
+    while let Some(errand) = errands.recv().await {
+        let update = match errand {
+            Errand::Ask(question) => {
+                let answer = source.query(&question).await;
+                Update::Answer(question, Instant::now(), answer)
+            }
+            Errand::Step(step) => Update::Stepped(source.step(&step).await),
+        };
+        if updates.send(update).await.is_err() {
             return;
         }
     }
@@ -148,17 +150,20 @@ impl Page {
             self.events = None;
         }
         if let Some(by) = want.top {
-            let ranking = self.ranking.get_or_insert_with(|| self.source.ranking(by));
+            let ranking = match &mut self.ranking {
+                Some(ranking) if ranking.criteria().at == want.at => ranking,
+                ranking => ranking.insert(self.source.ranking(by, want.at)),
+            };
             ranking.set_by(by);
             let top = self.source.top(ranking).await;
             if top.is_err() {
                 self.ranking = None;
             }
-            updates.send(Update::Top(by, Instant::now(), top)).await.ok()?;
+            updates.send(Update::Top((by, want.at), Instant::now(), top)).await.ok()?;
         }
         if let Some(flow) = want.flow {
-            let lines = self.source.flow(flow).await;
-            updates.send(Update::Flow(flow, Instant::now(), lines)).await.ok()?;
+            let lines = self.source.flow(flow, want.at).await;
+            updates.send(Update::Flow((flow, want.at), Instant::now(), lines)).await.ok()?;
         }
         Some(())
     }

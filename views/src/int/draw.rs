@@ -13,7 +13,8 @@ const WORDS: usize = 22;
 
 /// What is known about a flow, in lines.
 pub fn lines(report: &FlowSummary) -> Vec<String> {
-    let mut lines = vec![report.flow.to_string(), String::new()];
+    let at = report.at.as_ref().map_or_else(String::new, |at| format!(" at {at}"));
+    let mut lines = vec![format!("{}{at}", report.flow), String::new()];
     if !report.found {
         lines.push("  Nothing is known about this flow.".into());
     } else {
@@ -258,6 +259,7 @@ mod tests {
         ];
         FlowSummary {
             flow: "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap(),
+            at: None,
             found: true,
             path: Some(Route {
                 store: "int-paths".into(),

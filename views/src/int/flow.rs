@@ -129,6 +129,12 @@ pub struct StoreAnswer {
     pub value: Option<String>,
 }
 
+impl DtaStores {
+    fn lists(&self) -> [&Vec<String>; 3] {
+        [&self.paths, &self.counters, &self.values]
+    }
+}
+
 impl StoreAnswer {
     fn by(store: &str) -> Self {
         Self { store: store.to_owned(), ..Self::default() }
@@ -145,6 +151,8 @@ impl StoreAnswer {
 pub struct FlowSummary {
     /// The flow.
     pub flow: Flow,
+    /// The moment of what is known; `None` = now. Ages are relative to it.
+    pub at: Option<String>,
     /// Whether anything is known about it.
     pub found: bool,
     /// Its path.
@@ -180,6 +188,9 @@ pub struct FlowQuery {
     pub dta: DtaStores,
     /// Names of switches, ports and drop reasons.
     pub names: Arc<Names>,
+    /// The moment of what is asked, in milliseconds since 1970; `None` = now. Stores without anything of it are left
+    /// out, and named; of events those up to then count.
+    pub at: Option<u64>,
 }
 
 /// One pass over the lists of events, for some flows.
@@ -211,12 +222,48 @@ impl FlowQuery {
     pub async fn about(&self, flows: &[Flow]) -> Result<Vec<FlowSummary>, IntError> {
         let catalog = StoreCatalog::of(&*self.ask).await?;
         self.check(&catalog)?;
-        let mut scan = self.scan(flows, &catalog).await?;
+        let Some(at) = self.at else { return self.of_stores(flows, &catalog, &catalog, &[]).await };
+        let of_dta = |name: &str| self.dta.lists().iter().any(|names| names.iter().any(|own| own == name));
+        let asked = |name: &str| name.starts_with(telemetry::STORE_PREFIX) || of_dta(name);
+        let (then, silent) = catalog.at(&*self.ask, at, asked).await?;
+        let mut dta = self.dta.clone();
+        for names in [&mut dta.paths, &mut dta.counters, &mut dta.values] {
+            names.retain(|name| then.named(name).is_some());
+        }
+        if !then.has_int_keys() && dta == DtaStores::default() {
+            return Err(IntError::NotKept(silent.join(" ")));
+        }
+        let query = Self { ask: stores::then(&self.ask, self.at), dta, ..self.clone() };
+        query.of_stores(flows, &catalog, &then, &silent).await
+    }
+
+    /// What the stores of `catalog` know, of all those of the collector; the others are silent.
+    async fn of_stores(
+        &self,
+        flows: &[Flow],
+        all: &StoreCatalog,
+        catalog: &StoreCatalog,
+        silent: &[String],
+    ) -> Result<Vec<FlowSummary>, IntError> {
+        let mut scan = self.scan(flows, catalog).await?;
         let mut reports = Vec::with_capacity(flows.len());
         for flow in flows {
-            reports.push(self.one(flow, &catalog, &mut scan).await?);
+            let mut report = self.one(flow, catalog, &mut scan).await?;
+            report.unknown = silent.to_vec();
+            unknown(&mut report, all, catalog, &scan.missed);
+            reports.push(report);
         }
         Ok(reports)
+    }
+
+    /// The moment of what is asked, in nanoseconds since 1970.
+    fn now(&self) -> u64 {
+        self.at.map_or_else(moment::now, |at| at.saturating_mul(1_000_000))
+    }
+
+    /// Whether something with this time had happened by then.
+    fn has_happened(&self, time: u64) -> bool {
+        self.at.is_none() || moment::age(time, 0).is_some() && time <= self.now()
     }
 
     fn check(&self, catalog: &StoreCatalog) -> Result<(), IntError> {
@@ -273,7 +320,9 @@ impl FlowQuery {
                     }
                     _ => None,
                 };
-                hear(known, entry, of_hop);
+                if entry.time().is_some_and(|time| self.has_happened(time)) {
+                    hear(known, entry, of_hop);
+                }
             }
         })
         .await?;
@@ -286,12 +335,13 @@ impl FlowQuery {
         catalog: &StoreCatalog,
         scan: &mut EventScan,
     ) -> Result<FlowSummary, IntError> {
-        let (now, key) = (moment::now(), flow.key());
+        let (now, key) = (self.now(), flow.key());
         let of_flow = scan.flows.remove(&key).unwrap_or_default();
         let about = DirectoryFacts::of(&key, &mut scan.directory);
         let (path, switches) = self.path(key, catalog, &of_flow, now).await?;
         let mut report = FlowSummary {
             flow: *flow,
+            at: self.at.map(moment::of_millis),
             found: false,
             path,
             hops: Vec::new(),
@@ -339,7 +389,6 @@ impl FlowQuery {
             || !report.others.is_empty()
             || report.congested.is_some()
             || report.stores.iter().any(|told| !told.is_absent());
-        report.unknown = unknown(&report, catalog, &scan.missed);
         Ok(report)
     }
 
@@ -404,7 +453,7 @@ impl FlowQuery {
         // The latest report wins: the port is in each event of the latency, and in the key directory if only the port
         // changed. Within one batch of reports both have the same time, and the directory is the later one.
         let of_event = events.ports.get(&switch).copied();
-        let of_key = known.hops.get(&switch).copied().flatten();
+        let of_key = known.hops.get(&switch).copied().flatten().filter(|(time, _)| self.has_happened(*time));
         let told = match (of_event, of_key) {
             (Some(event), Some(key)) if event.0 > key.0 => Some(event),
             (event, key) => key.or(event),
@@ -580,8 +629,8 @@ impl Values<'_> {
 }
 
 /// What is unknown, and why.
-fn unknown(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Missed]) -> Vec<String> {
-    let mut all = Vec::new();
+fn unknown(report: &mut FlowSummary, of_collector: &StoreCatalog, catalog: &StoreCatalog, missed: &[Missed]) {
+    let mut all = std::mem::take(&mut report.unknown);
     let stores = [
         (store::PATHS, Primitive::KeyWrite, "paths"),
         (store::VALUES, Primitive::KeyWrite, "latencies, queues and links"),
@@ -589,13 +638,18 @@ fn unknown(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Missed]) -> V
         (store::COUNTERS, Primitive::KeyIncrement, "reports, packets, bytes and drops"),
     ];
     for (name, primitive, what) in stores {
-        if catalog.has_int() && !catalog.has(name, primitive) {
+        if of_collector.has_int() && !of_collector.has(name, primitive) {
             all.push(format!("The collector has no store {name}, which has {what}."));
         }
     }
-    if !report.found {
-        return all;
+    if report.found {
+        unknown_of_found(report, catalog, missed, &mut all);
     }
+    report.unknown = all;
+}
+
+/// The same of a flow of which something is known.
+fn unknown_of_found(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Missed], all: &mut Vec<String>) {
     if report.path.is_none() {
         all.push("No path of this flow was reported, or other flows have overwritten it.".into());
     }
@@ -610,7 +664,7 @@ fn unknown(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Missed]) -> V
         }
     }
     if catalog.has(store::EVENTS, Primitive::Append) {
-        without_port(report, missed, &mut all);
+        without_port(report, missed, all);
     }
     let of_switches = report.path.as_ref().is_some_and(|route| route.store == store::POSTCARDS);
     if of_switches && report.latency.is_none() {
@@ -620,7 +674,7 @@ fn unknown(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Missed]) -> V
                 .into(),
         );
     }
-    if report.found && report.packets.is_none() && catalog.has(store::COUNTERS, Primitive::KeyIncrement) {
+    if report.packets.is_none() && catalog.has(store::COUNTERS, Primitive::KeyIncrement) {
         all.push("Packets and bytes are counted only with per_packet = true.".into());
     }
     for (of, missed) in (0..).zip(missed) {
@@ -632,7 +686,6 @@ fn unknown(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Missed]) -> V
             ));
         }
     }
-    all
 }
 
 /// The hops whose egress port is unknown, and why.
@@ -693,7 +746,8 @@ mod tests {
         let value = |value| Value { value, time: 7 }.bytes();
         fake.put_value(store::VALUES, telemetry::hop_latency_key(&flow, 4), &value(400));
         let about = async |fake: Fake| {
-            let query = FlowQuery { ask: Arc::new(fake), dta: DtaStores::default(), names: Arc::default() };
+            let query =
+                FlowQuery { ask: Arc::new(fake), dta: DtaStores::default(), names: Arc::default(), at: None };
             query.about(&[flow]).await.unwrap().remove(0)
         };
         let of = about(fake).await;

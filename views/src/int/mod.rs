@@ -26,13 +26,15 @@ pub enum IntError {
     Client(ClientError),
     /// It has no store for it; the sentence says what to do.
     NoStore(String),
+    /// It has nothing of the moment that is asked about; the sentence says why.
+    NotKept(String),
 }
 
 impl fmt::Display for IntError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Client(error) => error.fmt(f),
-            Self::NoStore(what) => f.write_str(what),
+            Self::NoStore(what) | Self::NotKept(what) => f.write_str(what),
         }
     }
 }

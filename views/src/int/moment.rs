@@ -25,6 +25,12 @@ pub fn utc(time: u64) -> Option<String> {
     OffsetDateTime::from_unix_timestamp_nanos(time.into()).ok()?.format(FORMAT).ok()
 }
 
+/// A moment in milliseconds since 1970 as `2026-11-22T05:01:02.123Z`.
+pub fn of_millis(at: u64) -> String {
+    let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(at) * 1_000_000).ok();
+    time.and_then(|time| time.format(FORMAT).ok()).unwrap_or_else(|| at.to_string())
+}
+
 /// The age of a value, in a few words.
 pub fn age_in_words(age: Option<f64>) -> String {
     match age {
@@ -42,6 +48,8 @@ mod tests {
         let time = 1_795_323_662_123_456_789;
         assert_eq!(utc(time).unwrap(), "2026-11-22T05:01:02.123Z");
         assert_eq!(utc(time / 1_000_000_000 * 1_000_000_000).unwrap(), "2026-11-22T05:01:02.000Z");
+        assert_eq!(of_millis(time / 1_000_000), "2026-11-22T05:01:02.123Z");
+        assert_eq!(of_millis(u64::MAX), u64::MAX.to_string());
         assert_eq!(age(time, time + 2_500_000_000), Some(2.5));
         assert_eq!(age(time + 5, time), Some(0.0));
         assert_eq!((age(0x5ad9_f94a, time), utc(0x5ad9_f94a)), (None, None));

@@ -1,7 +1,9 @@
 //! The stores of a collector, and queries of any number of keys.
 
-use dta_client::{Ask, AskKeys, ClientError, Policy};
-use dta_proto::control::{PathAnswer, StorePlacement};
+use std::sync::Arc;
+
+use dta_client::{Ask, AskKeys, ClientError, Member, Policy, Spread};
+use dta_proto::control::{Epoch, EpochsRequest, PathAnswer, StorePlacement};
 use dta_proto::key::Key;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::telemetry;
@@ -13,7 +15,52 @@ use super::flow::DtaStores;
 #[derive(Clone, Debug)]
 pub struct StoreCatalog(Vec<(StoreSpec, u64)>);
 
+/// The same collector, whose stores are asked about a moment (milliseconds since 1970); `None` = now.
+pub(crate) fn then(ask: &Arc<dyn Ask>, at: Option<u64>) -> Arc<dyn Ask> {
+    let Some(at) = at else { return ask.clone() };
+    let only = Member { address: String::new(), ask: ask.clone() };
+    Arc::new(Spread::new(vec![only]).at(at.into()))
+}
+
+/// The epoch of a store that has a moment; `Err` says why none does.
+///
+/// # Errors
+/// The collector does not answer.
+pub(crate) async fn epoch(ask: &dyn Ask, store: &str, at: u64) -> Result<Result<Epoch, String>, ClientError> {
+    let request = EpochsRequest { store: store.to_owned(), since: at, until: at + 1, most: 1 };
+    let none = || format!("Nothing is kept of {store} at that moment.");
+    match ask.epochs(request).await {
+        Ok(answer) => Ok(answer.epochs.into_iter().next().ok_or_else(none)),
+        Err(error) if error.is_unimplemented() => {
+            Ok(Err(format!("Store {store} has no epochs, and so no history.")))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 impl StoreCatalog {
+    /// The same without those of these stores that have nothing of a moment; and why, in sentences.
+    pub(super) async fn at(
+        &self,
+        ask: &dyn Ask,
+        at: u64,
+        asked: impl Fn(&str) -> bool,
+    ) -> Result<(Self, Vec<String>), ClientError> {
+        let (mut all, mut silent) = (Vec::new(), Vec::new());
+        for store in &self.0 {
+            let name = &store.0.name;
+            if asked(name)
+                && !matches!(store.0.kind, StoreKind::Append { .. })
+                && let Err(why) = epoch(ask, name, at).await?
+            {
+                silent.push(why);
+            } else {
+                all.push(store.clone());
+            }
+        }
+        Ok((Self(all), silent))
+    }
+
     /// Asks a collector for its stores without reading their memory.
     ///
     /// # Errors
@@ -43,6 +90,12 @@ impl StoreCatalog {
     /// Whether there is any store for INT.
     pub fn has_int(&self) -> bool {
         self.specs().any(|spec| spec.name.starts_with(telemetry::STORE_PREFIX))
+    }
+
+    /// Whether there is any store for INT that is asked by key.
+    pub(super) fn has_int_keys(&self) -> bool {
+        let has_keys = |spec: &StoreSpec| !matches!(spec.kind, StoreKind::Append { .. });
+        self.specs().any(|spec| spec.name.starts_with(telemetry::STORE_PREFIX) && has_keys(spec))
     }
 
     /// All stores of DTA reports that can be queried for a flow.

@@ -22,6 +22,7 @@ use serde::Serialize;
 use super::lists::Missed;
 use super::stores::{self, StoreCatalog};
 use super::{IntError, moment};
+use crate::epoch::Shown;
 
 /// What flows are ranked by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -85,11 +86,13 @@ pub struct Criteria {
     pub keys: Keys,
     /// The store with the figures, under the flows' own keys, instead of those for INT.
     pub store: Option<String>,
+    /// The moment of the figures, in milliseconds since 1970; `None` = now. The flows are those that are known now.
+    pub at: Option<u64>,
 }
 
 impl Default for Criteria {
     fn default() -> Self {
-        Self { by: By::Latency, most: 10, prefix: None, keys: Keys::default(), store: None }
+        Self { by: By::Latency, most: 10, prefix: None, keys: Keys::default(), store: None, at: None }
     }
 }
 
@@ -113,6 +116,8 @@ pub struct Top {
     pub by: String,
     /// The store with the figures.
     pub store: String,
+    /// The epoch of the figures, if a moment was asked about.
+    pub epoch: Option<Shown>,
     /// Where the flows come from: a store, or `given`.
     pub keys: String,
     /// The top flows, highest first.
@@ -198,7 +203,7 @@ enum Figures {
 impl Ranking {
     /// Has read nothing yet.
     pub fn new(ask: Arc<dyn Ask>, criteria: Criteria) -> Self {
-        let directory = Directory::default();
+        let (directory, ask) = (Directory::default(), stores::then(&ask, criteria.at));
         Self { ask, criteria, directory, read: BTreeMap::new(), missed: Missed::default(), generation: None }
     }
 
@@ -242,12 +247,19 @@ impl Ranking {
             }
             self.criteria.by = asked;
         }
+        let epoch = match self.criteria.at {
+            Some(at) => {
+                let epoch = stores::epoch(&*self.ask, &store, at).await?;
+                Some(Shown::from(&epoch.map_err(IntError::NotKept)?))
+            }
+            None => None,
+        };
         let with_figure = rows.len() as u64;
         // Equal figures in the order of their keys, so that the same query has the same answer.
         rows.sort_by(|a, b| b.value.cmp(&a.value).then(a.key.cmp(&b.key)));
         rows.truncate(self.criteria.most);
         let (missed, forgotten) = (self.missed, self.directory.forgotten());
-        Ok(Top { by, store, keys, flows: rows, known, with_figure, missed, forgotten, others })
+        Ok(Top { by, store, epoch, keys, flows: rows, known, with_figure, missed, forgotten, others })
     }
 
     /// Reads new keys; returns where they come from, and whether that is the key directory.
@@ -418,6 +430,11 @@ impl Ranking {
         })
     }
 
+    /// The moment of the figures, in nanoseconds since 1970.
+    fn now(&self) -> u64 {
+        self.criteria.at.map_or_else(moment::now, |at| at.saturating_mul(1_000_000))
+    }
+
     /// The known flows, and the reasons for which packets of each were dropped.
     fn flows(&mut self) -> BTreeMap<Key, KnownFlow> {
         let mut flows: BTreeMap<Key, KnownFlow> = BTreeMap::new();
@@ -447,7 +464,7 @@ impl Ranking {
         store: &str,
         flows: &BTreeMap<Key, KnownFlow>,
     ) -> Result<Vec<RankedFlow>, IntError> {
-        let (keys, now): (Vec<Key>, u64) = (flows.keys().copied().collect(), moment::now());
+        let (keys, now): (Vec<Key>, u64) = (flows.keys().copied().collect(), self.now());
         let values = stores::values(&*self.ask, store, &keys).await?;
         let row = |((key, known), value): ((&Key, &KnownFlow), Option<Vec<u8>>)| {
             let value = value?;

@@ -3,11 +3,13 @@
 
 mod client_flags;
 mod dashboard;
-mod epochs;
 mod export;
+mod history;
 mod query;
 mod query_flow;
+mod query_series;
 mod sessions;
+mod sketch_epochs;
 mod stats;
 mod stores;
 mod tail;
@@ -25,6 +27,8 @@ use dta_views::int::IntError;
 pub(super) enum Command {
     /// Query keys
     Query(query::Args),
+    /// List the epochs of a store
+    History(history::Args),
     /// Follow an append list
     Tail(tail::Args),
     /// Export events to a database, or print them as JSON, outside the collector process
@@ -46,6 +50,7 @@ pub(super) enum Command {
 pub(super) fn run(command: Command) -> anyhow::Result<Status> {
     match command {
         Command::Query(args) => query::run(args),
+        Command::History(args) => history::run(args),
         Command::Tail(args) => tail::run(args),
         Command::Export(args) => export::run(args),
         Command::Top(args) => top::run(args),
@@ -62,6 +67,7 @@ fn int_error(error: IntError) -> anyhow::Error {
     match error {
         IntError::Client(error) => error.into(),
         IntError::NoStore(_) => dta_cli::misuse(error),
+        IntError::NotKept(_) => error.into(),
     }
 }
 

@@ -9,16 +9,18 @@ use dta_cli::Status;
 use dta_cli::number::{grouped, hex};
 use dta_cli::table::Table;
 use dta_cli::terminal;
-use dta_client::{Ask, AskKeys, ClientError, Spread};
-use dta_proto::control::{CounterAnswer, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer};
+use dta_client::{Ask, AskKeys, ClientError, KeyAnswer, QuestionKind, Spread};
+use dta_proto::control::{CounterAnswer, Epoch, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer};
 use dta_proto::key::Key;
 use dta_proto::telemetry;
 use dta_proto::wire::dta::Primitive;
+use dta_views::epoch::Shown;
 use dta_views::lacks::Lacks;
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
-use super::epochs;
+use super::query_series::{self, SpanFlags};
+use super::sketch_epochs;
 
 macro_rules! keys {
     () => {
@@ -52,19 +54,26 @@ enum Query {
     Flow(super::query_flow::What),
     /// The last value of keys
     #[command(after_help = help!("  dta-collector query key-write '10.0.0.1:5000->10.0.0.2:5000/udp'
-  dta-collector query key-write --store flows --policy at-least=2 0a000000"))]
+  dta-collector query key-write --store flows --policy at-least=2 0a000000
+  dta-collector query key-write 0a000000 --at -1h        an hour ago
+  dta-collector query key-write 0a000000 --since -1h     and since then"))]
     KeyWrite {
         #[command(flatten)]
         what: What,
+        #[command(flatten)]
+        span: SpanFlags,
         /// How to choose among copies: `first` match, `plurality`, or `at-least=N` that agree
         #[arg(long, default_value = "first", value_parser = policy, value_name = "POLICY")]
         policy: (Policy, u32),
     },
     /// The path of keys
-    #[command(visible_alias = "path", after_help = help!("  dta-collector query postcarding '10.0.0.1:5000->10.0.0.2:5000/udp'"))]
+    #[command(visible_alias = "path", after_help = help!("  dta-collector query postcarding '10.0.0.1:5000->10.0.0.2:5000/udp'
+  dta-collector query postcarding 0a000000 --since -1h   its changes"))]
     Postcarding {
         #[command(flatten)]
         what: What,
+        #[command(flatten)]
+        span: SpanFlags,
     },
     /// The count of keys, and what it may be missing
     #[command(visible_alias = "counter", after_help = help!("  dta-collector query key-increment '10.0.0.1:5000->10.0.0.2:5000/udp'
@@ -96,24 +105,56 @@ An epoch is complete when every column has been merged from all reporters. Findi
 }
 
 #[derive(clap::Args)]
-struct What {
+pub(super) struct What {
     /// Keys, or `-`
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<String>,
     /// The store, by name or id [default: the only one of the primitive]
     #[arg(long, short, value_name = "NAME|ID", default_value = "", hide_default_value = true)]
-    store: String,
+    pub(super) store: String,
     /// The moment that is asked about, of stores with epochs: 2026-11-24T14:00, or -1h [default: now]
     #[arg(long, value_name = "MOMENT", value_parser = dta_cli::moment::parse, allow_hyphen_values = true)]
     at: Option<u64>,
     #[command(flatten)]
-    client: ClientFlags,
+    pub(super) client: ClientFlags,
 }
 
 impl What {
+    /// The keys.
+    pub(super) fn keys(&self) -> anyhow::Result<Vec<Key>> {
+        written(&self.keys, "keys")
+    }
+
     /// Whom it asks, about the moment that was named.
-    async fn ask(&self) -> Result<Spread, ClientError> {
+    pub(super) async fn ask(&self) -> Result<Spread, ClientError> {
         Ok(self.client.ask().await?.at(self.at.unwrap_or_default().into()))
+    }
+
+    /// What the store says of keys, each answer with its epoch.
+    fn answers<A>(&self, keys: &[Key], kind: QuestionKind) -> anyhow::Result<Vec<(A, Option<Epoch>)>>
+    where
+        A: TryFrom<KeyAnswer, Error = ClientError> + Send,
+    {
+        let all = super::block_on(async {
+            Ok(self.ask().await?.ask_by_epoch::<A>(&self.store, keys, kind).await?)
+        })?;
+        let of = |(epoch, answers): (Option<Epoch>, Vec<A>)| {
+            answers.into_iter().map(move |answer| (answer, epoch.clone()))
+        };
+        Ok(all.into_iter().flat_map(of).collect())
+    }
+
+    /// Says for people which epochs answered.
+    fn say_epochs<A>(&self, answers: &[(A, Option<Epoch>)]) -> anyhow::Result<()> {
+        let mut epochs: Vec<&Epoch> = answers.iter().filter_map(|(_, epoch)| epoch.as_ref()).collect();
+        epochs.dedup();
+        // Who asks about now knows that it is the open one.
+        if self.at.is_some() && !self.client.output.is_json() {
+            epochs
+                .into_iter()
+                .try_for_each(|of| dta_cli::print(format!("of {}", Shown::from(of).in_words())))?;
+        }
+        Ok(())
     }
 }
 
@@ -125,18 +166,48 @@ struct Value {
     agreeing: u32,
     differing: u32,
     copies: u32,
+    /// `null` = the store has no epochs.
+    epoch: Option<Shown>,
 }
 
 #[derive(Serialize)]
 struct Path {
     key: Key,
     found: bool,
+    #[serde(flatten)]
+    route: Route,
+    agreeing: u32,
+    differing: u32,
+    epoch: Option<Shown>,
+}
+
+#[derive(Clone, PartialEq, Serialize)]
+struct Route {
     /// `null` = not known.
     hops: Vec<Option<u32>>,
     path_length: Option<u32>,
     complete: bool,
-    agreeing: u32,
-    differing: u32,
+}
+
+impl Route {
+    fn of(answer: &PathAnswer) -> Self {
+        let hops = answer.hops.iter().zip(&answer.present);
+        Self {
+            hops: hops.map(|(hop, there)| there.then_some(*hop)).collect(),
+            path_length: (answer.path_length != 0).then_some(answer.path_length),
+            complete: answer.complete,
+        }
+    }
+
+    /// The hops, and how many of them are known.
+    fn cells(&self) -> Vec<String> {
+        let hop = |hop: &Option<u32>| hop.map_or_else(|| "?".to_owned(), |hop| hop.to_string());
+        let hops: Vec<String> = self.hops.iter().map(hop).collect();
+        let known = self.hops.iter().flatten().count();
+        let length = self.path_length.map_or_else(|| "unknown".to_owned(), |length| length.to_string());
+        let of = if self.complete { format!("all {known}") } else { format!("{known} of {length}") };
+        vec![hops.join(" \u{2192} "), of]
+    }
 }
 
 #[derive(Serialize)]
@@ -174,34 +245,46 @@ struct Sketch {
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     let all_there = match args.query {
         Query::Flow(what) => return super::query_flow::run(what),
-        Query::KeyWrite { what, policy: (policy, at_least) } => {
-            let keys = keys(&what.keys)?;
-            let answers = super::block_on(async {
-                Ok(what.ask().await?.key_write(&what.store, &keys, policy, at_least).await?)
-            })?;
-            show(
+        Query::KeyWrite { what, span, policy: (policy, at_least) } => {
+            let kind = QuestionKind::KeyWrite { policy, at_least };
+            if let Some(span) = span.span() {
+                let value = |answer: &KeyWriteAnswer| answer.value.as_deref().map(hex);
+                return query_series::run(&what, span, kind, &["value"], value, |value| vec![value.clone()]);
+            }
+            let keys = what.keys()?;
+            let answers = what.answers(&keys, kind)?;
+            let all_there = show(
                 &what,
                 &["key", "value", "copies"],
                 &[2],
-                keys.iter().zip(answers).map(|(k, a)| value(*k, a)),
+                keys.iter().zip(&answers).map(|(k, (a, epoch))| value(*k, a, epoch.as_ref())),
                 |v| v.value.is_some(),
                 value_row,
-            )?
+            )?;
+            what.say_epochs(&answers)?;
+            all_there
         }
-        Query::Postcarding { what } => {
-            let keys = keys(&what.keys)?;
-            let answers = super::block_on(async { Ok(what.ask().await?.path(&what.store, &keys).await?) })?;
-            show(
+        Query::Postcarding { what, span } => {
+            if let Some(span) = span.span() {
+                let route = |answer: &PathAnswer| answer.found.then(|| Route::of(answer));
+                let kind = QuestionKind::Postcarding;
+                return query_series::run(&what, span, kind, &["path", "hops"], route, Route::cells);
+            }
+            let keys = what.keys()?;
+            let answers = what.answers(&keys, QuestionKind::Postcarding)?;
+            let all_there = show(
                 &what,
                 &["key", "path", "hops", "copies"],
                 &[3],
-                keys.iter().zip(answers).map(|(k, a)| path(*k, a)),
+                keys.iter().zip(&answers).map(|(k, (a, epoch))| path(*k, a, epoch.as_ref())),
                 |p| p.found,
                 path_row,
-            )?
+            )?;
+            what.say_epochs(&answers)?;
+            all_there
         }
         Query::KeyIncrement { what } => {
-            let keys = keys(&what.keys)?;
+            let keys = what.keys()?;
             let (answers, store, lacks) = super::block_on(async {
                 let client = what.ask().await?;
                 let answers = client.counter(&what.store, &keys).await?;
@@ -225,21 +308,21 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         }
         Query::SketchMerge { what, epochs: true, .. } => {
             let found = super::block_on(async {
-                epochs::of(&what.ask().await?, &what.client.each().await?, &what.store).await
+                sketch_epochs::of(&what.ask().await?, &what.client.each().await?, &what.store).await
             });
-            what.client.output.print(&found?.1, |found| epochs::table(found))?;
+            what.client.output.print(&found?.1, |found| sketch_epochs::table(found))?;
             true
         }
         Query::SketchMerge { what, epoch: named, .. } => {
-            let keys = keys(&what.keys)?;
+            let keys = what.keys()?;
             let (answers, epoch) = super::block_on(async {
                 let ask = what.ask().await?;
                 let epoch = match named {
                     Some(epoch) => epoch,
                     None => {
                         let (store, found) =
-                            epochs::of(&ask, &what.client.each().await?, &what.store).await?;
-                        epochs::newest(&store, &found)?
+                            sketch_epochs::of(&ask, &what.client.each().await?, &what.store).await?;
+                        sketch_epochs::newest(&store, &found)?
                     }
                 };
                 Ok((ask.sketch(&what.store, &keys, epoch).await?, epoch))
@@ -289,10 +372,6 @@ fn show<T: Serialize>(
     Ok(answers.iter().all(is_there))
 }
 
-fn keys(texts: &[String]) -> anyhow::Result<Vec<Key>> {
-    written(texts, "keys")
-}
-
 /// The arguments; `-` stands for the lines of standard input.
 pub(super) fn written<T: FromStr>(texts: &[String], what: &str) -> anyhow::Result<Vec<T>>
 where
@@ -325,13 +404,14 @@ fn policy(text: &str) -> Result<(Policy, u32), String> {
     }
 }
 
-fn value(key: Key, answer: KeyWriteAnswer) -> Value {
+fn value(key: Key, answer: &KeyWriteAnswer, epoch: Option<&Epoch>) -> Value {
     Value {
         key,
-        value: answer.value.map(|v| hex(&v)),
+        value: answer.value.as_deref().map(hex),
         agreeing: answer.agreeing,
         differing: answer.differing,
         copies: answer.copies,
+        epoch: epoch.map(Shown::from),
     }
 }
 
@@ -345,32 +425,20 @@ fn value_row(v: &Value) -> Vec<String> {
     ]
 }
 
-fn path(key: Key, answer: PathAnswer) -> Path {
+fn path(key: Key, answer: &PathAnswer, epoch: Option<&Epoch>) -> Path {
     Path {
         key,
         found: answer.found,
-        hops: answer.hops.iter().zip(&answer.present).map(|(hop, there)| there.then_some(*hop)).collect(),
-        path_length: (answer.path_length != 0).then_some(answer.path_length),
-        complete: answer.complete,
+        route: Route::of(answer),
         agreeing: answer.agreeing,
         differing: answer.differing,
+        epoch: epoch.map(Shown::from),
     }
 }
 
 fn path_row(p: &Path) -> Vec<String> {
-    let hops: Vec<String> =
-        p.hops.iter().map(|h| h.map_or_else(|| "?".to_owned(), |h| h.to_string())).collect();
-    let known = p.hops.iter().flatten().count();
-    let length = p.path_length.map_or_else(|| "unknown".to_owned(), |l| l.to_string());
     let differing = if p.differing > 0 { format!(", {} differ", p.differing) } else { String::new() };
-    vec![
-        p.key.to_string(),
-        if p.found { hops.join(" \u{2192} ") } else { "absent".to_owned() },
-        match (p.found, p.complete) {
-            (false, _) => String::new(),
-            (true, true) => format!("all {known}"),
-            (true, false) => format!("{known} of {length}"),
-        },
-        format!("{} agree{differing}", p.agreeing),
-    ]
+    let route = if p.found { p.route.cells() } else { vec!["absent".to_owned(), String::new()] };
+    let cells = [vec![p.key.to_string()], route, vec![format!("{} agree{differing}", p.agreeing)]];
+    cells.concat()
 }

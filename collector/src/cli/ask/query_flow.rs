@@ -19,6 +19,9 @@ Examples:
   dta-collector query flow '10.0.0.1:5000->10.0.0.2:5000/udp'
   dta-collector query flow '10.0.0.1:5000->10.0.0.2:5000/udp' \\
       --paths paths --counters bytes --values flows
+  dta-collector query flow '10.0.0.1:5000->10.0.0.2:5000/udp' --at -1h
+
+With --at, stores without epochs, and those of which nothing of that moment is kept, are left out and named; events are those up to then that are still in the ring.
 
 Exit status 3: nothing is known about at least one of the flows.";
 
@@ -36,6 +39,9 @@ pub(super) struct What {
     /// Value stores (key-write) to query as well
     #[arg(long, value_name = "STORE", value_delimiter = ',')]
     values: Vec<String>,
+    /// The moment that is asked about, of stores with epochs: 2026-11-24T14:00, or -1h [default: now]
+    #[arg(long, value_name = "MOMENT", value_parser = dta_cli::moment::parse, allow_hyphen_values = true)]
+    at: Option<u64>,
     #[command(flatten)]
     names: NamesFlag,
     #[command(flatten)]
@@ -48,7 +54,7 @@ pub(super) fn run(what: What) -> anyhow::Result<Status> {
     let reports = super::block_on(async {
         let ask = Arc::new(what.client.ask().await?);
         let dta = DtaStores { paths: what.paths, counters: what.counters, values: what.values };
-        FlowQuery { ask, dta, names }.about(&flows).await.map_err(super::int_error)
+        FlowQuery { ask, dta, names, at: what.at }.about(&flows).await.map_err(super::int_error)
     })?;
     what.client.output.print(&reports, |reports| {
         let drawn = reports.iter().map(|report| draw::lines(report).join("\n"));

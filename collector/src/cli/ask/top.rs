@@ -19,6 +19,7 @@ use super::client_flags::ClientFlags;
 Examples:
   dta-collector top                        the slowest flows
   dta-collector top --by drops -n 5
+  dta-collector top --at -1h               by the latencies of an hour ago
   dta-collector top --by reports --prefix 10.0.0.0/8 --watch
   dta-collector top --keys events --store bytes     of DTA reports
 
@@ -44,6 +45,9 @@ pub(in crate::cli) struct Args {
     /// Rank the flows of this file, one per line; `-` reads standard input
     #[arg(long, value_name = "FILE", conflicts_with = "keys")]
     flows: Option<std::path::PathBuf>,
+    /// Rank by the figures of this moment, of stores with epochs: 2026-11-24T14:00, or -1h [default: now]
+    #[arg(long, value_name = "MOMENT", value_parser = dta_cli::moment::parse, allow_hyphen_values = true, conflicts_with = "watch")]
+    at: Option<u64>,
     /// Repeat every so many seconds
     #[arg(long, short, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=3600))]
     watch: Option<u64>,
@@ -63,6 +67,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         prefix: args.prefix,
         keys,
         store: args.store.clone(),
+        at: args.at,
     };
     super::block_on(async {
         let mut ranking = Ranking::new(Arc::new(args.client.ask().await?), criteria);
@@ -121,6 +126,7 @@ fn text(top: &Top) -> String {
     if more > 0 {
         lines.push(format!("and {} more flows", grouped(more)));
     }
+    lines.extend(top.epoch.iter().map(|epoch| format!("of {}", epoch.in_words())));
     lines.extend(top.lacks().iter().map(|sentence| terminal::for_stdout(sentence)));
     lines.join("\n")
 }

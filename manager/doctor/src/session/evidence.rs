@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use dta_cli::number::counted;
 use dta_client::event_rings::Ring;
 use dta_collector::nic::SOFT;
-use dta_cli::number::counted;
 use dta_proto::control::{NodeStatistics, QueuePairStatus, SessionInfo, Transport};
 use dta_proto::counter::{Stage, translator};
 

@@ -13,6 +13,8 @@ Everywhere
   1-8, Tab, Shift-Tab   pages
   ? or F1               this help
   r                     refresh now; try again now
+  [ ]                   Query, Top and flows: an epoch back, forth
+  }                     back to now
   Ctrl-L                redraw the screen
   q, Esc, Ctrl-C        quit (on Query: Esc, Ctrl-C)
   Ctrl-Z                to the shell; fg comes back

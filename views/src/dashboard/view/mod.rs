@@ -43,10 +43,20 @@ pub(super) fn draw(frame: &mut Frame, app: &mut App, theme: &Theme, now: Instant
     if area.width < LEAST.0 || area.height < LEAST.1 {
         return too_small(frame, area);
     }
-    let heights = [Constraint::Length(2), Constraint::Min(0), Constraint::Length(1), Constraint::Length(1)];
-    let [head, body, note, foot] = Layout::vertical(heights).areas(area);
+    let moment = Constraint::Length(u16::from(app.then.is_some()));
+    let line = Constraint::Length(1);
+    let heights = [Constraint::Length(2), moment, Constraint::Min(0), line, line];
+    let [head, moment, body, note, foot] = Layout::vertical(heights).areas(area);
     let look = Look { theme, now };
     draw_head(frame, head, app, &look);
+    if let Some(then) = &app.then {
+        let said = match app.page_has_moments() {
+            true => format!("epoch {}; [ ] other epochs, }} now", then.span()),
+            false => format!("this page shows now; Query and Top: {}", then.span()),
+        };
+        let said = text::cut(&said, usize::from(moment.width));
+        frame.render_widget(Line::from(said).style(theme.changed), moment);
+    }
     let said = draw_page(frame, body, app, &look);
     if app.tab != Tab::Query && app.connection.is_old(now, app.interval) {
         frame.buffer_mut().set_style(body, theme.old);

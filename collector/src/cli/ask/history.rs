@@ -1,0 +1,94 @@
+//! `dta-collector history`
+
+use dta_cli::Status;
+use dta_cli::number::grouped;
+use dta_cli::table::Table;
+use dta_client::Ask;
+use dta_proto::control::{Epoch, EpochsRequest};
+use dta_views::epoch::Shown;
+use dta_views::int::moment::of_millis;
+
+use super::client_flags::ClientFlags;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+An epoch is a span of time in which one memory took the store's reports (`epoch = \"60s\"` in the store's table of the configuration). It is open, closed (over, and still in memory), or kept (in the history). \"moved by\" is when the last writer had moved to the next epoch: what was reported between \"to\" and then is in one of the two.
+
+Examples:
+  dta-collector history flows
+  dta-collector history flows --since -1h
+  dta-collector history flows --since 2026-11-24T14:00 --until 2026-11-24T15:00")]
+pub(in crate::cli) struct Args {
+    /// The store, by name or id
+    store: String,
+    /// Only the epochs of this moment and later: 2026-11-24T14:00, or -1h
+    #[arg(long, value_name = "MOMENT", value_parser = dta_cli::moment::parse, allow_hyphen_values = true)]
+    since: Option<u64>,
+    /// Only the epochs of moments before this one
+    #[arg(long, value_name = "MOMENT", value_parser = dta_cli::moment::parse, allow_hyphen_values = true)]
+    until: Option<u64>,
+    /// How many at most, of each collector [default: 20; with --since, all]
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    number: Option<u32>,
+    #[command(flatten)]
+    client: ClientFlags,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Status> {
+    let (since, until) = (args.since.unwrap_or_default(), args.until.unwrap_or_default());
+    let most = args.number.or((since == 0).then_some(20));
+    let (epochs, older) = super::block_on(async {
+        let ask = args.client.ask().await?;
+        let Some(most) = most else {
+            return Ok((ask.all_epochs(&args.store, since, until).await?, 0));
+        };
+        let (mut epochs, mut until) = (Vec::new(), until);
+        loop {
+            let left = most - epochs.len() as u32;
+            let request = EpochsRequest { store: args.store.clone(), since, until, most: left };
+            let answer = ask.epochs(request).await?;
+            epochs.extend(answer.epochs);
+            if answer.older == 0 || epochs.len() >= most as usize {
+                return Ok((epochs, answer.older));
+            }
+            until = answer.older;
+        }
+    })?;
+    let shown: Vec<Shown> = epochs.iter().map(Shown::from).collect();
+    args.client.output.print(&shown, |_| {
+        let table = table(&epochs);
+        match older {
+            0 => table,
+            older => format!("{}\nolder ones: --until {}", table.trim_end(), of_millis(older)),
+        }
+    })?;
+    Ok(Status::Done)
+}
+
+fn table(epochs: &[Epoch]) -> String {
+    let several = epochs.iter().any(|epoch| !epoch.collector.is_empty());
+    let mut header = vec!["state", "from", "to", "moved by", "confirmed", "rows", "generation"];
+    if several {
+        header.push("collector");
+    }
+    let mut table = Table::new(&header, &[5, 6]);
+    for epoch in epochs {
+        let shown = Shown::from(epoch);
+        let dash = || "-".to_owned();
+        let confirmed = shown.confirmed.map_or("-", |confirmed| if confirmed { "yes" } else { "no" });
+        let mut row = vec![
+            shown.state.to_owned(),
+            shown.opened,
+            shown.flipped_from.unwrap_or_else(dash),
+            shown.flipped_to.unwrap_or_else(dash),
+            confirmed.to_owned(),
+            shown.rows.map_or_else(dash, grouped),
+            epoch.generation.to_string(),
+        ];
+        if several {
+            row.push(epoch.collector.clone());
+        }
+        table.row(row);
+    }
+    table.to_string()
+}

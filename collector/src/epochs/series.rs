@@ -1,0 +1,81 @@
+//! A store in one epoch after another.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use dta_client::Span;
+use dta_history::HistoryError;
+use dta_proto::control::Epoch;
+use dta_proto::key::Key;
+
+use super::list::Known;
+use super::{Epochs, MomentError, StoreEpochs, elements};
+use crate::store::Store;
+
+/// How often it is looked again which epochs there are: between looking and reading, old ones may be removed.
+const LOOKS: u32 = 4;
+
+impl Epochs {
+    /// Calls `each` with a store as it was in each epoch of a span, the oldest first, at most `most` of them: whole if it
+    /// is in memory, else with the slots of `keys` alone. Gives the moment at which the next epoch begins, if any is
+    /// left.
+    ///
+    /// # Errors
+    /// A [`MomentError`], or what `each` says.
+    pub fn series<E: From<MomentError>>(
+        &self,
+        store: &str,
+        keys: &[Key],
+        span: Span,
+        most: usize,
+        mut each: impl FnMut(&Store, Epoch) -> Result<(), E>,
+    ) -> Result<Option<NonZeroU64>, E> {
+        let of = self.of(store)?;
+        let open = Arc::clone(&of.in_memory().open.0);
+        let wanted = elements::of_keys(&open.spec, keys);
+        let (epochs, next, bytes) = of.read(&open, &wanted, span, most)?;
+        let then = elements::store(&open, 0, &[], &[]).map_err(MomentError::from)?;
+        // Of a store without the keys' slots nothing was read.
+        let mut kept = bytes.chunks_exact((wanted.len() * open.spec.element_len() as usize).max(1));
+        for Known { epoch, memory } in epochs {
+            match memory {
+                Some(store) => each(&store, epoch)?,
+                None => {
+                    let bytes = kept.next().unwrap_or_default();
+                    elements::put(&then, &wanted, bytes);
+                    each(&Store { generation: epoch.generation, ..then.clone() }, epoch)?;
+                    elements::clear(&then, &wanted, bytes);
+                }
+            }
+        }
+        Ok(next)
+    }
+}
+
+impl StoreEpochs {
+    /// The first epochs of a span, when the next one was opened, and of those that are kept the elements of slots, one
+    /// epoch behind the other.
+    #[allow(clippy::type_complexity)] // it is told above
+    fn read(
+        &self,
+        open: &Store,
+        slots: &[u64],
+        span: Span,
+        most: usize,
+    ) -> Result<(Vec<Known>, Option<NonZeroU64>, Vec<u8>), MomentError> {
+        let mut looks = 0;
+        loop {
+            let mut epochs = self.between(span.since, span.until)?;
+            let next = epochs.get(most).and_then(|known| NonZeroU64::new(known.epoch.opened));
+            epochs.truncate(most);
+            let kept = epochs.iter().filter(|known| known.memory.is_none());
+            let numbers: Vec<u64> = kept.map(|known| known.epoch.number).collect();
+            let mut bytes = vec![0; numbers.len() * slots.len() * open.spec.element_len() as usize];
+            looks += 1;
+            match self.history.series(&numbers, slots, &mut bytes) {
+                Err(HistoryError::NotKept(_)) if looks < LOOKS => {}
+                read => return Ok(read.map(|()| (epochs, next, bytes))?),
+            }
+        }
+    }
+}

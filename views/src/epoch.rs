@@ -1,0 +1,90 @@
+//! Epochs of stores, in words and for programs.
+
+use dta_proto::control::{Epoch, EpochState};
+use serde::Serialize;
+
+use crate::int::moment::of_millis;
+
+/// An epoch for programs. Moments are in UTC, as `--at` takes them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Shown {
+    /// The generation of its memory; `null` if several collectors answered.
+    pub generation: Option<u64>,
+    /// `open`, `closed` or `kept`.
+    pub state: &'static str,
+    /// When it was opened to writers.
+    pub opened: String,
+    /// When the first of its writers was moved away; `null` = not known yet.
+    pub flipped_from: Option<String>,
+    /// When the last one had moved; `null` = not known yet.
+    pub flipped_to: Option<String>,
+    /// Whether all writers confirmed that they had moved; `null` = not known yet.
+    pub confirmed: Option<bool>,
+    /// Its used slots; `null` if it is not kept.
+    pub rows: Option<u64>,
+    /// Its number in the table; `null` if it is not kept.
+    pub number: Option<u64>,
+    /// The collector whose epoch it is, if several were asked.
+    pub collector: Option<String>,
+}
+
+impl From<&Epoch> for Shown {
+    fn from(epoch: &Epoch) -> Self {
+        let known = |at: u64| (at != 0).then(|| of_millis(at));
+        let is_kept = epoch.state() == EpochState::Kept;
+        Self {
+            generation: (epoch.generation != 0).then_some(epoch.generation),
+            state: match epoch.state() {
+                EpochState::Open => "open",
+                EpochState::Closed => "closed",
+                EpochState::Kept => "kept",
+            },
+            opened: of_millis(epoch.opened),
+            flipped_from: known(epoch.flipped_from),
+            flipped_to: known(epoch.flipped_to),
+            confirmed: is_kept.then_some(epoch.confirmed),
+            rows: is_kept.then_some(epoch.rows),
+            number: (epoch.number != 0).then_some(epoch.number),
+            collector: (!epoch.collector.is_empty()).then(|| epoch.collector.clone()),
+        }
+    }
+}
+
+impl Shown {
+    /// Which epoch it is, and what of it is unusual.
+    pub fn in_words(&self) -> String {
+        let Some(end) = &self.flipped_from else {
+            return format!("the open epoch, since {}", self.opened);
+        };
+        let more = match self.confirmed {
+            Some(true) => "",
+            Some(false) => "; not all of its writers confirmed that they had moved away",
+            None => "; it is not written yet",
+        };
+        format!("the epoch from {} to {end}{more}", self.opened)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_words(epoch: &Epoch) -> String {
+        Shown::from(epoch).in_words()
+    }
+
+    #[test]
+    fn epochs_have_words() {
+        let open = Epoch { generation: 3, opened: 1_795_528_800_003, ..Epoch::default() };
+        assert_eq!(in_words(&open), "the open epoch, since 2026-11-24T14:00:00.003Z");
+        assert_eq!((Shown::from(&open).confirmed, Shown::from(&open).flipped_from), (None, None));
+        let closed =
+            Epoch { flipped_from: 1_795_528_860_000, state: EpochState::Closed.into(), ..open.clone() };
+        let span = "the epoch from 2026-11-24T14:00:00.003Z to 2026-11-24T14:01:00.000Z";
+        assert_eq!(in_words(&closed), format!("{span}; it is not written yet"));
+        let kept = Epoch { state: EpochState::Kept.into(), confirmed: true, rows: 5, ..closed };
+        assert_eq!(in_words(&kept), span);
+        assert_eq!(Shown::from(&kept).rows, Some(5));
+        assert!(in_words(&Epoch { confirmed: false, ..kept }).contains("not all of its writers"));
+    }
+}
