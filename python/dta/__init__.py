@@ -15,6 +15,7 @@ counted is as in the Rust readers, and tested against them.
 
 from . import kinds
 from .answers import CounterAnswers, Entries, KeyWriteAnswers, PathAnswers, SketchAnswers
+from .epoch import Epoch
 from .errors import AskError, BadKey, Error, NoSuchStore, RegionError
 from .key import Flow, Key, keys
 from .kinds import *
@@ -32,6 +33,7 @@ __all__ = [
     "Collector",
     "CounterAnswers",
     "Entries",
+    "Epoch",
     "Error",
     "Flow",
     "Key",

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List, Optional
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .epoch import Epoch
 from .key import Key, KeyArray
 
 
@@ -60,6 +61,8 @@ class KeyWriteAnswers(Answers):
     agreeing: NDArray[np.uint8]
     #: Matching copies with another value.
     differing: NDArray[np.uint8]
+    #: The epoch that they are of; `None` if the store has no epochs, and from region files.
+    epoch: Optional[Epoch] = None
 
     def to_dict(self) -> Dict[str, Any]:
         """Columns `key` (text), `value` (bytes or None), `agreeing`, `differing`."""
@@ -91,6 +94,8 @@ class PathAnswers(Answers):
     agreeing: NDArray[np.uint8]
     #: Matching copies with another path.
     differing: NDArray[np.uint8]
+    #: The epoch that they are of; `None` if the store has no epochs, and from region files.
+    epoch: Optional[Epoch] = None
 
     def to_dict(self) -> Dict[str, Any]:
         """Columns `key`, `path` (a list with None for unknown hops, or None), `complete`, `agreeing`, `differing`."""

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .answers import Entries
+from .epoch import Epoch
 from .errors import AskError
 from .key import KeyArray
 from .memory import named
 from .spec import StoreSpec
-from .store import Store, store_of
+from .store import Span, Store, Told, store_of
 
 #: Default address of a collector.
 DEFAULT_COLLECTOR = "127.0.0.1:40050"
@@ -210,13 +211,41 @@ class _Live:
             lost = news.overwritten_batches, news.missing_batches, news.damaged_batches
             yield Entries(entries, forward(news.sequence, 1) if news.sequence else 1, *lost)
 
-    def ask(self, method: str, spec: StoreSpec, keys: KeyArray, **more: Any) -> Optional[List[Any]]:
-        """Answers for any number of keys, in as many calls as it takes."""
+    def ask(self, method: str, spec: StoreSpec, keys: KeyArray, **more: Any) -> Optional[Told]:
+        """Answers for any number of keys, in as many calls as it takes. If epochs turn meanwhile, `epoch` is the last."""
         answers: List[Any] = []
+        epoch = None
         for start in range(0, len(keys), _MAX_KEYS):
             some = [key.tobytes() for key in keys[start : start + _MAX_KEYS]]
-            answers += self.collector._call(method, store=spec.name, keys=some, **more).answers
-        return answers
+            told = self.collector._call(method, store=spec.name, keys=some, **more)
+            answers += told.answers
+            epoch = Epoch.of(told.epoch) if told.HasField("epoch") else None
+        return Told(answers, epoch)
+
+    def series(self, kind: str, spec: StoreSpec, keys: KeyArray, span: Span, **more: Any) -> Iterator[Told]:
+        if len(keys) > _MAX_KEYS:
+            raise AskError(f"{len(keys)} keys in one series, but at most {_MAX_KEYS} are answered; ask in several")
+        since, until = span
+        query = {"store": spec.name, "keys": [key.tobytes() for key in keys], **more}
+        while True:
+            told = self.collector._call("QuerySeries", since=since, until=until, **{kind: query})
+            for of_epoch in told.epochs:
+                of_kind = getattr(of_epoch, kind)
+                yield Told(of_kind.answers, Epoch.of(of_kind.epoch))
+            # Each answer goes further, or this would not end.
+            if told.next <= since:
+                return
+            since = told.next
+
+    def epochs(self, spec: StoreSpec, span: Span) -> List[Epoch]:
+        since, until = span
+        newest_first: List[Epoch] = []
+        while True:
+            told = self.collector._call("Epochs", store=spec.name, since=since, until=until)
+            newest_first += [Epoch.of(epoch) for epoch in told.epochs]
+            if not told.older or until and told.older >= until:
+                return newest_first[::-1]
+            until = told.older
 
 
 def _channel(address: str, tls: Tuple[Optional[str], ...], domain: Optional[str]) -> Any:

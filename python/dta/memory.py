@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from . import append
 from .answers import Entries
-from .errors import NoSuchStore, RegionError
+from .epoch import Epoch
+from .errors import AskError, NoSuchStore, RegionError
 from .key import KeyArray
 from .region import Region, open_file
 from .spec import StoreSpec
-from .store import Store, store_of
+from .store import Span, Store, Told, store_of
 
 
 class _File:
@@ -27,8 +28,19 @@ class _File:
     def raw(self, spec: StoreSpec) -> NDArray[np.uint8]:
         return self.region.data
 
-    def ask(self, method: str, spec: StoreSpec, keys: KeyArray, **more: Any) -> Optional[List[Any]]:
+    def ask(self, method: str, spec: StoreSpec, keys: KeyArray, **more: Any) -> Optional[Told]:
+        if more.get("at"):
+            raise self._no_history()
         return None
+
+    def series(self, kind: str, spec: StoreSpec, keys: KeyArray, span: Span, **more: Any) -> Iterator[Told]:
+        raise self._no_history()
+
+    def epochs(self, spec: StoreSpec, span: Span) -> List[Epoch]:
+        raise self._no_history()
+
+    def _no_history(self) -> AskError:
+        return AskError(f"{self.region.path} has what there is now: connect to its collector for another moment")
 
     def entries(self, spec: StoreSpec, list: int, from_sequence: int) -> Entries:
         return append.read(spec, self.region.data, list, from_sequence)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Optional, Protocol, Type, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Protocol, Tuple, Type, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import layout
 from .answers import Entries
+from .epoch import Epoch, Moment, millis
 from .key import KeyArray, KeyLike
 from .spec import StoreSpec
 
 Keys = Union[KeyLike, Iterable[KeyLike], KeyArray]
+#: The first moment, and the first behind it: milliseconds since 1970; 0 = without this limit.
+Span = Tuple[int, int]
 
 
 class Source(Protocol):
@@ -22,11 +25,28 @@ class Source(Protocol):
     def raw(self, spec: StoreSpec) -> NDArray[np.uint8]:
         """The bytes of a store's region."""
 
-    def ask(self, method: str, spec: StoreSpec, keys: KeyArray, **more: Any) -> Optional[List[Any]]:
-        """What a collector answers, one message for each key; `None` where there is memory alone."""
+    def ask(self, method: str, spec: StoreSpec, keys: KeyArray, **more: Any) -> Optional[Told]:
+        """What a collector answers; `None` where there is memory alone."""
+
+    def series(self, kind: str, spec: StoreSpec, keys: KeyArray, span: Span, **more: Any) -> Iterator[Told]:
+        """What a collector answers for each epoch of a span of time, the oldest first. Raises `AskError` where there is
+        memory alone."""
+
+    def epochs(self, spec: StoreSpec, span: Span) -> List[Epoch]:
+        """The epochs of a span of time, the oldest first. Raises `AskError` where there is memory alone."""
 
     def entries(self, spec: StoreSpec, list: int, from_sequence: int) -> Entries:
         """The entries of a list from a sequence, or from its oldest batch (0)."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a collector answers."""
+
+    #: One message for each key.
+    answers: List[Any]
+    #: The epoch that they are of.
+    epoch: Optional[Epoch]
 
 
 @dataclass(frozen=True)
@@ -45,6 +65,12 @@ class Store:
     def name(self) -> str:
         """Its name."""
         return self.spec.name
+
+    def epochs(self, since: Optional[Moment] = None, until: Optional[Moment] = None) -> List[Epoch]:
+        """The epochs of the moments from `since` to before `until`, the oldest first: those in memory, and those that
+        the history has. Raises `AskError` if the store has no epochs, and for region files.
+        """
+        return self.source.epochs(self.spec, (millis(since), millis(until)))
 
     def array(self) -> NDArray[np.void]:
         """Its whole memory as a structured array, element by element (`docs/memory-layout.md`).
@@ -68,6 +94,6 @@ def column(answers: List[Any], name: str, of: Any) -> Any:
     return np.array([getattr(answer, name) for answer in answers], dtype=of)
 
 
-def votes(answers: List[Any]) -> Any:
+def votes(answers: List[Any]) -> Tuple[Any, Any]:
     """Matching copies that agree with each answer, and those that differ."""
     return column(answers, "agreeing", np.uint8), column(answers, "differing", np.uint8)

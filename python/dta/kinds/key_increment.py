@@ -39,10 +39,10 @@ class KeyIncrementStore(Store, kind="key-increment"):
     def query(self, keys: Keys) -> CounterAnswers:
         """What was counted of each key."""
         spec, asked = self.spec, key_array(keys)
-        answers = self.source.ask("QueryCounter", spec, asked)
-        if answers is None:
+        told = self.source.ask("QueryCounter", spec, asked)
+        if told is None:
             return read(spec, self.source.raw(spec), asked)
-        return CounterAnswers(asked, column(answers, "value", np.uint64))
+        return CounterAnswers(asked, column(told.answers, "value", np.uint64))
 
 
 def read(spec: StoreSpec, data: NDArray[np.uint8], keys: KeyArray) -> CounterAnswers:

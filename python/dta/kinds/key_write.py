@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Tuple
+from typing import List, Optional, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import layout
 from ..answers import KeyWriteAnswers
+from ..epoch import Moment, millis
 from ..key import KeyArray, keys as key_array
 from ..spec import Kind, StoreSpec, pow2, register
-from ..store import Keys, Store, column, votes
+from ..store import Keys, Store, Told, votes
 from ..errors import AskError
 
 
@@ -39,23 +40,40 @@ register(
 class KeyWriteStore(Store, kind="key-write"):
     """The last value of keys."""
 
-    def query(self, keys: Keys, policy: str = "first") -> KeyWriteAnswers:
-        """The last value of each key.
+    def query(self, keys: Keys, policy: str = "first", *, at: Optional[Moment] = None) -> KeyWriteAnswers:
+        """The last value of each key: now, or in the epoch of the moment `at`.
 
         `policy` says how one answer is made of several copies: `first` that matches, `plurality`, or `at-least=N`
         that agree.
         """
         spec, asked = self.spec, key_array(keys)
         policy, at_least = _policy(policy, spec.redundancy)
-        number = {"first": 0, "plurality": 1, "at-least": 2}[policy]
-        answers = self.source.ask("QueryKeyWrite", spec, asked, policy=number, at_least=at_least)
-        if answers is None:
+        number = _POLICIES.index(policy)
+        told = self.source.ask("QueryKeyWrite", spec, asked, policy=number, at_least=at_least, at=millis(at))
+        if told is None:
             return read(spec, self.source.raw(spec), asked, policy, at_least)
-        values = np.zeros((len(asked), spec.value_len), dtype=np.uint8)
-        found = np.array([answer.HasField("value") for answer in answers], dtype=bool)
-        for row in np.flatnonzero(found):
-            values[row] = np.frombuffer(answers[row].value, dtype=np.uint8)
-        return KeyWriteAnswers(asked, found, values, *votes(answers))
+        return _answers(spec, asked, told)
+
+    def series(
+        self, keys: Keys, since: Moment, until: Optional[Moment] = None, policy: str = "first"
+    ) -> List[KeyWriteAnswers]:
+        """The last value of each key in each epoch of the moments from `since` to before `until`, the oldest first."""
+        spec, asked = self.spec, key_array(keys)
+        policy, at_least = _policy(policy, spec.redundancy)
+        more = {"policy": _POLICIES.index(policy), "at_least": at_least}
+        told = self.source.series("key_write", spec, asked, (millis(since), millis(until)), **more)
+        return [_answers(spec, asked, of_epoch) for of_epoch in told]
+
+
+_POLICIES = ["first", "plurality", "at-least"]
+
+
+def _answers(spec: StoreSpec, keys: KeyArray, told: Told) -> KeyWriteAnswers:
+    values = np.zeros((len(keys), spec.value_len), dtype=np.uint8)
+    found = np.array([answer.HasField("value") for answer in told.answers], dtype=bool)
+    for row in np.flatnonzero(found):
+        values[row] = np.frombuffer(told.answers[row].value, dtype=np.uint8)
+    return KeyWriteAnswers(keys, found, values, *votes(told.answers), told.epoch)
 
 
 def _policy(policy: str, copies: int) -> Tuple[str, int]:

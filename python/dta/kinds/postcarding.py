@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import List, Optional
+
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import layout
 from ..answers import PathAnswers
+from ..epoch import Moment, millis
 from ..key import KeyArray, keys as key_array
 from ..spec import Kind, StoreSpec, pow2, register
-from ..store import Keys, Store, column, votes
+from ..store import Keys, Store, Told, column, votes
 
 
 def _is_sound(spec: StoreSpec) -> bool:
@@ -37,21 +40,32 @@ register(
 class PostcardingStore(Store, kind="postcarding"):
     """Paths of keys."""
 
-    def query(self, keys: Keys) -> PathAnswers:
-        """The path of each key. Of copies that differ, the one with most hops."""
+    def query(self, keys: Keys, *, at: Optional[Moment] = None) -> PathAnswers:
+        """The path of each key: now, or in the epoch of the moment `at`. Of copies that differ, the one with most hops."""
         spec, asked = self.spec, key_array(keys)
-        answers = self.source.ask("QueryPath", spec, asked)
-        if answers is None:
+        told = self.source.ask("QueryPath", spec, asked, at=millis(at))
+        if told is None:
             return read(spec, self.source.raw(spec), asked)
-        hops = np.zeros((len(asked), spec.hops), dtype=np.uint32)
-        present = np.zeros((len(asked), spec.hops), dtype=bool)
-        for row, answer in enumerate(answers):
-            hops[row, : len(answer.hops)] = answer.hops
-            present[row, : len(answer.present)] = answer.present
-        found = column(answers, "found", np.bool_)
-        complete = column(answers, "complete", np.bool_)
-        length = column(answers, "path_length", np.uint8)
-        return PathAnswers(asked, found, hops, present, length, complete, *votes(answers))
+        return _answers(spec, asked, told)
+
+    def series(self, keys: Keys, since: Moment, until: Optional[Moment] = None) -> List[PathAnswers]:
+        """The path of each key in each epoch of the moments from `since` to before `until`, the oldest first."""
+        spec, asked = self.spec, key_array(keys)
+        told = self.source.series("postcarding", spec, asked, (millis(since), millis(until)))
+        return [_answers(spec, asked, of_epoch) for of_epoch in told]
+
+
+def _answers(spec: StoreSpec, keys: KeyArray, told: Told) -> PathAnswers:
+    answers = told.answers
+    hops = np.zeros((len(keys), spec.hops), dtype=np.uint32)
+    present = np.zeros((len(keys), spec.hops), dtype=bool)
+    for row, answer in enumerate(answers):
+        hops[row, : len(answer.hops)] = answer.hops
+        present[row, : len(answer.present)] = answer.present
+    found = column(answers, "found", np.bool_)
+    complete = column(answers, "complete", np.bool_)
+    length = column(answers, "path_length", np.uint8)
+    return PathAnswers(keys, found, hops, present, length, complete, *votes(answers), told.epoch)
 
 
 def read(spec: StoreSpec, data: NDArray[np.uint8], keys: KeyArray) -> PathAnswers:

@@ -52,9 +52,10 @@ class SketchMergeStore(Store, kind="sketch-merge"):
         if not 0 <= epoch < 1 << 32:
             raise AskError(f"epoch is {epoch}, but must be 0 to 4294967295")
         spec, asked = self.spec, key_array(keys)
-        answers = self.source.ask("QuerySketch", spec, asked, epoch=epoch)
-        if answers is None:
+        told = self.source.ask("QuerySketch", spec, asked, epoch=epoch)
+        if told is None:
             return read(spec, self.source.raw(spec), asked, epoch)
+        answers = told.answers
         known = np.array([answer.HasField("estimate") for answer in answers], dtype=bool)
         estimates, merged = column(answers, "estimate", np.uint64), column(answers, "merged", np.uint16)
         return SketchAnswers(asked, epoch, known, estimates, merged, spec.expected)

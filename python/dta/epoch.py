@@ -1,0 +1,61 @@
+"""Epochs of stores, and moments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, Optional, Union
+
+#: A moment: a `datetime` (one without a time zone is local time), or seconds since 1970.
+Moment = Union[datetime, float, int]
+
+_STATES = ("open", "closed", "kept")
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A span of time in which one memory of a store took its reports. What is not known yet is `None`."""
+
+    #: That of the memory, as in `Store.generation`.
+    generation: int
+    #: `open`, `closed` (over, and in memory) or `kept` (in the history).
+    state: str
+    #: When the memory was opened to writers.
+    opened: datetime
+    #: When the first of its writers was moved to the next epoch, and when the last one had moved.
+    flipped_from: Optional[datetime]
+    flipped_to: Optional[datetime]
+    #: Whether all writers confirmed that they had moved.
+    confirmed: Optional[bool]
+    #: Of a kept epoch: used slots, and its number in the table.
+    rows: Optional[int]
+    number: Optional[int]
+
+    @classmethod
+    def of(cls, message: Any) -> Epoch:
+        """From a message `dta.v1.Epoch`."""
+        state = _STATES[message.state]
+        kept = state == "kept"
+        return cls(
+            message.generation,
+            state,
+            _moment(message.opened),
+            _moment(message.flipped_from) if message.flipped_from else None,
+            _moment(message.flipped_to) if message.flipped_to else None,
+            message.confirmed if kept else None,
+            message.rows if kept else None,
+            message.number if kept else None,
+        )
+
+
+def millis(moment: Optional[Moment]) -> int:
+    """Milliseconds since 1970; 0 for `None`."""
+    if moment is None:
+        return 0
+    seconds = moment.timestamp() if isinstance(moment, datetime) else moment
+    return max(round(seconds * 1000), 1)
+
+
+def _moment(at: int) -> datetime:
+    # Exact, which a float of seconds is not.
+    return datetime.fromtimestamp(at // 1000, timezone.utc).replace(microsecond=at % 1000 * 1000)
