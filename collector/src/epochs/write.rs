@@ -38,7 +38,7 @@ pub(super) fn write(table: &Table, former: &Former, flipped_to: u64) -> Result<u
         flipped_from: former.closed,
         flipped_to,
         confirmed: !former.found,
-        waterfall: serde_json::Value::Null,
+        ..Epoch::default()
     };
     loop {
         match try_to_write(table, former, &epoch) {
