@@ -1,12 +1,12 @@
-//! Makes tables of both kinds of stores in a folder, and prints their rows as JSON: what readers written by others must find there.
+//! Makes tables of all kinds of stores in a folder, and prints their rows as JSON: what readers written by others must find there.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dta_history::{Epoch, Retention, Table};
+use dta_history::{Entry, Epoch, Flush, Retention, Table};
 use dta_proto::key::Key;
-use dta_proto::layout::{key_write, postcarding};
-use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::layout::{key_increment, key_write, postcarding, sketch_merge};
+use dta_proto::store::{Merge, StoreKind, StoreSpec};
 use serde_json::{Value, json};
 
 fn main() {
@@ -16,7 +16,17 @@ fn main() {
         Table::open(&dir, &StoreSpec { id: 1, name: name.to_owned(), kind }).expect("a table")
     };
     let paths = StoreKind::Postcarding { slots: 1 << 15, hops: 6, redundancy: 2 };
-    let tables = [table("key-write", key_write(1 << 15)), table("postcarding", paths)];
+    let counters = StoreKind::KeyIncrement { slots: 1 << 15, redundancy: 2 };
+    let sketches =
+        StoreKind::SketchMerge { columns: 1 << 15, rows: 3, epochs: 4, merge: Merge::Sum, expected: 2 };
+    let lists = StoreKind::Append { lists: 4, ring: 64, batch_len: 64, entry_len: 12, notify: false };
+    let tables = [
+        table("key-write", key_write(1 << 15)),
+        table("postcarding", paths),
+        table("key-increment", counters),
+        table("sketch-merge", sketches),
+        table("append", lists),
+    ];
     for table in &tables {
         (0..7).for_each(|number| write(table, number));
         // Epochs 1 to 3 are one file, 0 is removed, 4 to 6 are as they were written; 5 is empty.
@@ -42,38 +52,29 @@ fn said(table: &Table) -> Value {
     let mut rows = Vec::new();
     for kept in table.epochs().expect("a log") {
         let number = kept.epoch.number;
-        table
-            .scan(number, |slot, element| rows.push(row(table.spec(), number, slot, element)))
-            .expect("an epoch");
+        let read = match table.spec().kind {
+            StoreKind::Append { .. } => table.entries(number, |entry| {
+                rows.push(json!([number, entry.list, entry.sequence, entry.number, hex(entry.bytes)]));
+            }),
+            _ => table.scan(number, |slot, element| rows.push(row(table.spec(), number, slot, element))),
+        };
+        read.expect("an epoch");
     }
     json!({ "store": table.spec().name, "rows": rows })
 }
 
-/// Writes an epoch with something in every third slot.
+/// Writes an epoch with something in every third slot; of lists, as many entries.
 fn write(table: &Table, number: u64) {
-    let len = table.spec().element_len() as usize;
-    let slots = table.spec().elements();
-    let mut region = vec![0; slots as usize * len];
+    let slots = match table.spec().kind {
+        StoreKind::SketchMerge { columns, .. } => columns.into(),
+        StoreKind::Append { .. } => 1 << 15,
+        _ => table.spec().elements(),
+    };
     let used = (0..slots).filter(|slot| slot % 3 == number % 3 && number != 5);
-    for slot in used {
-        let element = &mut region[slot as usize * len..][..len];
-        let key = Key(u128::from(number << 32 | slot).to_be_bytes());
-        let value = (slot as u32).wrapping_mul(0x9e37_79b9);
-        match table.spec().kind {
-            StoreKind::KeyWrite { .. } => {
-                key_write::encode(element, &key, &[value.to_be_bytes(), [0xff; 4], [0; 4]].concat())
-            }
-            _ => {
-                let mut path = postcarding::Path { length: 5, ..postcarding::Path::default() };
-                for hop in (0..5).filter(|hop| slot >> hop & 1 == 1 || *hop == 0) {
-                    path.set(hop, if hop == 4 { value } else { u32::MAX - u32::from(hop) });
-                }
-                postcarding::encode(element, &key, &path);
-            }
-        }
-    }
     let mut flush = table.begin(number).expect("a new epoch");
-    flush.put(0, &region).expect("its rows");
+    for slot in used {
+        put(&mut flush, table.spec(), number, slot);
+    }
     let epoch = Epoch {
         number,
         generation: 1,
@@ -82,23 +83,67 @@ fn write(table: &Table, number: u64) {
         flipped_to: number + 1,
         confirmed: true,
         waterfall: json!({ "landed": number }),
+        ..Epoch::default()
     };
     flush.finish(&epoch).expect("committed");
 }
 
-/// A row as the table's columns have it; bytes in hexadecimal.
-fn row(spec: &StoreSpec, epoch: u64, slot: u64, element: &[u8]) -> Value {
-    let be32 = |at: usize| u32::from_be_bytes(element[at..at + 4].try_into().expect("four bytes"));
-    let mut row = vec![Value::from(epoch), Value::from(slot), Value::from(be32(0))];
+/// Puts in a slot, or an entry.
+fn put(flush: &mut Flush<'_>, spec: &StoreSpec, number: u64, slot: u64) {
+    let key = Key(u128::from(number << 32 | slot).to_be_bytes());
+    let value = (slot as u32).wrapping_mul(0x9e37_79b9);
+    let mut element = [0; 64];
+    let element = &mut element[..spec.element_len() as usize];
     match spec.kind {
         StoreKind::KeyWrite { .. } => {
-            row.push(element[4..].iter().map(|byte| format!("{byte:02x}")).collect::<String>().into());
+            key_write::encode(element, &key, &[value.to_be_bytes(), [0xff; 4], [0; 4]].concat())
         }
-        _ => {
-            row.push(u16::from_be_bytes([element[4], element[5]]).into());
-            row.push(element[6].into());
-            row.extend((8..element.len()).step_by(4).map(|at| Value::from(be32(at))));
+        StoreKind::Postcarding { .. } => {
+            let mut path = postcarding::Path { length: 5, ..postcarding::Path::default() };
+            for hop in (0..5).filter(|hop| slot >> hop & 1 == 1 || *hop == 0) {
+                path.set(hop, if hop == 4 { value } else { u32::MAX - u32::from(hop) });
+            }
+            postcarding::encode(element, &key, &path);
+        }
+        StoreKind::KeyIncrement { .. } => {
+            element.copy_from_slice(&key_increment::encode(u64::from(value) << (slot % 31) | 1))
+        }
+        StoreKind::SketchMerge { rows, .. } => {
+            let cells = [value, 0, u32::MAX, 0];
+            let column =
+                sketch_merge::Column { epoch: u32::MAX - number as u32, merged: 1, expected: 2, cells };
+            sketch_merge::encode(element, rows, &column);
+        }
+        StoreKind::Append { .. } => {
+            let (list, sequence, place) = ((slot % 4) as u32, value | 1, (slot % 5) as u16);
+            let bytes = &key.0[..12];
+            return flush.push(Entry { list, sequence, number: place, bytes }).expect("an entry");
         }
     }
+    flush.put(slot, element).expect("a slot");
+}
+
+/// A row as the table's columns have it; bytes in hexadecimal.
+fn row(spec: &StoreSpec, epoch: u64, slot: u64, element: &[u8]) -> Value {
+    let be32 =
+        |at: usize| Value::from(u32::from_be_bytes(element[at..at + 4].try_into().expect("four bytes")));
+    let be16 = |at: usize| Value::from(u16::from_be_bytes([element[at], element[at + 1]]));
+    let mut row = vec![Value::from(epoch), Value::from(slot)];
+    match spec.kind {
+        StoreKind::KeyWrite { .. } => row.extend([be32(0), hex(&element[4..]).into()]),
+        StoreKind::Postcarding { .. } => {
+            row.extend([be32(0), be16(4), element[6].into()]);
+            row.extend((8..element.len()).step_by(4).map(be32));
+        }
+        StoreKind::KeyIncrement { .. } => {
+            // As Delta has it, which knows no unsigned numbers.
+            row.push(key_increment::decode(element).expect("eight bytes").cast_signed().into())
+        }
+        _ => row.extend([be32(0), be16(4), be16(6), be32(8), be32(12), be32(16)]),
+    }
     Value::from(row)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,16 +1,18 @@
-//! Making one file of the files of many epochs, sorted by slot and epoch, so that a slot over time is read from a few pages; or one
+//! Making one file of the files of many epochs, in the order of the layout, so that a slot over time is read from a few pages; or one
 //! epoch of many.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Range;
 use std::sync::Arc;
 
+use dta_proto::store::StoreKind;
 use serde_json::json;
 
 use crate::data::{DataFile, NewFile, Scan};
 use crate::epoch::{Epoch, Kept};
 use crate::flush::FILE;
+use crate::layout::Order;
 use crate::log::action::{Action, Add};
 use crate::log::replay::Entry;
 use crate::retention::remove;
@@ -29,7 +31,36 @@ pub struct Compacted {
     pub bytes: u64,
 }
 
+/// What there is of epochs that were opened in one span.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spanned {
+    /// Files that have epochs of this span, and no others.
+    pub files: usize,
+    /// The epochs in them.
+    pub epochs: usize,
+}
+
 impl Table {
+    /// What [`Table::compact`] and [`Table::coarsen`] find in spans of a length (milliseconds), by their begins, which are multiples of it
+    /// since 1970.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn spans(&self, length: u64) -> Result<BTreeMap<u64, Spanned>, HistoryError> {
+        let mut spans: BTreeMap<u64, Spanned> = BTreeMap::new();
+        for entry in self.refreshed()?.files.values() {
+            let mut begins = entry.epochs.iter().map(|kept| kept.epoch.opened / length * length);
+            if let Some(begin) = begins.next()
+                && begins.all(|other| other == begin)
+            {
+                let of = spans.entry(begin).or_default();
+                of.files += 1;
+                of.epochs += entry.epochs.len();
+            }
+        }
+        Ok(spans)
+    }
+
     /// Makes one file of those whose epochs were all opened in a span (milliseconds since 1970). `None` if there are fewer than two, or one
     /// of them was removed meanwhile. The files stay for ten minutes, for whoever is reading them; [`Table::vacuum`] removes them.
     ///
@@ -49,12 +80,15 @@ impl Table {
     /// `None` as [`Table::compact`] says, if there are fewer than two epochs.
     ///
     /// # Errors
-    /// As [`Table::compact`].
+    /// As [`Table::compact`]; entries of lists and epochs of sketches do not replace one another.
     pub fn coarsen(
         &self,
         opened: Range<u64>,
         waterfall: impl FnOnce(&[Kept]) -> serde_json::Value,
     ) -> Result<Option<Compacted>, HistoryError> {
+        if !self.can_be_coarse() {
+            return Err(self.unfit("cannot be made coarser: nothing in them replaces what was there before"));
+        }
         let (files, epochs) = self.opened_in(opened)?;
         let [first, .., last] = &epochs[..] else { return Ok(None) };
         let merged = self.merge(&files, Some(last.epoch.number))?;
@@ -66,6 +100,16 @@ impl Table {
         };
         let rows = merged.rows();
         self.replace(&files, merged, &[Kept { epoch, rows }], true)
+    }
+
+    /// Whether [`Table::coarsen`] makes sense: a slot of a later epoch replaces that of an earlier one.
+    pub fn can_be_coarse(&self) -> bool {
+        match self.spec.kind {
+            StoreKind::KeyWrite { .. } | StoreKind::Postcarding { .. } | StoreKind::KeyIncrement { .. } => {
+                true
+            }
+            StoreKind::Append { .. } | StoreKind::SketchMerge { .. } => false,
+        }
     }
 
     /// The files whose epochs were all opened in a span, and their epochs by number.
@@ -114,7 +158,7 @@ impl Table {
         Ok(Some(Compacted { files: files.len(), rows: made.rows, bytes: made.bytes }))
     }
 
-    /// The rows of all files by slot, then epoch; of each slot the last one alone, as of epoch `one`, if there is to be one.
+    /// The rows of all files in the order of the layout; of each slot the last one alone, as of epoch `one`, if there is to be one.
     fn merge(&self, files: &[Arc<Entry>], one: Option<u64>) -> Result<NewFile, HistoryError> {
         let mut merged = NewFile::new(&self.path, &self.spec, &self.layout)?;
         // Not by way of the cache: what is in it has been asked for.
@@ -124,17 +168,19 @@ impl Table {
         let opened: Vec<DataFile> = files.iter().map(open).collect::<Result<_, _>>()?;
         let mut scans: Vec<(Scan, usize)> = opened.iter().map(|file| (Scan::new(file), 0)).collect();
         let mut heads = BinaryHeap::new();
+        let order = |slot| if self.layout.order == Order::BySlot { slot } else { 0 };
         for (number, (scan, _)) in scans.iter_mut().enumerate() {
             if scan.next()? {
-                heads.push(Reverse((scan.slots[0], scan.epochs[0], number)));
+                heads.push(Reverse((order(scan.slots[0]), scan.epochs[0], number)));
             }
         }
         let len = self.layout.element_len;
         // A slot, and its newest element so far.
         let mut newest = (0, Vec::with_capacity(len));
         while let Some(mut head) = heads.peek_mut() {
-            let Reverse((slot, epoch, number)) = *head;
+            let Reverse((_, epoch, number)) = *head;
             let (scan, at) = &mut scans[number];
+            let slot = scan.slots[*at];
             let element = &scan.elements[*at * len..][..len];
             match one {
                 None => merged.put(epoch.cast_unsigned(), slot.cast_unsigned(), element)?,
@@ -155,7 +201,7 @@ impl Table {
                     continue;
                 }
             }
-            *head = Reverse((scan.slots[*at], scan.epochs[*at], number));
+            *head = Reverse((order(scan.slots[*at]), scan.epochs[*at], number));
         }
         if let Some(one) = one
             && !newest.1.is_empty()

@@ -2,24 +2,30 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A span of time in which one region received a store's reports. Moments are milliseconds since 1970 (UTC).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A span of time, and what is known of a store's reports in it. Moments are milliseconds since 1970 (UTC).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Epoch {
     /// Its number: of a table's epochs each has its own, below 2^63.
     pub number: u64,
     /// The memory's generation, as answers carry it.
     pub generation: u64,
-    /// When its region was opened to writers.
+    /// When it began: of a store whose memory is replaced, when its region was opened to writers.
     pub opened: u64,
-    /// When the first of its writers was moved away.
+    /// When the first of its writers was moved away, or when its end began to be read.
     pub flipped_from: u64,
-    /// When the last of its writers had moved away: what they reported between the two is here or in the next epoch.
+    /// When the last of its writers had moved away, or all was read: what was reported between the two is here or in the next epoch.
     pub flipped_to: u64,
     /// Whether all writers confirmed that they had moved.
     pub confirmed: bool,
     /// What was sent, landed and got lost, by reason: in whatever shape the writer gives it.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub waterfall: serde_json::Value,
+    /// The number that reporters gave it, of an epoch of a sketch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sketch: Option<u32>,
+    /// Of a store of lists: each list that had a batch in this epoch, and the sequence of the last that was read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lists: Vec<(u32, u32)>,
 }
 
 impl Epoch {
@@ -35,6 +41,6 @@ pub struct Kept {
     /// The epoch.
     #[serde(flatten)]
     pub epoch: Epoch,
-    /// Its used slots.
+    /// Its rows: used slots or columns, or entries.
     pub rows: u64,
 }

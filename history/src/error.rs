@@ -34,15 +34,15 @@ pub enum HistoryError {
         /// What is wrong with it.
         problem: String,
     },
-    /// Stores of this kind have no history.
-    #[error(
-        "store `{store}`: {primitive} stores are not kept in history; only key-write and postcarding stores are"
-    )]
+    /// What makes no sense for a store of this kind.
+    #[error("store `{store}`: {primitive} stores {problem}")]
     Kind {
         /// Name of the store.
         store: String,
         /// Its primitive.
         primitive: &'static str,
+        /// Why it makes none.
+        problem: &'static str,
     },
     /// The table is of a store with another layout.
     #[error(

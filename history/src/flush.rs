@@ -4,8 +4,9 @@ use serde_json::json;
 
 use crate::data::NewFile;
 use crate::epoch::{Epoch, Kept};
+use crate::layout::{ENTRY, Order};
 use crate::log::action::{Action, Add};
-use crate::table::now;
+use crate::table::{Entry, now};
 use crate::temporary::random;
 use crate::{HistoryError, Table};
 
@@ -16,12 +17,14 @@ pub struct Flush<'a> {
     file: NewFile,
     /// The slot behind the last that was handed over.
     next: u64,
+    /// A row of a list on its way into the file.
+    row: Vec<u8>,
 }
 
 /// What an epoch takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Used slots.
+    /// Its rows: used slots or columns, or entries.
     pub rows: u64,
     /// Bytes of its file.
     pub bytes: u64,
@@ -39,18 +42,24 @@ impl Table {
         if self.refreshed()?.epochs.contains_key(&epoch) {
             return Err(HistoryError::AlreadyKept(epoch));
         }
-        Ok(Flush { table: self, epoch, file: NewFile::new(&self.path, &self.spec, &self.layout)?, next: 0 })
+        let file = NewFile::new(&self.path, &self.spec, &self.layout)?;
+        Ok(Flush { table: self, epoch, file, next: 0, row: Vec::new() })
     }
 }
 
 impl Flush<'_> {
     /// Takes the elements of slots that follow one another, from slot number `first` on. Those that are all zeros are not used, and not
     /// written. Whole regions can be handed over in pieces of any number of elements; runs that are known to be unused may be left out.
+    /// The slots of a sketch are the columns of one of its epochs.
     ///
     /// # Errors
-    /// `elements` are no whole elements, lie beyond the store or before others that were handed over; the file cannot be written.
+    /// `elements` are no whole elements, lie beyond the store or before others that were handed over; the store is one of lists; the file
+    /// cannot be written.
     pub fn put(&mut self, first: u64, elements: &[u8]) -> Result<(), HistoryError> {
         let layout = &self.table.layout;
+        if layout.order != Order::BySlot {
+            return Err(self.table.unfit("have no slots that could be written: push their entries"));
+        }
         let count = (elements.len() / layout.element_len) as u64;
         let bad = |problem: String| Err(HistoryError::Rows { epoch: self.epoch, problem });
         if !elements.len().is_multiple_of(layout.element_len) {
@@ -69,6 +78,33 @@ impl Flush<'_> {
         }
         self.next = first + count;
         Ok(())
+    }
+
+    /// Takes an entry of a list. Those of one list come in their order.
+    ///
+    /// # Errors
+    /// The store has no such list, or no lists, or entries of another length; the file cannot be written.
+    pub fn push(&mut self, entry: Entry<'_>) -> Result<(), HistoryError> {
+        let layout = &self.table.layout;
+        if layout.order != Order::AsTheyCame {
+            return Err(self.table.unfit("have no entries that could be written: put their slots"));
+        }
+        let Entry { list, sequence, number, bytes } = entry;
+        if u64::from(list) >= layout.elements || ENTRY + bytes.len() != layout.element_len {
+            let problem = format!(
+                "an entry of {} bytes for list {list}, in a store of {} lists with entries of {} bytes",
+                bytes.len(),
+                layout.elements,
+                layout.element_len - ENTRY
+            );
+            return Err(HistoryError::Rows { epoch: self.epoch, problem });
+        }
+        self.row.clear();
+        self.row.extend_from_slice(&sequence.to_be_bytes());
+        self.row.extend_from_slice(&number.to_be_bytes());
+        self.row.extend_from_slice(&[0; 2]);
+        self.row.extend_from_slice(bytes);
+        self.file.put(self.epoch, list.into(), &self.row)
     }
 
     /// Has the file on disk, and commits it: from here on the epoch is kept.

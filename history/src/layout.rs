@@ -1,14 +1,20 @@
-//! Which columns a store's table has, and which bytes of an element each of them holds.
+//! Which columns a store's table has, and which bytes of a row each of them holds.
 //!
 //! | store | columns |
 //! |---|---|
-//! | all | `epoch` long, `slot` long, `checksum` long |
-//! | key-write | `value` binary |
-//! | postcarding | `bitmap` integer, `length` integer, `hop_0` long, `hop_1` long, … |
+//! | key-write | `epoch` long, `slot` long, `checksum` long, `value` binary |
+//! | postcarding | `epoch` long, `slot` long, `checksum` long, `bitmap` integer, `length` integer, `hop_0` long, `hop_1` long, … |
+//! | key-increment | `epoch` long, `slot` long, `count` long |
+//! | sketch-merge | `epoch` long, `column` long, `sketch_epoch` long, `merged` integer, `expected` integer, `cell_0` long, … |
+//! | append | `epoch` long, `list` long, `sequence` long, `number` integer, `entry` binary |
 //!
-//! No column has nulls. Delta has no unsigned types, so 32 bits are a long and 16 bits an integer. Numbers
-//! are as the store means them (big-endian in memory). An element's bytes come back exactly: `length` also
-//! has, in its upper byte, the byte of a row that is always zero unless the row is damaged.
+//! No column has nulls. Delta has no unsigned types, so 32 bits are a long and 16 bits an integer; a count from
+//! 2^63 on is negative. Numbers are as the store means them, whatever their byte order in memory. The bytes of a
+//! row come back exactly: `length` also has, in its upper byte, the byte of a path that is always zero unless it is
+//! damaged. Only the bytes of a sketch's column behind its last cell, which mean nothing, come back as zeros.
+//!
+//! A row of a list is not what its memory has, but one entry of a batch: the sequence of the batch (4 bytes,
+//! big-endian), the entry's place in it (2 bytes, big-endian), two zeros, the entry.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,15 +23,15 @@ use dta_proto::store::{StoreKind, StoreSpec};
 use parquet::basic::{Repetition, Type as Physical};
 use parquet::schema::types::{Type, TypePtr};
 
-use crate::HistoryError;
-
 /// What a column holds of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// The epoch's number.
     Epoch,
-    /// The slot's number.
+    /// The number of the slot, column or list.
     Slot,
+    /// Eight bytes of the element, little-endian, from here on.
+    Le64(usize),
     /// Four bytes of the element, big-endian, from here on.
     Be32(usize),
     /// Two bytes, big-endian.
@@ -50,7 +56,7 @@ impl Column {
 
     pub(crate) fn physical(&self) -> Physical {
         match self.part {
-            Part::Epoch | Part::Slot | Part::Be32(_) => Physical::INT64,
+            Part::Epoch | Part::Slot | Part::Be32(_) | Part::Le64(_) => Physical::INT64,
             Part::Be16(_) | Part::Le16(_) => Physical::INT32,
             Part::Bytes(_) => Physical::BYTE_ARRAY,
         }
@@ -66,41 +72,73 @@ impl Column {
     }
 }
 
-/// Where `epoch` and `slot` stand among the columns.
+/// Where `epoch` and the number of the slot stand among the columns.
 pub(crate) const EPOCH: usize = 0;
 pub(crate) const SLOT: usize = 1;
+
+/// Bytes of a list's row before the entry.
+pub(crate) const ENTRY: usize = 8;
 
 /// The columns of a store's table.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) columns: Vec<Column>,
-    /// Bytes of an element.
+    /// Bytes of an element: a slot, a column, or a list's row.
     pub(crate) element_len: usize,
-    /// Elements of the store.
+    /// Slots, columns of one epoch, or lists.
     pub(crate) elements: u64,
+    /// How rows follow one another.
+    pub(crate) order: Order,
+}
+
+/// How the rows of a file follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// By slot, then epoch; an epoch has a slot once at most.
+    BySlot,
+    /// By epoch, then as they came.
+    AsTheyCame,
 }
 
 impl Layout {
-    pub(crate) fn of(spec: &StoreSpec) -> Result<Layout, HistoryError> {
-        let mut columns = vec![
-            Column::new("epoch", Part::Epoch),
-            Column::new("slot", Part::Slot),
-            Column::new("checksum", Part::Be32(0)),
-        ];
-        let element_len = spec.element_len() as usize;
-        match spec.kind {
-            StoreKind::KeyWrite { .. } => columns.push(Column::new("value", Part::Bytes(4..element_len))),
+    pub(crate) fn of(spec: &StoreSpec) -> Layout {
+        let be32 = |name: &str, at| Column::new(name, Part::Be32(at));
+        let numbered = |name: &str, from: usize, count: u8| -> Vec<Column> {
+            (0..usize::from(count)).map(|n| be32(&format!("{name}_{n}"), from + 4 * n)).collect()
+        };
+        let (mut element_len, mut elements) = (spec.element_len() as usize, spec.elements());
+        let (mut slot, mut order) = ("slot", Order::BySlot);
+        let columns = match spec.kind {
+            StoreKind::KeyWrite { .. } => {
+                vec![be32("checksum", 0), Column::new("value", Part::Bytes(4..element_len))]
+            }
             StoreKind::Postcarding { hops, .. } => {
-                columns.push(Column::new("bitmap", Part::Be16(4)));
-                columns.push(Column::new("length", Part::Le16(6)));
-                let hop = |hop: usize| Column::new(&format!("hop_{hop}"), Part::Be32(8 + 4 * hop));
-                columns.extend((0..usize::from(hops)).map(hop));
+                let fixed = [("bitmap", Part::Be16(4)), ("length", Part::Le16(6))];
+                let fixed = fixed.map(|(name, part)| Column::new(name, part));
+                [be32("checksum", 0)].into_iter().chain(fixed).chain(numbered("hop", 8, hops)).collect()
             }
-            StoreKind::Append { .. } | StoreKind::KeyIncrement { .. } | StoreKind::SketchMerge { .. } => {
-                return Err(HistoryError::Kind { store: spec.name.clone(), primitive: spec.primitive() });
+            StoreKind::KeyIncrement { .. } => vec![Column::new("count", Part::Le64(0))],
+            StoreKind::SketchMerge { columns, rows, .. } => {
+                (slot, elements) = ("column", columns.into());
+                let fixed = [("merged", Part::Be16(4)), ("expected", Part::Be16(6))];
+                let fixed = fixed.map(|(name, part)| Column::new(name, part));
+                [be32("sketch_epoch", 0)].into_iter().chain(fixed).chain(numbered("cell", 8, rows)).collect()
             }
-        }
-        Ok(Layout { columns, element_len, elements: spec.elements() })
+            StoreKind::Append { lists, entry_len, .. } => {
+                (slot, elements, order) = ("list", lists.into(), Order::AsTheyCame);
+                element_len = ENTRY + usize::from(entry_len);
+                let entry = Column::new("entry", Part::Bytes(ENTRY..element_len));
+                vec![be32("sequence", 0), Column::new("number", Part::Be16(4)), entry]
+            }
+        };
+        let first = [Column::new("epoch", Part::Epoch), Column::new(slot, Part::Slot)];
+        let columns = first.into_iter().chain(columns).collect();
+        Layout { columns, element_len, elements, order }
+    }
+
+    /// Whether the smallest and the largest value of a column in a page help to leave it out.
+    pub(crate) fn has_range(&self, column: usize) -> bool {
+        column <= SLOT || self.order == Order::AsTheyCame && column == SLOT + 1
     }
 
     /// The schema of its Parquet files.

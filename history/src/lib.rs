@@ -1,9 +1,10 @@
 //! What stores held, epoch by epoch: a table for each store, in Delta Lake's format with Parquet files, so that others read it as it
 //! is. All calls block. `docs/decisions/history.md` says why in this format.
 //!
-//! - A [`Table`] is a folder. [`Table::begin`] takes the used slots of a sealed region and makes a file of them; [`Flush::finish`]
-//!   commits it: a killed writer leaves a whole epoch or none.
-//! - [`Table::epochs`] and [`Table::at`] say which epochs are kept; [`Table::slots`] looks slots up, [`Table::scan`] reads all.
+//! - A [`Table`] is a folder. [`Table::begin`] takes the used slots of a region, or the entries of lists, and makes a file of them;
+//!   [`Flush::finish`] commits it: a killed writer leaves a whole epoch or none.
+//! - [`Table::epochs`] and [`Table::at`] say which epochs are kept; [`Table::slots`] looks slots up, [`Table::scan`] and
+//!   [`Table::entries`] read all.
 //! - [`Table::retain`] and [`Table::make_room`] remove the oldest; [`Table::compact`] makes one file of many epochs' files,
 //!   [`Table::coarsen`] one epoch of many.
 
@@ -20,9 +21,9 @@ mod table;
 mod temporary;
 mod vacuum;
 
-pub use compact::Compacted;
+pub use compact::{Compacted, Spanned};
 pub use epoch::{Epoch, Kept};
 pub use error::HistoryError;
 pub use flush::{Flush, Written};
 pub use retention::{Removed, Retention};
-pub use table::Table;
+pub use table::{Entry, Table};

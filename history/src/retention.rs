@@ -40,15 +40,16 @@ impl Table {
             let mut bytes = state.bytes();
             let files = oldest_first(state);
             let newest = files.len().saturating_sub(1);
-            let goes = |(number, (end, entry)): (usize, (u64, Arc<Entry>))| {
-                let old = horizon.is_some_and(|horizon| end < horizon);
-                let much = retention.keep_bytes.is_some_and(|most| bytes > most) && number < newest;
-                (old || much).then(|| {
+            let goes = |(number, entry): &(usize, Arc<Entry>)| {
+                // One whose end is yet to come, by a clock that was set back since, stays without keeping others.
+                let old = horizon.is_some_and(|horizon| end(entry) < horizon);
+                let much = retention.keep_bytes.is_some_and(|most| bytes > most) && *number < newest;
+                if old || much {
                     bytes -= entry.add.size;
-                    entry
-                })
+                }
+                old || much
             };
-            files.into_iter().enumerate().map_while(goes).collect()
+            files.into_iter().enumerate().filter(goes).map(|(_, entry)| entry).collect()
         })
     }
 
@@ -59,7 +60,7 @@ impl Table {
     pub fn make_room(&self, bytes: u64, floor: usize) -> Result<Removed, HistoryError> {
         self.remove(|state| {
             let (mut freed, mut left) = (0, state.epochs.len());
-            let goes = |(_, entry): &(u64, Arc<Entry>)| {
+            let goes = |entry: &Arc<Entry>| {
                 let goes = freed < bytes && left >= floor + entry.epochs.len();
                 if goes {
                     freed += entry.add.size;
@@ -67,7 +68,7 @@ impl Table {
                 }
                 goes
             };
-            oldest_first(state).into_iter().take_while(goes).map(|(_, entry)| entry).collect()
+            oldest_first(state).into_iter().take_while(goes).collect()
         })
     }
 
@@ -124,13 +125,15 @@ pub(crate) fn remove(entry: &Entry, data: bool, now: u64) -> Remove {
     Remove { path: entry.add.path.clone(), deletion_timestamp: Some(now), data_change: data }
 }
 
-/// All files, with the end of their last epoch; of files whose epochs are not known, the moment when they were written.
-fn oldest_first(state: &State) -> Vec<(u64, Arc<Entry>)> {
-    let end = |entry: &Entry| {
-        let ends = entry.epochs.iter().map(|kept| kept.epoch.flipped_to);
-        ends.max().unwrap_or(entry.add.modification_time.max(0).cast_unsigned())
-    };
-    let mut files: Vec<_> = state.files.values().map(|entry| (end(entry), entry.clone())).collect();
-    files.sort_by_key(|(end, _)| *end);
+/// The end of a file's last epoch; if its epochs are not known, the moment when it was written.
+fn end(entry: &Entry) -> u64 {
+    let ends = entry.epochs.iter().map(|kept| kept.epoch.flipped_to);
+    ends.max().unwrap_or(entry.add.modification_time.max(0).cast_unsigned())
+}
+
+/// All files, in the order in which their last epochs were written; those whose epochs are not known first.
+fn oldest_first(state: &State) -> Vec<Arc<Entry>> {
+    let mut files: Vec<_> = state.files.values().cloned().collect();
+    files.sort_by_key(|entry| entry.epochs.last().map(|kept| kept.epoch.number));
     files
 }

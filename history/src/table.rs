@@ -15,12 +15,12 @@ use crate::cache::Cache;
 use crate::data::read::Wanted;
 use crate::data::{DataFile, Scan};
 use crate::epoch::Kept;
-use crate::layout::Layout;
+use crate::layout::{ENTRY, Layout, Order};
 use crate::log::FOLDER;
 use crate::log::action::{Action, MetaData, PROTOCOL, lines};
 use crate::log::checkpoint;
 use crate::log::commit::Prepared;
-use crate::log::replay::{Entry, State};
+use crate::log::replay::{self, State};
 use crate::temporary::random;
 
 /// The history of one store. All of its methods can be called by several threads, and several processes can have the same table.
@@ -37,10 +37,10 @@ impl Table {
     /// writers that were killed.
     ///
     /// # Errors
-    /// Stores of this kind have no history; what is there is no table of this store, or of a store with another layout; the
+    /// What is there is no table of this store, or of a store with another layout; the
     /// system refuses.
     pub fn open(dir: &Path, spec: &StoreSpec) -> Result<Table, HistoryError> {
-        let layout = Layout::of(spec)?;
+        let layout = Layout::of(spec);
         let path = dir.join(&spec.name);
         let log = path.join(FOLDER);
         DirBuilder::new().recursive(true).mode(0o750).create(&log).map_err(HistoryError::io("make", &log))?;
@@ -97,7 +97,7 @@ impl Table {
             problem: format!("nothing in its log says which store it is of: {}", state.damage.join("; ")),
         };
         let spec = described(&path, &state)?.ok_or_else(unknown)?;
-        let layout = Layout::of(&spec)?;
+        let layout = Layout::of(&spec);
         Ok(Table::new(path, spec, layout, state))
     }
 
@@ -123,15 +123,15 @@ impl Table {
         Ok(self.refreshed()?.epochs.values().map(|(kept, _)| kept.clone()).collect())
     }
 
-    /// The epoch that reports of a moment (milliseconds since 1970) went into; of several, the one that was opened last. `None`: it
-    /// is not kept, or not written yet.
+    /// The epoch that reports of a moment (milliseconds since 1970) went into; of several, the newest: a clock that was set back shows a
+    /// moment again. `None`: it is not kept, or not written yet.
     ///
     /// # Errors
     /// The log cannot be read.
     pub fn at(&self, moment: u64) -> Result<Option<Arc<Kept>>, HistoryError> {
         let state = self.refreshed()?;
         let holding = state.epochs.values().map(|(kept, _)| kept).filter(|kept| kept.epoch.holds(moment));
-        Ok(holding.max_by_key(|kept| (kept.epoch.opened, kept.epoch.number)).cloned())
+        Ok(holding.last().cloned())
     }
 
     /// Bytes of the data files.
@@ -144,11 +144,11 @@ impl Table {
         self.state().damage.clone()
     }
 
-    /// Writes the elements of slots, as they were at the end of an epoch, into `out`, one behind the other; zeros for slots that were not
-    /// used.
+    /// Writes the elements of slots (of a sketch, its columns), as they were at the end of an epoch, into `out`, one behind the other; zeros
+    /// for slots that were not used.
     ///
     /// # Errors
-    /// The epoch is not kept; its file cannot be read, or is damaged.
+    /// The epoch is not kept; its file cannot be read, or is damaged; lists have no slots.
     ///
     /// # Panics
     /// If `out` has not as many elements as there are slots.
@@ -165,6 +165,9 @@ impl Table {
     /// # Panics
     /// If `out` has not as many elements for each epoch as there are slots.
     pub fn series(&self, epochs: &[u64], slots: &[u64], out: &mut [u8]) -> Result<(), HistoryError> {
+        if self.layout.order != Order::BySlot {
+            return Err(self.unfit("have no slots that could be looked up: read an epoch's entries"));
+        }
         let len = self.layout.element_len;
         let size = slots.len() * len;
         assert_eq!(out.len(), epochs.len() * size, "{} slots of {len} bytes", slots.len());
@@ -202,10 +205,10 @@ impl Table {
         Ok(())
     }
 
-    /// Hands over all used slots of an epoch, ascending, each with its element.
+    /// Hands over all used slots of an epoch, ascending, each with its element. Of lists, their entries instead: each list with a row.
     ///
     /// # Errors
-    /// As [`Table::slots`]; part of them may have been handed over.
+    /// The epoch is not kept; its file cannot be read, or is damaged. Part of them may have been handed over.
     pub fn scan(&self, epoch: u64, mut each: impl FnMut(u64, &[u8])) -> Result<(), HistoryError> {
         self.with_file(epoch, |file, _| {
             let mut scan = Scan::new(file);
@@ -221,11 +224,33 @@ impl Table {
         })
     }
 
+    /// Hands over all entries of lists in an epoch, those of each list in their order.
+    ///
+    /// # Errors
+    /// As [`Table::scan`]; the table is of another kind of store.
+    pub fn entries(&self, epoch: u64, mut each: impl FnMut(Entry<'_>)) -> Result<(), HistoryError> {
+        if self.layout.order != Order::AsTheyCame {
+            return Err(self.unfit("have no entries: scan an epoch's slots"));
+        }
+        self.scan(epoch, |list, row| {
+            let [a, b, c, d, high, low, ..] = *row else {
+                unreachable!("a row has {ENTRY} bytes and an entry")
+            };
+            let (sequence, number) = (u32::from_be_bytes([a, b, c, d]), u16::from_be_bytes([high, low]));
+            each(Entry { list: list as u32, sequence, number, bytes: &row[ENTRY..] });
+        })
+    }
+
+    /// What makes no sense for this kind of store.
+    pub(crate) fn unfit(&self, problem: &'static str) -> HistoryError {
+        HistoryError::Kind { store: self.spec.name.clone(), primitive: self.spec.primitive(), problem }
+    }
+
     /// Calls with the file of an epoch, and what the log says of it.
     fn with_file(
         &self,
         epoch: u64,
-        read: impl FnOnce(&DataFile, &Entry) -> Result<(), HistoryError>,
+        read: impl FnOnce(&DataFile, &replay::Entry) -> Result<(), HistoryError>,
     ) -> Result<(), HistoryError> {
         let known = self.state().epochs.get(&epoch).map(|(_, entry)| entry.clone());
         if let Some(entry) = known {
@@ -240,7 +265,7 @@ impl Table {
         read(&*self.open_file(&entry)?, &entry)
     }
 
-    pub(crate) fn open_file(&self, entry: &Entry) -> Result<Arc<DataFile>, HistoryError> {
+    pub(crate) fn open_file(&self, entry: &replay::Entry) -> Result<Arc<DataFile>, HistoryError> {
         let name = &entry.add.path;
         if let Some(file) = self.cache.get(name) {
             return Ok(file);
@@ -281,6 +306,19 @@ impl Table {
             }
         }
     }
+}
+
+/// An entry of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// The list.
+    pub list: u32,
+    /// The sequence of its batch.
+    pub sequence: u32,
+    /// Its place in the batch, from 0.
+    pub number: u16,
+    /// The entry.
+    pub bytes: &'a [u8],
 }
 
 /// The store that the log says it is of; `None` if that is damaged.

@@ -111,8 +111,8 @@ fn of_file(file: File) -> Result<Config, ConfigError> {
         for (index, store) in stores.iter().enumerate() {
             let epoch = config.epochs.get(&store.name);
             let checked = taken.add(store);
-            let checked = checked
-                .and_then(|()| epoch.map_or(Ok(()), |every| super::history::check_epoch(store, *every)));
+            let checked =
+                checked.and_then(|()| epoch.map_or(Ok(()), |every| super::history::check_epoch(*every)));
             checked.map_err(|error| {
                 let key = error.key().replacen("store", &format!("store[{index}]"), 1);
                 error.of_key(key)
@@ -218,12 +218,12 @@ mod tests {
             ("double name", good.clone() + &counters(2, "a", "slots = 8\nredundancy = 1")),
             ("no store", "store = []\n".into()),
             ("epoch", counters(1, "a", "slots = 8\nredundancy = 1\nepoch = \"soon\"")),
-            ("epoch of counters", counters(1, "a", "slots = 8\nredundancy = 1\nepoch = \"60s\"")),
             (
                 "short epoch",
                 "[[store]]\nid = 1\nname = \"a\"\nkind = \"key-write\"\nslots = 8\nvalue_len = 12\nredundancy = 1\nepoch = \"1s\"\n".into(),
             ),
-            ("history", "[history]\nkeep_mib = 0\n".into()),
+            ("history", "[history]\nkeep_bytes = \"0GiB\"\n".into()),
+            ("coarse", "[history]\ncoarse = { after = \"1d\" }\n".into()),
             ("listen", "[collector]\nlisten = \"localhost\"\n".into()),
             ("link", "[soft]\nlink = \"tcp\"\n".into()),
             ("address", "[soft]\naddress = \"::1\"\n".into()),

@@ -3,11 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dta_proto::store::StoreSpec;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use crate::epochs;
 
 /// The shortest epoch: translators move to other memory with their renewals, one in a second.
 const SHORTEST: Duration = Duration::from_secs(2);
@@ -22,13 +20,30 @@ pub struct History {
     /// Epochs that ended longer ago are removed.
     #[serde(with = "dta_files::span")]
     pub keep: Duration,
-    /// Bound of each store's files, in MiB: beyond it, the oldest epochs are removed.
-    pub keep_mib: u64,
+    /// Bound of the data files of all stores together, in bytes: beyond it, the oldest epochs of the largest table are removed.
+    #[serde(with = "dta_files::size")]
+    pub keep_bytes: u64,
+    /// What becomes of old epochs.
+    pub coarse: Coarse,
+}
+
+/// Old epochs become fewer: of those that were opened in one span of `every`, one is made, with what each slot held at the end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Coarse {
+    /// How long ago such a span ended; as long as `keep` or longer, none is made.
+    #[serde(with = "dta_files::span")]
+    pub after: Duration,
+    /// How long it is; spans begin at multiples of it since 1970.
+    #[serde(with = "dta_files::span")]
+    pub every: Duration,
 }
 
 impl Default for History {
     fn default() -> Self {
-        Self { directory: None, keep: Duration::from_secs(7 * 86_400), keep_mib: 4096 }
+        let day = Duration::from_secs(86_400);
+        let coarse = Coarse { after: day, every: Duration::from_secs(3600) };
+        Self { directory: None, keep: 7 * day, keep_bytes: 20 << 30, coarse }
     }
 }
 
@@ -38,21 +53,10 @@ impl History {
         let folder = || dta_files::state_directory(&format!("history-{name}"));
         self.directory.clone().unwrap_or_else(folder)
     }
-
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
-        if self.keep_mib == 0 {
-            return Err(ConfigError::value("history.keep_mib", 0, "at least 1"));
-        }
-        Ok(())
-    }
 }
 
 /// Checks the length of a store's epochs.
-pub(super) fn check_epoch(store: &StoreSpec, every: Duration) -> Result<(), ConfigError> {
-    if !epochs::can_have_epochs(&store.kind) {
-        let must = "left out: stores of key-write and postcarding have epochs, and no others";
-        return Err(ConfigError::value("store.epoch", &store.name, must));
-    }
+pub(super) fn check_epoch(every: Duration) -> Result<(), ConfigError> {
     if every < SHORTEST {
         return Err(ConfigError::value("store.epoch", format!("{every:?}"), "at least 2 seconds"));
     }

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 pub use dta_files::config_file::ConfigError;
 pub use example::EXAMPLE;
-pub use history::History;
+pub use history::{Coarse, History};
 pub use limits::Limits;
 pub use metrics::{Metrics, Telemetry};
 
@@ -289,7 +289,6 @@ impl Config {
                 .parse::<dta_grpc::Name>()
                 .map_err(|must| ConfigError::value("tls.operators", operator, must))?;
         }
-        self.history.check()?;
         self.limits.check()?;
         self.metrics.check()?;
         self.export.check()?;

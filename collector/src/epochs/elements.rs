@@ -10,16 +10,13 @@ use crate::store::Store;
 /// Bytes that are read at a time.
 const CHUNK: usize = 1 << 16;
 
-/// Whether a store can have epochs.
-pub fn can_have_epochs(kind: &StoreKind) -> bool {
-    matches!(kind, StoreKind::KeyWrite { .. } | StoreKind::Postcarding { .. })
-}
-
-/// The slots of keys, each once, in ascending order.
+/// The slots of keys (of a sketch, its columns), each once, in ascending order.
 pub(super) fn of_keys(spec: &StoreSpec, keys: &[Key]) -> Vec<u64> {
-    let (redundancy, count) = (spec.redundancy().unwrap_or_default(), spec.elements());
-    let mut slots: Vec<u64> =
-        keys.iter().flat_map(|key| hash::slots(key, redundancy, count).to_vec()).collect();
+    let (count, of) = match spec.kind {
+        StoreKind::SketchMerge { columns, rows, .. } => (rows, columns.into()),
+        _ => (spec.redundancy().unwrap_or_default(), spec.elements()),
+    };
+    let mut slots: Vec<u64> = keys.iter().flat_map(|key| hash::slots(key, count, of).to_vec()).collect();
     slots.sort_unstable();
     slots.dedup();
     slots
@@ -45,7 +42,7 @@ pub(super) fn read<E: From<AccessError>>(
     Ok(())
 }
 
-/// A store like `like` that has these slots and zeros elsewhere.
+/// A store like `like` that has these slots, or these columns of one epoch of a sketch, and zeros elsewhere.
 pub(super) fn store(
     like: &Store,
     generation: u64,
@@ -77,7 +74,18 @@ fn each_used(
     for (slot, bytes) in slots.iter().zip(bytes.chunks_exact(len as usize)) {
         if bytes.iter().any(|byte| *byte != 0) {
             // A slot of the store lies in memory of the store's length.
-            let _ = write(slot * len, bytes);
+            let _ = write(place(&store.spec.kind, *slot, bytes) * len, bytes);
         }
+    }
+}
+
+/// The number of the element in which a slot is, or a column of a sketch that says its epoch.
+fn place(kind: &StoreKind, slot: u64, bytes: &[u8]) -> u64 {
+    match (kind, bytes.first_chunk()) {
+        (StoreKind::SketchMerge { columns, epochs, .. }, Some(epoch)) => {
+            let ring_place = u32::from_be_bytes(*epoch) & (epochs - 1);
+            u64::from(ring_place) * u64::from(*columns) + slot
+        }
+        _ => slot,
     }
 }

@@ -1,49 +1,71 @@
-//! Epochs of stores: each has memory of its own, and is kept when it is over.
+//! Epochs of stores: what each held in a span of time is kept.
 //!
-//! At the end of an epoch a store gets other memory, which was made beforehand. Translators move to it as they renew
-//! their sessions. Once none has a key to the former memory, that cannot change any more: it is *sealed*, and is
-//! written to the store's history ([`dta_history`]). Only then is it given back. So memory has at most three
-//! generations of a store: the open one, one that is being sealed or written, and one that is still unused.
+//! Each store with epochs has a thread, which ends its epochs and writes them to its history ([`dta_history`]):
 //!
-//! - [`Epochs::at`]: a store as it was at a moment, from memory or from its history.
-//! - [`Epochs::list`]: which epochs a store has; [`Epochs::series`]: the store in each of them.
-//! - `turn`: the thread that opens, seals and writes the epochs of one store.
-//! - `write`: an epoch into the history.
-//! - `journal`: the file that says when the epochs in memory began, for the next start.
-//! - `elements`: a store's memory as slots, and slots as a store.
+//! - `turn`: key-write and postcarding stores get other memory at an epoch's end, which was made beforehand.
+//!   Translators move to it as they renew their sessions. Once none has a key to the former memory, that cannot change
+//!   any more: it is *sealed*, and is written. Only then is it given back. So memory has at most three generations of a
+//!   store: the open one, one that is being sealed or written, and one that is still unused.
+//! - `counters`: key-increment stores are read at an epoch's end, and go on counting.
+//! - `sketches`: epochs of sketch-merge stores, which their reporters number, are written once they are closed.
+//! - `lists`: entries of append stores are read as they come.
+//!
+//! Besides: [`Epochs::at`], a store as it was at a moment, from memory or from its history; [`Epochs::series`], the store
+//! in one epoch after another; [`Epochs::list`] (`known`), which epochs it has; `keeper`, what all of these
+//! threads do; `thin`, the thread that keeps histories small; `due`, clocks; `write`, an epoch into the history;
+//! `waterfall`, what became of its reports; `journal`, the file that says when the epochs in memory began, for the next
+//! start; `elements`, a store's memory as slots, and slots as a store.
 
+mod counters;
+mod due;
 mod elements;
 mod journal;
-mod list;
+mod keeper;
+mod known;
+mod lists;
 mod moment;
 mod series;
+mod sketches;
 #[cfg(test)]
 mod tests;
+mod thin;
 mod turn;
+mod waterfall;
 mod write;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use dta_history::{HistoryError, Retention, Table};
+use dta_history::{HistoryError, Table};
 use tokio::sync::watch;
 
-use crate::config::MemoryConfig;
+use crate::config::{Coarse, MemoryConfig};
 use crate::region::RegionError;
+use crate::session::Writers;
 use crate::store::{Store, StoreError, Stores};
+use keeper::Keeper;
+use thin::Thinner;
 
-pub use elements::can_have_epochs;
 pub use moment::MomentError;
 
 /// The most generations of a store with epochs that memory has.
 pub const GENERATIONS: u64 = 3;
 
-/// Whether anybody may still write to the memory of a generation of a store.
-pub type IsWritten = dyn Fn(&str, u64) -> bool + Send + Sync;
+/// A node, and its counters by name.
+pub type Counted = (String, Vec<(String, u64)>);
+
+/// What epochs must know of those who write to stores.
+pub trait Traffic: Send + Sync {
+    /// Whether anybody may still write to the memory of a generation of a store.
+    fn writers(&self, store: &str, generation: u64) -> Writers;
+
+    /// The counters of all nodes: translators, reporters and the NIC.
+    fn counted(&self) -> Vec<Counted>;
+}
 
 /// Why the epochs of a store cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -61,13 +83,8 @@ pub enum EpochsError {
     #[error(transparent)]
     Journal(#[from] journal::JournalError),
     /// No thread.
-    #[error("no thread for the epochs of store {store:?}: {source}")]
-    Thread {
-        /// The store.
-        store: String,
-        /// The system's reason.
-        source: std::io::Error,
-    },
+    #[error("no thread for epochs: {0}")]
+    Thread(std::io::Error),
 }
 
 /// What is kept, and where.
@@ -75,8 +92,14 @@ pub enum EpochsError {
 pub struct Keep {
     /// Folder of the histories, one table for each store.
     pub directory: PathBuf,
-    /// How much of each store's history is kept.
-    pub retention: Retention,
+    /// Epochs that ended longer ago are removed.
+    pub keep: Option<Duration>,
+    /// Bound of all histories' data files together, in bytes.
+    pub keep_bytes: Option<u64>,
+    /// What becomes of old epochs.
+    pub coarse: Option<Coarse>,
+    /// For how long it is tried to write an epoch before it is given up.
+    pub patience: Duration,
 }
 
 /// The stores with epochs.
@@ -93,11 +116,14 @@ struct StoreEpochs {
     in_memory: Mutex<InMemory>,
     history: Table,
     counters: Counters,
+    /// Whether the history has something that the thinner has not seen.
+    grown: AtomicBool,
 }
 
 /// The epochs of a store that memory has.
 struct InMemory {
-    /// The one that is written now, and when it began: milliseconds since 1970.
+    /// The one that is written now, and when it began: milliseconds since 1970. Of counters, sketches and lists, what is in no
+    /// history yet.
     open: (Arc<Store>, u64),
     /// Those that are over and not in the history yet, the oldest first.
     former: Vec<Former>,
@@ -123,6 +149,8 @@ struct Counters {
     put_off: AtomicU64,
     lost: AtomicU64,
     failed: AtomicU64,
+    overwritten: AtomicU64,
+    damaged: AtomicU64,
 }
 
 impl Epochs {
@@ -135,38 +163,48 @@ impl Epochs {
         stores: &Arc<Stores>,
         every: &BTreeMap<String, Duration>,
         keep: &Keep,
-        is_written: Arc<IsWritten>,
+        traffic: &Arc<dyn Traffic>,
         stop: &watch::Receiver<bool>,
     ) -> Result<Epochs, EpochsError> {
         let mut epochs = Epochs::default();
         for (name, every) in every {
             let open = stores.get(name)?;
             let history = Table::open(&keep.directory, &open.spec)?;
-            for damage in history.damage() {
-                tracing::warn!(store = %name, "damage in the history: {damage}");
-            }
-            let in_memory = found(stores.memory(), open)?;
-            let of = Arc::new(StoreEpochs {
+            let in_memory = match turn::is_for(&open.spec.kind) {
+                true => found(stores.memory(), open)?,
+                false => {
+                    let opened = if open.region.found() { keeper::goes_on(&history)? } else { now() };
+                    InMemory { open: (open, opened), former: Vec::new() }
+                }
+            };
+            let of = StoreEpochs {
                 name: name.clone(),
                 every: *every,
                 in_memory: Mutex::new(in_memory),
                 history,
                 counters: Counters::default(),
-            });
-            let turns = turn::Turns {
-                of: of.clone(),
-                stores: stores.clone(),
-                retention: keep.retention,
-                is_written: is_written.clone(),
-                stop: stop.clone(),
+                // What there is may be old by now.
+                grown: AtomicBool::new(true),
             };
-            let thread = std::thread::Builder::new().name(format!("epochs {name}"));
-            let thread = thread.spawn(move || turns.run());
-            let thread = thread.map_err(|source| EpochsError::Thread { store: name.clone(), source })?;
-            epochs.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
-            epochs.of.insert(name.clone(), of);
+            epochs.of.insert(name.clone(), Arc::new(of));
+        }
+        for of in epochs.of.values() {
+            let (of, stores, traffic, stop) = (of.clone(), stores.clone(), traffic.clone(), stop.clone());
+            let keeper = Keeper { of, stores, traffic, patience: keep.patience, stop };
+            epochs.spawn(&format!("epochs {}", keeper.of.name), move || keeper.run())?;
+        }
+        if !epochs.of.is_empty() {
+            let thinner = Thinner::new(epochs.of.values().cloned().collect(), keep.clone(), stop.clone())?;
+            epochs.spawn("epochs' histories", move || thinner.run())?;
         }
         Ok(epochs)
+    }
+
+    fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), EpochsError> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+        let thread = thread.map_err(EpochsError::Thread)?;
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        Ok(())
     }
 
     /// What became of epochs since the start, over all stores. Names are explained in docs/counters.md.
@@ -184,6 +222,8 @@ impl Epochs {
             (&names::EPOCHS_PUT_OFF, sum(|c| &c.put_off)),
             (&names::EPOCHS_LOST, sum(|c| &c.lost)),
             (&names::EPOCHS_FAILED, sum(|c| &c.failed)),
+            (&names::EPOCHS_OVERWRITTEN, sum(|c| &c.overwritten)),
+            (&names::EPOCHS_DAMAGED, sum(|c| &c.damaged)),
         ]
         .map(|(counter, value)| (counter.of(&[]), value))
         .into()

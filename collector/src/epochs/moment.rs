@@ -6,7 +6,7 @@ use dta_history::HistoryError;
 use dta_proto::control::Epoch;
 use dta_proto::key::Key;
 
-use super::list::{of_former, of_kept, of_open};
+use super::known::{of_former, of_kept, of_open};
 use super::{Epochs, elements, now};
 use crate::region::RegionError;
 use crate::store::Store;

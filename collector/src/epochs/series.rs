@@ -8,7 +8,7 @@ use dta_history::HistoryError;
 use dta_proto::control::Epoch;
 use dta_proto::key::Key;
 
-use super::list::Known;
+use super::known::Known;
 use super::{Epochs, MomentError, StoreEpochs, elements};
 use crate::store::Store;
 

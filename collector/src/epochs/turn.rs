@@ -1,188 +1,158 @@
-//! The thread of one store's epochs: opens the next one, waits until the former is sealed, and writes it.
+//! Epochs of stores whose memory is replaced: opens the next one, waits until the former is sealed, and writes it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::convert::Infallible;
+use std::time::Instant;
 
-use dta_history::Retention;
-use tokio::sync::watch;
+use dta_history::{Epoch, Table};
+use dta_proto::store::StoreKind;
+use serde_json::Value;
 
-use super::write::{thin_out, write};
-use super::{Former, IsWritten, StoreEpochs, journal, now};
+use super::due::Due;
+use super::keeper::{Again, Keeper, LOOK, Stopped, count};
+use super::write::{WriteError, write};
+use super::{Former, elements, journal, now};
 use crate::config::MemoryConfig;
-use crate::store::{ReplaceError, Stores, Successor, former_path};
+use crate::session::Writers;
+use crate::store::{Successor, former_path};
 
-/// How often it is looked whether an epoch is over or sealed.
-const LOOK: Duration = Duration::from_millis(100);
-/// How long a failure waits before it is tried again: at first, and at most.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
-/// How often an epoch is tried to be written before it is given up.
-const TRIES: u32 = 8;
-
-pub(super) struct Turns {
-    pub(super) of: Arc<StoreEpochs>,
-    pub(super) stores: Arc<Stores>,
-    pub(super) retention: Retention,
-    pub(super) is_written: Arc<IsWritten>,
-    pub(super) stop: watch::Receiver<bool>,
+/// Whether stores of a kind get other memory at the end of an epoch.
+pub(super) fn is_for(kind: &StoreKind) -> bool {
+    matches!(kind, StoreKind::KeyWrite { .. } | StoreKind::Postcarding { .. })
 }
 
-/// The collector stops.
-struct Stopped;
-
-impl Turns {
-    /// Until the collector stops.
-    pub(super) fn run(self) {
-        let Stopped = self.turns().unwrap_or_else(|stopped| stopped);
-    }
-
-    fn turns(&self) -> Result<Stopped, Stopped> {
-        loop {
-            while let Some(former) = self.oldest() {
-                self.seal(&former)?;
-                self.keep(&former)?;
+/// Until the collector stops.
+pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
+    let (open, opened) = keeper.of.in_memory().open.clone();
+    let mut due = Due::new(opened, keeper.of.every);
+    // What counters said at the last sealing. An epoch that an earlier life began was not seen to begin.
+    let mut before = (!open.region.found()).then(|| keeper.totals());
+    drop(open);
+    loop {
+        while let Some(former) = oldest(keeper) {
+            let writers = seal(keeper, &former)?;
+            let mut waterfall = Value::Null;
+            if !former.found {
+                let totals = keeper.totals();
+                waterfall = before.map_or(Value::Null, |before| totals.since(&before));
+                before = Some(totals);
             }
-            let successor = self.successor()?;
-            self.until_over()?;
-            self.open_next(successor);
+            keep(keeper, &former, writers == Writers::Moved, waterfall)?;
+        }
+        let mut again = Again::default();
+        let successor = successor(keeper, &mut again)?;
+        keeper.until(&due)?;
+        match open_next(keeper, successor) {
+            Ok(begins) => due = Due::new(begins, keeper.of.every),
+            Err(error) => keeper.failed("the next epoch is put off", &*error, &mut again)?,
         }
     }
+}
 
-    /// The oldest epoch that is not written.
-    fn oldest(&self) -> Option<Former> {
-        self.of.in_memory().former.first().cloned()
+/// The oldest epoch that is not written.
+fn oldest(keeper: &Keeper) -> Option<Former> {
+    keeper.of.in_memory().former.first().cloned()
+}
+
+/// Makes the memory of the next epoch.
+fn successor(keeper: &Keeper, again: &mut Again) -> Result<Successor, Stopped> {
+    loop {
+        match keeper.stores.successor(&keeper.of.name) {
+            Ok(successor) => return Ok(successor),
+            Err(error) => keeper.failed("no memory for the next epoch: this one goes on", &error, again)?,
+        }
     }
+}
 
-    /// Makes the memory of the next epoch.
-    fn successor(&self) -> Result<Successor, Stopped> {
-        let mut wait = AGAIN.0;
-        loop {
-            match self.stores.successor(&self.of.name) {
-                Ok(successor) => return Ok(successor),
-                Err(error) => {
-                    self.failed("no memory for the next epoch: this one goes on", &error, &mut wait)?
-                }
+/// Gives the store the memory of the next epoch. Says when that began.
+fn open_next(keeper: &Keeper, successor: Successor) -> Result<u64, Box<dyn std::error::Error>> {
+    let of = &keeper.of;
+    let (store, opened) = of.in_memory().open.clone();
+    let present = now();
+    let closed = present.max(opened + 1);
+    // A clock that was set back shows moments again: who asks for one gets the later epoch.
+    let begins = if present < opened { present } else { closed };
+    let next = successor.generation();
+    let file = match keeper.stores.memory() {
+        MemoryConfig::Anonymous => None,
+        MemoryConfig::Directory(dir) => {
+            // Before the files change places: a start that finds them knows both moments.
+            let began = BTreeMap::from([(store.generation, opened), (next, begins)]);
+            journal::write(dir, &of.name, &began)?;
+            Some(former_path(dir, &of.name, store.generation))
+        }
+    };
+    // Who asks meanwhile waits, and then finds both.
+    let mut in_memory = of.in_memory();
+    let open = keeper.stores.replace(successor, file.is_some())?;
+    in_memory.open = (open, begins);
+    in_memory.former.push(Former { store, opened, closed, file, found: false });
+    Ok(begins)
+}
+
+/// Waits until nobody can write to the memory any more. Says whether all who did have moved.
+fn seal(keeper: &Keeper, former: &Former) -> Result<Writers, Stopped> {
+    // After a restart no translator has a key to what was over before; whether all had moved is not known.
+    let mut writers = Writers::Gone;
+    while !former.found {
+        writers = keeper.traffic.writers(&keeper.of.name, former.store.generation);
+        if writers != Writers::There {
+            break;
+        }
+        keeper.wait(LOOK)?;
+    }
+    count(&keeper.of.counters.sealed, 1);
+    Ok(writers)
+}
+
+/// Writes an epoch to the history and gives its memory back.
+fn keep(keeper: &Keeper, former: &Former, confirmed: bool, waterfall: Value) -> Result<(), Stopped> {
+    let flipped_to = if former.found { former.closed } else { now().max(former.closed) };
+    let epoch = Epoch {
+        generation: former.store.generation,
+        opened: former.opened,
+        flipped_from: former.closed,
+        flipped_to,
+        confirmed,
+        waterfall,
+        ..Epoch::default()
+    };
+    let (begun, mut again) = (Instant::now(), Again::default());
+    loop {
+        match write_former(&keeper.of.history, former, &epoch) {
+            Ok(()) => {
+                keeper.written();
+                break;
             }
-        }
-    }
-
-    /// Waits until the open epoch is over: at the next multiple of its length since 1970. A clock that jumps back ends
-    /// it after its length.
-    fn until_over(&self) -> Result<(), Stopped> {
-        let every = self.of.every.as_millis() as u64;
-        let opened = self.of.in_memory().open.1;
-        let (end, since) = ((opened / every + 1) * every, Instant::now());
-        while now() < end && since.elapsed() < self.of.every {
-            self.wait(LOOK.min(self.of.every))?;
-        }
-        if now() >= end + every {
-            self.of.counters.put_off.fetch_add((now() - end) / every, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Gives the store the memory of the next epoch.
-    fn open_next(&self, successor: Successor) {
-        let of = &self.of;
-        let (store, opened) = of.in_memory().open.clone();
-        let closed = now().max(opened + 1);
-        let next = successor.generation();
-        let file = match self.stores.memory() {
-            MemoryConfig::Anonymous => None,
-            MemoryConfig::Directory(dir) => {
-                // Before the files change places: a start that finds them knows both moments.
-                let began = BTreeMap::from([(store.generation, opened), (next, closed)]);
-                if let Err(error) = journal::write(dir, &of.name, &began) {
-                    self.warn("the next epoch is put off", &error);
-                    return;
-                }
-                Some(former_path(dir, &of.name, store.generation))
-            }
-        };
-        // Who asks meanwhile waits, and then finds both.
-        let mut in_memory = of.in_memory();
-        let keep = file.is_some();
-        let replaced: Result<_, ReplaceError> = self.stores.replace(successor, keep);
-        match replaced {
-            Ok(open) => {
-                in_memory.open = (open, closed);
-                in_memory.former.push(Former { store, opened, closed, file, found: false });
+            Err(error) if begun.elapsed() < keeper.patience => {
+                keeper.failed("an epoch could not be written; it stays in memory", &error, &mut again)?;
             }
             Err(error) => {
-                drop(in_memory);
-                self.warn("the next epoch is put off", &error);
+                count(&keeper.of.counters.lost, 1);
+                keeper.warn("an epoch could not be written and is lost", &error);
+                break;
             }
         }
     }
-
-    /// Waits until nobody can write to the memory any more.
-    fn seal(&self, former: &Former) -> Result<(), Stopped> {
-        // After a restart no translator has a key to what was over before.
-        while !former.found && (self.is_written)(&self.of.name, former.store.generation) {
-            self.wait(LOOK)?;
-        }
-        self.of.counters.sealed.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+    if let Some(file) = &former.file
+        && let Err(error) = std::fs::remove_file(file)
+    {
+        tracing::warn!(%error, file = %file.display(), "memory of an epoch that was written could not be removed");
     }
+    keeper.of.in_memory().former.remove(0);
+    Ok(())
+}
 
-    /// Writes an epoch to the history and gives its memory back.
-    fn keep(&self, former: &Former) -> Result<(), Stopped> {
-        let flipped_to = if former.found { former.closed } else { now().max(former.closed) };
-        let mut wait = AGAIN.0;
-        for tries in 1.. {
-            match write(&self.of.history, former, flipped_to) {
-                Ok(_) => {
-                    self.of.counters.written.fetch_add(1, Ordering::Relaxed);
-                    break;
-                }
-                Err(error) if tries < TRIES => {
-                    self.failed("an epoch could not be written; it stays in memory", &error, &mut wait)?;
-                }
-                Err(error) => {
-                    self.of.counters.lost.fetch_add(1, Ordering::Relaxed);
-                    self.warn("an epoch could not be written and is lost", &error);
-                    break;
-                }
-            }
-        }
-        if let Some(file) = &former.file
-            && let Err(error) = std::fs::remove_file(file)
-        {
-            tracing::warn!(%error, file = %file.display(), "memory of an epoch that was written could not be removed");
-        }
-        self.of.in_memory().former.remove(0);
-        if let Err(error) = thin_out(&self.of.history, &self.retention, former.opened) {
-            self.warn("the history could not be compacted, or old epochs not removed", &error);
-        }
-        Ok(())
+/// Writes an epoch whose memory is sealed. One that an earlier life wrote, and did not get to remove from memory, is
+/// left as it is.
+pub(super) fn write_former(table: &Table, former: &Former, epoch: &Epoch) -> Result<(), WriteError> {
+    // Generations begin anew where memory was lost; a moment is that of one epoch.
+    let is_it = |kept: &Epoch| (kept.generation, kept.opened) == (epoch.generation, epoch.opened);
+    if table.epochs()?.iter().any(|kept| is_it(&kept.epoch)) {
+        return Ok(());
     }
-
-    fn failed(&self, what: &str, error: &dyn std::error::Error, wait: &mut Duration) -> Result<(), Stopped> {
-        self.of.counters.failed.fetch_add(1, Ordering::Relaxed);
-        self.warn(what, error);
-        self.wait(*wait)?;
-        *wait = (*wait * 2).min(AGAIN.1);
-        Ok(())
-    }
-
-    fn warn(&self, what: &str, error: &dyn std::error::Error) {
-        tracing::warn!(store = %self.of.name, %error, "{what}");
-    }
-
-    fn wait(&self, time: Duration) -> Result<(), Stopped> {
-        let until = Instant::now() + time;
-        loop {
-            // A sender that is gone cannot stop anything any more.
-            if *self.stop.borrow() || self.stop.has_changed().is_err() {
-                return Err(Stopped);
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            thread::sleep(left.min(LOOK));
-        }
-    }
+    write(table, epoch.clone(), |flush, _| {
+        elements::read(&former.store, |first, bytes| flush.put(first, bytes).map_err(WriteError::from))
+    })?;
+    Ok(())
 }

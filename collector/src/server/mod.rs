@@ -23,7 +23,6 @@ use dta_files::lock::Lock;
 use dta_grpc::Listen;
 use dta_grpc::standard::{self, Health};
 use dta_grpc::tls::ServerTls;
-use dta_history::Retention;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -31,16 +30,19 @@ use tokio::task::JoinHandle;
 pub use check::check;
 
 use crate::config::{Config, History, MemoryConfig};
-use crate::epochs::{Epochs, Keep};
+use crate::epochs::{Counted, Epochs, Keep, Traffic};
 use crate::nic::{self, Device, Nic, NicError};
 use crate::region::RegionOptions;
 use crate::service::Service;
-use crate::session::Sessions;
+use crate::session::{Sessions, Writers};
 use crate::store::Stores;
 use metrics::Metrics;
 
 /// How often sessions are tended.
 const TICK: Duration = Duration::from_secs(1);
+
+/// For how long it is tried to write an epoch.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Open files other than connections: two for the ring of each session, ring doors and pending joins, metrics, the
 /// NIC's sockets, region files while they are opened, state files.
@@ -164,7 +166,8 @@ impl Server {
 
         let (stop, stopped) = watch::channel(false);
         let connections = Arc::new(dta_grpc::ConnectionCounters::default());
-        let epochs = begin_epochs(config, &stores, &sessions, &stopped).await?;
+        let traffic = Observed { sessions: sessions.clone(), nic: nic.clone() };
+        let epochs = begin_epochs(config, &stores, traffic, &stopped).await?;
         let service = Service::new(stores.clone(), sessions.clone(), nic.clone(), stopped.clone())
             .with_epochs(epochs.clone())
             .with_operators(operators(config))
@@ -320,25 +323,44 @@ impl Server {
     }
 }
 
+/// What epochs are told of sessions and the NIC.
+struct Observed {
+    sessions: Arc<Sessions>,
+    nic: Arc<dyn Nic>,
+}
+
+impl Traffic for Observed {
+    fn writers(&self, store: &str, generation: u64) -> Writers {
+        self.sessions.writers(store, generation)
+    }
+
+    fn counted(&self) -> Vec<Counted> {
+        let nodes = self.sessions.statistics().into_iter().map(|sums| (sums.node, sums.counters));
+        nodes.chain([(format!("nic/{}", self.nic.device().name), self.nic.counters())]).collect()
+    }
+}
+
 /// Begins the epochs of stores, if any has some. On a thread of its own: histories may be long.
 async fn begin_epochs(
     config: &Config,
     stores: &Arc<Stores>,
-    sessions: &Arc<Sessions>,
+    traffic: Observed,
     stopped: &watch::Receiver<bool>,
 ) -> anyhow::Result<Arc<Epochs>> {
     if config.epochs.is_empty() {
         return Ok(Arc::default());
     }
-    let History { keep, keep_mib, .. } = config.history;
-    let retention = Retention { keep: Some(keep), keep_bytes: Some(keep_mib << 20) };
-    let keep = Keep { directory: config.history.directory(&config.name), retention };
-    let (stores, sessions, every) = (stores.clone(), sessions.clone(), config.epochs.clone());
-    let stopped = stopped.clone();
-    let begin = move || {
-        let is_written = Arc::new(move |store: &str, memory| sessions.is_written(store, memory));
-        Epochs::start(&stores, &every, &keep, is_written, &stopped)
+    let History { keep, keep_bytes, coarse, .. } = config.history.clone();
+    let keep = Keep {
+        directory: config.history.directory(&config.name),
+        keep: Some(keep),
+        keep_bytes: Some(keep_bytes),
+        coarse: Some(coarse),
+        patience: PATIENCE,
     };
+    let (stores, every, stopped) = (stores.clone(), config.epochs.clone(), stopped.clone());
+    let traffic: Arc<dyn Traffic> = Arc::new(traffic);
+    let begin = move || Epochs::start(&stores, &every, &keep, &traffic, &stopped);
     Ok(Arc::new(tokio::task::spawn_blocking(begin).await??))
 }
 

@@ -114,7 +114,7 @@ impl Grant {
     }
 
     /// All keys.
-    fn keys(&self) -> impl Iterator<Item = &GrantedRegion> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &GrantedRegion> {
         self.regions.iter().chain(self.former.iter().map(|former| &former.region))
     }
 }

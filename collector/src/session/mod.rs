@@ -135,6 +135,17 @@ pub struct SessionCounters {
     pub statistics_no_room: u64,
 }
 
+/// Whether sessions may still write to the memory of a generation of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writers {
+    /// At least one has a key to it.
+    There,
+    /// None has one any more: all that had one have confirmed that they write elsewhere.
+    Moved,
+    /// None has one any more, and the key of at least one ended without its word.
+    Gone,
+}
+
 /// Least interval between log lines about left-out statistics of one session: they come again with each renewal.
 const TELL_EVERY: Duration = Duration::from_secs(300);
 
@@ -191,6 +202,8 @@ struct Inner {
     frames_by: BTreeMap<String, String>,
     /// Sessions whose translator has said goodbye.
     left: BTreeSet<String>,
+    /// By store, generations of memory to which a key ended before its translator had confirmed that it writes elsewhere.
+    deserted: BTreeMap<String, BTreeSet<u64>>,
     counters: SessionCounters,
 }
 
@@ -233,6 +246,15 @@ impl Inner {
                  for more nodes and counters (no_room; docs/counters.md)"
             );
             self.told_left_out.insert(session.to_owned(), now);
+        }
+    }
+
+    /// Notes the memory to which a session had keys and, with its grant of now, has none.
+    fn note_deserted(&mut self, former: &Grant, now: Option<&Grant>) {
+        for key in former.keys() {
+            if !now.is_some_and(|now| now.has_key_to(&key.store, key.memory)) {
+                self.deserted.entry(key.store.clone()).or_default().insert(key.memory);
+            }
         }
     }
 
@@ -459,6 +481,9 @@ impl Sessions {
         }
         inner.counters.queue_pairs_rebuilt += rebuilt;
         let grant = made.finish(&*self.nic, former.as_ref());
+        if let Some(former) = &former {
+            inner.note_deserted(former, Some(&grant));
+        }
         inner.grants.insert(lease.name.clone(), grant.clone());
         let mut reporters = Vec::new();
         if let Some(request) = opens {
@@ -595,7 +620,7 @@ impl Sessions {
             inner.leases.renew(name, caller, generation, now)?;
             inner.hand_in(name, statistics, now);
         }
-        self.remove(&mut inner, name);
+        self.remove(&mut inner, name, last.is_some());
         inner.counters.ended += 1;
         drop(inner);
         self.write_sharing_or_warn();
@@ -679,9 +704,16 @@ impl Sessions {
             .collect())
     }
 
-    /// Whether any session has a key to the memory of this generation of a store.
-    pub fn is_written(&self, store: &str, memory: u64) -> bool {
-        self.lock().grants.values().any(|grant| grant.has_key_to(store, memory))
+    /// Whether any session may write to the memory of this generation of a store. What is known of generations before it is
+    /// forgotten.
+    pub fn writers(&self, store: &str, memory: u64) -> Writers {
+        let mut inner = self.lock();
+        if inner.grants.values().any(|grant| grant.has_key_to(store, memory)) {
+            return Writers::There;
+        }
+        let Some(deserted) = inner.deserted.get_mut(store) else { return Writers::Moved };
+        *deserted = deserted.split_off(&memory);
+        if deserted.contains(&memory) { Writers::Gone } else { Writers::Moved }
     }
 
     /// How many there are; `None` while they are being changed, which may take a while.
@@ -711,12 +743,13 @@ impl Sessions {
                 continue;
             }
             tracing::warn!(session = %name, "the session was not renewed in time and has ended");
-            self.remove(inner, &name);
+            self.remove(inner, &name, false);
             inner.counters.expired += 1;
         }
     }
 
-    fn remove(&self, inner: &mut Inner, name: &str) {
+    /// `word`: its translator says that it writes no more.
+    fn remove(&self, inner: &mut Inner, name: &str, word: bool) {
         inner.leases.remove(name);
         inner.rebuilds.remove(name);
         inner.told_left_out.remove(name);
@@ -726,6 +759,9 @@ impl Sessions {
         (inner.statistics_dirty, inner.leases_dirty) = (true, true);
         self.change_shared(|shared| shared.end(name));
         if let Some(grant) = inner.grants.remove(name) {
+            if !word {
+                inner.note_deserted(&grant, None);
+            }
             grant::release(&*self.nic, &grant, None);
         }
     }

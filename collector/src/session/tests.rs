@@ -531,10 +531,36 @@ fn a_region_that_was_replaced_comes_with_another_key_and_the_old_one_lives_until
         assert_eq!((renew(g).lease.generation, b.nic.live()), (g + 1, (2, 6)));
     }
     assert!(is_there(keys(&first)[0]));
+    let writers = || b.sessions.writers("flows", store.generation - 1);
+    assert_eq!(writers(), Writers::There);
     let third = renew(g + 1);
+    assert_eq!(writers(), Writers::Moved);
     assert_eq!((third.lease.generation, keys(&third)), (g + 1, keys(&second)));
     assert!(!is_there(keys(&first)[0]));
     assert_eq!(b.nic.live(), (2, 5));
+}
+
+#[test]
+fn memory_whose_writer_ended_without_its_word_says_so() {
+    let b = bench();
+    let stores = &b.sessions.stores;
+    let replace = || stores.replace(stores.successor("flows").unwrap(), false).unwrap().generation - 1;
+    // By an operator, in the middle of a move; by another translator; by its own translator.
+    let mut generation = b.sessions.open(&request("t", 50), b.t0).unwrap().lease.generation;
+    let first = replace();
+    b.sessions.renew("t", &Caller::ANYBODY, generation, &[], b.t0).unwrap();
+    b.sessions.end("t", &Caller::ANYBODY, None, b.t0).unwrap();
+    assert_eq!(b.sessions.writers("flows", first), Writers::Gone);
+    assert_eq!(b.sessions.writers("flows", first + 1), Writers::Gone);
+    b.sessions.open(&request("t", 50), b.t0).unwrap();
+    let second = replace();
+    generation = b.sessions.open(&request("t", 51), b.t0).unwrap().lease.generation;
+    assert_eq!(b.sessions.writers("flows", second), Writers::Gone);
+    let third = replace();
+    b.sessions.end("t", &Caller::ANYBODY, Some((generation, &[])), b.t0).unwrap();
+    assert_eq!(b.sessions.writers("flows", third), Writers::Moved);
+    // What was before is forgotten.
+    assert_eq!(b.sessions.writers("flows", first), Writers::Moved);
 }
 
 #[test]

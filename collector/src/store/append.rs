@@ -141,6 +141,11 @@ impl<'a> Lists<'a> {
         self.lists
     }
 
+    /// Batches of each.
+    pub fn ring(&self) -> u64 {
+        self.ring
+    }
+
     /// Bytes per entry.
     pub fn entry_len(&self) -> usize {
         usize::from(self.entry_len)

@@ -1,5 +1,6 @@
 //! The program `dta-collector`: what it prints, how it ends, and what is there after a kill.
 
+mod epochs;
 mod reliability;
 
 use std::io::{BufRead, BufReader};

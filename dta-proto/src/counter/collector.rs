@@ -59,6 +59,11 @@ table! {
             "epochs that could not be written to the history, and are lost";
         EPOCHS_FAILED: "epochs.failed", Times, Beside,
             "times that an epoch could not be written, or that there was no memory for the next one, and it was tried again";
+        EPOCHS_OVERWRITTEN: "epochs.overwritten", Batches, Beside,
+            "batches of lists with epochs that were overwritten before they were read: their entries are not in the history";
+        EPOCHS_DAMAGED: "epochs.damaged", Times, Beside,
+            "places that are damaged in the logs of histories, each named in the collector's log: what only they say is not found"
+            .kind(Kind::Now);
         QUERY_KEYS: "query.KIND.keys", Keys, Beside, "keys asked for in queries" .with(&[KIND]);
         QUERY_FOUND: "query.KIND.found", Keys, Beside,
             "keys asked for in queries that had an answer: for a counter, a value other than 0; for a sketch, a known one"

@@ -39,13 +39,14 @@ impl NewFile {
         Ok(NewFile { file, writer, rows: 0, slots: None })
     }
 
-    /// Puts in a row: they come in ascending order of slot, then epoch.
+    /// Puts in a row: they come in the order of the layout.
     #[inline]
     pub(crate) fn put(&mut self, epoch: u64, slot: u64, element: &[u8]) -> Result<(), HistoryError> {
         let put = self.writer.put(epoch.cast_signed(), slot.cast_signed(), element);
         put.map_err(HistoryError::parquet(self.file.path()))?;
         self.rows += 1;
-        self.slots = Some((self.slots.map_or(slot, |(first, _)| first), slot));
+        let (first, last) = self.slots.unwrap_or((slot, slot));
+        self.slots = Some((first.min(slot), last.max(slot)));
         Ok(())
     }
 

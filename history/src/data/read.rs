@@ -16,7 +16,7 @@ use parquet::file::statistics::Statistics;
 use super::Tail;
 use super::pread::Pread;
 use crate::HistoryError;
-use crate::layout::{Column, EPOCH, Layout, Part, SLOT};
+use crate::layout::{Column, EPOCH, Layout, Order, Part, SLOT};
 
 /// An open file with its index.
 pub(crate) struct DataFile {
@@ -69,7 +69,7 @@ impl DataFile {
         };
         let spans: Option<Vec<_>> = (0..meta.num_row_groups()).map(span).collect();
         let spans = spans.ok_or_else(|| foreign("a row group has no statistics of its slots".to_owned()))?;
-        if !spans.is_sorted() {
+        if layout.order == Order::BySlot && !spans.is_sorted() {
             return Err(foreign("its row groups are not in the order of their slots".to_owned()));
         }
         Ok(DataFile { path: path.to_owned(), reader: Arc::new(reader), meta, layout, spans })
@@ -267,7 +267,7 @@ enum Typed {
 impl<'a> Cells<'a> {
     pub(crate) fn new(reader: ColumnReader, column: &'a Column) -> Cells<'a> {
         let reader = match column.part {
-            Part::Epoch | Part::Slot | Part::Be32(_) => {
+            Part::Epoch | Part::Slot | Part::Be32(_) | Part::Le64(_) => {
                 Typed::Longs(get_typed_column_reader(reader), Vec::new())
             }
             Part::Be16(_) | Part::Le16(_) => Typed::Integers(get_typed_column_reader(reader), Vec::new()),
@@ -308,12 +308,13 @@ impl<'a> Cells<'a> {
                 if reader.read_records(rows, None, None, values)?.0 != rows {
                     return Err(short());
                 }
-                let Part::Be32(at) = self.column.part else { unreachable!("no part of an element") };
                 for (row, value) in values.iter().enumerate() {
-                    let Ok(value) = u32::try_from(*value) else {
-                        return wrong(format!("{value} is no 32-bit number"));
-                    };
-                    put(row, at..at + 4, &value.to_be_bytes());
+                    match (&self.column.part, u32::try_from(*value)) {
+                        (Part::Le64(at), _) => put(row, *at..at + 8, &value.to_le_bytes()),
+                        (Part::Be32(at), Ok(value)) => put(row, *at..at + 4, &value.to_be_bytes()),
+                        (Part::Be32(_), Err(_)) => return wrong(format!("{value} is no 32-bit number")),
+                        _ => unreachable!("no part of an element"),
+                    }
                 }
             }
             Typed::Integers(reader, values) => {

@@ -1,4 +1,4 @@
-//! Writing one Parquet file, sorted by slot and epoch.
+//! Writing one Parquet file, its rows in the order of the layout.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::ColumnPath;
 
 use super::BATCH;
-use crate::layout::{EPOCH, Layout, Part, SLOT};
+use crate::layout::{EPOCH, Layout, Order, Part, SLOT};
 
 /// Rows of a row group: they are held in memory until it is full.
 const GROUP: usize = 1 << 18;
 /// Rows of a page: what a lookup decodes of each column.
 const PAGE: usize = 4096;
 
-/// A file that is being written. Rows come in ascending order of slot, then epoch.
+/// A file that is being written. Rows come in the order of the layout.
 pub(crate) struct DataWriter<W: Write + Send> {
     layout: Arc<Layout>,
     file: SerializedFileWriter<W>,
@@ -58,6 +58,7 @@ impl<W: Write + Send> DataWriter<W> {
                 Part::Epoch => _ = writer.typed::<Int64Type>().write_batch(&self.epochs, None, None)?,
                 Part::Slot => _ = writer.typed::<Int64Type>().write_batch(&self.slots, None, None)?,
                 Part::Be32(at) => longs(&mut writer, &elements, len, |row| be32(row, *at).into())?,
+                Part::Le64(at) => longs(&mut writer, &elements, len, |row| le64(row, *at).cast_signed())?,
                 Part::Be16(at) => integers(&mut writer, &elements, len, |row| be16(row, *at).into())?,
                 Part::Le16(at) => {
                     integers(&mut writer, &elements, len, |row| be16(row, *at).swap_bytes().into())?
@@ -100,6 +101,10 @@ fn be32(row: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(row[at..at + 4].try_into().expect("four bytes"))
 }
 
+fn le64(row: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(row[at..at + 8].try_into().expect("eight bytes"))
+}
+
 fn be16(row: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([row[at], row[at + 1]])
 }
@@ -137,11 +142,15 @@ fn integers(
 fn properties(layout: &Layout, about: (&str, String)) -> WriterProperties {
     let ascending =
         |column: usize| SortingColumn { column_idx: column as i32, descending: false, nulls_first: false };
+    let sorting = match layout.order {
+        Order::BySlot => vec![ascending(SLOT), ascending(EPOCH)],
+        Order::AsTheyCame => vec![ascending(EPOCH)],
+    };
     let mut properties = WriterProperties::builder()
         .set_created_by(concat!("dta-history ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).expect("a level of zstd")))
         .set_key_value_metadata(Some(vec![KeyValue::new(about.0.to_owned(), about.1)]))
-        .set_sorting_columns(Some(vec![ascending(SLOT), ascending(EPOCH)]))
+        .set_sorting_columns(Some(sorting))
         .set_max_row_group_row_count(Some(GROUP))
         .set_data_page_row_count_limit(PAGE)
         .set_write_batch_size(PAGE)
@@ -154,8 +163,8 @@ fn properties(layout: &Layout, about: (&str, String)) -> WriterProperties {
             _ => Encoding::DELTA_BINARY_PACKED,
         };
         // The smallest and the largest of hashes and of values help nobody.
-        let sorted = number == SLOT || number == EPOCH;
-        let statistics = if sorted { EnabledStatistics::Page } else { EnabledStatistics::None };
+        let statistics =
+            if layout.has_range(number) { EnabledStatistics::Page } else { EnabledStatistics::None };
         properties = properties
             .set_column_encoding(path.clone(), encoding)
             .set_column_statistics_enabled(path, statistics);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::data::{Made, Tail};
 use crate::epoch::Kept;
-use crate::layout::Layout;
+use crate::layout::{Column, EPOCH, Layout, SLOT};
 
 /// What the store's description is called in the table's configuration, and in the metadata of its Parquet files.
 pub(crate) const STORE: &str = "dta.store";
@@ -54,7 +54,7 @@ impl MetaData {
         MetaData {
             id,
             name: Some(spec.name.clone()),
-            description: Some(format!("used slots of the {} store {} by epoch", spec.primitive(), spec.name)),
+            description: Some(format!("what the {} store {} held, by epoch", spec.primitive(), spec.name)),
             format: Format { provider: "parquet".to_owned(), options: BTreeMap::new() },
             schema_string: layout.delta_schema(),
             partition_columns: Vec::new(),
@@ -97,9 +97,10 @@ impl Add {
         if let (Some((first, last)), Some(oldest), Some(newest)) =
             (file.slots, numbers().min(), numbers().max())
         {
-            stats["minValues"] = json!({ "epoch": oldest, "slot": first });
-            stats["maxValues"] = json!({ "epoch": newest, "slot": last });
-            let none = |column: &crate::layout::Column| (column.name.clone(), Value::from(0));
+            let of = |number: usize| layout.columns[number].name.as_str();
+            stats["minValues"] = json!({ of(EPOCH): oldest, of(SLOT): first });
+            stats["maxValues"] = json!({ of(EPOCH): newest, of(SLOT): last });
+            let none = |column: &Column| (column.name.clone(), Value::from(0));
             stats["nullCount"] = Value::Object(layout.columns.iter().map(none).collect());
         }
         let text = |of: serde_json::Result<String>| Some(of.expect("names and numbers"));

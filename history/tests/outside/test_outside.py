@@ -32,14 +32,19 @@ def tables(tmp_path_factory):
     return folder, json.loads(made.stdout)
 
 
-def key_write(table):
-    return table["store"].startswith("key-write")
+# By the beginning of a store's name.
+COLUMNS = {
+    "key-write": ["epoch", "slot", "checksum", "value"],
+    "postcarding": ["epoch", "slot", "checksum", "bitmap", "length", *(f"hop_{hop}" for hop in range(6))],
+    "key-increment": ["epoch", "slot", "count"],
+    "sketch-merge": ["epoch", "column", "sketch_epoch", "merged", "expected", "cell_0", "cell_1", "cell_2"],
+    "append": ["epoch", "list", "sequence", "number", "entry"],
+}
 
 
 def columns(table):
     """Its columns, of which the names must be these."""
-    more = ["value"] if key_write(table) else ["bitmap", "length", *(f"hop_{hop}" for hop in range(6))]
-    return ["epoch", "slot", "checksum", *more]
+    return next(columns for name, columns in COLUMNS.items() if table["store"].startswith(name))
 
 
 def plain(row):
@@ -47,13 +52,17 @@ def plain(row):
 
 
 # All rows; and few, for which a reader leaves out files, row groups and pages by their statistics.
-WHERE = {"all": lambda row: True, "epoch = 4 and slot between 20 and 200": lambda row: row[0] == 4 and 20 <= row[1] <= 200}
+# The second column is the slot or its like, of which lists have four.
+WHERE = {
+    "all": ("true", lambda row: True),
+    "some": ("epoch = 4 and {slot} between 2 and 200", lambda row: row[0] == 4 and 2 <= row[1] <= 200),
+}
 
 
 @pytest.fixture(params=WHERE)
 def where(request):
     """A condition for SQL, and what it means."""
-    return ("true" if request.param == "all" else request.param), WHERE[request.param]
+    return WHERE[request.param]
 
 
 def check(tables, where, read):
@@ -61,7 +70,7 @@ def check(tables, where, read):
     for table in made:
         expected = [tuple(row) for row in table["rows"] if where[1](row)]
         assert len(expected) > 10
-        rows = read(folder / table["store"], table, where[0])
+        rows = read(folder / table["store"], table, where[0].format(slot=f'"{columns(table)[1]}"'))
         assert sorted(map(plain, rows)) == sorted(expected), table["store"]
 
 
@@ -96,10 +105,11 @@ def test_clickhouse(tables, where, monkeypatch):
     monkeypatch.chdir(tables[0])
 
     def read(path, table, condition):
-        cells = [f"lower(hex({name}))" if name == "value" else name for name in columns(table)]
+        is_bytes = [name in ("value", "entry") for name in columns(table)]
+        cells = [f'lower(hex("{name}"))' if of else f'"{name}"' for name, of in zip(columns(table), is_bytes)]
         query = f"select {', '.join(cells)} from deltaLakeLocal('{path}') where {condition}"
         lines = str(chdb.query(query, "JSONCompactEachRow")).splitlines()
-        return [[int(cell) if name != "value" else cell for name, cell in zip(columns(table), json.loads(line))] for line in lines]
+        return [[cell if of else int(cell) for of, cell in zip(is_bytes, json.loads(line))] for line in lines]
 
     check(tables, where, read)
 
@@ -108,7 +118,7 @@ def test_a_version_of_the_past_is_read_as_it_was(tables):
     """Before its epochs became one file: the commits say which files there were."""
     deltalake = reader("deltalake")
     folder, made = tables
-    for table in made[:2]:
+    for table in made[:-1]:
         files = [set(deltalake.DeltaTable(str(folder / table["store"]), version=version).file_uris()) for version in range(10)]
         assert [len(of_version) for of_version in files] == [0, 1, 2, 3, 4, 5, 6, 7, 5, 4]
         assert len(files[7] & files[8]) == 4

@@ -92,12 +92,14 @@ proptest! {
 
     #[test]
     fn any_elements_come_back_exactly(
-        kind in 0usize..6, every in 1u64..9, seed: u64, cuts in prop::collection::vec(0u64..512, 0..4),
+        kind in 0usize..9, every in 1u64..9, seed: u64, cuts in prop::collection::vec(0u64..512, 0..4),
         slots in prop::collection::vec(0u64..512, 0..40), compact: bool,
     ) {
         let spec = match kind {
             0..=3 => key_write(512, [4, 12, 28, 60][kind]),
-            _ => store(StoreKind::Postcarding { slots: 512, hops: [6, 14][kind - 4], redundancy: 1 }),
+            4 | 5 => store(StoreKind::Postcarding { slots: 512, hops: [6, 14][kind - 4], redundancy: 1 }),
+            6 => store(StoreKind::KeyIncrement { slots: 512, redundancy: 1 }),
+            _ => sketch([2, 3][kind - 7]),
         };
         let dir = tempfile::tempdir().unwrap();
         let table = Table::open(dir.path(), &spec).unwrap();
@@ -191,7 +193,7 @@ fn tables_of_something_else_are_refused_by_name() {
         assert!(error.contains("store `last`") && error.contains("move the folder away"), "{error}");
     }
     let counters = store(StoreKind::KeyIncrement { slots: 64, redundancy: 1 });
-    assert!(refused(&counters).contains("only key-write and postcarding stores are"));
+    assert!(refused(&counters).contains("is of another layout (key-write with 64 elements"));
     let missing = Table::open_existing(dir.path(), "none").err().unwrap().to_string();
     assert!(missing.contains("none/_delta_log"), "{missing}");
     let log = dir.path().join("last/_delta_log/00000000000000000000.json");

@@ -3,6 +3,7 @@
 mod bad_days;
 mod damage;
 mod epochs;
+mod kinds;
 mod thinning;
 
 use std::collections::BTreeMap;
@@ -10,8 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dta_history::{Epoch, HistoryError, Kept, Removed, Retention, Table};
-use dta_proto::store::{StoreKind, StoreSpec};
+use dta_history::{Entry, Epoch, HistoryError, Kept, Removed, Retention, Spanned, Table};
+use dta_proto::store::{Merge, StoreKind, StoreSpec};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -25,6 +26,10 @@ fn key_write(slots: u64, value_len: u8) -> StoreSpec {
     store(StoreKind::KeyWrite { slots, value_len, redundancy: 2 })
 }
 
+fn sketch(rows: u8) -> StoreSpec {
+    store(StoreKind::SketchMerge { columns: 512, rows, epochs: 2, merge: Merge::Sum, expected: 2 })
+}
+
 /// Epoch `number` is the minute of this number.
 fn epoch(number: u64) -> Epoch {
     Epoch {
@@ -35,6 +40,7 @@ fn epoch(number: u64) -> Epoch {
         flipped_to: (number + 1) * MINUTE + 20,
         confirmed: true,
         waterfall: json!({ "landed": 7 * number }),
+        ..Epoch::default()
     }
 }
 
@@ -50,9 +56,18 @@ fn model(spec: &StoreSpec, every: u64, seed: u64) -> Model {
         state
     };
     let mut rows = Model::new();
-    for slot in 0..spec.elements() {
+    let slots = match spec.kind {
+        StoreKind::SketchMerge { columns, .. } => columns.into(),
+        _ => spec.elements(),
+    };
+    for slot in 0..slots {
         if random().is_multiple_of(every) {
-            rows.insert(slot, (0..spec.element_len()).map(|_| random() as u8).collect());
+            let mut element: Vec<u8> = (0..spec.element_len()).map(|_| random() as u8).collect();
+            if let StoreKind::SketchMerge { rows, .. } = spec.kind {
+                // What stands behind the cells means nothing.
+                element[8 + 4 * usize::from(rows)..].fill(0);
+            }
+            rows.insert(slot, element);
         }
     }
     rows

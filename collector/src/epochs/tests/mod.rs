@@ -1,3 +1,6 @@
+mod bad_days;
+mod kinds;
+
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -34,33 +37,69 @@ fn value(store: &Store, key: &Key) -> Option<u8> {
     answers[0].found.then_some(values[0])
 }
 
-/// Stores with epochs, whose former memory somebody writes to for as long as `held` has its generation.
+/// Those who write, as the test says.
+#[derive(Default)]
+struct Writing {
+    /// Generations of "flows" to which somebody has a key, and to which somebody's key ended.
+    held: Mutex<BTreeSet<u64>>,
+    gone: Mutex<BTreeSet<u64>>,
+    /// What nodes count.
+    counted: Mutex<Vec<Counted>>,
+}
+
+impl Traffic for Writing {
+    fn writers(&self, store: &str, generation: u64) -> Writers {
+        let is_in = |of: &Mutex<BTreeSet<u64>>| store == "flows" && of.lock().unwrap().contains(&generation);
+        match (is_in(&self.held), is_in(&self.gone)) {
+            (true, _) => Writers::There,
+            (_, true) => Writers::Gone,
+            (_, false) => Writers::Moved,
+        }
+    }
+
+    fn counted(&self) -> Vec<Counted> {
+        self.counted.lock().unwrap().clone()
+    }
+}
+
+fn store(id: u16, name: &str, kind: StoreKind) -> StoreSpec {
+    StoreSpec { id, name: name.into(), kind }
+}
+
+/// A collector's stores, all with epochs.
 struct Bench {
     stores: Arc<Stores>,
     epochs: Epochs,
-    held: Arc<Mutex<BTreeSet<u64>>>,
+    writing: Arc<Writing>,
     stop: watch::Sender<bool>,
 }
 
 impl Bench {
     fn start(memory: &MemoryConfig, history: &Path) -> Bench {
-        let store = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
         let specs = [
             store(1, "flows", StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 }),
             store(2, "paths", StoreKind::Postcarding { slots: 1 << 10, hops: 6, redundancy: 2 }),
         ];
-        let stores = Arc::new(Stores::open(&specs, memory, RegionOptions { huge_pages: false }).unwrap());
-        let retention = Retention { keep: Some(Duration::from_secs(3600)), keep_bytes: Some(1 << 30) };
-        let keep = Keep { directory: history.to_owned(), retention };
-        let every = BTreeMap::from(["flows", "paths"].map(|name| (name.to_owned(), EVERY)));
-        let held: Arc<Mutex<BTreeSet<u64>>> = Arc::default();
-        let holds = held.clone();
-        let is_written: Arc<IsWritten> = Arc::new(move |store, generation| {
-            store == "flows" && holds.lock().unwrap().contains(&generation)
-        });
+        Bench::start_with(&specs, memory, keep(history), EVERY)
+    }
+
+    fn start_with(specs: &[StoreSpec], memory: &MemoryConfig, keep: Keep, every: Duration) -> Bench {
+        let stores = Arc::new(Stores::open(specs, memory, RegionOptions { huge_pages: false }).unwrap());
+        let every = specs.iter().map(|spec| (spec.name.clone(), every)).collect();
+        let writing = Arc::new(Writing::default());
+        let traffic: Arc<dyn Traffic> = writing.clone();
         let (stop, stopped) = watch::channel(false);
-        let epochs = Epochs::start(&stores, &every, &keep, is_written, &stopped).unwrap();
-        Bench { stores, epochs, held, stop }
+        let epochs = Epochs::start(&stores, &every, &keep, &traffic, &stopped).unwrap();
+        Bench { stores, epochs, writing, stop }
+    }
+
+    /// The epochs in a store's history.
+    fn kept(&self, store: &str) -> Vec<dta_history::Epoch> {
+        self.history(store).epochs().unwrap().iter().map(|kept| kept.epoch.clone()).collect()
+    }
+
+    fn history(&self, store: &str) -> &Table {
+        &self.epochs.of[store].history
     }
 
     fn count(&self, name: &str) -> u64 {
@@ -74,6 +113,17 @@ impl Bench {
     fn end(self) {
         self.stop.send_replace(true);
         self.epochs.join();
+    }
+}
+
+/// Much, and for long.
+fn keep(directory: &Path) -> Keep {
+    Keep {
+        directory: directory.to_owned(),
+        keep: Some(Duration::from_secs(3600)),
+        keep_bytes: Some(1 << 30),
+        coarse: None,
+        patience: Duration::from_secs(60),
     }
 }
 
@@ -151,7 +201,7 @@ fn each_moment_is_that_of_the_epoch_that_is_listed_for_it() {
     let bench = Bench::start(&MemoryConfig::Anonymous, history.path());
     until("three epochs are written", || bench.count("epochs.written") >= 6 && listed(&bench).len() >= 5);
     // One stays in memory, and the one after it open.
-    bench.held.lock().unwrap().extend(1..1000);
+    bench.writing.held.lock().unwrap().extend(1..1000);
     let is_closed = |epoch: &Epoch| epoch.state() == EpochState::Closed;
     until("one is over and not written", || {
         let all = listed(&bench);
@@ -237,7 +287,7 @@ fn a_series_has_each_epoch_be_it_compacted_over_or_open() {
     let (at, generation) = next(3);
     until("the next epoch", || bench.generation() > generation);
     until("it is written", || table.at(at).unwrap().is_some());
-    bench.held.lock().unwrap().extend(1..1000);
+    bench.writing.held.lock().unwrap().extend(1..1000);
     let (_, generation) = next(4);
     until("the next epoch", || bench.generation() > generation);
     let (last, _) = next(5);
@@ -267,7 +317,7 @@ fn an_epoch_that_somebody_can_write_to_is_answered_and_not_sealed() {
     let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let directory = MemoryConfig::Directory(memory.path().to_owned());
     let bench = Bench::start(&directory, history.path());
-    bench.held.lock().unwrap().extend(1..1000);
+    bench.writing.held.lock().unwrap().extend(1..1000);
     let first = bench.stores.get("flows").unwrap();
     let (at, generation) = moment(&bench, |store| write(store, &key(1), 1));
     until("the next epoch", || bench.generation() > generation);
@@ -399,44 +449,129 @@ fn memory_that_is_lost_begins_other_epochs_and_the_history_goes_on() {
     }
 }
 
+/// Begins at a full hour; milliseconds since 1970.
+const HOUR: u64 = 1_795_528_800_000;
+const QUARTER: u64 = 900_000;
+
+/// A history of "flows" in which epoch n has key n with value n, and all of them key 1000.
+fn history(folder: &Path, epochs: std::ops::Range<u64>) -> (Table, StoreSpec) {
+    let spec = store(1, "flows", StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 });
+    let table = Table::open(folder, &spec).unwrap();
+    for n in epochs {
+        let opened = HOUR + n * QUARTER;
+        let specs = std::slice::from_ref(&spec);
+        let stores = Stores::open(specs, &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+        let store = stores.get("flows").unwrap();
+        write(&store, &key(n as u32), n as u8);
+        write(&store, &key(1000), n as u8);
+        let store = Arc::new(Store { generation: n, ..Store::clone(&store) });
+        let former = Former { store, opened, closed: opened + QUARTER, file: None, found: false };
+        let (generation, flipped_from) = (n, former.closed);
+        let waterfall = serde_json::json!({ "sent": 2 });
+        let epoch = dta_history::Epoch {
+            generation,
+            opened,
+            flipped_from,
+            flipped_to: flipped_from + 100,
+            waterfall,
+            ..dta_history::Epoch::default()
+        };
+        turn::write_former(&table, &former, &epoch).unwrap();
+        turn::write_former(&table, &former, &epoch).unwrap();
+    }
+    (table, spec)
+}
+
+/// The value of a key in the epoch of a moment.
+fn kept_value(table: &Table, at: u64, of: u32) -> Option<u8> {
+    let kept = table.at(at).unwrap()?;
+    let wanted = elements::of_keys(table.spec(), &[key(of)]);
+    let mut bytes = vec![0; wanted.len() * 16];
+    table.slots(kept.epoch.number, &wanted, &mut bytes).unwrap();
+    let specs = std::slice::from_ref(table.spec());
+    let like = Stores::open(specs, &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+    value(&elements::store(&like.get("flows").unwrap(), 1, &wanted, &bytes).unwrap(), &key(of))
+}
+
+/// A thinner of a history that is there, for epochs that end now.
+fn thinner(table: Table, keep: Keep) -> Arc<StoreEpochs> {
+    let specs = std::slice::from_ref(table.spec());
+    let stores = Stores::open(specs, &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+    let of = Arc::new(StoreEpochs {
+        name: "flows".into(),
+        every: EVERY,
+        in_memory: Mutex::new(InMemory { open: (stores.get("flows").unwrap(), now()), former: Vec::new() }),
+        history: table,
+        counters: Counters::default(),
+        grown: AtomicBool::new(true),
+    });
+    let (_stop, stopped) = watch::channel(false);
+    let mut thinner = Thinner::new(vec![of.clone()], keep, stopped).unwrap();
+    let _ = thinner.look();
+    of
+}
+
+fn files(table: &Table) -> usize {
+    let files = std::fs::read_dir(table.path()).unwrap().flatten();
+    files.filter(|file| file.path().extension().is_some_and(|e| e == "parquet")).count()
+}
+
 #[test]
 fn an_hour_that_is_over_becomes_one_file_and_an_epoch_is_written_once() {
     let folder = tempfile::tempdir().unwrap();
-    let kind = StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 };
-    let spec = StoreSpec { id: 1, name: "flows".into(), kind };
-    let table = Table::open(folder.path(), &spec).unwrap();
-    let hour = 1_795_528_800_000;
-    let retention = Retention { keep: None, keep_bytes: None };
-    let files = || {
-        let files = std::fs::read_dir(table.path()).unwrap().flatten();
-        files.filter(|file| file.path().extension().is_some_and(|e| e == "parquet")).count()
-    };
-    for n in 0..5u64 {
-        // Four in one hour, the fifth in the next.
-        let opened = hour + n * 900_000;
-        let store =
-            Stores::open(std::slice::from_ref(&spec), &MemoryConfig::Anonymous, RegionOptions::default())
-                .unwrap();
-        let store = store.get("flows").unwrap();
-        write(&store, &key(n as u32), n as u8 + 1);
-        let store = Arc::new(Store { generation: n + 1, ..Store::clone(&store) });
-        let former = Former { store, opened, closed: opened + 900_000, file: None, found: false };
-        let number = super::write::write(&table, &former, opened + 900_100).unwrap();
-        assert_eq!(super::write::write(&table, &former, opened + 900_100).unwrap(), number, "once");
-        super::write::thin_out(&table, &retention, opened).unwrap();
-    }
-    assert_eq!(table.epochs().unwrap().len(), 5);
+    // Two hours, of which one was over when nobody looked, and one epoch of the next.
+    let (table, _) = history(folder.path(), 0..9);
+    assert_eq!((table.epochs().unwrap().len(), files(&table)), (9, 9));
+    let forever = Keep { keep: None, ..keep(folder.path()) };
+    let of = thinner(table, forever);
+    assert_eq!(of.history.epochs().unwrap().len(), 9);
+    let hours: Vec<_> =
+        of.history.spans(4 * QUARTER).unwrap().into_values().map(|of| (of.files, of.epochs)).collect();
+    assert_eq!(hours, [(1, 4), (1, 4), (1, 1)]);
     // Those of before stay for readers for a while.
-    assert_eq!(files(), 6);
-    for n in 0..5u32 {
-        let kept = table.at(hour + u64::from(n) * 900_000 + 1).unwrap().unwrap();
-        let wanted = elements::of_keys(&spec, &[key(n)]);
-        let mut bytes = vec![0; wanted.len() * 16];
-        table.slots(kept.epoch.number, &wanted, &mut bytes).unwrap();
-        let like =
-            Stores::open(std::slice::from_ref(&spec), &MemoryConfig::Anonymous, RegionOptions::default())
-                .unwrap();
-        let then = elements::store(&like.get("flows").unwrap(), 1, &wanted, &bytes).unwrap();
-        assert_eq!(value(&then, &key(n)), Some(n as u8 + 1));
+    assert_eq!(files(&of.history), 11);
+    for n in 0..9 {
+        assert_eq!(kept_value(&of.history, HOUR + n * QUARTER + 1, n as u32), Some(n as u8));
+        assert_eq!(kept_value(&of.history, HOUR + n * QUARTER + 1, n as u32 + 1), None);
     }
+}
+
+#[test]
+fn old_hours_become_one_epoch_with_the_newest_of_each_slot() {
+    let folder = tempfile::tempdir().unwrap();
+    let (table, _) = history(folder.path(), 0..12);
+    let seconds = Duration::from_secs;
+    let coarse = Some(Coarse { after: seconds(3600), every: seconds(3600) });
+    // By the newest epoch it is three o'clock: the first hour and the second are old enough.
+    let of = thinner(table, Keep { keep: None, coarse, ..keep(folder.path()) });
+    let hours: Vec<_> =
+        of.history.spans(4 * QUARTER).unwrap().into_values().map(|of| (of.files, of.epochs)).collect();
+    assert_eq!(hours, [(1, 1), (1, 1), (4, 4)]);
+    let kept = of.history.epochs().unwrap();
+    assert_eq!((kept[0].epoch.opened, kept[0].epoch.flipped_to), (HOUR, HOUR + 4 * QUARTER + 100));
+    assert_eq!(kept[0].epoch.waterfall, serde_json::json!({ "sent": 8 }));
+    for n in 0..8 {
+        let newest = if n < 4 { 3 } else { 7 };
+        for moment in [0, 1, 2, 3].map(|quarter| HOUR + (newest - 3 + quarter) * QUARTER + 200) {
+            assert_eq!(kept_value(&of.history, moment, n as u32), Some(n as u8), "{n} at {moment}");
+            assert_eq!(kept_value(&of.history, moment, 1000), Some(newest as u8));
+        }
+    }
+    assert_eq!(kept_value(&of.history, HOUR + 9 * QUARTER + 200, 1000), Some(9));
+}
+
+#[test]
+fn the_largest_history_gives_way_where_all_together_have_too_much() {
+    let folder = tempfile::tempdir().unwrap();
+    let (table, spec) = history(folder.path(), 0..8);
+    let one = table.bytes() / 8;
+    let of = thinner(table, Keep { keep: None, keep_bytes: Some(5 * one + one / 2), ..keep(folder.path()) });
+    assert_eq!(of.history.epochs().unwrap().len(), 5);
+    assert_eq!(kept_value(&of.history, HOUR + 7 * QUARTER + 200, 7), Some(7));
+    assert_eq!(kept_value(&of.history, HOUR + 200, 0), None);
+    // By age nothing stays.
+    drop(of);
+    let table = Table::open(folder.path(), &spec).unwrap();
+    let of = thinner(table, Keep { keep: Some(Duration::from_secs(1)), ..keep(folder.path()) });
+    assert_eq!(of.history.epochs().unwrap().len(), 1, "the clock is an hour ahead at once");
 }

@@ -1,0 +1,97 @@
+//! When epochs end, and by which clock they age.
+//!
+//! Moments are what the wall clock shows, so that people find them. A clock that jumps must neither keep an epoch open nor make old
+//! epochs of new ones: lengths are bounded by a clock that only goes forward.
+
+use std::time::{Duration, Instant};
+
+use super::now;
+
+/// The end of an epoch: the next multiple of its length since 1970.
+pub(super) struct Due {
+    end: u64,
+    every: Duration,
+    since: Instant,
+    /// How long it is to last.
+    length: Duration,
+}
+
+impl Due {
+    /// Of an epoch that was opened at a moment.
+    pub(super) fn new(opened: u64, every: Duration) -> Due {
+        let millis = every.as_millis() as u64;
+        let end = (opened / millis + 1) * millis;
+        Due { end, every, since: Instant::now(), length: Duration::from_millis(end - opened) }
+    }
+
+    /// Whether it is over. Where the clock was set back, half an epoch later.
+    pub(super) fn is_over(&self) -> bool {
+        now() >= self.end || self.since.elapsed() >= self.length + self.every / 2
+    }
+
+    /// How many ends of epochs have passed since.
+    pub(super) fn put_off(&self) -> u64 {
+        (self.since.elapsed().saturating_sub(self.length).as_millis() / self.every.as_millis()) as u64
+    }
+}
+
+/// For how long a clock must have been ahead until epochs age by it.
+const BELIEVED: Duration = Duration::from_secs(3600);
+/// How far it may be ahead at once.
+const STEP: Duration = Duration::from_secs(60);
+
+/// The moment by which epochs are too old. A clock that jumps forward, and perhaps back again, must not remove all: it is believed
+/// once it has been ahead for an hour.
+pub(super) struct Ageing {
+    moment: u64,
+    at: Instant,
+    ahead: Option<Instant>,
+}
+
+impl Ageing {
+    /// Begins at the moment of the newest epoch: what came later may be a jump.
+    pub(super) fn new(newest: u64, at: Instant) -> Ageing {
+        Ageing { moment: newest, at, ahead: None }
+    }
+
+    /// The moment, while the clock shows `now`.
+    pub(super) fn moment(&mut self, now: u64, at: Instant) -> u64 {
+        let passed = |since: Instant| at.saturating_duration_since(since);
+        let steady = self.moment.saturating_add(passed(self.at).as_millis() as u64);
+        if now > steady.saturating_add(STEP.as_millis() as u64) {
+            let ahead = *self.ahead.get_or_insert(at);
+            if passed(ahead) < BELIEVED {
+                return steady;
+            }
+        }
+        *self = Ageing { moment: now, at, ahead: None };
+        now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_jumps_forward_is_believed_after_an_hour_and_one_that_goes_back_at_once() {
+        let begin = Instant::now();
+        let (hour, minute) = (3_600_000, 60_000);
+        let at = |minutes: u64| begin + Duration::from_millis(minutes * minute);
+        let mut ageing = Ageing::new(100 * hour, begin);
+        // In step, and slightly ahead.
+        assert_eq!(ageing.moment(100 * hour + minute, at(1)), 100 * hour + minute);
+        assert_eq!(ageing.moment(100 * hour + 2 * minute + 500, at(2)), 100 * hour + 2 * minute + 500);
+        // A year ahead, and back.
+        for minutes in 3..60 {
+            let moment = ageing.moment(9000 * hour + minutes * minute, at(minutes));
+            assert_eq!(moment, 100 * hour + minutes * minute + 500);
+        }
+        assert_eq!(ageing.moment(100 * hour + 61 * minute, at(61)), 100 * hour + 61 * minute);
+        // Ahead to stay.
+        assert_eq!(ageing.moment(200 * hour, at(62)), 100 * hour + 62 * minute);
+        assert_eq!(ageing.moment(200 * hour + 61 * minute, at(123)), 200 * hour + 61 * minute);
+        // Back by a day.
+        assert_eq!(ageing.moment(176 * hour, at(124)), 176 * hour);
+    }
+}

@@ -1,0 +1,125 @@
+//! The thread of one store's epochs: what all kinds of stores have in common.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dta_history::{HistoryError, Table};
+use dta_proto::store::StoreKind;
+use tokio::sync::watch;
+
+use super::due::Due;
+use super::waterfall::Totals;
+use super::{StoreEpochs, Traffic, counters, lists, now, sketches, turn};
+use crate::store::Stores;
+
+/// How often it is looked whether an epoch is over or sealed, and whether a list has something new.
+pub(super) const LOOK: Duration = Duration::from_millis(100);
+/// How long a failure waits before it is tried again: at first, and at most.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+
+pub(super) struct Keeper {
+    pub(super) of: Arc<StoreEpochs>,
+    pub(super) stores: Arc<Stores>,
+    pub(super) traffic: Arc<dyn Traffic>,
+    pub(super) patience: Duration,
+    pub(super) stop: watch::Receiver<bool>,
+}
+
+/// The collector stops.
+pub(super) struct Stopped;
+
+/// A failure that is tried again, less and less often.
+pub(super) struct Again(Duration);
+
+impl Default for Again {
+    fn default() -> Self {
+        Again(AGAIN.0)
+    }
+}
+
+/// When what is in no history yet begins, of a store whose memory stays: where the history ends.
+pub(super) fn goes_on(history: &Table) -> Result<u64, HistoryError> {
+    let now = now();
+    let end = history.epochs()?.last().map(|last| last.epoch.flipped_to);
+    Ok(end.filter(|end| *end < now).unwrap_or(now))
+}
+
+impl Keeper {
+    /// Until the collector stops.
+    pub(super) fn run(self) {
+        let kind = self.of.history.spec().kind.clone();
+        let Err(Stopped): Result<Infallible, Stopped> = match kind {
+            StoreKind::KeyWrite { .. } | StoreKind::Postcarding { .. } => turn::run(&self),
+            StoreKind::KeyIncrement { .. } => counters::run(&self),
+            StoreKind::SketchMerge { .. } => sketches::run(&self),
+            StoreKind::Append { .. } => lists::run(&self),
+        };
+    }
+
+    /// What the counters of all nodes say.
+    pub(super) fn totals(&self) -> Totals {
+        Totals::of(self.of.history.spec(), &self.traffic.counted())
+    }
+
+    /// An epoch is in the history.
+    pub(super) fn written(&self) {
+        count(&self.of.counters.written, 1);
+        self.of.grown.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until an epoch is over.
+    pub(super) fn until(&self, due: &Due) -> Result<(), Stopped> {
+        // Where each epoch is over before the last one is written, nobody waits for anything else.
+        self.wait(Duration::ZERO)?;
+        while !due.is_over() {
+            self.wait(LOOK.min(self.of.every))?;
+        }
+        count(&self.of.counters.put_off, due.put_off());
+        Ok(())
+    }
+
+    /// Counts a failure, and waits before it is tried again.
+    pub(super) fn failed(
+        &self,
+        what: &str,
+        error: &dyn std::error::Error,
+        again: &mut Again,
+    ) -> Result<(), Stopped> {
+        count(&self.of.counters.failed, 1);
+        self.warn(what, error);
+        self.wait(again.0)?;
+        again.0 = (again.0 * 2).min(AGAIN.1);
+        Ok(())
+    }
+
+    pub(super) fn warn(&self, what: &str, error: &dyn std::error::Error) {
+        tracing::warn!(store = %self.of.name, %error, "{what}");
+    }
+
+    pub(super) fn wait(&self, time: Duration) -> Result<(), Stopped> {
+        wait(&self.stop, time)
+    }
+}
+
+/// Waits, unless the collector stops.
+pub(super) fn wait(stop: &watch::Receiver<bool>, time: Duration) -> Result<(), Stopped> {
+    let until = Instant::now() + time;
+    loop {
+        // A sender that is gone cannot stop anything any more.
+        if *stop.borrow() || stop.has_changed().is_err() {
+            return Err(Stopped);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        thread::sleep(left.min(LOOK));
+    }
+}
+
+pub(super) fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}

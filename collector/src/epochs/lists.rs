@@ -1,0 +1,172 @@
+//! Epochs of lists: entries are read as they come, and belong to the epoch in which they were read.
+//!
+//! What could not be written is read again from the ring, as far as it is still there. How far each list was read is
+//! said with each epoch, so that the next start goes on from there.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::time::Instant;
+
+use dta_history::{Entry, Epoch, Flush, HistoryError};
+use dta_proto::layout::append::{is_after, next};
+use serde_json::json;
+
+use super::due::Due;
+use super::keeper::{Again, Keeper, LOOK, Stopped, count};
+use super::now;
+use super::waterfall::Totals;
+use super::write::{WriteError, finish, make_room, next_number};
+use crate::store::append::{ListError, Lists, Progress, ReadPosition, Start};
+
+/// Batches that are read of a list before the next one has its turn.
+const BATCHES: u64 = 1024;
+/// Of the time, one part in so many goes into looking at lists that have nothing new.
+const SHARE: u32 = 5;
+
+/// Until the collector stops.
+pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
+    let of = &keeper.of;
+    let (store, _) = of.in_memory().open.clone();
+    let lists = Lists::new(&store).expect("a store of lists");
+    let mut again = Again::default();
+    let mut positions = loop {
+        match begin(keeper, lists) {
+            Ok(positions) => break positions,
+            Err(error) => keeper.failed("lists could not be read", &error, &mut again)?,
+        }
+    };
+    let mut before = (!store.region.found()).then(|| keeper.totals());
+    loop {
+        let opened = of.in_memory().open.1;
+        let epoch = Epoch { generation: store.generation, opened, confirmed: true, ..Epoch::default() };
+        let mut read = positions.clone();
+        match one_epoch(keeper, lists, epoch, before.as_ref(), &mut read) {
+            Ok(done) => {
+                positions = read;
+                before = Some(done.totals);
+                count(&of.counters.overwritten, done.overwritten);
+                of.in_memory().open.1 = done.begins;
+                keeper.written();
+                again = Again::default();
+                if done.stops {
+                    return Err(Stopped);
+                }
+            }
+            Err(error) => {
+                if let Err(error) = make_room(&of.history, error) {
+                    keeper.failed("lists could not be written; their epoch goes on", &error, &mut again)?;
+                }
+            }
+        }
+    }
+}
+
+/// Why reading cannot begin.
+#[derive(Debug, thiserror::Error)]
+enum BeginError {
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    #[error(transparent)]
+    List(#[from] ListError),
+}
+
+/// Where each list is read from: behind what the history has.
+fn begin(keeper: &Keeper, lists: Lists<'_>) -> Result<Vec<ReadPosition>, BeginError> {
+    let mut last: BTreeMap<u32, u32> = BTreeMap::new();
+    for kept in keeper.of.history.epochs()?.iter() {
+        last.extend(kept.epoch.lists.iter().copied());
+    }
+    let position = |list| {
+        let newest = lists.newest(list).map_err(ListError::from)?;
+        let start = match last.get(&list) {
+            // In other memory, its sequences begin with 1 again.
+            Some(last) if newest == *last || newest != 0 && is_after(newest, *last) => Start::At(next(*last)),
+            _ => Start::Oldest,
+        };
+        Ok(lists.reader(list, start)?.place())
+    };
+    (0..lists.count()).map(position).collect()
+}
+
+/// How an epoch ended.
+struct Done {
+    /// What counters said at its end.
+    totals: Totals,
+    /// Batches that had been overwritten before they were read.
+    overwritten: u64,
+    /// When the next one begins.
+    begins: u64,
+    /// Whether the collector stops.
+    stops: bool,
+}
+
+/// Reads lists until an epoch is over, or the collector stops, and writes it.
+fn one_epoch(
+    keeper: &Keeper,
+    lists: Lists<'_>,
+    mut epoch: Epoch,
+    before: Option<&Totals>,
+    positions: &mut [ReadPosition],
+) -> Result<Done, WriteError> {
+    let history = &keeper.of.history;
+    epoch.number = next_number(history)?;
+    let mut flush = history.begin(epoch.number)?;
+    let due = Due::new(epoch.opened, keeper.of.every);
+    let (mut progress, mut last, mut stops) = (Progress::default(), BTreeMap::new(), false);
+    loop {
+        // Looked at before the lists are: all that was there at its end is in it.
+        let over = stops || due.is_over();
+        let began = Instant::now();
+        for (list, position) in (0..).zip(positions.iter_mut()) {
+            progress.add(read(lists, list, position, &mut flush, &mut last)?);
+        }
+        if over {
+            break;
+        }
+        stops = keeper.wait(LOOK.max(SHARE * began.elapsed()).min(keeper.of.every)).is_err();
+    }
+    epoch.lists = last.into_iter().collect();
+    let totals = keeper.totals();
+    let present = now();
+    epoch.flipped_from = present.max(epoch.opened + 1);
+    epoch.flipped_to = epoch.flipped_from;
+    epoch.waterfall = before.map_or_else(|| json!({}), |before| totals.since(before));
+    let Progress { overwritten, missing, damaged, .. } = progress;
+    for (name, batches) in [("overwritten", overwritten), ("missing", missing), ("damaged", damaged)] {
+        epoch.waterfall[name] = batches.into();
+    }
+    finish(history, flush, &epoch)?;
+    // A clock that was set back shows moments again.
+    let begins = if present < epoch.opened { present } else { epoch.flipped_to };
+    Ok(Done { totals, overwritten, begins, stops })
+}
+
+/// Reads what is new in a list, but no more than a ring has.
+fn read(
+    lists: Lists<'_>,
+    list: u32,
+    position: &mut ReadPosition,
+    flush: &mut Flush<'_>,
+    last: &mut BTreeMap<u32, u32>,
+) -> Result<Progress, WriteError> {
+    let mut reader = lists.resume(*position);
+    let len = reader.entry_len();
+    let mut all = Progress::default();
+    loop {
+        let mut pushed = Ok(());
+        let progress = reader.read(BATCHES, Instant::now(), |sequence, entries| {
+            last.insert(list, sequence);
+            for (number, bytes) in (0..).zip(entries.chunks_exact(len)) {
+                if pushed.is_ok() {
+                    pushed = flush.push(Entry { list, sequence, number, bytes });
+                }
+            }
+        })?;
+        pushed?;
+        all.add(progress);
+        if progress.batches < BATCHES || all.batches >= lists.ring() {
+            *position = reader.place();
+            return Ok(all);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Epochs of sketches: reporters number them, and they are written once they are closed.
+//!
+//! One is closed when all of its columns have been merged from all reporters, or when the next new one takes its place
+//! in the ring. What is merged after that is not in the history.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+
+use dta_history::{Epoch, Flush};
+use dta_proto::layout::sketch_merge::{Held, column_len, decode, encode};
+use dta_proto::store::StoreKind;
+use serde_json::Value;
+
+use super::keeper::{Again, Keeper, Stopped, count};
+use super::waterfall::Totals;
+use super::write::{WriteError, write};
+use super::{elements, now};
+use crate::region::AccessError;
+use crate::store::Store;
+use crate::store::sketch_merge::Reader;
+
+/// Until the collector stops.
+pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
+    let (store, begun) = keeper.of.in_memory().open.clone();
+    let StoreKind::SketchMerge { columns, rows, epochs, .. } = store.spec.kind else {
+        unreachable!("a store of sketches")
+    };
+    let before = (!store.region.found()).then(|| keeper.totals());
+    let (written, open) = (None, BTreeMap::new());
+    let mut ring = Ring { store: &store, columns, rows, epochs, written, open, looked: begun, before };
+    let mut again = Again::default();
+    loop {
+        match ring.look(keeper) {
+            Ok(()) => {
+                again = Again::default();
+                keeper.wait(keeper.of.every)?;
+            }
+            Err(error) => keeper.failed("a sketch could not be written", &error, &mut again)?,
+        }
+    }
+}
+
+/// The ring of a store, and what is known of it.
+struct Ring<'a> {
+    store: &'a Store,
+    columns: u32,
+    rows: u8,
+    epochs: u32,
+    /// Epochs in it that the history has; `None` before the first look.
+    written: Option<BTreeSet<u32>>,
+    /// The others, and when they can have begun.
+    open: BTreeMap<u32, u64>,
+    /// When it was looked at last.
+    looked: u64,
+    /// What counters said when the last epoch was written.
+    before: Option<Totals>,
+}
+
+/// Columns of an epoch: those with something in them, and those merged from all reporters.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    used: u32,
+    complete: u32,
+}
+
+impl Ring<'_> {
+    /// Writes the epochs that are closed by now.
+    fn look(&mut self, keeper: &Keeper) -> Result<(), WriteError> {
+        let (history, present) = (&keeper.of.history, now());
+        let seen = self.seen()?;
+        if self.written.is_none() {
+            let kept = history.epochs()?;
+            self.written = Some(kept.iter().filter_map(|kept| kept.epoch.sketch).collect());
+        }
+        let written = self.written.get_or_insert_default();
+        // Reporters that begin anew give the same numbers again.
+        written.retain(|epoch| seen.contains_key(epoch));
+        let displaced = self.open.extract_if(.., |epoch, _| !seen.contains_key(epoch)).count();
+        count(&keeper.of.counters.lost, displaced as u64);
+        for epoch in seen.keys().filter(|epoch| !written.contains(epoch)) {
+            self.open.entry(*epoch).or_insert(self.looked);
+        }
+        self.looked = present;
+        let newest = seen.keys().last().copied().unwrap_or_default();
+        let closed = |epoch: u32, of: Seen| of.complete == self.columns || newest - epoch >= self.epochs - 1;
+        for (epoch, of) in seen {
+            let Some(opened) = self.open.get(&epoch).copied().filter(|_| closed(epoch, of)) else { continue };
+            let totals = keeper.totals();
+            let kept = Epoch {
+                generation: self.store.generation,
+                opened,
+                confirmed: of.complete == of.used,
+                waterfall: self.before.as_ref().map_or(Value::Null, |before| totals.since(before)),
+                sketch: Some(epoch),
+                ..Epoch::default()
+            };
+            write(history, kept, |flush, kept| self.fill(epoch, flush, kept))?;
+            self.before = Some(totals);
+            self.open.remove(&epoch);
+            self.written.get_or_insert_default().insert(epoch);
+            keeper.written();
+        }
+        keeper.of.in_memory().open.1 = self.open.values().min().copied().unwrap_or(present);
+        Ok(())
+    }
+
+    /// The epochs in the ring.
+    fn seen(&self) -> Result<BTreeMap<u32, Seen>, AccessError> {
+        let mut seen: BTreeMap<u32, Seen> = BTreeMap::new();
+        let len = column_len(self.rows) as usize;
+        elements::read(self.store, |_, bytes| {
+            for column in bytes.chunks_exact(len).filter_map(|bytes| decode(bytes, self.rows)) {
+                let held = column.held(column.epoch);
+                if held != Held::Unknown {
+                    let of = seen.entry(column.epoch).or_default();
+                    of.used += 1;
+                    of.complete += u32::from(held == Held::Complete);
+                }
+            }
+            Ok::<_, AccessError>(())
+        })?;
+        Ok(seen)
+    }
+
+    /// Puts the columns of an epoch into its file.
+    fn fill(&self, epoch: u32, flush: &mut Flush<'_>, kept: &mut Epoch) -> Result<(), WriteError> {
+        let reader = Reader::new(self.store).expect("a store of sketches");
+        let mut bytes = [0; 32];
+        let bytes = &mut bytes[..column_len(self.rows) as usize];
+        kept.flipped_from = now().max(kept.opened + 1);
+        for column in 0..self.columns {
+            let of = reader.column(epoch, column)?;
+            if let Some(of) = of.filter(|of| of.held(epoch) != Held::Unknown) {
+                encode(bytes, self.rows, &of);
+                flush.put(column.into(), bytes)?;
+            }
+        }
+        kept.flipped_to = now().max(kept.flipped_from);
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+//! Stores whose memory stays: counters, sketches and lists.
+
+use dta_history::Entry;
+use dta_proto::layout::append;
+use dta_proto::layout::key_increment as counter;
+use dta_proto::layout::sketch_merge as sketch;
+use dta_proto::store::Merge;
+
+use super::*;
+use crate::store::{key_increment, sketch_merge};
+
+fn started(spec: &StoreSpec, memory: &Path, history: &Path) -> Bench {
+    let memory = MemoryConfig::Directory(memory.to_owned());
+    Bench::start_with(std::slice::from_ref(spec), &memory, keep(history), EVERY)
+}
+
+fn count(store: &Store, key: &Key) -> u64 {
+    let mut answers = [0];
+    key_increment::Reader::new(store).unwrap().query(&[*key], &mut answers).unwrap();
+    answers[0]
+}
+
+#[test]
+fn counters_are_asked_as_of_the_end_of_each_epoch_and_go_on() {
+    let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let spec = store(1, "bytes", StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2 });
+    let mut total = 0;
+    let mut known: Vec<(u64, u64)> = Vec::new();
+    for life in 0..2 {
+        let bench = started(&spec, memory.path(), history.path());
+        let live = bench.stores.get("bytes").unwrap();
+        assert_eq!(count(&live, &key(1)), total, "nothing is zeroed");
+        for _ in 0..3 {
+            let before = bench.kept("bytes").len();
+            until("an epoch ends", || bench.kept("bytes").len() > before);
+            // Early in an epoch.
+            for slot in hash::slots(&key(1), 2, 1 << 10).iter() {
+                live.region.fetch_add(counter::offset(*slot), 1 << 40).unwrap();
+            }
+            total += 1 << 40;
+            let at = now();
+            assert_eq!(count(&bench.epochs.at("bytes", &[key(1)], at).unwrap().0, &key(1)), total, "live");
+            known.push((at, total));
+            until("it is written", || bench.kept("bytes").last().unwrap().flipped_from > at);
+        }
+        for (at, total) in &known {
+            let (then, _) = bench.epochs.at("bytes", &[key(1), key(2)], *at).unwrap();
+            assert_eq!((count(&then, &key(1)), count(&then, &key(2))), (*total, 0), "at {at} in life {life}");
+        }
+        assert_eq!((bench.count("epochs.failed"), bench.count("epochs.lost")), (0, 0));
+        let epochs = bench.kept("bytes");
+        assert!(
+            epochs
+                .windows(2)
+                .all(|pair| pair[1].opened <= pair[0].flipped_to && pair[1].opened >= pair[0].flipped_from)
+        );
+        bench.end();
+    }
+}
+
+#[test]
+fn sketches_are_kept_once_they_are_complete_or_about_to_be_replaced() {
+    let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (columns, rows, epochs) = (64, 3, 4);
+    let kind = StoreKind::SketchMerge { columns, rows, epochs, merge: Merge::Sum, expected: 2 };
+    let spec = store(1, "packets", kind);
+    let put = |bench: &Bench, epoch: u32, merged: u16| {
+        let live = bench.stores.get("packets").unwrap();
+        for column in 0..columns {
+            let cells = [epoch * 1000 + column, 7, u32::MAX, 0];
+            let mut bytes = [0; 32];
+            sketch::encode(&mut bytes, rows, &sketch::Column { epoch, merged, expected: 2, cells });
+            live.region.write(sketch::offset(epoch, column, epochs, columns, rows), &bytes).unwrap();
+        }
+    };
+    let sketches = |bench: &Bench| -> Vec<(u32, bool)> {
+        bench.kept("packets").iter().map(|kept| (kept.sketch.unwrap(), kept.confirmed)).collect()
+    };
+    let bench = started(&spec, memory.path(), history.path());
+    put(&bench, 10, 1);
+    put(&bench, 11, 2);
+    until("the complete one is written", || sketches(&bench) == [(11, true)]);
+    put(&bench, 13, 2);
+    until("10 is about to be replaced", || sketches(&bench) == [(11, true), (10, false), (13, true)]);
+    bench.end();
+    // What is in the ring and in the history is not written again.
+    let bench = started(&spec, memory.path(), history.path());
+    put(&bench, 14, 2);
+    until("the next is written", || sketches(&bench).len() > 3);
+    assert_eq!(sketches(&bench)[3..], [(14, true)]);
+    let table = bench.history("packets");
+    for (number, epoch) in [(1, 11), (2, 10), (3, 13), (4, 14)] {
+        let mut rows_of = Vec::new();
+        table
+            .scan(number, |column, bytes| rows_of.push((column, sketch::decode(bytes, rows).unwrap())))
+            .unwrap();
+        assert_eq!(rows_of.len(), columns as usize);
+        let is_right = |(column, of): &(u64, sketch::Column)| {
+            of.epoch == epoch && of.cells == [epoch * 1000 + *column as u32, 7, u32::MAX, 0]
+        };
+        assert!(rows_of.iter().all(is_right), "{rows_of:?}");
+    }
+    // Its answer at a moment of its own.
+    let at = table.epochs().unwrap()[1].epoch.flipped_to;
+    let (keys, mut answers) = ([key(1), key(2)], [sketch_merge::Answer::default(); 2]);
+    let kept = table.at(at).unwrap().unwrap().epoch.sketch.unwrap();
+    let (then, _) = bench.epochs.at("packets", &keys, at).unwrap();
+    sketch_merge::Reader::new(&then).unwrap().query(&keys, kept, &mut answers).unwrap();
+    assert!(answers.iter().all(|answer| answer.estimate.is_some()), "{answers:?}");
+    // Reporters that begin anew give numbers again.
+    for epoch in [30, 31, 32, 33, 11] {
+        put(&bench, epoch, 2);
+        until("it is written", || sketches(&bench).last().unwrap().0 == epoch);
+    }
+    assert_eq!(bench.count("epochs.failed"), 0);
+    bench.end();
+}
+
+#[test]
+fn entries_of_lists_are_kept_once_each_across_restarts_and_what_was_overwritten_is_counted() {
+    let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let ring = 64;
+    let kind = StoreKind::Append { lists: 4, ring, batch_len: 32, entry_len: 8, notify: false };
+    let spec = store(1, "events", kind);
+    let put = |bench: &Bench, list: u32, sequence: u32| {
+        let live = bench.stores.get("events").unwrap();
+        let entries: Vec<u8> = (0..3)
+            .flat_map(|n| [[list; 1], [sequence * 3 + n; 1]])
+            .flatten()
+            .flat_map(u32::to_be_bytes)
+            .collect();
+        let mut batch = [0; 32];
+        append::encode(&mut batch, list, sequence, 3, &entries);
+        live.region.write(append::offset(list, sequence, ring, 32), &batch).unwrap();
+    };
+    // Sequences and entries of a list, over all epochs.
+    let kept = |bench: &Bench, list: u32| -> Vec<(u32, u16, u32)> {
+        let mut all = Vec::new();
+        for epoch in bench.kept("events") {
+            let mut each = |entry: Entry<'_>| {
+                if entry.list == list {
+                    assert_eq!(entry.bytes[..4], list.to_be_bytes());
+                    let value = u32::from_be_bytes(entry.bytes[4..].try_into().unwrap());
+                    all.push((entry.sequence, entry.number, value));
+                }
+            };
+            bench.history("events").entries(epoch.number, &mut each).unwrap();
+        }
+        all
+    };
+    let expected = |sequences: std::ops::RangeInclusive<u32>| -> Vec<(u32, u16, u32)> {
+        sequences.flat_map(|sequence| (0..3).map(move |n| (sequence, n as u16, sequence * 3 + n))).collect()
+    };
+    let bench = started(&spec, memory.path(), history.path());
+    for sequence in 1..=20 {
+        put(&bench, 0, sequence);
+        put(&bench, 3, sequence);
+        std::thread::sleep(EVERY / 15);
+    }
+    until("all is written", || kept(&bench, 0).len() == 60 && kept(&bench, 3).len() == 60);
+    put(&bench, 3, 21);
+    bench.end();
+    // Written while nobody read: one list within a ring, the other beyond.
+    let stores = Stores::open(
+        std::slice::from_ref(&spec),
+        &MemoryConfig::Directory(memory.path().to_owned()),
+        RegionOptions::default(),
+    );
+    drop(stores.unwrap());
+    let bench = started(&spec, memory.path(), history.path());
+    (22..=40).for_each(|sequence| put(&bench, 3, sequence));
+    until("it goes on", || kept(&bench, 3) == expected(1..=40));
+    assert_eq!(kept(&bench, 0), expected(1..=20), "nothing twice");
+    assert_eq!(bench.count("epochs.overwritten"), 0);
+    (41..=400).for_each(|sequence| put(&bench, 0, sequence));
+    until("what is there is written", || kept(&bench, 0).last().unwrap().0 == 400);
+    let lost = bench
+        .kept("events")
+        .iter()
+        .map(|epoch| epoch.waterfall["overwritten"].as_u64().unwrap())
+        .sum::<u64>();
+    assert!(lost > 0);
+    until("it is counted", || bench.count("epochs.overwritten") == lost);
+    let missing =
+        bench.kept("events").iter().map(|epoch| epoch.waterfall["missing"].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(kept(&bench, 0).len() as u64, 3 * (400 - lost - missing));
+    assert_eq!(bench.count("epochs.failed"), 0);
+    bench.end();
+}

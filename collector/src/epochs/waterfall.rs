@@ -1,0 +1,190 @@
+//! What became of the reports of an epoch, by the counters of all nodes: what they rose by between the sealing of the epoch before and its own.
+//!
+//! Counters are those of a store's primitive, and where there is none for a primitive, of all reports. Those of
+//! translators are as old as their last renewal, about a second, so that some reports count in the epoch beside.
+//! Nothing is counted twice, and nothing is left out.
+
+use std::collections::BTreeMap;
+
+use dta_history::Kept;
+use dta_proto::counter::{self, Definition, Stage, between, nic, reporter, translator};
+use dta_proto::store::StoreSpec;
+use serde_json::{Value, json};
+
+use super::Counted;
+
+/// What the counters of all nodes said at a moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Totals {
+    /// Sums over all nodes, by what is counted.
+    of: BTreeMap<&'static str, u64>,
+    /// Reports or frames that did not get there, by reason.
+    lost: BTreeMap<String, u64>,
+}
+
+const SENT: &str = "sent";
+const EMITTED: &str = "emitted";
+const LOST: &str = "lost";
+const FRAMES: &str = "frames";
+const GAPS: &str = "gaps";
+const FILLED: &str = "filled";
+const LINK: &str = "link";
+const ALL_FRAMES: &str = "all frames";
+const RECEIVED: &str = "received";
+
+impl Totals {
+    pub(super) fn of(spec: &StoreSpec, nodes: &[Counted]) -> Totals {
+        let of = [spec.primitive()];
+        let ours = |definition: &Definition, of: &[&str]| definition.of(of);
+        let translator = [
+            (ours(&translator::OF_RECEIVED, &of), SENT),
+            (ours(&translator::OF_EMITTED, &of), EMITTED),
+            (ours(&translator::OF_LOST, &of), LOST),
+            (ours(&translator::STORE_FRAMES, &[&spec.name]), FRAMES),
+            (ours(&translator::LINK_SENT, &[translator::ROCE]), LINK),
+            (ours(&translator::FRAMES, &[]), ALL_FRAMES),
+        ];
+        let reporter = [(ours(&reporter::GAPS, &[]), GAPS), (ours(&reporter::GAPS_FILLED, &[]), FILLED)];
+        let nic = [(ours(&nic::RECEIVED, &[]), RECEIVED)];
+        let mut totals = Totals::default();
+        for (node, counters) in nodes {
+            let (names, hop) = match Stage::of(node) {
+                Stage::Translator => (&translator[..], "translator"),
+                Stage::Reporter => (&reporter[..], ""),
+                Stage::Nic => (&nic[..], "nic"),
+                Stage::Agent | Stage::Collector | Stage::Other => continue,
+            };
+            for (name, value) in counters {
+                if let Some((_, what)) = names.iter().find(|(counted, _)| counted == name) {
+                    *totals.of.entry(what).or_default() += value;
+                }
+                if let Some(reason) = reason(node, hop, name) {
+                    *totals.lost.entry(reason).or_default() += value;
+                }
+            }
+        }
+        totals
+    }
+
+    /// What they rose by since `before`.
+    pub(super) fn since(&self, before: &Totals) -> Value {
+        let all = |what: &str| {
+            let of = |totals: &Totals| totals.of.get(what).copied().unwrap_or_default();
+            of(self).saturating_sub(of(before))
+        };
+        let mut lost: BTreeMap<String, u64> = BTreeMap::new();
+        for (reason, total) in &self.lost {
+            let rose = total.saturating_sub(before.lost.get(reason).copied().unwrap_or_default());
+            lost.insert(reason.clone(), rose);
+        }
+        // A translator without counters of its link has those of frames alone.
+        let frames = if self.of.contains_key(LINK) { all(LINK) } else { all(ALL_FRAMES) };
+        let links = [
+            (&between::REPORTER_TRANSLATOR, all(GAPS).saturating_sub(all(FILLED))),
+            (&between::TRANSLATOR_NIC, frames.saturating_sub(all(RECEIVED))),
+        ];
+        lost.extend(links.map(|(link, lost)| (link.of(&[]), lost)));
+        lost.retain(|_, lost| *lost > 0);
+        json!({
+            "sent": all(SENT),
+            "landed": all(EMITTED).saturating_sub(all(LOST)),
+            "frames": all(FRAMES),
+            "lost": lost,
+        })
+    }
+}
+
+/// The reason that a counter is of, if it is one of losses, as `run-testbed` names it.
+fn reason(node: &str, hop: &str, name: &str) -> Option<String> {
+    let found = counter::find(node, name)?;
+    let is = |definition: &Definition| std::ptr::eq(found.definition, definition);
+    if is(&translator::DROPPED) || is(&nic::DROPPED) {
+        return Some(format!("dropped.{hop}.{}", found.last()));
+    }
+    let lost = [&translator::DISCARDED, &translator::HELD_AT_RESTART, &translator::LOST_BY];
+    lost.into_iter().any(is).then(|| name.to_owned())
+}
+
+/// The waterfall of several epochs together: that of those of which it is known.
+pub(super) fn sum(epochs: &[Kept]) -> Value {
+    epochs.iter().map(|kept| &kept.epoch.waterfall).fold(Value::Null, |sum, one| added(sum, one))
+}
+
+fn added(a: Value, b: &Value) -> Value {
+    match (a, b) {
+        (Value::Object(mut a), Value::Object(b)) => {
+            for (name, b) in b {
+                let a = a.entry(name.clone()).or_insert(Value::Null);
+                *a = added(a.take(), b);
+            }
+            Value::Object(a)
+        }
+        (Value::Number(a), Value::Number(b)) => {
+            a.as_u64().unwrap_or_default().saturating_add(b.as_u64().unwrap_or_default()).into()
+        }
+        (a, Value::Null) => a,
+        (_, b) => b.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dta_history::Epoch;
+    use dta_proto::store::StoreKind;
+
+    use super::*;
+
+    fn nodes(all: &[(&str, &[(&str, u64)])]) -> Vec<Counted> {
+        let counters =
+            |of: &[(&str, u64)]| of.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        all.iter().map(|(node, of)| ((*node).to_owned(), counters(of))).collect()
+    }
+
+    #[test]
+    fn an_epoch_has_what_counters_rose_by_and_several_have_the_sum() {
+        let kind = StoreKind::KeyWrite { slots: 8, value_len: 4, redundancy: 1 };
+        let spec = StoreSpec { id: 1, name: "flows".into(), kind };
+        let before = nodes(&[("translator/t", &[("key-write.received", 100), ("lost.injected", 5)])]);
+        let after = nodes(&[
+            (
+                "translator/t",
+                &[
+                    ("key-write.received", 150),
+                    ("key-write.emitted", 45),
+                    ("key-write.lost", 2),
+                    ("postcarding.received", 7),
+                    ("dropped.version", 4),
+                    ("discarded.held_at_restart", 1),
+                    ("lost.queue_full", 2),
+                    ("lost.injected", 5),
+                    ("store.flows.frames", 90),
+                    ("store.paths.frames", 70),
+                    ("link.roce.sent", 170),
+                    ("frames", 171),
+                ],
+            ),
+            ("translator/u", &[("key-write.received", 1000)]),
+            ("reporter/7", &[("gaps", 9), ("gaps_filled", 3)]),
+            ("nic/soft", &[("received", 160), ("dropped.icrc", 8)]),
+            ("collector", &[("received", 1)]),
+        ]);
+        let waterfall = Totals::of(&spec, &after).since(&Totals::of(&spec, &before));
+        let lost = json!({
+            "dropped.translator.version": 4, "dropped.nic.icrc": 8, "discarded.held_at_restart": 1, "lost.queue_full": 2,
+            "lost.reporter-translator": 6, "lost.translator-nic": 10,
+        });
+        assert_eq!(waterfall, json!({ "sent": 1050, "landed": 43, "frames": 90, "lost": lost }));
+        let kept = |waterfall: &Value| {
+            let epoch = Epoch { waterfall: waterfall.clone(), ..Epoch::default() };
+            Kept { epoch, rows: 0 }
+        };
+        let other = json!({ "sent": 1, "landed": 1, "frames": 1, "lost": { "dropped.nic.range": 3, "dropped.nic.icrc": 1 } });
+        let summed = sum(&[&waterfall, &Value::Null, &other].map(kept));
+        assert_eq!((&summed["sent"], &summed["lost"]["dropped.nic.icrc"]), (&json!(1051), &json!(9)));
+        assert_eq!(
+            (&summed["lost"]["dropped.nic.range"], &summed["lost"]["lost.queue_full"]),
+            (&json!(3), &json!(2))
+        );
+        assert_eq!(sum(&[kept(&Value::Null)]), Value::Null);
+    }
+}

@@ -1,0 +1,205 @@
+//! Epochs of a collector that is killed, whose translator falls silent, and whose history is damaged.
+
+use std::path::PathBuf;
+
+use dta_client::{KeyAnswer, Question, QuestionKind};
+use dta_history::{Kept, Table};
+use dta_proto::control::Policy;
+use dta_proto::store::{StoreKind, StoreSpec};
+use tempfile::TempDir;
+
+use super::*;
+
+const SLOTS: u64 = 1 << 20;
+const KEYS: u32 = 300_000;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn key(n: u32) -> Key {
+    Key([n.to_be_bytes(); 4].as_flattened().try_into().unwrap())
+}
+
+fn value(n: u32) -> [u8; 12] {
+    [n, !n, n].map(u32::to_be_bytes).as_flattened().try_into().unwrap()
+}
+
+/// The folder of a collector with epochs of two seconds.
+struct World(TempDir);
+
+impl World {
+    /// Its store "flows" has these keys.
+    fn new(keys: u32) -> World {
+        let world = World(tempfile::tempdir().unwrap());
+        let text = format!(
+            "[collector]\nname = 'epochs'\n[history]\ndirectory = '{}'\n[[store]]\nid = 1\nname = 'flows'\nkind = 'key-write'\n\
+             slots = {SLOTS}\nvalue_len = 12\nredundancy = 1\nepoch = '2s'\n",
+            world.path("history").display()
+        );
+        std::fs::write(world.path("collector.toml"), text).unwrap();
+        std::fs::create_dir(world.path("memory")).unwrap();
+        let kind = StoreKind::KeyWrite { slots: SLOTS, value_len: 12, redundancy: 1 };
+        let spec = StoreSpec { id: 1, name: "flows".into(), kind };
+        let memory = MemoryConfig::Directory(world.path("memory"));
+        let stores = Stores::open(&[spec], &memory, RegionOptions::default()).unwrap();
+        let region = stores.get("flows").unwrap().region.clone();
+        for n in 0..keys {
+            let mut slot = [0; 16];
+            layout::key_write::encode(&mut slot, &key(n), &value(n));
+            let at = hash::slots(&key(n), 1, SLOTS)[0];
+            region.write(layout::key_write::offset(at, 12), &slot).unwrap();
+        }
+        world
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn start(&self) -> Running {
+        let config = self.path("collector.toml");
+        let log = std::fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
+        let (child, ready) =
+            serve_with(&self.path("memory"), "0", &["--config", config.to_str().unwrap()], log.into());
+        Running { child, address: ready["listen"].as_str().unwrap().to_owned() }
+    }
+
+    fn kept(&self) -> Vec<Kept> {
+        let table = Table::open_existing(&self.path("history"), "flows");
+        let epochs = table.and_then(|table| table.epochs());
+        epochs.map_or(Vec::new(), |epochs| epochs.iter().map(|kept| Kept::clone(kept)).collect())
+    }
+
+    /// Whether a file of an epoch is being written.
+    fn is_writing(&self) -> bool {
+        let files = std::fs::read_dir(self.path("history/flows")).into_iter().flatten().flatten();
+        files.into_iter().any(|file| file.file_name().to_string_lossy().starts_with(".new-"))
+    }
+
+    /// Whether memory has an epoch that is over.
+    fn has_former(&self) -> bool {
+        let files = std::fs::read_dir(self.path("memory")).unwrap().flatten();
+        files.into_iter().any(|file| file.file_name().to_string_lossy().starts_with("flows.region-"))
+    }
+}
+
+fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !is() {
+        assert!(since.elapsed() < PATIENCE, "{what}: not yet");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The values that keys had at a moment; an error is what the collector says.
+async fn held(collector: &Running, keys: &[u32], at: u64) -> Result<Vec<Option<Vec<u8>>>, String> {
+    let client = Client::connect(&ClientOptions::plain(&collector.address)).await.unwrap();
+    let kind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
+    let keys: Vec<Key> = keys.iter().map(|n| key(*n)).collect();
+    let question = Question { at: at.into(), ..Question::now("flows", &keys[..], kind) };
+    let answers = client.ask(question).await.map_err(|error| error.to_string())?;
+    let value = |answer| match answer {
+        KeyAnswer::KeyWrite(answer) => answer.value,
+        other => panic!("{other:?}"),
+    };
+    Ok(answers.of_keys.into_iter().map(value).collect())
+}
+
+async fn counter(collector: &Running, name: &str) -> u64 {
+    let client = Client::connect(&ClientOptions::plain(&collector.address)).await.unwrap();
+    let nodes = client.statistics().await.unwrap();
+    let own = nodes.iter().find(|node| node.node == "collector").unwrap();
+    own.counters.iter().find(|counter| counter.name == name).unwrap().value
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_while_an_epoch_is_written_leaves_it_whole_or_in_memory_and_the_next_start_writes_it() {
+    let world = World::new(KEYS);
+    let asked: Vec<u32> = (0..KEYS).step_by(997).collect();
+    let whole = |kept: &[Kept]| kept.first().is_none_or(|first| first.rows > u64::from(KEYS) * 4 / 5);
+    let mut in_the_middle = 0;
+    // Kills at ever later moments, until one comes too late.
+    for round in 0..100 {
+        let mut collector = world.start();
+        until("it writes", || world.is_writing() || !world.kept().is_empty());
+        std::thread::sleep(Duration::from_millis(15 * round));
+        let was_written = !world.kept().is_empty();
+        collector.child.kill().unwrap();
+        collector.child.wait().unwrap();
+        let kept = world.kept();
+        assert!(whole(&kept), "half an epoch: {} rows", kept[0].rows);
+        assert!(!kept.is_empty() || world.has_former(), "an epoch that is nowhere");
+        in_the_middle += u64::from(kept.is_empty());
+        if was_written {
+            break;
+        }
+    }
+    assert!(in_the_middle > 0, "no kill was in the middle");
+    let collector = world.start();
+    until("the epoch is written", || !world.kept().is_empty());
+    let first = world.kept()[0].clone();
+    assert_eq!(world.kept().iter().filter(|kept| kept.epoch.generation == 1).count(), 1);
+    let hits = held(&collector, &asked, first.epoch.opened).await.unwrap();
+    let mut found = 0;
+    for (n, held) in asked.iter().zip(hits) {
+        found += u32::from(held.is_some());
+        assert!(held.is_none_or(|held| held == value(*n)), "{n}");
+    }
+    // The others share their slot with a later key.
+    assert!(found as usize > asked.len() * 4 / 5, "{found} of {}", asked.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_translator_that_does_not_confirm_keeps_an_epoch_open_until_its_lease_ends_and_the_epoch_says_so() {
+    let world = World::new(10);
+    let collector = world.start();
+    let mut client = Client::connect(&ClientOptions::plain(&collector.address)).await.unwrap();
+    let open = control::OpenSessionRequest {
+        name: "leaf1".into(),
+        translator: Some(control::Endpoint { ip: "127.0.0.2".into(), ..Default::default() }),
+        queue_pairs: vec![control::RequesterQueuePair {
+            purpose: control::Purpose::Write.into(),
+            qpn: 50,
+            start_psn: 1,
+        }],
+        stores: vec!["flows".into()],
+        lease_seconds: 6,
+        ..Default::default()
+    };
+    client.open_session(open).await.unwrap();
+    let begun = Instant::now();
+    until("its epoch is over", || world.has_former());
+    // Nobody renews. What can still be written to is not sealed.
+    until("its epoch is written", || world.kept().iter().any(|kept| !kept.epoch.confirmed));
+    assert!(begun.elapsed() >= Duration::from_secs(6), "before its lease ended: {:?}", begun.elapsed());
+    let log = std::fs::read_dir(world.path("history/flows/_delta_log")).unwrap().flatten();
+    let commits: Vec<String> =
+        log.map(|commit| std::fs::read_to_string(commit.path()).unwrap_or_default()).collect();
+    assert!(commits.iter().any(|text| text.contains("\\\"confirmed\\\":false")), "{commits:?}");
+    until("the next ones are confirmed", || world.kept().last().is_some_and(|last| last.epoch.confirmed));
+    assert_eq!(world.kept().iter().filter(|kept| !kept.epoch.confirmed).count(), 1);
+    assert_eq!(counter(&collector, "session.expired").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damage_in_a_history_is_named_in_the_log_and_counted_and_the_rest_is_answered() {
+    let world = World::new(1000);
+    let mut collector = world.start();
+    until("three epochs are written", || world.kept().len() >= 3);
+    collector.child.kill().unwrap();
+    collector.child.wait().unwrap();
+    let kept = world.kept();
+    let commit = world.path("history/flows/_delta_log/00000000000000000002.json");
+    let text = std::fs::read_to_string(&commit).unwrap();
+    std::fs::write(&commit, &text[..text.len() / 2]).unwrap();
+    let collector = world.start();
+    let log = || std::fs::read_to_string(world.path("log")).unwrap();
+    until("it is named", || log().contains("00000000000000000002.json line"));
+    assert_eq!(log().matches("00000000000000000002.json line").count(), 1, "{}", log());
+    assert_eq!(counter(&collector, "epochs.damaged").await, 1);
+    let first = held(&collector, &[1, 2], kept[0].epoch.opened).await.unwrap();
+    assert_eq!(first, [1, 2].map(|n| Some(value(n).to_vec())));
+    let none = held(&collector, &[1], kept[1].epoch.flipped_from - 1).await.unwrap_err();
+    assert!(none.contains("is kept"), "{none}");
+    assert_eq!(held(&collector, &[1], kept[2].epoch.flipped_from - 1).await.unwrap(), [None]);
+    let newest = world.kept().last().unwrap().epoch.number;
+    until("epochs go on", || world.kept().last().unwrap().epoch.number > newest);
+}
