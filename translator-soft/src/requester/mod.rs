@@ -628,11 +628,15 @@ impl Requester {
         self.oldest
     }
 
-    /// Reassigns sent operations of `store` to `other`, under their PSNs. Returns the number after the last
-    /// of them; `None` if there are none.
+    /// Reassigns sent operations of `store` to `other`, under their PSNs, and with them waiting copies of reports of
+    /// which a copy was sent: all copies of a report go to one region. Returns the number after the last of them; `None`
+    /// if there are none.
     pub fn rename_store(&mut self, store: usize, other: usize) -> Option<u64> {
+        // Copies have consecutive numbers.
+        let is_further_copy = |number: &u64| self.ring.at(*number).meta.copy > 0;
+        let end = self.sent + (self.sent..self.tail).take_while(is_further_copy).count() as u64;
         let mut behind = None;
-        for number in self.oldest..self.sent {
+        for number in self.oldest..end {
             let kept = self.ring.at_mut(number);
             if kept.store as usize == store && kept.action != Action::IDLE {
                 kept.store = other as u32;
