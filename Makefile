@@ -65,8 +65,9 @@ ebpf-check: ## whether the objects that are committed are what their sources mak
 
 test: install-test-deps lint ebpf-check unit python pools privileged test-p4 package e2e rxe ## everything, as CI runs it
 
-soak: ## the accounting with a tenth of all frames damaged, ten seeds; ten million reports of random flows; a database away for a minute; each attack on each daemon for a minute, as root; SOAK_REPORTS=100000000: also whether memory stays flat
+soak: ## the accounting with a tenth of all frames damaged, ten seeds; captures in ten epochs; ten million reports of random flows; a database away for a minute; each attack on each daemon for a minute, as root; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test --workspace --test faults
+	DTA_EPOCHS=10 $(CARGO) test --workspace --test epochs
 	DTA_INT_REPORTS=10000000 $(CARGO) test --workspace --test int_flood -- --nocapture
 	DTA_OUTAGE_SECONDS=60 $(CARGO) test --workspace --test export -- --ignored a_database
 	DTA_ATTACK_SECONDS=60 $(CARGO) test --workspace --test attack -- --include-ignored --nocapture --test-threads 1

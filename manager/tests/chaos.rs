@@ -5,7 +5,7 @@ mod common;
 use std::sync::{Mutex, PoisonError};
 
 use common::outcome_document::{contradictions, documented_fields};
-use common::{assert_good, counter, number, testbed};
+use common::{assert_each_epoch, assert_good, counter, number, testbed};
 
 /// What comes to a port that nobody has open is counted by the kernel for all processes together,
 /// so the tests take turns.
@@ -98,5 +98,20 @@ fn frames_over_loopback_are_as_exact_as_through_the_ring() {
             let sent = counter(&result.1, "translator/testbed", "ring.sent");
             assert_eq!(sent > 1000, ring == "auto", "{what}: {sent} frames through a ring");
         }
+    }
+}
+
+#[test]
+fn a_daemon_that_is_killed_while_epochs_turn_leaves_each_of_them_right() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    for (who, transport) in [("kill-collector", "rc"), ("kill-collector", "uc"), ("kill-translator", "uc")] {
+        let what = format!("{who} over {transport}");
+        let spread = ["--epochs", "3", "--reports", "60000"];
+        let result = testbed(&[&spread[..], &["--chaos", who, "--transport", transport]].concat());
+        assert_good(&what, &result);
+        assert_each_epoch(&what, &result.1, 3);
+        let chaos = &result.1["run"]["chaos"];
+        assert!(number(&chaos["answers_before"]) > 100, "{what}: {chaos}");
+        assert_eq!(chaos["answers_after"], chaos["answers_before"], "{what}: {chaos}");
     }
 }

@@ -20,6 +20,7 @@ use dta_testbed::processes::unless_ended;
 use dta_testbed::run::{self, Options, Testbed};
 use dta_testbed::show;
 use dta_testbed::topology::{RXE, Topology, Transport};
+use dta_testbed::turns::Turns;
 use indicatif::ProgressBar;
 
 #[derive(Args)]
@@ -37,6 +38,10 @@ Examples:
   dta-manager run-testbed --faults drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01
   dta-manager run-testbed --transport rc --reports 1000000
   dta-manager run-testbed --topology testbed/topologies/crowded.toml
+
+Epochs turn while traffic runs (docs/history.md); each is asked afterwards, from memory, from the history, and, on this machine, after the collector was killed:
+  dta-manager run-testbed --epochs 3
+  dta-manager run-testbed --epochs 10 --pcap traffic.pcap --faults drop=0.1
 
 Left running, where the dashboard and other commands look for a collector:
   dta-manager run-testbed --keep --listen 127.0.0.1:40050
@@ -115,12 +120,15 @@ pub(super) struct RunTestbed {
     /// simple_switch_grpc
     #[arg(long, value_enum, value_name = "TYPE", requires = "pcap", conflicts_with_all = [
         "topology", "reports", "seed", "faults", "report_faults", "transport", "ring", "chaos", "bench",
-        "listen", "keep", "logs",
+        "listen", "keep", "logs", "epochs",
     ])]
     switch: Option<SwitchType>,
     /// Collectors behind the switches, 1 or 2, which share the keys and lists
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2), requires = "switch")]
     collectors: u8,
+    /// Give stores of values and paths epochs of three seconds, spread the traffic over N of them, and ask each
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    epochs: Option<u32>,
     /// Also write the outcome as JSON to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -140,6 +148,8 @@ pub(super) struct RunTestbed {
     keep: bool,
 }
 
+/// Epochs that turn until the benchmarks of `--bench` are over.
+const GLANCED_EPOCHS: u32 = 3;
 const SIGNALS: &str = "cannot wait for signals";
 
 /// The number of something so far; the total comes with the first one.
@@ -201,6 +211,7 @@ impl RunTestbed {
             chaos_reports: self.chaos_reports,
             nic: self.nic,
             listen: self.listen,
+            epochs: self.turns(),
             logs: self.logs.clone(),
         };
         self.check_machines(&options.topology)?;
@@ -210,10 +221,10 @@ impl RunTestbed {
             let testbed = run::run(&options, |made, of| advance(&bar, made, of)).await;
             bar.finish_and_clear();
             let testbed = testbed?;
-            self.tell(&testbed)?;
-            anyhow::Ok(testbed)
+            let is_good = self.tell(&testbed).await?;
+            anyhow::Ok((testbed, is_good))
         };
-        let testbed = match runtime.block_on(unless_ended(run)).context(SIGNALS)? {
+        let (testbed, is_good) = match runtime.block_on(unless_ended(run)).context(SIGNALS)? {
             Ok(result) => result?,
             Err(ended) => return Ok(ended.status()),
         };
@@ -222,7 +233,19 @@ impl RunTestbed {
             let ended = runtime.block_on(unless_ended(std::future::pending::<()>()));
             ended.map(drop).context(SIGNALS)?;
         }
-        Ok(Status::of(testbed.outcome.is_good()).into())
+        Ok(Status::of(is_good).into())
+    }
+
+    /// The epochs of `--epochs`; with `--bench`, those that pass anyhow.
+    fn turns(&self) -> Option<Turns> {
+        let glanced = Turns { count: GLANCED_EPOCHS, spread: false };
+        let spread = self.epochs.map(|count| Turns { count, spread: true });
+        spread.or(self.glances().then_some(glanced))
+    }
+
+    /// Whether the single-process benchmarks follow.
+    fn glances(&self) -> bool {
+        self.bench && !self.output.is_json()
     }
 
     /// Options that are not possible on other machines, or only there.
@@ -249,6 +272,12 @@ impl RunTestbed {
         let faults =
             [("--faults", !self.faults.is_none()), ("--report-faults", self.report_faults.is_some())];
         let has_switch = topology.machines.iter().any(|machine| machine.switch.is_some());
+        if has_switch && self.turns().is_some() {
+            return refuse(
+                "--epochs and --bench are for a translator of software: the topology has a switch, which moves to the next \
+                 epoch's memory only while `dta-translator setup` keeps its lease",
+            );
+        }
         match faults.iter().find(|(_, given)| *given && has_switch) {
             Some((flag, _)) => refuse(&format!(
                 "{flag} is for links between programs of software, which play the faults: the topology has a switch"
@@ -281,6 +310,7 @@ impl RunTestbed {
             ("--nic-threads", self.nic_threads != 1),
             ("--keep", self.keep),
             ("--bench", self.bench),
+            ("--epochs", self.epochs.is_some()),
         ];
         if let Some((flag, _)) = of_simulated.iter().find(|(_, given)| *given) {
             return refuse(&format!("{flag} is not possible with a machine of the role reporter"));
@@ -316,13 +346,18 @@ impl RunTestbed {
         Ok(Status::of(outcome.is_good()).into())
     }
 
-    fn tell(&self, testbed: &Testbed) -> anyhow::Result<()> {
+    /// Prints the result; returns whether it is good.
+    async fn tell(&self, testbed: &Testbed) -> anyhow::Result<bool> {
+        let mut is_good = testbed.outcome.is_good();
         if let Some(path) = &self.json {
             output::json_file(path, &testbed.outcome)?;
         }
         self.output.print(&testbed.outcome, show::report)?;
-        if self.bench && !self.output.is_json() {
+        if self.glances() {
             glance()?;
+            let again = testbed.ask_again(GLANCED_EPOCHS).await?;
+            is_good &= again.changed.is_none();
+            dta_cli::print(format_args!("\n{}", show::again(&again)))?;
             // The table above has scrolled it off a screen of 24 lines.
             dta_cli::print(format_args!(
                 "\nThe run before these figures was {}",
@@ -332,7 +367,7 @@ impl RunTestbed {
         if !self.keep && !self.output.is_json() {
             dta_cli::print(format_args!("\n{}", self.next()))?;
         }
-        Ok(())
+        Ok(is_good)
     }
 
     /// What to try next: what this run did not show.

@@ -24,8 +24,7 @@ use super::maker::Maker;
 use super::outcome::ChaosOutcome;
 use super::statistics::Statistics;
 use super::switches::Switches;
-use super::{check, feed};
-use crate::topology::{Primitive, Topology};
+use super::{feed, turns};
 
 /// What to do in the middle of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -58,8 +57,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the run needs to continue.
 pub struct Scene<'a, 'b> {
-    /// Stores.
-    pub topology: &'a Topology,
     /// How to start the collector.
     pub plan: &'a Plan<'b>,
     /// Reports.
@@ -92,9 +89,8 @@ impl Scene<'_, '_> {
 /// Carries out `chaos`; adds its cost to `gaps`.
 pub async fn kill(chaos: Chaos, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<ChaosOutcome> {
     feed::settle(scene.switches, scene.journal, scene.daemons).await?;
-    let store = scene.topology.store(Primitive::KeyWrite);
     let flows = scene.maker.workload().flows().to_vec();
-    let before = check::ask_values(&scene.daemons.all, store, &flows).await?;
+    let before = turns::ask(scene.daemons, scene.plan, &flows, true).await?;
     let cost = match (chaos, scene.plan.rxe) {
         (Chaos::KillCollector, None) => kill_collector(scene, gaps).await?,
         (Chaos::KillCollector, Some(_)) => kill_collector_of_device(scene, gaps).await?,
@@ -102,14 +98,11 @@ pub async fn kill(chaos: Chaos, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> a
         (Chaos::RemoveDevice, Some(rxe)) => remove_device(rxe, scene, gaps).await?,
         (Chaos::RemoveDevice, None) => bail!("the software NIC cannot be removed; use --nic rxe"),
     };
-    let after = check::ask_values(&scene.daemons.all, store, &flows).await?;
-
-    let answers = |all: &[Option<Vec<u8>>]| all.iter().flatten().count() as u64;
-    let kept =
-        before.iter().zip(&after).filter(|(before, after)| before.is_some() && after.is_some()).count();
+    let after = turns::ask(scene.daemons, scene.plan, &flows, true).await?;
+    let kept = before.has_value().zip(after.has_value()).filter(|(before, after)| *before && *after).count();
     Ok(ChaosOutcome {
         done: chaos.done().into(),
-        answers_before: answers(&before),
+        answers_before: before.has_value().filter(|has| *has).count() as u64,
         answers_after: kept as u64,
         seconds_down: cost.seconds_down,
         session_resumed: cost.session_resumed,

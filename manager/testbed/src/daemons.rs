@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use dta_client::collector::Client;
@@ -13,6 +14,7 @@ use dta_link::netstat;
 use dta_link::shared_ring::RingUse;
 use dta_proto::counter::{Stage, translator as counter};
 
+use super::check::{Ahead, Epoch};
 use super::far;
 use super::far::machine::Machine;
 use super::far::protocol::Request;
@@ -20,6 +22,7 @@ use super::far::start::{Far, FarSwitch};
 use super::far::tunnel::Tunnel;
 use super::files::{self, CollectorPlace, TranslatorPlace};
 use super::ground::RxeGround;
+use super::journal;
 use super::processes::Daemon;
 use super::statistics::{OfCollector, Statistics};
 use crate::topology::{Topology, Transport};
@@ -50,6 +53,8 @@ pub struct Plan<'a> {
     pub nic_threads: usize,
     /// Whether the software translator acts like a switch.
     pub reference: bool,
+    /// How long an epoch of the stores that can have epochs is; `None` = they have none.
+    pub epochs: Option<Duration>,
     /// Where files go.
     pub folder: &'a Path,
 }
@@ -74,6 +79,7 @@ impl<'a> Plan<'a> {
             workers: 1,
             nic_threads: 1,
             reference: false,
+            epochs: None,
             folder,
         }
     }
@@ -257,6 +263,20 @@ impl Daemons {
         Ok(all)
     }
 
+    /// The epochs of a store at each collector, the oldest first.
+    pub async fn epochs(&self, store: &str) -> anyhow::Result<Vec<Vec<Epoch>>> {
+        let mut all = Vec::new();
+        for (number, collector) in self.collectors.iter().enumerate() {
+            let ahead = match &self.away {
+                None => Ahead::default(),
+                Some(away) => ahead(&away.collectors[number]).await?,
+            };
+            let epochs = collector.client.all_epochs(store, 0, 0).await?;
+            all.push(epochs.iter().rev().map(|epoch| Epoch::told(epoch, ahead)).collect());
+        }
+        Ok(all)
+    }
+
     /// Where the collectors' gRPC is, as `--collector` takes it.
     pub fn collector_addresses(&self) -> String {
         self.collectors.iter().map(|collector| &*collector.address).collect::<Vec<_>>().join(",")
@@ -381,6 +401,16 @@ impl Daemons {
         Ok(paths)
     }
 
+    /// The memory of the collector on this machine.
+    pub fn memory(&self) -> String {
+        memory(&self.folder)
+    }
+
+    /// Whether all run on this machine.
+    pub fn are_here(&self) -> bool {
+        self.away.is_none()
+    }
+
     /// The folder of memory, logs and configuration.
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -388,11 +418,10 @@ impl Daemons {
 }
 
 async fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Result<Daemon> {
-    let memory = plan.folder.join("memory");
     let place = CollectorPlace {
         number: 0,
         listen: listen.to_owned(),
-        memory: memory.display().to_string(),
+        memory: memory(plan.folder),
         address: Ipv4Addr::LOCALHOST,
         port,
         device: plan.rxe.map_or(&plan.topology.collector.device, |rxe| rxe.device),
@@ -404,6 +433,18 @@ async fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Re
         .with_context(|| format!("cannot write {}", path.display()))?;
     let arguments = files::collector_arguments(plan, path.display().to_string());
     Ok(Daemon::start("collector", "__collector", &arguments, &plan.folder.join("collector.log")).await?)
+}
+
+/// How far a machine's clock is ahead of this one's.
+async fn ahead(machine: &Arc<Machine>) -> anyhow::Result<Ahead> {
+    let before = journal::now();
+    let there: u64 = machine.call(&Request::Clock).await?;
+    Ok(Ahead::of(there, before..=journal::now()))
+}
+
+/// The folder of the collector's memory.
+fn memory(folder: &Path) -> String {
+    folder.join("memory").display().to_string()
 }
 
 /// The ledger of the translator after this many were killed.

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use dta_proto::counter::{Stage, nic, translator};
+use dta_proto::program::Purpose;
 
 use super::daemons::Daemons;
-use super::journal::Journal;
+use super::journal::{self, Journal};
 use super::reporters::RUN;
 use super::statistics::Statistics;
 use super::switches::Switches;
@@ -163,6 +164,29 @@ async fn pause(length: Duration) {
     tokio::task::yield_now().await;
 }
 
+/// Notes in the journal when the translator has executed everything sent, if it has soon.
+pub async fn note_idle(
+    switches: &mut Switches,
+    journal: &mut Journal,
+    daemons: &mut Daemons,
+) -> anyhow::Result<()> {
+    let start = Instant::now();
+    while journal.is_timed() && start.elapsed() < STALLED {
+        switches.poll(journal).await?;
+        let asked = journal::now();
+        if daemons.waiting(switches.side().sent).await?[0] == 0 {
+            // What a worker has read it may hand to another: when both have answered twice, it is executed.
+            daemons.translator_statistics().await?;
+            if writes_under_way(&daemons.translator_statistics().await?) == 0 {
+                journal.note_idle(asked);
+                return Ok(());
+            }
+        }
+        pause(Duration::from_micros(200)).await;
+    }
+    Ok(())
+}
+
 /// Waits until few operations wait inside the translator.
 async fn wait_inside(
     switches: &mut Switches,
@@ -194,6 +218,13 @@ fn unacknowledged(statistics: &Statistics) -> u64 {
     waiting_inside(statistics) + out.map(|(_, outstanding)| outstanding).sum::<u64>()
 }
 
+/// Writes on RC that may still leave, or leave again, for the region of that moment.
+fn writes_under_way(statistics: &Statistics) -> u64 {
+    let node = statistics.node(Stage::Translator);
+    let counted = node.each(&translator::PAIR_WAITING).chain(node.each(&translator::PAIR_OUTSTANDING));
+    counted.filter(|(found, _)| found.last() == Purpose::Write.name()).map(|(_, writes)| writes).sum()
+}
+
 /// Waits until nothing moves any more, answering NACKs meanwhile; then the translator holds nothing, either.
 pub async fn settle(
     switches: &mut Switches,
@@ -216,6 +247,7 @@ pub async fn settle(
             // What the translator flushed by its own clock after these counters were read is not in them, and this
             // flush finds nothing of it.
             if daemons.flush().await? == 0 && moving(&daemons.statistics().await?) == moving(&last) {
+                journal.note_settled();
                 // Those from before: between the collector's counters and the translator's a frame may be sent that
                 // requires an answer.
                 return Ok(last);

@@ -1,8 +1,12 @@
 //! Configurations of collectors and translator.
 
 use std::net::Ipv4Addr;
+use std::path::Path;
 
 use serde::Serialize;
+
+use dta_collector::epochs::can_have_epochs;
+use dta_proto::store::StoreSpec;
 
 use super::daemons::Plan;
 
@@ -34,7 +38,22 @@ struct CollectorFile<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     verbs: Option<VerbsTable>,
     metrics: MetricsTable,
-    store: Vec<&'a dta_proto::store::StoreSpec>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history: Option<HistoryTable>,
+    store: Vec<StoreTable<'a>>,
+}
+
+#[derive(Serialize)]
+struct HistoryTable {
+    directory: String,
+}
+
+#[derive(Serialize)]
+struct StoreTable<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<String>,
+    #[serde(flatten)]
+    spec: &'a StoreSpec,
 }
 
 #[derive(Serialize)]
@@ -66,6 +85,10 @@ struct SoftTable<'a> {
 
 /// The configuration of a collector.
 pub fn collector(plan: &Plan<'_>, place: &CollectorPlace<'_>) -> anyhow::Result<String> {
+    let epoch = |spec: &StoreSpec| {
+        plan.epochs.filter(|_| can_have_epochs(&spec.kind)).map(|every| format!("{}s", every.as_secs()))
+    };
+    let stores = plan.topology.share().stores(place.number, &plan.topology.stores);
     let file = CollectorFile {
         collector: CollectorTable {
             name: "testbed",
@@ -77,9 +100,15 @@ pub fn collector(plan: &Plan<'_>, place: &CollectorPlace<'_>) -> anyhow::Result<
         soft: SoftTable { address: place.address.to_string(), port: place.port, link: place.link },
         verbs: place.verbs.map(|address| VerbsTable { address: address.to_string() }),
         metrics: MetricsTable { listen: "off" },
-        store: plan.topology.share().stores(place.number, &plan.topology.stores),
+        history: plan.epochs.map(|_| HistoryTable { directory: history(&place.memory) }),
+        store: stores.into_iter().map(|spec| StoreTable { epoch: epoch(spec), spec }).collect(),
     };
     Ok(toml::to_string(&file)?)
+}
+
+/// Where a collector keeps its history: beside its memory.
+pub fn history(memory: &str) -> String {
+    Path::new(memory).with_file_name("history").display().to_string()
 }
 
 /// The arguments of a collector.

@@ -5,6 +5,9 @@
 //! lost or moved. What neither knows (a full socket buffer, a firewall) is known only by count, see
 //! [`super::check::Pools`].
 
+use std::ops::RangeInclusive;
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use crate::topology::Primitive;
 
 use super::workload::Report;
@@ -89,9 +92,38 @@ pub struct Journal {
     entries: Vec<Entry>,
     /// By switch and number of the report: index in `entries`.
     by_switch: Vec<Vec<u32>>,
+    /// Kept only if stores have epochs.
+    times: Option<Times>,
+}
+
+/// When reports were under way, in milliseconds since 1970.
+#[derive(Debug, Default)]
+struct Times {
+    /// By report: when it was made, and when a datagram of it was last sent.
+    reports: Vec<[u64; 2]>,
+    /// When the translator had executed everything sent but what it held: when the question was asked, and when it was
+    /// answered.
+    idle: Vec<[u64; 2]>,
+    /// When it held nothing, either.
+    settled: Vec<u64>,
+}
+
+/// Milliseconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64)
 }
 
 impl Journal {
+    /// An empty journal that keeps when reports were under way.
+    pub fn timed() -> Self {
+        Self { times: Some(Times::default()), ..Self::default() }
+    }
+
+    /// Whether it keeps when reports were under way.
+    pub fn is_timed(&self) -> bool {
+        self.times.is_some()
+    }
+
     /// Adds a report; returns its number among the reports of its switch, from 0.
     pub fn add(&mut self, report: Report) -> u32 {
         let switch = usize::from(report.switch);
@@ -101,7 +133,62 @@ impl Journal {
         let number = self.by_switch[switch].len() as u32;
         self.by_switch[switch].push(self.entries.len() as u32);
         self.entries.push(Entry { report, fate: Fate::default() });
+        if let Some(times) = &mut self.times {
+            times.reports.push([now(); 2]);
+        }
         number
+    }
+
+    /// Notes that a datagram of report `number` of `switch` has just been sent.
+    pub fn note_sent(&mut self, switch: u16, number: u32) {
+        if let Some(times) = &mut self.times
+            && let Some(index) =
+                self.by_switch.get(usize::from(switch)).and_then(|all| all.get(number as usize))
+        {
+            times.reports[*index as usize][1] = now();
+        }
+    }
+
+    /// Notes that at some moment between `asked` and now the translator had executed everything sent, but for what it
+    /// holds for a while.
+    pub fn note_idle(&mut self, asked: u64) {
+        if let Some(times) = &mut self.times {
+            times.idle.push([asked, now()]);
+        }
+    }
+
+    /// Notes that the translator has executed everything sent, and holds nothing.
+    pub fn note_settled(&mut self) {
+        if let Some(times) = &mut self.times {
+            times.settled.push(now());
+        }
+    }
+
+    /// From when to when the report at `place` was under way: made, sent, and executed by the translator, which may
+    /// hold it for `held` milliseconds. All of time if that is not kept.
+    pub fn under_way(&self, place: usize, held: u64) -> RangeInclusive<u64> {
+        let Some(times) = &self.times else { return 0..=u64::MAX };
+        let [made, sent] = times.reports[place];
+        // Sent in the same millisecond, it may have come after the question.
+        let idle_after = |moment: u64| {
+            let idle = times.idle.partition_point(|[asked, _]| *asked <= moment);
+            times.idle.get(idle).map(|[_, answered]| *answered)
+        };
+        // It is held from when it was taken, and that is known as late.
+        let idle = idle_after(sent).and_then(|taken| match held {
+            0 => Some(taken),
+            held => idle_after(taken.saturating_add(held)),
+        });
+        let settled = times.settled.partition_point(|settled| *settled <= sent);
+        let ends = idle.into_iter().chain(times.settled.get(settled).copied());
+        made..=ends.min().unwrap_or(u64::MAX)
+    }
+
+    /// Sets when reports were made and last sent, by place, and when the translator was idle.
+    #[cfg(test)]
+    pub fn set_times(&mut self, reports: Vec<[u64; 2]>, idle: Vec<[u64; 2]>) {
+        assert_eq!(reports.len(), self.entries.len());
+        self.times = Some(Times { reports, idle, settled: Vec::new() });
     }
 
     /// All reports in order.
@@ -148,5 +235,47 @@ impl Journal {
     /// Reports that, by the records, did not reach the translator.
     pub fn not_arrived(&self) -> u64 {
         self.entries.iter().filter(|e| !e.fate.arrived()).count() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Body;
+
+    #[test]
+    fn a_report_is_under_way_until_the_translator_is_known_to_have_executed_it() {
+        let mut journal = Journal::timed();
+        let body = Body::Postcard { flow: 0, hop: 0 };
+        assert_eq!(journal.add(Report { switch: 0, body: body.clone() }), 0);
+        journal.set_times(vec![[100, 130]], vec![]);
+        assert_eq!(journal.under_way(0, 0), 100..=u64::MAX);
+        // Asked before it was last sent, in the same millisecond, and after it.
+        journal.set_times(vec![[100, 130]], vec![[120, 125], [130, 135], [150, 155], [160, 165], [300, 310]]);
+        assert_eq!(journal.under_way(0, 0), 100..=155);
+        // Taken at 155 at the latest, and held from then on.
+        assert_eq!(journal.under_way(0, 4), 100..=165);
+        assert_eq!(journal.under_way(0, 5), 100..=310);
+        // However long it may be held.
+        let before = now();
+        journal.note_settled();
+        assert_eq!(journal.under_way(0, 0), 100..=155);
+        assert!((before..=now()).contains(journal.under_way(0, 200).end()));
+
+        let mut untimed = Journal::default();
+        untimed.add(Report { switch: 0, body });
+        assert_eq!(untimed.under_way(0, 0), 0..=u64::MAX);
+    }
+
+    #[test]
+    fn a_report_that_is_sent_again_is_under_way_again() {
+        let mut journal = Journal::timed();
+        journal.add(Report { switch: 3, body: Body::Postcard { flow: 0, hop: 0 } });
+        journal.set_times(vec![[100, 100]], vec![[110, 110]]);
+        assert_eq!(journal.under_way(0, 0), 100..=110);
+        journal.note_sent(3, 1);
+        assert_eq!(journal.under_way(0, 0), 100..=110);
+        journal.note_sent(3, 0);
+        assert_eq!(*journal.under_way(0, 0).end(), u64::MAX);
     }
 }

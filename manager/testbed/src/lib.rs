@@ -32,4 +32,5 @@ pub mod statistics;
 pub mod switches;
 pub mod topology;
 pub mod traffic;
+pub mod turns;
 pub mod workload;

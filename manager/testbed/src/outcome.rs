@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::accounting::LinkAccount;
-use super::check::Tally;
+use super::check::{Epoch, Epochs, Tallies, Tally};
 use super::statistics::Statistics;
 
 /// A whole run.
@@ -27,6 +27,8 @@ pub struct Outcome {
     pub losses: BTreeMap<String, u64>,
     /// One entry per primitive, in the order of the blueprint's table.
     pub primitives: Vec<PrimitiveOutcome>,
+    /// One entry per epoch of stores with epochs, by store and collector, the oldest first; `None` = without epochs.
+    pub epochs: Option<Vec<EpochOutcome>>,
     /// Frames of each link in each direction.
     pub links: Vec<LinkOutcome>,
     /// What does not add up within a node, and what did not come back as it should, in words; empty when all is well.
@@ -49,6 +51,37 @@ pub struct PrimitiveOutcome {
     /// Answers, compared with the truth.
     #[serde(flatten)]
     pub answers: Tally,
+}
+
+/// One epoch of a store at a collector.
+#[derive(Clone, Debug, Serialize)]
+pub struct EpochOutcome {
+    /// The store.
+    pub store: String,
+    /// The collector, from 0.
+    pub collector: usize,
+    /// What the collector says of it.
+    #[serde(flatten)]
+    pub epoch: Epoch,
+    /// Its answers, compared with what was reported in it.
+    #[serde(flatten)]
+    pub answers: Tally,
+}
+
+impl EpochOutcome {
+    /// Those of a store, which are none if it has no epochs.
+    pub fn of(store: &str, epochs: &Epochs, tallies: &Tallies) -> Vec<Self> {
+        let by_collector = epochs.by_collector().iter().zip(tallies.by_collector()).enumerate();
+        let all = by_collector.filter(|_| epochs.are_real()).flat_map(|(collector, (epochs, tallies))| {
+            epochs.iter().zip(tallies).map(move |(epoch, tally)| Self {
+                store: store.to_owned(),
+                collector,
+                epoch: epoch.clone(),
+                answers: tally.clone(),
+            })
+        });
+        all.collect()
+    }
 }
 
 /// One link.
@@ -92,6 +125,8 @@ pub struct RunFacts {
     pub reports_per_second: f64,
     /// Reports sent again after a NACK.
     pub retransmitted: u64,
+    /// Over how many epochs the traffic was spread.
+    pub epochs: Option<u32>,
     /// How the daemons were disturbed, and what it cost.
     pub chaos: Option<ChaosOutcome>,
 }

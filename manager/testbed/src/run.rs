@@ -14,7 +14,7 @@ use dta_proto::store::StoreSpec;
 
 use super::accounting::{self, Gaps, LinkAccount, Waterfall};
 use super::chaos::{self, Chaos, Scene};
-use super::check::{Asked, Ends, Pools, Tally};
+use super::check::{Answers, Asked, Ends, Pools, Rows, Tallies};
 use super::daemons::{Daemons, Plan};
 use super::far::FarReporters;
 use super::far::config::Role;
@@ -25,10 +25,11 @@ use super::ground::{NicKind, RxeGround};
 use super::journal::Journal;
 use super::ledger;
 use super::maker::Maker;
-use super::outcome::{LinkOutcome, Outcome, PrimitiveOutcome, RunFacts};
+use super::outcome::{EpochOutcome, LinkOutcome, Outcome, PrimitiveOutcome, RunFacts};
 use super::statistics::Statistics;
 use super::switches::Switches;
-use super::workload::Workload;
+use super::turns::{self, Pace, Turns};
+use super::workload::{SeenFlow, Workload};
 use crate::capture::{self, Cut, SkipCounts};
 use crate::topology::{Primitive, Topology, Transport};
 use crate::traffic::{Shape, Synthetic, TrafficPacket};
@@ -64,6 +65,8 @@ pub struct Options {
     pub nic: NicKind,
     /// The collector's gRPC address; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Whether stores have epochs that turn meanwhile.
+    pub epochs: Option<Turns>,
     /// Where logs of other machines go; `None` = removed with the testbed.
     pub logs: Option<PathBuf>,
 }
@@ -72,6 +75,8 @@ pub struct Options {
 pub struct Testbed {
     /// The result.
     pub outcome: Outcome,
+    /// What stores with epochs answered, if they have any.
+    pub asked: Option<Remembered>,
     /// Collector and translator.
     pub daemons: Daemons,
     /// The machines, if not only this one. Before the folder, which has the sockets of ssh.
@@ -80,6 +85,23 @@ pub struct Testbed {
     pub folder: Folder,
     /// The device, if not the software NIC. After the daemons, which use it.
     _rxe: Option<RxeGround>,
+}
+
+/// What was asked of every flow, and the answers: to ask again later.
+pub struct Remembered {
+    topology: Topology,
+    flows: Vec<SeenFlow>,
+    answers: Answers,
+}
+
+/// What stores with epochs answered again.
+pub struct Again {
+    /// Epochs of each store that are in its history, at least.
+    pub written: u64,
+    /// Values and paths that were found.
+    pub found: u64,
+    /// What has changed, in words.
+    pub changed: Option<String>,
 }
 
 /// Least seconds of the translator's lease if something is killed.
@@ -113,7 +135,9 @@ pub async fn run(options: &Options, progress: impl FnMut(u64, u64)) -> anyhow::R
         }
     };
     match run_there(options, topology, &folder, source, far.as_ref(), progress).await {
-        Ok((outcome, daemons, rxe)) => Ok(Testbed { outcome, daemons, _far: far, folder, _rxe: rxe }),
+        Ok((outcome, asked, daemons, rxe)) => {
+            Ok(Testbed { outcome, asked, daemons, _far: far, folder, _rxe: rxe })
+        }
         Err(error) => Err(match &far {
             Some(far) => far.explain(error).await,
             None => error,
@@ -129,7 +153,7 @@ async fn run_there(
     source: Source,
     far: Option<&Far>,
     mut progress: impl FnMut(u64, u64),
-) -> anyhow::Result<(Outcome, Daemons, Option<RxeGround>)> {
+) -> anyhow::Result<(Outcome, Option<Remembered>, Daemons, Option<RxeGround>)> {
     let report_faults = options.report_faults.unwrap_or(options.faults);
     let report_faults = match far {
         None => possible(report_faults),
@@ -153,6 +177,7 @@ async fn run_there(
         workers: options.workers,
         nic_threads: options.nic_threads,
         reference: false,
+        epochs: options.epochs.map(Turns::every),
         folder: folder.path(),
     };
     let mut daemons = Daemons::start(&plan).await?;
@@ -169,7 +194,7 @@ async fn run_there(
             Switches::far(topology, reporters)
         }
     };
-    let mut journal = Journal::default();
+    let mut journal = if options.epochs.is_some() { Journal::timed() } else { Journal::default() };
     let mut window = match (far, daemons.is_switch()) {
         (None, _) => Window::new(most_copies(topology)),
         (Some(_), false) => Window::far(most_copies(topology)),
@@ -186,6 +211,11 @@ async fn run_there(
         Some(_) => Some(middle(total, wanted.map(|_| maker.workload().epoch_cost()), options)?),
         None => None,
     };
+    // A queue pair on RC that is replaced sends again what it does not know to be executed.
+    let may_repeat = plan.transport == Transport::Rc
+        && matches!(options.chaos, Some(Chaos::KillCollector | Chaos::RemoveDevice));
+    let packets = of_epochs(topology, maker.workload(), wanted).into_iter().chain(source.length).min();
+    let mut pace = options.epochs.map(|turns| Pace::begin(turns, packets.unwrap_or(0)));
     let start = Instant::now();
     let (mut reports, mut gaps, mut chaos) = (Vec::new(), Gaps::default(), None);
     while maker.next(&mut reports) {
@@ -198,7 +228,6 @@ async fn run_there(
             && made >= at
         {
             let mut scene = Scene {
-                topology,
                 plan: &plan,
                 maker: &mut maker,
                 switches: &mut switches,
@@ -207,6 +236,10 @@ async fn run_there(
                 reports: options.chaos_reports,
             };
             chaos = Some(chaos::kill(what, &mut scene, &mut gaps).await?);
+        }
+        if let Some(pace) = &mut pace {
+            let packets = maker.workload().packets();
+            pace.keep(packets, &mut switches, &mut journal, &mut daemons).await?;
         }
     }
     let fed = start.elapsed();
@@ -231,9 +264,29 @@ async fn run_there(
     }
     let links = accounting::links(&statistics, &side, &gaps);
     let workload = maker.workload();
-    let found =
-        compare(&daemons, topology, workload, &journal, &statistics, (&links, &gaps), plan.transport).await?;
     let mut contradictions = accounting::inside(&statistics);
+    let flows = workload.flows();
+    let mut answers = turns::ask(&daemons, &plan, flows, may_repeat).await?;
+    if options.epochs.is_some_and(|turns| turns.spread) {
+        let (written, changed) =
+            turns::ask_when_written(&daemons, &plan, flows, &answers, may_repeat).await?;
+        answers = written;
+        contradictions.extend(changed);
+    }
+    let found = compare(
+        &daemons,
+        topology,
+        workload,
+        &journal,
+        &statistics,
+        &answers,
+        (&links, &gaps),
+        plan.transport,
+    )
+    .await?;
+    if options.epochs.is_some_and(|turns| turns.spread) && daemons.are_here() {
+        contradictions.extend(turns::ask_after_restart(&mut daemons, &plan, flows, &answers).await?);
+    }
     // The requester gives up a queue pair that stays unanswered for long, and cannot know then what was executed.
     if !matches!(options.chaos, Some(Chaos::KillCollector | Chaos::RemoveDevice)) {
         contradictions.extend(accounting::lost_on_rc(&statistics, plan.transport));
@@ -253,11 +306,33 @@ async fn run_there(
         seconds: fed.as_secs_f64(),
         reports_per_second: made as f64 / fed.as_secs_f64().max(1e-9),
         retransmitted: switches.side().retransmitted,
+        epochs: options.epochs.filter(|turns| turns.spread).map(|turns| turns.count),
         chaos,
     };
     let most = most_reports(topology);
     let outcome = conclude(found, &statistics, links, &journal, run, contradictions, most);
-    Ok((outcome, daemons, rxe))
+    let remembered = Remembered { topology: topology.clone(), flows: flows.to_vec(), answers };
+    Ok((outcome, options.epochs.map(|_| remembered), daemons, rxe))
+}
+
+impl Testbed {
+    /// Asks the stores with epochs the same again, once so many epochs of each are written.
+    ///
+    /// # Errors
+    /// No store has epochs; a collector does not answer, or its epochs do not turn.
+    pub async fn ask_again(&self, least: u32) -> anyhow::Result<Again> {
+        let Remembered { topology, flows, answers } = self.asked.as_ref().context("no store has epochs")?;
+        let written = turns::until_so_many(&self.daemons, topology, least).await?;
+        let again = answers.ask_again(&self.daemons.all, topology, flows).await?;
+        Ok(Again { written, found: again.found(), changed: answers.changed_in(&again, "were written") })
+    }
+}
+
+/// About how many packets make so many reports: of each epoch of the sketch, its packets and its columns.
+fn of_epochs(topology: &Topology, workload: &Workload, wanted: Option<u64>) -> Option<u64> {
+    let packets = topology.run.epoch_packets;
+    let reports = packets * (topology.network.tiers.len() as u64 + 2) + workload.epoch_cost();
+    wanted.map(|wanted| (u128::from(wanted) * u128::from(packets) / u128::from(reports.max(1))) as u64)
 }
 
 /// The faults that can act on reports and NACKs here: a damaged datagram with its old UDP checksum leaves
@@ -333,7 +408,9 @@ fn of_capture(path: &Path) -> anyhow::Result<Source> {
 
 /// What the checks of all primitives found.
 struct Found {
-    tallies: Vec<(Primitive, Tally)>,
+    tallies: Vec<(Primitive, Tallies)>,
+    /// Of each epoch, of stores that have any.
+    epochs: Vec<EpochOutcome>,
     ends: Ends,
     left: Pools,
     uncounted: u64,
@@ -346,29 +423,35 @@ async fn compare(
     workload: &Workload,
     journal: &Journal,
     statistics: &Statistics,
+    answers: &Answers,
     (links, gaps): (&[LinkAccount; 4], &Gaps),
     writes: Transport,
 ) -> anyhow::Result<Found> {
     let expected = journal.entries().len() as u64 - journal.not_arrived();
     let (mut pools, uncounted) = accounting::pools(statistics, links, gaps, expected);
     let mut found = Vec::new();
-    let flows = workload.flows();
+    let (flows, rows) = (workload.flows(), Rows::of(statistics, topology.translator.flush_ms.into()));
     for primitive in Primitive::IN_TABLES {
         let store = topology.store(primitive);
         pools.of_primitive(accounting::limits(statistics, primitive, writes));
-        let asked = Asked { flows, epochs: workload.epochs(), journal, statistics };
+        let asked = Asked { flows, epochs: workload.epochs(), journal, rows, answers };
         let result = asked.of(&daemons.all, store, &mut pools).await?;
         found.push((primitive, result));
     }
     let mut ends = Ends::default();
-    let tallies = found
+    let tallies: Vec<_> = found
         .into_iter()
         .map(|(primitive, (tally, its))| {
             ends.add(&its);
             (primitive, tally)
         })
         .collect();
-    Ok(Found { tallies, ends, left: pools, uncounted })
+    let epochs = turns::STORES.iter().zip(answers.epochs()).flat_map(|(primitive, epochs)| {
+        let of = tallies.iter().find(|(of, _)| of == primitive).map(|(_, tallies)| tallies);
+        let store = &topology.store(*primitive).name;
+        of.into_iter().flat_map(|tallies| EpochOutcome::of(store, epochs, tallies)).collect::<Vec<_>>()
+    });
+    Ok(Found { epochs: epochs.collect(), tallies, ends, left: pools, uncounted })
 }
 
 /// Sums everything up.
@@ -402,7 +485,7 @@ fn conclude(
             name: primitive.name(),
             sent: journal.count(primitive),
             operations: node.of(&translator::OF_OPERATIONS, &[primitive.name()]),
-            answers,
+            answers: answers.sum(),
         })
         .collect();
     Outcome {
@@ -414,6 +497,7 @@ fn conclude(
         unexplained,
         losses: all.losses,
         primitives,
+        epochs: (!found.epochs.is_empty()).then_some(found.epochs),
         links: links.map(|account| LinkOutcome { unexplained: account.unexplained(), account }).into(),
         contradictions,
         run,

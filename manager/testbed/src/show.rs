@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, CellAlignment, Table, TableComponent, presets};
 use dta_cli::number::{grouped, short};
 
-use super::outcome::Outcome;
+use super::outcome::{EpochOutcome, Outcome};
+use super::run::Again;
 
 /// Width of the waterfall's bars.
 const BAR: usize = 24;
@@ -55,6 +56,9 @@ pub fn report(outcome: &Outcome) -> String {
         );
     }
     let _ = write!(text, "\n{}\n\n{}", primitives(outcome), waterfall(outcome));
+    if let (Some(epochs), Some(_)) = (&outcome.epochs, run.epochs) {
+        let _ = write!(text, "\n{}\n", self::epochs(epochs));
+    }
     if run.faults != "none" || run.chaos.is_some() || !outcome.is_good() {
         let _ = write!(text, "\n{}\n", links(outcome));
     }
@@ -106,6 +110,35 @@ fn primitives(outcome: &Outcome) -> String {
         );
     }
     text
+}
+
+/// Per epoch: how long writers took to move to the next one, and its answers.
+fn epochs(all: &[EpochOutcome]) -> String {
+    let mut table = plain([
+        "epoch of", "", "seconds", "moved in", "answers", "right", "absent", "stale", "partial", "wrong",
+    ]);
+    let seconds = |from: u64, to: Option<u64>| {
+        let text =
+            to.map_or_else(|| "-".into(), |to| format!("{:.1} s", to.saturating_sub(from) as f64 / 1e3));
+        Cell::new(text).set_alignment(CellAlignment::Right)
+    };
+    let several = all.iter().any(|one| one.collector > 0);
+    for EpochOutcome { store, collector, epoch, answers: a } in all {
+        table.add_row([
+            Cell::new(if several { format!("{store}, {collector}") } else { store.clone() }),
+            number(epoch.generation),
+            seconds(epoch.opened, epoch.flipped_from),
+            seconds(epoch.flipped_from.unwrap_or_default(), epoch.flipped_to),
+            compact(a.queried),
+            compact(a.right),
+            compact(a.absent),
+            compact(a.stale),
+            compact(a.partial),
+            compact(a.wrong),
+        ]);
+    }
+    close_up(&mut table);
+    table.to_string()
 }
 
 /// From sent to queryable.
@@ -185,6 +218,20 @@ fn close_up(table: &mut Table) {
     }
 }
 
+/// What stores with epochs answered again, in two lines.
+pub fn again(again: &Again) -> String {
+    let kept = match &again.changed {
+        None => "as they were before".to_owned(),
+        Some(changed) => format!("but {changed}"),
+    };
+    format!(
+        "Meanwhile {} epochs of the stores of values and paths have ended and become Parquet;\nthose of this traffic were \
+         asked again: {} values and paths, {kept}.",
+        again.written,
+        grouped(again.found),
+    )
+}
+
 /// Whether all is well, in a line.
 pub fn verdict(outcome: &Outcome) -> String {
     let wrong = outcome.wrong();
@@ -210,7 +257,7 @@ pub fn verdict(outcome: &Outcome) -> String {
 mod tests {
     use super::*;
     use crate::accounting::LinkAccount;
-    use crate::check::Tally;
+    use crate::check::{Epoch, Tally};
     use crate::outcome::{ChaosOutcome, LinkOutcome, PrimitiveOutcome, RunFacts};
     use std::collections::BTreeMap;
 
@@ -232,6 +279,12 @@ mod tests {
                     answers: answers.clone(),
                 })
                 .into(),
+            epochs: Some(vec![EpochOutcome {
+                store: "flows".into(),
+                collector: 0,
+                epoch: Epoch { generation: 12, opened: 1000, flipped_from: Some(3000), ..Epoch::default() },
+                answers: answers.clone(),
+            }]),
             links: vec![LinkOutcome {
                 account: LinkAccount {
                     name: "reporter-translator",
@@ -247,6 +300,7 @@ mod tests {
                 faults: "drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01".into(),
                 seconds: 3.0,
                 transport: "uc".into(),
+                epochs: Some(1),
                 chaos: Some(ChaosOutcome {
                     done: "collector was killed (-9)".into(),
                     session_resumed: true,

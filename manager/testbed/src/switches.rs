@@ -155,6 +155,7 @@ fn note_held(journal: &mut Journal, switch: u16, number: u32) {
 }
 
 fn note(journal: &mut Journal, Told { switch, number, what }: Told) {
+    journal.note_sent(switch, number);
     let Some(known) = journal.fate_mut(switch, number) else { return };
     let first = known.sent == 0;
     let none_arrived = known.sent == known.lost;

@@ -26,6 +26,7 @@ impl Field {
             "text" => value.is_string(),
             "null" => value.is_null(),
             "object" => value.is_object(),
+            "list" => value.is_array(),
             "true" | "false" => value.is_boolean(),
             "list of text" => value.as_array().is_some_and(|list| list.iter().all(Value::is_string)),
             "counts by name" => are_counts(value),

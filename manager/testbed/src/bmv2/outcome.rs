@@ -78,6 +78,7 @@ impl Outcome {
             unexplained: links.iter().map(|link| link.unexplained.unsigned_abs()).sum(),
             losses: BTreeMap::new(),
             primitives: all.into_iter().map(|(primitive, ..)| primitive).collect(),
+            epochs: None,
             links,
             contradictions: self.unexplained.iter().chain(&self.missed).cloned().collect(),
             run: self.run.clone(),

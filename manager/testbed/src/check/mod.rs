@@ -6,6 +6,7 @@
 //! should be in memory by every record, but is not, is unexplained; it is never hidden in another number.
 
 mod append;
+mod epochs;
 mod key_increment;
 mod key_write;
 mod memory;
@@ -16,21 +17,22 @@ mod sketch_merge;
 #[cfg(test)]
 mod tests;
 
-pub use key_write::ask as ask_values;
+pub use epochs::{Ahead, Epoch, Epochs, Tallies};
 pub use pools::{DROPPED_BY_TRANSLATOR, HELD, Limits, Pools};
+pub use postcarding::Rows;
 
 use std::collections::BTreeMap;
 
-use dta_client::{ClientError, Spread};
+use dta_client::Spread;
 use dta_proto::counter::between;
 use dta_proto::key::Key;
 use dta_proto::store::StoreSpec;
 use serde::Serialize;
 
+use self::postcarding::PathAnswer;
 use crate::journal::Journal;
 use crate::share::Share;
-use crate::statistics::Statistics;
-use crate::topology::Primitive;
+use crate::topology::{Primitive, Topology};
 use crate::workload::{EpochTruth, SeenFlow};
 
 /// What is asked about, and what is known of it.
@@ -41,8 +43,10 @@ pub struct Asked<'a> {
     pub epochs: &'a [EpochTruth],
     /// All reports.
     pub journal: &'a Journal,
-    /// What every node counted.
-    pub statistics: &'a Statistics,
+    /// What the translator did with rows of postcards.
+    pub rows: Rows,
+    /// What the stores that may have epochs answered.
+    pub answers: &'a Answers,
 }
 
 impl Asked<'_> {
@@ -52,14 +56,98 @@ impl Asked<'_> {
         all: &Spread,
         store: &StoreSpec,
         pools: &mut Pools,
-    ) -> Result<(Tally, Ends), ClientError> {
-        match store.kind.primitive() {
-            Primitive::KeyWrite => key_write::of(self, all, store, pools).await,
-            Primitive::Postcarding => postcarding::of(self, all, store, pools).await,
-            Primitive::Append => append::of(self, all, store, pools).await,
-            Primitive::KeyIncrement => key_increment::of(self, all, store, pools).await,
-            Primitive::SketchMerge => sketch_merge::of(self, all, store, pools).await,
+    ) -> anyhow::Result<(Tallies, Ends)> {
+        let (of, share) = (self.answers, (&store.kind, share(all)));
+        let (tally, ends) = match store.kind.primitive() {
+            Primitive::KeyWrite => {
+                let answers = &of.values;
+                return Ok(key_write::check(
+                    share,
+                    self.flows,
+                    self.journal,
+                    &of.epochs_of_values,
+                    answers,
+                    pools,
+                ));
+            }
+            Primitive::Postcarding => {
+                let (epochs, answers) = (&of.epochs_of_paths, &of.paths);
+                let checked =
+                    postcarding::check(share, self.flows, self.journal, epochs, answers, self.rows, pools);
+                return Ok(checked);
+            }
+            Primitive::Append => append::of(self, all, store, pools).await?,
+            Primitive::KeyIncrement => key_increment::of(self, all, store, pools).await?,
+            Primitive::SketchMerge => sketch_merge::of(self, all, store, pools).await?,
+        };
+        Ok((tally.into(), ends))
+    }
+}
+
+/// What the stores that may have epochs answered, by flow and epoch.
+pub struct Answers {
+    epochs_of_values: Epochs,
+    epochs_of_paths: Epochs,
+    values: Vec<Vec<Option<Vec<u8>>>>,
+    paths: Vec<Vec<Option<PathAnswer>>>,
+}
+
+impl Answers {
+    /// Asks for the value and the path of every flow, in each of these epochs.
+    ///
+    /// # Errors
+    /// A collector refuses, or answers from another epoch.
+    pub async fn ask(
+        all: &Spread,
+        topology: &Topology,
+        flows: &[SeenFlow],
+        [epochs_of_values, epochs_of_paths]: [Epochs; 2],
+    ) -> anyhow::Result<Self> {
+        let store = |primitive| topology.store(primitive);
+        let values = key_write::ask(all, store(Primitive::KeyWrite), flows, &epochs_of_values).await?;
+        let paths = postcarding::ask(all, store(Primitive::Postcarding), flows, &epochs_of_paths).await?;
+        Ok(Self { epochs_of_values, epochs_of_paths, values, paths })
+    }
+
+    /// Asks the same once more.
+    ///
+    /// # Errors
+    /// As [`Answers::ask`].
+    pub async fn ask_again(
+        &self,
+        all: &Spread,
+        topology: &Topology,
+        flows: &[SeenFlow],
+    ) -> anyhow::Result<Self> {
+        Self::ask(all, topology, flows, self.epochs().map(Clone::clone)).await
+    }
+
+    /// The epochs that were asked, of values and of paths.
+    pub fn epochs(&self) -> [&Epochs; 2] {
+        [&self.epochs_of_values, &self.epochs_of_paths]
+    }
+
+    /// By flow, whether any epoch has a value of it.
+    pub fn has_value(&self) -> impl Iterator<Item = bool> {
+        self.values.iter().map(|of| of.iter().any(Option::is_some))
+    }
+
+    /// Values and paths that were found.
+    pub fn found(&self) -> u64 {
+        let values = self.values.iter().flatten().flatten().count();
+        (values + self.paths.iter().flatten().flatten().count()) as u64
+    }
+
+    /// Says in words if epochs answer otherwise since they `were` something. Later answers may be of more epochs.
+    pub fn changed_in(&self, later: &Answers, were: &str) -> Option<String> {
+        fn changed<A: PartialEq>(before: &[Vec<A>], after: &[Vec<A>]) -> usize {
+            let both = before.iter().zip(after).flat_map(|(before, after)| before.iter().zip(after));
+            both.filter(|(before, after)| before != after).count()
         }
+        let values = changed(&self.values, &later.values);
+        let paths = changed(&self.paths, &later.paths);
+        (values + paths > 0)
+            .then(|| format!("{values} values and {paths} paths are answered otherwise since epochs {were}"))
     }
 }
 
@@ -99,6 +187,21 @@ pub struct Tally {
 const EXAMPLES: usize = 5;
 
 impl Tally {
+    /// Both together.
+    fn plus(mut self, other: &Self) -> Self {
+        self.queried += other.queried;
+        self.right += other.right;
+        self.absent += other.absent;
+        self.stale += other.stale;
+        self.partial += other.partial;
+        self.over += other.over;
+        self.incomplete += other.incomplete;
+        self.wrong += other.wrong;
+        let room = EXAMPLES - self.examples.len();
+        self.examples.extend(other.examples.iter().take(room).cloned());
+        self
+    }
+
     fn wrong(&mut self, why: impl FnOnce() -> String) {
         self.wrong += 1;
         if self.examples.len() < EXAMPLES {

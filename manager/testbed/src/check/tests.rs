@@ -5,7 +5,7 @@ use dta_proto::layout::{append::entries_per_batch, hash};
 use dta_proto::store::StoreKind;
 
 use super::append::{Gap, TailAnswer};
-use super::postcarding::PathAnswer;
+use super::postcarding::{PathAnswer, Rows};
 use super::sketch_merge::SketchAnswers;
 use super::*;
 use crate::journal::Journal;
@@ -13,6 +13,21 @@ use crate::share::Share;
 use crate::topology::{Primitive, Topology};
 use crate::traffic::{Shape, Synthetic};
 use crate::workload::{Body, Report, SeenFlow, Workload};
+
+/// The answers of a store without epochs.
+fn each<A: Clone>(answers: &[A]) -> Vec<Vec<A>> {
+    answers.iter().map(|answer| vec![answer.clone()]).collect()
+}
+
+trait Summed {
+    fn summed(self) -> (Tally, Ends);
+}
+
+impl Summed for (Tallies, Ends) {
+    fn summed(self) -> (Tally, Ends) {
+        (self.0.sum(), self.1)
+    }
+}
 
 /// A small network after some traffic, with a perfect memory of its own making.
 struct World {
@@ -105,9 +120,11 @@ impl World {
             (&self.kind(Primitive::KeyWrite), Share::ALONE),
             self.flows(),
             &self.journal,
-            answers,
+            &Epochs::none(1),
+            &each(answers),
             pools,
         )
+        .summed()
     }
 
     fn paths(&self) -> Vec<Option<PathAnswer>> {
@@ -127,10 +144,12 @@ impl World {
             (&self.kind(Primitive::Postcarding), Share::ALONE),
             self.flows(),
             &self.journal,
-            answers,
-            evicted,
+            &Epochs::none(1),
+            &each(answers),
+            Rows { evicted, ..Rows::default() },
             &mut Pools::default(),
         )
+        .summed()
     }
 
     fn lists(&self) -> Vec<TailAnswer> {
@@ -308,7 +327,7 @@ fn key_write_an_absent_answer_is_unexplained_unless_all_its_slots_were_taken() {
 
     // Another flow whose key has the same slots, reported later.
     let key = w.flows()[flow as usize].key;
-    let tiny = StoreKind::KeyWrite { slots: 1, value_len: 12, redundancy: 2 };
+    let tiny = (&StoreKind::KeyWrite { slots: 1, value_len: 12, redundancy: 2 }, Share::ALONE);
     assert_eq!(hash::slots(&key, 2, 1)[..], [0, 0]);
     let last = w.flows().len() as u32;
     assert!(flow + 1 < last);
@@ -317,8 +336,15 @@ fn key_write_an_absent_answer_is_unexplained_unless_all_its_slots_were_taken() {
     w.journal.fate_mut(switch, number).unwrap().sent = 1;
     let mut answers = vec![None; w.flows().len()];
     answers[flow as usize + 1] = Some(vec![7; 12]);
-    let (tally, ends) =
-        key_write::check((&tiny, Share::ALONE), w.flows(), &w.journal, &answers, &mut Pools::default());
+    let (tally, ends) = key_write::check(
+        tiny,
+        w.flows(),
+        &w.journal,
+        &Epochs::none(1),
+        &each(&answers),
+        &mut Pools::default(),
+    )
+    .summed();
     assert_eq!((tally.right, tally.absent), (1, tally.queried - 1));
     assert_eq!((ends.missing, ends.overwritten), (0, tally.queried - 1));
 }
@@ -484,7 +510,8 @@ fn a_frame_excuses_one_copy_one_path_one_column_and_no_increment() {
     let mut paths = w.paths();
     paths[flow as usize] = None;
     let ask = |paths: &[_], pools: &mut Pools| {
-        postcarding::check((&kind, Share::ALONE), w.flows(), &w.journal, paths, 0, pools).1
+        let (epochs, rows) = (Epochs::none(1), Rows::default());
+        postcarding::check((&kind, Share::ALONE), w.flows(), &w.journal, &epochs, &each(paths), rows, pools).1
     };
     assert_eq!(ask(&paths, &mut frames(2)).lost["lost.translator-nic"], 5);
     assert_eq!(ask(&paths, &mut frames(1)).missing, 5);
@@ -619,4 +646,233 @@ fn sketch_epochs_that_left_the_ring_are_overwritten() {
     assert_eq!((tally.wrong, ends.missing), (0, 0), "{tally:?}");
     assert_eq!(ends.overwritten, 2 * u64::from(w.columns()));
     assert_eq!(ends.queryable, 2 * 2 * u64::from(w.columns()));
+}
+
+/// Three epochs, of which the first ended at 2,000 and the second at 4,000; writers took 500 ms to move.
+fn three() -> Epochs {
+    let epoch = |generation, opened, end: Option<u64>| Epoch {
+        generation,
+        opened,
+        flipped_from: end,
+        flipped_to: end.map(|end| end + 500),
+        rows: None,
+        ahead: Ahead::default(),
+    };
+    let all = vec![epoch(1, 0, Some(2000)), epoch(2, 2000, Some(4000)), epoch(3, 4000, None)];
+    Epochs::listed(vec![all], false).unwrap()
+}
+
+/// A world whose reports were made evenly over six seconds, each executed within 4 ms.
+fn world_of_epochs(packets: usize) -> World {
+    let mut w = world(packets);
+    let count = w.journal.entries().len();
+    let made = (0..count).map(|place| [6000 * place as u64 / count as u64; 2]).collect();
+    let idle = (0..7000).step_by(2).map(|at| [at, at + 2]).collect();
+    w.journal.set_times(made, idle);
+    w
+}
+
+impl World {
+    /// Which epoch each report is in, if writers moved at these moments.
+    fn epoch_at(&self, place: usize, moved: [u64; 2]) -> usize {
+        let at = *self.journal.under_way(place, 0).start();
+        moved.iter().filter(|moved| at >= **moved).count()
+    }
+
+    /// What a perfect memory answers of each flow in each epoch, if writers moved at these moments.
+    fn values_in_epochs(&self, moved: [u64; 2]) -> Vec<Vec<Option<Vec<u8>>>> {
+        let mut answers = vec![vec![None; 3]; self.flows().len()];
+        for (place, entry) in self.journal.of(Primitive::KeyWrite) {
+            if let Body::KeyWrite { flow, value } = entry.report.body {
+                answers[flow as usize][self.epoch_at(place, moved)] = Some(value.to_vec());
+            }
+        }
+        answers
+    }
+
+    fn paths_in_epochs(&self, moved: [u64; 2]) -> Vec<Vec<Option<PathAnswer>>> {
+        let paths = self.paths();
+        let mut answers = vec![vec![None; 3]; self.flows().len()];
+        for (place, entry) in self.journal.of(Primitive::Postcarding) {
+            if let Body::Postcard { flow, .. } = entry.report.body {
+                // A row is written with its last postcard.
+                let end = (place..place + 5).take_while(|at| self.is_postcard_of(*at, flow)).last().unwrap();
+                answers[flow as usize][self.epoch_at(end, moved)] = paths[flow as usize].clone();
+            }
+        }
+        answers
+    }
+
+    fn is_postcard_of(&self, place: usize, of: u32) -> bool {
+        let entry = self.journal.entries().get(place);
+        entry.is_some_and(|e| matches!(e.report.body, Body::Postcard { flow, .. } if flow == of))
+    }
+
+    fn key_write_in(&self, epochs: &Epochs, answers: &[Vec<Option<Vec<u8>>>]) -> (Tallies, Ends) {
+        let kind = self.kind(Primitive::KeyWrite);
+        let share = (&kind, Share::ALONE);
+        key_write::check(share, self.flows(), &self.journal, epochs, answers, &mut Pools::default())
+    }
+
+    fn postcarding_in(&self, rows: Rows, answers: &[Vec<Option<PathAnswer>>]) -> (Tallies, Ends) {
+        let kind = self.kind(Primitive::Postcarding);
+        let (share, mut pools) = ((&kind, Share::ALONE), Pools::default());
+        postcarding::check(share, self.flows(), &self.journal, &three(), answers, rows, &mut pools)
+    }
+
+    /// When values of a flow were reported, with their places.
+    fn times(&self, of: u32) -> Vec<(u64, usize)> {
+        let all = self.journal.of(Primitive::KeyWrite);
+        let all = all.filter(|(_, e)| matches!(e.report.body, Body::KeyWrite { flow, .. } if flow == of));
+        all.map(|(place, _)| (*self.journal.under_way(place, 0).start(), place)).collect()
+    }
+
+    /// The first flow whose values were reported at times that `are` so.
+    fn flow_of(&self, are: impl Fn(&[u64]) -> bool) -> u32 {
+        let times = |flow: u32| self.times(flow).into_iter().map(|(at, _)| at).collect::<Vec<_>>();
+        (0..self.flows().len() as u32).find(|flow| are(&times(*flow))).expect("there is such a flow")
+    }
+
+    /// The value of the report at a place, as an answer.
+    fn value_at(&self, place: usize) -> Option<Vec<u8>> {
+        match self.journal.entries()[place].report.body {
+            Body::KeyWrite { value, .. } => Some(value.to_vec()),
+            _ => panic!("no value"),
+        }
+    }
+
+    /// The report at a place, as its switch numbers it.
+    fn number_of(&self, place: usize) -> (u16, u32) {
+        let switch = self.journal.entries()[place].report.switch;
+        let before = self.journal.entries()[..place].iter().filter(|e| e.report.switch == switch);
+        (switch, before.count() as u32)
+    }
+
+    /// A flow whose value of an epoch was reported when no writer moved.
+    fn certain_in(&self, epoch: usize) -> (u32, usize) {
+        let certain = [0..1900, 2600..3900, 4600..6000][epoch].clone();
+        let is_it = |(place, entry): (usize, &crate::journal::Entry)| match entry.report.body {
+            Body::KeyWrite { flow, .. } if certain.contains(self.journal.under_way(place, 0).start()) => {
+                Some((flow, place))
+            }
+            _ => None,
+        };
+        self.journal.of(Primitive::KeyWrite).filter_map(is_it).last().unwrap()
+    }
+}
+
+#[test]
+fn epochs_are_right_wherever_in_its_time_each_writer_moved() {
+    let w = world_of_epochs(1000);
+    for moved in [[2000, 4000], [2250, 4499], [2499, 4001]] {
+        let (tallies, ends) = w.key_write_in(&three(), &w.values_in_epochs(moved));
+        let of_epochs = &tallies.by_collector()[0];
+        assert!(
+            of_epochs.iter().all(|of| of.queried > 10 && of.right == of.queried),
+            "{moved:?}: {tallies:?}"
+        );
+        assert_eq!(ends.total(), w.journal.count(Primitive::KeyWrite));
+        assert_eq!((ends.missing, ends.overwritten), (0, 0), "{moved:?}: {ends:?}");
+        assert_eq!(ends.queryable, tallies.sum().queried);
+
+        let (tallies, ends) = w.postcarding_in(Rows::default(), &w.paths_in_epochs(moved));
+        let sum = tallies.sum();
+        assert_eq!(sum.right, sum.queried, "{moved:?}: {tallies:?}");
+        assert_eq!(ends.total(), w.journal.count(Primitive::Postcarding));
+        assert_eq!((ends.missing, ends.queryable), (0, 5 * sum.queried));
+    }
+}
+
+#[test]
+fn a_value_of_another_epoch_is_wrong() {
+    let w = world_of_epochs(1000);
+    let (flow, _) = w.certain_in(1);
+    for (from, to) in [(1, 2), (1, 0)] {
+        let mut answers = w.values_in_epochs([2250, 4250]);
+        answers[flow as usize][to] = answers[flow as usize][from].clone();
+        let (tallies, _) = w.key_write_in(&three(), &answers);
+        let of_epochs: Vec<u64> = tallies.by_collector()[0].iter().map(|of| of.wrong).collect();
+        assert_eq!((of_epochs[to], tallies.sum().wrong), (1, 1), "{tallies:?}");
+        assert!(tallies.sum().examples[0].contains(&format!("in epoch {}", to + 1)), "{tallies:?}");
+    }
+    // A path of a flow that was not reported in an epoch.
+    let w = world_of_epochs(100);
+    let mut paths = w.paths_in_epochs([2250, 4250]);
+    let flow = w.flow_of(|times| !times.is_empty() && times.iter().all(|at| *at < 1900)) as usize;
+    paths[flow][2] = paths[flow][0].clone();
+    assert_eq!(w.postcarding_in(Rows::default(), &paths).0.by_collector()[0][2].wrong, 1);
+    // Where postcards came late, they may have been written once more; but not for a flow that was not reported at all.
+    let joined = Rows { joined: 1, ..Rows::default() };
+    assert_eq!(w.postcarding_in(joined, &paths).0.by_collector()[0][2].wrong, 1);
+}
+
+/// Reports that came while writers moved are in one epoch, and not in both.
+#[test]
+fn a_report_in_two_epochs_is_wrong_unless_a_queue_pair_was_replaced() {
+    let w = world_of_epochs(1000);
+    let mut answers = w.values_in_epochs([2000, 4250]);
+    // A flow with one report while writers moved, which the second epoch answers, and none after that.
+    let flow = w.flow_of(|times| {
+        let within = |from, to| times.iter().filter(|at| (from..to).contains(*at)).count();
+        within(1990, 2000) == 0 && within(2000, 2500) == 1 && within(2500, 4000) == 0
+    }) as usize;
+    answers[flow][0] = answers[flow][1].clone();
+    let (tallies, _) = w.key_write_in(&three(), &answers);
+    assert_eq!(tallies.by_collector()[0][1].wrong, 1, "{tallies:?}");
+
+    let may_repeat = Epochs::listed(three().by_collector().to_vec(), true).unwrap();
+    let (tallies, ends) = w.key_write_in(&may_repeat, &answers);
+    assert_eq!((tallies.sum().wrong, ends.missing), (0, 0), "{tallies:?}");
+    assert_eq!(ends.total(), w.journal.count(Primitive::KeyWrite));
+}
+
+#[test]
+fn an_epoch_does_not_answer_what_was_reported_before_the_answer_of_an_earlier_one() {
+    let w = world_of_epochs(1000);
+    let mut answers = w.values_in_epochs([2250, 4250]);
+    // Two reports of a flow while writers moved.
+    let moving = 2000..2490;
+    let flow = w.flow_of(|times| times.iter().filter(|at| moving.contains(*at)).count() == 2);
+    let two: Vec<_> = w.times(flow).into_iter().filter(|(at, _)| moving.contains(at)).collect();
+    answers[flow as usize][0] = w.value_at(two[1].1);
+    answers[flow as usize][1] = w.value_at(two[0].1);
+    let (tallies, _) = w.key_write_in(&three(), &answers);
+    assert_eq!(tallies.by_collector()[0][1].wrong, 1, "{tallies:?}");
+    assert!(tallies.sum().examples.iter().any(|example| example.contains("earlier epoch")), "{tallies:?}");
+}
+
+#[test]
+fn what_is_missing_in_an_epoch_needs_its_reason_there() {
+    let mut w = world_of_epochs(1000);
+    // Reported in the first epoch, twice in the second, and not while writers moved from that.
+    let (first, second) = (0..1900, 2600..3900);
+    let flow = w.flow_of(|times| {
+        let within = |range: &std::ops::Range<u64>| times.iter().filter(|at| range.contains(*at)).count();
+        within(&first) > 0 && within(&second) > 1 && within(&(3900..4600)) == 0
+    }) as usize;
+    let within = |w: &World, range: &std::ops::Range<u64>| {
+        let times = w.times(flow as u32).into_iter().filter(|(at, _)| range.contains(at));
+        times.map(|(_, place)| place).collect::<Vec<_>>()
+    };
+    let answers = w.values_in_epochs([2250, 4250]);
+    let mut absent = answers.clone();
+    absent[flow][1] = None;
+    let (tallies, ends) = w.key_write_in(&three(), &absent);
+    assert_eq!((tallies.by_collector()[0][1].absent, ends.missing), (1, 1));
+    // A loss of the first epoch excuses nothing in the second; its own does, if it is the newest of the key.
+    w.lose(w.number_of(within(&w, &first)[0]));
+    assert_eq!(w.key_write_in(&three(), &absent).1.missing, 1);
+    let of_second = within(&w, &second);
+    w.lose(w.number_of(of_second[of_second.len() - 1]));
+    assert_eq!(w.key_write_in(&three(), &absent).1.missing, 0);
+
+    // An older value needs a reason, too: here a lost copy of the newer one.
+    let mut w = world_of_epochs(1000);
+    let mut stale = answers;
+    stale[flow][1] = w.value_at(of_second[of_second.len() - 2]);
+    assert_eq!(w.key_write_in(&three(), &stale).0.by_collector()[0][1].wrong, 1);
+    let (switch, number) = w.number_of(of_second[of_second.len() - 1]);
+    w.journal.fate_mut(switch, number).unwrap().copies_lost = 1;
+    let (tallies, ends) = w.key_write_in(&three(), &stale);
+    assert_eq!((tallies.sum().wrong, tallies.by_collector()[0][1].stale, ends.missing), (0, 1, 0));
 }

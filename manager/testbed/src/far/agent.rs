@@ -26,6 +26,7 @@ use tokio::sync::mpsc;
 use super::protocol::{Hello, Message, NodeCounters, OfSwitch, Outgoing, Reported, Request};
 use crate::bmv2::{Hosts, SimpleSwitch};
 use crate::folder::Folder;
+use crate::journal;
 use crate::processes::{Daemon, Ended, unless_ended};
 use crate::reporters::Reporters;
 
@@ -226,6 +227,7 @@ impl Agent {
             Request::Backlog { socket } => {
                 serde_json::to_value(netstat::socket_backlog(socket)?.unwrap_or(0))?
             }
+            Request::Clock => serde_json::to_value(journal::now())?,
             Request::Reporters { count, source, translator, faults, seed } => {
                 let reporters = Reporters::open(count, translator, source, faults, seed, false)?;
                 *self.reporters.borrow_mut() = Some(reporters);

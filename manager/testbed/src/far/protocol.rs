@@ -60,6 +60,8 @@ pub enum Request {
         /// Its address.
         socket: SocketAddrV4,
     },
+    /// What its clock shows: milliseconds since 1970.
+    Clock,
     /// Opens reporters.
     Reporters {
         /// How many.
