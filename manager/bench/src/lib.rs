@@ -7,6 +7,7 @@
 mod ask;
 mod chain;
 mod harness;
+mod history;
 pub mod int;
 mod key_write_bench;
 mod loopback;
@@ -74,6 +75,11 @@ cases! {
     "no-ring": loopback::no_ring, 0.0, None, false, "the same with frames by UDP";
     "reports": reports::in_runs, 0.5, None, false, "UDP loopback, reporter to translator, in runs: reports counted and dropped";
     "reports-plain": reports::plain, 0.0, None, false, "the same, one message each";
+    "history-write": history::write, 0.5, None, false, "an epoch of 1 GiB, a third used, to disk (slots), beside reading and compressing it";
+    "history-nic": history::nic, 0.95, None, false, "software NIC while an epoch is written, beside without";
+    "history-query": history::query, 0.95, None, false, "key-write query while an epoch is written, beside without";
+    "history-key": history::key_at, 0.0, Some(100.0), false, "one key at a moment of a day of 1-minute epochs, beside a table of one epoch";
+    "history-series": history::series, 0.0, None, false, "one key over an hour of 1-minute epochs (epochs), beside single moments";
     "nic-file": nic_file::run, 0.0, None, false, "NIC into a file in 2 MiB pages, beside the same in 4 KiB pages";
 }
 

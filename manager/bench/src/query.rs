@@ -14,62 +14,86 @@ use dta_testbed::traffic::SplitMix;
 use super::harness::{Rates, Scale, measure, pin};
 
 const BATCH: usize = 64;
+/// Batches per call.
+const TOGETHER: usize = 64;
+
+/// Queries of random keys of a large store.
+pub(super) struct Queries {
+    store: Store,
+    keys: Vec<Key>,
+    next: usize,
+    asked: u64,
+    found: u64,
+}
+
+impl Queries {
+    /// A store of `scale.memory` bytes, with one key per eight slots: lightly loaded, with keys all over the memory.
+    pub(super) fn new(scale: &Scale) -> anyhow::Result<Queries> {
+        let slots = scale.memory / 16;
+        let kind = StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2 };
+        let spec = StoreSpec { id: 1, name: "bench".into(), kind };
+        let store = Store::open(&spec, &MemoryConfig::Anonymous, RegionOptions { huge_pages: true })
+            .context("memory for the store")?;
+        let present = slots / 8;
+        let mut slot = [0; 16];
+        for number in 0..present {
+            let key = key(number);
+            layout::key_write::encode(&mut slot, &key, &[number as u8; 12]);
+            for at in hash::slots(&key, 2, slots).iter() {
+                store.region.write(layout::key_write::offset(*at, 12), &slot).context("inside the store")?;
+            }
+        }
+        let mut random = SplitMix(7);
+        let keys: Vec<Key> = (0..slots / 16).map(|_| key(random.draw() % present)).collect();
+        Ok(Queries { store, keys, next: 0, asked: 0, found: 0 })
+    }
+
+    /// Asks about some of them.
+    pub(super) fn ask(&mut self) -> u64 {
+        let reader = key_write::Reader::new(&self.store).expect("a key-write store");
+        let mut answers = [key_write::Answer::default(); BATCH];
+        let mut values = [0; BATCH * 12];
+        for _ in 0..TOGETHER {
+            let keys = self.next..self.next + BATCH;
+            self.next = if keys.end + BATCH > self.keys.len() { 0 } else { keys.end };
+            reader
+                .query(&self.keys[keys], layout::key_write::Policy::First, &mut answers, &mut values)
+                .expect("the store is whole");
+            self.asked += BATCH as u64;
+            self.found += answers.iter().filter(|answer| answer.found).count() as u64;
+            black_box(&values);
+        }
+        (TOGETHER * BATCH) as u64
+    }
+}
 
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     pin();
-    let slots = scale.memory / 16;
-    let kind = StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2 };
-    let spec = StoreSpec { id: 1, name: "bench".into(), kind };
-    let store = Store::open(&spec, &MemoryConfig::Anonymous, RegionOptions { huge_pages: true })
-        .context("memory for the store")?;
-    // One key per eight slots: lightly loaded, with keys all over the memory.
-    let present = slots / 8;
-    let mut slot = [0; 16];
-    for number in 0..present {
-        let key = key(number);
-        layout::key_write::encode(&mut slot, &key, &[number as u8; 12]);
-        for at in hash::slots(&key, 2, slots).iter() {
-            store.region.write(layout::key_write::offset(*at, 12), &slot).context("inside the store")?;
-        }
-    }
-    let mut random = SplitMix(7);
-    let keys: Vec<Key> = (0..slots / 16).map(|_| key(random.draw() % present)).collect();
-    let reader = key_write::Reader::new(&store).context("a key-write store")?;
-    let mut answers = [key_write::Answer::default(); BATCH];
-    let mut values = [0; BATCH * 12];
-    let (mut work, mut floor) = (keys.chunks_exact(BATCH).cycle(), keys.chunks_exact(BATCH).cycle());
-    let (mut asked, mut found) = (0u64, 0u64);
+    let mut queries = Queries::new(scale)?;
+    let (keys, region, slots) = (queries.keys.clone(), queries.store.region.clone(), scale.memory / 16);
+    let mut floor = keys.chunks_exact(BATCH).cycle();
     let rates = measure(
         scale,
+        || queries.ask(),
         || {
-            for keys in work.by_ref().take(64) {
-                reader
-                    .query(keys, layout::key_write::Policy::First, &mut answers, &mut values)
-                    .expect("the store is whole");
-                asked += BATCH as u64;
-                found += answers.iter().filter(|answer| answer.found).count() as u64;
-                black_box(&values);
-            }
-            64 * BATCH as u64
-        },
-        || {
-            for keys in floor.by_ref().take(64) {
+            for keys in floor.by_ref().take(TOGETHER) {
                 let mut offsets = [[0; 2]; BATCH];
                 for (key, offsets) in keys.iter().zip(&mut offsets) {
                     let h = hash::key_hash(key);
                     for (n, at) in offsets.iter_mut().enumerate() {
                         *at = layout::key_write::offset(hash::slot(h, n, slots), 12);
-                        store.region.prefetch(*at);
+                        region.prefetch(*at);
                     }
                 }
                 for at in offsets.as_flattened() {
-                    black_box(store.region.load_u64(*at).unwrap_or(0));
+                    black_box(region.load_u64(*at).unwrap_or(0));
                 }
             }
-            64 * BATCH as u64
+            (TOGETHER * BATCH) as u64
         },
     );
     // At this load about 1 key in 20 is overwritten.
+    let Queries { asked, found, .. } = queries;
     anyhow::ensure!(found * 10 > asked * 9, "{found} of {asked} keys were found");
     Ok(rates)
 }

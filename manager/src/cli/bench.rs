@@ -17,7 +17,7 @@ use serde::Serialize;
 #[command(after_help = "\
 Each figure is compared with its floor, the same memory accesses and checksums with nothing else, measured in turns with it; the fastest turn of each counts. The ratio decides: other machines have other floors. Build with --release.
 
-Benchmarks: translator, nic, chain, workers, query, tail, ask, loopback, ring, no-ring, reports, reports-plain, nic-file. `memory` runs only when it is named: a long run that watches the memory of the processes.
+Benchmarks: translator, nic, chain, workers, query, tail, ask, loopback, ring, no-ring, reports, reports-plain, history-write, history-nic, history-query, history-key, history-series, nic-file. `memory` runs only when it is named: a long run that watches the memory of the processes.
 
 --nic rxe compares the software NIC with the kernel's soft-RoCE, on the same frames from the same veth pair (uc-write-8, uc-write-64, rc-write-8, rc-write-64, rc-fetch-add). CPU time is the whole machine's, less that of sending the same frames to nobody; run nothing else. --nic soft compares sender and software NIC by AF_XDP (xdp) with both by AF_PACKET (soft). Both need root, and the first a kernel with rdma_rxe and a build with libibverbs.
 

@@ -1,0 +1,254 @@
+//! What history costs: writing an epoch, what that takes from the NIC and from queries beside it, and asking about a moment.
+
+use std::cell::RefCell;
+use std::hint::black_box;
+use std::io::Write;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use dta_collector::region::{Region, RegionOptions};
+use dta_history::{Epoch, Table};
+use dta_proto::key::Key;
+use dta_proto::layout::{self, hash};
+use dta_proto::store::{StoreKind, StoreSpec};
+use dta_testbed::traffic::SplitMix;
+
+use super::harness::{Rates, Scale, Share, cpu_time, measure, measure_shares, pin, pin_to};
+use super::query::{Queries, key};
+use super::translator::BATCH;
+use super::write_bench::{ELEMENT, WriteBench};
+
+/// Bytes that are read of a region at a time.
+const CHUNK: u64 = 1 << 16;
+/// Milliseconds of an epoch that is asked about, and of an hour.
+const MINUTE: u64 = 60_000;
+const HOUR: u64 = 60 * MINUTE;
+/// Keys of each of these epochs.
+const KEYS: u64 = 5_000;
+/// NIC frames per call: a millisecond or two.
+const FRAMES: u64 = 32_768;
+/// Why the calls that are measured cannot fail.
+const WRITABLE: &str = "the folder of temporary files takes an epoch";
+
+/// Writes epochs of a store of which a third is used. The floor reads the region, compresses the bytes of its used slots at
+/// zstd's level 1, and has them on disk. Used slots per second of CPU time.
+pub(super) fn write(scale: &Scale) -> anyhow::Result<Rates> {
+    pin();
+    let folder = tempfile::tempdir()?;
+    let spec = spec(scale.memory / ELEMENT as u64);
+    let region = used_by_a_third(&spec)?;
+    let work = || {
+        let start = cpu_time();
+        let used = write_epoch(folder.path(), &spec, &region).expect(WRITABLE);
+        (used, cpu_time().saturating_sub(start))
+    };
+    let floor = |_| {
+        let start = cpu_time();
+        let used = compress(folder.path(), &region).expect(WRITABLE);
+        (used, cpu_time().saturating_sub(start))
+    };
+    Ok(measure_shares(scale, work, floor))
+}
+
+/// The NIC while another thread writes epochs of other memory, beside the NIC alone.
+pub(super) fn nic(scale: &Scale) -> anyhow::Result<Rates> {
+    let mut bench = WriteBench::new(scale.memory, BATCH)?;
+    beside(scale, || bench.run(FRAMES))
+}
+
+/// Key-write queries in the same way.
+pub(super) fn query(scale: &Scale) -> anyhow::Result<Rates> {
+    let mut queries = Queries::new(scale)?;
+    beside(scale, || {
+        let start = cpu_time();
+        (queries.ask(), cpu_time().saturating_sub(start))
+    })
+}
+
+/// Work while another thread writes epochs of 16 MiB, one after another, and the same work while it waits.
+fn beside(scale: &Scale, work: impl FnMut() -> Share) -> anyhow::Result<Rates> {
+    pin_to(0);
+    let folder = tempfile::tempdir()?;
+    let spec = spec(1 << 20);
+    let region = used_by_a_third(&spec)?;
+    let (work, may_write, end) = (RefCell::new(work), Mutex::new(()), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            pin_to(1);
+            while !end.load(Ordering::Relaxed) {
+                let writes = may_write.lock();
+                write_epoch(folder.path(), &spec, &region)?;
+                drop(writes);
+                // Whoever waits for the lock gets it.
+                thread::sleep(Duration::from_micros(100));
+            }
+            anyhow::Ok(())
+        });
+        let with = || (work.borrow_mut())();
+        let without = |_| {
+            let _waits = may_write.lock();
+            (work.borrow_mut())()
+        };
+        let rates = measure_shares(scale, with, without);
+        end.store(true, Ordering::Relaxed);
+        writer.join().map_err(|_| anyhow::anyhow!("the writer of epochs panicked"))??;
+        Ok(rates)
+    })
+}
+
+/// One key of a table of 24 hours of epochs of a minute, an hour compacted into a file, at random moments. The floor is
+/// the same of a table of one epoch.
+pub(super) fn key_at(scale: &Scale) -> anyhow::Result<Rates> {
+    pin();
+    let (day, one) = (Kept::new(hours(scale))?, Kept::new(0..1)?);
+    let (mut random, mut first) = (SplitMix(3), SplitMix(4));
+    Ok(measure(scale, || day.look_up(&mut random, 64), || one.look_up(&mut first, 64)))
+}
+
+/// One key's series over an hour of epochs, beside as many questions about one moment. Epochs per second.
+pub(super) fn series(scale: &Scale) -> anyhow::Result<Rates> {
+    pin();
+    let kept = Kept::new(0..60)?;
+    let (mut random, mut one) = (SplitMix(3), SplitMix(4));
+    Ok(measure(scale, || kept.series(&mut random), || kept.look_up(&mut one, kept.epochs.end)))
+}
+
+/// Epochs of a day, or of two hours where it is to be quick.
+fn hours(scale: &Scale) -> Range<u64> {
+    0..if scale.memory < Scale::FULL.memory { 120 } else { 24 * 60 }
+}
+
+/// A table with epochs of a minute, of which each hour is one file.
+struct Kept {
+    _folder: tempfile::TempDir,
+    table: Table,
+    epochs: Range<u64>,
+}
+
+impl Kept {
+    fn new(epochs: Range<u64>) -> anyhow::Result<Kept> {
+        let folder = tempfile::tempdir()?;
+        let spec = spec(1 << 17);
+        let table = Table::open(folder.path(), &spec)?;
+        let region = region(&spec)?;
+        fill(&spec, &region, KEYS)?;
+        for number in epochs.clone() {
+            put_epoch(&table, &region, number)?;
+            if number % 60 == 59 {
+                let hour = number / 60 * HOUR;
+                ensure!(table.compact(hour..hour + HOUR)?.is_some(), "an hour was not compacted");
+            }
+        }
+        Ok(Kept { _folder: folder, table, epochs })
+    }
+
+    /// Asks about random keys at random moments.
+    fn look_up(&self, random: &mut SplitMix, times: u64) -> u64 {
+        let spec = self.table.spec();
+        let mut elements = [0; 2 * ELEMENT];
+        for _ in 0..times {
+            let moment = random.draw() % self.epochs.end * MINUTE + 1;
+            let slots = hash::slots(&key(random.draw() % KEYS), 2, spec.elements());
+            let kept = self.table.at(moment).expect("its log can be read").expect("all moments are kept");
+            self.table.slots(kept.epoch.number, &slots, &mut elements).expect("its files can be read");
+            black_box(&elements);
+        }
+        times
+    }
+
+    /// Asks about a random key in all epochs.
+    fn series(&self, random: &mut SplitMix) -> u64 {
+        let slots = hash::slots(&key(random.draw() % KEYS), 2, self.table.spec().elements());
+        let epochs: Vec<u64> = self.epochs.clone().collect();
+        let mut elements = vec![0; epochs.len() * 2 * ELEMENT];
+        self.table.series(&epochs, &slots, &mut elements).expect("its files can be read");
+        black_box(&elements);
+        self.epochs.end
+    }
+}
+
+/// A key-write store of 12-byte values, two copies of each.
+fn spec(slots: u64) -> StoreSpec {
+    let kind = StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2 };
+    StoreSpec { id: 1, name: "bench".into(), kind }
+}
+
+fn region(spec: &StoreSpec) -> anyhow::Result<Region> {
+    Region::anonymous(spec.region_len(), 1 << 40, RegionOptions { huge_pages: true })
+        .context("memory for the store")
+}
+
+/// Memory of a store with two copies of so many keys that they use a third of it: 1 - exp(-2 * 0.2).
+fn used_by_a_third(spec: &StoreSpec) -> anyhow::Result<Region> {
+    let region = region(spec)?;
+    fill(spec, &region, spec.elements() / 5)?;
+    Ok(region)
+}
+
+fn fill(spec: &StoreSpec, region: &Region, keys: u64) -> anyhow::Result<()> {
+    let mut element = [0; ELEMENT];
+    for number in 0..keys {
+        let key: Key = key(number);
+        layout::key_write::encode(&mut element, &key, &SplitMix(number).draw().to_be_bytes().repeat(2)[..12]);
+        for slot in hash::slots(&key, 2, spec.elements()).iter() {
+            region.write(layout::key_write::offset(*slot, 12), &element).context("inside the store")?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads memory from its first to its last byte, some at a time.
+fn read(region: &Region, mut take: impl FnMut(u64, &[u8]) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let mut chunk = vec![0; CHUNK.min(region.len()) as usize];
+    for at in (0..region.len()).step_by(chunk.len()) {
+        region.read(at, &mut chunk).context("inside the region")?;
+        take(at, &chunk)?;
+    }
+    Ok(())
+}
+
+/// Writes the epoch of a number, a minute long, to a table. Returns its used slots.
+fn put_epoch(table: &Table, region: &Region, number: u64) -> anyhow::Result<u64> {
+    let opened = number * MINUTE;
+    let mut flush = table.begin(number)?;
+    read(region, |at, bytes| Ok(flush.put(at / ELEMENT as u64, bytes)?))?;
+    let written = flush.finish(&Epoch {
+        number,
+        generation: number,
+        opened,
+        flipped_from: opened + MINUTE - 1,
+        flipped_to: opened + MINUTE - 1,
+        confirmed: true,
+        waterfall: serde_json::Value::Null,
+    })?;
+    Ok(written.rows)
+}
+
+/// Writes an epoch to a table of its own, which goes again.
+fn write_epoch(folder: &Path, spec: &StoreSpec, region: &Region) -> anyhow::Result<u64> {
+    let rows = put_epoch(&Table::open(folder, spec)?, region, 1)?;
+    std::fs::remove_dir_all(folder.join(&spec.name))?;
+    Ok(rows)
+}
+
+/// Has the bytes of used slots on disk, compressed. Returns how many slots these are.
+fn compress(folder: &Path, region: &Region) -> anyhow::Result<u64> {
+    let path = folder.join("floor.zst");
+    let mut to = zstd::Encoder::new(std::fs::File::create(&path)?, 1)?;
+    let mut used = 0;
+    read(region, |_, bytes| {
+        for element in bytes.chunks_exact(ELEMENT).filter(|element| element.iter().any(|byte| *byte != 0)) {
+            to.write_all(element)?;
+            used += 1;
+        }
+        Ok(())
+    })?;
+    to.finish()?.sync_all()?;
+    std::fs::remove_file(path)?;
+    Ok(used)
+}
