@@ -51,6 +51,7 @@ use keeper::Keeper;
 use thin::Thinner;
 
 pub use moment::MomentError;
+pub use turn::begins_empty;
 
 /// The most generations of a store with epochs that memory has.
 pub const GENERATIONS: u64 = 3;
@@ -170,7 +171,7 @@ impl Epochs {
         for (name, every) in every {
             let open = stores.get(name)?;
             let history = Table::open(&keep.directory, &open.spec)?;
-            let in_memory = match turn::is_for(&open.spec.kind) {
+            let in_memory = match turn::begins_empty(&open.spec.kind) {
                 true => found(stores.memory(), open)?,
                 false => {
                     let opened = if open.region.found() { keeper::goes_on(&history)? } else { now() };

@@ -17,7 +17,7 @@ use crate::session::Writers;
 use crate::store::{Successor, former_path};
 
 /// Whether stores of a kind get other memory at the end of an epoch.
-pub(super) fn is_for(kind: &StoreKind) -> bool {
+pub fn begins_empty(kind: &StoreKind) -> bool {
     matches!(kind, StoreKind::KeyWrite { .. } | StoreKind::Postcarding { .. })
 }
 

@@ -224,7 +224,7 @@ fn put_epoch(table: &Table, region: &Region, number: u64) -> anyhow::Result<u64>
         flipped_from: opened + MINUTE - 1,
         flipped_to: opened + MINUTE - 1,
         confirmed: true,
-        waterfall: serde_json::Value::Null,
+        ..Epoch::default()
     })?;
     Ok(written.rows)
 }

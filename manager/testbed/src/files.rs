@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use dta_collector::epochs::can_have_epochs;
+use dta_collector::epochs::begins_empty;
 use dta_proto::store::StoreSpec;
 
 use super::daemons::Plan;
@@ -86,7 +86,7 @@ struct SoftTable<'a> {
 /// The configuration of a collector.
 pub fn collector(plan: &Plan<'_>, place: &CollectorPlace<'_>) -> anyhow::Result<String> {
     let epoch = |spec: &StoreSpec| {
-        plan.epochs.filter(|_| can_have_epochs(&spec.kind)).map(|every| format!("{}s", every.as_secs()))
+        plan.epochs.filter(|_| begins_empty(&spec.kind)).map(|every| format!("{}s", every.as_secs()))
     };
     let stores = plan.topology.share().stores(place.number, &plan.topology.stores);
     let file = CollectorFile {
