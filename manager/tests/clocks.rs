@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant, SystemTime};
@@ -11,9 +10,7 @@ use common::MANAGER;
 use common::daemon::{Daemon, counter};
 use common::int_bed::PATIENCE;
 use dta_client::collector::Client;
-use dta_client::{Ask as _, ClientOptions, ClientTls, KeyAnswer, Question, QuestionKind};
-use dta_proto::control::Policy;
-use dta_proto::key::Key;
+use dta_client::{Ask as _, ClientOptions, ClientTls};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 /// Clocks of programs, which differ from the machine's by what a file says.
@@ -118,11 +115,6 @@ struct Counts {
 
 impl Bed {
     fn start(wall_alone: bool, tls: bool) -> Self {
-        Bed::start_with(wall_alone, tls, "")
-    }
-
-    /// `more` of the collector's configuration, in which FOLDER is the bed's.
-    fn start_with(wall_alone: bool, tls: bool, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::new(folder.path(), wall_alone);
         let files = Files::make(folder.path());
@@ -140,10 +132,9 @@ impl Bed {
             Daemon::start_with(&arguments, &clock.variables())
         };
         let text = format!(
-            "[collector]\nname = \"clocks\"\nlisten = \"127.0.0.1:0\"\nmemory = \"{}/memory\"\n[soft]\nport = 0\n{}{}",
+            "[collector]\nname = \"clocks\"\nlisten = \"127.0.0.1:0\"\nmemory = \"{}/memory\"\n[soft]\nport = 0\n{}",
             folder.path().display(),
-            table("tls", "collector", "client_ca", ""),
-            more.replace("FOLDER", folder.path().to_str().unwrap())
+            table("tls", "collector", "client_ca", "")
         );
         let collector = start("__collector", "collector", &["serve"], text);
         let source = [127, 98, (std::process::id() >> 8) as u8, std::process::id() as u8]
@@ -173,31 +164,28 @@ impl Bed {
         }
     }
 
-    /// Sends some reports of one key.
-    fn report(&self, value: &str) {
-        let sent = Command::new(MANAGER)
-            .args([
-                "__reporter",
-                "send",
-                "--to",
-                self.translator.said("listen"),
-                "--unchecked",
-                "--store",
-                "1",
-            ])
-            .args(["--count", "20", "key-write", "--key", "07", "--value", value])
-            .output()
-            .unwrap();
-        assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
-    }
-
     /// Sends reports until the lease was renewed five more times and this many of them were written. Returns the
     /// counts then.
     async fn goes_on(&self, what: &str) -> Counts {
         let before = self.counts().await;
         let begun = Instant::now();
         loop {
-            self.report("1,2,3");
+            let sent = Command::new(MANAGER)
+                .args([
+                    "__reporter",
+                    "send",
+                    "--to",
+                    self.translator.said("listen"),
+                    "--unchecked",
+                    "--store",
+                    "1",
+                    "--count",
+                    "20",
+                ])
+                .args(["key-write", "--key", "07", "--value", "1,2,3"])
+                .output()
+                .unwrap();
+            assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
             let now = self.counts().await;
             if now.renewed >= before.renewed + 5 && now.executed >= before.executed + 100 {
                 return now;
@@ -266,94 +254,5 @@ async fn after_a_jump_of_all_clocks_the_session_is_opened_again_and_reports_go_o
     bed.clock.set(DAY);
     let later = bed.goes_on("a day later").await;
     assert_eq!((later.expired, later.opened), (1, 2), "{later:?}");
-    bed.end();
-}
-
-/// An epoch as the log of its history has it.
-#[derive(Clone, Debug, serde::Deserialize)]
-struct Kept {
-    number: u64,
-    opened: u64,
-    flipped_from: u64,
-    flipped_to: u64,
-    rows: u64,
-}
-
-/// The epochs that a history has.
-fn kept(history: &Path) -> BTreeMap<u64, Kept> {
-    let mut files: BTreeMap<String, Vec<Kept>> = BTreeMap::new();
-    let log = std::fs::read_dir(history.join("_delta_log")).unwrap();
-    let mut commits: Vec<PathBuf> = log.map(|file| file.unwrap().path()).collect();
-    commits.retain(|path| path.extension().is_some_and(|end| end == "json"));
-    commits.sort();
-    for commit in commits {
-        for line in std::fs::read_to_string(commit).unwrap().lines() {
-            let action: serde_json::Value = serde_json::from_str(line).unwrap();
-            let path = |of: &serde_json::Value| of["path"].as_str().unwrap().to_owned();
-            if let Some(add) = action.get("add") {
-                let epochs = add["tags"]["dta.epochs"].as_str().unwrap();
-                files.insert(path(add), serde_json::from_str(epochs).unwrap());
-            } else if let Some(remove) = action.get("remove") {
-                files.remove(&path(remove));
-            }
-        }
-    }
-    files.into_values().flatten().map(|kept| (kept.number, kept)).collect()
-}
-
-#[tokio::test]
-#[ignore = "needs Debian's faketime (scripts/install-deps test)"]
-async fn epochs_go_on_when_the_wall_clock_jumps_by_an_hour_and_back_and_none_is_lost() {
-    let bed = Bed::start_with(
-        true,
-        false,
-        "[history]\ndirectory = 'FOLDER/history'\nkeep = '30m'\n[[store]]\nid = 1\nname = 'flows'\nkind = 'key-write'\n\
-         slots = 1024\nvalue_len = 12\nredundancy = 2\nepoch = '2s'\n",
-    );
-    let history = bed.folder.path().join("history/flows");
-    // The value of the key in the middle of an epoch.
-    let held = async |kept: &Kept| {
-        let kind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
-        let at = kept.opened.midpoint(kept.flipped_from);
-        let mut key = [0; 16];
-        key[0] = 7;
-        let question = Question { at: at.into(), ..Question::now("flows", &[Key(key)], kind) };
-        match bed.client.ask(question).await.unwrap().of_keys.remove(0) {
-            KeyAnswer::KeyWrite(answer) => answer.value.unwrap(),
-            other => panic!("{other:?}"),
-        }
-    };
-    let mut all: Vec<(Kept, u8)> = Vec::new();
-    for (value, ahead) in [(1u8, "+0"), (2, "+3600"), (3, "+0"), (4, "-3600"), (5, "+0")] {
-        bed.clock.set(ahead);
-        // Epochs of which neither begin nor end is on the other side of the jump.
-        let since = kept(&history).keys().last().copied().unwrap_or_default() + 2;
-        let begun = Instant::now();
-        while kept(&history).range(since + 1..).filter(|(_, kept)| kept.rows > 0).count() < 3 {
-            assert!(begun.elapsed() < PATIENCE, "{ahead}: {:?}", kept(&history));
-            bed.report(&format!("{value},{value},{value}"));
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        for (_, kept) in kept(&history).range(since + 1..).filter(|(_, kept)| kept.rows > 0) {
-            assert_eq!(held(kept).await[3], value, "{kept:?} of {ahead}");
-            all.push((kept.clone(), value));
-        }
-    }
-    let now = kept(&history);
-    assert_eq!(
-        now.keys().copied().collect::<Vec<_>>(),
-        (1..=now.len() as u64).collect::<Vec<_>>(),
-        "none is lost"
-    );
-    for kept in now.values() {
-        assert!(kept.opened < kept.flipped_from && kept.flipped_from <= kept.flipped_to, "{kept:?}");
-        assert!(kept.flipped_to - kept.opened < 2 * 3_600_000, "{kept:?}");
-    }
-    // Those of the first, the third and the last are what the clock shows now, and are found as before.
-    for (kept, value) in all.iter().filter(|(_, value)| value % 2 == 1) {
-        assert_eq!(held(kept).await[3], *value, "{kept:?}");
-    }
-    let nodes = bed.client.statistics().await.unwrap();
-    assert_eq!(counter(&nodes, "collector", "epochs.lost"), 0);
     bed.end();
 }

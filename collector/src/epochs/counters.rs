@@ -1,6 +1,7 @@
 //! Epochs of counters: they are read at the end of each, and go on counting.
 
 use std::convert::Infallible;
+use std::time::Instant;
 
 use dta_history::Epoch;
 use serde_json::Value;
@@ -14,12 +15,12 @@ use super::{elements, now};
 pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
     let of = &keeper.of;
     let (store, opened) = of.in_memory().open.clone();
-    let mut due = Due::new(opened, of.every);
+    let mut due = Due::of(opened, of.every, store.region.found());
     let mut before = (!store.region.found()).then(|| keeper.totals());
     loop {
         let mut again = Again::default();
         keeper.until(&due)?;
-        let epoch = loop {
+        let begins = loop {
             let totals = keeper.totals();
             let epoch = Epoch {
                 generation: store.generation,
@@ -28,16 +29,18 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
                 waterfall: before.as_ref().map_or(Value::Null, |before| totals.since(before)),
                 ..Epoch::default()
             };
+            let (closed, begins) = due.closed(now());
+            let read = Instant::now();
             let written = write(&of.history, epoch, |flush, epoch| {
-                epoch.flipped_from = now().max(epoch.opened + 1);
+                epoch.flipped_from = closed;
                 elements::read(&store, |first, bytes| flush.put(first, bytes).map_err(WriteError::from))?;
-                epoch.flipped_to = now().max(epoch.flipped_from);
+                epoch.flipped_to = closed + read.elapsed().as_millis() as u64;
                 Ok(())
             });
             match written {
-                Ok(epoch) => {
+                Ok(_) => {
                     before = Some(totals);
-                    break epoch;
+                    break begins;
                 }
                 // Nothing is lost: what is counted later has it, too.
                 Err(error) => {
@@ -45,8 +48,6 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
                 }
             }
         };
-        // A clock that was set back shows moments again.
-        let begins = now().min(epoch.flipped_from);
         of.in_memory().open.1 = begins;
         keeper.written();
         due = Due::new(begins, of.every);

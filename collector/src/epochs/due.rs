@@ -9,19 +9,28 @@ use super::now;
 
 /// The end of an epoch: the next multiple of its length since 1970.
 pub(super) struct Due {
+    opened: u64,
     end: u64,
     every: Duration,
     since: Instant,
     /// How long it is to last.
     length: Duration,
+    /// Whether it began before this collector did, so that nobody knows for how long it has lasted.
+    found: bool,
 }
 
 impl Due {
     /// Of an epoch that was opened at a moment.
     pub(super) fn new(opened: u64, every: Duration) -> Due {
+        Due::of(opened, every, false)
+    }
+
+    /// The same; `found`: it began before this collector did.
+    pub(super) fn of(opened: u64, every: Duration, found: bool) -> Due {
         let millis = every.as_millis() as u64;
         let end = (opened / millis + 1) * millis;
-        Due { end, every, since: Instant::now(), length: Duration::from_millis(end - opened) }
+        let length = Duration::from_millis(end - opened);
+        Due { opened, end, every, since: Instant::now(), length, found }
     }
 
     /// Whether it is over. Where the clock was set back, half an epoch later.
@@ -29,11 +38,22 @@ impl Due {
         now() >= self.end || self.since.elapsed() >= self.length + self.every / 2
     }
 
+    /// When it ended, and when the next one begins, while the clock shows `present`. That is one moment, unless the clock has
+    /// jumped: then it ends when it has lasted as long as it has, and claims no moment that the clock left out.
+    pub(super) fn closed(&self, present: u64) -> (u64, u64) {
+        let ended = self.opened + (self.since.elapsed().as_millis() as u64).max(1);
+        let in_step = self.found || present.abs_diff(ended) <= SLACK.as_millis() as u64;
+        if in_step && present > self.opened { (present, present) } else { (ended, present) }
+    }
+
     /// How many ends of epochs have passed since.
     pub(super) fn put_off(&self) -> u64 {
         (self.since.elapsed().saturating_sub(self.length).as_millis() / self.every.as_millis()) as u64
     }
 }
+
+/// How far a clock may be from the length of an epoch without having jumped.
+const SLACK: Duration = Duration::from_secs(1);
 
 /// For how long a clock must have been ahead until epochs age by it.
 const BELIEVED: Duration = Duration::from_secs(3600);

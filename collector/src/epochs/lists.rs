@@ -111,7 +111,7 @@ fn one_epoch(
     let history = &keeper.of.history;
     epoch.number = next_number(history)?;
     let mut flush = history.begin(epoch.number)?;
-    let due = Due::new(epoch.opened, keeper.of.every);
+    let due = Due::of(epoch.opened, keeper.of.every, before.is_none());
     let (mut progress, mut last, mut stops) = (Progress::default(), BTreeMap::new(), false);
     loop {
         // Looked at before the lists are: all that was there at its end is in it.
@@ -127,17 +127,14 @@ fn one_epoch(
     }
     epoch.lists = last.into_iter().collect();
     let totals = keeper.totals();
-    let present = now();
-    epoch.flipped_from = present.max(epoch.opened + 1);
-    epoch.flipped_to = epoch.flipped_from;
+    let (closed, begins) = due.closed(now());
+    (epoch.flipped_from, epoch.flipped_to) = (closed, closed);
     epoch.waterfall = before.map_or_else(|| json!({}), |before| totals.since(before));
     let Progress { overwritten, missing, damaged, .. } = progress;
     for (name, batches) in [("overwritten", overwritten), ("missing", missing), ("damaged", damaged)] {
         epoch.waterfall[name] = batches.into();
     }
     finish(history, flush, &epoch)?;
-    // A clock that was set back shows moments again.
-    let begins = if present < epoch.opened { present } else { epoch.flipped_to };
     Ok(Done { totals, overwritten, begins, stops })
 }
 

@@ -38,7 +38,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dta_history::{HistoryError, Table};
 use tokio::sync::watch;
@@ -137,6 +137,7 @@ struct Former {
     /// When it began, and when the next one did: milliseconds since 1970.
     opened: u64,
     closed: u64,
+    since: Instant,
     /// The file that it alone has.
     file: Option<PathBuf>,
     /// Whether it was over before this collector started.
@@ -272,7 +273,14 @@ fn found(memory: &MemoryConfig, open: Arc<Store>) -> Result<InMemory, EpochsErro
         let created = region.header().map_or(0, |header| header.created * 1000);
         let store = Arc::new(open.of_elements(region, generation));
         let opened = began.get(&generation).copied().unwrap_or(created);
-        former.push(Former { store, opened, closed: opened, file: Some(file), found: true });
+        former.push(Former {
+            store,
+            opened,
+            closed: opened,
+            since: Instant::now(),
+            file: Some(file),
+            found: true,
+        });
     }
     former.sort_by_key(|former| former.store.generation);
     let created = open.region.header().map_or(0, |header| header.created * 1000);

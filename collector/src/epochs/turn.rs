@@ -24,7 +24,7 @@ pub fn begins_empty(kind: &StoreKind) -> bool {
 /// Until the collector stops.
 pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
     let (open, opened) = keeper.of.in_memory().open.clone();
-    let mut due = Due::new(opened, keeper.of.every);
+    let mut due = Due::of(opened, keeper.of.every, open.region.found());
     // What counters said at the last sealing. An epoch that an earlier life began was not seen to begin.
     let mut before = (!open.region.found()).then(|| keeper.totals());
     drop(open);
@@ -42,7 +42,7 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
         let mut again = Again::default();
         let successor = successor(keeper, &mut again)?;
         keeper.until(&due)?;
-        match open_next(keeper, successor) {
+        match open_next(keeper, successor, &due) {
             Ok(begins) => due = Due::new(begins, keeper.of.every),
             Err(error) => keeper.failed("the next epoch is put off", &*error, &mut again)?,
         }
@@ -65,13 +65,10 @@ fn successor(keeper: &Keeper, again: &mut Again) -> Result<Successor, Stopped> {
 }
 
 /// Gives the store the memory of the next epoch. Says when that began.
-fn open_next(keeper: &Keeper, successor: Successor) -> Result<u64, Box<dyn std::error::Error>> {
+fn open_next(keeper: &Keeper, successor: Successor, due: &Due) -> Result<u64, Box<dyn std::error::Error>> {
     let of = &keeper.of;
     let (store, opened) = of.in_memory().open.clone();
-    let present = now();
-    let closed = present.max(opened + 1);
-    // A clock that was set back shows moments again: who asks for one gets the later epoch.
-    let begins = if present < opened { present } else { closed };
+    let (closed, begins) = due.closed(now());
     let next = successor.generation();
     let file = match keeper.stores.memory() {
         MemoryConfig::Anonymous => None,
@@ -86,7 +83,7 @@ fn open_next(keeper: &Keeper, successor: Successor) -> Result<u64, Box<dyn std::
     let mut in_memory = of.in_memory();
     let open = keeper.stores.replace(successor, file.is_some())?;
     in_memory.open = (open, begins);
-    in_memory.former.push(Former { store, opened, closed, file, found: false });
+    in_memory.former.push(Former { store, opened, closed, since: Instant::now(), file, found: false });
     Ok(begins)
 }
 
@@ -107,12 +104,12 @@ fn seal(keeper: &Keeper, former: &Former) -> Result<Writers, Stopped> {
 
 /// Writes an epoch to the history and gives its memory back.
 fn keep(keeper: &Keeper, former: &Former, confirmed: bool, waterfall: Value) -> Result<(), Stopped> {
-    let flipped_to = if former.found { former.closed } else { now().max(former.closed) };
+    let moving = if former.found { 0 } else { former.since.elapsed().as_millis() as u64 };
     let epoch = Epoch {
         generation: former.store.generation,
         opened: former.opened,
         flipped_from: former.closed,
-        flipped_to,
+        flipped_to: former.closed + moving,
         confirmed,
         waterfall,
         ..Epoch::default()

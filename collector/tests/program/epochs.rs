@@ -1,8 +1,10 @@
-//! Epochs of a collector that is killed, whose translator falls silent, and whose history is damaged.
+//! Epochs of a collector that is killed, whose translator falls silent, whose history is damaged, and whose clock jumps.
 
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
 use dta_client::{KeyAnswer, Question, QuestionKind};
+use dta_collector::region::Region;
 use dta_history::{Kept, Table};
 use dta_proto::control::Policy;
 use dta_proto::store::{StoreKind, StoreSpec};
@@ -22,6 +24,11 @@ fn value(n: u32) -> [u8; 12] {
     [n, !n, n].map(u32::to_be_bytes).as_flattened().try_into().unwrap()
 }
 
+fn spec() -> StoreSpec {
+    let kind = StoreKind::KeyWrite { slots: SLOTS, value_len: 12, redundancy: 1 };
+    StoreSpec { id: 1, name: "flows".into(), kind }
+}
+
 /// The folder of a collector with epochs of two seconds.
 struct World(TempDir);
 
@@ -30,16 +37,14 @@ impl World {
     fn new(keys: u32) -> World {
         let world = World(tempfile::tempdir().unwrap());
         let text = format!(
-            "[collector]\nname = 'epochs'\n[history]\ndirectory = '{}'\n[[store]]\nid = 1\nname = 'flows'\nkind = 'key-write'\n\
+            "[collector]\nname = 'epochs'\n[history]\ndirectory = '{}'\nkeep = '30m'\n[[store]]\nid = 1\nname = 'flows'\nkind = 'key-write'\n\
              slots = {SLOTS}\nvalue_len = 12\nredundancy = 1\nepoch = '2s'\n",
             world.path("history").display()
         );
         std::fs::write(world.path("collector.toml"), text).unwrap();
         std::fs::create_dir(world.path("memory")).unwrap();
-        let kind = StoreKind::KeyWrite { slots: SLOTS, value_len: 12, redundancy: 1 };
-        let spec = StoreSpec { id: 1, name: "flows".into(), kind };
         let memory = MemoryConfig::Directory(world.path("memory"));
-        let stores = Stores::open(&[spec], &memory, RegionOptions::default()).unwrap();
+        let stores = Stores::open(&[spec()], &memory, RegionOptions::default()).unwrap();
         let region = stores.get("flows").unwrap().region.clone();
         for n in 0..keys {
             let mut slot = [0; 16];
@@ -55,11 +60,45 @@ impl World {
     }
 
     fn start(&self) -> Running {
-        let config = self.path("collector.toml");
+        self.start_with(&[])
+    }
+
+    /// With these variables of the environment.
+    fn start_with(&self, variables: &[(&str, &str)]) -> Running {
         let log = std::fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
-        let (child, ready) =
-            serve_with(&self.path("memory"), "0", &["--config", config.to_str().unwrap()], log.into());
+        let mut child = program()
+            .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory"])
+            .arg(self.path("memory"))
+            .arg("--config")
+            .arg(self.path("collector.toml"))
+            .envs(variables.iter().copied())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: Value = serde_json::from_str(&line).expect("a ready line");
         Running { child, address: ready["listen"].as_str().unwrap().to_owned() }
+    }
+
+    /// Writes a value of a key into the memory of the open epoch, as a NIC does, and gives its generation.
+    fn write(&self, n: u32, value: &[u8; 12]) -> u64 {
+        let path = self.path("memory/flows.region");
+        let mut slot = [0; 16];
+        layout::key_write::encode(&mut slot, &key(n), value);
+        let at = layout::key_write::offset(hash::slots(&key(n), 1, SLOTS)[0], 12);
+        loop {
+            let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+            let mut data = [0; 8];
+            file.read_exact_at(&mut data, 16).unwrap();
+            file.write_all_at(&slot, u64::from_le_bytes(data) + at).unwrap();
+            let generation = Region::open_read_only(&path).unwrap().header().unwrap().generation;
+            // The epoch may have ended meanwhile.
+            if std::fs::metadata(&path).unwrap().ino() == file.metadata().unwrap().ino() {
+                return generation;
+            }
+        }
     }
 
     fn kept(&self) -> Vec<Kept> {
@@ -202,4 +241,81 @@ async fn damage_in_a_history_is_named_in_the_log_and_counted_and_the_rest_is_ans
     assert_eq!(held(&collector, &[1], kept[2].epoch.flipped_from - 1).await.unwrap(), [None]);
     let newest = world.kept().last().unwrap().epoch.number;
     until("epochs go on", || world.kept().last().unwrap().epoch.number > newest);
+}
+
+/// The wall clock of the collector alone, ahead of the machine's by what a file says.
+struct Clock {
+    library: String,
+    file: PathBuf,
+}
+
+impl Clock {
+    fn new(folder: &Path) -> Clock {
+        let folders = std::fs::read_dir("/usr/lib").unwrap().map(|entry| entry.unwrap().path());
+        let library =
+            folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1")).find(|path| path.exists());
+        let library = library.expect("Debian's faketime (scripts/install-deps test)").display().to_string();
+        let clock = Clock { library, file: folder.join("clock") };
+        clock.set("+0");
+        clock
+    }
+
+    fn set(&self, ahead: &str) {
+        let new = self.file.with_extension("new");
+        std::fs::write(&new, format!("{ahead}\n")).unwrap();
+        std::fs::rename(new, &self.file).unwrap();
+    }
+
+    fn variables(&self) -> [(&str, &str); 4] {
+        [
+            ("LD_PRELOAD", &self.library),
+            ("FAKETIME_TIMESTAMP_FILE", self.file.to_str().unwrap()),
+            ("FAKETIME_NO_CACHE", "1"),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+        ]
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Debian's faketime (scripts/install-deps test)"]
+async fn a_wall_clock_that_jumps_by_an_hour_and_back_loses_no_epoch_and_each_is_found_by_its_moments() {
+    let world = World::new(0);
+    let clock = Clock::new(world.0.path());
+    let collector = world.start_with(&clock.variables());
+    let mut all: Vec<(Kept, u32)> = Vec::new();
+    for (phase, ahead) in [(1, "+0"), (2, "+3600"), (3, "+0"), (4, "-3600"), (5, "+0")] {
+        clock.set(ahead);
+        // The epochs that the jump is in, before those that count.
+        for _ in 0..2 {
+            let written = world.kept().len();
+            until("epochs go on", || world.kept().len() > written);
+        }
+        for n in 0..3 {
+            let generation = world.write(1, &value(10 * phase + n));
+            let written = || world.kept().into_iter().find(|kept| kept.epoch.generation == generation);
+            until("it is written", || written().is_some());
+            all.push((written().unwrap(), 10 * phase + n));
+        }
+        for (kept, n) in all.iter().rev().take(3) {
+            let at = kept.epoch.opened.midpoint(kept.epoch.flipped_from);
+            assert_eq!(
+                held(&collector, &[1], at).await.unwrap(),
+                [Some(value(*n).to_vec())],
+                "{kept:?} of {ahead}"
+            );
+        }
+    }
+    let kept = world.kept();
+    let numbers: Vec<u64> = kept.iter().map(|kept| kept.epoch.number).collect();
+    assert_eq!(numbers, (1..=kept.len() as u64).collect::<Vec<_>>(), "none is lost or removed");
+    for Kept { epoch, .. } in &kept {
+        assert!(epoch.opened < epoch.flipped_from && epoch.flipped_from <= epoch.flipped_to, "{epoch:?}");
+        assert!(epoch.flipped_to - epoch.opened < 3_700_000, "{epoch:?}");
+    }
+    // What the clock shows now was shown in the first, the third and the last phase alone.
+    for (kept, n) in all.iter().filter(|(_, n)| n / 10 % 2 == 1) {
+        let at = kept.epoch.opened.midpoint(kept.epoch.flipped_from);
+        assert_eq!(held(&collector, &[1], at).await.unwrap(), [Some(value(*n).to_vec())], "{kept:?}");
+    }
+    assert_eq!(counter(&collector, "epochs.lost").await, 0);
 }

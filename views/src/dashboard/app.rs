@@ -97,7 +97,7 @@ pub(super) enum Update {
     Answer(TypedQuery, Instant, Result<Vec<String>, String>),
     Events(Instant, Result<events::EventLog, String>),
     /// A ranking, and of which moment.
-    Top((By, Option<u64>), Instant, Result<Top, String>),
+    Top((By, Option<u64>), Instant, Result<Box<Top>, String>),
     /// A flow of a moment, drawn.
     Flow((Flow, Option<u64>), Instant, Result<Vec<String>, String>),
     /// Where a step led; `None` = to now.
@@ -421,7 +421,7 @@ impl App {
             Update::Top((_, then), ..) | Update::Flow((_, then), ..) if then != self.at() => {}
             Update::Top((by, _), at, Ok(top)) => {
                 self.error = None;
-                self.top.found = Some((by, at, top));
+                self.top.found = Some((by, at, *top));
             }
             Update::Flow((flow, _), at, Ok(lines)) => {
                 if let Some(view) = self.flow.as_mut().filter(|view| view.flow == flow) {

@@ -634,10 +634,10 @@ fn top_flows_at_80x24_and_the_path_of_one() {
     press(&mut app, KeyCode::Char('8'));
     assert_eq!(app.want().top, Some(By::Latency));
     let now = Instant::now();
-    app.update(Update::Top((By::Latency, None), now, Ok(top(5))));
+    app.update(Update::Top((By::Latency, None), now, Ok(Box::new(top(5)))));
     insta::assert_snapshot!("top_flows_at_80x24", screen(&mut app, 80, 24));
     // Many have more lines than there are.
-    app.update(Update::Top((By::Latency, None), now, Ok(top(99))));
+    app.update(Update::Top((By::Latency, None), now, Ok(Box::new(top(99)))));
     press(&mut app, KeyCode::End);
     let shown = screen(&mut app, 80, 24);
     assert!(shown.contains("of 100: ↑↓") && shown.contains("key abab"), "{shown}");
@@ -737,9 +737,9 @@ fn a_past_epoch_is_shown_by_pages_that_can_and_others_say_now() {
     assert_eq!((app.want().top, app.want().at), (Some(By::Latency), Some(then.epoch.opened + 30_000)));
     let now = Instant::now();
     // What was asked about now comes too late.
-    app.update(Update::Top((By::Latency, None), now, Ok(top(5))));
+    app.update(Update::Top((By::Latency, None), now, Ok(Box::new(top(5)))));
     assert!(screen(&mut app, 80, 24).contains("flows by latency: reading"));
-    app.update(Update::Top((By::Latency, app.at()), now, Ok(top(5))));
+    app.update(Update::Top((By::Latency, app.at()), now, Ok(Box::new(top(5)))));
     insta::assert_snapshot!("top_flows_of_a_past_epoch_at_80x24", screen(&mut app, 80, 24));
     // A question about it; brackets belong to it once something is typed.
     press(&mut app, KeyCode::Char('6'));

@@ -159,7 +159,7 @@ impl Page {
             if top.is_err() {
                 self.ranking = None;
             }
-            updates.send(Update::Top((by, want.at), Instant::now(), top)).await.ok()?;
+            updates.send(Update::Top((by, want.at), Instant::now(), top.map(Box::new))).await.ok()?;
         }
         if let Some(flow) = want.flow {
             let lines = self.source.flow(flow, want.at).await;
