@@ -130,8 +130,8 @@ impl Table {
     /// The log cannot be read.
     pub fn at(&self, moment: u64) -> Result<Option<Arc<Kept>>, HistoryError> {
         let state = self.refreshed()?;
-        let holding = state.epochs.values().map(|(kept, _)| kept).filter(|kept| kept.epoch.holds(moment));
-        Ok(holding.last().cloned())
+        let mut holding = state.epochs.values().map(|(kept, _)| kept).filter(|kept| kept.epoch.holds(moment));
+        Ok(holding.next_back().cloned())
     }
 
     /// Bytes of the data files.

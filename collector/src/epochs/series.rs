@@ -33,10 +33,10 @@ impl Epochs {
         let of = self.of(store)?;
         let open = Arc::clone(&of.in_memory().open.0);
         let wanted = elements::of_keys(&open.spec, keys);
-        let (epochs, next, bytes) = of.read(&open, &wanted, span, most)?;
+        let Part { epochs, next, elements } = of.read(&open, &wanted, span, most)?;
         let then = elements::store(&open, 0, &[], &[]).map_err(MomentError::from)?;
         // Of a store without the keys' slots nothing was read.
-        let mut kept = bytes.chunks_exact((wanted.len() * open.spec.element_len() as usize).max(1));
+        let mut kept = elements.chunks_exact((wanted.len() * open.spec.element_len() as usize).max(1));
         for Known { epoch, memory } in epochs {
             match memory {
                 Some(store) => each(&store, epoch)?,
@@ -52,17 +52,18 @@ impl Epochs {
     }
 }
 
+/// Some epochs of a span.
+struct Part {
+    epochs: Vec<Known>,
+    /// When the one after them was opened.
+    next: Option<NonZeroU64>,
+    /// Of those that are kept, the elements of the slots, one epoch behind the other.
+    elements: Vec<u8>,
+}
+
 impl StoreEpochs {
-    /// The first epochs of a span, when the next one was opened, and of those that are kept the elements of slots, one
-    /// epoch behind the other.
-    #[allow(clippy::type_complexity)] // it is told above
-    fn read(
-        &self,
-        open: &Store,
-        slots: &[u64],
-        span: Span,
-        most: usize,
-    ) -> Result<(Vec<Known>, Option<NonZeroU64>, Vec<u8>), MomentError> {
+    /// The first epochs of a span.
+    fn read(&self, open: &Store, slots: &[u64], span: Span, most: usize) -> Result<Part, MomentError> {
         let mut looks = 0;
         loop {
             let mut epochs = self.between(span.since, span.until)?;
@@ -70,11 +71,11 @@ impl StoreEpochs {
             epochs.truncate(most);
             let kept = epochs.iter().filter(|known| known.memory.is_none());
             let numbers: Vec<u64> = kept.map(|known| known.epoch.number).collect();
-            let mut bytes = vec![0; numbers.len() * slots.len() * open.spec.element_len() as usize];
+            let mut elements = vec![0; numbers.len() * slots.len() * open.spec.element_len() as usize];
             looks += 1;
-            match self.history.series(&numbers, slots, &mut bytes) {
+            match self.history.series(&numbers, slots, &mut elements) {
                 Err(HistoryError::NotKept(_)) if looks < LOOKS => {}
-                read => return Ok(read.map(|()| (epochs, next, bytes))?),
+                read => return Ok(read.map(|()| Part { epochs, next, elements })?),
             }
         }
     }

@@ -75,7 +75,9 @@ impl Ring<'_> {
         let written = self.written.get_or_insert_default();
         // Reporters that begin anew give the same numbers again.
         written.retain(|epoch| seen.contains_key(epoch));
-        let displaced = self.open.extract_if(.., |epoch, _| !seen.contains_key(epoch)).count();
+        let open = self.open.len();
+        self.open.retain(|epoch, _| seen.contains_key(epoch));
+        let displaced = open - self.open.len();
         count(&keeper.of.counters.lost, displaced as u64);
         for epoch in seen.keys().filter(|epoch| !written.contains(epoch)) {
             self.open.entry(*epoch).or_insert(self.looked);

@@ -90,16 +90,17 @@ fn open_next(keeper: &Keeper, successor: Successor, due: &Due) -> Result<u64, Bo
 /// Waits until nobody can write to the memory any more. Says whether all who did have moved.
 fn seal(keeper: &Keeper, former: &Former) -> Result<Writers, Stopped> {
     // After a restart no translator has a key to what was over before; whether all had moved is not known.
-    let mut writers = Writers::Gone;
-    while !former.found {
-        writers = keeper.traffic.writers(&keeper.of.name, former.store.generation);
-        if writers != Writers::There {
-            break;
-        }
+    let writers = || match former.found {
+        true => Writers::Gone,
+        false => keeper.traffic.writers(&keeper.of.name, former.store.generation),
+    };
+    let mut now = writers();
+    while now == Writers::There {
         keeper.wait(LOOK)?;
+        now = writers();
     }
     count(&keeper.of.counters.sealed, 1);
-    Ok(writers)
+    Ok(now)
 }
 
 /// Writes an epoch to the history and gives its memory back.

@@ -107,7 +107,7 @@ fn reason(node: &str, hop: &str, name: &str) -> Option<String> {
 
 /// The waterfall of several epochs together: that of those of which it is known.
 pub(super) fn sum(epochs: &[Kept]) -> Value {
-    epochs.iter().map(|kept| &kept.epoch.waterfall).fold(Value::Null, |sum, one| added(sum, one))
+    epochs.iter().map(|kept| &kept.epoch.waterfall).fold(Value::Null, added)
 }
 
 fn added(a: Value, b: &Value) -> Value {

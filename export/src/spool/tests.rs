@@ -27,7 +27,7 @@ fn what_was_not_delivered_is_there_after_a_start() {
     let first = oldest(&spool).unwrap();
     assert_eq!((first.body.as_slice(), first.points), (&[b'1'; 10][..], 2));
     assert!(spool.done(&first, || ()).unwrap());
-    let refused = Spool::open(folder.path(), 1 << 20).err().expect("it is locked").to_string();
+    let refused = Spool::open(folder.path(), 1 << 20).expect_err("it is locked").to_string();
     assert!(refused.starts_with("another exporter uses the spool"), "{refused}");
     drop(spool);
     let spool = open();

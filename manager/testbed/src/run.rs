@@ -273,17 +273,7 @@ async fn run_there(
         answers = written;
         contradictions.extend(changed);
     }
-    let found = compare(
-        &daemons,
-        topology,
-        workload,
-        &journal,
-        &statistics,
-        &answers,
-        (&links, &gaps),
-        plan.transport,
-    )
-    .await?;
+    let found = compare(&daemons, &plan, workload, &journal, &statistics, &answers, (&links, &gaps)).await?;
     if options.epochs.is_some_and(|turns| turns.spread) && daemons.are_here() {
         contradictions.extend(turns::ask_after_restart(&mut daemons, &plan, flows, &answers).await?);
     }
@@ -419,21 +409,21 @@ struct Found {
 /// Queries everything and compares it with the truth.
 async fn compare(
     daemons: &Daemons,
-    topology: &Topology,
+    plan: &Plan<'_>,
     workload: &Workload,
     journal: &Journal,
     statistics: &Statistics,
     answers: &Answers,
     (links, gaps): (&[LinkAccount; 4], &Gaps),
-    writes: Transport,
 ) -> anyhow::Result<Found> {
+    let topology = plan.topology;
     let expected = journal.entries().len() as u64 - journal.not_arrived();
     let (mut pools, uncounted) = accounting::pools(statistics, links, gaps, expected);
     let mut found = Vec::new();
-    let (flows, rows) = (workload.flows(), Rows::of(statistics, topology.translator.flush_ms.into()));
+    let (flows, rows) = (workload.flows(), Rows::of(statistics, topology.translator.flush_ms));
     for primitive in Primitive::IN_TABLES {
         let store = topology.store(primitive);
-        pools.of_primitive(accounting::limits(statistics, primitive, writes));
+        pools.of_primitive(accounting::limits(statistics, primitive, plan.transport));
         let asked = Asked { flows, epochs: workload.epochs(), journal, rows, answers };
         let result = asked.of(&daemons.all, store, &mut pools).await?;
         found.push((primitive, result));

@@ -144,9 +144,11 @@ impl Placed {
                 let is_newer = from.is_some_and(|from| from > n || reports[from].order_unknown(copies));
                 if found[*epoch] == Some(n) {
                     0
-                } else if candidates[n].is_gone || is_answer(*epoch, n) || is_newer {
-                    1
-                } else if answer.is_some() && report.order_unknown(copies) {
+                } else if candidates[n].is_gone
+                    || is_answer(*epoch, n)
+                    || is_newer
+                    || answer.is_some() && report.order_unknown(copies)
+                {
                     1
                 } else if (answer.is_some() && report.entry.fate.any_copy_lost())
                     || there(report, *epoch) == 0
