@@ -54,9 +54,9 @@ crate::named! {
     #[serde(rename_all = "kebab-case")]
     pub enum Purpose {
         /// WRITE.
-        Write: "writes",
+        Write: "write",
         /// FETCH_ADD. Atomics need RC.
-        Atomic: "atomics",
+        Atomic: "atomic",
     }
 }
 

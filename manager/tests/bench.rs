@@ -17,7 +17,8 @@ fn every_benchmark_runs_and_gives_its_row() {
     let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
     let first =
         ["translator", "nic", "chain", "workers", "query", "tail", "ask", "loopback", "ring", "no-ring"];
-    assert_eq!(names, [&first[..], &["reports", "reports-plain", "nic-file"]].concat());
+    let history = ["history-write", "history-nic", "history-query", "history-key", "history-series"];
+    assert_eq!(names, [&first[..], &["reports", "reports-plain"], &history, &["nic-file"]].concat());
     for row in rows {
         let [value, floor, ratio] = ["value", "floor", "ratio"].map(|name| row[name].as_f64().unwrap());
         assert!(value > 0.0 && floor > 0.0 && (ratio - value / floor).abs() < 0.01, "{row}");

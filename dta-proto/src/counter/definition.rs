@@ -107,8 +107,6 @@ crate::named! {
     }
 }
 
-impl Unit {}
-
 /// A counter's place in its node's flow: received, accepted, or what became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {

@@ -577,6 +577,21 @@ fn own() -> Vec<Known> {
         ),
     ),
     alone(
+        "dta-manager run-testbed --epochs 3",
+        Instead("dta-manager run-testbed --epochs 2 --reports 20000", GOOD, FEWER),
+    ),
+    with(
+        CAPTURE,
+    alone(
+        "dta-manager run-testbed --epochs 10 --pcap traffic.pcap --faults drop=0.1",
+        Instead(
+            "dta-manager run-testbed --epochs 2 --pcap traffic.pcap --faults drop=0.1 --reports 20000",
+            GOOD,
+            FEWER,
+        ),
+    ),
+    ),
+    alone(
         "dta-manager run-testbed --transport rc --reports 1000000",
         Instead("dta-manager run-testbed --transport rc --reports 20000", GOOD, FEWER),
     ),

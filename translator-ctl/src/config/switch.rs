@@ -76,8 +76,6 @@ dta_proto::named! {
     }
 }
 
-impl Profile {}
-
 /// A P4 switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -30,8 +30,6 @@ crate::named! {
     }
 }
 
-impl Dialect {}
-
 /// The text is not a dialect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no dialect: write auto, v0.5, v1.0, v2.0, sdfabric, intcollector, geant or noviflow")]
