@@ -582,14 +582,14 @@ fn own() -> Vec<Known> {
     ),
     with(
         CAPTURE,
-    alone(
-        "dta-manager run-testbed --epochs 10 --pcap traffic.pcap --faults drop=0.1",
-        Instead(
-            "dta-manager run-testbed --epochs 2 --pcap traffic.pcap --faults drop=0.1 --reports 20000",
-            GOOD,
-            FEWER,
+        alone(
+            "dta-manager run-testbed --epochs 10 --pcap traffic.pcap --faults drop=0.1",
+            Instead(
+                "dta-manager run-testbed --epochs 2 --pcap traffic.pcap --faults drop=0.1 --reports 20000",
+                GOOD,
+                FEWER,
+            ),
         ),
-    ),
     ),
     alone(
         "dta-manager run-testbed --transport rc --reports 1000000",
