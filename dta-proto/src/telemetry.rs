@@ -98,6 +98,11 @@ pub fn age(time: u64, now: u64) -> Option<f64> {
     is_since_1970(time).then(|| now.saturating_sub(time) as f64 / 1e9)
 }
 
+/// The one of a number from 1 on.
+fn numbered<T: Copy>(all: &[T], number: u8) -> Option<T> {
+    all.get(usize::from(number).checked_sub(1)?).copied()
+}
+
 crate::named! {
     /// The metrics, in the order of settings and counters.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -126,7 +131,7 @@ impl Metric {
 
     /// The metric of this number.
     pub fn from_number(number: u8) -> Option<Metric> {
-        Metric::ALL.get(usize::from(number).checked_sub(1)?).copied()
+        numbered(&Metric::ALL, number)
     }
 }
 
@@ -153,7 +158,7 @@ crate::named! {
 impl Why {
     /// The reason with this number.
     pub fn from_number(number: u8) -> Option<Why> {
-        Why::ALL.get(usize::from(number).checked_sub(1)?).copied()
+        numbered(&Why::ALL, number)
     }
 }
 

@@ -48,23 +48,30 @@ pub trait Ask: Send + Sync {
     async fn series(&self, question: Question, span: Span) -> Result<Series, ClientError>;
 
     /// Epochs of a store with epochs, the newest first, at most [`MAX_EPOCHS`](dta_proto::control::MAX_EPOCHS). For
-    /// any number of them there is [`Ask::all_epochs`].
+    /// any number of them there is [`Ask::newest_epochs`].
     async fn epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError>;
+
+    /// As [`Ask::epochs`], in as many calls as it takes: all of them, or the newest [`most`](EpochsRequest::most).
+    async fn newest_epochs(&self, mut request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
+        let mut all = Vec::new();
+        loop {
+            let EpochsResponse { epochs, older } = self.epochs(request.clone()).await?;
+            let left = request.most.saturating_sub(epochs.len() as u32);
+            all.extend(epochs);
+            // Each answer goes further back, or this would not end.
+            let ends = older == 0 || (request.until != 0 && older >= request.until);
+            if ends || (request.most != 0 && left == 0) {
+                return Ok(EpochsResponse { epochs: all, older });
+            }
+            (request.most, request.until) = (left, older);
+        }
+    }
 
     /// All epochs of a store that have moments from `since` to before `until` (milliseconds since 1970; 0 = without
     /// this limit), the newest first.
     async fn all_epochs(&self, store: &str, since: u64, until: u64) -> Result<Vec<Epoch>, ClientError> {
-        let (mut all, mut until) = (Vec::new(), until);
-        loop {
-            let request = EpochsRequest { store: store.to_owned(), since, until, most: 0 };
-            let EpochsResponse { epochs, older } = self.epochs(request).await?;
-            all.extend(epochs);
-            // Each answer goes further back, or this would not end.
-            if older == 0 || (until != 0 && older >= until) {
-                return Ok(all);
-            }
-            until = older;
-        }
+        let request = EpochsRequest { store: store.to_owned(), since, until, most: 0 };
+        Ok(self.newest_epochs(request).await?.epochs)
     }
 
     /// Follows a list of an append store. Nothing written after this returns is missed.

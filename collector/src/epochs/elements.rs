@@ -26,7 +26,7 @@ pub(super) fn of_keys(spec: &StoreSpec, keys: &[Key]) -> Vec<u64> {
 ///
 /// # Errors
 /// The region is shorter than the store's description says, or what `take` says.
-pub(super) fn read<E: From<AccessError>>(
+pub fn read<E: From<AccessError>>(
     store: &Store,
     mut take: impl FnMut(u64, &[u8]) -> Result<(), E>,
 ) -> Result<(), E> {

@@ -50,6 +50,7 @@ use crate::store::{Store, StoreError, Stores};
 use keeper::Keeper;
 use thin::Thinner;
 
+pub use elements::read as read_elements;
 pub use moment::MomentError;
 pub use turn::begins_empty;
 

@@ -79,9 +79,9 @@ fn open_next(keeper: &Keeper, successor: Successor, due: &Due) -> Result<u64, Bo
             Some(former_path(dir, &of.name, store.generation))
         }
     };
-    // Who asks meanwhile waits, and then finds both.
-    let mut in_memory = of.in_memory();
+    // Who asks while files change places does not wait for the disk, and finds what was open until then.
     let open = keeper.stores.replace(successor, file.is_some())?;
+    let mut in_memory = of.in_memory();
     in_memory.open = (open, begins);
     in_memory.former.push(Former { store, opened, closed, since: Instant::now(), file, found: false });
     Ok(begins)

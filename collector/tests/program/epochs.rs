@@ -191,18 +191,7 @@ async fn a_translator_that_does_not_confirm_keeps_an_epoch_open_until_its_lease_
     let world = World::new(10);
     let collector = world.start();
     let mut client = Client::connect(&ClientOptions::plain(&collector.address)).await.unwrap();
-    let open = control::OpenSessionRequest {
-        name: "leaf1".into(),
-        translator: Some(control::Endpoint { ip: "127.0.0.2".into(), ..Default::default() }),
-        queue_pairs: vec![control::RequesterQueuePair {
-            purpose: control::Purpose::Write.into(),
-            qpn: 50,
-            start_psn: 1,
-        }],
-        stores: vec!["flows".into()],
-        lease_seconds: 6,
-        ..Default::default()
-    };
+    let open = control::OpenSessionRequest { lease_seconds: 6, ..open_leaf1() };
     client.open_session(open).await.unwrap();
     let begun = Instant::now();
     until("its epoch is over", || world.has_former());

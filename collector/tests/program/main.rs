@@ -309,17 +309,7 @@ async fn who_guesses_is_named_in_the_log_once_and_no_key_is() {
     let (child, ready) = serve(Path::new("anonymous"), Stdio::piped());
     let roce: std::net::SocketAddrV4 = ready["roce"].as_str().unwrap().parse().unwrap();
     let mut client = Client::connect(&ClientOptions::plain(ready["listen"].as_str().unwrap())).await.unwrap();
-    let open = control::OpenSessionRequest {
-        name: "leaf1".into(),
-        translator: Some(control::Endpoint { ip: "127.0.0.2".into(), ..Default::default() }),
-        queue_pairs: vec![control::RequesterQueuePair {
-            purpose: control::Purpose::Write.into(),
-            qpn: 50,
-            start_psn: 1,
-        }],
-        stores: vec!["flows".into()],
-        ..Default::default()
-    };
+    let open = open_leaf1();
     let session = client.open_session(open).await.unwrap();
     let (qpn, region) = (session.queue_pairs[0].qpn, session.regions[0].clone());
 
@@ -798,4 +788,19 @@ fn several_collectors_are_shown_as_one() {
     drop(b);
     let output = program().args(["sessions", "--collector", &both]).output().unwrap();
     assert!(output.status.success() && told(&output).contains(&away), "{}", told(&output));
+}
+
+/// A translator of this name opens a session to write to "flows".
+fn open_leaf1() -> control::OpenSessionRequest {
+    control::OpenSessionRequest {
+        name: "leaf1".into(),
+        translator: Some(control::Endpoint { ip: "127.0.0.2".into(), ..Default::default() }),
+        queue_pairs: vec![control::RequesterQueuePair {
+            purpose: control::Purpose::Write.into(),
+            qpn: 50,
+            start_psn: 1,
+        }],
+        stores: vec!["flows".into()],
+        ..Default::default()
+    }
 }

@@ -10,21 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
-use dta_collector::region::{Region, RegionOptions};
+use anyhow::ensure;
+use dta_collector::epochs::read_elements;
+use dta_collector::store::Store;
 use dta_history::{Epoch, Table};
-use dta_proto::key::Key;
-use dta_proto::layout::{self, hash};
-use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::layout::hash;
 use dta_testbed::traffic::SplitMix;
 
 use super::harness::{Rates, Scale, Share, cpu_time, measure, measure_shares, pin, pin_to};
-use super::query::{Queries, key};
+use super::query::{self, Queries, key};
 use super::translator::BATCH;
 use super::write_bench::{ELEMENT, WriteBench};
 
-/// Bytes that are read of a region at a time.
-const CHUNK: u64 = 1 << 16;
 /// Milliseconds of an epoch that is asked about, and of an hour.
 const MINUTE: u64 = 60_000;
 const HOUR: u64 = 60 * MINUTE;
@@ -40,16 +37,15 @@ const WRITABLE: &str = "the folder of temporary files takes an epoch";
 pub(super) fn write(scale: &Scale) -> anyhow::Result<Rates> {
     pin();
     let folder = tempfile::tempdir()?;
-    let spec = spec(scale.memory / ELEMENT as u64);
-    let region = used_by_a_third(&spec)?;
+    let store = used_by_a_third(scale.memory / ELEMENT as u64)?;
     let work = || {
         let start = cpu_time();
-        let used = write_epoch(folder.path(), &spec, &region).expect(WRITABLE);
+        let used = write_epoch(folder.path(), &store).expect(WRITABLE);
         (used, cpu_time().saturating_sub(start))
     };
     let floor = |_| {
         let start = cpu_time();
-        let used = compress(folder.path(), &region).expect(WRITABLE);
+        let used = compress(folder.path(), &store).expect(WRITABLE);
         (used, cpu_time().saturating_sub(start))
     };
     Ok(measure_shares(scale, work, floor))
@@ -74,15 +70,14 @@ pub(super) fn query(scale: &Scale) -> anyhow::Result<Rates> {
 fn beside(scale: &Scale, work: impl FnMut() -> Share) -> anyhow::Result<Rates> {
     pin_to(0);
     let folder = tempfile::tempdir()?;
-    let spec = spec(1 << 20);
-    let region = used_by_a_third(&spec)?;
+    let store = used_by_a_third(1 << 20)?;
     let (work, may_write, end) = (RefCell::new(work), Mutex::new(()), AtomicBool::new(false));
     thread::scope(|scope| {
         let writer = scope.spawn(|| {
             pin_to(1);
             while !end.load(Ordering::Relaxed) {
                 let writes = may_write.lock();
-                write_epoch(folder.path(), &spec, &region)?;
+                write_epoch(folder.path(), &store)?;
                 drop(writes);
                 // Whoever waits for the lock gets it.
                 thread::sleep(Duration::from_micros(100));
@@ -133,12 +128,10 @@ struct Kept {
 impl Kept {
     fn new(epochs: Range<u64>) -> anyhow::Result<Kept> {
         let folder = tempfile::tempdir()?;
-        let spec = spec(1 << 17);
-        let table = Table::open(folder.path(), &spec)?;
-        let region = region(&spec)?;
-        fill(&spec, &region, KEYS)?;
+        let store = query::store(1 << 17, KEYS, value)?;
+        let table = Table::open(folder.path(), &store.spec)?;
         for number in epochs.clone() {
-            put_epoch(&table, &region, number)?;
+            put_epoch(&table, &store, number)?;
             if number % 60 == 59 {
                 let hour = number / 60 * HOUR;
                 ensure!(table.compact(hour..hour + HOUR)?.is_some(), "an hour was not compacted");
@@ -172,51 +165,21 @@ impl Kept {
     }
 }
 
-/// A key-write store of 12-byte values, two copies of each.
-fn spec(slots: u64) -> StoreSpec {
-    let kind = StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2 };
-    StoreSpec { id: 1, name: "bench".into(), kind }
+/// A store of which two copies of so many keys use a third: 1 - exp(-2 * 0.2).
+fn used_by_a_third(slots: u64) -> anyhow::Result<Store> {
+    query::store(slots, slots / 5, value)
 }
 
-fn region(spec: &StoreSpec) -> anyhow::Result<Region> {
-    Region::anonymous(spec.region_len(), 1 << 40, RegionOptions { huge_pages: true })
-        .context("memory for the store")
-}
-
-/// Memory of a store with two copies of so many keys that they use a third of it: 1 - exp(-2 * 0.2).
-fn used_by_a_third(spec: &StoreSpec) -> anyhow::Result<Region> {
-    let region = region(spec)?;
-    fill(spec, &region, spec.elements() / 5)?;
-    Ok(region)
-}
-
-fn fill(spec: &StoreSpec, region: &Region, keys: u64) -> anyhow::Result<()> {
-    let mut element = [0; ELEMENT];
-    for number in 0..keys {
-        let key: Key = key(number);
-        layout::key_write::encode(&mut element, &key, &SplitMix(number).draw().to_be_bytes().repeat(2)[..12]);
-        for slot in hash::slots(&key, 2, spec.elements()).iter() {
-            region.write(layout::key_write::offset(*slot, 12), &element).context("inside the store")?;
-        }
-    }
-    Ok(())
-}
-
-/// Reads memory from its first to its last byte, some at a time.
-fn read(region: &Region, mut take: impl FnMut(u64, &[u8]) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let mut chunk = vec![0; CHUNK.min(region.len()) as usize];
-    for at in (0..region.len()).step_by(chunk.len()) {
-        region.read(at, &mut chunk).context("inside the region")?;
-        take(at, &chunk)?;
-    }
-    Ok(())
+fn value(number: u64) -> [u8; 12] {
+    let drawn = SplitMix(number).draw().to_be_bytes();
+    std::array::from_fn(|n| drawn[n % drawn.len()])
 }
 
 /// Writes the epoch of a number, a minute long, to a table. Returns its used slots.
-fn put_epoch(table: &Table, region: &Region, number: u64) -> anyhow::Result<u64> {
+fn put_epoch(table: &Table, store: &Store, number: u64) -> anyhow::Result<u64> {
     let opened = number * MINUTE;
     let mut flush = table.begin(number)?;
-    read(region, |at, bytes| Ok(flush.put(at / ELEMENT as u64, bytes)?))?;
+    read_elements(store, |first, bytes| anyhow::Ok(flush.put(first, bytes)?))?;
     let written = flush.finish(&Epoch {
         number,
         generation: number,
@@ -230,23 +193,23 @@ fn put_epoch(table: &Table, region: &Region, number: u64) -> anyhow::Result<u64>
 }
 
 /// Writes an epoch to a table of its own, which goes again.
-fn write_epoch(folder: &Path, spec: &StoreSpec, region: &Region) -> anyhow::Result<u64> {
-    let rows = put_epoch(&Table::open(folder, spec)?, region, 1)?;
-    std::fs::remove_dir_all(folder.join(&spec.name))?;
+fn write_epoch(folder: &Path, store: &Store) -> anyhow::Result<u64> {
+    let rows = put_epoch(&Table::open(folder, &store.spec)?, store, 1)?;
+    std::fs::remove_dir_all(folder.join(&store.spec.name))?;
     Ok(rows)
 }
 
 /// Has the bytes of used slots on disk, compressed. Returns how many slots these are.
-fn compress(folder: &Path, region: &Region) -> anyhow::Result<u64> {
+fn compress(folder: &Path, store: &Store) -> anyhow::Result<u64> {
     let path = folder.join("floor.zst");
     let mut to = zstd::Encoder::new(std::fs::File::create(&path)?, 1)?;
     let mut used = 0;
-    read(region, |_, bytes| {
+    read_elements(store, |_, bytes| {
         for element in bytes.chunks_exact(ELEMENT).filter(|element| element.iter().any(|byte| *byte != 0)) {
             to.write_all(element)?;
             used += 1;
         }
-        Ok(())
+        anyhow::Ok(())
     })?;
     to.finish()?.sync_all()?;
     std::fs::remove_file(path)?;

@@ -30,19 +30,8 @@ impl Queries {
     /// A store of `scale.memory` bytes, with one key per eight slots: lightly loaded, with keys all over the memory.
     pub(super) fn new(scale: &Scale) -> anyhow::Result<Queries> {
         let slots = scale.memory / 16;
-        let kind = StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2 };
-        let spec = StoreSpec { id: 1, name: "bench".into(), kind };
-        let store = Store::open(&spec, &MemoryConfig::Anonymous, RegionOptions { huge_pages: true })
-            .context("memory for the store")?;
         let present = slots / 8;
-        let mut slot = [0; 16];
-        for number in 0..present {
-            let key = key(number);
-            layout::key_write::encode(&mut slot, &key, &[number as u8; 12]);
-            for at in hash::slots(&key, 2, slots).iter() {
-                store.region.write(layout::key_write::offset(*at, 12), &slot).context("inside the store")?;
-            }
-        }
+        let store = store(slots, present, |number| [number as u8; 12])?;
         let mut random = SplitMix(7);
         let keys: Vec<Key> = (0..slots / 16).map(|_| key(random.draw() % present)).collect();
         Ok(Queries { store, keys, next: 0, asked: 0, found: 0 })
@@ -96,6 +85,23 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     let Queries { asked, found, .. } = queries;
     anyhow::ensure!(found * 10 > asked * 9, "{found} of {asked} keys were found");
     Ok(rates)
+}
+
+/// A key-write store of 12-byte values, with two copies of each of so many keys.
+pub(super) fn store(slots: u64, keys: u64, value: impl Fn(u64) -> [u8; 12]) -> anyhow::Result<Store> {
+    let kind = StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2 };
+    let spec = StoreSpec { id: 1, name: "bench".into(), kind };
+    let store = Store::open(&spec, &MemoryConfig::Anonymous, RegionOptions { huge_pages: true })
+        .context("memory for the store")?;
+    let mut slot = [0; 16];
+    for number in 0..keys {
+        let key = key(number);
+        layout::key_write::encode(&mut slot, &key, &value(number));
+        for at in hash::slots(&key, 2, slots).iter() {
+            store.region.write(layout::key_write::offset(*at, 12), &slot).context("inside the store")?;
+        }
+    }
+    Ok(store)
 }
 
 pub(super) fn key(number: u64) -> Key {

@@ -111,6 +111,27 @@ pub async fn ask(
     Answers::ask(&daemons.all, plan.topology, flows, epochs).await
 }
 
+/// Lists the epochs until they are as they should be: `what`, in words.
+async fn until(
+    daemons: &Daemons,
+    topology: &Topology,
+    may_repeat: bool,
+    what: &str,
+    is: impl Fn(&[Epochs; 2]) -> bool,
+) -> anyhow::Result<[Epochs; 2]> {
+    let start = Instant::now();
+    loop {
+        let epochs = list(daemons, topology, may_repeat).await?;
+        if is(&epochs) {
+            return Ok(epochs);
+        }
+        if start.elapsed() > PATIENCE {
+            bail!("not {what} after {PATIENCE:?}: {epochs:?}");
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 /// Waits until all epochs that answered are over and written, and asks again, and those opened since, too. Says in words
 /// if anything has changed.
 pub async fn ask_when_written(
@@ -120,17 +141,9 @@ pub async fn ask_when_written(
     before: &Answers,
     may_repeat: bool,
 ) -> anyhow::Result<(Answers, Option<String>)> {
-    let start = Instant::now();
-    let epochs = loop {
-        let epochs = list(daemons, plan.topology, may_repeat).await?;
-        if before.epochs().iter().zip(&epochs).all(|(known, now)| known.are_written_in(now)) {
-            break epochs;
-        }
-        if start.elapsed() > PATIENCE {
-            bail!("not all epochs are written after {PATIENCE:?}: {epochs:?}");
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    };
+    let are_written =
+        |now: &[Epochs; 2]| before.epochs().iter().zip(now).all(|(known, now)| known.are_written_in(now));
+    let epochs = until(daemons, plan.topology, may_repeat, "all epochs are written", are_written).await?;
     let answers = Answers::ask(&daemons.all, plan.topology, flows, epochs).await?;
     let changed = before.changed_in(&answers, "were written");
     Ok((answers, changed))
@@ -157,16 +170,8 @@ pub async fn ask_after_restart(
 
 /// Waits until so many epochs of each store are written; returns how many are.
 pub async fn until_so_many(daemons: &Daemons, topology: &Topology, least: u32) -> anyhow::Result<u64> {
-    let start = Instant::now();
-    loop {
-        let epochs = list(daemons, topology, false).await?;
-        let written = epochs.iter().map(Epochs::written).min().unwrap_or(0);
-        if written >= u64::from(least) {
-            return Ok(written);
-        }
-        if start.elapsed() > PATIENCE {
-            bail!("only {written} epochs are written after {PATIENCE:?}: {epochs:?}");
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let written = |epochs: &[Epochs; 2]| epochs.iter().map(Epochs::written).min().unwrap_or(0);
+    let what = format!("{least} epochs are written");
+    let epochs = until(daemons, topology, false, &what, |now| written(now) >= u64::from(least)).await?;
+    Ok(written(&epochs))
 }

@@ -4,7 +4,7 @@ use dta_cli::Status;
 use dta_cli::number::grouped;
 use dta_cli::table::Table;
 use dta_client::Ask;
-use dta_proto::control::{Epoch, EpochsRequest};
+use dta_proto::control::{Epoch, EpochsRequest, EpochsResponse};
 use dta_views::epoch::Shown;
 use dta_views::int::moment::of_millis;
 
@@ -36,23 +36,11 @@ pub(in crate::cli) struct Args {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     let (since, until) = (args.since.unwrap_or_default(), args.until.unwrap_or_default());
-    let most = args.number.or((since == 0).then_some(20));
-    let (epochs, older) = super::block_on(async {
-        let ask = args.client.ask().await?;
-        let Some(most) = most else {
-            return Ok((ask.all_epochs(&args.store, since, until).await?, 0));
-        };
-        let (mut epochs, mut until) = (Vec::new(), until);
-        loop {
-            let left = most - epochs.len() as u32;
-            let request = EpochsRequest { store: args.store.clone(), since, until, most: left };
-            let answer = ask.epochs(request).await?;
-            epochs.extend(answer.epochs);
-            if answer.older == 0 || epochs.len() >= most as usize {
-                return Ok((epochs, answer.older));
-            }
-            until = answer.older;
-        }
+    // 0 = all.
+    let most = args.number.unwrap_or(if since == 0 { 20 } else { 0 });
+    let EpochsResponse { epochs, older } = super::block_on(async {
+        let request = EpochsRequest { store: args.store, since, until, most };
+        Ok(args.client.ask().await?.newest_epochs(request).await?)
     })?;
     let shown: Vec<Shown> = epochs.iter().map(Shown::from).collect();
     args.client.output.print(&shown, |_| {
