@@ -85,19 +85,19 @@ pub enum HistoryError {
 
 impl HistoryError {
     pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HistoryError {
-        let path = path.to_owned();
-        move |source| HistoryError::Io { what, path, source }
+        move |source| HistoryError::Io { what, path: path.to_owned(), source }
     }
 
     /// The system's error inside, of whatever it was.
     pub(crate) fn parquet(path: &Path) -> impl FnOnce(ParquetError) -> HistoryError {
-        let path = path.to_owned();
         move |source| match source {
             ParquetError::External(inner) if inner.is::<io::Error>() => match inner.downcast::<io::Error>() {
-                Ok(source) => HistoryError::Io { what: "read or write", path, source: *source },
-                Err(inner) => HistoryError::Parquet { path, source: ParquetError::External(inner) },
+                Ok(source) => HistoryError::Io { what: "read or write", path: path.to_owned(), source: *source },
+                Err(inner) => {
+                    HistoryError::Parquet { path: path.to_owned(), source: ParquetError::External(inner) }
+                }
             },
-            source => HistoryError::Parquet { path, source },
+            source => HistoryError::Parquet { path: path.to_owned(), source },
         }
     }
 

@@ -84,13 +84,19 @@ fn beside(scale: &Scale, work: impl FnMut() -> Share) -> anyhow::Result<Rates> {
             }
             anyhow::Ok(())
         });
-        let with = || (work.borrow_mut())();
+        // From the first share of a turn without to its last.
+        let held = RefCell::new(None);
+        let with = || {
+            held.take();
+            (work.borrow_mut())()
+        };
         let without = |_| {
-            let _waits = may_write.lock();
+            held.borrow_mut().get_or_insert_with(|| may_write.lock());
             (work.borrow_mut())()
         };
         let rates = measure_shares(scale, with, without);
         end.store(true, Ordering::Relaxed);
+        held.take();
         writer.join().map_err(|_| anyhow::anyhow!("the writer of epochs panicked"))??;
         Ok(rates)
     })
