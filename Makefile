@@ -23,9 +23,12 @@ SCRIPTS = .ci/run $(filter-out %.md,$(wildcard scripts/* testbed/e2e/* testbed/r
 SCRIPTS := $(filter-out testbed/rxe-guest/guest,$(SCRIPTS))
 SCRIPTS += testbed/tracing/overlay testbed/tracing/queue
 SCRIPTS += $(addprefix packaging/,build-deb build-static build-container release rustc-static test/packages test/release test/in-systemd test/static test/common.sh)
-# What depends on the pool of huge pages: the most that these take at a time is 44 pages. They are run with --workspace,
-# because another choice of packages would build the dependencies again.
+# What depends on the pool of huge pages: the most that these take at a time is 44 pages.
 POOL_TESTS = --lib --test region_memory --test service --test program
+POOL_CRATES = /(collector|bench) 
+
+# All that is tested is built with these features, so that it is built once.
+TESTED = --workspace --features "$(shell cat testbed/features)"
 
 FUZZ_SECONDS ?= 60
 
@@ -66,24 +69,24 @@ ebpf-check: ## whether the objects that are committed are what their sources mak
 test: install-test-deps lint ebpf-check unit python pools privileged test-p4 package e2e rxe ## everything, as CI runs it
 
 soak: ## the accounting with a tenth of all frames damaged, ten seeds; captures in ten epochs; ten million reports of random flows; a database away for a minute; each attack on each daemon for a minute, as root; SOAK_REPORTS=100000000: also whether memory stays flat
-	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test --workspace --test faults
-	DTA_EPOCHS=10 $(CARGO) test --workspace --test epochs
-	DTA_INT_REPORTS=10000000 $(CARGO) test --workspace --test int_flood -- --nocapture
-	DTA_OUTAGE_SECONDS=60 $(CARGO) test --workspace --test export -- --ignored a_database
-	DTA_ATTACK_SECONDS=60 $(CARGO) test --workspace --test attack -- --include-ignored --nocapture --test-threads 1
+	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test $(TESTED) --test faults
+	DTA_EPOCHS=10 $(CARGO) test $(TESTED) --test epochs
+	DTA_INT_REPORTS=10000000 $(CARGO) test $(TESTED) --test int_flood -- --nocapture
+	DTA_OUTAGE_SECONDS=60 $(CARGO) test $(TESTED) --test export -- --ignored a_database
+	DTA_ATTACK_SECONDS=60 $(CARGO) test $(TESTED) --test attack -- --include-ignored --nocapture --test-threads 1
 	$(if $(SOAK_REPORTS),$(CARGO) run --release -p dta-manager -- bench memory --reports $(SOAK_REPORTS))
 
 lint: ## formatting, clippy, licences and advisories of the dependencies
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy $(TESTED) --all-targets -- -D warnings
 	shellcheck -x $(SCRIPTS)
 	scripts/check-dependencies
 
 unit: ## tests that need no root
-	$(CARGO) test --workspace
+	$(CARGO) test $(TESTED)
 
 python: ## the Python package: its types, and its tests against the Rust readers; history read by others
-	$(CARGO) build --workspace --bin dta-collector --example region_answers --example history_rows
+	$(CARGO) build $(TESTED) --bin dta-collector --example region_answers --example history_rows
 	cd python && $(PYTHON) -m mypy && $(PYTHON) -m pytest -q -p no:cacheprovider
 	PYTHON=$(PYTHON) scripts/install-outside-readers $(TARGET)/outside-readers
 	if [ -e $(TARGET)/outside-readers ]; then \
@@ -91,18 +94,22 @@ python: ## the Python package: its types, and its tests against the Rust readers
 	fi
 
 pools: ## the tests of memory with no huge pages, with too few and with enough; sets the pool and puts it back, as root
-	$(CARGO) test --workspace $(POOL_TESTS) --no-run
+	$(CARGO) test $(TESTED) $(POOL_TESTS) --no-run --message-format json \
+	    | jq -r 'select(.executable and .profile.test) | "\(.manifest_path | rtrimstr("/Cargo.toml")) \(.executable)"' \
+	    | grep -E '$(POOL_CRATES)' >$(TARGET)/pool-programs
 	for pages in 0 2 128; do \
-	    echo "=== with $$pages huge pages"; \
-	    scripts/with-huge-pages $$pages $(CARGO) test --workspace $(POOL_TESTS); \
-	    scripts/with-huge-pages $$pages $(CARGO) test --workspace --test region_memory -- --ignored; \
+	    while read -r folder program; do \
+	        echo "=== with $$pages huge pages: $$program"; \
+	        (cd "$$folder" && $(CURDIR)/scripts/with-huge-pages $$pages "$$program" </dev/null); \
+	    done <$(TARGET)/pool-programs; \
+	    scripts/with-huge-pages $$pages $(CARGO) test $(TESTED) --test region_memory -- --ignored; \
 	done
 
 privileged: ## tests marked ignored because they need root, namespaces or tshark
-	$(CARGO) test --workspace -- --ignored
+	$(CARGO) test $(TESTED) -- --ignored
 
 package: ## Debian packages, static programs and image, made of a debug build and used; as root
-	$(CARGO) build --workspace --bins --examples
+	$(CARGO) build $(TESTED) --bins --examples
 	packaging/build-deb $(TARGET)/debug $(TARGET)/package-test
 	packaging/test/packages $(TARGET)/package-test
 	packaging/build-static dev $(TARGET)/package-test
@@ -111,8 +118,8 @@ package: ## Debian packages, static programs and image, made of a debug build an
 
 test-p4: ## the P4 translator and reporter: compiled where p4c is on PATH, run on bmv2 where simple_switch_grpc is; as root
 	translator-p4/compile $(TARGET)/p4
-	$(CARGO) test --workspace --test sources --test frames
-	$(CARGO) test --workspace --test bmv2 --test machines_switch --test machines_reporter -- --ignored --nocapture --test-threads 1
+	$(CARGO) test $(TESTED) --test sources --test frames
+	$(CARGO) test $(TESTED) --test bmv2 --test machines_switch --test machines_reporter -- --ignored --nocapture --test-threads 1
 	reporter-p4/test/run
 
 e2e: ## whole-system runs against ground truth
