@@ -92,7 +92,9 @@ impl HistoryError {
     pub(crate) fn parquet(path: &Path) -> impl FnOnce(ParquetError) -> HistoryError {
         move |source| match source {
             ParquetError::External(inner) if inner.is::<io::Error>() => match inner.downcast::<io::Error>() {
-                Ok(source) => HistoryError::Io { what: "read or write", path: path.to_owned(), source: *source },
+                Ok(source) => {
+                    HistoryError::Io { what: "read or write", path: path.to_owned(), source: *source }
+                }
                 Err(inner) => {
                     HistoryError::Parquet { path: path.to_owned(), source: ParquetError::External(inner) }
                 }
