@@ -3,7 +3,6 @@
 //! - [`program`]: version, flag variables, exit statuses, `completions` and `man`.
 //! - [`status`]: exit statuses and their meaning.
 //! - [`output`]: the flag `-o`; [`table`], [`terminal`], [`number`]: what people see.
-//! - [`moment`]: moments as people write them.
 //! - [`counters`]: the shape of counters in JSON.
 //! - [`service_manager`]: notifications of a daemon to its service manager.
 //! - [`enough_threads`]: whether a daemon can have its threads.
@@ -12,7 +11,6 @@
 mod completions;
 pub mod counters;
 pub mod help;
-pub mod moment;
 pub mod number;
 pub mod output;
 pub mod program;

@@ -3,12 +3,13 @@
 //! - [`config_file`]: what is wrong in a configuration, and where; [`host`]: addresses and names of hosts in it.
 //! - [`file`]: files that people name.
 //! - [`own_file`]: files that a daemon keeps; [`lock`]: those that it locks; [`state_directory`]: where they are.
-//! - [`span`]: lengths of time; [`size`]: sizes.
+//! - [`moment`]: moments; [`span`]: lengths of time; [`size`]: sizes.
 
 pub mod config_file;
 pub mod file;
 pub mod host;
 pub mod lock;
+pub mod moment;
 pub mod own_file;
 pub mod size;
 pub mod span;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Range;
 use std::sync::Arc;
 
+use dta_files::moment::now;
 use dta_proto::store::StoreKind;
 use serde_json::json;
 
@@ -16,7 +17,6 @@ use crate::layout::Order;
 use crate::log::action::{Action, Add};
 use crate::log::replay::Entry;
 use crate::retention::remove;
-use crate::table::now;
 use crate::temporary::random;
 use crate::{HistoryError, Table};
 

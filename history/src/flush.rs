@@ -1,12 +1,13 @@
 //! An epoch on its way into the table.
 
+use dta_files::moment::now;
 use serde_json::json;
 
 use crate::data::NewFile;
 use crate::epoch::{Epoch, Kept};
 use crate::layout::{ENTRY, Order};
 use crate::log::action::{Action, Add};
-use crate::table::{Entry, now};
+use crate::table::Entry;
 use crate::temporary::random;
 use crate::{HistoryError, Table};
 

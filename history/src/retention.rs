@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dta_files::moment::now;
 use serde_json::json;
 
 use crate::log::action::{Action, Remove};
 use crate::log::replay::{Entry, State};
-use crate::table::now;
 use crate::{HistoryError, Table};
 
 /// What is kept.

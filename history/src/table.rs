@@ -5,9 +5,9 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use dta_files::own_file;
+use dta_files::moment::now;
 use dta_proto::store::StoreSpec;
 
 use crate::HistoryError;
@@ -346,11 +346,6 @@ fn described(path: &Path, state: &State) -> Result<Option<StoreSpec>, HistoryErr
         None if state.damage.is_empty() => Err(not("its log says nothing about what it is".to_owned())),
         None => Ok(None),
     }
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// A name that no other table has, in the form that Delta asks for (RFC 9562, version 4).

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::path::Path;
 
 use dta_files::lock::Lock;
+use dta_files::moment::now;
 
 use crate::flush::FILE;
 use crate::log::FOLDER;
-use crate::table::now;
 use crate::temporary::PREFIX;
 use crate::{HistoryError, Table};
 

@@ -115,7 +115,7 @@ def test_each_epoch_is_asked_and_named(folder, collector):
 def test_what_is_not_there_is_told(folder, collector):
     flows = collector["flows"]
     assert flows.query(FLOW).epoch.state == "open"
-    with pytest.raises(dta.AskError, match="nothing of the moment 1000 is kept"):
+    with pytest.raises(dta.AskError, match="nothing of the moment 1970-01-01T00:00:01.000Z is kept"):
         flows.query(FLOW, at=1)
     with pytest.raises(dta.AskError, match="is yet to come"):
         flows.query(FLOW, at=datetime.now() + timedelta(hours=1))

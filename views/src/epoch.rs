@@ -1,9 +1,8 @@
 //! Epochs of stores, in words and for programs.
 
+use dta_files::moment;
 use dta_proto::control::{Epoch, EpochState};
 use serde::Serialize;
-
-use crate::int::moment::of_millis;
 
 /// An epoch for programs. Moments are in UTC, as `--at` takes them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -30,7 +29,7 @@ pub struct Shown {
 
 impl From<&Epoch> for Shown {
     fn from(epoch: &Epoch) -> Self {
-        let known = |at: u64| (at != 0).then(|| of_millis(at));
+        let known = |at: u64| (at != 0).then(|| moment::utc(at));
         let is_kept = epoch.state() == EpochState::Kept;
         Self {
             generation: (epoch.generation != 0).then_some(epoch.generation),
@@ -39,7 +38,7 @@ impl From<&Epoch> for Shown {
                 EpochState::Closed => "closed",
                 EpochState::Kept => "kept",
             },
-            opened: of_millis(epoch.opened),
+            opened: moment::utc(epoch.opened),
             flipped_from: known(epoch.flipped_from),
             flipped_to: known(epoch.flipped_to),
             confirmed: is_kept.then_some(epoch.confirmed),

@@ -38,9 +38,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use dta_history::{HistoryError, Table};
+use dta_files::moment::now;
 use tokio::sync::watch;
 
 use crate::config::{Coarse, MemoryConfig};
@@ -299,9 +300,4 @@ fn former_files(dir: &Path, store: &str) -> Vec<(u64, PathBuf)> {
     let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let number = |path: &Path| path.file_name()?.to_str()?.strip_prefix(&begin)?.parse().ok();
     files.filter_map(|file| Some((number(&file.path())?, file.path()))).collect()
-}
-
-/// Milliseconds since 1970.
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64)
 }

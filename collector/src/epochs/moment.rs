@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dta_files::moment::utc;
 use dta_history::HistoryError;
 use dta_proto::control::Epoch;
 use dta_proto::key::Key;
@@ -21,15 +22,15 @@ pub enum MomentError {
     )]
     NoHistory(String),
     /// It is yet to come.
-    #[error("the moment {at} is yet to come: this collector's clock shows {now} (milliseconds since 1970)")]
+    #[error("the moment {} is yet to come: this collector's clock shows {}", utc(*at), utc(*now))]
     Future {
-        /// The moment.
+        /// The moment, in milliseconds since 1970, as all of these.
         at: u64,
         /// Now.
         now: u64,
     },
     /// No moment is in the span.
-    #[error("no moment is from {since} to before {until} (milliseconds since 1970)")]
+    #[error("no moment is from {} to before {}", utc(*since), utc(*until))]
     Empty {
         /// The first moment.
         since: u64,
@@ -37,14 +38,17 @@ pub enum MomentError {
         until: u64,
     },
     /// No epoch of that moment is kept.
-    #[error("store {store:?}: nothing of the moment {at} is kept{} (milliseconds since 1970)", oldest.map_or(String::new(), |oldest| format!("; the oldest epoch that is kept began at {oldest}")))]
+    #[error(
+        "store {store:?}: nothing of the moment {} is kept; the oldest epoch that is kept began at {}",
+        utc(*at), utc(*oldest)
+    )]
     NotKept {
         /// The store.
         store: String,
         /// The moment.
         at: u64,
-        /// When the oldest epoch began that is kept.
-        oldest: Option<u64>,
+        /// When the oldest epoch began that is kept or in memory.
+        oldest: u64,
     },
     /// The history cannot be read.
     #[error(transparent)]
@@ -83,7 +87,7 @@ impl Epochs {
         let history = &of.history;
         let Some(kept) = history.at(at)? else {
             let kept = history.epochs()?.iter().map(|kept| kept.epoch.opened).min();
-            let oldest = Some(kept.map_or(in_memory, |kept| kept.min(in_memory)));
+            let oldest = kept.map_or(in_memory, |kept| kept.min(in_memory));
             return Err(MomentError::NotKept { store: store.to_owned(), at, oldest });
         };
         let wanted = elements::of_keys(&open.spec, keys);

@@ -11,12 +11,13 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use bincode::de::Decoder;
 use bincode::enc::Encoder;
 use bincode::error::{DecodeError, EncodeError};
 use bincode::{Decode, Encode};
+use dta_files::moment;
 use dta_proto::counter::{Kind, Node, Stage, reporter};
 
 /// Nodes kept before ended sessions are folded, and room for living ones is short.
@@ -208,7 +209,7 @@ impl Statistics {
     /// Takes what a session hands in, in one call or in several. Returns how many nodes were left out; nodes without
     /// room keep their earlier counters.
     pub fn hand_in(&mut self, session: &str, nodes: &[NodeCounters], now: SystemTime) -> LeftOut {
-        let at = millis(now);
+        let at = moment::of(now);
         let mut left_out = LeftOut::default();
         for node in nodes {
             if !is_good(node) {
@@ -353,7 +354,7 @@ impl Statistics {
                     session: session.clone(),
                     node: node.clone(),
                     counters: sums.into_iter().collect(),
-                    age: Duration::from_millis(millis(now).saturating_sub(kept.at)),
+                    age: Duration::from_millis(moment::of(now).saturating_sub(kept.at)),
                     time_us: kept.time_us,
                 }
             })
@@ -410,12 +411,10 @@ fn add(sums: &mut BTreeMap<String, u64>, name: String, value: u64) {
     *sum = sum.saturating_add(value);
 }
 
-fn millis(at: SystemTime) -> u64 {
-    at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use super::*;
 
     fn node(life: u64, received: u64) -> NodeCounters {

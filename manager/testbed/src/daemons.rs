@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow};
 use dta_client::collector::Client;
 use dta_client::{Ask, ClientOptions, Member, Spread, translator};
 use dta_collector::nic::ROCE_PORT;
+use dta_files::moment;
 use dta_link::fault::Faults;
 use dta_link::netstat;
 use dta_link::shared_ring::RingUse;
@@ -22,7 +23,6 @@ use super::far::start::{Far, FarSwitch};
 use super::far::tunnel::Tunnel;
 use super::files::{self, CollectorPlace, TranslatorPlace};
 use super::ground::RxeGround;
-use super::journal;
 use super::processes::Daemon;
 use super::statistics::{OfCollector, Statistics};
 use crate::topology::{Topology, Transport};
@@ -437,9 +437,9 @@ async fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Re
 
 /// How far a machine's clock is ahead of this one's.
 async fn ahead(machine: &Arc<Machine>) -> anyhow::Result<Ahead> {
-    let before = journal::now();
+    let before = moment::now();
     let there: u64 = machine.call(&Request::Clock).await?;
-    Ok(Ahead::of(there, before..=journal::now()))
+    Ok(Ahead::of(there, before..=moment::now()))
 }
 
 /// The folder of the collector's memory.

@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use dta_files::moment;
 use dta_proto::counter::{Stage, nic, translator};
 use dta_proto::program::Purpose;
 
 use super::daemons::Daemons;
-use super::journal::{self, Journal};
+use super::journal::Journal;
 use super::reporters::RUN;
 use super::statistics::Statistics;
 use super::switches::Switches;
@@ -173,7 +174,7 @@ pub async fn note_idle(
     let start = Instant::now();
     while journal.is_timed() && start.elapsed() < STALLED {
         switches.poll(journal).await?;
-        let asked = journal::now();
+        let asked = moment::now();
         if daemons.waiting(switches.side().sent).await?[0] == 0 {
             // What a worker has read it may hand to another: when both have answered twice, it is executed.
             daemons.translator_statistics().await?;

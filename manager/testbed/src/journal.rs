@@ -6,7 +6,8 @@
 //! [`super::check::Pools`].
 
 use std::ops::RangeInclusive;
-use std::time::{SystemTime, UNIX_EPOCH};
+
+use dta_files::moment::now;
 
 use crate::topology::Primitive;
 
@@ -106,11 +107,6 @@ struct Times {
     idle: Vec<[u64; 2]>,
     /// When it held nothing, either.
     settled: Vec<u64>,
-}
-
-/// Milliseconds since 1970.
-pub fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64)
 }
 
 impl Journal {

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use dta_client::{Ask, AskKeys, KeyAnswer, Question, QuestionKind, Span};
 use dta_collector::config::{Config, History, MemoryConfig, Transport};
 use dta_collector::server::Server;
+use dta_files::moment::now;
 use dta_proto::control::{Epoch, EpochState, KeyWriteAnswer, Policy};
 use dta_proto::key::Key;
 
@@ -22,10 +23,6 @@ fn config(folder: &Path, transport: Transport) -> Config {
         transport,
         ..Config::default()
     }
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
 /// The rounds whose values "flows" held at a moment, by key, and the epoch that says so.

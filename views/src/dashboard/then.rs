@@ -1,9 +1,8 @@
 //! Steps through the epochs of a store, for what pages can show of another moment.
 
 use dta_client::Ask;
+use dta_files::moment;
 use dta_proto::control::{Epoch, EpochsRequest};
-
-use crate::int::moment::of_millis;
 
 /// A past epoch that is shown, and the store by whose epochs it was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +20,7 @@ impl Then {
 
     /// Its span, to the second: `2026-11-22T05:01:00 to 05:02:00 UTC`.
     pub(super) fn span(&self) -> String {
-        let [opened, end] = [self.epoch.opened, self.epoch.flipped_from].map(of_millis);
+        let [opened, end] = [self.epoch.opened, self.epoch.flipped_from].map(moment::utc);
         // Of a moment, the day and the time of day.
         let (from, to) = (opened.get(..19).unwrap_or(&opened), end.get(..19).unwrap_or(&end));
         let to = if from.get(..11) == to.get(..11) { to.get(11..).unwrap_or(to) } else { to };

@@ -341,7 +341,7 @@ impl FlowQuery {
         let (path, switches) = self.path(key, catalog, &of_flow, now).await?;
         let mut report = FlowSummary {
             flow: *flow,
-            at: self.at.map(moment::of_millis),
+            at: self.at.map(dta_files::moment::utc),
             found: false,
             path,
             hops: Vec::new(),

@@ -5,12 +5,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use dta_cli::number::ago;
 pub use dta_proto::telemetry::age;
 use dta_proto::telemetry::is_since_1970;
-use time::OffsetDateTime;
-use time::format_description::StaticFormatDescription;
-use time::macros::format_description;
-
-const FORMAT: StaticFormatDescription =
-    format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
 
 /// Nanoseconds since 1970 by this host's clock.
 pub fn now() -> u64 {
@@ -19,16 +13,7 @@ pub fn now() -> u64 {
 
 /// A time as `2026-11-22T05:01:02.123Z`; `None` for a switch's own number.
 pub fn utc(time: u64) -> Option<String> {
-    if !is_since_1970(time) {
-        return None;
-    }
-    OffsetDateTime::from_unix_timestamp_nanos(time.into()).ok()?.format(FORMAT).ok()
-}
-
-/// A moment in milliseconds since 1970 as `2026-11-22T05:01:02.123Z`.
-pub fn of_millis(at: u64) -> String {
-    let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(at) * 1_000_000).ok();
-    time.and_then(|time| time.format(FORMAT).ok()).unwrap_or_else(|| at.to_string())
+    is_since_1970(time).then(|| dta_files::moment::utc(time / 1_000_000))
 }
 
 /// The age of a value, in a few words.
@@ -48,8 +33,6 @@ mod tests {
         let time = 1_795_323_662_123_456_789;
         assert_eq!(utc(time).unwrap(), "2026-11-22T05:01:02.123Z");
         assert_eq!(utc(time / 1_000_000_000 * 1_000_000_000).unwrap(), "2026-11-22T05:01:02.000Z");
-        assert_eq!(of_millis(time / 1_000_000), "2026-11-22T05:01:02.123Z");
-        assert_eq!(of_millis(u64::MAX), u64::MAX.to_string());
         assert_eq!(age(time, time + 2_500_000_000), Some(2.5));
         assert_eq!(age(time + 5, time), Some(0.0));
         assert_eq!((age(0x5ad9_f94a, time), utc(0x5ad9_f94a)), (None, None));

@@ -4,9 +4,9 @@ use dta_cli::Status;
 use dta_cli::number::grouped;
 use dta_cli::table::Table;
 use dta_client::Ask;
+use dta_files::moment;
 use dta_proto::control::{Epoch, EpochsRequest, EpochsResponse};
 use dta_views::epoch::Shown;
-use dta_views::int::moment::of_millis;
 
 use super::client_flags::ClientFlags;
 
@@ -22,10 +22,10 @@ pub(in crate::cli) struct Args {
     /// The store, by name or id
     store: String,
     /// Only the epochs of this moment and later: 2026-11-24T14:00, or -1h
-    #[arg(long, value_name = "MOMENT", value_parser = dta_cli::moment::parse, allow_hyphen_values = true)]
+    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse, allow_hyphen_values = true)]
     since: Option<u64>,
     /// Only the epochs of moments before this one
-    #[arg(long, value_name = "MOMENT", value_parser = dta_cli::moment::parse, allow_hyphen_values = true)]
+    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse, allow_hyphen_values = true)]
     until: Option<u64>,
     /// How many at most, of each collector [default: 20; with --since, all]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -47,7 +47,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         let table = table(&epochs);
         match older {
             0 => table,
-            older => format!("{}\nolder ones: --until {}", table.trim_end(), of_millis(older)),
+            older => format!("{}\nolder ones: --until {}", table.trim_end(), moment::utc(older)),
         }
     })?;
     Ok(Status::Done)

@@ -113,7 +113,7 @@ pub(super) struct What {
     #[arg(long, short, value_name = "NAME|ID", default_value = "", hide_default_value = true)]
     pub(super) store: String,
     /// The moment that is asked about, of stores with epochs: 2026-11-24T14:00, or -1h [default: now]
-    #[arg(long, value_name = "MOMENT", value_parser = dta_cli::moment::parse, allow_hyphen_values = true)]
+    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse, allow_hyphen_values = true)]
     at: Option<u64>,
     #[command(flatten)]
     pub(super) client: ClientFlags,

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use dta_cli::Status;
 use dta_cli::table::Table;
 use dta_client::{AskKeys, ClientError, KeyAnswer, QuestionKind, Span};
+use dta_files::moment;
 use dta_proto::control::Epoch;
 use dta_proto::key::Key;
-use dta_views::int::moment::of_millis;
 use serde::Serialize;
 
 use super::query::What;
@@ -16,10 +16,10 @@ use super::query::What;
 #[derive(clap::Args)]
 pub(super) struct SpanFlags {
     /// All values from this moment on, one line per change: 2026-11-24T14:00, or -1h
-    #[arg(long, value_name = "MOMENT", value_parser = dta_cli::moment::parse, allow_hyphen_values = true, conflicts_with = "at")]
+    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse, allow_hyphen_values = true, conflicts_with = "at")]
     since: Option<u64>,
     /// With --since: only up to this moment [default: now]
-    #[arg(long, value_name = "MOMENT", value_parser = dta_cli::moment::parse, allow_hyphen_values = true, requires = "since")]
+    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse, allow_hyphen_values = true, requires = "since")]
     until: Option<u64>,
 }
 
@@ -117,9 +117,9 @@ fn changes<T: Clone + PartialEq>(of_epochs: &[(&Epoch, Option<T>)], span: Span) 
     if let Some(end) = end.filter(|end| of_epochs.is_empty() || (span.until != 0 && *end < span.until)) {
         add(end, false, None);
     }
-    let ends: Vec<Option<String>> = all.iter().skip(1).map(|next| Some(of_millis(next.0))).collect();
+    let ends: Vec<Option<String>> = all.iter().skip(1).map(|next| Some(moment::utc(next.0))).collect();
     let ends = ends.into_iter().chain([None]);
-    let change = |((from, kept, value), to)| Change { from: of_millis(from), to, kept, value };
+    let change = |((from, kept, value), to)| Change { from: moment::utc(from), to, kept, value };
     all.into_iter().zip(ends).map(change).collect()
 }
 

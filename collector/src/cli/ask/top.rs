@@ -46,7 +46,7 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "keys")]
     flows: Option<std::path::PathBuf>,
     /// Rank by the figures of this moment, of stores with epochs: 2026-11-24T14:00, or -1h [default: now]
-    #[arg(long, value_name = "MOMENT", value_parser = dta_cli::moment::parse, allow_hyphen_values = true, conflicts_with = "watch")]
+    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse, allow_hyphen_values = true, conflicts_with = "watch")]
     at: Option<u64>,
     /// Repeat every so many seconds
     #[arg(long, short, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=3600))]

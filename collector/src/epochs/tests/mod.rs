@@ -398,12 +398,16 @@ fn moments_without_an_epoch_are_refused_each_in_its_words() {
     assert!(matches!(refused("flows", now() + 60_000, 0), MomentError::Future { .. }));
     assert!(matches!(refused("flows", 5, 5), MomentError::Empty { since: 5, until: 5 }));
     assert_eq!(bench.epochs.list("flows", &span(1, 2)).unwrap().epochs, []);
-    let MomentError::NotKept { oldest: Some(oldest), .. } = refusal("flows", 1) else { panic!() };
+    let MomentError::NotKept { oldest, .. } = refusal("flows", 1) else { panic!() };
     assert!(oldest <= now());
     until("an epoch is written", || bench.count("epochs.written") >= 2);
-    assert!(
-        matches!(refusal("flows", oldest - 1), MomentError::NotKept { oldest: Some(o), .. } if o == oldest)
+    let before = refusal("flows", oldest - 1);
+    assert!(matches!(before, MomentError::NotKept { oldest: o, .. } if o == oldest));
+    let [at, oldest] = [oldest - 1, oldest].map(dta_files::moment::utc);
+    let words = format!(
+        "store \"flows\": nothing of the moment {at} is kept; the oldest epoch that is kept began at {oldest}"
     );
+    assert_eq!(before.to_string(), words);
     bench.end();
 }
 

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
+use dta_files::moment;
 use dta_link::netstat;
 use dta_proto::wire::dta::Report;
 use dta_translator::config::Config;
@@ -26,7 +27,6 @@ use tokio::sync::mpsc;
 use super::protocol::{Hello, Message, NodeCounters, OfSwitch, Outgoing, Reported, Request};
 use crate::bmv2::{Hosts, SimpleSwitch};
 use crate::folder::Folder;
-use crate::journal;
 use crate::processes::{Daemon, Ended, unless_ended};
 use crate::reporters::Reporters;
 
@@ -227,7 +227,7 @@ impl Agent {
             Request::Backlog { socket } => {
                 serde_json::to_value(netstat::socket_backlog(socket)?.unwrap_or(0))?
             }
-            Request::Clock => serde_json::to_value(journal::now())?,
+            Request::Clock => serde_json::to_value(moment::now())?,
             Request::Reporters { count, source, translator, faults, seed } => {
                 let reporters = Reporters::open(count, translator, source, faults, seed, false)?;
                 *self.reporters.borrow_mut() = Some(reporters);

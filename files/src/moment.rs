@@ -1,10 +1,28 @@
-//! Moments as people write them.
+//! Moments: milliseconds since 1970, and as people write them.
+
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, Zoned};
 
-/// Reads a moment, as milliseconds since 1970: `2026-11-24T14:00` in this machine's time zone, the same with an offset
+/// A system time; what lies before 1970 is 0.
+pub fn of(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// Now, by this machine's clock.
+pub fn now() -> u64 {
+    of(SystemTime::now())
+}
+
+/// A moment in UTC, as [`parse`] takes it: `2026-11-24T14:00:00.250Z`. Beyond the year 9999, its number.
+pub fn utc(at: u64) -> String {
+    let moment = i64::try_from(at).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
+    moment.map_or_else(|| at.to_string(), |moment| format!("{moment:.3}"))
+}
+
+/// Reads a moment: `2026-11-24T14:00` in this machine's time zone, the same with an offset
 /// or `Z`, or a time ago, such as `-1h`.
 ///
 /// # Errors
@@ -34,11 +52,19 @@ mod tests {
         assert_eq!(parse("2026-11-24T14:00:00Z"), Ok(1_795_528_800_000));
         assert_eq!(parse("2026-11-24T14:00:00.250+02:00"), Ok(1_795_521_600_250));
         assert!(parse("2026-11-24T14:00").is_ok() && parse("2026-11-24").is_ok());
-        let now = Timestamp::now().as_millisecond() as u64;
+        let now = now();
         let ago = parse("-1h").unwrap();
         assert!((now - 3_600_000..now).contains(&ago), "{ago} {now}");
         for bad in ["", "now", "14", "-", "-soon", "2026-13-01", "1960-01-01T00:00Z"] {
             assert!(parse(bad).is_err_and(|must| must.contains("-1h")), "{bad}");
         }
+    }
+
+    #[test]
+    fn moments_are_written_as_they_are_read() {
+        assert_eq!(utc(1_795_528_800_250), "2026-11-24T14:00:00.250Z");
+        assert_eq!((utc(0).as_str(), utc(u64::MAX)), ("1970-01-01T00:00:00.000Z", u64::MAX.to_string()));
+        assert_eq!(parse(&utc(1_795_528_800_000)), Ok(1_795_528_800_000));
+        assert_eq!(of(UNIX_EPOCH - std::time::Duration::from_secs(1)), 0);
     }
 }
