@@ -1,6 +1,6 @@
-/* Takes the frames that are ours off an interface, and leaves every other frame to the kernel. It changes and drops
- * none. Built by `make ebpf` into take.bpf.o, which is part of the sources; docs/decisions/af-xdp.md explains the whole.
- * Types, maps and helper functions are declared here, so that the object depends on the compiler alone. */
+/* Takes our frames from an interface and leaves every other frame to the kernel. It neither changes nor drops any.
+ * `make ebpf` builds take.bpf.o, which is committed; docs/decisions/af-xdp.md explains why.
+ * Types, maps and helper functions are declared here so that the object depends on the compiler only. */
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -8,7 +8,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 #define SECTION(name) __attribute__((section(name), used))
-/* Maps are described by the types of a struct's members. */
+/* A map is described by the types of a struct's members. */
 #define NUMBER(name, value) int(*name)[value]
 #define TYPE(name, type) typeof(type) *name
 
@@ -18,7 +18,7 @@ enum { PASS = 2 };
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
 static long (*const redirect_map)(void *map, u64 key, u64 otherwise) = (void *)51;
 
-/* What an XDP program sees of its frame. */
+/* The context of an XDP program. */
 struct xdp_md {
     u32 data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex;
 };
@@ -33,7 +33,7 @@ struct {
     TYPE(value, u32);
 } sockets SECTION(".maps");
 
-/* A bit for each UDP port that is ours: bit `port % 64` of word `port / 64`. */
+/* A bit for each of our UDP ports: bit `port % 64` of word `port / 64`. */
 struct {
     NUMBER(type, MAP_ARRAY);
     NUMBER(max_entries, 1024);
@@ -41,7 +41,7 @@ struct {
     TYPE(value, u64);
 } ports SECTION(".maps");
 
-/* Our IPv4 address in network order, for fragments that carry no ports; 0 where we have none. */
+/* Our IPv4 address in network byte order, to recognize fragments without ports; 0 if we have none. */
 struct {
     NUMBER(type, MAP_ARRAY);
     NUMBER(max_entries, 1);
@@ -84,7 +84,7 @@ static inline __attribute__((always_inline)) int is_ours(struct xdp_md *context)
     u32 header, port, word, zero = 0, *ours;
     u64 *bits;
 
-    /* A frame with a VLAN tag has another type here. */
+    /* Frames with a VLAN tag have another EtherType, and stay with the kernel. */
     if ((void *)(ip + 1) > end || ethernet->type != NETWORK16(TYPE_IPV4) || ip->protocol != PROTOCOL_UDP)
         return 0;
     if (ip->fragment & NETWORK16(FRAGMENT_OFFSET)) {

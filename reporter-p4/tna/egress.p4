@@ -1,4 +1,4 @@
-// Egress: what a packet saw on its way through the switch, and reports. A clone is here once for each report that is made
+// Egress: what a packet met on its way through the switch, and reports. A clone passes once for each report that is made
 // of it.
 #ifndef REPORTER_TNA_EGRESS
 #define REPORTER_TNA_EGRESS
@@ -8,17 +8,17 @@ control Departure(
     in egress_intrinsic_metadata_from_parser_t from_parser,
     inout egress_intrinsic_metadata_for_deparser_t to_deparser,
     inout egress_intrinsic_metadata_for_output_port_t to_port) {
-    // Packets by the port that they leave at.
+    // Packets by egress port.
     Counter<bit<64>, bit<9>>(512, CounterType_t.PACKETS_AND_BYTES) forwarded;
     // Packets dropped here, by reason.
     Counter<bit<64>, bit<8>>(256, CounterType_t.PACKETS) egress_dropped;
-    // Clones that were asked for, by kinds.
+    // Clones requested, by the mask of their kinds.
     Counter<bit<64>, bit<4>>(16, CounterType_t.PACKETS) mirrored;
 
     Filter() filter;
     MakeReport() make_report;
 
-    // ---- Settings of the switch. Masks and offsets in halves.
+    // ---- Settings of the switch. Masks and offsets are split in halves.
     action set(bit<32> switch_id, bit<32> time_offset_high, bit<32> time_offset_low, bit<16> interval_mask_high, bit<32> interval_mask_low, bit<32> latency_mask, bit<1> every_packet) {
         meta.switch_id = switch_id;
         meta.offset_high = time_offset_high;
@@ -30,11 +30,11 @@ control Departure(
     }
     table settings {
         actions = { set; }
-        // Switch 0; an interval of 2^30 ns; latencies from one 2^14 ns to the next.
+        // Switch 0, an interval of 2^30 ns, and latencies in steps of 2^14 ns.
         default_action = set(0, 0, 0, 0xffff, 0xc0000000, 0xffffc000, 0);
     }
 
-    // ---- Ports that packets may leave at.
+    // ---- Allowed egress ports.
     action allow(bit<1> is_last_hop) {
         meta.dropped = 0;
         meta.is_last_hop = is_last_hop;
@@ -52,7 +52,7 @@ control Departure(
         size = 512;
     }
 
-    // ---- The path length is told by the last switch alone: hops ++ hop.
+    // ---- Only the last switch reports the path length: hops ++ hop.
     action path(bit<8> argument) {
         meta.place = argument;
     }
@@ -100,7 +100,7 @@ control Departure(
         size = 32;
     }
 
-    // ---- What is reported of a packet: the session of its clone has the number of the mask of its kinds.
+    // ---- What is reported of a packet: the number of its clone session is the mask of its kinds.
     action clone_as(bit<8> kinds, MirrorId_t session) {
         meta.kinds = kinds;
         meta.session = session;
@@ -128,7 +128,7 @@ control Departure(
         meta.egress_port = 7w0 ++ intrinsic.egress_port;
         meta.queue_and_depth = 3w0 ++ intrinsic.egress_qid ++ 5w0 ++ intrinsic.enq_qdepth;
     }
-    // It was to leave at another port, and would have waited in another queue, than that where deflected packets do.
+    // A deflected packet was meant for another port and another queue than the one where it arrives.
     action deflected() {
         meta.dropped = 1;
         meta.is_last_hop = 0;
@@ -140,21 +140,21 @@ control Departure(
         meta.latency = meta.now_low - hdr.bridge.arrived;
     }
 
-    // ---- Of a clone.
+    // ---- A clone.
     action look_at_clone() {
-        // Behind the header of the clone.
+        // Without the `seen` header.
         meta.packet_bytes = intrinsic.pkt_length - 32;
-        // The signed shift: a queue that is all ones stays so.
+        // A signed shift: all ones (not available) stay all ones.
         meta.queue_word = (bit<32>)((int<32>)hdr.seen_queue_and_depth.word >> 24);
         meta.occupancy = hdr.seen_queue_and_depth.word & 0x00ffffff;
         meta.queue_on_top = hdr.seen_queue_and_depth.word & 0xff000000;
     }
-    // When it was seen: the low half is in the clone, and the high one is now's, or the one before.
+    // The time when it was seen: the clone has the low half; the high half is the current one, or the one before.
     action time_low() {
         meta.time_low = hdr.seen_seen.word + meta.offset_low;
         meta.wrapped = hdr.seen_seen.word |-| meta.clone_now;
     }
-    // Hashes of no change: the chip moves parts of a word into another one by no other way.
+    // Identity hashes: the only way in which the chip moves parts of a word into another word.
     Hash<bit<32>>(HashAlgorithm_t.IDENTITY) of_bytes;
     Hash<bit<32>>(HashAlgorithm_t.IDENTITY) of_ingress_port;
     Hash<bit<32>>(HashAlgorithm_t.IDENTITY) of_egress_port;
@@ -204,7 +204,7 @@ control Departure(
             hdr.seen_latency.setInvalid();
             hdr.seen_seen.setInvalid();
         } else if (hdr.bridge.flooded == 1 && 7w0 ++ intrinsic.egress_port == hdr.bridge.ingress_port) {
-            // What is sent to all ports is not sent back.
+            // A flooded packet is not sent back to its ingress port.
             to_deparser.drop_ctl = 1;
         } else {
             look_at_time();

@@ -3,13 +3,13 @@
 #define REPORTER_TNA_FILTER
 
 control Filter(in egress_headers_t hdr, inout egress_metadata_t meta, in egress_intrinsic_metadata_t intrinsic) {
-    // Packets of watched flows that told nothing new.
+    // Packets of watched flows that had nothing new to report.
     Counter<bit<64>, bit<1>>(1, CounterType_t.PACKETS) unchanged;
-    // Packets in congested queues that were more than the quota.
+    // Packets in congested queues beyond the quota.
     Counter<bit<64>, bit<1>>(1, CounterType_t.PACKETS) over_quota;
 
-    // Digests of what was reported last, at two places for each flow: one that lost its place to another flow is still
-    // found at the other. Bit 31 is set, so that 0 is an empty place.
+    // Digests of what was reported last, at two places per flow: if another flow takes one of them, the other is still
+    // there. Bit 31 is set, so that 0 means empty.
     Register<bit<32>, place_t>(DIGESTS, 0) digest_1;
     Register<bit<32>, place_t>(DIGESTS, 0) digest_2;
     // Packets of a queue that were reported since its latency was below `reset`.
@@ -57,7 +57,7 @@ control Filter(in egress_headers_t hdr, inout egress_metadata_t meta, in egress_
     action looks_1() { meta.known_1 = look_1.execute(meta.place_1); }
     action looks_2() { meta.known_2 = look_2.execute(meta.place_2); }
 
-    // ---- Limits of a queue: nanoseconds in the switch, and reports from `trigger` to `reset`.
+    // ---- Limits of a queue: nanoseconds in the switch, and the most reports from `trigger` to `reset`.
     action limit(bit<32> trigger_ns, bit<32> reset_ns, bit<16> reports) {
         meta.trigger = trigger_ns;
         meta.reset = reset_ns;

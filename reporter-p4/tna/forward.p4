@@ -1,4 +1,4 @@
-// Traffic goes where these tables say; what they drop has a reason.
+// Forwarding. Every drop has a reason.
 #ifndef REPORTER_TNA_FORWARD
 #define REPORTER_TNA_FORWARD
 
@@ -11,7 +11,7 @@ control Forward(inout ingress_headers_t hdr, inout ingress_metadata_t meta, inou
         to_tm.ucast_egress_port = port;
         hdr.bridge.egress_port = 7w0 ++ port;
     }
-    // To all ports of a multicast group. The port that it came from is left out at egress. The traffic manager deflects no
+    // To all ports of a multicast group. Egress drops the copy for the ingress port. The traffic manager does not deflect
     // copies.
     action flood(bit<16> group) {
         to_tm.mcast_grp_a = group;

@@ -1,4 +1,4 @@
-// Ingress: what a packet is, whether it is watched, where it goes. A packet that is dropped here is reported from here.
+// Ingress: the flow of a packet, whether it is watched, and where it goes. Packets dropped here are reported from here.
 #ifndef REPORTER_TNA_INGRESS
 #define REPORTER_TNA_INGRESS
 
@@ -6,22 +6,22 @@ control Arrival(
     inout ingress_headers_t hdr, inout ingress_metadata_t meta, in ingress_intrinsic_metadata_t intrinsic,
     in ingress_intrinsic_metadata_from_parser_t from_parser,
     inout ingress_intrinsic_metadata_for_deparser_t to_deparser, inout ingress_intrinsic_metadata_for_tm_t to_tm) {
-    // Packets by the port that they came in at.
+    // Packets by ingress port.
     Counter<bit<64>, bit<9>>(512, CounterType_t.PACKETS_AND_BYTES) received;
     // Packets without an IPv4 flow: 0 IPv6, 1 others.
     Counter<bit<64>, bit<1>>(2, CounterType_t.PACKETS) no_flow;
     // Packets of DTA, RoCEv2 and INT, which are never watched.
     Counter<bit<64>, bit<1>>(1, CounterType_t.PACKETS) excluded_packets;
-    // Packets that the watchlist has.
+    // Packets that match the watchlist.
     Counter<bit<64>, bit<1>>(1, CounterType_t.PACKETS) watched;
     // Packets dropped here, by reason.
     Counter<bit<64>, bit<8>>(256, CounterType_t.PACKETS) dropped;
-    // Clones that were asked for here, by kinds.
+    // Clones requested here, by the mask of their kinds.
     Counter<bit<64>, bit<4>>(16, CounterType_t.PACKETS) ingress_mirrored;
 
     Forward() forwarding;
 
-    // ---- Ports that packets may come in at.
+    // ---- Allowed ingress ports.
     action admit(bit<4> hop) {
         hdr.bridge.hop = 4w0 ++ hop;
     }
@@ -36,7 +36,7 @@ control Arrival(
         size = 512;
     }
 
-    // ---- Packets that are not let through, by the outer header.
+    // ---- The ACL, on the outer header.
     action permit() {}
     action deny(bit<8> reason) {
         meta.dropped = 1;
@@ -68,7 +68,7 @@ control Arrival(
         size = 64;
     }
 
-    // ---- Traffic of DTA and RoCEv2, by its ports, and of INT, which are never watched.
+    // ---- Traffic of DTA, RoCEv2 and INT, known by its ports, is never watched.
     action own() {
         meta.is_own = 1;
     }
@@ -134,7 +134,7 @@ control Arrival(
         size = 512;
     }
 
-    // ---- The flow of a packet: the one in its tunnel, if there is one.
+    // ---- The flow of a packet: the inner one if it is tunnelled.
     action outer_flow() {
         meta.has_flow = 1;
         hdr.bridge.source = hdr.ipv4.source;
@@ -157,8 +157,8 @@ control Arrival(
         hdr.bridge.source_port = hdr.inner_ports.source;
         hdr.bridge.destination_port = hdr.inner_ports.destination;
     }
-    // By the headers that are there, and that are whole: version 4, and at least five words. A header that is longer
-    // than its packet says is not looked for: bmv2's program leaves it out.
+    // Keyed by the headers that are present and valid: version 4, at least five words. Whether a header is longer
+    // than its packet is not checked; bmv2's program does check it.
     table flow {
         key = {
             hdr.ipv4.isValid(): exact;
@@ -222,7 +222,7 @@ control Arrival(
             no_flow.count(1);
         }
 
-        // ---- Its way.
+        // ---- Forwarding.
         ingress_port.apply();
         if (meta.dropped == 0 && hdr.ipv4.isValid()) {
             acl.apply();

@@ -1,8 +1,8 @@
-// Keys of reports: dta-proto/src/telemetry.rs draws them.
+// Keys of reports, as dta-proto/src/telemetry.rs describes them.
 #ifndef REPORTER_TNA_KEYS
 #define REPORTER_TNA_KEYS
 
-// The key of what `meta.key_kind` says.
+// Makes the key of the kind `meta.key_kind`.
 control ReportKey(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     CRCPolynomial<bit<32>>(32w0x1edc6f41, true, false, false, 32w0xffffffff, 32w0xffffffff) castagnoli;
     CRCPolynomial<bit<32>>(32w0x741b8cd7, true, false, false, 32w0xffffffff, 32w0xffffffff) koopman;

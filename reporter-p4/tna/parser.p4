@@ -1,13 +1,13 @@
-// Packets as they come, as deep as the flow in a tunnel.
+// Parses packets, down to the inner flow of a tunnel.
 #ifndef REPORTER_TNA_PARSER
 #define REPORTER_TNA_PARSER
 
-// A packet that ends too early has the headers up to there: its flow has ports 0, or there is none.
+// A packet that ends too early has the headers up to there: its ports are 0, or it has no flow.
 parser Packets(packet_in packet, out ingress_headers_t hdr, out ingress_metadata_t meta, out ingress_intrinsic_metadata_t intrinsic) {
     state start {
         packet.extract(intrinsic);
         packet.advance(PORT_METADATA_SIZE);
-        // What is read though nobody may have written it.
+        // Fields that may be read without having been written.
         meta.has_flow = 0;
         meta.is_own = 0;
         meta.dropped = 0;
@@ -42,7 +42,7 @@ parser Packets(packet_in packet, out ingress_headers_t hdr, out ingress_metadata
             default: accept;
         }
     }
-    // Behind options nothing is looked at: such a flow has ports 0.
+    // Nothing after options is parsed: the ports of such a flow are 0.
     state ipv4 {
         packet.extract(hdr.ipv4);
         transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
@@ -103,7 +103,7 @@ parser Packets(packet_in packet, out ingress_headers_t hdr, out ingress_metadata
             default: gtpu_extension;
         }
     }
-    // One extension of one word, as that of the PDU session is.
+    // One extension of one word, such as that of a PDU session.
     state gtpu_extension {
         packet.extract(hdr.gtpu_extension);
         transition select(hdr.gtpu_extension.words, hdr.gtpu_extension.next) {
@@ -158,7 +158,7 @@ control ArrivalDeparser(packet_out packet, inout ingress_headers_t hdr, in ingre
     }
 }
 
-// A packet on its way is not read again; of a clone, only what was seen and its first header.
+// A forwarded packet is not parsed again; of a clone, only its `seen` header and first header are.
 parser Copies(packet_in packet, out egress_headers_t hdr, out egress_metadata_t meta, out egress_intrinsic_metadata_t intrinsic) {
     state start {
         packet.extract(intrinsic);
@@ -168,8 +168,8 @@ parser Copies(packet_in packet, out egress_headers_t hdr, out egress_metadata_t 
         }
     }
     state forward {
-        // What is read though nobody may have written it. These flags lie in a container that the parser does not fill. Others
-        // p4c would put beside bits that it reads, which overwrite them: tables write those.
+        // Fields that may be read without having been written. These flags share a container that the parser does not
+        // fill. p4c would put others beside bits that it extracts, which would overwrite them: tables write those.
         meta.is_flow = 0;
         meta.is_queue = 0;
         meta.is_drop = 0;

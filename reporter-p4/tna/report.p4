@@ -1,20 +1,20 @@
-// Makes a clone into a report. Each copy of a clone has a number (its replica, egress_rid), and a table says what report
-// that number is.
+// Turns a clone into a report. Each copy of a clone has a replica number (egress_rid), and a table says which report it
+// becomes.
 #ifndef REPORTER_TNA_REPORT
 #define REPORTER_TNA_REPORT
 
 control MakeReport(
     inout egress_headers_t hdr, inout egress_metadata_t meta, in egress_intrinsic_metadata_t intrinsic,
     inout egress_intrinsic_metadata_for_deparser_t to_deparser) {
-    // Reports by their replica.
+    // Reports by replica number.
     DirectCounter<bit<64>>(CounterType_t.PACKETS) made;
-    // Reports by their destination.
+    // Reports by destination.
     Counter<bit<64>, bit<8>>(DESTINATIONS, CounterType_t.PACKETS) sent;
     // Clones without an entry of `report`, and reports whose destination has none.
     Counter<bit<64>, bit<1>>(1, CounterType_t.PACKETS) no_report;
     Counter<bit<64>, bit<1>>(1, CounterType_t.PACKETS) no_destination;
 
-    // The next sequence of each destination, and whether there was one before.
+    // The next sequence of each destination, and whether it has been used before.
     Register<bit<32>, bit<8>>(DESTINATIONS, 0) next_sequence;
     Register<bit<8>, bit<8>>(DESTINATIONS, 0) has_begun;
     RegisterAction<bit<32>, bit<8>, bit<32>>(next_sequence) count_sequence = {
@@ -34,7 +34,7 @@ control MakeReport(
 
     ReportKey() report_key;
 
-    // ---- What report a replica is.
+    // ---- Which report a replica becomes.
     action no_flags() {
         meta.with_time = 0;
         meta.immediate = 0;
@@ -92,7 +92,7 @@ control MakeReport(
         size = 256;
     }
 
-    // ---- Where reports go.
+    // ---- The destination of reports.
     action send(bit<48> source_mac, bit<48> destination_mac, bit<32> source_ip, bit<32> destination_ip, bit<16> source_port, bit<16> destination_port, bit<8> tos) {
         hdr.report_ethernet.setValid();
         hdr.report_ethernet.source = source_mac;
@@ -134,7 +134,7 @@ control MakeReport(
     }
 
     // ---- The value.
-    // Not the latency: what is added and what is put together of parts must not meet.
+    // Does not copy the latency: a computed word and one put together of parts must not share a field.
     action value_is_latency() {}
     action value_occupancy() { meta.value = meta.occupancy; }
     action value_switch() { meta.value = meta.switch_id; }
@@ -153,7 +153,7 @@ control MakeReport(
         size = 8;
     }
 
-    // ---- What it is made of, and how long it is.
+    // ---- The headers of the report, and its lengths.
     action is_dta(bit<8> opcode, bit<16> udp_length, bit<16> total_length) {
         hdr.report_udp.length = udp_length;
         hdr.report_ipv4.total_length = total_length;
@@ -174,7 +174,7 @@ control MakeReport(
         hdr.moment_high.word = meta.time_high;
         hdr.moment_low.word = meta.time_low;
     }
-    // A number of 64 bits whose upper half is 0.
+    // A 64-bit number whose upper half is 0.
     action is_delta(bit<8> opcode, bit<16> udp_length, bit<16> total_length) {
         is_dta(opcode, udp_length, total_length);
         hdr.delta_high.setValid();
@@ -285,7 +285,7 @@ control MakeReport(
         }
         size = 32;
     }
-    // A Telemetry Report, and the packet as its session cut it.
+    // A Telemetry Report, followed by the packet as truncated by its session.
     action is_telemetry(bit<4> next_protocol) {
         hdr.telemetry.setValid();
         hdr.telemetry_sequence.setValid();
@@ -294,7 +294,7 @@ control MakeReport(
         hdr.telemetry_ingress_time.word = meta.time_low - hdr.seen_latency.word;
         hdr.telemetry_sequence.word = meta.sequence;
     }
-    // Dropped, congested, tracked, on top.
+    // The upper bits: dropped, congested, tracked.
     action telemetry_flags(bit<8> flags) {
         hdr.telemetry.flags = flags;
     }
@@ -318,7 +318,7 @@ control MakeReport(
         hdr.switch_id.word = meta.switch_id;
         hdr.telemetry_ports.word = hdr.seen_ports.word;
         hdr.telemetry_queue.word = meta.queue_on_top | meta.reason_behind;
-        // What follows the seen header, and 24 bytes of Telemetry Report.
+        // What follows the `seen` header, 8 bytes of UDP and 24 of Telemetry Report.
         hdr.report_udp.length = meta.packet_bytes + 32;
         hdr.report_ipv4.total_length = meta.packet_bytes + 52;
     }
@@ -335,7 +335,7 @@ control MakeReport(
         hdr.report_udp.length = meta.packet_bytes + 36;
         hdr.report_ipv4.total_length = meta.packet_bytes + 56;
     }
-    // Immediate on top, restarted in bit 5, version 1.
+    // Bit 7: immediate. Bit 5: restarted. The rest: version 1.
     action dta_flags(bit<8> flags) {
         hdr.dta.flags = flags;
     }

@@ -2,7 +2,7 @@
 #ifndef REPORTER_TNA_TYPES
 #define REPORTER_TNA_TYPES
 
-// Entries of each of the two registers of digests.
+// Entries in each of the two digest registers.
 #define DIGESTS 65536
 // Reason of a packet that the traffic manager dropped.
 const bit<8> REASON_TRAFFIC_MANAGER = 71;
@@ -11,16 +11,16 @@ const bit<8> REASON_TRAFFIC_MANAGER = 71;
 #define QUEUES 4096
 #define DESTINATIONS 256
 
-// What comes to egress begins with one of these.
+// Every packet reaches egress with one of these as its first byte.
 #define WORK_FORWARD 8w0
-// Others are clones: the mask of their kinds.
+// Other values mark clones: the mask of their kinds.
 
 #define MIRROR_NOTHING 3w0
 #define MIRROR_REPORT 3w1
 
 typedef bit<16> place_t;
 
-// Of packets that come by the traffic manager: what ingress found out.
+// In front of packets from the traffic manager: what ingress found out.
 header bridge_t {
     bit<8> work;
     bit<1> watch_flows;
@@ -35,26 +35,26 @@ header bridge_t {
     bit<16> source_port;
     bit<16> destination_port;
     bit<16> ingress_port;
-    // Where it is to leave; a packet that the traffic manager dropped comes to egress at another port. Of flooded ones
-    // all ones.
+    // The intended egress port: packets that the traffic manager drops come to egress on another port. All ones if it is
+    // flooded.
     bit<16> egress_port;
     bit<8> queue;
-    // Nanoseconds of the switch's clock, the low 32 bits.
+    // Low 32 bits of the switch's clock, in nanoseconds.
     bit<32> arrived;
 }
 
-// Of a clone: what was seen of the packet, which follows. A mirrored packet has room for 32 bytes of this, and the fields
+// In front of a clone: what was seen of the packet, which follows. Mirroring has room for 32 bytes of this, and the fields
 // are whole bytes, as containers are.
 header seen_t {
     bit<8> kinds;
     // The argument of a postcard: path length and hop.
     bit<8> place;
     bit<8> protocol;
-    // Of a drop.
+    // For a drop.
     bit<8> reason;
 }
 
-// The same as it is put together.
+// The same in the parts from which it is made.
 header seen_parts_t {
     bit<8> kinds;
     bit<8> place;
@@ -71,7 +71,7 @@ header seen_parts_t {
     bit<32> seen;
 }
 
-// The first bytes of a report, and of a Telemetry Report, in whole bytes: parts of one are not written by themselves.
+// The first bytes of a report and of a Telemetry Report, as whole bytes: parts of a byte cannot be written by themselves.
 header dta_bytes_t {
     bit<8> opcode;
     bit<8> sequence;
@@ -107,7 +107,7 @@ struct ingress_metadata_t {
     bit<1> dropped;
     bit<8> reason;
     bit<1> routed;
-    // ---- Of a clone.
+    // ---- A clone.
     bit<8> kinds;
     bit<8> place;
     MirrorId_t session;
@@ -117,8 +117,8 @@ struct ingress_metadata_t {
     bit<32> seen;
 }
 
-// Words are headers of their own: the compiler keeps the fields of a header together, and takes those of several that
-// are copied into one another as one problem, which it does not solve.
+// Each word is a header of its own: the compiler places the fields of a header together, and it does not find a placement if
+// fields of several headers are copied into one another.
 struct egress_headers_t {
     bridge_t bridge;
     seen_t seen;
@@ -174,7 +174,7 @@ struct egress_metadata_t {
     bit<32> latency_mask;
     bit<1> every_packet;
 
-    // ---- A packet on its way.
+    // ---- A forwarded packet.
     bit<1> dropped;
     bit<1> is_last_hop;
     bit<32> latency;
@@ -183,7 +183,7 @@ struct egress_metadata_t {
     bit<1> is_flow;
     bit<1> is_queue;
     bit<1> is_drop;
-    // ---- Of its clone.
+    // ---- Its clone.
     bit<8> kinds;
     bit<8> place;
     bit<8> reason;
@@ -208,7 +208,7 @@ struct egress_metadata_t {
     bit<32> below_reset;
     bit<8> has_quota;
 
-    // ---- The report that is made.
+    // ---- The report.
     bit<8> primitive;
     bit<8> destination_number;
     bit<8> key_kind;

@@ -4,7 +4,7 @@
 
 #define PAYLOAD 32
 
-/* Addresses are beside it, in the packet's words. */
+/* Addresses are kept separately, in the packet's words. */
 struct identity {
     u64 payload[PAYLOAD / 8];
     u32 sequence, acknowledgement;
@@ -13,7 +13,7 @@ struct identity {
     u8 protocol, has_data;
 };
 
-/* Digits of pi, made odd; trace/tests/twin/digest.rs. */
+/* Digits of pi, made odd; as in trace/tests/twin/digest.rs. */
 #define SEED 0x243f6a8885a308d3ull
 #define SPREAD 0x9e3779b97f4a7c15ull
 static const u64 multipliers[11] = {
@@ -22,7 +22,7 @@ static const u64 multipliers[11] = {
     0xd1310ba698dfb5adull, 0x2ffd72dbd01adfb7ull, 0xb8e1afed6a267e97ull,
 };
 
-/* What a word adds. No word waits for another one, so that the processor multiplies several at a time. */
+/* A word's contribution. Words do not depend on one another, so the processor multiplies several at a time. */
 INLINE u64 term_of(u64 word, int place)
 {
     u64 product = word * SPREAD;
@@ -38,7 +38,7 @@ INLINE u64 finish(u64 state)
     return state ^ (state >> 31);
 }
 
-/* Over all but addresses and ports, not finished. */
+/* The core of the digest: over everything but addresses and ports; to be passed to finish(). */
 INLINE u64 core_of(const struct identity *of)
 {
     u64 state = SEED;
@@ -51,7 +51,7 @@ INLINE u64 core_of(const struct identity *of)
     return state;
 }
 
-/* Goes on from there. Addresses are as they are in the packet, in two halves each, the first byte lowest. */
+/* Continues from core_of(). Addresses are two halves each, as in the packet, with the first byte lowest. */
 INLINE u64 full_of(u64 state, const u64 source[2], const u64 destination[2], u16 source_port, u16 destination_port)
 {
     state += term_of(source[0], 6) + term_of(source[1], 7);

@@ -1,5 +1,5 @@
-/* Types, and the kernel's helper functions that are called, each by its number in linux/bpf.h. Declared here, so that
- * the object depends on the compiler alone. */
+/* Types, and the kernel's helper functions by their numbers in linux/bpf.h. They are declared here so that the object
+ * depends on the compiler only. */
 #pragma once
 
 typedef unsigned char u8;
@@ -11,12 +11,12 @@ typedef long long s64;
 
 #define SECTION(name) __attribute__((section(name), used))
 #define INLINE static inline __attribute__((always_inline))
-/* A function that the verifier looks at once, whatever its callers know: it may assume nothing of its arguments. Without that,
- * each way through one function would be multiplied by those through the others. */
+/* A function that the verifier checks once, independently of its callers, so it cannot rely on anything about its arguments. If
+ * it were inlined, the number of paths through one function would multiply with those through the others. */
 #define ONCE __attribute__((noinline))
 #define RELOCATED __attribute__((preserve_access_index))
 
-/* Maps are described by the types of a struct's members. */
+/* A map is described by the types of a struct's members. */
 #define NUMBER(name, value) int(*name)[value]
 #define TYPE(name, type) typeof(type) *name
 
@@ -48,5 +48,5 @@ static u64 (*const ring_query)(void *ring, u64 flags) = (void *)134;
 static u64 (*const xdp_length)(void *xdp) = (void *)188;
 static long (*const xdp_load)(void *xdp, u32 offset, void *to, u32 length) = (void *)189;
 
-/* Reads a member of a kernel's struct through its address: where the verifier does not know the pointer's type. */
+/* Reads a member of a kernel struct by its address, where the verifier does not know the type of the pointer. */
 #define READ(to, member) probe_read(&(to), sizeof(to), __builtin_preserve_access_index(&(member)))

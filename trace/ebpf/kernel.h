@@ -1,4 +1,4 @@
-/* The members of the kernel's structs that are read. The loader moves each access to where the running kernel has it. */
+/* The members that are read of the kernel's structs. The loader adjusts each access to the running kernel's layout (CO-RE). */
 #pragma once
 #include "helpers.h"
 
@@ -46,7 +46,7 @@ struct xdp_buff {
     struct xdp_rxq_info *rxq;
 } RELOCATED;
 
-/* What a classifier and an XDP program see of their packets: fixed, not relocated. */
+/* The contexts of classifiers and XDP programs: a stable interface, not relocated. */
 struct __sk_buff {
     u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority, ingress_ifindex, ifindex;
     u32 tc_index, cb[5], hash, tc_classid, data, data_end, napi_id, family, remote_ip4, local_ip4, remote_ip6[4], local_ip6[4];

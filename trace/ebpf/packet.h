@@ -6,18 +6,18 @@
 
 #define LAYERS 3
 #define EXTENSIONS 4
-/* How much of a packet is looked at. Copied once: a call of a helper function for each header costs several times as much. */
+/* How many bytes of a packet are parsed. They are copied once: a helper call per header costs several times as much. */
 #define SCRATCH 256
 
 struct scratch {
     u8 bytes[SCRATCH];
 };
 
-/* What is in the scratch: the packet from its first byte on. */
+/* The scratch: the packet from its first byte on. */
 struct source {
-    /* Bytes that are there. */
+    /* Number of bytes copied. */
     u32 have;
-    /* Where the frame ends, which may be behind them. */
+    /* End of the frame, which may lie beyond them. */
     u32 end;
     /* Whether it begins with an Ethernet header. */
     u32 ethernet;
@@ -33,7 +33,7 @@ struct packet {
 
 enum { OK = 0, NOT_IP = -1, UNREADABLE = -2 };
 
-/* How many bytes of a packet are copied. The verifier has to see 1 to SCRATCH, whatever the compiler knows. */
+/* How many bytes of a packet to copy. The verifier must see 1 to SCRATCH, even if the compiler can prove it. */
 INLINE u32 copied(u32 length)
 {
     if (length > SCRATCH)
@@ -42,16 +42,16 @@ INLINE u32 copied(u32 length)
     return ((length - 1) & (SCRATCH - 1)) + 1;
 }
 
-/* Numbers anywhere in the scratch; the processor reads them from any address. */
+/* Numbers at any offset in the scratch: unaligned reads are fine. */
 #define U32(bytes, at) (*(const u32 *)((bytes) + (at)))
 #define U64(bytes, at) (*(const u64 *)((bytes) + (at)))
 #define BE16(bytes, at) __builtin_bswap16(*(const u16 *)((bytes) + (at)))
 #define BE32(bytes, at) __builtin_bswap32(U32(bytes, at))
 
-/* `length` bytes at `at`, or nothing. */
+/* `length` bytes at `at`; null if they are not all there. */
 INLINE const u8 *part(const struct scratch *scratch, const struct source *from, u32 at, u32 length)
 {
-    /* The verifier has to see the bound on the number that is added. */
+    /* The verifier must see the bound of the offset. */
     asm volatile("" : "+r"(at));
     if (at > SCRATCH - length)
         return 0;
@@ -65,7 +65,7 @@ INLINE int is_ip(u16 ethertype)
     return ethertype == 0x0800 || ethertype == 0x86dd;
 }
 
-/* Moves `at` behind an Ethernet header and at most two VLAN tags. */
+/* Moves `at` past an Ethernet header and at most two VLAN tags. */
 INLINE int ethernet(const struct scratch *scratch, const struct source *from, u32 *at, u16 *vlan)
 {
     const u8 *header = part(scratch, from, *at, 14);
@@ -126,7 +126,7 @@ INLINE int payload(const struct scratch *scratch, const struct source *from, u32
         there = PAYLOAD;
     if (at + there > from->have)
         return FLAG_PARTIAL;
-    /* More than is there: what follows in the scratch is masked. */
+    /* This reads more than there is: what follows in the scratch is masked. */
     asm volatile("" : "+r"(at));
     if (at > SCRATCH - PAYLOAD)
         return FLAG_PARTIAL;
@@ -140,7 +140,7 @@ INLINE int payload(const struct scratch *scratch, const struct source *from, u32
     return 0;
 }
 
-/* Reads one IP packet and finds what is inside it. Of a packet that is no IP nothing is written. */
+/* Parses one IP packet and finds the packet inside it. Writes nothing if it is not IP. */
 ONCE int layer(struct scratch *scratch, struct source *from, u32 at, struct packet *packet, struct inner *inner)
 {
     struct identity *identity;
@@ -301,7 +301,7 @@ ONCE int layer(struct scratch *scratch, struct source *from, u32 at, struct pack
     return OK;
 }
 
-/* Words above that of the frame stay as they are. */
+/* Leaves the words after that of the frame unchanged. */
 INLINE int read_packet(struct scratch *scratch, struct source *from, u16 vlan, struct packet *packet)
 {
     struct inner inner = {};
@@ -346,12 +346,12 @@ INLINE int read_packet(struct scratch *scratch, struct source *from, u16 vlan, s
     return OK;
 }
 
-/* Bytes of a plain packet that are read: Ethernet, IPv4, then TCP with its timestamps, or UDP with as much payload as the digest takes. */
+/* Bytes read of a plain packet: Ethernet, IPv4, then TCP with timestamps, or UDP with as much payload as the digest covers. */
 #define PLAIN (14 + 20 + 8 + PAYLOAD)
 
-/* What nearly all packets are, read where it lies: IPv4 without options and fragments in Ethernet without tags, and in it TCP or UDP that is
- * no tunnel. The identity
- * is what layer() makes of it; the rest is for fill(). */
+/* Parses in place what nearly all packets are: untagged Ethernet, IPv4 without options or fragmentation, TCP or UDP
+ * that is not a tunnel.
+ * The identity is the one that layer() computes; fill() needs the rest. */
 struct plain {
     struct identity identity;
     u8 tcp_flags;
@@ -368,7 +368,7 @@ INLINE int read_plain(const u8 *frame, const u8 *frame_end, u32 length, struct p
     if (*(const u16 *)(frame + 12) != 0x0008 || frame[14] != 0x45 || *(const u16 *)(frame + 20) & 0xff3f)
         return 0;
     total = BE16(frame, 16);
-    /* All of it is there, so that what is read is of the packet and no padding. */
+    /* The packet is complete, so nothing of it is read from padding. */
     if (total < PLAIN - 14 || total + 14 > length)
         return 0;
     transport = frame + 34;
@@ -403,7 +403,7 @@ INLINE int read_plain(const u8 *frame, const u8 *frame_end, u32 length, struct p
     return 0;
 }
 
-/* The packet as read_packet() would have made it; `frame` is one that read_plain() took. */
+/* Fills in the packet as read_packet() would have; `frame` is one that read_plain() accepted. */
 INLINE void fill(const u8 *frame, u32 length, u16 vlan, const struct plain *plain, struct packet *packet)
 {
     packet->identity = plain->identity;

@@ -1,4 +1,4 @@
-/* What the programs hand up, and what they are told; the layouts are read and written by trace/src/. */
+/* The programs' records and settings. trace/src/ reads and writes these layouts. */
 #pragma once
 #include "helpers.h"
 
@@ -15,12 +15,12 @@ enum {
     FLAG_LEAVES = 1 << 6,
     FLAG_PARTIAL = 1 << 7,
     FLAG_TRANSLATED = 1 << 8,
-    /* No packet but the call of a function in a process: `reason` is the process, `interface` the thread, `source` its name. */
+    /* Not a packet but a function call in a process: `reason` is the process, `interface` the thread, `source` its name. */
     FLAG_CALL = 1 << 9,
 };
 
 struct record {
-    /* Of bpf_ktime_get_ns(), which takes less than that of TAI; who reads the ring adds the difference of the two clocks. */
+    /* From bpf_ktime_get_ns(), which is cheaper than TAI; the reader of the ring adds the difference of the two clocks. */
     u64 time, digest, first, core;
     u64 source[2], destination[2];
     u16 source_port, destination_port;
@@ -31,7 +31,7 @@ struct record {
 };
 _Static_assert(sizeof(struct record) == 96, "trace/src/record.rs reads 96 bytes");
 
-/* Of a point, on one processor. */
+/* Counters of a point, on one processor. */
 struct books {
     u64 seen, reported, filtered, sampled_out, ring_full, not_ip, unreadable, flows_full, own;
 };
@@ -52,7 +52,7 @@ struct flow_count {
 #define SETTING_FOLLOW 1
 /* The filter chooses every packet. */
 #define SETTING_ALL 2
-/* In the place of a point: the kind has none of its own. */
+/* In place of a point's number: there is no point of this kind. */
 #define NO_POINT 0xffff
 
 struct settings {
@@ -63,11 +63,11 @@ struct settings {
     u32 flags;
     /* Kinds of points at which flows are counted, one bit each. */
     u32 count_flows;
-    /* A ring with more bytes than this waiting wakes its reader; else the reader comes by itself. */
+    /* With more bytes than this waiting, the ring wakes its reader, which otherwise polls. */
     u32 wake_at;
-    /* The number of the point that sees the packets of all interfaces, of each kind; NO_POINT where there is none. */
+    /* For each kind, the point that sees the packets of all interfaces; NO_POINT if there is none. */
     u16 point[KINDS];
-    /* Where reports go (UDP over IPv4), as numbers; port 0: nowhere. What goes there or comes from there is left out. */
+    /* Where reports go (UDP over IPv4), as numbers; port 0 = nowhere. Packets to and from there are excluded. */
     u32 translator;
     u16 translator_port, unused;
 };
@@ -79,12 +79,12 @@ struct slot {
     /* Bytes of the header in front of IP: 14, or 0 where the device has none. */
     u8 link_header;
     u8 used;
-    /* Another namespace has an interface of the same index and kind here: compare namespaces. */
+    /* Another namespace has an interface of the same index and kind in this table: compare namespaces. */
     u8 shared;
     u8 unused;
 };
 #define SLOTS 1024
-/* Places of the table from one interface to the next: one for each kind that belongs to an interface, and two more. */
+/* Slots of the table per interface: one for each kind that belongs to an interface, and two more. */
 #define STRIDE 8
 #define PROBES 8
 #define POINTS 256
@@ -92,7 +92,7 @@ struct slot {
 #define TESTS 32
 #define TERMS 64
 
-/* What of a packet can be tested. Addresses are in it as numbers: the first byte highest. */
+/* The fields of a packet that a filter can test. Addresses are numbers, with the first byte highest. */
 #define WORDS 12
 struct words {
     u64 word[WORDS];

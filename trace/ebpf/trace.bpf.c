@@ -1,5 +1,5 @@
-/* Programs that report each packet at the points that it passes. None of them changes, holds or drops a packet.
- * Built by `make ebpf` into trace.bpf.o, which is part of the sources; docs/host-tracing.md explains the whole. */
+/* Programs that report each packet at the points that it passes. None of them changes, delays or drops a packet.
+ * `make ebpf` builds trace.bpf.o, which is committed; docs/host-tracing.md has the overview. */
 #include "helpers.h"
 #include "kernel.h"
 #include "matching.h"
@@ -15,7 +15,7 @@ struct {
     TYPE(value, struct settings);
 } settings SECTION(".maps");
 
-/* The filter, twice: one is written while the other is in use. */
+/* Two tables for the filter: one is written while the other is in use. */
 struct {
     NUMBER(type, MAP_ARRAY);
     NUMBER(max_entries, 2);
@@ -44,7 +44,7 @@ struct {
     TYPE(value, struct flow_count);
 } flows SECTION(".maps");
 
-/* What a buffer's packet was when this host saw it first; a digest of 0 (no packet has it): one that is left out as our own. */
+/* A buffer's packet as this host saw it first. A digest of 0, which no packet has, marks one that is excluded as our own. */
 struct first {
     u64 digest, core, time;
 };
@@ -61,7 +61,7 @@ struct {
     NUMBER(max_entries, 4194304);
 } ring SECTION(".maps");
 
-/* A packet's first bytes and what was read of them, of each processor and kind of point: a program may interrupt another one on its processor, and never itself. */
+/* A packet's first bytes and what was parsed of them, per processor and kind of point: on one processor, a program can interrupt others but never itself. */
 struct work {
     struct scratch scratch;
     struct packet packet;
@@ -74,7 +74,7 @@ struct {
     TYPE(value, struct work);
 } scratches SECTION(".maps");
 
-/* A buffer's entry older than this is of another packet. */
+/* An entry of a buffer older than this belongs to another packet. */
 #define FIRST_NS 10000000000ull
 
 /* Where a packet was seen. */
@@ -84,14 +84,14 @@ struct place {
     u16 point, kind, flags, segments;
 };
 
-/* Half of an address as it is in the packet. */
+/* Half of an address, in the packet's byte order. */
 #define ADDRESS(packet, half) __builtin_bswap64((packet)->words.word[half])
 /* The second half of ::ffff:a.b.c.d, from where a.b.c.d stands. */
 #define PLAIN_ADDRESS(frame, at) ((u64)U32(frame, at) << 32 | 0xffff0000ull)
 
 #define ROCE 4791
 
-/* Whether a datagram is between anybody and the translator, or one that the translator makes of reports (RoCEv2) or its answer. */
+/* Whether a datagram goes to or comes from the translator: reports, NACKs, or RoCEv2 in either direction. */
 INLINE int is_ours(const struct settings *set, u32 source, u32 destination, u16 source_port, u16 destination_port)
 {
     if (destination == set->translator && (destination_port == set->translator_port || destination_port == ROCE))
@@ -99,7 +99,7 @@ INLINE int is_ours(const struct settings *set, u32 source, u32 destination, u16 
     return source == set->translator && (source_port == set->translator_port || destination_port == ROCE);
 }
 
-/* Whether a packet comes of reports. To report it would make reports of reports, without end. */
+/* Whether a packet is caused by reports. Reporting it would make reports about reports, without end. */
 INLINE int is_own(const struct settings *set, const struct packet *packet)
 {
     const u64 *quoted = packet->identity.payload;
@@ -110,7 +110,7 @@ INLINE int is_own(const struct settings *set, const struct packet *packet)
         return is_ours(set, packet->words.word[1], packet->words.word[3], packet->source_port, packet->destination_port);
     if (packet->identity.protocol != 1)
         return 0;
-    /* ICMP that says what became of a datagram: the datagram's first bytes, in which IPv4 has no options. */
+    /* An ICMP error quotes the first bytes of a datagram: IPv4 without options. */
     switch (packet->identity.sequence >> 24) {
     case 3:
     case 4:
@@ -155,10 +155,10 @@ INLINE void count_flow(struct books *book, const struct packet *packet, const st
         count->drops += place->segments;
 }
 
-/* What a record says of the packet itself. Addresses are as they are in the packet. */
+/* What a record says about the packet itself. Addresses are in the packet's byte order. */
 struct told {
     u64 source[2], destination[2];
-    /* Its digest, core and time, as `firsts` keeps them: one copy, as there is little stack. */
+    /* Its digest, core and time, in the form that `firsts` stores: the stack has no room for a copy. */
     struct first is;
     u64 first;
     u32 length;
@@ -166,8 +166,8 @@ struct told {
     u8 protocol;
 };
 
-/* Hands over what was reserved. How full the ring is, is asked for one record in sixteen: asking takes time, and there is room for many
- * more. */
+/* Submits a record. How full the ring is, is checked for one record in sixteen only: the check takes time, and the ring has room for
+ * many more. */
 INLINE void submit(struct record *record, struct books *book, const struct settings *set)
 {
     if (book->reported++ % 16 == 0 && ring_query(&ring, RING_AVAILABLE) >= set->wake_at)
@@ -176,7 +176,7 @@ INLINE void submit(struct record *record, struct books *book, const struct setti
         ring_submit(record, RING_NO_WAKEUP);
 }
 
-/* Puts a record into the ring; the time is 0 where the clock was not read yet. */
+/* Puts a record into the ring. A time of 0 means that the clock has not been read yet. */
 INLINE void hand_up(const struct told *of, const struct place *place, struct books *book, const struct settings *set)
 {
     struct record *record = ring_reserve(&ring, sizeof(*record), 0);
@@ -209,7 +209,7 @@ INLINE void hand_up(const struct told *of, const struct place *place, struct boo
     submit(record, book, set);
 }
 
-/* Counts, chooses and reports a packet that was read. `state` is core_of() of it. */
+/* Counts, filters and reports a parsed packet. `state` is its core_of(). */
 ONCE int tell(struct packet *packet, struct place *place, u64 state)
 {
     u32 zero = 0, point, index;
@@ -218,7 +218,7 @@ ONCE int tell(struct packet *packet, struct place *place, u64 state)
     struct first *first = 0;
     struct table *table;
     struct told told;
-    /* A key on the stack: Linux 6.1 takes none through the pointer of an argument. */
+    /* The key must be on the stack: Linux 6.1 accepts none through a pointer argument. */
     u64 core = finish(state), now = 0, buffer;
     u16 flags;
     int follow;
@@ -250,7 +250,7 @@ ONCE int tell(struct packet *packet, struct place *place, u64 state)
         }
         return 0;
     }
-    /* A packet that was chosen before its addresses were translated stays chosen. */
+    /* A packet that matched before its addresses were translated (NAT) still matches. */
     if (!first && !(set->flags & SETTING_ALL)) {
         index = set->table & 1;
         table = map_lookup(&filter, &index);
@@ -292,7 +292,7 @@ ONCE int tell(struct packet *packet, struct place *place, u64 state)
     return 0;
 }
 
-/* As tell(); `result` says whether the packet could be read. */
+/* As tell(); `result` says whether the packet could be parsed. */
 ONCE int report(struct packet *packet, struct place *place, int result)
 {
     struct books *book;
@@ -314,8 +314,8 @@ ONCE int report(struct packet *packet, struct place *place, int result)
     return 0;
 }
 
-/* A packet at an interface, if it is a plain one. Where it is only to be reported or left out, and neither filtered, counted nor followed,
- * nothing is written of it but the record. */
+/* Handles a plain packet at an interface. If it is neither to be filtered, counted nor followed, only reported or excluded, nothing but
+ * the record is written. */
 INLINE int at_interface(const u8 *frame, const u8 *end, u32 length, u16 vlan, struct place *place, const struct settings *set)
 {
     struct plain plain;
@@ -387,7 +387,7 @@ INLINE struct slot *find(u32 interface, u16 kind, void *context)
             struct net_device *device = 0;
             struct net *net = 0;
 
-            /* Behind the context is what the kernel itself has. */
+            /* The kernel's own struct behind the context. */
             if (kind == XDP) {
                 struct xdp_rxq_info *queue = 0;
 
@@ -464,7 +464,7 @@ SECTION("classifier") int dta_egress(struct __sk_buff *context)
     return NEXT;
 }
 
-/* What others are measured against. */
+/* The baseline of the benchmarks. */
 SECTION("classifier") int dta_empty(struct __sk_buff *context)
 {
     return NEXT;
@@ -497,7 +497,7 @@ SECTION("xdp") int dta_xdp(struct xdp_md *context)
     return XDP_PASS;
 }
 
-/* What a program at a tracepoint or function needs of a buffer, read once. */
+/* What a program at a tracepoint or function needs from a buffer, read once. */
 struct buffer {
     u64 head, data;
     u32 length, paged, end;
@@ -550,11 +550,11 @@ INLINE void read_buffer_by_address(struct sk_buff *skb, struct buffer *to)
     }
 }
 
-/* Numbers of namespaces begin here; below, what stood in the place of the device was none. */
+/* Namespace numbers begin here; a lower one means that what was read was no device. */
 #define FIRST_NAMESPACE 0xe0000000u
 #define LOOPBACK 772
 
-/* The number of the point that a packet is at: that of its interface, else that of all interfaces. */
+/* The number of the packet's point: that of its interface, else that of all interfaces. */
 ONCE u32 point_of(struct buffer *buffer, u32 kind)
 {
     u32 zero = 0, begin;
@@ -602,13 +602,13 @@ ONCE int at_buffer(struct buffer *buffer, u32 kind, u32 reason)
         place.name_space = buffer->name_space;
         place.interface = buffer->interface;
     }
-    /* Where the packet begins in the buffer. */
+    /* Offset of the packet in the buffer. */
     at = data;
     if (kind == DEV_QUEUE || kind == DEV_START_XMIT) {
         from.ethernet = buffer->device_type == 1 || buffer->device_type == LOOPBACK;
         place.flags = FLAG_LEAVES;
     } else if (kind == NETIF_RECEIVE) {
-        /* A tag that stands in the frame: its last 4 bytes are where the Ethernet header was left off. */
+        /* The frame has a VLAN tag: its last 4 bytes are where the Ethernet header was removed. */
         if (buffer->protocol == 0x0081 || buffer->protocol == 0xa888) {
             at -= 14;
             from.ethernet = 1;
@@ -648,7 +648,7 @@ TRACEPOINT(netif_receive_skb, NETIF_RECEIVE, 0)
 TRACEPOINT(kfree_skb, KFREE, (u32)arguments[2])
 TRACEPOINT(consume_skb, CONSUME, 0)
 
-/* Four functions at a time, whose first argument is a buffer. */
+/* Up to four functions whose first argument is a buffer. */
 #define FENTRY(n)                                                                                                              \
     SECTION("fentry") int dta_fentry_##n(u64 *arguments)                                                                       \
     {                                                                                                                          \
@@ -664,7 +664,7 @@ FENTRY(1)
 FENTRY(2)
 FENTRY(3)
 
-/* The registers of x86-64 as a kprobe sees them; of these, the one with the first argument. */
+/* The registers of x86-64 as a kprobe sees them; only the one with the first argument is named. */
 struct registers {
     u64 before[14], first_argument;
 };
@@ -684,8 +684,8 @@ KPROBE(1)
 KPROBE(2)
 KPROBE(3)
 
-/* A function of a program or library. It has no packet; the record says which thread called it. The number of the point comes with the
- * attachment, so that this one program serves all of them. */
+/* A function of a program or library. There is no packet; the record says which thread called it. The attachment's cookie is the number
+ * of the point, so one program serves all of them. */
 SECTION("uprobe") int dta_uprobe(struct registers *registers)
 {
     u32 zero = 0, point = cookie_of(registers);

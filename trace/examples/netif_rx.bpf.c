@@ -1,14 +1,14 @@
-/* A program of one's own for `dta-reporter trace --program netif_rx.o`: packets as a driver hands them to the processor's backlog, a
- * tracepoint (netif_rx) that has no point of its own. docs/host-tracing.md has the record's layout. To build it:
+/* A custom program for `dta-reporter trace --program netif_rx.o`: reports packets that a driver hands to the processor's backlog, at a
+ * tracepoint (netif_rx) for which there is no built-in point. docs/host-tracing.md has the record's layout. To build it:
  *
  *     clang-19 -target bpf -mcpu=v3 -O2 -g -I trace/ebpf -c trace/examples/netif_rx.bpf.c -o netif_rx.o
  *
- * The headers read a packet down to its innermost IP header and compute its digest, so that it is found at other points too. */
+ * The headers parse a packet down to its innermost IP header and compute its digest, by which other points know it, too. */
 #include "packet.h"
 
 char licence[] SECTION("license") = "Dual BSD/GPL";
 
-/* Records go here. The map has to have this name. */
+/* Records go here. The map must have this name. */
 struct {
     NUMBER(type, MAP_RINGBUF);
     NUMBER(max_entries, 1048576);
@@ -26,7 +26,7 @@ struct {
     TYPE(value, struct work);
 } works SECTION(".maps");
 
-/* The section's name is the place. */
+/* The name of the section says where to attach. */
 SECTION("tp_btf/netif_rx") int received(u64 *arguments)
 {
     struct sk_buff *skb = (struct sk_buff *)arguments[0];
@@ -41,7 +41,7 @@ SECTION("tp_btf/netif_rx") int received(u64 *arguments)
     if (!device || !work || !linear)
         return 0;
     packet = &work->packet;
-    /* The Ethernet header was taken off before. */
+    /* The Ethernet header was removed earlier. */
     from.end = skb->len;
     from.have = copied(linear);
     if (probe_read(work->scratch.bytes, from.have, skb->data))

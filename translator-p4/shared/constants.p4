@@ -1,4 +1,4 @@
-// Numbers that all programs share. What they mean is in docs/wire-format.md and docs/memory-layout.md.
+// Constants of all programs, explained in docs/wire-format.md and docs/memory-layout.md.
 #ifndef DTA_CONSTANTS
 #define DTA_CONSTANTS
 
@@ -7,14 +7,14 @@ const bit<8> PROTOCOL_UDP = 17;
 const bit<16> PORT_DTA = 40040;
 const bit<16> PORT_ROCE = 4791;
 
-// Opcodes of reports. The number of a primitive is its opcode everywhere in these programs.
+// Opcodes of reports, which are also the numbers of the primitives in these programs.
 #define KEY_WRITE 1
 #define APPEND 2
 #define KEY_INCREMENT 3
 #define POSTCARDING 4
 #define SKETCH_MERGE 5
 
-// Most hops of a path, counted from 0 in version 1.
+// The most hops in a path; version 1 counts them from 0.
 #define MAX_HOPS 14
 
 // Opcodes of BTH: those of UC are those of RC plus 0x20.
@@ -25,10 +25,10 @@ const bit<8> RC_ATOMIC_ACKNOWLEDGE = 0x12;
 const bit<8> RC_FETCH_ADD = 0x14;
 const bit<8> UC_OFFSET = 0x20;
 
-// Of AETH: NAK, PSN sequence error.
+// AETH syndrome of a NAK for a PSN sequence error.
 const bit<8> SYNDROME_SEQUENCE_ERROR = 0x60;
 
-// C_0 to C_3 of the slot family.
+// The constants C_0 to C_3 of the slot hashes.
 #define SLOT_C0 32w0x9e3779b9
 #define SLOT_C1 32w0x7f4a7c15
 #define SLOT_C2 32w0x94d049bb
@@ -37,12 +37,12 @@ const bit<8> SYNDROME_SEQUENCE_ERROR = 0x60;
 // CRC-32C, reflected.
 #define CRC32C_POLYNOMIAL 32w0x82f63b78
 
-// How two cells become one.
+// How cells are merged.
 #define MERGE_SUM 2w0
 #define MERGE_MAX 2w1
 #define MERGE_OR 2w2
 
-// Indices of the counters `dropped`: why a report was not taken.
+// Indices into the counters `dropped`: why a report was dropped.
 const bit<8> REASON_NONE = 0;
 const bit<8> REASON_HEADER = 1;
 const bit<8> REASON_CHECKSUM = 2;

@@ -2,10 +2,10 @@
 #ifndef DTA_LAYOUT
 #define DTA_LAYOUT
 
-// The bytes of a 32-bit number the other way round.
+// A 32-bit number with its bytes reversed.
 #define SWAP32(x) ((x)[7:0] ++ (x)[15:8] ++ (x)[23:16] ++ (x)[31:24])
 
-// Address of an element: regions are aligned to their length, so nothing has to be added.
+// Address of an element: regions are aligned to their length, so OR is enough.
 #define ADDRESS(base, offset) ((base) | (offset))
 
 #endif

@@ -1,11 +1,11 @@
-// Batches of 32 and 64 bytes in the making, each list with its own. What is held of a batch is all entries but its last.
+// Incomplete batches of 32 and 64 bytes, one per list. All entries of a batch but the last are held here.
 #ifndef DTA_TNA_BATCHES
 #define DTA_TNA_BATCHES
 
-// A batch has 14 words for its entries: `sum` and `w0` to `w12`. The last two words of a frame, `w13` and `w14`, are its
-// sequence, its count and its check. The packet comes with its entry in the first words.
+// A batch has 14 words for entries, `sum` and `w0` to `w12`. The last two words of the frame, `w13` and `w14`, are its
+// sequence, its count and its check. The packet arrives with its entry in the first words.
 control Lists(inout egress_headers_t hdr, inout egress_metadata_t meta) {
-    // Entries held.
+    // Number of entries held.
     Register<bit<8>, bit<32>>(LIST_STATES, 0) list_count;
     RegisterAction<bit<8>, bit<32>, bit<8>>(list_count) enter = {
         void apply(inout bit<8> value, out bit<8> was) {
@@ -30,9 +30,9 @@ control Lists(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         meta.before = leave.execute(hdr.bridge.index);
     }
 
-    // Sequence of the newest batch; 0: none yet. The place in the ring is the sequence less 1, which is the newest one
-    // before. After 2^32 - 1 comes 1, so that 0 stands for 2^32 - 1 here. The sign: a register is compared with small
-    // numbers alone.
+    // Sequence of the newest batch; 0 before the first. A batch's place in the ring is its sequence minus 1, which is
+    // the previous sequence. 1 follows 2^32 - 1, so here 0 stands for 2^32 - 1. It is signed because registers can be
+    // compared with small constants only.
     Register<bit<32>, bit<32>>(LIST_STATES, 0) list_sequence;
     RegisterAction<bit<32>, bit<32>, bit<32>>(list_sequence) follow = {
         void apply(inout bit<32> value, out bit<32> place) {
@@ -49,7 +49,7 @@ control Lists(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         meta.place = follow.execute(hdr.bridge.index);
     }
 
-    // The entry at each place that it can have in its batch.
+    // Copies the entry to each position that it can have in its batch.
     action spread_1() {
         hdr.w0.word = hdr.sum.word;
         hdr.w1.word = hdr.sum.word;
@@ -143,7 +143,7 @@ control Lists(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         size = 8;
     }
 
-    // Words of the batch, bit n for word n: those of this entry, and of those before it.
+    // Words of the batch, bit n for word n: those of this entry, and those of earlier ones.
     action stands(bit<16> own, bit<16> past) {
         meta.own = own;
         meta.past = past;
@@ -239,7 +239,7 @@ control Lists(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         size = 128;
     }
 
-    // A word: kept of an entry that waits; of a batch that leaves, that of an entry before, or 0 behind the last one.
+    // One word. Stored if its entry waits; in a batch that is sent, read from an earlier entry, or 0 after the last one.
 #define BATCH_WORD(N, WORD) \
     Register<bit<32>, bit<32>>(LIST_STATES, 0) list_word_##N; \
     RegisterAction<bit<32>, bit<32>, bit<32>>(list_word_##N) keep_##N = { \
@@ -281,7 +281,7 @@ control Lists(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     BATCH_WORD(11, hdr.w10.word)
     BATCH_WORD(12, hdr.w11.word)
 
-    // The last word is never kept: its entry is the last one.
+    // The last word is never stored, because it is always of the last entry.
     action clears_13() {
         hdr.w12.word = 0;
     }

@@ -1,5 +1,5 @@
-// Egress: reports become frames. A packet is here once for each copy; the state of lists and queue pairs is here,
-// in the pipe of the collector's port, so that what leaves is counted as it leaves.
+// Egress: makes frames of reports. A packet passes once for each copy. The state of lists and queue pairs is here,
+// in the pipe of the collector's port, so that PSNs and sequences are assigned in the order of departure.
 #ifndef DTA_TNA_EGRESS
 #define DTA_TNA_EGRESS
 
@@ -25,7 +25,7 @@ parser Work(packet_in packet, out egress_headers_t hdr, out egress_metadata_t me
         packet.extract(hdr.mirrored);
         transition accept;
     }
-    // Only reports of version 1 are answered.
+    // Only version-1 reports are answered with NACKs.
     state report {
         meta.ahead_16 = packet.lookahead<bit<40>>()[15:0];
         meta.ahead_8 = packet.lookahead<bit<40>>()[7:0];
@@ -106,7 +106,7 @@ parser Work(packet_in packet, out egress_headers_t hdr, out egress_metadata_t me
     }
 #endif
 #ifdef DTA_LONG_BATCHES
-    // The words of an entry, where the first entry of a batch stands.
+    // The words of an entry, parsed to where a batch has its first entry.
     state list {
         packet.extract(hdr.list);
         packet.extract(hdr.sum);
@@ -246,18 +246,18 @@ control Departure(
     in egress_intrinsic_metadata_from_parser_t from_parser,
     inout egress_intrinsic_metadata_for_deparser_t to_deparser,
     inout egress_intrinsic_metadata_for_output_port_t to_port) {
-    // Reports by primitive and their number in a frame: index = primitive * 16 + number.
+    // Frames by primitive and reports per frame: index = primitive * 16 + reports.
     Counter<bit<64>, bit<8>>(256, CounterType_t.PACKETS) emitted_reports;
     // Operations by primitive.
     Counter<bit<64>, bit<8>>(8, CounterType_t.PACKETS) operations;
-    // Reports whose queue pair went away between ingress and egress, by primitive, copy 0.
+    // Reports whose queue pair disappeared between ingress and egress, by primitive; copy 0 only.
     Counter<bit<64>, bit<8>>(8, CounterType_t.PACKETS) lost;
     // Frames by the number of the store, and by queue pair.
     Counter<bit<64>, bit<8>>(256, CounterType_t.PACKETS) store_frames;
     Counter<bit<64>, bit<8>>(QUEUE_PAIRS, CounterType_t.PACKETS) pair_frames;
     Counter<bit<64>, bit<1>>(1, CounterType_t.PACKETS) nacks;
 
-    // The PSN of the next frame of each queue pair: counted here and nowhere else.
+    // The next PSN of each queue pair, which only this register assigns.
     Register<bit<32>, bit<8>>(QUEUE_PAIRS, 0) next_psn;
     RegisterAction<bit<32>, bit<8>, bit<32>>(next_psn) count_psn = {
         void apply(inout bit<32> value, out bit<32> psn) {
@@ -291,7 +291,7 @@ control Departure(
         }
         size = 2;
     }
-    // Sequences asked for, modulo 2^32.
+    // Sequences requested by NACKs, modulo 2^32.
     Register<bit<32>, bit<1>>(1, 0) nacked_sequences;
     RegisterAction<bit<32>, bit<1>, bit<32>>(nacked_sequences) sum_nacked = {
         void apply(inout bit<32> value) {
@@ -308,7 +308,7 @@ control Departure(
 #endif
     Icrc() icrc;
 
-    // ---- Rows of postcards: how many are in one, by its bitmap. Of a hop that is not in it, nothing is sent.
+    // ---- Postcard rows: the number of postcards, by the bitmap. Missing hops are sent as 0.
     action has_reports(bit<8> reports) {
         hdr.bridge.reports = reports;
     }
@@ -435,7 +435,7 @@ control Departure(
     }
 
 #ifdef DTA_KEYS
-    // ---- The slot of a copy.
+    // ---- The slot of this copy.
     action copy_is(bit<32> constant) {
         SLOT_KEY = hdr.bridge.index + constant;
     }
@@ -507,7 +507,7 @@ control Departure(
         hdr.target.address_low = hdr.bridge.address_low | meta.offset_low;
     }
 
-    // ---- Lengths and opcode, by what it is.
+    // ---- Lengths and opcode by kind of frame.
     action frame_is(bit<8> opcode, bit<16> total_length, bit<16> udp_length, bit<32> length) {
         hdr.bth.opcode = opcode;
         hdr.ipv4.total_length = total_length;
@@ -588,7 +588,7 @@ control Departure(
         size = 32;
     }
 
-    // ---- The checksum of an element: of a key and all words, or of a list and its batch.
+    // ---- The checksum of an element, over a key and all words, or over a list and its batch.
 #ifdef DTA_KEYS
     Hash<bit<32>>(HashAlgorithm_t.CRC32) sum_of_16;
     Hash<bit<32>>(HashAlgorithm_t.CRC32) sum_of_32;
@@ -633,7 +633,7 @@ control Departure(
     }
 #endif
 
-    // ---- A NACK, made of the report that shows the gap. It comes back to ingress and is forwarded there.
+    // ---- Turns the report that shows a gap into a NACK, which recirculates to ingress and is forwarded there.
     action make_nack() {
         bit<48> mac = hdr.ethernet.source;
         bit<32> ip = hdr.ipv4.source;
@@ -666,7 +666,7 @@ control Departure(
         nacks.count(0);
     }
 
-    // At most as many as the software translator asks for: those right before this one.
+    // Requests the sequences right before this one, at most as many as the software translator does.
     action all_before() {
         meta.sequence_count = hdr.mirrored.ahead;
         meta.sequence_count_16 = meta.ahead_16;
@@ -688,12 +688,12 @@ control Departure(
     }
 
     apply {
-        // Each step asks for itself whom it is for: a condition that goes over several stages lets nothing else be done
-        // in them.
+        // Each step tests its condition again: a condition that spans several stages keeps everything else out of
+        // them.
         if (hdr.bridge.isValid() && hdr.kind.work != WORK_SET_PSN) {
             queue_pair.apply();
         }
-        // What both lists and columns write is written by the lists first, which are done sooner.
+        // Lists come first, because they are done sooner with the fields that columns write, too.
         lists.apply(hdr, meta);
         if (hdr.mirrored.isValid() && hdr.v1.isValid()) {
             nack_count.apply();
@@ -703,7 +703,7 @@ control Departure(
             sums_nacked();
             make_nack();
         }
-        // What is sent to all ports is not sent back.
+        // A flooded packet is not sent back to its ingress port.
         if (hdr.kind.isValid() && hdr.kind.flooded == 1 && intrinsic.egress_port == hdr.kind.port) {
             to_deparser.drop_ctl = 1;
         }
@@ -719,8 +719,8 @@ control Departure(
         }
 #endif
 #ifdef DTA_KEYS
-        // Of the words as they came, or as a row has them, and before columns change theirs. Each asks for itself, so that
-        // others may be done between them.
+        // Over the words as they arrived, or as a row has them, before columns change theirs. Each tests its own condition, so that
+        // others can be placed between them.
 #ifdef DTA_VALUES_OF_4
         if (hdr.key_first.isValid() && hdr.kind.work == KEY_WRITE && hdr.bridge.element_shift == 3) {
             sum_8();
@@ -758,7 +758,7 @@ control Departure(
         if (hdr.bridge.isValid()) {
             frame.apply();
         }
-        // Each counter asks for itself, too.
+        // Each counter tests its condition again, too.
         if (meta.sends == 1 && meta.has_pair == 1) {
             operations.count(hdr.kind.work);
         }

@@ -1,5 +1,5 @@
-// Traffic that is not for the translator: switched by its destination address, or routed where it
-// is sent to this switch's own address.
+// Traffic that is not for the translator: switched by its destination MAC address, or routed if
+// that is the switch's own.
 #ifndef DTA_TNA_FORWARD
 #define DTA_TNA_FORWARD
 
@@ -12,7 +12,7 @@ control Forward(inout ingress_headers_t hdr, inout ingress_metadata_t meta, inou
     action forward(bit<9> port) {
         to_tm.ucast_egress_port = port;
     }
-    // To all ports of a multicast group. The port that it came from is left out at egress.
+    // To all ports of a multicast group. Egress drops the copy for the ingress port.
     action flood(bit<16> group) {
         to_tm.mcast_grp_a = group;
         hdr.kind.flooded = 1;

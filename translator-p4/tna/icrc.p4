@@ -1,4 +1,4 @@
-// The iCRC of a frame: CRC-32 over all that does not change on its way. What may change is set to ones.
+// The iCRC of a frame: CRC-32 over the fields that do not change on the way; the others count as ones.
 #ifndef DTA_TNA_ICRC
 #define DTA_TNA_ICRC
 

@@ -1,5 +1,5 @@
-// Ingress: which reports are taken, for which store, and where they go. The cache of postcards is
-// here, as a row leaves in several copies. Queue pairs and lists are at egress.
+// Ingress: which reports are accepted, for which store, and where they go. The postcard cache is
+// here, because a row is sent in several copies. Queue pairs and lists are at egress.
 #ifndef DTA_TNA_INGRESS
 #define DTA_TNA_INGRESS
 
@@ -7,15 +7,15 @@ control Admission(
     inout ingress_headers_t hdr, inout ingress_metadata_t meta, in ingress_intrinsic_metadata_t intrinsic,
     in ingress_intrinsic_metadata_from_parser_t from_parser,
     inout ingress_intrinsic_metadata_for_deparser_t to_deparser, inout ingress_intrinsic_metadata_for_tm_t to_tm) {
-    // Reports by primitive: index 0 counts datagrams that cannot be read, 1 to 5 those of an opcode.
+    // Reports by primitive: index 0 counts unreadable datagrams, 1 to 5 those of an opcode.
     Counter<bit<64>, bit<8>>(8, CounterType_t.PACKETS) received;
     Counter<bit<64>, bit<8>>(8, CounterType_t.PACKETS) accepted;
-    // Reports that were not taken, by REASON_*.
+    // Reports that were dropped, by REASON_*.
     Counter<bit<64>, bit<8>>(REASONS, CounterType_t.PACKETS) dropped;
     Counter<bit<64>, bit<1>>(1, CounterType_t.PACKETS) immediate_ignored;
-    // Rows that had no queue pair any more, by the bitmap of their hops.
+    // Rows whose queue pair is gone, by the bitmap of their hops.
     Counter<bit<64>, bit<8>>(64, CounterType_t.PACKETS) rows_discarded;
-    // Answers of queue pairs: 0 ACKs, 1 NAKs of a sequence error, 2 others.
+    // Answers to queue pairs: 0 ACKs, 1 sequence-error NAKs, 2 others.
     Counter<bit<64>, bit<2>>(4, CounterType_t.PACKETS) answers;
 
     Forward() forwarding;
@@ -34,7 +34,7 @@ control Admission(
     bit<1> is_report = 0;
     bit<1> is_answer = 0;
 
-    // ---- Where reports are taken.
+    // ---- The address and port of the service.
     action take_reports() {
         is_report = 1;
     }
@@ -48,7 +48,7 @@ control Admission(
         size = 16;
     }
 
-    // ---- Who may report: all, or those that are listed.
+    // ---- Who may report: everyone, or only those listed.
     action permit() {}
     action not_listed() {
         meta.is_not_listed = 1;
@@ -125,7 +125,7 @@ control Admission(
         hdr.bridge.notify = notify;
     }
 #ifdef DTA_SKETCHES
-    // `columns` is their number; `others` the reporters that make a column leave, less 1.
+    // `columns` is their number; `others` the reporters that complete a column, minus 1.
     action sketch_merge_store(bit<8> number, bit<8> rows, bit<8> merge, bit<16> expected_reporters, bit<8> others, bit<8> columns_shift, bit<32> columns, bit<32> epochs_mask, bit<8> element_shift, bit<32> state_base) {
         meta.primitive = SKETCH_MERGE;
         meta.copies = 1;
@@ -135,7 +135,7 @@ control Admission(
         meta.epochs_mask = epochs_mask;
         meta.state_base = state_base;
         hdr.bridge.store_number = number;
-        // All of its address is known here: nothing is left of what egress hashes.
+        // The address is complete here: a mask of 0 removes what egress hashes.
         hdr.bridge.mask = 0;
         hdr.bridge.element_shift = element_shift;
         hdr.sketch.setValid();
@@ -170,7 +170,7 @@ control Admission(
         size = 256;
     }
 
-    // ---- The memory of a store: by the bucket of a key, the top 8 bits of its hash.
+    // ---- The memory of a store, by the bucket of a key: the top 8 bits of its hash.
     action use_region(bit<8> pair, bit<64> address, bit<32> rkey) {
         hdr.bridge.pair = pair;
         hdr.bridge.address_high = address[63:32];
@@ -190,7 +190,7 @@ control Admission(
         size = 1024;
     }
 #ifdef DTA_POSTCARDS
-    // The same for the key of a row that leaves: a second table, as a packet passes each once.
+    // The same for the key of an evicted row: in a second table, because a packet passes each table once.
     action use_row_region(bit<8> pair, bit<64> address, bit<32> rkey) {
         hdr.bridge.pair = pair;
         hdr.bridge.address_high = address[63:32];
@@ -208,7 +208,7 @@ control Admission(
     }
 
 #endif
-    // ---- Lists that this switch writes, by prefixes of their numbers. The state of list l is at
+    // ---- Lists that this switch writes, by prefixes of their numbers. The state of list l has index
     // `state_offset` + l, modulo 2^32.
     action use_list(bit<32> state_offset, bit<8> pair, bit<64> address, bit<32> rkey) {
         hdr.bridge.index = state_offset + hdr.list.list;
@@ -260,7 +260,7 @@ control Admission(
     }
 #endif
 
-    // ---- The way to a queue pair: multicast groups `group` + 1 to `group` + 4 have so many copies
+    // ---- The way to a queue pair: multicast groups `group` + 1 to `group` + 4 make one to four copies
     // (rid 0 is copy 0).
     action depart(bit<16> group) {
         to_tm.mcast_grp_a = group + meta.copies;
@@ -287,7 +287,7 @@ control Admission(
         size = QUEUE_PAIRS;
     }
 
-    // ---- What comes first of all that is wrong.
+    // ---- The drop reason that takes precedence.
     action because(bit<8> reason) {
         meta.reason = reason;
     }
@@ -376,7 +376,7 @@ control Admission(
         hdr.bridge.last = hdr.bridge.last - 1;
 #endif
     }
-    // Of the report itself, what is in the frame stays.
+    // Removes the report's headers, except those that the frame contains.
     action forget_report() {
         hdr.ethernet.setInvalid();
         hdr.ipv4.setInvalid();
@@ -392,7 +392,7 @@ control Admission(
         hdr.aeth.setInvalid();
         hdr.bridge.setValid();
     }
-    // All words of a row are there: what is valid lies in one container, which one table writes in a stage.
+    // All words of a row are valid: validity bits share a container, which one table per stage can write.
     action forget_postcard() {
         forget_report();
         hdr.w1.setValid();
@@ -414,7 +414,7 @@ control Admission(
             hdr.bridge.flush = 0;
         }
         meta.slack = hdr.ipv4.total_length - hdr.udp.length;
-        // Nothing is left where the low byte of the sequence is the one before it.
+        // 0 if the low byte of the sequence equals the sequence byte of the first header.
         meta.sequence_low = meta.sequence_low ^ hdr.dta.sequence;
 
         if (hdr.bth.isValid()) {
@@ -441,7 +441,7 @@ control Admission(
             }
             fit.apply(hdr, meta);
 #ifdef DTA_POSTCARDS
-            // Of other primitives nobody asks for the row.
+            // Not used by other primitives.
             row_in_store();
             row_in_cache();
 #endif
@@ -486,7 +486,7 @@ control Admission(
                 to_deparser.drop_ctl = 1;
 #ifdef DTA_SKETCHES
             } else if (meta.primitive == SKETCH_MERGE) {
-                // What becomes of it is seen at egress.
+                // Egress decides what becomes of it.
                 hdr.bridge.hurries = hdr.dta.immediate;
 #endif
             } else if (intrinsic.ingress_port != AGAIN_PORT) {
@@ -509,7 +509,7 @@ control Admission(
                 meta.mirror_session = NACK_SESSION;
             }
             if (meta.is_row == 1) {
-                // Most of them are only kept.
+                // Most are only cached.
                 to_deparser.drop_ctl = 1;
                 forget_postcard();
             } else if (meta.taken == 1) {
@@ -521,7 +521,7 @@ control Admission(
                 answers.count(0);
                 to_deparser.drop_ctl = 1;
             } else if (hdr.aeth.isValid() && hdr.aeth.syndrome == SYNDROME_SEQUENCE_ERROR) {
-                // The responder misses frames: what comes next has to bear the number that it waits for.
+                // The responder misses frames: the next frame must have the PSN that it expects.
                 answers.count(1);
                 hdr.kind.work = WORK_SET_PSN;
                 hdr.bridge.index = (bit<32>)hdr.bth.psn;
@@ -532,7 +532,7 @@ control Admission(
                 to_deparser.drop_ctl = 1;
             }
         } else if (meta.is_command == 1) {
-            // ---- A command: as if a report had come so far.
+            // ---- A command: continues as a report would from here.
             hdr.kind.work = meta.command_work;
 #ifdef DTA_POSTCARDS
             if (meta.is_row == 1) {
@@ -542,16 +542,16 @@ control Admission(
 #endif
 #ifdef DTA_POSTCARDS
         } else if (meta.other_pipe != 0) {
-            // ---- A command for another pipe: goes there as it is.
+            // ---- A command for another pipe: forwarded unchanged.
             to_tm.ucast_egress_port = meta.other_pipe;
 #endif
         } else {
-            // ---- All that is no report.
+            // ---- Everything else.
             forwarding.apply(hdr, meta, to_deparser, to_tm);
         }
 #ifdef DTA_POSTCARDS
-        // What is done with a row is asked again for each step: a condition that goes over several stages lets nothing
-        // else be done in them.
+        // Each step on a row tests its condition again: a condition that spans several stages keeps everything else out of
+        // them.
         rows.apply(hdr, meta, to_deparser);
         if (meta.is_row == 1) {
             row_region.apply();
@@ -566,11 +566,11 @@ control Admission(
             to_deparser.drop_ctl = 1;
         }
 #endif
-        // Where it goes, if it is not dropped.
+        // The destination, if it is not dropped.
         if (is_report == 1 || is_answer == 1 || meta.is_command == 1) {
             departure.apply();
         }
-        // A frame of the control plane leaves as it is.
+        // A frame of the control plane is sent unchanged.
         if (meta.is_command == 1 && meta.command_work == WORK_FORWARD) {
             hdr.bridge.setInvalid();
         }

@@ -1,13 +1,13 @@
-// Batches in the making, each list with its own. What is held of a batch is all entries but its last.
+// Incomplete batches, one per list. All entries of a batch but the last are held here.
 #ifndef DTA_TNA_LISTS
 #define DTA_TNA_LISTS
 
-// Batches of 16 bytes: two entries of one word, or one of two words. The frame has `sum`, `w0` for the entries,
-// `w1` for the sequence, `w2` for the count and the check.
+// Batches of 16 bytes: two one-word entries or one two-word entry. In the frame, `sum` and `w0` are the entries,
+// `w1` the sequence, `w2` the count and the check.
 control Lists(inout egress_headers_t hdr, inout egress_metadata_t meta) {
-    // Entries held.
+    // Number of entries held.
     Register<bit<8>, bit<32>>(LIST_STATES, 0) list_count;
-    // Sequence of the newest batch; 0: none yet.
+    // Sequence of the newest batch; 0 before the first.
     Register<bit<32>, bit<32>>(LIST_STATES, 0) list_sequence;
     Register<bit<32>, bit<32>>(LIST_STATES, 0) list_word_0;
 
@@ -27,8 +27,8 @@ control Lists(inout egress_headers_t hdr, inout egress_metadata_t meta) {
             value = 0;
         }
     };
-    // The place in the ring is the sequence less 1, which is the newest one before. After 2^32 - 1 comes 1, so that 0
-    // stands for 2^32 - 1 here. The sign: a register is compared with small numbers alone.
+    // A batch's place in the ring is its sequence minus 1, which is the previous sequence. 1 follows 2^32 - 1, so here 0
+    // stands for 2^32 - 1. It is signed because registers can be compared with small constants only.
     RegisterAction<bit<32>, bit<32>, bit<32>>(list_sequence) follow = {
         void apply(inout bit<32> value, out bit<32> place) {
             place = value;
@@ -55,7 +55,7 @@ control Lists(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     action follows() {
         meta.place = follow.execute(hdr.bridge.index);
     }
-    // The entry is the first of its batch, or not.
+    // The entry is the first or a later one of its batch.
     action first_entry() {
         hdr.sum.word = hdr.w0.word;
         hdr.w0.word = hdr.w1.word;
@@ -71,7 +71,7 @@ control Lists(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     action hold_entry() {
         swap_word_0.execute(hdr.bridge.index);
     }
-    // A flush: the one that is held leaves alone.
+    // A flush: sends the entry that is held.
     action held_entry() {
         hdr.sum.word = swap_word_0.execute(hdr.bridge.index);
         meta.count = 1;
@@ -113,7 +113,7 @@ control Lists(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     }
 
     apply {
-        // An entry of two words is a batch by itself.
+        // A two-word entry fills a batch.
         if (hdr.list.isValid() && hdr.bridge.words == 1) {
             if (hdr.bridge.hurries == 1) {
                 leaves();

@@ -2,7 +2,7 @@
 #ifndef DTA_TNA_PARSER
 #define DTA_TNA_PARSER
 
-// A report is taken in whole, or as far as it makes sense: ingress then says why it is dropped.
+// Parses a report completely, or as far as it is valid: ingress then finds out why it is dropped.
 parser Reports(packet_in packet, out ingress_headers_t hdr, out ingress_metadata_t meta, out ingress_intrinsic_metadata_t intrinsic) {
     Checksum() header_checksum;
 
@@ -14,7 +14,7 @@ parser Reports(packet_in packet, out ingress_headers_t hdr, out ingress_metadata
         meta.store = 0;
         meta.reporter = 0;
         meta.redundancy = 0;
-        // What is read though nobody may have written it.
+        // Fields that may be read without having been written.
         meta.reason = 0;
         meta.postcard_reason = 0;
         meta.is_not_listed = 0;
@@ -52,8 +52,8 @@ parser Reports(packet_in packet, out ingress_headers_t hdr, out ingress_metadata
 #endif
     }
 #ifdef DTA_POSTCARDS
-    // A command says which pipe it is for: 0 for the one that it comes to, else the number of the pipe and 1. There it comes once
-    // more, by a port that nothing of the network leads to.
+    // A command names its pipe: 0 is the one that it arrives in, n + 1 is pipe n. There it arrives again, on a port that cannot be
+    // reached from the network.
     state command_of_cpu {
         transition select(packet.lookahead<bit<128>>()[7:0]) {
             1: to_pipe_0;
@@ -74,8 +74,8 @@ parser Reports(packet_in packet, out ingress_headers_t hdr, out ingress_metadata
         }
     }
 #endif
-    // Behind the header of Ethernet: what it is to become, the pipe, the store, copies, the place of a row. Then what ingress would
-    // have made of a report.
+    // After the Ethernet header: the work, the pipe, the store, the number of copies, the index of a row. Then what ingress would
+    // have derived from a report.
     state command {
         packet.advance(112);
         meta.is_command = 1;
@@ -97,7 +97,7 @@ parser Reports(packet_in packet, out ingress_headers_t hdr, out ingress_metadata
 #endif
     }
 #ifdef DTA_POSTCARDS
-    // No row has such a length: whatever is there leaves, and nothing takes its place.
+    // No row has this path length, so any row is evicted, and nothing replaces it.
     state command_row {
         packet.extract(hdr.key_first);
         packet.extract(hdr.key);
@@ -175,7 +175,7 @@ parser Reports(packet_in packet, out ingress_headers_t hdr, out ingress_metadata
         transition one;
     }
 #ifdef DTA_LONG_BATCHES
-    // Entries stay in the payload, and are looked at in egress.
+    // Entries stay in the payload; egress parses them.
     state v0_append {
         packet.extract(hdr.list);
         transition accept;

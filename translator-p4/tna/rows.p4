@@ -1,12 +1,12 @@
-// Postcards in the making: one row per place.
+// Incomplete rows of postcards, one per place.
 #ifndef DTA_TNA_ROWS
 #define DTA_TNA_ROWS
 
-// A row is for one key and one path length; another one evicts it. Each register is passed once by a postcard, so
-// each takes what the postcard has and gives what was there: what was there is sent when it is evicted, and again
-// with the last hop of a path, as key and length are the postcard's own then.
+// A row has one key and one path length; a postcard with another evicts it. A postcard can access each register only
+// once, so it exchanges its value for the previous one. The previous values are what is sent, both when a row is
+// evicted and when the last hop arrives, as the key and length are the postcard's own then.
 control Rows(inout ingress_headers_t hdr, inout ingress_metadata_t meta, inout ingress_intrinsic_metadata_for_deparser_t to_deparser) {
-    // A word of the keys. Each register hands out what was there.
+    // A word of the key. Each register returns its previous value.
 #define ROW_WORD(NAME, WORD, WAS) \
     Register<bit<32>, bit<32>>(ROW_STATES, 0) row_##NAME; \
     RegisterAction<bit<32>, bit<32>, bit<32>>(row_##NAME) swap_##NAME = { \
@@ -30,7 +30,7 @@ control Rows(inout ingress_headers_t hdr, inout ingress_metadata_t meta, inout i
         meta.length_was = swap_length.execute(meta.row);
     }
 
-    // A hop: that of the postcard takes the place of the one before, the others are only read.
+    // A hop. The postcard's own hop is replaced, the others are only read.
 #define ROW_HOP(HOP, WORD) \
     Register<bit<32>, bit<32>>(ROW_STATES, 0) row_##HOP; \
     RegisterAction<bit<32>, bit<32>, bit<32>>(row_##HOP) swap_##HOP = { \
@@ -49,9 +49,9 @@ control Rows(inout ingress_headers_t hdr, inout ingress_metadata_t meta, inout i
     ROW_HOP(hop_4, hdr.w5)
     ROW_HOP(hop_5, hdr.w6)
 
-    // Bitmap (16 bits, on top), path length, 0. A row is free while it is 0: a key may be 0.
+    // Bitmap (upper 16 bits), path length, 0. A row is free while this is 0, as a key can be 0.
     Register<bit<32>, bit<32>>(ROW_STATES, 0) row_head;
-    // The row is this postcard's: it is completed, or has one hop more.
+    // The row has this key: the postcard completes it, or adds a hop.
     RegisterAction<bit<32>, bit<32>, bit<32>>(row_head) add = {
         void apply(inout bit<32> value, out bit<32> was) {
             was = value;
@@ -62,7 +62,7 @@ control Rows(inout ingress_headers_t hdr, inout ingress_metadata_t meta, inout i
             }
         }
     };
-    // It is another's, or free.
+    // The row has another key, or is free.
     RegisterAction<bit<32>, bit<32>, bit<32>>(row_head) begin = {
         void apply(inout bit<32> value, out bit<32> was) {
             was = value;
@@ -76,7 +76,7 @@ control Rows(inout ingress_headers_t hdr, inout ingress_metadata_t meta, inout i
         }
     };
 
-    // Nothing is left of a word that is the same.
+    // Equal words become 0.
     action differences() {
         hdr.key_first.word = hdr.key_first.word ^ meta.key_a;
         hdr.key.b = hdr.key.b ^ meta.key_b;
@@ -90,7 +90,7 @@ control Rows(inout ingress_headers_t hdr, inout ingress_metadata_t meta, inout i
     action begins() {
         meta.was = begin.execute(meta.row);
     }
-    // A path of one hop: the place is made free, and the postcard comes once more.
+    // A one-hop path: frees the row, and the postcard passes ingress again.
     action clears() {
         meta.once_more = 1;
         meta.was = clear.execute(meta.row);
@@ -120,7 +120,7 @@ control Rows(inout ingress_headers_t hdr, inout ingress_metadata_t meta, inout i
         size = 16;
     }
 
-    // What leaves is of the key that was there.
+    // The evicted row has the previous key.
     action restore_key() {
         hdr.key_first.word = meta.key_a;
         hdr.key.b = meta.key_b;
@@ -133,7 +133,7 @@ control Rows(inout ingress_headers_t hdr, inout ingress_metadata_t meta, inout i
         hdr.bridge.index = row_hash.get({ meta.key_a, meta.key_b, meta.key_c, meta.key_d });
     }
 
-    // A path that is complete: its last hop is the postcard's.
+    // A complete path: its last hop is the postcard's.
 #define COMPLETE(N, WORD) \
     action complete_##N() { \
         WORD.word = hdr.w0.word; \
@@ -167,9 +167,9 @@ control Rows(inout ingress_headers_t hdr, inout ingress_metadata_t meta, inout i
         to_deparser.drop_ctl = 0;
     }
 
-    // 0: postcards that took the place of one of the same hop.
+    // Index 0: postcards that replaced one of the same hop.
     Counter<bit<64>, bit<1>>(1, CounterType_t.PACKETS) superseded;
-    // 0: rows that left with hops missing, of a path whose length is known.
+    // Index 0: rows of known path length that were sent with hops missing.
     Counter<bit<64>, bit<1>>(1, CounterType_t.PACKETS) partial_rows;
     action supersede() {
         superseded.count(0);

@@ -1,9 +1,9 @@
-// Is anything missing before a report of version 1?
+// Detects gaps before version-1 reports.
 #ifndef DTA_TNA_SEQUENCES
 #define DTA_TNA_SEQUENCES
 
-// Gives `ahead`, the sequence of a report less the one expected next, modulo 2^32: up to 2^31 - 1, as many are missing.
-// Others are late or repeats, or nothing was heard of the reporter before.
+// Computes `ahead`, the sequence of a report minus the expected one, modulo 2^32. Up to 2^31 - 1, it is the number of missing
+// reports. Beyond, the report is late or a repeat, or the reporter was not heard before.
 control Sequences(in ingress_headers_t hdr, inout ingress_metadata_t meta, in ingress_intrinsic_metadata_t intrinsic) {
     Register<bit<8>, bit<16>>(REPORTER_IDS, 0) heard;
     Register<bit<32>, bit<16>>(REPORTER_IDS, 0) next_sequence;
@@ -20,7 +20,7 @@ control Sequences(in ingress_headers_t hdr, inout ingress_metadata_t meta, in in
             value = hdr.v1.sequence + 1;
         }
     };
-    // The difference has a sign, and wraps as sequences do: values cast one by one would be compared as they are.
+    // The difference is cast, not its operands: it must wrap as sequences do before it is compared with 0.
     RegisterAction<bit<32>, bit<16>, bit<32>>(next_sequence) follow_next = {
         void apply(inout bit<32> value, out bit<32> was) {
             was = value;

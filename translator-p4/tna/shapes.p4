@@ -1,8 +1,8 @@
-// Tables whose entries are constants: what a report may look like, and what fits its store.
+// Tables with constant entries: valid forms of reports, and what fits their store.
 #ifndef DTA_TNA_SHAPES
 #define DTA_TNA_SHAPES
 
-// How many words a report has, or why it cannot be read.
+// The number of words in a report, or why it cannot be read.
 control Shape(in ingress_headers_t hdr, inout ingress_metadata_t meta) {
     action has_words(bit<8> words) {
         meta.words = words;
@@ -73,7 +73,7 @@ control Shape(in ingress_headers_t hdr, inout ingress_metadata_t meta) {
             (_, _, true, 1, SKETCH_MERGE, true, 28 .. 65535): cannot_be_read(REASON_VALUE_LENGTH);
             (_, _, true, 1, SKETCH_MERGE, true, _): cannot_be_read(REASON_LENGTH);
 #else
-            // No store of this profile takes columns of sketches.
+            // This profile has no sketch stores.
             (_, _, true, 1, SKETCH_MERGE, true, _): cannot_be_read(REASON_UNKNOWN_STORE);
 #endif
             (_, _, true, _, _, _, _): cannot_be_read(REASON_OPCODE);
@@ -85,8 +85,8 @@ control Shape(in ingress_headers_t hdr, inout ingress_metadata_t meta) {
     }
 }
 
-// The hop of a postcard: what it adds to the head of its row, and what the head is without it when the path is
-// complete (0 where it is the only hop; all ones where the length is not known).
+// The hop of a postcard: what it adds to the head of its row, and the head that a row has when only this hop is
+// missing (0 if it is the only hop, all ones if the length is unknown).
 control Postcard(in ingress_headers_t hdr, inout ingress_metadata_t meta) {
     action hop_is(bit<8> hop, bit<8> path_length, bit<32> head, bit<32> rest) {
         meta.hop = hop;
@@ -97,7 +97,7 @@ control Postcard(in ingress_headers_t hdr, inout ingress_metadata_t meta) {
     action hop_cannot_be(bit<8> reason) {
         meta.postcard_reason = reason;
     }
-    // By the hop of version 0, from 1, or the argument of version 1: path length and hop.
+    // Keyed by the hop of version 0, from 1, or by the argument of version 1: path length and hop.
     table postcard {
         key = {
             hdr.v1.isValid(): ternary;
@@ -151,7 +151,7 @@ control Postcard(in ingress_headers_t hdr, inout ingress_metadata_t meta) {
     }
 }
 
-// Whether a report fits its store: how many copies it makes, and zeros behind a shorter value.
+// Whether a report fits its store: its number of copies, and zeros after a shorter value.
 control Fit(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
     action makes(bit<16> copies) {
         meta.copies = copies;
@@ -344,7 +344,7 @@ control Fit(inout ingress_headers_t hdr, inout ingress_metadata_t meta) {
 }
 
 #ifdef DTA_SKETCHES
-// Where a column is among all columns of all epochs: (epoch mod epochs) * columns + column.
+// The index of a column among those of all epochs: (epoch mod epochs) * columns + column.
 control Place(in ingress_headers_t hdr, inout ingress_metadata_t meta) {
     action turn() {
         meta.place = hdr.column.epoch & meta.epochs_mask;
@@ -428,7 +428,7 @@ control Place(in ingress_headers_t hdr, inout ingress_metadata_t meta) {
 }
 #endif
 
-// Where the ring of a list begins: its number times the bytes of a ring, which are 2^(4 + ring_shift).
+// The offset of a list's ring: its number times the length of a ring, 2^(4 + ring_shift) bytes.
 control Ring(in ingress_headers_t hdr, inout ingress_metadata_t meta) {
     action by_4() {
         meta.offset_low = hdr.list.list << 4;

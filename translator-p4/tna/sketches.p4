@@ -1,8 +1,8 @@
-// Columns of sketches in the making: one place each, over all epochs.
+// Incomplete sketch columns, each with one place for all epochs.
 #ifndef DTA_TNA_SKETCHES
 #define DTA_TNA_SKETCHES
 
-// Two words of a register that are read and written at once.
+// Two words of a register, accessed together.
 struct two_words_t {
     bit<32> first;
     bit<32> second;
@@ -11,7 +11,7 @@ struct two_words_t {
 // Each register is passed once by a report. What it does there is said by tables with a key of their own, one after the
 // other: a condition around several of them would let nothing else be done in their stages. The packet has one reporter and the expected ones in `w0`, and its cells in `w1` to `w4`, as they are in memory.
 control Columns(inout egress_headers_t hdr, inout egress_metadata_t meta) {
-    // Whether anything was merged into the place yet: each epoch, and 0, is one as any other.
+    // Whether anything has been merged here: no epoch number, not even 0, can mean an empty place.
     Register<bit<8>, bit<32>>(COLUMN_STATES, 0) column_used;
     RegisterAction<bit<8>, bit<32>, bit<8>>(column_used) use = {
         void apply(inout bit<8> value, out bit<8> was) {
@@ -45,7 +45,7 @@ control Columns(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         size = 2;
     }
 
-    // The epoch, and what a report's is ahead of it, modulo 2^32. A later one takes its place.
+    // The epoch, and how far a report's is ahead of it, modulo 2^32. A later epoch replaces it.
     Register<two_words_t, bit<32>>(COLUMN_STATES, {0, 0}) column_epoch;
     RegisterAction<two_words_t, bit<32>, bit<32>>(column_epoch) begin_epoch = {
         void apply(inout two_words_t value, out bit<32> ahead) {
@@ -94,7 +94,7 @@ control Columns(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         size = 4;
     }
 
-    // Bits of the reporters that are in it, and the report's own if it was.
+    // Bits of the reporters merged, and the report's own bit if it was among them.
     Register<two_words_t, bit<32>>(COLUMN_STATES, {0, 0}) column_reporters;
     RegisterAction<two_words_t, bit<32>, bit<32>>(column_reporters) begin_reporters = {
         void apply(inout two_words_t value, out bit<32> again) {
@@ -122,7 +122,7 @@ control Columns(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         meta.fate = FATE_DROPPED;
         meta.refused = reason;
     }
-    // A flush: it has no reporter, and names the epoch.
+    // A flush has no reporter, and names the epoch.
     action leaves() {
         meta.fate = FATE_LEAVES;
     }
@@ -148,7 +148,7 @@ control Columns(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         size = 8;
     }
 
-    // How many reporters are in it, above those that are expected, as they are in memory; and how many are missing.
+    // Reporters merged (upper half) and expected (lower half), as in memory; and how many are missing.
     Register<bit<32>, bit<32>>(COLUMN_STATES, 0) column_merged;
     RegisterAction<bit<32>, bit<32>, bit<32>>(column_merged) begin_merged = {
         void apply(inout bit<32> value, out bit<32> now) {
@@ -227,7 +227,7 @@ control Columns(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         size = 2;
     }
 
-    // A cell. One that nobody reported of is 0, and stays so. A flush has words of 0, which change none.
+    // A cell; 0 until somebody reports it. The words of a flush are 0, which changes none.
 #define CELL(N, WORD) \
     Register<bit<32>, bit<32>>(COLUMN_STATES, 0) column_cell_##N; \
     RegisterAction<bit<32>, bit<32>, bit<32>>(column_cell_##N) begin_cell_##N = { \
@@ -268,7 +268,7 @@ control Columns(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     CELL(2, hdr.w3.word)
     CELL(3, hdr.w4.word)
 
-    // Reports that have not left.
+    // Reports not sent yet.
     Register<bit<8>, bit<32>>(COLUMN_STATES, 0) column_unsent;
     RegisterAction<bit<8>, bit<32>, bit<8>>(column_unsent) first_unsent = {
         void apply(inout bit<8> value, out bit<8> was) {
@@ -321,7 +321,7 @@ control Columns(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         size = 8;
     }
 
-    // What was counted, and not at ingress. Reports that were superseded: by their number.
+    // Reports accepted, as egress decides it. Superseded reports are counted by their number.
     Counter<bit<64>, bit<8>>(8, CounterType_t.PACKETS) egress_accepted;
     Counter<bit<64>, bit<8>>(REASONS, CounterType_t.PACKETS) egress_dropped;
     Counter<bit<64>, bit<8>>(64, CounterType_t.PACKETS) superseded_by_number;
@@ -356,7 +356,7 @@ control Columns(inout egress_headers_t hdr, inout egress_metadata_t meta) {
         }
         size = 2;
     }
-    // The number of its reports is index 80 and up of the counter of what leaves.
+    // Columns use the indices from 80 on of the counter of emitted reports.
     action emits_first() {
         superseded_by_number.count(meta.unsent);
         hdr.bridge.reports = 0x51;
@@ -367,7 +367,7 @@ control Columns(inout egress_headers_t hdr, inout egress_metadata_t meta) {
     action emits_all() {
         hdr.bridge.reports = meta.unsent + 0x51;
     }
-    // A flush is no report. (Where all had left already, the same column leaves again.)
+    // A flush is not a report. (If all had been sent already, the same column is sent again.)
     action emits_held() {
         hdr.bridge.reports = meta.unsent + 0x50;
     }

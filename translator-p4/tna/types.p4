@@ -2,9 +2,9 @@
 #ifndef DTA_TNA_TYPES
 #define DTA_TNA_TYPES
 
-// The profiles of this source: what a switch takes. With DTA_LONG_BATCHES it is batches of 32 and 64 bytes alone. Else it is
-// batches of 16 bytes, key-write and key-increment, and beside them columns of sketches with DTA_SKETCHES, or postcards and
-// key-write with values of 4 bytes.
+// The profiles of this source, which select what a switch takes. With DTA_LONG_BATCHES: only batches of 32 and 64 bytes.
+// Otherwise: batches of 16 bytes, key-write and key-increment; and in addition sketch columns with DTA_SKETCHES, or postcards
+// and key-write with 4-byte values without it.
 #ifndef DTA_LONG_BATCHES
 #define DTA_KEYS
 #ifndef DTA_SKETCHES
@@ -13,31 +13,31 @@
 #endif
 #endif
 
-// The recirculation port by which postcards that are looked at again come back. NACKs come back by another.
+// The recirculation port for postcards that pass ingress a second time. NACKs use another.
 const PortId_t AGAIN_PORT = 69;
 
-// The port of the switch's own CPU, on chips with two pipes and with four. What comes from there are commands of the control
-// plane: nobody else can send there.
+// The port of the switch's own CPU, on chips with two pipes and with four. Packets from there are commands of the control
+// plane: nobody else can send on it.
 const PortId_t CPU_PORT_OF_2_PIPES = 192;
 const PortId_t CPU_PORT_OF_4_PIPES = 320;
 
 #ifdef DTA_POSTCARDS
-// The recirculation port of each pipe by which commands come that are for its rows: 68 in the pipe, whose number is in the two
-// bits above. NACKs come back by that of pipe 0; they are IPv4.
+// Commands for the rows of a pipe arrive on its recirculation port 68; the two bits above it are the number of the pipe.
+// NACKs, which are IPv4, come back on that port of pipe 0.
 #define COMMAND_PORT 9w68
 #define PORT_OF_A_PIPE 9w0x07f
-// What the frame of such a command has as its EtherType.
+// The EtherType of such a command.
 const bit<16> ETHERTYPE_COMMAND = 0x88b5;
 #endif
 
-// Mirror sessions of NACKs and of postcards that are looked at again.
+// Mirror sessions of NACKs and of postcards that pass ingress a second time.
 const MirrorId_t NACK_SESSION = 1;
 const MirrorId_t AGAIN_SESSION = 2;
 
 // Sizes of the state, over all stores.
 #define REPORTER_IDS 65536
 #ifdef DTA_LONG_BATCHES
-// Of a list, 13 words are held: four registers of them fit a stage.
+// Each list holds 13 words; four of their registers fit in one stage.
 #define LIST_STATES 16384
 #else
 #define LIST_STATES 65536
@@ -46,7 +46,7 @@ const MirrorId_t AGAIN_SESSION = 2;
 #define COLUMN_STATES 32768
 #define QUEUE_PAIRS 64
 
-// What a packet is to become at egress: the number of its primitive, or one of these.
+// What egress makes of a packet: the number of its primitive, or one of these.
 #define WORK_FORWARD 8w0
 #define WORK_NACK 8w6
 #define WORK_SET_PSN 8w7
@@ -56,80 +56,80 @@ const MirrorId_t AGAIN_SESSION = 2;
 #define MIRROR_NOTHING 3w0
 #define MIRROR_REPORT 3w1
 
-// ---- Between ingress and egress. All that comes to egress begins with what it is to become.
+// ---- Between ingress and egress. Every packet reaches egress with `work` as its first byte.
 
-// Of packets that come by the traffic manager.
+// In front of packets from the traffic manager.
 header kind_t {
     bit<8> work;
     bit<8> flooded;
     bit<7> reserved;
-    // The port that it came in at.
+    // The ingress port.
     bit<9> port;
 }
 
-// Of packets that are mirrored: the report follows as it came.
+// In front of mirrored packets; the report follows unchanged.
 header mirrored_t {
     bit<8> work;
-    // Its sequence less the one that was expected.
+    // Its sequence minus the expected one.
     bit<32> ahead;
 }
 
-// What a report is to be written to. Its key or list, and the words of its value, follow.
+// Where a report is written. Its key or list and the words of its value follow.
 header bridge_t {
     bit<8> pair;
     bit<8> store_number;
-    // Index of the counter of what leaves: primitive * 16 + reports in the element.
+    // Index into `emitted_reports`: primitive * 16 + reports in the element.
     bit<8> reports;
     bit<4> reserved;
-    // A batch leaves with this report.
+    // The batch is sent with this report, full or not.
     bit<1> hurries;
-    // Its frame wakes the reader.
+    // Its frame has an immediate, which wakes the reader.
     bit<1> notify;
-    // Nothing is added: what is held leaves as it is.
+    // A flush: adds nothing, and sends what is held.
     bit<1> flush;
     bit<1> reserved2;
-    // Bytes of an element as a power of two.
+    // Log2 of the element's length in bytes.
     bit<8> element_shift;
-    // Words of an entry.
+    // Words per entry.
     bit<8> words;
 #ifdef DTA_LONG_BATCHES
-    // Entries of a batch less 1.
+    // Entries per batch, minus 1.
     bit<8> last;
 #endif
-    // h of a key; place of the state of a list; the PSN that is waited for.
+    // The hash h of a key, the index of a list's state, or the PSN that the responder expects.
     bit<32> index;
-    // Slots or batches of a ring less 1.
+    // Slots of the store or batches of the ring, minus 1.
     bit<32> mask;
     bit<32> address_high;
     bit<32> address_low;
     bit<32> rkey;
 }
 
-// Of a column of a sketch: the words of its element but for its cells, which follow.
+// A sketch column: the words of its element in front of its cells, which follow.
 header sketch_t {
-    // Its epoch, apart from the word of the frame: a list's entry writes that, and a column would wait for it.
+    // The epoch, a second time: list entries write the frame's word, and columns would have to wait for that.
     bit<32> epoch;
-    // The bit of the reporter; 0: it has none.
+    // The reporter's bit; 0 if it has none.
     bit<32> own;
     bit<8> merge;
-    // Reporters less 1 that make a column leave.
+    // Reporters that complete a column, minus 1.
     bit<8> others;
 }
-// Behind it, as it is in memory.
+// Follows it, laid out as in memory.
 header column_head_t {
     bit<32> epoch;
     bit<16> merged;
     bit<16> expected;
 }
 
-// A key but for its first word.
+// A key without its first word.
 header key_rest_t {
     bit<32> b;
     bit<32> c;
     bit<32> d;
 }
 
-// ---- Of frames: RETH and AtomicETH in parts. The words of a value follow, or the number that is added.
+// ---- Frames: RETH and AtomicETH in parts. The words of a value follow, or the addend.
 header target_t {
     bit<32> address_high;
     bit<32> address_low;
@@ -140,10 +140,10 @@ header compare_t {
     bit<32> high;
     bit<32> low;
 }
-// A NACK in whole bytes, as containers of headers have them.
+// A NACK in whole bytes, the unit of header containers.
 header nack_bytes_t {
     bit<8> sequence;
-    // Bit 7: it is a NACK; version 1.
+    // Bit 7 marks a NACK; version 1.
     bit<8> flags;
     bit<16> reporter;
     bit<32> first;
@@ -158,8 +158,8 @@ header icrc_bytes_t {
     bit<8> d;
 }
 
-// p4c lets two headers share containers where no packet is parsed into both. It takes no account of headers that tables make
-// valid: their fields must not share.
+// p4c overlays two headers if no packet is parsed into both. It ignores that tables make headers valid, too: the fields of
+// those must not be overlaid.
 @pa_no_overlay("ingress", "hdr.bridge.pair")
 @pa_no_overlay("ingress", "hdr.bridge.store_number")
 @pa_no_overlay("ingress", "hdr.bridge.reports")
@@ -194,7 +194,7 @@ struct ingress_headers_t {
     dta_t dta;
     dta_v1_t v1;
     v0_redundancy_t v0_redundancy;
-    // A key of version 0 is the first word alone.
+    // Version 0 has only this word of the key.
     word_t key_first;
     key_rest_t key;
     v0_hop_t v0_hop;
@@ -215,7 +215,7 @@ struct ingress_headers_t {
     aeth_t aeth;
 }
 
-// What several tables of one stage write must not lie in one container.
+// Fields written by several tables of one stage must not share a container.
 @pa_solitary("ingress", "meta.is_wrong")
 @pa_solitary("ingress", "meta.is_not_listed")
 @pa_solitary("ingress", "meta.no_version0")
@@ -229,22 +229,22 @@ struct ingress_metadata_t {
     MirrorId_t mirror_session;
     bit<32> ahead;
 
-    // It is a command; what it makes is `command_work`.
+    // It is a command, which asks for `command_work`.
     bit<1> is_command;
     bit<8> command_work;
 #ifdef DTA_POSTCARDS
-    // It is a command for another pipe: the recirculation port that leads there; 0 for all others.
+    // For a command to another pipe: the recirculation port that leads there; otherwise 0.
     PortId_t other_pipe;
 #endif
 
     bool header_bad;
     bit<1> header_changed;
-    // Bytes that IPv4 has more than UDP.
+    // IPv4 payload bytes beyond the UDP length.
     bit<16> slack;
     bit<8> reason;
-    // The low byte of the sequence of version 1, then what differs from the one before it.
+    // The low byte of the version-1 sequence, then its XOR with the sequence byte of the first header: 0 if they agree.
     bit<8> sequence_low;
-    // What is wrong with a report, in the order in which it counts.
+    // What is wrong with a report, by precedence.
     bit<8> postcard_reason;
     bit<1> is_not_listed;
     bit<1> no_version0;
@@ -254,7 +254,7 @@ struct ingress_metadata_t {
     bit<1> bad_length;
     bit<1> is_not_owned;
     bit<1> no_pair;
-    // Words of its value.
+    // Words in its value.
     bit<8> words;
     bit<8> redundancy;
     bit<16> store;
@@ -265,12 +265,12 @@ struct ingress_metadata_t {
     bit<8> store_words;
     bit<16> copies;
     bit<8> ring_shift;
-    // How many lists, or columns, are behind this one; 0 for none that there is.
+    // How many lists or columns of the store remain from this one on; 0 if it is not in the store.
     bit<32> lists_left;
     bit<32> offset_high;
     bit<32> offset_low;
 
-    // ---- Its sequence: whether it is looked at, whether there was one before, and which was expected.
+    // ---- The sequence: whether it is checked, whether there was one before, and the expected one.
     bit<1> is_checked;
     bit<8> known;
     bit<32> expected;
@@ -279,17 +279,17 @@ struct ingress_metadata_t {
     bit<32> cache_base;
     bit<32> cache_mask;
     bit<32> row;
-    // Bitmap (on top), path length, 0: what this postcard adds to a row; a row that it completes; the row that was.
+    // Bitmap (upper half), path length, 0: what this postcard adds to a row, the row that it completes, and the previous row.
     bit<32> head;
     bit<32> rest;
     bit<32> was;
     bit<8> path_length;
     bit<8> length_was;
     bit<8> hop;
-    // It has to come once more.
+    // It has to pass ingress again.
     bit<1> once_more;
     bit<1> same;
-    // The report is taken; it is one for a row.
+    // The report is accepted; it is a postcard.
     bit<1> taken;
     bit<1> is_row;
     bit<1> gap;
@@ -299,7 +299,7 @@ struct ingress_metadata_t {
     bit<8> columns_shift;
     bit<32> epochs_mask;
     bit<32> state_base;
-    // Its place among all columns of all epochs.
+    // Its index among the columns of all epochs.
     bit<32> place;
 #endif
     bit<32> key_a;
@@ -309,18 +309,18 @@ struct ingress_metadata_t {
 }
 
 #ifdef DTA_SKETCHES
-// What becomes of a column: nothing, it begins anew, it has one reporter more, or the report is dropped.
+// What happens to a column: nothing, it starts over, it gains a reporter, or the report is dropped.
 #define FATE_NONE 8w0
 #define FATE_BEGINS 8w1
 #define FATE_JOINS 8w2
 #define FATE_DROPPED 8w3
-// It is flushed.
+// A flush sends it.
 #define FATE_LEAVES 8w4
 #endif
 
-// The words of elements at egress are `sum` and `w0` and up. With long batches the last two words of a batch are `w13` and
-// `w14`, whatever its length: they are its sequence, its count and its check, and a word that is written in parts must not be
-// one that others are copied to.
+// The words of an element at egress are `sum`, `w0`, `w1` and so on. With long batches, the last two words of a batch (sequence,
+// count, check) are `w13` and `w14` whatever its length: they are written in parts, and such a word must not be the target of
+// a copy.
 #ifdef DTA_LONG_BATCHES
 #define WORD_32_6 hdr.w13
 #define WORD_32_7 hdr.w14
@@ -329,7 +329,7 @@ struct ingress_metadata_t {
 #define WORD_32_7 hdr.w6
 #endif
 
-// What the slot of a copy is hashed of.
+// The input of a copy's slot hash.
 #ifdef DTA_SKETCHES
 #define SLOT_KEY meta.slot_key
 #else
@@ -403,12 +403,12 @@ struct egress_headers_t {
 }
 
 #ifdef DTA_LONG_BATCHES
-// The end of the number of a frame, by which it asks for an acknowledgement, is compared by itself.
+// The low byte of the PSN decides whether a frame requests an acknowledgement, and is compared by itself.
 @pa_container_size("egress", "meta.psn", 16, 8, 8)
 #endif
 struct egress_metadata_t {
     bit<1> rc;
-    // Its queue pair is there.
+    // Its queue pair exists.
     bit<1> has_pair;
     bit<1> sends;
     // Entries in the batch.
@@ -418,31 +418,31 @@ struct egress_metadata_t {
     bit<32> psn;
     bit<8> before;
 #ifdef DTA_LONG_BATCHES
-    // Of the batch's entries, bit n for word n: those of this entry, and those of the ones before it.
+    // Words of the batch, bit n for word n: those of this entry, and those of earlier entries.
     bit<16> own;
     bit<16> past;
 #endif
 #ifdef DTA_SKETCHES
-    // What becomes of the column, FATE_*.
+    // What happens to the column, FATE_*.
     bit<8> fate;
     bit<8> used;
-    // The epoch less the one that was there; the reporter's bit, if it is in the column.
+    // The report's epoch minus the column's; the reporter's bit if the column has it already.
     bit<32> epochs_ahead;
     bit<32> again;
-    // One reporter more, where `w0` counts them; those that are missing, and reports that had not left.
+    // One reporter in the units of `w0`; reporters still missing; reports not sent yet.
     bit<32> one_more;
     bit<8> missing;
     bit<8> unsent;
     // Why the report is dropped.
     bit<8> refused;
-    // What the slot of a copy is hashed of: not `index`, by which columns are found at the same time.
+    // The input of a copy's slot hash: not `index`, which finds columns at the same time.
     bit<32> slot_key;
 #endif
-    // The hash of a slot, or the number of a batch; what is left of it in a store of this size.
+    // The hash of a slot or the number of a batch; the same modulo the size of the store.
     bit<32> place;
     bit<32> slot;
     bit<32> icrc;
-    // Of a NACK.
+    // For a NACK.
     bit<32> sequence_count;
     bit<16> sequence_count_16;
     bit<8> sequence_count_8;

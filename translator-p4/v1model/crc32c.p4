@@ -1,8 +1,8 @@
 // CRC-32C in plain arithmetic: v1model has CRC-32/ISO-HDLC as its only polynomial of 32 bits.
 //
-// A CRC of data of one length is linear but for a constant: that of all zeros, xor for each bit that
-// is set the CRC of that bit alone, without the constant. So each bit has its own constant here. A
-// test compares them with those computed from the polynomial (`translator-p4/tests/sources.rs`).
+// For data of one length, a CRC is affine: the CRC of all zeros, XORed for each set bit with what
+// that bit alone changes. So each bit has a constant here. A test compares the constants with those
+// computed from the polynomial (`translator-p4/tests/sources.rs`).
 #ifndef DTA_CRC32C
 #define DTA_CRC32C
 

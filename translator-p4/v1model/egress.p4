@@ -1,9 +1,9 @@
-// Egress: reports become frames. A packet is here once for each copy; the state of lists, columns
-// and queue pairs is here, so that what leaves is counted as it leaves.
+// Egress: makes frames of reports. A packet passes once for each copy. The state of lists, columns and queue
+// pairs is here, so that PSNs and sequences are assigned in the order of departure.
 #ifndef DTA_V1MODEL_EGRESS
 #define DTA_V1MODEL_EGRESS
 
-// Counts a number of reports: index = primitive * 8 + bit, each count of bit b standing for 2^b.
+// Counts n reports: index = primitive * 8 + bit, where a count of bit b stands for 2^b reports.
 #define COUNT_REPORTS(counter, primitive, n) \
     if (n[0:0] == 1) { counter.count(primitive * 8); } \
     if (n[1:1] == 1) { counter.count(primitive * 8 + 1); } \
@@ -13,32 +13,32 @@
     if (n[5:5] == 1) { counter.count(primitive * 8 + 5); }
 
 control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
-    // Reports, by primitive, in bits of their number.
+    // Reports by primitive, counted by the bits of their number.
     counter(48, CounterType.packets) emitted;
     counter(48, CounterType.packets) egress_superseded;
     counter(48, CounterType.packets) egress_discarded;
     // Operations by primitive.
     counter(8, CounterType.packets) operations;
-    // Reports of sketches that were taken (index 5), and those that were not, by REASON_*.
+    // Sketch reports accepted (index 5), and those dropped, by REASON_*.
     counter(8, CounterType.packets) egress_accepted;
     counter(REASONS, CounterType.packets) egress_dropped;
     counter(1, CounterType.packets) egress_immediate_ignored;
-    // Reports whose queue pair went away between ingress and egress, by primitive, copy 0.
+    // Reports whose queue pair disappeared between ingress and egress, by primitive; copy 0 only.
     counter(8, CounterType.packets) lost;
     // Frames by the number of the store, and by queue pair.
     counter(256, CounterType.packets) store_frames;
     counter(QUEUE_PAIRS, CounterType.packets) pair_frames;
 
-    // The PSN of the next frame of each queue pair: counted here and nowhere else.
+    // The next PSN of each queue pair, which only this register assigns.
     register<bit<24>>(QUEUE_PAIRS) next_psn;
 
-    // Lists: batches sent (modulo 2^32, 0 passed over), entries held, and their bytes.
+    // Lists: sequence of the newest batch (modulo 2^32, skipping 0), number of entries held, and their bytes.
     register<bit<32>>(LIST_STATES) list_sequence;
     register<bit<8>>(LIST_STATES) list_count;
     register<bit<448>>(LIST_STATES) list_entries;
     register<bit<48>>(LIST_STATES) list_born;
 
-    // Columns: epoch, reporters merged (how many, and which), reports that have not left, cells.
+    // Columns: epoch, reporters merged (how many, and which), reports not sent yet, cells.
     register<bit<32>>(COLUMN_STATES) column_epoch;
     register<bit<16>>(COLUMN_STATES) column_merged;
     register<bit<32>>(COLUMN_STATES) column_reporters;
@@ -94,7 +94,7 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
         size = QUEUE_PAIRS;
     }
 
-    // Nothing of the report stays in the frame.
+    // Removes the report from the frame.
     action forget_report() {
         hdr.packet_out.setInvalid();
         hdr.dta.setInvalid();
@@ -123,7 +123,7 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
         hdr.word[14].setInvalid();
     }
 
-    // What all frames begin with, as the iCRC takes it: what may change on the way is set to ones.
+    // The headers of all frames as the iCRC covers them: fields that may change on the way count as ones.
 #define ICRC_HEADERS \
     64w0xffffffffffffffff, hdr.ipv4.version, hdr.ipv4.ihl, 8w0xff, hdr.ipv4.total_length, hdr.ipv4.id, \
     hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset, 8w0xff, \
@@ -137,7 +137,7 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
 #define PAYLOAD_32 PAYLOAD_16, hdr.payload32.words
 #define PAYLOAD_64 PAYLOAD_32, hdr.payload64.words
 
-    // Makes the report's packet into a NACK, which comes back to ingress and is forwarded there.
+    // Turns the report's packet into a NACK, which recirculates to ingress and is forwarded there.
     action make_nack() {
         bit<48> mac = hdr.ethernet.source;
         bit<32> ip = hdr.ipv4.source;
@@ -170,7 +170,7 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
     apply {
         if (meta.work == WORK_FORWARD) {
-            // What is sent to all ports is not sent back.
+            // A flooded packet is not sent back to its ingress port.
             if (standard.instance_type == 5 && standard.egress_port == standard.ingress_port) {
                 mark_to_drop(standard);
             }
@@ -217,7 +217,7 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
             is_keyed = meta.work != KEY_INCREMENT;
             sends = true;
         } else if (meta.work == APPEND) {
-            // ---- The entry goes into the batch of its list.
+            // ---- Adds the entry to the batch of its list.
             bit<32> sequence;
             bit<8> count;
             bit<448> entries;
@@ -241,7 +241,7 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
             list_count.write(meta.state, sends ? 0 : count);
             list_entries.write(meta.state, entries);
             if (sends) {
-                // Sequences count from 1; after the highest comes 1 again.
+                // Sequences count from 1, and wrap to 1.
                 sequence = sequence + 1;
                 if (sequence == 0) {
                     sequence = 1;
@@ -249,7 +249,7 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 list_sequence.write(meta.state, sequence);
                 bit<32> place = (sequence - 1) & meta.ring_mask;
                 offset = (((bit<64>)meta.number << meta.ring_shift) | (bit<64>)place) << meta.element_shift;
-                // Entries and the 8 bytes behind: sequence, count, and room for the check.
+                // The entries, and an 8-byte trailer: sequence, count, and room for the check.
                 bit<512> batch = entries ++ 64w0;
                 bit<64> trailer = sequence ++ count ++ 24w0;
                 if (meta.element_shift == 4) {
@@ -264,7 +264,7 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 wakes = meta.notify;
             }
         } else if (meta.work == SKETCH_MERGE) {
-            // ---- The cells go into the column of their epoch.
+            // ---- Merges the cells into the column of their epoch.
             bit<32> epoch;
             bit<16> merged;
             bit<32> reporters;
@@ -297,7 +297,7 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
                     reason = REASON_SKETCH_REPORTERS;
                 }
                 if (reason == REASON_NONE && merged != 0 && epoch != meta.epoch) {
-                    // The ring has turned: what was not sent of the epoch before is not seen any more.
+                    // A newer epoch takes the place: what was not sent of the older one is superseded.
                     COUNT_REPORTS(egress_superseded, primitive, unsent)
                     merged = 0;
                     reporters = 0;
@@ -352,7 +352,7 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 meta.value = merged ++ meta.expected ++ cells ++ 320w0;
             }
         } else {
-            // WORK_PROBE: a WRITE of nothing.
+            // WORK_PROBE: a WRITE of 0 bytes.
             sends = true;
         }
         if (!sends) {
@@ -415,8 +415,8 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 hdr.bth.opcode = hdr.bth.opcode + UC_OFFSET;
             }
         }
-        // ---- The checksum of what is in memory: of a key and all words behind the checksum, or of a
-        // list and all its batch before the check.
+        // ---- The checksum in memory: over the key and all words after the checksum, or over the list
+        // and the batch up to its check.
         bit<32> sum = 0;
         if (is_keyed) {
             if (meta.element_shift == 3) {
@@ -457,14 +457,14 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
         hdr.udp.length = 24 + (bit<16>)length;
         meta.header_changed = 1;
 
-        // ---- Its number, as it departs.
+        // ---- The PSN, in the order of departure.
         bit<24> psn;
         next_psn.read(psn, (bit<32>)meta.pair);
         next_psn.write((bit<32>)meta.pair, psn + 1);
         hdr.bth.psn = psn;
         hdr.bth.ack_request = reliable == 1 && (psn[5:0] == 63 || meta.work == WORK_PROBE) ? 1w1 : 0;
 
-        // ---- The iCRC, for each shape that a frame can have.
+        // ---- The iCRC, for each form of a frame.
         if (meta.work == KEY_INCREMENT) {
             hash(sum, HashAlgorithm.crc32, 64w0, {
                 ICRC_HEADERS, hdr.atomic_eth.address, hdr.atomic_eth.rkey, hdr.atomic_eth.add, hdr.atomic_eth.compare

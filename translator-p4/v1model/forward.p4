@@ -1,5 +1,5 @@
-// Traffic that is not for the translator: switched by its destination address, or routed where it
-// is sent to this switch's own address.
+// Traffic that is not for the translator: switched by its destination MAC address, or routed if
+// that is the switch's own.
 #ifndef DTA_V1MODEL_FORWARD
 #define DTA_V1MODEL_FORWARD
 
@@ -10,7 +10,7 @@ control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     action forward(bit<9> port) {
         standard.egress_spec = port;
     }
-    // To all ports of a multicast group. The port that it came from is left out at egress.
+    // To all ports of a multicast group. Egress drops the copy for the ingress port.
     action flood(bit<16> group) {
         standard.mcast_grp = group;
     }

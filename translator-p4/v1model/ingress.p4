@@ -1,9 +1,9 @@
-// Ingress: which reports are taken, for which store, and where they go. The cache of postcards is
-// here, as a row leaves in several copies. Queue pairs, lists and columns are at egress.
+// Ingress: which reports are accepted, for which store, and where they go. The postcard cache is
+// here, because a row is sent in several copies. Queue pairs, lists and columns are at egress.
 #ifndef DTA_V1MODEL_INGRESS
 #define DTA_V1MODEL_INGRESS
 
-// What the UDP checksum of any report covers, and of a report of version 1.
+// What the UDP checksum covers in any report, and in a version-1 report.
 #define SUMMED \
     hdr.ipv4.source, hdr.ipv4.destination, 8w0, hdr.ipv4.protocol, hdr.udp.length, \
     hdr.udp.source, hdr.udp.destination, hdr.udp.length, hdr.dta.opcode, hdr.dta.sequence, \
@@ -11,32 +11,32 @@
 #define SUMMED_V1 hdr.v1.argument, hdr.v1.store, hdr.v1.reporter, hdr.v1.sequence
 
 control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
-    // Reports, by primitive: index 0 counts all datagrams for the service, 1 to 5 those of an opcode.
+    // Reports by primitive: index 0 counts all datagrams for the service, 1 to 5 those of an opcode.
     counter(8, CounterType.packets) received;
     counter(8, CounterType.packets) accepted;
-    // Reports that were not taken, by REASON_*.
+    // Reports that were dropped, by REASON_*.
     counter(REASONS, CounterType.packets) dropped;
-    // 0: postcards that took the place of one of the same hop.
+    // Index 0: postcards that replaced one of the same hop.
     counter(1, CounterType.packets) superseded;
-    // 0: postcards in rows that were forgotten by command, in bits of their number (index = bit).
+    // Postcards in rows that a command discarded, counted by the bits of their number (index = bit).
     counter(8, CounterType.packets) discarded;
     counter(1, CounterType.packets) immediate_ignored;
-    // 0: rows that left with hops missing, of a path whose length is known.
+    // Index 0: rows of known path length that were sent with hops missing.
     counter(1, CounterType.packets) partial_rows;
     counter(1, CounterType.packets) nacks;
-    // Sequences asked for, in bits of their number: index b counts 2^b each.
+    // Sequences requested by NACKs, counted by the bits of their number: index b stands for 2^b.
     counter(16, CounterType.packets) nacked_sequences;
-    // Answers of queue pairs: 0 ACKs, 1 NAKs of a sequence error, 2 others.
+    // Answers to queue pairs: 0 ACKs, 1 sequence-error NAKs, 2 others.
     counter(4, CounterType.packets) answers;
     counter(16, CounterType.packets) commands;
 
-    // The next sequence of each reporter, and bit 32: whether it was heard.
+    // The next sequence of each reporter; bit 32 is set once it was heard.
     register<bit<33>>(REPORTER_IDS) expected;
 
-    // Rows of postcards in the making. A row is free while its bitmap is 0: a key may be 0.
+    // Incomplete rows of postcards. A row is free while its bitmap is 0, as a key can be 0.
     register<bit<128>>(ROW_STATES) row_key;
     register<bit<32>>(ROW_STATES) row_hash;
-    // Bitmap, path length, postcards.
+    // Bitmap, path length, number of postcards.
     register<bit<32>>(ROW_STATES) row_head;
     register<bit<448>>(ROW_STATES) row_hops;
     // When the first postcard of the row came, in microseconds.
@@ -44,7 +44,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
     Forward() forwarding;
 
-    // ---- Where reports are taken.
+    // ---- The address and port of the service.
     action take_reports() {}
     table service {
         key = {
@@ -56,7 +56,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         size = 16;
     }
 
-    // ---- Who may report: all, or those that are listed.
+    // ---- Who may report: everyone, or only those listed.
     action permit() {}
     action not_listed() {
         meta.reason = REASON_NOT_LISTED;
@@ -150,8 +150,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         size = 256;
     }
 
-    // ---- The memory of a store: by the bucket of a key, the top 8 bits of its hash. Sketches have
-    // bucket 0 alone.
+    // ---- The memory of a store, by the bucket of a key: the top 8 bits of its hash. Sketches only have
+    // bucket 0.
     action use_region(bit<8> pair, bit<64> address, bit<32> rkey) {
         meta.pair = pair;
         meta.address = address;
@@ -170,7 +170,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         size = 4096;
     }
 
-    // ---- Lists that this switch writes, and their memory. The state of list l is at
+    // ---- Lists that this switch writes, and their memory. The state of list l has index
     // `state_offset` + l, modulo 2^32.
     action use_list(bit<32> state_offset, bit<8> pair, bit<64> address, bit<32> rkey) {
         meta.state = state_offset + meta.number;
@@ -203,8 +203,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         size = 1024;
     }
 
-    // ---- The way to a queue pair: multicast groups `group` + 1 to `group` + 4 have so many copies
-    // (rid 0 is copy 0), and so have the clone sessions of these numbers.
+    // ---- The way to a queue pair: multicast groups `group` + 1 to `group` + 4 make one to four copies
+    // (rid 0 is copy 0), and so do the clone sessions with these numbers.
     action depart(bit<16> group) {
         meta.group = group;
     }
@@ -229,7 +229,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         size = QUEUE_PAIRS;
     }
 
-    // Why a datagram cannot be a report, in the order in which a reader of it finds out.
+    // Why a datagram is not a report, in the order in which a parser finds out.
     action check_lengths() {
         bit<16> ones = 0;
         hash(ones, HashAlgorithm.csum16, 32w0, {
@@ -273,7 +273,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 exit;
             }
             if (hdr.aeth.isValid() && hdr.aeth.syndrome == SYNDROME_SEQUENCE_ERROR) {
-                // The responder misses frames: what comes next has to bear the number that it waits for.
+                // The responder misses frames: the next frame must have the PSN that it expects.
                 answers.count(1);
                 has_pair = true;
                 meta.work = WORK_SET_PSN;
@@ -289,7 +289,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 exit;
             }
         } else if (!hdr.udp.isValid() || !service.apply().hit) {
-            // ---- All that is no report.
+            // ---- Everything else.
             forwarding.apply(hdr, meta, standard);
             exit;
         } else {
@@ -299,13 +299,13 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         bool v1 = hdr.dta.version == 1;
         bit<8> opcode = hdr.dta.opcode;
         if (is_report) {
-            // ---- A report: can it be read?
+            // ---- A report: whether it can be read.
             if (meta.admitted == 0) {
                 received.count(0);
             }
             check_lengths();
-            // The value's first word on top, zeros behind. bmv2 shifts by at most 255 bits at once, so
-            // all shifts are made of two halves.
+            // Left-aligns the value, with zeros after it. bmv2 shifts by at most 255 bits at a time, so
+            // every shift is done in two halves.
             bit<8> up = (15 - meta.words) << 4;
             meta.value = (meta.value << up) << up;
             if (meta.reason == REASON_NONE && meta.parsed == 1 && hdr.udp.checksum != 0) {
@@ -337,7 +337,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
             }
             bit<16> length = hdr.udp.length - 8;
             if (meta.reason != REASON_NONE) {
-                // Neither of these can be believed any further.
+                // No field after these can be trusted.
             } else if (!hdr.dta.isValid()) {
                 meta.reason = REASON_LENGTH;
             } else if (hdr.dta.version > 1) {
@@ -367,7 +367,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 exit;
             }
 
-            // ---- Both versions alike from here on.
+            // ---- From here on, both versions are treated alike.
             if (meta.admitted == 0) {
                 received.count((bit<32>)opcode);
             }
@@ -387,7 +387,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
             }
             reporter.apply();
 
-            // ---- Is anything missing before it? What is taken twice is applied twice.
+            // ---- Gaps in the sequence. Repeats are applied again.
             if (meta.reason == REASON_NONE && v1 && meta.admitted == 0) {
                 bit<33> next;
                 bit<32> sequence = hdr.v1.sequence;
@@ -398,7 +398,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
                     expected.write((bit<32>)meta.reporter, 1w1 ++ (sequence + 1));
                 }
                 if (known && ahead != 0 && ahead[31:31] == 0 && hdr.dta.retransmittable == 1) {
-                    // At most as many as the software translator asks for: those right before this one.
+                    // Requests the sequences right before this one, at most as many as the software translator does.
                     bit<32> count = ahead > 1023 ? 1023 : ahead;
                     meta.nack_reporter = meta.reporter;
                     meta.nack_first = sequence - count;
@@ -416,8 +416,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
                     if (count[9:9] == 1) { nacked_sequences.count(9); }
                     meta.work = WORK_NACK;
                     clone_preserving_field_list(CloneType.I2E, NACK_SESSION, KEPT_NACK);
-                    // One packet has one clone, and the report may need it for a row. So it comes once
-                    // more, before any other.
+                    // A packet can be cloned once, and the report may need its clone for a row: so the report passes
+                    // ingress again, before any other packet.
                     meta.admitted = 1;
                     resubmit_preserving_field_list(KEPT_ADMITTED);
                     exit;
@@ -428,7 +428,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
             }
         }
 
-        // ---- Its store.
+        // ---- The store.
         if (meta.reason == REASON_NONE && !has_pair) {
             store.apply();
         }
@@ -436,9 +436,9 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
             meta.reason = REASON_WRONG_PRIMITIVE;
         }
 
-        // ---- Does it fit its store?
+        // ---- Whether it fits its store.
         if (meta.reason != REASON_NONE || has_pair) {
-            // Dropped below, or nothing to see.
+            // Dropped below, or there is nothing to check.
         } else if (meta.primitive == KEY_WRITE) {
             if (is_command) {
                 meta.reason = REASON_WRONG_PRIMITIVE;
@@ -478,7 +478,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
             }
         }
 
-        // ---- Its row, if it is a postcard.
+        // ---- The row of a postcard.
         bit<32> at = 0;
         bit<32> head = 0;
         bit<448> hops = 0;
@@ -502,17 +502,17 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
                     exit;
                 }
             } else {
-                // A row is for one key and one path length.
+                // A row has one key and one path length.
                 leaves = head[31:16] != 0 && (held_key != meta.key || head[15:8] != meta.path_length);
             }
             if (leaves) {
-                // It goes to the slots, and by the queue pair, of its own key.
+                // It is sent to the slots and through the queue pair of its own key.
                 meta.key = held_key;
                 row_hash.read(meta.h, at);
             }
         }
 
-        // ---- Its memory, and the way there.
+        // ---- The memory, and the way there.
         if (fits) {
             if (meta.primitive == APPEND) {
                 lists.apply();
@@ -538,7 +538,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 }
                 clone_preserving_field_list(CloneType.I2E, (bit<32>)(meta.group + (bit<16>)meta.copies), KEPT_ROW);
             } else {
-                // It is to be forgotten, or there is no way to its memory any more.
+                // A command discards it, or its memory can no longer be reached.
                 if (head[0:0] == 1) { discarded.count(0); }
                 if (head[1:1] == 1) { discarded.count(1); }
                 if (head[2:2] == 1) { discarded.count(2); }
@@ -548,7 +548,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
                     exit;
                 }
             }
-            // The place is free now. The postcard comes once more, before any other packet.
+            // The place is free now. The postcard passes ingress again, before any other packet.
             meta.admitted = 1;
             resubmit_preserving_field_list(KEPT_ADMITTED);
             exit;
@@ -565,7 +565,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
             exit;
         }
 
-        // ---- It is taken. What becomes of the column of a sketch is seen at egress.
+        // ---- Accepted. Egress decides what becomes of a sketch column.
         meta.reports = 1;
         if (meta.primitive == SKETCH_MERGE) {
             meta.state = meta.state + (((meta.epoch & meta.epochs_mask) << meta.columns_shift) | meta.number);

@@ -2,8 +2,8 @@
 #ifndef DTA_V1MODEL_PARSER
 #define DTA_V1MODEL_PARSER
 
-// A report is taken in whole, or (`parsed` is 0) as far as it makes sense: ingress then says why
-// it is dropped.
+// Parses a report completely, or (`parsed` is 0) as far as it is valid: ingress then finds out why it
+// is dropped.
 parser Reports(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     state start {
         transition select(standard.ingress_port) {
@@ -120,7 +120,7 @@ parser Reports(packet_in packet, out headers_t hdr, inout metadata_t meta, inout
         meta.words = (bit<8>)((hdr.udp.length - 28) >> 2);
         transition words;
     }
-    // The value, word by word: each moves those before it up.
+    // Parses the value word by word, shifting earlier words up.
     state words {
         meta.words_left = meta.words;
         transition word;
@@ -144,7 +144,7 @@ control NoVerification(inout headers_t hdr, inout metadata_t meta) {
     apply {}
 }
 
-// The header checksum of what this program makes or routes.
+// The IPv4 header checksum of packets that this program makes or routes.
 control HeaderChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(

@@ -2,8 +2,8 @@
 #ifndef DTA_V1MODEL_TYPES
 #define DTA_V1MODEL_TYPES
 
-// What the control plane sends in a packet-out: a command to the data plane. Registers are set and
-// flushed by these, as P4Runtime cannot write registers on bmv2.
+// A packet-out is a command of the control plane to the data plane. Commands set and flush
+// registers, because P4Runtime cannot write registers on bmv2.
 @controller_header("packet_out")
 header packet_out_t {
     bit<8> command;
@@ -13,7 +13,7 @@ header packet_out_t {
     bit<32> value;
 }
 
-// What the data plane tells the control plane: an answer of a queue pair that is no plain ACK.
+// A packet-in tells the control plane of an answer to a queue pair that is not a plain ACK.
 @controller_header("packet_in")
 header packet_in_t {
     bit<8> pair;
@@ -32,11 +32,11 @@ header packet_in_t {
 #define COMMAND_FORGET_COLUMN 8w7
 #define COMMAND_PROBE 8w8
 
-// Where packet-out and packet-in go (simple_switch_grpc --cpu-port 255).
+// The port of packet-out and packet-in (simple_switch_grpc --cpu-port 255).
 const bit<9> CPU_PORT = 255;
 
-// Clone session of NACKs. Its port does not matter: the copy is made into a NACK at egress, comes
-// back to ingress, and is forwarded as any packet.
+// Clone session of NACKs. Its port does not matter: egress turns the copy into a NACK, which
+// recirculates to ingress and is forwarded like any packet.
 const bit<32> NACK_SESSION = 1;
 
 // Sizes of the state, over all stores.
@@ -46,14 +46,14 @@ const bit<32> NACK_SESSION = 1;
 #define COLUMN_STATES 262144
 #define QUEUE_PAIRS 64
 
-// What a packet is to become at egress: the number of its primitive, or one of these.
+// What egress makes of a packet: the number of its primitive, or one of these.
 const bit<4> WORK_FORWARD = 0;
 const bit<4> WORK_NACK = 6;
 const bit<4> WORK_SET_PSN = 7;
 const bit<4> WORK_PROBE = 8;
 const bit<4> WORK_SET_LIST = 9;
 
-// What the field lists keep: of an evicted row, of a NACK, of a report that is looked at again.
+// Field lists: of an evicted row, of a NACK, of a report that passes ingress again.
 #define KEPT_ROW 1
 #define KEPT_NACK 2
 #define KEPT_ADMITTED 3
@@ -88,19 +88,19 @@ struct headers_t {
 }
 
 struct metadata_t {
-    // ---- What the packet is to become.
+    // ---- What egress makes of the packet.
     @field_list(KEPT_ROW, KEPT_NACK)
     bit<4> work;
-    // Whether its sequence has been looked at.
+    // Whether its sequence has been checked.
     @field_list(KEPT_ADMITTED)
     bit<1> admitted;
 
     // ---- The report.
-    // Whether all of it was there, and nothing else.
+    // Whether it was complete, with nothing after it.
     bit<1> parsed;
     // Whether the IPv4 header checksum has to be computed.
     bit<1> header_changed;
-    // Words of its value.
+    // Words in its value.
     bit<8> words;
     bit<8> words_left;
     bit<8> redundancy;
@@ -113,7 +113,7 @@ struct metadata_t {
 
     // ---- The store.
     bit<8> primitive;
-    // Words of its values, entries or cells.
+    // Words of the store's values, entries or cells.
     bit<8> store_words;
     bit<8> copies;
     bit<8> hops;
@@ -125,7 +125,7 @@ struct metadata_t {
     bit<32> cache_mask;
     bit<16> group;
 
-    // ---- The element that is to be written.
+    // ---- The element to write.
     @field_list(KEPT_ROW)
     bit<8> store_number;
     @field_list(KEPT_ROW)
@@ -138,18 +138,18 @@ struct metadata_t {
     bit<128> key;
     @field_list(KEPT_ROW)
     bit<32> h;
-    // The value, its first word on top, zeros behind. Of a postcard row: bitmap, path length, 0, hops.
+    // The value, left-aligned, with zeros after it. For a postcard row: bitmap, path length, 0, hops.
     @field_list(KEPT_ROW)
     bit<480> value;
     @field_list(KEPT_ROW)
     bit<32> slots_mask;
-    // Bytes of an element as a power of two.
+    // Log2 of the element's length in bytes.
     @field_list(KEPT_ROW)
     bit<8> element_shift;
-    // Reports in it.
+    // Number of reports in it.
     @field_list(KEPT_ROW)
     bit<8> reports;
-    // Where the state of its list or column is.
+    // Index of the state of its list or column.
     bit<32> state;
     bit<8> entries;
     bit<1> notify;
@@ -163,7 +163,7 @@ struct metadata_t {
     bit<32> number;
     bit<32> epoch;
 
-    // Nothing is kept of a packet that comes back to ingress; a list has to have a field.
+    // A packet that recirculates keeps nothing, but a field list must have a field.
     @field_list(KEPT_NOTHING)
     bit<1> nothing;
 
