@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use dta_files::moment::now;
-use dta_proto::store::StoreKind;
+use dta_proto::wire::dta::EpochEnd;
 use serde_json::json;
 
 use crate::data::{DataFile, NewFile, Scan};
@@ -104,11 +104,9 @@ impl Table {
 
     /// Whether [`Table::coarsen`] makes sense: a slot of a later epoch replaces that of an earlier one.
     pub fn can_be_coarse(&self) -> bool {
-        match self.spec.kind {
-            StoreKind::KeyWrite { .. } | StoreKind::Postcarding { .. } | StoreKind::KeyIncrement { .. } => {
-                true
-            }
-            StoreKind::Append { .. } | StoreKind::SketchMerge { .. } => false,
+        match self.spec.kind.primitive().epoch_end() {
+            EpochEnd::Replaces | EpochEnd::Reads => true,
+            EpochEnd::Closes | EpochEnd::Collects => false,
         }
     }
 

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dta_history::{HistoryError, Table};
-use dta_proto::store::StoreKind;
+use dta_proto::wire::dta::EpochEnd;
 use tokio::sync::watch;
 
 use super::due::Due;
@@ -50,12 +50,12 @@ pub(super) fn goes_on(history: &Table) -> Result<u64, HistoryError> {
 impl Keeper {
     /// Until the collector stops.
     pub(super) fn run(self) {
-        let kind = self.of.history.spec().kind.clone();
-        let Err(Stopped): Result<Infallible, Stopped> = match kind {
-            StoreKind::KeyWrite { .. } | StoreKind::Postcarding { .. } => turn::run(&self),
-            StoreKind::KeyIncrement { .. } => counters::run(&self),
-            StoreKind::SketchMerge { .. } => sketches::run(&self),
-            StoreKind::Append { .. } => lists::run(&self),
+        let end = self.of.history.spec().kind.primitive().epoch_end();
+        let Err(Stopped): Result<Infallible, Stopped> = match end {
+            EpochEnd::Replaces => turn::run(&self),
+            EpochEnd::Reads => counters::run(&self),
+            EpochEnd::Closes => sketches::run(&self),
+            EpochEnd::Collects => lists::run(&self),
         };
     }
 

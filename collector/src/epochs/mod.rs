@@ -42,6 +42,8 @@ use std::time::{Duration, Instant};
 
 use dta_history::{HistoryError, Table};
 use dta_files::moment::now;
+use dta_history::{HistoryError, Table};
+use dta_proto::wire::dta::EpochEnd;
 use tokio::sync::watch;
 
 use crate::config::{Coarse, MemoryConfig};
@@ -53,7 +55,6 @@ use thin::Thinner;
 
 pub use elements::read as read_elements;
 pub use moment::MomentError;
-pub use turn::begins_empty;
 
 /// The most generations of a store with epochs that memory has.
 pub const GENERATIONS: u64 = 3;
@@ -174,9 +175,9 @@ impl Epochs {
         for (name, every) in every {
             let open = stores.get(name)?;
             let history = Table::open(&keep.directory, &open.spec)?;
-            let in_memory = match turn::begins_empty(&open.spec.kind) {
-                true => found(stores.memory(), open)?,
-                false => {
+            let in_memory = match open.spec.kind.primitive().epoch_end() {
+                EpochEnd::Replaces => found(stores.memory(), open)?,
+                EpochEnd::Reads | EpochEnd::Closes | EpochEnd::Collects => {
                     let opened = if open.region.found() { keeper::goes_on(&history)? } else { now() };
                     InMemory { open: (open, opened), former: Vec::new() }
                 }

@@ -5,7 +5,6 @@ use std::convert::Infallible;
 use std::time::Instant;
 
 use dta_history::{Epoch, Table};
-use dta_proto::store::StoreKind;
 use serde_json::Value;
 
 use super::due::Due;
@@ -15,11 +14,6 @@ use super::{Former, elements, journal, now};
 use crate::config::MemoryConfig;
 use crate::session::Writers;
 use crate::store::{Successor, former_path};
-
-/// Whether stores of a kind get other memory at the end of an epoch.
-pub fn begins_empty(kind: &StoreKind) -> bool {
-    matches!(kind, StoreKind::KeyWrite { .. } | StoreKind::Postcarding { .. })
-}
 
 /// Until the collector stops.
 pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use dta_collector::epochs::begins_empty;
 use dta_proto::store::StoreSpec;
+use dta_proto::wire::dta::EpochEnd;
 
 use super::daemons::Plan;
 
@@ -86,7 +86,8 @@ struct SoftTable<'a> {
 /// The configuration of a collector.
 pub fn collector(plan: &Plan<'_>, place: &CollectorPlace<'_>) -> anyhow::Result<String> {
     let epoch = |spec: &StoreSpec| {
-        plan.epochs.filter(|_| begins_empty(&spec.kind)).map(|every| format!("{}s", every.as_secs()))
+        let begins_empty = spec.kind.primitive().epoch_end() == EpochEnd::Replaces;
+        plan.epochs.filter(|_| begins_empty).map(|every| format!("{}s", every.as_secs()))
     };
     let stores = plan.topology.share().stores(place.number, &plan.topology.stores);
     let file = CollectorFile {

@@ -14,6 +14,19 @@ pub enum Addressing {
     Column,
 }
 
+/// What the end of an epoch does to a store with epochs, and what the history keeps (docs/history.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EpochEnd {
+    /// The store gets other, empty memory. All that the former one held is kept.
+    Replaces,
+    /// Memory stays. What it holds at that moment is kept.
+    Reads,
+    /// Memory stays. Reporters number epochs themselves, and each of these is kept once it is closed.
+    Closes,
+    /// Memory stays. What came in the epoch is kept.
+    Collects,
+}
+
 /// What is to be known of a primitive.
 #[derive(Debug)]
 pub struct Description {
@@ -29,6 +42,8 @@ pub struct Description {
     pub in_version0: bool,
     /// The kind of its queries in the names of a collector's counters; `None` where keys are not asked about.
     pub query: Option<&'static str>,
+    /// What the end of an epoch does to its stores.
+    pub epoch_end: EpochEnd,
 }
 
 /// Declares [`Primitive`] with its rows, in the order in which tables for people have them.
@@ -82,6 +97,7 @@ primitives! {
         single_writer: false,
         in_version0: true,
         query: Some("key-write"),
+        epoch_end: EpochEnd::Replaces,
     };
     /// One hop of a path.
     Postcarding = 4: Description {
@@ -91,6 +107,7 @@ primitives! {
         single_writer: true,
         in_version0: true,
         query: Some("path"),
+        epoch_end: EpochEnd::Replaces,
     };
     /// An entry at the end of a list.
     Append = 2: Description {
@@ -100,6 +117,7 @@ primitives! {
         single_writer: true,
         in_version0: true,
         query: None,
+        epoch_end: EpochEnd::Collects,
     };
     /// Addition to the counters of a key.
     KeyIncrement = 3: Description {
@@ -109,6 +127,7 @@ primitives! {
         single_writer: false,
         in_version0: true,
         query: Some("counter"),
+        epoch_end: EpochEnd::Reads,
     };
     /// One column of a sketch, to be merged with those of other reporters.
     SketchMerge = 5: Description {
@@ -118,6 +137,7 @@ primitives! {
         single_writer: true,
         in_version0: false,
         query: Some("sketch"),
+        epoch_end: EpochEnd::Closes,
     };
 }
 
@@ -159,6 +179,11 @@ impl Primitive {
     /// The queue pair that its operations travel on.
     pub const fn purpose(self) -> Purpose {
         self.description().purpose
+    }
+
+    /// What the end of an epoch does to its stores.
+    pub const fn epoch_end(self) -> EpochEnd {
+        self.description().epoch_end
     }
 
     /// Whether version 0 has a report of it.
