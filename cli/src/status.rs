@@ -23,7 +23,7 @@ pub const STATUSES: [(&str, &str); 6] = [
     ("0", "it was done, and all is well"),
     ("1", "it failed, in whole or in part; standard error says why"),
     ("2", "the command line or the configuration is wrong; nothing was done"),
-    ("3", "a key that was asked for is not there"),
+    ("3", "what was asked for, such as a key, is not there"),
     ("4", "it was done, and what it looked at is not well"),
     ("130, 143", "it was ended by SIGINT (Ctrl-C) or by SIGTERM; daemons end with 0"),
 ];

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dta_proto::buckets::{self, Buckets};
 use dta_proto::control::{
-    self, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
-    ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest,
+    self, EntriesRequest, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics,
+    PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest,
 };
 use dta_proto::key::Key;
 use dta_proto::layout::load;
@@ -302,6 +302,21 @@ impl Spread {
         }
     }
 
+    /// The member that has a list, and the name of its store.
+    async fn member_of_list(&self, store: &str, list: u32) -> Result<(usize, String), ClientError> {
+        // What is followed has no version that would show when a cached placement is old.
+        let placement = self.learn().await?;
+        let parts = self.parts(&placement, store, Primitive::Append)?;
+        let has =
+            |part: &&&Part| part.lists.is_empty() || part.lists.iter().any(|range| range.contains(list));
+        let what = format!("list {list}");
+        match the_one(parts.all.iter().filter(has).copied()) {
+            Ok(part) => Ok((part.member, parts.name.to_owned())),
+            Err(Some(two)) => Err(self.at_both(&what, two)),
+            Err(None) => Err(self.at_none(&what, &parts)),
+        }
+    }
+
     /// Refuses what no answering collector has.
     fn at_none(&self, what: &str, Parts { name, away, .. }: &Parts<'_>) -> ClientError {
         if let Some(away) = away {
@@ -521,21 +536,16 @@ impl Ask for Spread {
         if let Some(only) = self.only() {
             return only.tail(request).await;
         }
-        // The rest has no version that would show when a cached placement is old.
-        let placement = self.learn().await?;
-        let parts = self.parts(&placement, &request.store, Primitive::Append)?;
-        let has = |part: &&&Part| {
-            part.lists.is_empty() || part.lists.iter().any(|range| range.contains(request.list))
-        };
-        let what = format!("list {}", request.list);
-        match the_one(parts.all.iter().filter(has).copied()) {
-            Ok(part) => {
-                let store = parts.name.to_owned();
-                self.members[part.member].ask.tail(TailRequest { store, ..request }).await
-            }
-            Err(Some(two)) => Err(self.at_both(&what, two)),
-            Err(None) => Err(self.at_none(&what, &parts)),
+        let (member, store) = self.member_of_list(&request.store, request.list).await?;
+        self.members[member].ask.tail(TailRequest { store, ..request }).await
+    }
+
+    async fn entries(&self, request: EntriesRequest) -> Result<Following, ClientError> {
+        if let Some(only) = self.only() {
+            return only.entries(request).await;
         }
+        let (member, store) = self.member_of_list(&request.store, request.list).await?;
+        self.members[member].ask.entries(EntriesRequest { store, ..request }).await
     }
 
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {

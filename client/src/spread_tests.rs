@@ -104,6 +104,10 @@ impl Ask for Fake {
         self.refuses()
     }
 
+    async fn entries(&self, _: EntriesRequest) -> Result<Following, ClientError> {
+        self.refuses()
+    }
+
     async fn read_memory(&self, _: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
         self.refuses()
     }
@@ -181,6 +185,8 @@ async fn each_key_list_and_sketch_is_asked_where_it_is() {
         for (list, number) in [(0, 1), (3, 1), (4, 2), (7, 2)] {
             let request = TailRequest { store: "events".into(), list, ..TailRequest::default() };
             assert!(told(both.tail(request)).await.contains(&format!("{number} was asked")));
+            let request = EntriesRequest { store: "events".into(), list, ..EntriesRequest::default() };
+            assert!(told(both.entries(request)).await.contains(&format!("{number} was asked")));
         }
         assert!(told(both.sketch("", &keys[..1], 0)).await.contains("1 was asked"));
         let stores = both.stores().await.unwrap();

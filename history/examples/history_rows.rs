@@ -1,5 +1,6 @@
 //! Makes tables of all kinds of stores in a folder, and prints their rows as JSON: what readers written by others must find there.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -55,6 +56,7 @@ fn said(table: &Table) -> Value {
         let read = match table.spec().kind {
             StoreKind::Append { .. } => table.entries(number, |entry| {
                 rows.push(json!([number, entry.list, entry.sequence, entry.number, hex(entry.bytes)]));
+                ControlFlow::Continue(())
             }),
             _ => table.scan(number, |slot, element| rows.push(row(table.spec(), number, slot, element))),
         };

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
+use std::ops::ControlFlow;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dta_files::own_file;
 use dta_files::moment::now;
+use dta_files::own_file;
 use dta_proto::store::StoreSpec;
 
 use crate::HistoryError;
@@ -210,34 +211,50 @@ impl Table {
     /// # Errors
     /// The epoch is not kept; its file cannot be read, or is damaged. Part of them may have been handed over.
     pub fn scan(&self, epoch: u64, mut each: impl FnMut(u64, &[u8])) -> Result<(), HistoryError> {
-        self.with_file(epoch, |file, _| {
-            let mut scan = Scan::new(file);
-            while scan.next()? {
-                let elements = scan.elements.chunks_exact(self.layout.element_len);
-                for ((slot, of), element) in scan.slots.iter().zip(&scan.epochs).zip(elements) {
-                    if of.cast_unsigned() == epoch {
-                        each(slot.cast_unsigned(), element);
-                    }
-                }
-            }
-            Ok(())
+        self.rows(epoch, |slot, element| {
+            each(slot, element);
+            ControlFlow::Continue(())
         })
     }
 
-    /// Hands over all entries of lists in an epoch, those of each list in their order.
+    /// Hands over the entries of all lists in an epoch, those of each list in their order, until `each` breaks.
     ///
     /// # Errors
     /// As [`Table::scan`]; the table is of another kind of store.
-    pub fn entries(&self, epoch: u64, mut each: impl FnMut(Entry<'_>)) -> Result<(), HistoryError> {
+    pub fn entries(
+        &self,
+        epoch: u64,
+        mut each: impl FnMut(Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), HistoryError> {
         if self.layout.order != Order::AsTheyCame {
             return Err(self.unfit("have no entries: scan an epoch's slots"));
         }
-        self.scan(epoch, |list, row| {
+        self.rows(epoch, |list, row| {
             let [a, b, c, d, high, low, ..] = *row else {
                 unreachable!("a row has {ENTRY} bytes and an entry")
             };
             let (sequence, number) = (u32::from_be_bytes([a, b, c, d]), u16::from_be_bytes([high, low]));
-            each(Entry { list: list as u32, sequence, number, bytes: &row[ENTRY..] });
+            each(Entry { list: list as u32, sequence, number, bytes: &row[ENTRY..] })
+        })
+    }
+
+    /// Hands over the rows of an epoch, until `each` breaks.
+    fn rows(
+        &self,
+        epoch: u64,
+        mut each: impl FnMut(u64, &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), HistoryError> {
+        self.with_file(epoch, |file, _| {
+            let mut scan = Scan::of(file, epoch.cast_signed());
+            while scan.next()? {
+                let elements = scan.elements.chunks_exact(self.layout.element_len);
+                for ((slot, of), element) in scan.slots.iter().zip(&scan.epochs).zip(elements) {
+                    if of.cast_unsigned() == epoch && each(slot.cast_unsigned(), element).is_break() {
+                        return Ok(());
+                    }
+                }
+            }
+            Ok(())
         })
     }
 

@@ -131,6 +131,29 @@ fn what_commands_print_is_as_their_schemas_say() {
     );
     let query = ["query", "postcarding", FLOW, "--since", "-1h"];
     held.run("dta-collector-query-postcarding-since", &history(&query));
+    let query = ["query", "key-increment", FLOW, "--since", "-1h"];
+    let changes = held.run("dta-collector-query-key-increment-since", &history(&query));
+    assert_eq!(changes[0]["changes"][1]["value"], Value::Null);
+    let count = held
+        .run("dta-collector-query-key-increment", &history(&["query", "key-increment", FLOW, "--at", "-0s"]));
+    assert_eq!((&count[0]["lacks"], &count[0]["epoch"]["state"]), (&Value::Null, &"open".into()));
+    let sketch = ["query", "sketch-merge", FLOW, "--epoch", "1", "--at", "-0s"];
+    let sketch = held.run("dta-collector-query-sketch-merge", &history(&sketch));
+    assert_eq!((&sketch[0]["estimate"], &sketch[0]["table_epoch"]["state"]), (&Value::Null, &"open".into()));
+    let tail = json(&history(&["tail", "--since", "-1h"]));
+    assert_eq!(tail.status.code(), Some(3), "a list without entries");
+    let lines: Vec<Value> = String::from_utf8(tail.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    lines.iter().for_each(|line| held.hold("dta-collector-tail", line));
+    let has = |line: &Value, field| line.get(field).is_some();
+    assert!(lines.len() == 2 && has(&lines[0], "not_kept") && has(&lines[1], "epoch"), "{lines:?}");
+    let then = held.run("dta-collector-stats-at", &history(&["stats", "--since", "-1h"]));
+    let stores = then["stores"].as_array().unwrap();
+    assert!(stores.len() == 5 && stores.iter().all(|of| of["not_written"] == 1), "{then}");
+    assert_eq!(then["without_epochs"], serde_json::json!(["values"]));
     held.run(
         "dta-collector-query-sketch-merge",
         &collector(&["query", "sketch-merge", "--epoch", "1", FLOW]),
@@ -220,7 +243,11 @@ impl WithEpochs {
             "[collector]\nlisten = \"127.0.0.1:0\"\nmemory = \"anonymous\"\n[soft]\nport = 0\n[history]\ndirectory = {history:?}\n\
              [[store]]\nid = 1\nname = \"flows\"\nkind = \"key-write\"\nslots = 1024\nvalue_len = 12\n\
              redundancy = 2\nepoch = \"24h\"\n[[store]]\nid = 2\nname = \"paths\"\nkind = \"postcarding\"\nslots = 1024\n\
-             hops = 6\nredundancy = 2\nepoch = \"24h\"\n"
+             hops = 6\nredundancy = 2\nepoch = \"24h\"\n[[store]]\nid = 3\nname = \"events\"\nkind = \"append\"\nlists = 2\n\
+             ring = 64\nbatch_len = 64\nentry_len = 4\nepoch = \"24h\"\n[[store]]\nid = 4\nname = \"bytes\"\n\
+             kind = \"key-increment\"\nslots = 1024\nredundancy = 2\nepoch = \"24h\"\n[[store]]\nid = 5\nname = \"packets\"\n\
+             kind = \"sketch-merge\"\ncolumns = 16\nrows = 2\nepochs = 4\nexpected = 1\nepoch = \"24h\"\n[[store]]\nid = 6\n\
+             name = \"values\"\nkind = \"key-write\"\nslots = 1024\nvalue_len = 4\nredundancy = 2\n"
         );
         std::fs::write(&config, text).unwrap();
         let mut daemon = program(&["__collector", "serve", "--config", config.to_str().unwrap()])

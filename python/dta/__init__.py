@@ -15,7 +15,7 @@ counted is as in the Rust readers, and tested against them.
 
 from . import kinds
 from .answers import CounterAnswers, Entries, KeyWriteAnswers, PathAnswers, SketchAnswers
-from .epoch import Epoch
+from .epoch import Epoch, Waterfall
 from .errors import AskError, BadKey, Error, NoSuchStore, RegionError
 from .key import Flow, Key, keys
 from .kinds import *
@@ -45,6 +45,7 @@ __all__ = [
     "SketchAnswers",
     "Store",
     "StoreSpec",
+    "Waterfall",
     "connect",
     "keys",
     "open",

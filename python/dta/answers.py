@@ -122,6 +122,8 @@ class CounterAnswers(Answers):
     keys: KeyArray
     #: The counts: at least what was applied.
     counts: NDArray[np.uint64]
+    #: The epoch that they are of; `None` if the store has no epochs, and from region files.
+    epoch: Optional[Epoch] = None
 
     def to_dict(self) -> Dict[str, Any]:
         """Columns `key` and `count`."""
@@ -144,6 +146,8 @@ class SketchAnswers(Answers):
     merged: NDArray[np.uint16]
     #: Reporters that complete a column.
     expected: int
+    #: The epoch of the store's history; `None` if the store has no epochs, and from region files.
+    table_epoch: Optional[Epoch] = None
 
     def to_dict(self) -> Dict[str, Any]:
         """Columns `key`, `epoch`, `estimate` (None if unknown), `merged`, `expected`."""
@@ -172,6 +176,8 @@ class Entries(Answers):
     missing: int = 0
     #: Places whose bytes are not a valid batch.
     damaged: int = 0
+    #: The epoch that they are of, if another moment than now was asked about.
+    epoch: Optional[Epoch] = None
 
     def __len__(self) -> int:
         return len(self.entries)

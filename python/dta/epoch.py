@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Optional, Union
+from typing import Any, Dict, Optional, Union
 
 #: A moment: a `datetime` (one without a time zone is local time), or seconds since 1970.
 Moment = Union[datetime, float, int]
 
 _STATES = ("open", "closed", "kept")
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    """What became of the reports of an epoch (`docs/history.md`)."""
+
+    #: Reports that translators received, those that landed, and frames; `None` if the epoch began before the collector did.
+    sent: Optional[int]
+    landed: Optional[int]
+    frames: Optional[int]
+    #: Reports or frames of all stores that did not get there, by reason.
+    lost: Dict[str, int]
+    #: Of lists: batches that were overwritten before they were read, never came, or were damaged.
+    overwritten: int
+    missing: int
+    damaged: int
+
+    @classmethod
+    def of(cls, message: Any) -> Waterfall:
+        """From a message `dta.v1.Waterfall`."""
+        sent, landed, frames = (
+            getattr(message, name) if message.HasField(name) else None for name in ("sent", "landed", "frames")
+        )
+        lost = {reason.name: reason.value for reason in message.lost}
+        batches = message.overwritten_batches, message.missing_batches, message.damaged_batches
+        return cls(sent, landed, frames, lost, *batches)
 
 
 @dataclass(frozen=True)
@@ -30,6 +56,10 @@ class Epoch:
     #: Of a kept epoch: used slots, and its number in the table.
     rows: Optional[int]
     number: Optional[int]
+    #: Of a kept epoch of a sketch: the number that reporters gave it.
+    sketch: Optional[int]
+    #: Of a kept epoch: what became of its reports.
+    waterfall: Optional[Waterfall] = field(hash=False)
 
     @classmethod
     def of(cls, message: Any) -> Epoch:
@@ -45,6 +75,8 @@ class Epoch:
             message.confirmed if kept else None,
             message.rows if kept else None,
             message.number if kept else None,
+            message.sketch if message.HasField("sketch") else None,
+            Waterfall.of(message.waterfall) if message.HasField("waterfall") else None,
         )
 
 

@@ -185,19 +185,22 @@ class _Live:
         return data
 
     def entries(self, spec: StoreSpec, list: int, from_sequence: int) -> Entries:
-        parts = [*self.follow(spec.name, list, from_sequence, True)]
-        none = np.zeros((0, spec.entry_len), dtype=np.uint8)
-        return Entries(
-            np.concatenate([none, *(part.entries for part in parts)]),
-            # A message that only reports losses has no sequence.
-            next((part.next_sequence for part in reversed(parts) if len(part)), max(from_sequence, 1)),
-            *(sum(getattr(part, name) for part in parts) for name in ("overwritten", "missing", "damaged")),
-        )
+        return _joined(spec, [*self.follow(spec.name, list, from_sequence, True)], from_sequence, None)
+
+    def then(self, spec: StoreSpec, list: int, span: Span) -> Iterator[Entries]:
+        since, until = span
+        epoch: Optional[Epoch] = None
+        parts: List[Entries] = []
+        for news in self.collector._stream("Entries", store=spec.name, list=list, since=since, until=until):
+            if news.HasField("epoch"):
+                if epoch:
+                    yield _joined(spec, parts, 0, epoch)
+                epoch, parts = Epoch.of(news.epoch), []
+            parts.append(_entries(spec, news))
+        yield _joined(spec, parts, 0, epoch)
 
     def follow(self, store: str, list: int, from_sequence: int, to_the_end: bool) -> Iterator[Entries]:
-        from .append import forward
-
-        entry_len = self.collector[store].spec.entry_len
+        spec = self.collector[store].spec
         stream = self.collector._stream(
             "Tail",
             store=store,
@@ -207,9 +210,7 @@ class _Live:
             from_sequence=from_sequence,
         )
         for news in stream:
-            entries = np.frombuffer(b"".join(news.entries), dtype=np.uint8).reshape(-1, entry_len)
-            lost = news.overwritten_batches, news.missing_batches, news.damaged_batches
-            yield Entries(entries, forward(news.sequence, 1) if news.sequence else 1, *lost)
+            yield _entries(spec, news)
 
     def ask(self, method: str, spec: StoreSpec, keys: KeyArray, **more: Any) -> Optional[Told]:
         """Answers for any number of keys, in as many calls as it takes. If epochs turn meanwhile, `epoch` is the last."""
@@ -246,6 +247,29 @@ class _Live:
             if not told.older or until and told.older >= until:
                 return newest_first[::-1]
             until = told.older
+
+
+def _entries(spec: StoreSpec, news: Any) -> Entries:
+    """What one message has."""
+    from .append import forward
+
+    entries = np.frombuffer(b"".join(news.entries), dtype=np.uint8).reshape(-1, spec.entry_len)
+    lost = news.overwritten_batches, news.missing_batches, news.damaged_batches
+    return Entries(entries, forward(news.sequence, 1) if news.sequence else 1, *lost)
+
+
+def _joined(spec: StoreSpec, parts: List[Entries], from_sequence: int, epoch: Optional[Epoch]) -> Entries:
+    """What several messages have together."""
+    none = np.zeros((0, spec.entry_len), dtype=np.uint8)
+    return Entries(
+        np.concatenate([none, *(part.entries for part in parts)]),
+        # A message that only reports losses has no sequence.
+        next((part.next_sequence for part in reversed(parts) if len(part)), max(from_sequence, 1)),
+        sum(part.overwritten for part in parts),
+        sum(part.missing for part in parts),
+        sum(part.damaged for part in parts),
+        epoch,
+    )
 
 
 def _channel(address: str, tls: Tuple[Optional[str], ...], domain: Optional[str]) -> Any:

@@ -39,6 +39,9 @@ class _File:
     def epochs(self, spec: StoreSpec, span: Span) -> List[Epoch]:
         raise self._no_history()
 
+    def then(self, spec: StoreSpec, list: int, span: Span) -> Iterator[Entries]:
+        raise self._no_history()
+
     def _no_history(self) -> AskError:
         return AskError(f"{self.region.path} has what there is now: connect to its collector for another moment")
 

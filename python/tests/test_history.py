@@ -38,6 +38,31 @@ kind = "key-write"
 slots = 1024
 value_len = 4
 redundancy = 2
+[[store]]
+id = 3
+name = "bytes"
+kind = "key-increment"
+slots = 1024
+redundancy = 2
+epoch = "2s"
+[[store]]
+id = 4
+name = "packets"
+kind = "sketch-merge"
+columns = 16
+rows = 2
+epochs = 4
+expected = 1
+epoch = "2s"
+[[store]]
+id = 5
+name = "events"
+kind = "append"
+lists = 2
+ring = 64
+batch_len = 32
+entry_len = 4
+epoch = "2s"
 """
 
 
@@ -110,6 +135,82 @@ def test_each_epoch_is_asked_and_named(folder, collector):
     part = flows.series(FLOW, since=first.opened, until=first.flipped_from)
     assert [answers.epoch.generation for answers in part] == [first.generation]
     assert flows.epochs(since=first.opened, until=first.flipped_from) == [first]
+
+
+def elements(path):
+    """The elements of a region file, to write to as a NIC does."""
+    spec = dta.open(path).spec
+    start = os.stat(path).st_size - spec.region_len
+    return layout.elements(spec, np.memmap(path, dtype=np.uint8, mode="r+")[start:])
+
+
+def wait_for(what, is_there):
+    end = time.monotonic() + 60
+    while not is_there():
+        assert time.monotonic() < end, what
+        time.sleep(0.1)
+
+
+def test_counters_are_asked_as_of_the_end_of_an_epoch(folder, collector):
+    store, data = collector["bytes"], elements(folder / "memory/bytes.region")
+    slots = layout.slots(dta.keys([FLOW]), 2, 1024)[0]
+    moments = []
+    for count in (5, 7):
+        before = len(store.epochs())
+        wait_for("an epoch ends", lambda: len(store.epochs()) > before)
+        data[slots] = count
+        moments.append(time.time())
+        wait_for("it is kept", lambda: store.query(FLOW, at=moments[-1]).epoch.state == "kept")
+    told = [store.query([FLOW, "00"], at=at).counts.tolist() for at in moments]
+    assert told == [[5, 0], [7, 0]]
+    assert store.query(FLOW).counts.tolist() == [7] and store.query(FLOW).epoch.state == "open"
+    series = store.series(FLOW, since=moments[0])
+    assert [answers.counts[0] for answers in series] == sorted(answers.counts[0] for answers in series)
+    assert series[0].counts[0] == 5 and series[-1].counts[0] == 7
+    kept = store.query(FLOW, at=moments[1]).epoch
+    assert (kept.waterfall.sent, kept.waterfall.lost, kept.sketch) == (0, {}, None)
+
+
+def test_the_sketch_of_a_moment_is_found_without_its_number(folder, collector):
+    store, data = collector["packets"], elements(folder / "memory/packets.region")
+    for epoch in (40, 41):
+        place = data[epoch % 4]
+        place["epoch"], place["expected"], place["cells"], place["merged"] = epoch, 1, epoch, 1
+        wait_for("it is kept", lambda: any(of.sketch == epoch for of in store.epochs()))
+    for of in store.epochs():
+        if of.sketch is not None:
+            answers = store.query(FLOW, at=of.opened)
+            assert (answers.epoch, answers.estimates[0]) == (of.sketch, of.sketch)
+            assert answers.table_epoch == of
+            assert not store.query(FLOW, of.sketch + 1, at=of.opened).known[0]
+    with pytest.raises(dta.AskError, match="which epoch"):
+        store.query(FLOW)
+    with pytest.raises(dta.AskError, match="is kept; the oldest"):
+        store.query(FLOW, at=1)
+
+
+def test_the_entries_of_a_moment_are_those_of_its_epoch(folder, collector):
+    store, data = collector["events"], elements(folder / "memory/events.region")
+    moments = []
+    for sequence in (1, 2):
+        before = len(store.epochs())
+        wait_for("an epoch ends", lambda: len(store.epochs()) > before)
+        batch = np.zeros(1, dtype=data.dtype)
+        batch["entries"][0, :8] = np.array([sequence * 10, sequence * 10 + 1], dtype=">u4").view(np.uint8)
+        batch["sequence"], batch["count"] = sequence, 2
+        sums = layout.batch_checks(np.array([1], dtype=np.uint32), batch.view(np.uint8).reshape(1, -1))
+        batch["check"] = sums.astype(">u4").view(np.uint8)[1:]
+        data[1, (sequence - 1) % 64] = batch[0]
+        moments.append(time.time())
+        wait_for("it is kept", lambda: store.read(1, at=moments[-1]).epoch.state == "kept")
+    told = [store.read(1, at=at).numbers().reshape(-1).tolist() for at in moments]
+    assert told == [[10, 11], [20, 21]]
+    series = [*store.series(1, since=moments[0])]
+    assert [n for of in series for n in of.numbers().reshape(-1)] == [10, 11, 20, 21]
+    assert [of.epoch.opened for of in series] == sorted(of.epoch.opened for of in series)
+    assert all(len(of) == 0 for of in store.series(0, since=moments[0]))
+    with pytest.raises(dta.AskError, match="has no list 2"):
+        store.read(2, at=moments[0])
 
 
 def test_what_is_not_there_is_told(folder, collector):

@@ -10,7 +10,7 @@ use std::time::Duration;
 use dta_client::collector::Client;
 use dta_client::{Answers, Ask, ClientError, ClientOptions, Following, Question, Series, Span};
 use dta_proto::control::{
-    EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
+    EntriesRequest, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
     ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
 };
 use dta_views::dashboard::{self, DataSource};
@@ -45,6 +45,10 @@ impl Ask for Panics {
 
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
         self.0.tail(request).await
+    }
+
+    async fn entries(&self, request: EntriesRequest) -> Result<Following, ClientError> {
+        self.0.entries(request).await
     }
 
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {

@@ -8,9 +8,9 @@ use dta_client::{
     Answers, Ask, ClientError, Following, KeyAnswer, Moment, Question, QuestionKind, Series, Span,
 };
 use dta_proto::control::{
-    Epoch, EpochsRequest, EpochsResponse, KeyWriteAnswer, ListSessionsResponse, NodeStatistics,
-    PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest,
-    TailResponse,
+    EntriesRequest, Epoch, EpochsRequest, EpochsResponse, KeyWriteAnswer, ListSessionsResponse,
+    NodeStatistics, PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement,
+    TailRequest, TailResponse,
 };
 use dta_proto::key::Key;
 use dta_proto::store::{StoreKind, StoreSpec};
@@ -150,6 +150,10 @@ impl Ask for Fake {
             true => Following::new(batches),
             false => Following::new(batches.chain(tokio_stream::pending())),
         })
+    }
+
+    async fn entries(&self, _: EntriesRequest) -> Result<Following, ClientError> {
+        Err(Status::unimplemented("no history of lists").into())
     }
 
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {

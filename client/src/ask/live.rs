@@ -2,9 +2,9 @@
 
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{
-    EpochsRequest, EpochsResponse, ListSessionsRequest, ListSessionsResponse, ListStoresRequest,
-    NodeStatistics, PlacementRequest, PlacementResponse, QuerySeriesRequest, ReadMemoryRequest,
-    ReadMemoryResponse, StatisticsRequest, StoreInfo, StorePlacement, TailRequest,
+    EntriesRequest, EpochsRequest, EpochsResponse, ListSessionsRequest, ListSessionsResponse,
+    ListStoresRequest, NodeStatistics, PlacementRequest, PlacementResponse, QuerySeriesRequest,
+    ReadMemoryRequest, ReadMemoryResponse, StatisticsRequest, StoreInfo, StorePlacement, TailRequest,
 };
 use tokio_stream::StreamExt;
 use tonic::transport::Channel;
@@ -77,6 +77,11 @@ impl Ask for Client {
 
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
         let stream = self.read(request, |mut to, request| async move { to.tail(request).await }).await?;
+        Ok(Following::new(stream.map(|message| message.map_err(ClientError::from))))
+    }
+
+    async fn entries(&self, request: EntriesRequest) -> Result<Following, ClientError> {
+        let stream = self.read(request, |mut to, request| async move { to.entries(request).await }).await?;
         Ok(Following::new(stream.map(|message| message.map_err(ClientError::from))))
     }
 

@@ -12,8 +12,8 @@ mod live;
 mod question;
 
 use dta_proto::control::{
-    Epoch, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
-    ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
+    EntriesRequest, Epoch, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics,
+    PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
 };
 
 use crate::ClientError;
@@ -76,6 +76,9 @@ pub trait Ask: Send + Sync {
 
     /// Follows a list of an append store. Nothing written after this returns is missed.
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError>;
+
+    /// The entries of a list in each epoch of a span of time, as documented at the call `Entries`.
+    async fn entries(&self, request: EntriesRequest) -> Result<Following, ClientError>;
 
     /// Raw bytes of a store, at most [`MAX_READ`](dta_proto::control::MAX_READ).
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError>;

@@ -5,15 +5,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dta_proto::counter::collector as names;
 use dta_proto::wire::dta::Primitive;
 
+use crate::store::append::Progress;
+
 #[derive(Default)]
 pub(super) struct AnswerCounters {
     /// Of each primitive whose keys are asked about.
     queries: [Query; Primitive::ALL.len()],
-    pub(super) tail_entries: Count,
+    tail_entries: Count,
     pub(super) tail_woken: Count,
-    pub(super) tail_overwritten: Count,
-    pub(super) tail_missing: Count,
-    pub(super) tail_damaged: Count,
+    tail_overwritten: Count,
+    tail_missing: Count,
+    tail_damaged: Count,
 }
 
 /// A counter.
@@ -41,6 +43,14 @@ pub(super) struct Query {
 impl AnswerCounters {
     pub(super) fn query(&self, primitive: Primitive) -> &Query {
         &self.queries[primitive.index()]
+    }
+
+    /// What was handed to a tail, and what it skipped.
+    pub(super) fn tail(&self, progress: &Progress) {
+        self.tail_entries.add(progress.entries);
+        self.tail_overwritten.add(progress.overwritten);
+        self.tail_missing.add(progress.missing);
+        self.tail_damaged.add(progress.damaged);
     }
 
     pub(super) fn named(&self) -> Vec<(String, u64)> {

@@ -100,7 +100,9 @@ impl AskError {
             Self::Elsewhere { .. } => Code::FailedPrecondition,
             Self::Moment(MomentError::Future { .. } | MomentError::Empty { .. }) => Code::InvalidArgument,
             Self::Moment(MomentError::NotKept { .. }) => Code::OutOfRange,
-            Self::Moment(MomentError::History(_) | MomentError::Region(_)) => Code::Internal,
+            Self::Moment(MomentError::History(_) | MomentError::Memory(_) | MomentError::Region(_)) => {
+                Code::Internal
+            }
             Self::Moment(MomentError::NoHistory(_)) | Self::MemoryAlone(_) => Code::Unimplemented,
             Self::Replaced(_) => Code::Aborted,
             Self::Stopping => Code::Unavailable,

@@ -6,6 +6,7 @@
 //! here.
 
 mod counters;
+mod entries;
 mod error;
 mod files;
 mod inspect;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 
 use dta_client::{Answers, Ask, ClientError, Following, Question, Series, Span};
 use dta_proto::control::{
-    EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
+    EntriesRequest, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
     ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest,
 };
 use dta_proto::wire::dta::Primitive;
@@ -141,6 +142,10 @@ impl Ask for Memory {
 
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
         self.follow(request, ()).await
+    }
+
+    async fn entries(&self, request: EntriesRequest) -> Result<Following, ClientError> {
+        self.entries_of(request, ()).await
     }
 
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {

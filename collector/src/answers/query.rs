@@ -74,7 +74,7 @@ impl Memory {
         Ok(self.epochs_of(&store.spec.name)?.list(&store.spec.name, request)?)
     }
 
-    fn epochs_of(&self, store: &str) -> Result<&Epochs, MomentError> {
+    pub(super) fn epochs_of(&self, store: &str) -> Result<&Epochs, MomentError> {
         self.epochs.as_deref().ok_or_else(|| MomentError::NoHistory(store.to_owned()))
     }
 

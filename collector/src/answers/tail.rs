@@ -13,12 +13,12 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::{AskError, Memory};
 use crate::store::Store;
-use crate::store::append::{ListError, Lists, Progress, Start};
+use crate::store::append::{ListError, Lists, Start};
 use crate::store::follow::{Follower, News};
 
 /// Messages queued for a slow client; beyond that its reader waits, and may be overtaken by the writer, which it
 /// reports.
-const QUEUE: usize = 4;
+pub(super) const QUEUE: usize = 4;
 
 impl Memory {
     /// Follows a list; `place` is dropped when the last work for it is done, even if the caller has long
@@ -44,7 +44,7 @@ impl Memory {
 }
 
 /// A list being followed, in the memory that its store had at the start.
-struct Tail {
+pub(super) struct Tail {
     memory: Memory,
     store: Arc<Store>,
     follower: Follower,
@@ -58,7 +58,23 @@ impl Tail {
             (sequence, _) => Start::At(sequence),
         };
         let store = memory.store(&request.store, Primitive::Append)?;
-        let follower = follower(&store, request.list, start, request.until_caught_up)?;
+        Self::of(memory, store, request.list, start, request.until_caught_up)
+    }
+
+    pub(super) fn of(
+        memory: &Memory,
+        store: Arc<Store>,
+        list: u32,
+        start: Start,
+        until_caught_up: bool,
+    ) -> Result<Self, AskError> {
+        let follower = Follower::new(lists(&store)?, list, start, until_caught_up);
+        let follower = follower.map_err(|error| match error {
+            ListError::NoSuchList { list, last } => {
+                AskError::List { store: store.spec.name.clone(), list, last }
+            }
+            ListError::Access(error) => store.outside(error).into(),
+        })?;
         Ok(Self { memory: memory.clone(), store, follower })
     }
 
@@ -67,16 +83,8 @@ impl Tail {
         self.memory.current()?;
         let news = self.follower.read(lists(&self.store)?, Instant::now());
         let news = news.map_err(|error| self.store.outside(error))?;
-        self.count(&news.progress);
+        self.memory.counters.tail(&news.progress);
         Ok(news)
-    }
-
-    fn count(&self, progress: &Progress) {
-        let counters = &self.memory.counters;
-        counters.tail_entries.add(progress.entries);
-        counters.tail_overwritten.add(progress.overwritten);
-        counters.tail_missing.add(progress.missing);
-        counters.tail_damaged.add(progress.damaged);
     }
 
     /// Whether the store still has this memory. Call it only when nothing came: the lookup takes longer the more
@@ -94,25 +102,18 @@ impl Tail {
     fn end(&mut self) -> Result<Option<News>, AskError> {
         let end = self.follower.end(lists(&self.store)?).map_err(|error| self.store.outside(error))?;
         Ok(end.map(|progress| {
-            self.count(&progress);
+            self.memory.counters.tail(&progress);
             News { progress, ..News::default() }
         }))
     }
 }
 
-fn lists(store: &Store) -> Result<Lists<'_>, AskError> {
+pub(super) fn lists(store: &Store) -> Result<Lists<'_>, AskError> {
     Lists::new(store).ok_or(AskError::Layout)
 }
 
-fn follower(store: &Store, list: u32, start: Start, until_caught_up: bool) -> Result<Follower, AskError> {
-    Follower::new(lists(store)?, list, start, until_caught_up).map_err(|error| match error {
-        ListError::NoSuchList { list, last } => AskError::List { store: store.spec.name.clone(), list, last },
-        ListError::Access(error) => store.outside(error).into(),
-    })
-}
-
 /// Sends what is read, until the end, an error, or the receiver is gone.
-async fn follow(mut tail: Tail, sender: mpsc::Sender<Result<TailResponse, AskError>>) {
+pub(super) async fn follow(mut tail: Tail, sender: mpsc::Sender<Result<TailResponse, AskError>>) {
     let (wake, mut stop) = (tail.memory.wake.clone(), tail.memory.stop.clone());
     let refused = loop {
         // Registered before the list is read, so that no wake-up is missed in between.
@@ -170,7 +171,7 @@ async fn stopped(stop: &mut Option<watch::Receiver<bool>>) {
     }
 }
 
-fn message(news: News) -> TailResponse {
+pub(super) fn message(news: News) -> TailResponse {
     TailResponse {
         sequence: news.sequence.into(),
         entries: news.entries,
@@ -178,5 +179,6 @@ fn message(news: News) -> TailResponse {
         torn: news.progress.torn,
         missing_batches: news.progress.missing,
         damaged_batches: news.progress.damaged,
+        epoch: None,
     }
 }

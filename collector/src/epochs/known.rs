@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use dta_history::{HistoryError, Kept};
+use dta_client::Span;
+use dta_history::Kept;
 use dta_proto::control::{Epoch, EpochState, EpochsRequest, EpochsResponse, MAX_EPOCHS};
 
-use super::{Epochs, Former, MomentError, StoreEpochs, now};
+use super::{Epochs, Former, MomentError, StoreEpochs, now, waterfall};
 use crate::store::Store;
 
 impl Epochs {
@@ -21,8 +22,8 @@ impl Epochs {
     /// # Errors
     /// A [`MomentError`].
     pub fn list(&self, store: &str, request: &EpochsRequest) -> Result<EpochsResponse, MomentError> {
-        let of = self.of(store)?;
-        let known = of.between(request.since, request.until)?;
+        let span = Span { since: request.since, until: request.until };
+        let known = within(self.of(store)?.known(span)?, span);
         let mut epochs: Vec<Epoch> = known.into_iter().map(|known| known.epoch).collect();
         let most = match request.most as usize {
             0 => MAX_EPOCHS,
@@ -35,22 +36,43 @@ impl Epochs {
         Ok(EpochsResponse { epochs, older })
     }
 
-    pub(super) fn of(&self, store: &str) -> Result<&StoreEpochs, MomentError> {
+    pub(super) fn of(&self, store: &str) -> Result<&Arc<StoreEpochs>, MomentError> {
         let none = || MomentError::NoHistory(store.to_owned());
         Ok(self.of.get(store).ok_or_else(none)?)
     }
 }
 
-/// An epoch, with its memory unless it is kept.
+/// An epoch, and what holds it.
 pub(super) struct Known {
     pub(super) epoch: Epoch,
-    pub(super) memory: Option<Arc<Store>>,
+    pub(super) held: Held,
+}
+
+/// What holds an epoch.
+pub(super) enum Held {
+    InMemory(Arc<Store>),
+    Kept(Arc<Kept>),
+}
+
+/// Those of epochs that have moments of a span.
+pub(super) fn within(mut all: Vec<Known>, Span { since, until }: Span) -> Vec<Known> {
+    // The one of the moment `since` is the last that was opened by then, unless it had ended.
+    let by_then = all.partition_point(|known| known.epoch.opened <= since);
+    let holds = |known: &Known| matches!(known.held, Held::InMemory(_)) || known.epoch.flipped_to >= since;
+    let first = if by_then > 0 && holds(&all[by_then - 1]) { by_then - 1 } else { by_then };
+    if until != 0 {
+        all.truncate(all.partition_point(|known| known.epoch.opened < until));
+    }
+    all.drain(..first.min(all.len()));
+    all
 }
 
 impl StoreEpochs {
-    /// The epochs of the moments from `since` to before `until`, in milliseconds since 1970, the oldest first; 0 =
-    /// without this limit.
-    pub(super) fn between(&self, since: u64, until: u64) -> Result<Vec<Known>, MomentError> {
+    /// All epochs, the oldest first, for questions about a span.
+    ///
+    /// # Errors
+    /// The span has no moments, or only some that are yet to come; the history cannot be read.
+    pub(super) fn known(&self, Span { since, until }: Span) -> Result<Vec<Known>, MomentError> {
         let present = now();
         if since > present {
             return Err(MomentError::Future { at: since, now: present });
@@ -58,37 +80,25 @@ impl StoreEpochs {
         if until != 0 && until <= since {
             return Err(MomentError::Empty { since, until });
         }
-        let mut all = self.all()?;
-        // The one of the moment `since` is the last that was opened by then, unless it had ended.
-        let by_then = all.partition_point(|known| known.epoch.opened <= since);
-        let holds = |known: &Known| known.memory.is_some() || known.epoch.flipped_to >= since;
-        let first = if by_then > 0 && holds(&all[by_then - 1]) { by_then - 1 } else { by_then };
-        if until != 0 {
-            all.truncate(all.partition_point(|known| known.epoch.opened < until));
-        }
-        all.drain(..first.min(all.len()));
-        Ok(all)
-    }
-
-    /// All epochs, the oldest first.
-    fn all(&self) -> Result<Vec<Known>, HistoryError> {
         // What is written after memory was looked at is in both; what was written before is in the history.
-        let in_memory: Vec<Known> = {
+        let (former, (open, opened)) = {
             let in_memory = self.in_memory();
-            let known = |store: &Arc<Store>, epoch| Known { epoch, memory: Some(Arc::clone(store)) };
-            let former = in_memory.former.iter().map(|former| known(&former.store, of_former(former)));
-            let (open, opened) = &in_memory.open;
-            former.chain([known(open, of_open(open, *opened))]).collect()
+            (in_memory.former.clone(), in_memory.open.clone())
         };
         let kept = self.history.epochs()?;
-        let known = |kept: &Arc<Kept>| Known { epoch: of_kept(kept), memory: None };
-        let mut all: Vec<Known> = kept.iter().map(known).collect();
-        let is_kept = |of: &Epoch| {
-            let same =
-                |kept: &Arc<Kept>| (kept.epoch.generation, kept.epoch.opened) == (of.generation, of.opened);
-            kept.iter().rev().any(same)
+        let written = |generation: u64, opened: u64| {
+            let is_it =
+                |kept: &&Arc<Kept>| (kept.epoch.generation, kept.epoch.opened) == (generation, opened);
+            kept.iter().rev().find(is_it)
         };
-        all.extend(in_memory.into_iter().filter(|known| !is_kept(&known.epoch)));
+        let known = |kept: &Arc<Kept>| Known { epoch: of_kept(kept), held: Held::Kept(Arc::clone(kept)) };
+        let mut all: Vec<Known> = kept.iter().map(known).collect();
+        for former in former.into_iter().filter(|of| written(of.store.generation, of.opened).is_none()) {
+            all.push(Known { epoch: of_former(&former), held: Held::InMemory(former.store) });
+        }
+        // Memory that stays is open on, from where the epoch ended that was written.
+        let opened = written(open.generation, opened).map_or(opened, |kept| kept.epoch.flipped_to);
+        all.push(Known { epoch: of_open(&open, opened), held: Held::InMemory(open) });
         all.sort_by_key(|known| known.epoch.opened);
         Ok(all)
     }
@@ -120,6 +130,8 @@ pub(super) fn of_kept(kept: &Kept) -> Epoch {
         confirmed,
         state: EpochState::Kept.into(),
         rows: kept.rows,
+        sketch: kept.epoch.sketch,
+        waterfall: waterfall::message(&kept.epoch.waterfall),
         ..Epoch::default()
     }
 }

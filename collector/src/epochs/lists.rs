@@ -16,6 +16,7 @@ use super::keeper::{Again, Keeper, LOOK, Stopped, count};
 use super::now;
 use super::waterfall::Totals;
 use super::write::{WriteError, finish, make_room, next_number};
+use crate::region::AccessError;
 use crate::store::append::{ListError, Lists, Progress, ReadPosition, Start};
 
 /// Batches that are read of a list before the next one has its turn.
@@ -77,15 +78,19 @@ fn begin(keeper: &Keeper, lists: Lists<'_>) -> Result<Vec<ReadPosition>, BeginEr
         last.extend(kept.epoch.lists.iter().copied());
     }
     let position = |list| {
-        let newest = lists.newest(list).map_err(ListError::from)?;
-        let start = match last.get(&list) {
-            // In other memory, its sequences begin with 1 again.
-            Some(last) if newest == *last || newest != 0 && is_after(newest, *last) => Start::At(next(*last)),
-            _ => Start::Oldest,
-        };
+        let start = behind(lists, list, last.get(&list).copied()).map_err(ListError::from)?;
         Ok(lists.reader(list, start)?.place())
     };
     (0..lists.count()).map(position).collect()
+}
+
+/// Where a list begins behind the last sequence that the history has of it, if it has any.
+pub(super) fn behind(lists: Lists<'_>, list: u32, last: Option<u32>) -> Result<Start, AccessError> {
+    let Some(last) = last else { return Ok(Start::Oldest) };
+    let newest = lists.newest(list)?;
+    // In other memory, its sequences begin with 1 again.
+    let goes_on = newest == last || newest != 0 && is_after(newest, last);
+    Ok(if goes_on { Start::At(next(last)) } else { Start::Oldest })
 }
 
 /// How an epoch ended.

@@ -11,7 +11,7 @@
 //! - `lists`: entries of append stores are read as they come.
 //!
 //! Besides: [`Epochs::at`], a store as it was at a moment, from memory or from its history; [`Epochs::series`], the store
-//! in one epoch after another; [`Epochs::list`] (`known`), which epochs it has; `keeper`, what all of these
+//! in one epoch after another; [`Epochs::list_in`], a list in the epochs of a span; [`Epochs::list`] (`known`), which epochs it has; `keeper`, what all of these
 //! threads do; `thin`, the thread that keeps histories small; `due`, clocks; `write`, an epoch into the history;
 //! `waterfall`, what became of its reports; `journal`, the file that says when the epochs in memory began, for the next
 //! start; `elements`, a store's memory as slots, and slots as a store.
@@ -19,6 +19,7 @@
 mod counters;
 mod due;
 mod elements;
+mod entries;
 mod journal;
 mod keeper;
 mod known;
@@ -40,7 +41,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dta_history::{HistoryError, Table};
 use dta_files::moment::now;
 use dta_history::{HistoryError, Table};
 use dta_proto::wire::dta::EpochEnd;
@@ -54,6 +54,7 @@ use keeper::Keeper;
 use thin::Thinner;
 
 pub use elements::read as read_elements;
+pub use entries::{ListThen, OpenList};
 pub use moment::MomentError;
 
 /// The most generations of a store with epochs that memory has.

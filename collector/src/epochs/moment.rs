@@ -10,7 +10,7 @@ use dta_proto::key::Key;
 use super::known::{of_former, of_kept, of_open};
 use super::{Epochs, elements, now};
 use crate::region::RegionError;
-use crate::store::Store;
+use crate::store::{MemoryError, Store};
 
 /// Why nothing can be said of a moment.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +53,9 @@ pub enum MomentError {
     /// The history cannot be read.
     #[error(transparent)]
     History(#[from] HistoryError),
+    /// The store does not match its description.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
     /// No memory for what was read.
     #[error(transparent)]
     Region(#[from] RegionError),

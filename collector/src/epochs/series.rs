@@ -8,7 +8,7 @@ use dta_history::HistoryError;
 use dta_proto::control::Epoch;
 use dta_proto::key::Key;
 
-use super::known::Known;
+use super::known::{Held, Known, within};
 use super::{Epochs, MomentError, StoreEpochs, elements};
 use crate::store::Store;
 
@@ -37,10 +37,10 @@ impl Epochs {
         let then = elements::store(&open, 0, &[], &[]).map_err(MomentError::from)?;
         // Of a store without the keys' slots nothing was read.
         let mut kept = elements.chunks_exact((wanted.len() * open.spec.element_len() as usize).max(1));
-        for Known { epoch, memory } in epochs {
-            match memory {
-                Some(store) => each(&store, epoch)?,
-                None => {
+        for Known { epoch, held } in epochs {
+            match held {
+                Held::InMemory(store) => each(&store, epoch)?,
+                Held::Kept(_) => {
                     let bytes = kept.next().unwrap_or_default();
                     elements::put(&then, &wanted, bytes);
                     each(&Store { generation: epoch.generation, ..then.clone() }, epoch)?;
@@ -66,10 +66,10 @@ impl StoreEpochs {
     fn read(&self, open: &Store, slots: &[u64], span: Span, most: usize) -> Result<Part, MomentError> {
         let mut looks = 0;
         loop {
-            let mut epochs = self.between(span.since, span.until)?;
+            let mut epochs = within(self.known(span)?, span);
             let next = epochs.get(most).and_then(|known| NonZeroU64::new(known.epoch.opened));
             epochs.truncate(most);
-            let kept = epochs.iter().filter(|known| known.memory.is_none());
+            let kept = epochs.iter().filter(|known| matches!(known.held, Held::Kept(_)));
             let numbers: Vec<u64> = kept.map(|known| known.epoch.number).collect();
             let mut elements = vec![0; numbers.len() * slots.len() * open.spec.element_len() as usize];
             looks += 1;

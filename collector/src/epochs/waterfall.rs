@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use dta_history::Kept;
+use dta_proto::control::{Counter, Waterfall};
 use dta_proto::counter::{self, Definition, Stage, between, nic, reporter, translator};
 use dta_proto::store::StoreSpec;
 use serde_json::{Value, json};
@@ -105,6 +106,24 @@ fn reason(node: &str, hop: &str, name: &str) -> Option<String> {
     lost.into_iter().any(is).then(|| name.to_owned())
 }
 
+/// A waterfall for who asks.
+pub(super) fn message(waterfall: &Value) -> Option<Waterfall> {
+    let of = waterfall.as_object()?;
+    let count = |name: &str| of.get(name).and_then(Value::as_u64);
+    let lost = of.get(LOST).and_then(Value::as_object);
+    let reason =
+        |(name, value): (&String, &Value)| Some(Counter { name: name.clone(), value: value.as_u64()? });
+    Some(Waterfall {
+        sent: count(SENT),
+        landed: count("landed"),
+        frames: count(FRAMES),
+        lost: lost.into_iter().flatten().filter_map(reason).collect(),
+        overwritten_batches: count("overwritten").unwrap_or_default(),
+        missing_batches: count("missing").unwrap_or_default(),
+        damaged_batches: count("damaged").unwrap_or_default(),
+    })
+}
+
 /// The waterfall of several epochs together: that of those of which it is known.
 pub(super) fn sum(epochs: &[Kept]) -> Value {
     epochs.iter().map(|kept| &kept.epoch.waterfall).fold(Value::Null, added)
@@ -173,7 +192,16 @@ mod tests {
             "dropped.translator.version": 4, "dropped.nic.icrc": 8, "discarded.held_at_restart": 1, "lost.queue_full": 2,
             "lost.reporter-translator": 6, "lost.translator-nic": 10,
         });
-        assert_eq!(waterfall, json!({ "sent": 1050, "landed": 43, "frames": 90, "lost": lost }));
+        assert_eq!(waterfall, json!({ "sent": 1050, "landed": 43, "frames": 90, "lost": &lost }));
+        let told = message(&waterfall).unwrap();
+        assert_eq!((told.sent, told.landed, told.frames), (Some(1050), Some(43), Some(90)));
+        let reason = |(name, value): (&String, &Value)| (name.clone(), value.as_u64().unwrap());
+        let lost: Vec<_> = lost.as_object().unwrap().iter().map(reason).collect();
+        assert_eq!(told.lost.into_iter().map(|of| (of.name, of.value)).collect::<Vec<_>>(), lost);
+        assert_eq!(message(&Value::Null), None);
+        let of_lists = message(&json!({ "overwritten": 1, "missing": 2, "damaged": 3 })).unwrap();
+        let Waterfall { overwritten_batches, missing_batches, damaged_batches, sent, .. } = of_lists;
+        assert_eq!((overwritten_batches, missing_batches, damaged_batches, sent), (1, 2, 3, None));
         let kept = |waterfall: &Value| {
             let epoch = Epoch { waterfall: waterfall.clone(), ..Epoch::default() };
             Kept { epoch, rows: 0 }

@@ -3,7 +3,7 @@
 
 use dta_client::{Answers, Ask, ClientError, Following, Question, Series, Span};
 use dta_proto::control::{
-    EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
+    EntriesRequest, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
     ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
 };
 
@@ -48,6 +48,11 @@ impl Ask for Service {
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
         self.check_list(&request.store, request.list)?;
         self.memory.tail(request).await
+    }
+
+    async fn entries(&self, request: EntriesRequest) -> Result<Following, ClientError> {
+        self.check_list(&request.store, request.list)?;
+        self.memory.entries(request).await
     }
 
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {

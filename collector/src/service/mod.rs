@@ -20,9 +20,9 @@ use std::sync::{Arc, OnceLock};
 
 use dta_proto::control::collector_server::{Collector, CollectorServer};
 use dta_proto::control::{
-    EndSessionRequest, EndSessionResponse, EpochsRequest, EpochsResponse, ListSessionsRequest,
-    ListSessionsResponse, ListStoresRequest, ListStoresResponse, OpenSessionRequest, PlacementRequest,
-    PlacementResponse, QueryCounterRequest, QueryCounterResponse, QueryKeyWriteRequest,
+    EndSessionRequest, EndSessionResponse, EntriesRequest, EpochsRequest, EpochsResponse,
+    ListSessionsRequest, ListSessionsResponse, ListStoresRequest, ListStoresResponse, OpenSessionRequest,
+    PlacementRequest, PlacementResponse, QueryCounterRequest, QueryCounterResponse, QueryKeyWriteRequest,
     QueryKeyWriteResponse, QueryPathRequest, QueryPathResponse, QuerySeriesRequest, QuerySeriesResponse,
     QuerySketchRequest, QuerySketchResponse, ReadMemoryRequest, ReadMemoryResponse, RenewSessionRequest,
     Session, StatisticsRequest, StatisticsResponse, TailRequest,
@@ -154,7 +154,7 @@ pub(crate) fn method(path: &str) -> Method {
         Some("OpenSession" | "PreviewSession" | "RenewSession" | "EndSession") => Method::First,
         // There may be many counters of nodes.
         Some("Statistics") => Method::Large,
-        Some("Tail") => Method::Tail,
+        Some("Tail" | "Entries") => Method::Tail,
         _ => Method::Ordinary,
     }
 }
@@ -167,6 +167,7 @@ fn answer<T>(answer: Result<T, ClientError>) -> Result<Response<T>, Status> {
 #[tonic::async_trait]
 impl Collector for Service {
     type TailStream = tail::Stream;
+    type EntriesStream = tail::Stream;
 
     async fn open_session(&self, request: Request<OpenSessionRequest>) -> Result<Response<Session>, Status> {
         let caller = self.rules.caller(&request);
@@ -258,6 +259,13 @@ impl Collector for Service {
 
     async fn tail(&self, request: Request<TailRequest>) -> Result<Response<Self::TailStream>, Status> {
         tail::start(self, request).await.map(Response::new)
+    }
+
+    async fn entries(
+        &self,
+        request: Request<EntriesRequest>,
+    ) -> Result<Response<Self::EntriesStream>, Status> {
+        tail::entries(self, request).await.map(Response::new)
     }
 
     async fn statistics(

@@ -2,8 +2,10 @@
 
 use std::pin::Pin;
 
-use dta_grpc::Peer;
-use dta_proto::control::{TailRequest, TailResponse};
+use dta_client::{ClientError, Following};
+use dta_grpc::{Peer, Permit};
+use dta_proto::control::{EntriesRequest, TailRequest, TailResponse};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::StreamExt;
 use tonic::{Request, Status};
 
@@ -12,8 +14,24 @@ use super::{Service, status};
 /// The stream of a tail call.
 pub(super) type Stream = Pin<Box<dyn tokio_stream::Stream<Item = Result<TailResponse, Status>> + Send>>;
 
-/// Takes a place among the allowed streams, and starts to stream.
+/// A place among the allowed streams.
+type Place = (OwnedSemaphorePermit, Option<Permit>);
+
+/// Takes a place, and starts to follow a list.
 pub(super) async fn start(service: &Service, request: Request<TailRequest>) -> Result<Stream, Status> {
+    let (place, request) = (place(service, &request)?, request.into_inner());
+    service.check_list(&request.store, request.list)?;
+    stream(service.memory.follow(request, place).await)
+}
+
+/// Takes a place, and starts to hand over the entries of past epochs.
+pub(super) async fn entries(service: &Service, request: Request<EntriesRequest>) -> Result<Stream, Status> {
+    let (place, request) = (place(service, &request)?, request.into_inner());
+    service.check_list(&request.store, request.list)?;
+    stream(service.memory.entries_of(request, place).await)
+}
+
+fn place<T>(service: &Service, request: &Request<T>) -> Result<Place, Status> {
     let own = match request.extensions().get::<Peer>() {
         Some(peer) => Some(peer.stream().ok_or_else(|| {
             Status::resource_exhausted(
@@ -27,9 +45,10 @@ pub(super) async fn start(service: &Service, request: Request<TailRequest>) -> R
             "this collector already follows the most lists that it may (`tails` in its [limits])",
         )
     })?;
-    let request = request.into_inner();
-    service.check_list(&request.store, request.list)?;
-    let following = service.memory.follow(request, (place, own)).await;
+    Ok((place, own))
+}
+
+fn stream(following: Result<Following, ClientError>) -> Result<Stream, Status> {
     let following = following.map_err(status::of_ask)?;
     Ok(Box::pin(following.map(|message| message.map_err(status::of_ask))))
 }

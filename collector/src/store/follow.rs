@@ -10,7 +10,7 @@ use super::append::{ListError, Lists, Progress, ReadPosition, Start};
 use crate::region::AccessError;
 
 /// Most batches read at a time: about 3,000 entries, some tens of kilobytes.
-const BATCHES: u64 = 256;
+pub const BATCHES: u64 = 256;
 
 /// How long to sleep when there is nothing new: doubles each time, up to the longest.
 const SHORTEST: Duration = Duration::from_micros(500);

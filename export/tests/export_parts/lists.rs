@@ -7,8 +7,8 @@ use std::time::Duration;
 use dta_client::{Answers, Ask, ClientError, Following, Question, Series, Span};
 use dta_export::source::LISTS;
 use dta_proto::control::{
-    EpochsRequest, EpochsResponse, KeyWriteAnswer, ListSessionsResponse, NodeStatistics, PlacementResponse,
-    ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest, TailResponse,
+    EntriesRequest, EpochsRequest, EpochsResponse, KeyWriteAnswer, ListSessionsResponse, NodeStatistics,
+    PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest, TailResponse,
 };
 use tokio::sync::{mpsc, watch};
 use tonic::Status;
@@ -111,6 +111,9 @@ impl Ask for Lists {
         refused()
     }
     async fn epochs(&self, _: EpochsRequest) -> Result<EpochsResponse, ClientError> {
+        refused()
+    }
+    async fn entries(&self, _: EntriesRequest) -> Result<Following, ClientError> {
         refused()
     }
     async fn read_memory(&self, _: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {

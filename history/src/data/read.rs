@@ -63,11 +63,8 @@ impl DataFile {
             let names: Vec<&str> = schema.columns().iter().map(|column| column.name()).collect();
             return Err(foreign(format!("it has the columns {}", names.join(", "))));
         }
-        let span = |group: usize| match meta.row_group(group).column(SLOT).statistics() {
-            Some(Statistics::Int64(slots)) => Some((*slots.min_opt()?, *slots.max_opt()?)),
-            _ => None,
-        };
-        let spans: Option<Vec<_>> = (0..meta.num_row_groups()).map(span).collect();
+        let spans: Option<Vec<_>> =
+            (0..meta.num_row_groups()).map(|group| span(&meta, group, SLOT)).collect();
         let spans = spans.ok_or_else(|| foreign("a row group has no statistics of its slots".to_owned()))?;
         if layout.order == Order::BySlot && !spans.is_sorted() {
             return Err(foreign("its row groups are not in the order of their slots".to_owned()));
@@ -86,6 +83,11 @@ impl DataFile {
 
     pub(crate) fn groups(&self) -> usize {
         self.spans.len()
+    }
+
+    /// Whether a row group may have rows of an epoch.
+    pub(crate) fn may_have(&self, group: usize, epoch: i64) -> bool {
+        span(&self.meta, group, EPOCH).is_none_or(|(first, last)| (first..=last).contains(&epoch))
     }
 
     /// Rows of a row group.
@@ -348,6 +350,14 @@ impl<'a> Cells<'a> {
             }
         }
         Ok(())
+    }
+}
+
+/// The least and the greatest number in a column of a row group; `None` without statistics.
+fn span(meta: &ParquetMetaData, group: usize, column: usize) -> Option<(i64, i64)> {
+    match meta.row_group(group).column(column).statistics() {
+        Some(Statistics::Int64(of)) => Some((*of.min_opt()?, *of.max_opt()?)),
+        _ => None,
     }
 }
 

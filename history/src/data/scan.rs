@@ -13,6 +13,8 @@ use crate::layout::{EPOCH, SLOT};
 /// A file's rows, by batches.
 pub(crate) struct Scan<'a> {
     file: &'a DataFile,
+    /// Row groups without rows of this epoch are passed over.
+    of: Option<i64>,
     group: usize,
     /// Rows of the group that have not been read.
     left: usize,
@@ -31,7 +33,12 @@ struct Readers<'a> {
 impl<'a> Scan<'a> {
     pub(crate) fn new(file: &'a DataFile) -> Scan<'a> {
         let (epochs, slots, elements) = (Vec::new(), Vec::new(), Vec::new());
-        Scan { file, group: 0, left: 0, readers: None, epochs, slots, elements }
+        Scan { file, of: None, group: 0, left: 0, readers: None, epochs, slots, elements }
+    }
+
+    /// All rows of one epoch, among others.
+    pub(crate) fn of(file: &'a DataFile, epoch: i64) -> Scan<'a> {
+        Scan { of: Some(epoch), ..Scan::new(file) }
     }
 
     /// Reads the next batch into `epochs`, `slots` and `elements`; `false` when there is none.
@@ -46,6 +53,10 @@ impl<'a> Scan<'a> {
         while self.left == 0 {
             if self.group == self.file.groups() {
                 return Ok(false);
+            }
+            if self.of.is_some_and(|epoch| !self.file.may_have(self.group, epoch)) {
+                self.group += 1;
+                continue;
             }
             let column = |number: usize| -> Result<ColumnReader> { self.file.column(self.group, number) };
             let columns = self.file.layout.columns.iter().enumerate().skip(SLOT + 1);

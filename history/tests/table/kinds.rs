@@ -1,5 +1,7 @@
 //! Lists, and what makes no sense for which kind of store.
 
+use std::ops::ControlFlow;
+
 use super::*;
 
 fn lists() -> StoreSpec {
@@ -33,7 +35,8 @@ fn push(table: &Table, epoch: &Epoch, came: &Came) {
 fn entries(table: &Table, epoch: u64) -> Came {
     let mut all = Came::new();
     let each = |entry: Entry<'_>| {
-        all.push((entry.list, entry.sequence, entry.number, entry.bytes.try_into().unwrap()))
+        all.push((entry.list, entry.sequence, entry.number, entry.bytes.try_into().unwrap()));
+        ControlFlow::Continue(())
     };
     table.entries(epoch, each).unwrap();
     all
@@ -59,6 +62,13 @@ fn entries_come_back_as_they_came_also_compacted_and_after_a_restart() {
             for (number, came) in (0..).zip(&all) {
                 assert!(entries(table, number) == *came, "epoch {number}");
             }
+            let mut some = 0;
+            let three = |_: Entry<'_>| {
+                some += 1;
+                if some < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            };
+            table.entries(2, three).unwrap();
+            assert_eq!(some, 3);
             assert_eq!(table.at(MINUTE / 2).unwrap().unwrap().epoch.lists, [(3, 0)]);
         }
     }
@@ -97,7 +107,7 @@ fn what_makes_no_sense_for_a_kind_of_store_is_refused() {
         told(flush.push(entry(0, &[0; 12])))
             .contains("sketch-merge stores have no entries that could be written")
     );
-    assert!(told(of_sketches.entries(0, |_| {})).contains("have no entries: scan"));
+    assert!(told(of_sketches.entries(0, |_| unreachable!())).contains("have no entries: scan"));
 }
 
 #[test]

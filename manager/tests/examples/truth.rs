@@ -489,6 +489,50 @@ fn own() -> Vec<Known> {
             "one column of one reporter was sent here; the tutorial has whole epochs",
         ),
     ),
+    up(
+        "dta-collector query sketch-merge 0a000000 --at -1h",
+        Instead("dta-collector query sketch-merge 0a000000 --at -1h 2>&1 | cat", &["no history", "epoch"], EPOCHS),
+    ),
+    up(
+        "dta-collector query key-increment 0a000000 --since -1h",
+        Instead("dta-collector query key-increment 0a000000 --since -1h 2>&1 | cat", &["no history", "epoch"], EPOCHS),
+    ),
+    up(
+        "dta-collector query sketch-merge '10.0.0.1:5000->10.0.0.2:5000/udp' --at -1h",
+        Instead(
+            "dta-collector query sketch-merge '10.0.0.1:5000->10.0.0.2:5000/udp' --at -1h 2>&1 | cat",
+            &["no history", "epoch"],
+            EPOCHS,
+        ),
+    ),
+    up(
+        "dta-collector tail --store events --list 3 --at -1h",
+        Instead("dta-collector tail --store events --list 3 --at -1h 2>&1 | cat", &["no history", "epoch"], EPOCHS),
+    ),
+    up(
+        "dta-collector tail --store events --list 3 --since 2026-11-24T13:50 --until 2026-11-24T14:00",
+        Instead(
+            "dta-collector tail --store events --list 3 --since 2026-11-24T13:50 --until 2026-11-24T14:00 2>&1 | cat",
+            &["no history", "epoch"],
+            EPOCHS,
+        ),
+    ),
+    up(
+        "dta-collector tail --list 3 --at -1h",
+        Instead("dta-collector tail --list 3 --at -1h 2>&1 | cat", &["no history", "epoch"], EPOCHS),
+    ),
+    up(
+        "dta-collector tail --since 2026-11-24T14:00 --until 2026-11-24T15:00",
+        Instead(
+            "dta-collector tail --since 2026-11-24T14:00 --until 2026-11-24T15:00 2>&1 | cat",
+            &["no history", "epoch"],
+            EPOCHS,
+        ),
+    ),
+    up(
+        "dta-collector stats --since -1h",
+        Instead("dta-collector stats --since -1h 2>&1 | cat", &["no store has a history", "epoch"], EPOCHS),
+    ),
     up("dta-collector query sketch-merge --epochs", Says(&["1", "partial", "65,536"])),
     up(
         "dta-collector devices",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import List, Optional
+
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import layout
 from ..answers import CounterAnswers
+from ..epoch import Moment, millis
 from ..key import KeyArray, keys as key_array
 from ..spec import Kind, StoreSpec, pow2, register
-from ..store import Keys, Store, column
+from ..store import Keys, Store, Told, column
 
 
 def _is_sound(spec: StoreSpec) -> bool:
@@ -36,13 +39,24 @@ register(
 class KeyIncrementStore(Store, kind="key-increment"):
     """Counters of keys."""
 
-    def query(self, keys: Keys) -> CounterAnswers:
-        """What was counted of each key."""
+    def query(self, keys: Keys, *, at: Optional[Moment] = None) -> CounterAnswers:
+        """What was counted of each key: up to now, or up to the end of the epoch of the moment `at`."""
         spec, asked = self.spec, key_array(keys)
-        told = self.source.ask("QueryCounter", spec, asked)
+        told = self.source.ask("QueryCounter", spec, asked, at=millis(at))
         if told is None:
             return read(spec, self.source.raw(spec), asked)
-        return CounterAnswers(asked, column(told.answers, "value", np.uint64))
+        return _answers(asked, told)
+
+    def series(self, keys: Keys, since: Moment, until: Optional[Moment] = None) -> List[CounterAnswers]:
+        """What was counted of each key up to the end of each epoch of the moments from `since` to before `until`, the
+        oldest first."""
+        asked = key_array(keys)
+        told = self.source.series("key_increment", self.spec, asked, (millis(since), millis(until)))
+        return [_answers(asked, of_epoch) for of_epoch in told]
+
+
+def _answers(keys: KeyArray, told: Told) -> CounterAnswers:
+    return CounterAnswers(keys, column(told.answers, "value", np.uint64), told.epoch)
 
 
 def read(spec: StoreSpec, data: NDArray[np.uint8], keys: KeyArray) -> CounterAnswers:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import layout
 from ..answers import SketchAnswers
+from ..epoch import Moment, millis
 from ..key import KeyArray, keys as key_array
 from ..spec import Kind, StoreSpec, pow2, register
 from ..store import Keys, Store, column
@@ -47,18 +50,32 @@ register(
 class SketchMergeStore(Store, kind="sketch-merge"):
     """Estimates of keys, by epoch."""
 
-    def query(self, keys: Keys, epoch: int) -> SketchAnswers:
-        """The estimate of each key in one epoch."""
+    def query(
+        self, keys: Keys, epoch: Optional[int] = None, *, at: Optional[Moment] = None
+    ) -> SketchAnswers:
+        """The estimate of each key in one epoch, as reporters number them: of those that the store has now, or at the
+        moment `at`. Without a number, in the epoch of the moment."""
+        if epoch is None:
+            epoch = self._epoch_at(millis(at))
         if not 0 <= epoch < 1 << 32:
             raise AskError(f"epoch is {epoch}, but must be 0 to 4294967295")
         spec, asked = self.spec, key_array(keys)
-        told = self.source.ask("QuerySketch", spec, asked, epoch=epoch)
+        told = self.source.ask("QuerySketch", spec, asked, epoch=epoch, at=millis(at))
         if told is None:
             return read(spec, self.source.raw(spec), asked, epoch)
         answers = told.answers
         known = np.array([answer.HasField("estimate") for answer in answers], dtype=bool)
         estimates, merged = column(answers, "estimate", np.uint64), column(answers, "merged", np.uint16)
-        return SketchAnswers(asked, epoch, known, estimates, merged, spec.expected)
+        return SketchAnswers(asked, epoch, known, estimates, merged, spec.expected, told.epoch)
+
+    def _epoch_at(self, at: int) -> int:
+        """The number of the epoch of a moment; 0 if nothing of it is kept, which its answer says."""
+        if not at:
+            raise AskError("which epoch? Give its number, or a moment (at=…)")
+        epochs = self.source.epochs(self.spec, (at, at + 1))
+        if epochs and epochs[-1].sketch is None:
+            raise AskError(f"store {self.name!r}: the epoch of this moment is still merged; give its number")
+        return epochs[-1].sketch or 0 if epochs else 0
 
 
 def read(spec: StoreSpec, data: NDArray[np.uint8], keys: KeyArray, epoch: int) -> SketchAnswers:

@@ -259,6 +259,10 @@ impl Collector for Fake {
     async fn tail(&self, _: Request<TailRequest>) -> Answer<Self::TailStream> {
         Err(Status::unimplemented(""))
     }
+    type EntriesStream = Self::TailStream;
+    async fn entries(&self, _: Request<EntriesRequest>) -> Answer<Self::EntriesStream> {
+        Err(Status::unimplemented(""))
+    }
     async fn statistics(&self, _: Request<StatisticsRequest>) -> Answer<StatisticsResponse> {
         Err(Status::unimplemented(""))
     }

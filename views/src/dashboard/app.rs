@@ -114,14 +114,14 @@ pub(super) struct Failure {
 }
 
 /// What is done once, one after the other.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Errand {
     Ask(TypedQuery),
     Step(Step),
 }
 
 /// What a key asks the main loop to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
     Do(Errand),
     /// Refresh now.

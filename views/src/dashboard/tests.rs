@@ -6,8 +6,8 @@ use dta_client::{self as client, Answers, Ask, ClientError, Following};
 use dta_export::directory::Directory;
 use dta_export::names::Names;
 use dta_proto::control::{
-    self, Counter, Epoch, EpochState, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics,
-    PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
+    self, Counter, EntriesRequest, Epoch, EpochState, EpochsRequest, EpochsResponse, ListSessionsResponse,
+    NodeStatistics, PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
 };
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::{append, key_write};
@@ -862,6 +862,10 @@ impl Ask for Slow {
     }
 
     async fn tail(&self, _: TailRequest) -> Result<Following, ClientError> {
+        std::future::pending().await
+    }
+
+    async fn entries(&self, _: EntriesRequest) -> Result<Following, ClientError> {
         std::future::pending().await
     }
 

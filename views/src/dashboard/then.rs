@@ -5,7 +5,7 @@ use dta_files::moment;
 use dta_proto::control::{Epoch, EpochsRequest};
 
 /// A past epoch that is shown, and the store by whose epochs it was chosen.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Then {
     pub(super) store: String,
     pub(super) epoch: Epoch,
@@ -29,7 +29,7 @@ impl Then {
 }
 
 /// A step to an older or a newer epoch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Step {
     /// What is shown; `None` = now.
     pub(super) from: Option<Then>,

@@ -5,6 +5,7 @@
 
 mod node;
 mod rates;
+mod then;
 
 use dta_cli::number::{counted, grouped};
 use dta_proto::counter::{self, Definition, Found, Kind, Stage, Unit, between, nic, reporter, translator};
@@ -12,6 +13,7 @@ use serde::Serialize;
 
 pub use node::{Node, nodes};
 pub use rates::Rates;
+pub use then::{OfStore, Then, then};
 
 /// Up to this many reporters and agents are shown one by one; more are summed, unless all are requested.
 const FEW: usize = 4;

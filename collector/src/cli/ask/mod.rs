@@ -11,6 +11,7 @@ mod query_series;
 mod sessions;
 mod sketch_epochs;
 mod stats;
+mod stats_then;
 mod stores;
 mod tail;
 mod tail_events;

@@ -10,7 +10,9 @@ use dta_cli::number::{grouped, hex};
 use dta_cli::table::Table;
 use dta_cli::terminal;
 use dta_client::{Ask, AskKeys, ClientError, KeyAnswer, QuestionKind, Spread};
-use dta_proto::control::{CounterAnswer, Epoch, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer};
+use dta_proto::control::{
+    CounterAnswer, Epoch, EpochsRequest, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer,
+};
 use dta_proto::key::Key;
 use dta_proto::telemetry;
 use dta_proto::wire::dta::Primitive;
@@ -77,10 +79,13 @@ enum Query {
     },
     /// The count of keys, and what it may be missing
     #[command(visible_alias = "counter", after_help = help!("  dta-collector query key-increment '10.0.0.1:5000->10.0.0.2:5000/udp'
-  dta-collector query key-increment - < keys.txt"))]
+  dta-collector query key-increment - < keys.txt
+  dta-collector query key-increment 0a000000 --since -1h  its changes"))]
     KeyIncrement {
         #[command(flatten)]
         what: What,
+        #[command(flatten)]
+        span: SpanFlags,
     },
     /// The estimate of keys in one epoch
     #[command(
@@ -89,17 +94,18 @@ enum Query {
         after_help = help!("  dta-collector query sketch-merge '10.0.0.1:5000->10.0.0.2:5000/udp'
   dta-collector query sketch-merge '10.0.0.1:5000->10.0.0.2:5000/udp' --epoch 1
   dta-collector query sketch-merge --epochs     list epochs
+  dta-collector query sketch-merge 0a000000 --at -1h  the epoch of an hour ago
 
 An epoch is complete when every column has been merged from all reporters. Finding the newest one reads the whole store.")
     )]
     SketchMerge {
         #[command(flatten)]
         what: What,
-        /// Which epoch [default: the newest that is complete]
+        /// Which epoch, as reporters number them [default: the newest that is complete; with --at, that of the moment]
         #[arg(long, short)]
         epoch: Option<u32>,
         /// List the epochs in the store, newest first
-        #[arg(long, conflicts_with_all = ["epoch", "keys"])]
+        #[arg(long, conflicts_with_all = ["epoch", "keys", "at"])]
         epochs: bool,
     },
 }
@@ -215,7 +221,10 @@ struct Counter<'a> {
     key: Key,
     /// Too high by other keys in the same counters, too low by `lacks`.
     counted: u64,
-    lacks: &'a Lacks,
+    /// `null` = of another moment it is not known.
+    lacks: Option<&'a Lacks>,
+    /// `null` = the store has no epochs.
+    epoch: Option<Shown>,
 }
 
 /// The name of the key-increment store that `store` means (empty: the only one), and what its counts may be missing.
@@ -240,6 +249,30 @@ struct Sketch {
     estimate: Option<u64>,
     merged: u32,
     expected: u32,
+    /// The epoch of the history; `null` = the store has none.
+    table_epoch: Option<Shown>,
+}
+
+/// The number of the epoch that a sketch is asked about, if none was named: at a moment, that of the moment; else the
+/// newest one that is complete.
+async fn sketch_epoch(what: &What) -> anyhow::Result<u32> {
+    let ask = what.client.ask().await?;
+    if let Some(at) = what.at {
+        let store = sketch_epochs::store(&ask, &what.store).await?.name;
+        let request = EpochsRequest { store, since: at, until: at + 1, most: 1 };
+        match ask.epochs(request).await?.epochs.first() {
+            Some(Epoch { sketch: Some(epoch), .. }) => return Ok(*epoch),
+            // It is in no epoch that is kept, which the question's answer says.
+            None => return Ok(0),
+            // It is still merged.
+            Some(_) => {}
+        }
+    }
+    let (store, found) = sketch_epochs::of(&ask, &what.client.each().await?, &what.store).await?;
+    match (what.at, found.first()) {
+        (Some(_), Some(newest)) => Ok(newest.epoch),
+        _ => sketch_epochs::newest(&store, &found),
+    }
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
@@ -283,27 +316,46 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
             what.say_epochs(&answers)?;
             all_there
         }
-        Query::KeyIncrement { what } => {
+        Query::KeyIncrement { what, span } => {
+            if let Some(span) = span.span() {
+                let count = |answer: &CounterAnswer| (answer.value != 0).then_some(answer.value);
+                let cells = |count: &u64| vec![grouped(*count)];
+                return query_series::run(
+                    &what,
+                    span,
+                    QuestionKind::KeyIncrement,
+                    &["counted"],
+                    count,
+                    cells,
+                );
+            }
             let keys = what.keys()?;
-            let (answers, store, lacks) = super::block_on(async {
-                let client = what.ask().await?;
-                let answers = client.counter(&what.store, &keys).await?;
-                let (store, lacks) = lacks(&client, &what.store).await?;
-                Ok((answers, store, lacks))
-            })?;
-            let counter =
-                |(key, a): (&Key, CounterAnswer)| Counter { key: *key, counted: a.value, lacks: &lacks };
+            let answers = what.answers::<CounterAnswer>(&keys, QuestionKind::KeyIncrement)?;
+            // What is lacking is known of now.
+            let lacks = match what.at {
+                None => Some(super::block_on(async { lacks(&what.ask().await?, &what.store).await })?),
+                Some(_) => None,
+            };
+            let counter = |(key, (answer, epoch)): (&Key, &(CounterAnswer, Option<Epoch>))| Counter {
+                key: *key,
+                counted: answer.value,
+                lacks: lacks.as_ref().map(|(_, lacks)| lacks),
+                epoch: epoch.as_ref().map(Shown::from),
+            };
             let all_there = show(
                 &what,
                 &["key", "counted"],
                 &[1],
-                keys.iter().zip(answers).map(counter),
+                keys.iter().zip(&answers).map(counter),
                 |c| c.counted != 0,
                 |c| vec![c.key.to_string(), grouped(c.counted)],
             )?;
-            if !what.client.output.is_json() {
-                dta_cli::print(terminal::for_stdout(&lacks.in_words(&store)))?;
+            if let Some((store, lacks)) = &lacks
+                && !what.client.output.is_json()
+            {
+                dta_cli::print(terminal::for_stdout(&lacks.in_words(store)))?;
             }
+            what.say_epochs(&answers)?;
             all_there
         }
         Query::SketchMerge { what, epochs: true, .. } => {
@@ -315,30 +367,24 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         }
         Query::SketchMerge { what, epoch: named, .. } => {
             let keys = what.keys()?;
-            let (answers, epoch) = super::block_on(async {
-                let ask = what.ask().await?;
-                let epoch = match named {
-                    Some(epoch) => epoch,
-                    None => {
-                        let (store, found) =
-                            sketch_epochs::of(&ask, &what.client.each().await?, &what.store).await?;
-                        sketch_epochs::newest(&store, &found)?
-                    }
-                };
-                Ok((ask.sketch(&what.store, &keys, epoch).await?, epoch))
-            })?;
-            let sketch = |(key, a): (&Key, SketchAnswer)| Sketch {
+            let epoch = match named {
+                Some(epoch) => epoch,
+                None => super::block_on(sketch_epoch(&what))?,
+            };
+            let answers = what.answers::<SketchAnswer>(&keys, QuestionKind::SketchMerge { epoch })?;
+            let sketch = |(key, (answer, of)): (&Key, &(SketchAnswer, Option<Epoch>))| Sketch {
                 key: *key,
                 epoch,
-                estimate: a.estimate,
-                merged: a.merged,
-                expected: a.expected,
+                estimate: answer.estimate,
+                merged: answer.merged,
+                expected: answer.expected,
+                table_epoch: of.as_ref().map(Shown::from),
             };
             let all_there = show(
                 &what,
                 &["key", "estimate", "reporters"],
                 &[1, 2],
-                keys.iter().zip(answers).map(sketch),
+                keys.iter().zip(&answers).map(sketch),
                 |s| s.estimate.is_some(),
                 |s| {
                     let estimate = s.estimate.map_or_else(|| "unknown".to_owned(), grouped);
@@ -346,8 +392,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
                 },
             )?;
             if named.is_none() && !what.client.output.is_json() {
-                dta_cli::print(format!("epoch {epoch}, the newest that is complete"))?;
+                let which =
+                    if what.at.is_some() { "that of the moment" } else { "the newest that is complete" };
+                dta_cli::print(format!("epoch {epoch}, {which}"))?;
             }
+            what.say_epochs(&answers)?;
             all_there
         }
     };

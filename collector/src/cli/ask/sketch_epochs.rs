@@ -8,7 +8,7 @@ use dta_client::collector::Client;
 use dta_client::{Ask, Spread};
 use dta_proto::control::{MAX_READ, ReadMemoryRequest};
 use dta_proto::layout::sketch_merge::{Held, column_len, decode};
-use dta_proto::store::{self, StoreKind, StoreSpec};
+use dta_proto::store::{StoreKind, StoreSpec, named};
 use dta_proto::telemetry;
 use dta_proto::wire::dta::Primitive;
 use serde::Serialize;
@@ -16,7 +16,7 @@ use serde::Serialize;
 /// How much of an epoch is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Epoch {
-    epoch: u32,
+    pub(super) epoch: u32,
     /// Whether every column has been merged from all reporters.
     complete: bool,
     /// Columns in use, those merged from all reporters, and columns of the store.
@@ -30,7 +30,7 @@ pub(super) struct Epoch {
 /// # Errors
 /// There is no such store, or a collector does not answer.
 pub(super) async fn of(ask: &Spread, members: &[Client], name: &str) -> anyhow::Result<(String, Vec<Epoch>)> {
-    let spec = sketch(ask, name).await?;
+    let spec = store(ask, name).await?;
     let StoreKind::SketchMerge { columns, rows, epochs, .. } = spec.kind else {
         unreachable!("checked above")
     };
@@ -55,11 +55,15 @@ pub(super) async fn of(ask: &Spread, members: &[Client], name: &str) -> anyhow::
     Ok((spec.name, found.epochs(columns.into())))
 }
 
-async fn sketch(ask: &Spread, name: &str) -> anyhow::Result<StoreSpec> {
+/// A sketch-merge store; an empty name stands for the only one.
+///
+/// # Errors
+/// As [`of`].
+pub(super) async fn store(ask: &Spread, name: &str) -> anyhow::Result<StoreSpec> {
     let specs = super::specs(ask).await?;
     let is_sketch = |spec: &&StoreSpec| spec.kind.primitive() == Primitive::SketchMerge;
     if !name.is_empty() {
-        let spec = store::named(specs.iter(), |spec| spec, name);
+        let spec = named(specs.iter(), |spec| spec, name);
         let spec = spec.ok_or_else(|| dta_cli::misuse(anyhow::anyhow!("there is no store {name:?}")))?;
         anyhow::ensure!(
             is_sketch(&spec),

@@ -4,7 +4,8 @@ use dta_cli::Status;
 use dta_cli::counters;
 use dta_cli::number::{grouped, percent};
 use dta_cli::table::Table;
-use dta_client::Spread;
+use dta_client::{Span, Spread};
+use dta_files::moment;
 use dta_views::waterfall::{self, Rates, Row};
 use serde::Serialize;
 
@@ -17,7 +18,10 @@ Every node counts what it receives, forwards and drops; the waterfall lists the 
 Examples:
   dta-collector stats
   dta-collector stats --watch          again every second, with rates
-  dta-collector stats --all -o json    every counter, for programs")]
+  dta-collector stats --all -o json    every counter, for programs
+  dta-collector stats --since -1h      what became of the reports of the last hour
+
+With --at and --since, the epochs of each store say what became of its reports. Losses are those of all stores together.")]
 pub(in crate::cli) struct Args {
     /// Repeat every so many seconds, with rates
     #[arg(long, short, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -25,6 +29,15 @@ pub(in crate::cli) struct Args {
     /// Show counters that are 0, too
     #[arg(long, short)]
     all: bool,
+    /// What became of the reports of the epochs of this moment: 2026-11-24T14:00, or -1h
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true, conflicts_with_all = ["watch", "all"])]
+    at: Option<u64>,
+    /// What became of the reports of all epochs from this moment on
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true, conflicts_with_all = ["watch", "all", "at"])]
+    since: Option<u64>,
+    /// With --since: only up to this moment [default: now]
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true, requires = "since")]
+    until: Option<u64>,
     #[command(flatten)]
     client: ClientFlags,
 }
@@ -36,6 +49,10 @@ struct Document {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
+    if let Some(since) = args.since.or(args.at) {
+        let until = args.at.map(|at| at + 1).or(args.until).unwrap_or_default();
+        return super::stats_then::run(&args.client, Span { since, until });
+    }
     super::block_on(async {
         let client = args.client.ask().await?;
         let mut rates = Rates::default();

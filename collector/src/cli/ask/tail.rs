@@ -3,8 +3,10 @@
 use dta_cli::Status;
 use dta_cli::number::{counted, hex};
 use dta_cli::output::{self, OutputFlag};
-use dta_client::Ask;
-use dta_proto::control::{TailRequest, TailResponse};
+use dta_client::{Ask, Following};
+use dta_files::moment::{self, utc};
+use dta_proto::control::{EntriesRequest, Epoch, EpochState, TailRequest, TailResponse};
+use dta_views::epoch::Shown;
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
@@ -17,8 +19,10 @@ Examples:
   dta-collector tail           new entries of list 0
   dta-collector tail --store events --list 3 --from-start
   dta-collector tail --from-start --once -o json | jq .entry
+  dta-collector tail --list 3 --at -1h             the epoch of an hour ago
+  dta-collector tail --since 2026-11-24T14:00 --until 2026-11-24T15:00
 
-Entries are printed as hex. What the reader missed is printed on separate lines: overwritten (the ring came round before it was read), missing (lost on the way to memory), damaged."
+Entries are printed as hex. What the reader missed is printed on separate lines: overwritten (the ring came round before it was read), missing (lost on the way to memory), damaged. With --at and --since, a line names each epoch before its entries, and others name what is not kept, and what will only be there once the epoch is written. Exit status 3: the list has no entries then."
 )]
 pub(in crate::cli) struct Args {
     #[command(subcommand)]
@@ -52,14 +56,35 @@ struct Entries {
     /// Stop when everything that is there has been read
     #[arg(long)]
     once: bool,
+    /// The entries of the epoch of this moment, of a store with epochs: 2026-11-24T14:00, or -1h
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true, conflicts_with_all = FOLLOWING)]
+    at: Option<u64>,
+    /// The entries of all epochs from this moment on
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true, conflicts_with_all = FOLLOWING, conflicts_with = "at")]
+    since: Option<u64>,
+    /// With --since: only up to this moment [default: now]
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true, requires = "since")]
+    until: Option<u64>,
     #[command(flatten)]
     client: ClientFlags,
 }
+
+/// What is said of a list that is followed, and not of a past one.
+const FOLLOWING: [&str; 3] = ["from_start", "from_sequence", "once"];
 
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
     Entry(String),
+    /// What follows is of this epoch.
+    Epoch(Shown),
+    /// Nothing is kept of these moments.
+    NotKept {
+        from: String,
+        to: String,
+    },
+    /// Batches of the open epoch that are in the ring no more.
+    NotWritten(u64),
     /// Batches.
     Overwritten(u64),
     /// Batches.
@@ -73,6 +98,14 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         return super::tail_events::run(what);
     }
     let args = args.entries;
+    if let Some(since) = args.since.or(args.at) {
+        let until = args.at.map(|at| at + 1).or(args.until).unwrap_or_default();
+        let request = EntriesRequest { store: args.store, list: args.list, since, until };
+        return super::block_on(async {
+            let entries = args.client.ask().await?.entries(request).await?;
+            of_epochs(entries, since, until, |line| print(&line, args.client.output)).await
+        });
+    }
     let request = TailRequest {
         store: args.store,
         list: args.list,
@@ -90,6 +123,48 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         anyhow::Ok(())
     })?;
     Ok(Status::Done)
+}
+
+/// Passes on the lines of past epochs. Says whether there were entries.
+async fn of_epochs(
+    mut entries: Following,
+    since: u64,
+    until: u64,
+    mut each: impl FnMut(Line) -> anyhow::Result<()>,
+) -> anyhow::Result<Status> {
+    let not_kept = |from, to| Line::NotKept { from: utc(from), to: utc(to) };
+    // The epoch that is being read, whether it has been named, and up to where epochs are known.
+    let (mut of, mut named, mut known, mut status) = (Epoch::default(), true, since, Status::Absent);
+    while let Some(mut message) = entries.message().await? {
+        if let Some(epoch) = message.epoch.take() {
+            if known < epoch.opened {
+                each(not_kept(known, epoch.opened))?;
+            }
+            known = if epoch.state() == EpochState::Open { u64::MAX } else { epoch.flipped_to };
+            (of, named) = (epoch, false);
+        }
+        for line in lines(message) {
+            let line = match line {
+                Line::Overwritten(n) if of.state() == EpochState::Open => Line::NotWritten(n),
+                line => line,
+            };
+            if !std::mem::replace(&mut named, true) {
+                each(Line::Epoch(Shown::from(&of)))?;
+            }
+            if matches!(line, Line::Entry(_)) {
+                status = Status::Done;
+            }
+            each(line)?;
+        }
+    }
+    // An epoch without entries is named if it is all that there is.
+    if !named && status == Status::Absent {
+        each(Line::Epoch(Shown::from(&of)))?;
+    }
+    if known < until {
+        each(not_kept(known, until))?;
+    }
+    Ok(status)
 }
 
 fn lines(message: TailResponse) -> impl Iterator<Item = Line> {
@@ -111,6 +186,12 @@ fn print(line: &Line, flag: OutputFlag) -> anyhow::Result<()> {
     }
     match line {
         Line::Entry(hex) => dta_cli::print(hex)?,
+        Line::Epoch(epoch) => dta_cli::print(format!("-- {}", epoch.in_words()))?,
+        Line::NotKept { from, to } => dta_cli::print(format!("-- nothing is kept from {from} to {to}"))?,
+        Line::NotWritten(n) => dta_cli::print(format!(
+            "-- {} no longer in the ring: what was read of them comes once the epoch is written",
+            batches(*n)
+        ))?,
         Line::Overwritten(n) => {
             dta_cli::print(format!("-- {} overwritten before they were read", batches(*n)))?
         }
@@ -122,4 +203,70 @@ fn print(line: &Line, flag: OutputFlag) -> anyhow::Result<()> {
 
 fn batches(n: u64) -> String {
     counted(n, "batch", "batches")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn epoch(opened: u64, end: u64) -> TailResponse {
+        let state = if end == 0 { EpochState::Open } else { EpochState::Kept };
+        let epoch =
+            Epoch { opened, flipped_from: end, flipped_to: end, state: state.into(), ..Epoch::default() };
+        TailResponse { epoch: Some(epoch), ..TailResponse::default() }
+    }
+
+    fn news(entries: &[u8], overwritten_batches: u64, missing_batches: u64) -> TailResponse {
+        let entries = entries.iter().map(|entry| vec![*entry]).collect();
+        TailResponse { entries, overwritten_batches, missing_batches, ..TailResponse::default() }
+    }
+
+    /// The lines in short, and whether there were entries.
+    async fn told(messages: Vec<TailResponse>, since: u64, until: u64) -> (Vec<String>, Status) {
+        let mut all = Vec::new();
+        let second = |text: &str| text["1970-01-01T00:00:".len()..].trim_end_matches(".000Z").to_owned();
+        let line = |line| {
+            all.push(match line {
+                Line::Epoch(epoch) => format!("epoch {}", second(&epoch.opened)),
+                Line::NotKept { from, to } => format!("not kept {} {}", second(&from), second(&to)),
+                line => serde_json::to_string(&line)?,
+            });
+            Ok(())
+        };
+        let stream = tokio_stream::iter(messages.into_iter().map(Ok));
+        let status = of_epochs(Following::new(stream), since, until, line).await.unwrap();
+        (all, status)
+    }
+
+    #[tokio::test]
+    async fn past_entries_come_by_epoch_and_what_is_not_kept_not_written_or_absent_is_told_apart() {
+        // Nothing before second 2 and from 4 to 5; the second epoch has no entries.
+        let messages = vec![
+            epoch(2000, 3000),
+            news(b"ab", 0, 1),
+            epoch(3000, 4000),
+            epoch(5000, 0),
+            news(b"", 7, 0),
+            news(b"c", 0, 0),
+        ];
+        let lines = [
+            "not kept 01 02",
+            "epoch 02",
+            r#"{"missing":1}"#,
+            r#"{"entry":"61"}"#,
+            r#"{"entry":"62"}"#,
+            "not kept 04 05",
+            "epoch 05",
+            r#"{"not_written":7}"#,
+            r#"{"entry":"63"}"#,
+        ];
+        let whole = (lines.map(str::to_owned).to_vec(), Status::Done);
+        assert_eq!(told(messages.clone(), 1000, 0).await, whole);
+        // From within an epoch.
+        assert_eq!(told(messages, 2500, 9000).await.0, lines[1..]);
+        let absent = told(vec![epoch(3000, 4000)], 3100, 3101).await;
+        assert_eq!(absent, (vec!["epoch 03".to_owned()], Status::Absent));
+        let ends = told(vec![epoch(3000, 4000)], 3100, 6000).await.0;
+        assert_eq!(ends, ["epoch 03", "not kept 04 06"]);
+    }
 }

@@ -1,12 +1,19 @@
 //! Stores whose memory stays: counters, sketches and lists.
 
+use std::ops::ControlFlow;
+
+use dta_client::Ask;
 use dta_history::Entry;
+use dta_proto::control::{EntriesRequest, TailResponse};
 use dta_proto::layout::append;
 use dta_proto::layout::key_increment as counter;
 use dta_proto::layout::sketch_merge as sketch;
 use dta_proto::store::Merge;
 
+use tokio_stream::StreamExt;
+
 use super::*;
+use crate::answers::Memory;
 use crate::store::{key_increment, sketch_merge};
 
 fn started(spec: &StoreSpec, memory: &Path, history: &Path) -> Bench {
@@ -80,6 +87,9 @@ fn sketches_are_kept_once_they_are_complete_or_about_to_be_replaced() {
     put(&bench, 10, 1);
     put(&bench, 11, 2);
     until("the complete one is written", || sketches(&bench) == [(11, true)]);
+    // The other one began with it, and is open on.
+    let listed = bench.epochs.list("packets", &span(0, 0)).unwrap().epochs;
+    assert_eq!(listed.iter().map(Epoch::state).collect::<Vec<_>>(), [EpochState::Open, EpochState::Kept]);
     put(&bench, 13, 2);
     until("10 is about to be replaced", || sketches(&bench) == [(11, true), (10, false), (13, true)]);
     bench.end();
@@ -116,23 +126,149 @@ fn sketches_are_kept_once_they_are_complete_or_about_to_be_replaced() {
     bench.end();
 }
 
+/// A store of four lists, with three entries in a batch.
+fn events(ring: u64) -> StoreSpec {
+    store(1, "events", StoreKind::Append { lists: 4, ring, batch_len: 32, entry_len: 8, notify: false })
+}
+
+/// Writes a batch, as a NIC does.
+fn append(bench: &Bench, list: u32, sequence: u32) {
+    let live = bench.stores.get("events").unwrap();
+    let StoreKind::Append { ring, .. } = live.spec.kind else { panic!() };
+    let entries: Vec<u8> = (0..3)
+        .flat_map(|n| [[list; 1], [sequence * 3 + n; 1]])
+        .flatten()
+        .flat_map(u32::to_be_bytes)
+        .collect();
+    let mut batch = [0; 32];
+    append::encode(&mut batch, list, sequence, 3, &entries);
+    live.region.write(append::offset(list, sequence, ring, 32), &batch).unwrap();
+}
+
+/// What is answered of a list in a span: each epoch with the sequences of its batches, and with what it lacks: overwritten and
+/// missing batches.
+fn then(
+    bench: &Bench,
+    list: u32,
+    since: u64,
+    until: u64,
+) -> Result<Vec<(Epoch, Vec<u32>, [u64; 2])>, String> {
+    let memory = Memory::new(bench.stores.clone()).with_epochs(bench.epochs.clone());
+    let request = EntriesRequest { store: "events".into(), list, since, until };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let messages: Result<Vec<TailResponse>, _> =
+        runtime.block_on(async { memory.entries(request).await?.collect().await });
+    let mut all: Vec<(Epoch, Vec<u32>, [u64; 2])> = Vec::new();
+    for message in messages.map_err(|error| error.to_string())? {
+        if let Some(epoch) = message.epoch {
+            assert!(message.entries.is_empty());
+            all.push((epoch, Vec::new(), [0; 2]));
+        }
+        let (_, sequences, [overwritten, missing]) = all.last_mut().expect("an epoch first");
+        *overwritten += message.overwritten_batches;
+        *missing += message.missing_batches;
+        for batch in message.entries.chunks(3) {
+            let values = batch.iter().map(|entry| {
+                assert_eq!(entry[..4], list.to_be_bytes());
+                u32::from_be_bytes(entry[4..].try_into().unwrap())
+            });
+            let values: Vec<u32> = values.collect();
+            sequences.push(values[0] / 3);
+            assert_eq!(values, [0, 1, 2].map(|n| values[0] / 3 * 3 + n));
+        }
+    }
+    Ok(all)
+}
+
+#[test]
+fn entries_of_a_moment_are_those_of_its_epoch_in_the_ring_or_in_the_history() {
+    let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let bench = started(&events(1024), memory.path(), history.path());
+    // Some in each of several epochs; 500 never comes, as the first of an epoch.
+    let mut next = 1;
+    for _ in 0..3 {
+        let before = bench.kept("events").len();
+        (next..next + 300)
+            .filter(|sequence| *sequence != 601)
+            .for_each(|sequence| append(&bench, 3, sequence));
+        append(&bench, 1, next / 300 + 1);
+        next += 300;
+        until("an epoch ends", || bench.kept("events").len() > before + 1);
+    }
+    let all = then(&bench, 3, 0, 0).unwrap();
+    let sequences: Vec<u32> = all.iter().flat_map(|(_, sequences, _)| sequences).copied().collect();
+    assert_eq!(sequences, (1..=900).filter(|sequence| *sequence != 601).collect::<Vec<_>>());
+    assert_eq!(all.iter().map(|(.., [overwritten, _])| overwritten).sum::<u64>(), 0);
+    let lacking: Vec<&(Epoch, Vec<u32>, [u64; 2])> =
+        all.iter().filter(|(.., [_, missing])| *missing > 0).collect();
+    assert!(lacking.len() == 1 && lacking[0].1[0] == 602 && lacking[0].2[1] == 1, "{lacking:?}");
+    assert!(all.iter().map(|(epoch, ..)| epoch.opened).is_sorted());
+    assert_eq!(all.last().unwrap().0.state(), EpochState::Open);
+    let with_entries: Vec<_> = all.iter().filter(|(_, sequences, _)| !sequences.is_empty()).collect();
+    assert!(with_entries.len() >= 3);
+    // Each at its moments, from the history, also when it is compacted and after a restart.
+    let each = |bench: &Bench| {
+        for (epoch, sequences, lacks) in all.iter().filter(|(epoch, ..)| epoch.state() == EpochState::Kept) {
+            let at = epoch.flipped_from - 1;
+            let of_moment = then(bench, 3, at, at + 1).unwrap();
+            assert_eq!(of_moment, [(epoch.clone(), sequences.clone(), *lacks)], "at {at}");
+        }
+    };
+    each(&bench);
+    bench.history("events").compact(0..u64::MAX).unwrap().unwrap();
+    each(&bench);
+    assert_eq!(
+        then(&bench, 1, 0, 0).unwrap().iter().flat_map(|(_, of, _)| of).collect::<Vec<_>>(),
+        [&1, &2, &3]
+    );
+    // No entry of another list is one of this, and none is not the same as not kept.
+    assert!(then(&bench, 2, 0, 0).unwrap().iter().all(|(_, sequences, _)| sequences.is_empty()));
+    let first = all[0].0.opened;
+    assert!(then(&bench, 3, 1, first - 1).unwrap_err().contains("is kept; the oldest epoch"));
+    assert!(then(&bench, 3, now() + 60_000, 0).unwrap_err().contains("is yet to come"));
+    assert!(then(&bench, 4, 0, 0).unwrap_err().contains("has lists 0 to 3"));
+    bench.end();
+    let bench = started(&events(1024), memory.path(), history.path());
+    each(&bench);
+    bench.end();
+}
+
+#[test]
+fn what_the_ring_of_an_open_epoch_no_longer_has_is_told_until_it_is_written() {
+    let history = tempfile::tempdir().unwrap();
+    let hour = Duration::from_secs(3600);
+    let bench = Bench::start_with(&[events(64)], &MemoryConfig::Anonymous, keep(history.path()), hour);
+    (1..=20).for_each(|sequence| append(&bench, 0, sequence));
+    let [(epoch, sequences, lacks)] = &then(&bench, 0, 0, 0).unwrap()[..] else { panic!() };
+    assert_eq!(
+        (epoch.state(), &sequences[..], *lacks),
+        (EpochState::Open, &(1..=20).collect::<Vec<_>>()[..], [0, 0])
+    );
+    // What is read meanwhile is in no answer before it is written.
+    std::thread::sleep(Duration::from_millis(300));
+    (21..=100).for_each(|sequence| append(&bench, 0, sequence));
+    let [(_, sequences, lacks)] = &then(&bench, 0, now(), 0).unwrap()[..] else { panic!() };
+    assert_eq!((&sequences[..], *lacks), (&(37..=100).collect::<Vec<_>>()[..], [36, 0]));
+    // The collector's end ends the epoch.
+    std::thread::sleep(Duration::from_millis(300));
+    bench.end();
+    let table = Table::open_existing(history.path(), "events").unwrap();
+    let mut kept = Vec::new();
+    let each = |entry: Entry<'_>| {
+        kept.push(entry.sequence);
+        ControlFlow::Continue(())
+    };
+    table.entries(1, each).unwrap();
+    kept.dedup();
+    let lost = table.epochs().unwrap()[0].epoch.waterfall["overwritten"].as_u64().unwrap();
+    assert_eq!(kept.len() as u64, 100 - lost, "{kept:?}");
+    assert_eq!(kept[..20], (1..=20).collect::<Vec<_>>());
+}
+
 #[test]
 fn entries_of_lists_are_kept_once_each_across_restarts_and_what_was_overwritten_is_counted() {
     let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let ring = 64;
-    let kind = StoreKind::Append { lists: 4, ring, batch_len: 32, entry_len: 8, notify: false };
-    let spec = store(1, "events", kind);
-    let put = |bench: &Bench, list: u32, sequence: u32| {
-        let live = bench.stores.get("events").unwrap();
-        let entries: Vec<u8> = (0..3)
-            .flat_map(|n| [[list; 1], [sequence * 3 + n; 1]])
-            .flatten()
-            .flat_map(u32::to_be_bytes)
-            .collect();
-        let mut batch = [0; 32];
-        append::encode(&mut batch, list, sequence, 3, &entries);
-        live.region.write(append::offset(list, sequence, ring, 32), &batch).unwrap();
-    };
+    let (spec, put) = (events(64), append);
     // Sequences and entries of a list, over all epochs.
     let kept = |bench: &Bench, list: u32| -> Vec<(u32, u16, u32)> {
         let mut all = Vec::new();
@@ -143,6 +279,7 @@ fn entries_of_lists_are_kept_once_each_across_restarts_and_what_was_overwritten_
                     let value = u32::from_be_bytes(entry.bytes[4..].try_into().unwrap());
                     all.push((entry.sequence, entry.number, value));
                 }
+                ControlFlow::Continue(())
             };
             bench.history("events").entries(epoch.number, &mut each).unwrap();
         }

@@ -68,7 +68,7 @@ fn store(id: u16, name: &str, kind: StoreKind) -> StoreSpec {
 /// A collector's stores, all with epochs.
 struct Bench {
     stores: Arc<Stores>,
-    epochs: Epochs,
+    epochs: Arc<Epochs>,
     writing: Arc<Writing>,
     stop: watch::Sender<bool>,
 }
@@ -89,7 +89,7 @@ impl Bench {
         let traffic: Arc<dyn Traffic> = writing.clone();
         let (stop, stopped) = watch::channel(false);
         let epochs = Epochs::start(&stores, &every, &keep, &traffic, &stopped).unwrap();
-        Bench { stores, epochs, writing, stop }
+        Bench { stores, epochs: Arc::new(epochs), writing, stop }
     }
 
     /// The epochs in a store's history.

@@ -1,0 +1,94 @@
+//! The entries of a list in past epochs, and in the open one, as a stream.
+
+use std::ops::ControlFlow;
+
+use dta_client::{ClientError, Following, Span};
+use dta_proto::control::{EntriesRequest, TailResponse};
+use dta_proto::wire::dta::Primitive;
+use tokio::sync::mpsc::{self, Sender};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::tail::{QUEUE, Tail, follow, lists, message};
+use super::{AskError, Memory};
+use crate::epochs::{ListThen, OpenList};
+
+impl Memory {
+    /// The entries of a list in the epochs of a span; `place` is dropped when the last work for it is done.
+    ///
+    /// # Errors
+    /// As [`Ask::entries`](dta_client::Ask::entries).
+    pub async fn entries_of(
+        &self,
+        request: EntriesRequest,
+        place: impl Send + 'static,
+    ) -> Result<Following, ClientError> {
+        let begin = move |memory: &Self| Ok((memory.list_then(&request)?, place));
+        let ((then, open), place) = self.blocking(begin).await?;
+        let (memory, (sender, receiver)) = (self.clone(), mpsc::channel(QUEUE));
+        tokio::spawn(async move {
+            let to = sender.clone();
+            match tokio::task::spawn_blocking(move || send_kept(&memory, &then, &to)).await {
+                Ok(ControlFlow::Continue(())) => {
+                    if let Some((epoch, tail)) = open
+                        && sender.send(Ok(epoch)).await.is_ok()
+                    {
+                        follow(tail, sender).await;
+                    }
+                }
+                Ok(ControlFlow::Break(())) => {}
+                Err(error) => drop(sender.send(Err(AskError::Ended(error.to_string()))).await),
+            }
+            drop(place);
+        });
+        Ok(Following::new(ReceiverStream::new(receiver).map(|news| news.map_err(ClientError::from))))
+    }
+
+    /// The list in past epochs, and the open one with what reads it, if it is asked about.
+    fn list_then(
+        &self,
+        request: &EntriesRequest,
+    ) -> Result<(ListThen, Option<(TailResponse, Tail)>), AskError> {
+        let EntriesRequest { store, list, since, until } = request;
+        let store = self.store(store, Primitive::Append)?;
+        let (name, last) = (&store.spec.name, lists(&store)?.count() - 1);
+        if *list > last {
+            return Err(AskError::List { store: name.clone(), list: *list, last });
+        }
+        let span = Span { since: *since, until: *until };
+        let mut then = self.epochs_of(name)?.list_in(name, *list, span)?;
+        let open = match then.open.take() {
+            Some(OpenList { epoch, store, start }) => {
+                let epoch = TailResponse { epoch: Some(epoch), ..TailResponse::default() };
+                Some((epoch, Tail::of(self, store, *list, start, true)?))
+            }
+            None => None,
+        };
+        Ok((then, open))
+    }
+}
+
+/// Sends what the history has. Breaks if nothing more is wanted, or can be sent.
+fn send_kept(
+    memory: &Memory,
+    then: &ListThen,
+    to: &Sender<Result<TailResponse, AskError>>,
+) -> ControlFlow<()> {
+    let sent = then.kept(|epoch, news| {
+        let stops = memory.stop.as_ref().is_some_and(|stop| *stop.borrow());
+        let next = if stops {
+            Err(AskError::Stopping)
+        } else {
+            memory.counters.tail(&news.progress);
+            Ok(TailResponse { epoch, ..message(news) })
+        };
+        match to.blocking_send(next) {
+            Ok(()) if !stops => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
+    });
+    sent.unwrap_or_else(|error| {
+        let _ = to.blocking_send(Err(AskError::Moment(error.into())));
+        ControlFlow::Break(())
+    })
+}

@@ -1,0 +1,168 @@
+//! The entries of a list in one epoch after another.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use dta_client::Span;
+use dta_history::{HistoryError, Kept};
+use dta_proto::control::Epoch;
+use dta_proto::layout::append::{distance, is_after, next};
+
+use super::known::{Held, Known, within};
+use super::lists::behind;
+use super::{Epochs, MomentError, StoreEpochs};
+use crate::store::Store;
+use crate::store::append::{Lists, Start};
+use crate::store::follow::{BATCHES, News};
+
+/// A list in the epochs of a span of time.
+pub struct ListThen {
+    of: Arc<StoreEpochs>,
+    list: u32,
+    /// The kept ones, the oldest first, each with the sequence of the last batch before it, if that is known.
+    kept: Vec<(Epoch, Option<u32>)>,
+    /// The open one.
+    pub open: Option<OpenList>,
+}
+
+/// A list in the open epoch.
+pub struct OpenList {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Its memory.
+    pub store: Arc<Store>,
+    /// Where its entries begin.
+    pub start: Start,
+}
+
+impl Epochs {
+    /// A list of a store in the epochs of a span.
+    ///
+    /// # Errors
+    /// A [`MomentError`], also if there is no epoch in the span.
+    ///
+    /// # Panics
+    /// If it is no store of lists.
+    pub fn list_in(&self, store: &str, list: u32, span: Span) -> Result<ListThen, MomentError> {
+        let of = self.of(store)?;
+        // What is in no kept epoch of this look is read from the ring.
+        let all = of.known(span)?;
+        let (before, last) = sequences(&all, list);
+        let oldest = all.first().map(|known| known.epoch.opened);
+        let (mut kept, mut open) = (Vec::new(), None);
+        for Known { epoch, held } in within(all, span) {
+            match held {
+                Held::Kept(_) => {
+                    let before = before.get(&epoch.number).copied();
+                    kept.push((epoch, before));
+                }
+                Held::InMemory(store) => {
+                    let lists = Lists::new(&store).expect("a store of lists");
+                    let start = match last {
+                        // All of its batches came in this epoch.
+                        None if !store.region.found() => Start::At(1),
+                        last => behind(lists, list, last).map_err(|error| store.outside(error))?,
+                    };
+                    open = Some(OpenList { epoch, store, start });
+                }
+            }
+        }
+        if kept.is_empty() && open.is_none() {
+            let oldest = oldest.unwrap_or_else(super::now);
+            return Err(MomentError::NotKept { store: store.to_owned(), at: span.since, oldest });
+        }
+        Ok(ListThen { of: Arc::clone(of), list, kept, open })
+    }
+}
+
+/// Of kept epochs, by number: the sequence of the last batch of a list before them, where the epoch before is kept, too. And
+/// that of the last batch in any of them.
+fn sequences(all: &[Known], list: u32) -> (BTreeMap<u64, u32>, Option<u32>) {
+    let of = |known: &Known| match &known.held {
+        Held::Kept(kept) => Some(Arc::clone(kept)),
+        Held::InMemory(_) => None,
+    };
+    let mut kept: Vec<Arc<Kept>> = all.iter().filter_map(of).collect();
+    kept.sort_by_key(|kept| kept.epoch.number);
+    let (mut before, mut newest) = (BTreeMap::new(), None);
+    // The sequence that is known at the end of the epoch with a number.
+    let mut known: (u64, Option<u32>) = (0, None);
+    for epoch in kept.iter().map(|kept| &kept.epoch) {
+        let last = known.1.filter(|_| epoch.number == known.0 + 1);
+        before.extend(last.map(|last| (epoch.number, last)));
+        let here = epoch.lists.iter().find(|(of, _)| *of == list).map(|(_, last)| *last);
+        known = (epoch.number, here.or(last));
+        newest = here.or(newest);
+    }
+    (before, newest)
+}
+
+impl ListThen {
+    /// Passes on what the history has, some batches at a time, until `each` breaks: says whether it did. Before the entries
+    /// of an epoch, it comes itself.
+    ///
+    /// # Errors
+    /// The history cannot be read.
+    pub fn kept(
+        &self,
+        mut each: impl FnMut(Option<Epoch>, News) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, HistoryError> {
+        for (epoch, before) in &self.kept {
+            let flow = match self.epoch(epoch, *before, &mut each) {
+                // It has been removed since.
+                Err(HistoryError::NotKept(_)) => continue,
+                read => read?,
+            };
+            if flow.is_break() {
+                return Ok(flow);
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn epoch(
+        &self,
+        epoch: &Epoch,
+        mut last: Option<u32>,
+        each: &mut impl FnMut(Option<Epoch>, News) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, HistoryError> {
+        let (mut begun, mut news, mut flow) = (false, News::default(), ControlFlow::Continue(()));
+        self.of.history.entries(epoch.number, |entry| {
+            if !begun {
+                begun = true;
+                flow = each(Some(epoch.clone()), News::default());
+                flow?;
+            }
+            if entry.list != self.list {
+                return ControlFlow::Continue(());
+            }
+            if last != Some(entry.sequence) {
+                if news.progress.batches == BATCHES {
+                    flow = each(None, std::mem::take(&mut news));
+                    flow?;
+                }
+                news.progress.missing += last.map_or(0, |last| between(last, entry.sequence));
+                news.progress.batches += 1;
+                news.sequence = entry.sequence;
+                last = Some(entry.sequence);
+            }
+            news.progress.entries += 1;
+            news.entries.push(entry.bytes.to_vec());
+            ControlFlow::Continue(())
+        })?;
+        if !begun {
+            flow = each(Some(epoch.clone()), News::default());
+        }
+        if flow.is_continue() && !news.is_empty() {
+            flow = each(None, news);
+        }
+        Ok(flow)
+    }
+}
+
+/// How many batches are between two; none if the list began anew.
+fn between(last: u32, sequence: u32) -> u64 {
+    let expected = next(last);
+    if is_after(sequence, expected) { distance(expected, sequence).into() } else { 0 }
+}
