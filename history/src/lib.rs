@@ -5,6 +5,7 @@
 //!   [`Flush::finish`] commits it: a killed writer leaves a whole epoch or none.
 //! - [`Table::epochs`] and [`Table::at`] say which epochs are kept; [`Table::slots`] looks slots up, [`Table::scan`] and
 //!   [`Table::entries`] read all.
+//! - [`Table::files`] and [`Table::schema`] say which files have the rows, and their columns: for other readers of Parquet.
 //! - [`Table::retain`] and [`Table::make_room`] remove the oldest; [`Table::compact`] makes one file of many epochs' files,
 //!   [`Table::coarsen`] one epoch of many.
 
@@ -13,6 +14,7 @@ mod compact;
 mod data;
 mod epoch;
 mod error;
+mod files;
 mod flush;
 mod layout;
 mod log;
@@ -24,6 +26,7 @@ mod vacuum;
 pub use compact::{Compacted, Spanned};
 pub use epoch::{Epoch, Kept};
 pub use error::HistoryError;
+pub use files::{FileOfTable, schema};
 pub use flush::{Flush, Written};
 pub use retention::{Removed, Retention};
 pub use table::{Entry, Table};

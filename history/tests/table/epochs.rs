@@ -205,3 +205,37 @@ fn tables_of_something_else_are_refused_by_name() {
     fs::write(&log, "{\"commitInfo\":{}}\n").unwrap();
     assert!(refused(&key_write(64, 4)).contains("says nothing about what it is"));
 }
+
+#[test]
+fn other_readers_are_told_files_and_columns() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = key_write(64, 4);
+    let table = Table::open(dir.path(), &spec).unwrap();
+    assert!(table.files().unwrap().is_empty());
+    for number in 0..3 {
+        write(&table, &epoch(number), &model(&spec, 2, number)).unwrap();
+    }
+    table.compact(0..2 * MINUTE).unwrap().unwrap();
+    let files = table.files().unwrap();
+    let epochs: Vec<Vec<u64>> =
+        files.iter().map(|file| file.epochs.iter().map(|kept| kept.epoch.number).collect()).collect();
+    assert_eq!(epochs, [vec![0, 1], vec![2]]);
+    for file in &files {
+        assert_eq!(fs::metadata(table.path().join(&file.name)).unwrap().len(), file.bytes);
+        table.check_file(&file.name).unwrap();
+    }
+    let told = table.check_file("none.parquet").unwrap_err().to_string();
+    assert!(told.contains("its log does not name it any more"), "{told}");
+    let path = table.path().join(&files[1].name);
+    let mut bytes = fs::read(&path).unwrap();
+    let last = bytes.len() - 10;
+    bytes[last] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let told = table.check_file(&files[1].name).unwrap_err().to_string();
+    assert!(told.contains("its index is damaged"), "{told}");
+
+    let columns: serde_json::Value = serde_json::from_str(&table.schema()).unwrap();
+    let names: Vec<_> = columns["fields"].as_array().unwrap().iter().map(|field| &field["name"]).collect();
+    assert_eq!(names, ["epoch", "slot", "checksum", "value"]);
+    assert_eq!(dta_history::schema(&spec), table.schema());
+}

@@ -1,0 +1,63 @@
+//! What other readers need to know: which files have a table's rows, and which columns they have.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use dta_proto::store::StoreSpec;
+
+use crate::epoch::Kept;
+use crate::layout::Layout;
+use crate::{HistoryError, Table};
+
+/// A data file of a table.
+#[derive(Clone, Debug)]
+pub struct FileOfTable {
+    /// Its name in the table's folder.
+    pub name: String,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Its epochs, ascending by number; none if the log's words on them are damaged.
+    pub epochs: Vec<Arc<Kept>>,
+}
+
+impl Table {
+    /// The files that have the rows, by name, as the log says now. Those that another process removes stay for ten minutes.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn files(&self) -> Result<Vec<FileOfTable>, HistoryError> {
+        let state = self.refreshed()?;
+        let of_table = state.files.iter().map(|(name, entry)| FileOfTable {
+            name: name.clone(),
+            bytes: entry.add.size,
+            epochs: entry.epochs.clone(),
+        });
+        Ok(of_table.collect())
+    }
+
+    /// Its columns as Delta's `schemaString`: a JSON object with `fields`, each with `name`, `type` and `nullable`.
+    pub fn schema(&self) -> String {
+        let of_log = self.state().meta.as_ref().map(|meta| meta.schema_string.clone());
+        of_log.unwrap_or_else(|| self.layout.delta_schema())
+    }
+
+    /// Checks the end of a data file, which says where its rows are, against its checksum in the log: libraries trust it.
+    ///
+    /// # Errors
+    /// The file is no longer one of the table's, cannot be read, or is damaged.
+    pub fn check_file(&self, name: &str) -> Result<(), HistoryError> {
+        let entry = self.state().files.get(name).cloned();
+        let path = self.path.join(name);
+        let entry = entry.ok_or_else(|| HistoryError::Foreign {
+            path: path.clone(),
+            problem: "its log does not name it any more".to_owned(),
+        })?;
+        let file = File::open(&path).map_err(HistoryError::io("open", &path))?;
+        entry.add.tail().map_or(Ok(()), |tail| tail.check(&file, &path))
+    }
+}
+
+/// The columns that the table of a store has, as [`Table::schema`] gives them.
+pub fn schema(spec: &StoreSpec) -> String {
+    Layout::of(spec).delta_schema()
+}
