@@ -34,8 +34,14 @@ FUZZ_SECONDS ?= 60
 
 PYTHON ?= /usr/bin/python3
 
+# SQL over the history: a workspace of its own (docs/decisions/history.md). Clippy looks while the program is compiled, because as a command of its
+# own it would compile DataFusion once more.
+HISTORY_TEST = DTA_PROGRAMS=$(abspath $(TARGET))/debug RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ \
+    $(CARGO) test --manifest-path history/sql/Cargo.toml --target-dir $(TARGET)/history
+HISTORY_NEEDS = $(TESTED) --bin dta-collector --bin dta-manager --example history_rows
+
 .DEFAULT_GOAL := build
-.PHONY: build ebpf ebpf-check deb static container release package demo test soak lint unit python pools privileged test-p4 e2e rxe fuzz bench install-test-deps install-build-deps help
+.PHONY: build ebpf ebpf-check deb static container release package demo test soak lint unit python history pools privileged test-p4 e2e rxe fuzz bench install-test-deps install-build-deps help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -66,11 +72,13 @@ ebpf: ## the kernel's programs, trace/ebpf/trace.bpf.o and link/ebpf/take.bpf.o,
 ebpf-check: ## whether the objects that are committed are what their sources make
 	scripts/build-ebpf check
 
-test: install-test-deps lint ebpf-check unit python pools privileged test-p4 package e2e rxe ## everything, as CI runs it
+test: install-test-deps lint ebpf-check unit python history pools privileged test-p4 package e2e rxe ## everything, as CI runs it
 
-soak: ## the accounting with a tenth of all frames damaged, ten seeds; captures in ten epochs; ten million reports of random flows; a database away for a minute; each attack on each daemon for a minute, as root; SOAK_REPORTS=100000000: also whether memory stays flat
+soak: ## the accounting with a tenth of all frames damaged, ten seeds; captures in ten epochs, asked over gRPC and with SQL; ten million reports of random flows; a database away for a minute; each attack on each daemon for a minute, as root; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test $(TESTED) --test faults
 	DTA_EPOCHS=10 $(CARGO) test $(TESTED) --test epochs
+	$(CARGO) build $(HISTORY_NEEDS)
+	DTA_EPOCHS=10 $(HISTORY_TEST) testbed
 	DTA_INT_REPORTS=10000000 $(CARGO) test $(TESTED) --test int_flood -- --nocapture
 	DTA_OUTAGE_SECONDS=60 $(CARGO) test $(TESTED) --test export -- --ignored a_database
 	DTA_ATTACK_SECONDS=60 $(CARGO) test $(TESTED) --test attack -- --include-ignored --nocapture --test-threads 1
@@ -78,6 +86,7 @@ soak: ## the accounting with a tenth of all frames damaged, ten seeds; captures 
 
 lint: ## formatting, clippy, licences and advisories of the dependencies
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --check --manifest-path history/sql/Cargo.toml
 	$(CARGO) clippy $(TESTED) --all-targets -- -D warnings
 	shellcheck -x $(SCRIPTS)
 	scripts/check-dependencies
@@ -91,6 +100,15 @@ python: ## the Python package: its types, and its tests against the Rust readers
 	PYTHON=$(PYTHON) scripts/install-outside-readers $(TARGET)/outside-readers
 	if [ -e $(TARGET)/outside-readers ]; then \
 	    PYTHONPATH=$(TARGET)/outside-readers $(PYTHON) -m pytest -q -p no:cacheprovider history/tests/outside; \
+	fi
+
+history: ## SQL over the history (dta-history): built in target/history, clippy, and its tests
+	$(CARGO) build $(HISTORY_NEEDS)
+	$(HISTORY_TEST)
+	PYTHON=$(PYTHON) scripts/install-outside-readers $(TARGET)/outside-readers
+	if [ -e $(TARGET)/outside-readers ]; then \
+	    DTA_PROGRAMS=$(abspath $(TARGET))/debug DTA_HISTORY=$(abspath $(TARGET))/history/debug/dta-history \
+	    PYTHONPATH=$(TARGET)/outside-readers $(PYTHON) -m pytest -q -p no:cacheprovider history/sql/tests/outside; \
 	fi
 
 pools: ## the tests of memory with no huge pages, with too few and with enough; sets the pool and puts it back, as root

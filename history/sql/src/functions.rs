@@ -1,0 +1,290 @@
+//! What SQL knows of keys, slots and elements. The arithmetic is `dta_proto`'s.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BinaryBuilder, BooleanBuilder, Int64Builder, StringBuilder, UInt64Builder,
+};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Int64Type};
+use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::prelude::SessionContext;
+use dta_proto::key::{Flow, Key};
+use dta_proto::layout::{hash, key_write, postcarding};
+use dta_proto::store::MAX_REDUNDANCY;
+
+/// Makes the functions known to a session.
+pub(crate) fn register(context: &SessionContext) {
+    for function in [
+        fixed("dta_flow", &[DataType::Utf8], DataType::Binary, flow),
+        fixed("dta_key", &[DataType::Utf8], DataType::Binary, key),
+        fixed("dta_key_text", &[DataType::Binary], DataType::Utf8, key_text),
+        fixed("dta_slot", &[DataType::Binary, DataType::Int64, DataType::Int64], DataType::Int64, slot),
+        fixed("dta_uint", &[DataType::Binary, DataType::Int64, DataType::Int64], DataType::UInt64, uint),
+        matches(),
+        path(),
+    ] {
+        context.register_udf(function);
+    }
+}
+
+/// Whether a row is the key's: `(key, checksum, value)` of a key-write store, or `(key, checksum, bitmap, length, hop_0, …)` of a postcarding
+/// store.
+pub(crate) fn matches() -> ScalarUDF {
+    any("dta_match", DataType::Boolean, is_of_key)
+}
+
+/// The path of a row of `(bitmap, length, hop_0, …)`, as text.
+pub(crate) fn path() -> ScalarUDF {
+    any("dta_path", DataType::Utf8, path_text)
+}
+
+/// A function of whole columns, which have one length.
+type Work = fn(&[ArrayRef]) -> Result<ArrayRef>;
+
+/// A function that gives the same for the same arguments.
+struct Function {
+    name: &'static str,
+    signature: Signature,
+    returns: DataType,
+    work: Work,
+}
+
+fn fixed(name: &'static str, takes: &[DataType], returns: DataType, work: Work) -> ScalarUDF {
+    let signature = Signature::exact(takes.to_vec(), Volatility::Immutable);
+    Function { name, signature, returns, work }.into()
+}
+
+fn any(name: &'static str, returns: DataType, work: Work) -> ScalarUDF {
+    Function { name, signature: Signature::variadic_any(Volatility::Immutable), returns, work }.into()
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+// Functions are told apart by their names.
+impl PartialEq for Function {
+    fn eq(&self, other: &Function) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Function {}
+
+impl Hash for Function {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for Function {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(self.returns.clone())
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let constant = args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
+        let columns = ColumnarValue::values_to_arrays(&args.args)?;
+        let done = (self.work)(&columns)?;
+        Ok(if constant {
+            ColumnarValue::Scalar(ScalarValue::try_from_array(&done, 0)?)
+        } else {
+            ColumnarValue::Array(done)
+        })
+    }
+}
+
+fn text_to_key(texts: &ArrayRef, parse: impl Fn(&str) -> Result<Key>) -> Result<ArrayRef> {
+    let mut keys = BinaryBuilder::new();
+    for text in texts.as_string::<i32>() {
+        match text {
+            Some(text) => keys.append_value(parse(text)?.0),
+            None => keys.append_null(),
+        }
+    }
+    Ok(Arc::new(keys.finish()))
+}
+
+fn wrong(error: impl fmt::Display) -> DataFusionError {
+    DataFusionError::Execution(error.to_string())
+}
+
+/// The key of a flow.
+fn flow(columns: &[ArrayRef]) -> Result<ArrayRef> {
+    text_to_key(&columns[0], |text| Ok(text.parse::<Flow>().map_err(wrong)?.key()))
+}
+
+/// A key as people write it: a flow or hex.
+fn key(columns: &[ArrayRef]) -> Result<ArrayRef> {
+    text_to_key(&columns[0], |text| text.parse().map_err(wrong))
+}
+
+/// Bytes as a key.
+fn of_bytes(bytes: &[u8]) -> Result<Key> {
+    match bytes.try_into() {
+        Ok(bytes) => Ok(Key(bytes)),
+        Err(_) => exec_err!("a key has 16 bytes, not {}: dta_key('…') makes one of text", bytes.len()),
+    }
+}
+
+fn key_text(columns: &[ArrayRef]) -> Result<ArrayRef> {
+    let mut texts = StringBuilder::new();
+    for bytes in columns[0].as_binary::<i32>() {
+        match bytes {
+            Some(bytes) => texts.append_value(of_bytes(bytes)?.to_string()),
+            None => texts.append_null(),
+        }
+    }
+    Ok(Arc::new(texts.finish()))
+}
+
+/// The slot of copy number `copy` of a key, in a store of so many slots.
+fn slot(columns: &[ArrayRef]) -> Result<ArrayRef> {
+    let (keys, copies, sizes) = (
+        columns[0].as_binary::<i32>(),
+        columns[1].as_primitive::<Int64Type>(),
+        columns[2].as_primitive::<Int64Type>(),
+    );
+    let mut slots = Int64Builder::new();
+    for ((key, copy), size) in keys.iter().zip(copies).zip(sizes) {
+        let (Some(key), Some(copy), Some(size)) = (key, copy, size) else {
+            slots.append_null();
+            continue;
+        };
+        let copy = usize::try_from(copy).ok().filter(|copy| *copy < usize::from(MAX_REDUNDANCY));
+        let size = u64::try_from(size).ok().filter(|size| size.is_power_of_two() && *size <= 1 << 32);
+        let (Some(copy), Some(size)) = (copy, size) else {
+            return exec_err!("dta_slot(key, copy, slots): copy is 0 to 3, slots a power of two up to 2^32");
+        };
+        slots.append_value(hash::slot(hash::key_hash(&of_bytes(key)?), copy, size).cast_signed());
+    }
+    Ok(Arc::new(slots.finish()))
+}
+
+/// `length` bytes of a value from byte `offset` on, as a big-endian number; null beyond its end.
+fn uint(columns: &[ArrayRef]) -> Result<ArrayRef> {
+    let (values, offsets, lengths) = (
+        columns[0].as_binary::<i32>(),
+        columns[1].as_primitive::<Int64Type>(),
+        columns[2].as_primitive::<Int64Type>(),
+    );
+    let mut numbers = UInt64Builder::new();
+    for ((value, offset), length) in values.iter().zip(offsets).zip(lengths) {
+        let (Some(value), Some(offset), Some(length)) = (value, offset, length) else {
+            numbers.append_null();
+            continue;
+        };
+        let (Ok(offset), 1..=8) = (usize::try_from(offset), length) else {
+            return exec_err!(
+                "dta_uint(value, offset, length): offset is a number of bytes from 0, length 1 to 8"
+            );
+        };
+        let bytes = offset.checked_add(length as usize).and_then(|end| value.get(offset..end));
+        numbers.append_option(bytes.map(|bytes| bytes.iter().fold(0, |n, byte| n << 8 | u64::from(*byte))));
+    }
+    Ok(Arc::new(numbers.finish()))
+}
+
+/// Columns of numbers, whatever their width.
+fn longs(columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
+    columns.iter().map(|column| Ok(cast(column, &DataType::Int64)?)).collect()
+}
+
+/// A cell of a column of [`longs`]; `None` if it is null.
+fn cell(column: &ArrayRef, row: usize) -> Option<i64> {
+    let column = column.as_primitive::<Int64Type>();
+    column.is_valid(row).then(|| column.value(row))
+}
+
+/// The path in a row of `bitmap`, `length`, `hop_0`, …; `None` if there are nulls, or numbers that no row has.
+fn path_of(columns: &[ArrayRef], row: usize) -> Option<postcarding::Path> {
+    let (header, hops) = columns.split_at(2);
+    let bitmap = u16::try_from(cell(&header[0], row)?).ok()?;
+    let length = u8::try_from(cell(&header[1], row)?).ok()?;
+    let mut path = postcarding::Path { bitmap, length, ..postcarding::Path::default() };
+    for (value, hop) in path.hops.iter_mut().zip(hops) {
+        *value = u32::try_from(cell(hop, row)?).ok()?;
+    }
+    let fits = u32::from(bitmap) >> hops.len() == 0 && usize::from(length) <= hops.len();
+    fits.then_some(path)
+}
+
+const MATCH: &str = "dta_match(key, checksum, value) or dta_match(key, checksum, bitmap, length, hop_0, …) with all hops of the table";
+
+fn is_of_key(columns: &[ArrayRef]) -> Result<ArrayRef> {
+    let [keys, checksums, rest @ ..] = columns else { return exec_err!("write {MATCH}") };
+    let keys = cast(keys, &DataType::Binary)?;
+    let (keys, checksums) = (keys.as_binary::<i32>(), cast(checksums, &DataType::Int64)?);
+    let mut answers = BooleanBuilder::new();
+    if let [values] = rest {
+        let values = cast(values, &DataType::Binary)?;
+        let mut slot = Vec::new();
+        for (row, (key, value)) in keys.iter().zip(values.as_binary::<i32>()).enumerate() {
+            answers.append_option(match (key, cell(&checksums, row), value) {
+                (Some(key), Some(checksum), Some(value)) => {
+                    slot.clear();
+                    slot.extend_from_slice(&(checksum as u32).to_be_bytes());
+                    slot.extend_from_slice(value);
+                    Some(key_write::matches(&slot, &of_bytes(key)?).is_some())
+                }
+                _ => None,
+            });
+        }
+        return Ok(Arc::new(answers.finish()));
+    }
+    let hops = rest.len().checked_sub(2).and_then(|hops| u8::try_from(hops).ok());
+    let Some(hops) = hops.filter(|hops| matches!(postcarding::row_len(*hops), 32 | 64)) else {
+        return exec_err!("write {MATCH}");
+    };
+    let rest = longs(rest)?;
+    let mut element = vec![0; postcarding::row_len(hops) as usize];
+    for row in 0..checksums.len() {
+        if keys.is_null(row) {
+            answers.append_null();
+            continue;
+        }
+        let key = of_bytes(keys.value(row))?;
+        let of_key = path_of(&rest, row).is_some_and(|path| {
+            postcarding::encode(&mut element, &key, &path);
+            let checksum = u32::from_be_bytes(element[..4].try_into().expect("four bytes"));
+            cell(&checksums, row) == Some(checksum.into()) && postcarding::matches(&element, &key).is_some()
+        });
+        answers.append_value(of_key);
+    }
+    Ok(Arc::new(answers.finish()))
+}
+
+/// `1 > 2 > ? > 4`: the hops of a row of `(bitmap, length, hop_0, …)`, `?` for those that did not arrive.
+fn path_text(columns: &[ArrayRef]) -> Result<ArrayRef> {
+    if columns.len() < 3 {
+        return exec_err!("write dta_path(bitmap, length, hop_0, …) with all hops of the table");
+    }
+    let columns = longs(columns)?;
+    let mut texts = StringBuilder::new();
+    for row in 0..columns[0].len() {
+        texts.append_option(path_of(&columns, row).map(|path| {
+            // Of an unknown length, up to the last hop that arrived.
+            let last = (u16::BITS - path.bitmap.leading_zeros()) as u8;
+            let hops = (0..path.length.max(last)).map(|hop| path.hop(hop));
+            let texts = hops.map(|hop| hop.map_or("?".to_owned(), |hop| hop.to_string()));
+            texts.collect::<Vec<_>>().join(" > ")
+        }));
+    }
+    Ok(Arc::new(texts.finish()))
+}

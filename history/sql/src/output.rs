@@ -1,0 +1,127 @@
+//! Answers as people and programs want them.
+
+use std::io::{self, IsTerminal, Write};
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::csv::WriterBuilder;
+use datafusion::arrow::datatypes::Schema;
+use datafusion::arrow::json::{self, writer::LineDelimited};
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::parquet::arrow::ArrowWriter;
+use datafusion::parquet::basic::{Compression, ZstdLevel};
+use datafusion::parquet::file::properties::WriterProperties;
+use dta_cli::table::{Look, Table};
+use futures_util::StreamExt;
+
+use crate::session::Answer;
+
+/// How answers are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    #[default]
+    #[value(alias = "text")]
+    Table,
+    /// With a header; bytes as hex
+    Csv,
+    /// An object on each line; bytes as hex
+    Json,
+    /// A Parquet file
+    Parquet,
+}
+
+/// Most rows of a table: its columns are as wide as their widest cell, so all of it is held in memory.
+const SHOWN: usize = 10_000;
+
+/// Prints an answer.
+///
+/// # Errors
+/// The statement fails; the answer cannot be written.
+pub(crate) async fn print(mut answer: Answer, format: Format) -> anyhow::Result<()> {
+    let schema = answer.rows.schema();
+    let mut stdout = io::stdout();
+    match format {
+        Format::Table => {
+            let mut table = empty(&schema);
+            let mut rows = 0;
+            while let Some(batch) = answer.rows.next().await {
+                let mut batch = batch?;
+                if rows + batch.num_rows() > SHOWN {
+                    batch = batch.slice(0, SHOWN - rows);
+                    rows = SHOWN + 1;
+                }
+                put(&mut table, &batch)?;
+                if rows > SHOWN {
+                    break;
+                }
+                rows += batch.num_rows();
+            }
+            writeln!(stdout, "{}", table.draw(Look::stdout()))?;
+            if rows > SHOWN {
+                stdout.flush()?;
+                anyhow::bail!(
+                    "a table shows {SHOWN} rows: ask for less (limit), or print all with -o csv or -o json"
+                );
+            }
+        }
+        Format::Csv => {
+            let mut bytes = Vec::new();
+            WriterBuilder::new().build(&mut bytes).write(&RecordBatch::new_empty(schema))?;
+            stdout.write_all(&bytes)?;
+            while let Some(batch) = answer.rows.next().await {
+                bytes.clear();
+                WriterBuilder::new().with_header(false).build(&mut bytes).write(&batch?)?;
+                stdout.write_all(&bytes)?;
+            }
+        }
+        Format::Json => {
+            while let Some(batch) = answer.rows.next().await {
+                let lines = json::WriterBuilder::new().with_explicit_nulls(true);
+                let mut lines = lines.build::<_, LineDelimited>(Vec::new());
+                lines.write(&batch?)?;
+                lines.finish()?;
+                stdout.write_all(&lines.into_inner())?;
+            }
+        }
+        Format::Parquet => {
+            let zstd = Compression::ZSTD(ZstdLevel::try_new(1)?);
+            let properties = WriterProperties::builder().set_compression(zstd).build();
+            let mut file = ArrowWriter::try_new(io::stdout(), schema, Some(properties))?;
+            while let Some(batch) = answer.rows.next().await {
+                file.write(&batch?)?;
+            }
+            file.close()?;
+        }
+    }
+    Ok(stdout.flush()?)
+}
+
+/// Whether standard output takes this format.
+///
+/// # Errors
+/// It is a terminal, which shows no Parquet file.
+pub(crate) fn check(format: Format) -> anyhow::Result<()> {
+    if format == Format::Parquet && io::stdout().is_terminal() {
+        return Err(dta_cli::misuse(anyhow::anyhow!(
+            "-o parquet writes a file to standard output: redirect it with > FILE"
+        )));
+    }
+    Ok(())
+}
+
+fn empty(schema: &Schema) -> Table {
+    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    let numbers = schema.fields().iter().enumerate().filter(|(_, field)| field.data_type().is_numeric());
+    Table::new(&names, &numbers.map(|(column, _)| column).collect::<Vec<_>>())
+}
+
+fn put(table: &mut Table, batch: &RecordBatch) -> anyhow::Result<()> {
+    let options = FormatOptions::new().with_null("null");
+    let columns = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
+    let columns = columns.collect::<Result<Vec<_>, _>>()?;
+    for row in 0..batch.num_rows() {
+        let cells = columns.iter().map(|column| column.value(row).try_to_string());
+        table.row(cells.collect::<Result<Vec<String>, _>>()?);
+    }
+    Ok(())
+}

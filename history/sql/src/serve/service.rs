@@ -1,0 +1,224 @@
+//! The methods of Flight SQL that only read. A statement's handle is its text, so the server keeps nothing between calls.
+
+use std::pin::Pin;
+
+use arrow_flight::encode::FlightDataEncoderBuilder;
+use arrow_flight::error::FlightError;
+use arrow_flight::flight_service_server::FlightService;
+use arrow_flight::sql::metadata::SqlInfoData;
+use arrow_flight::sql::server::FlightSqlService;
+use arrow_flight::sql::{
+    ActionClosePreparedStatementRequest, ActionCreatePreparedStatementRequest,
+    ActionCreatePreparedStatementResult, CommandGetCatalogs, CommandGetDbSchemas, CommandGetSqlInfo,
+    CommandGetTableTypes, CommandGetTables, CommandPreparedStatementQuery, CommandStatementQuery,
+    ProstMessageExt, SqlInfo, TicketStatementQuery,
+};
+use arrow_flight::{Action, FlightDescriptor, FlightEndpoint, FlightInfo, IpcMessage, SchemaAsIpc, Ticket};
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::Schema;
+use datafusion::arrow::ipc::writer::IpcWriteOptions;
+use futures_util::TryStreamExt;
+use prost::Message;
+use tonic::{Request, Response, Status};
+
+use super::answer::Answers;
+use super::metadata;
+
+pub(super) struct Service {
+    answers: Answers,
+    info: SqlInfoData,
+}
+
+type DoGet = Pin<Box<dyn futures_util::Stream<Item = Result<arrow_flight::FlightData, Status>> + Send>>;
+
+impl Service {
+    pub(super) fn new(answers: Answers) -> anyhow::Result<Service> {
+        Ok(Service { answers, info: metadata::info()? })
+    }
+
+    /// Runs a statement whose text is a handle.
+    async fn run(&self, handle: &[u8]) -> Result<Response<DoGet>, Status> {
+        let rows = self.answers.run(text(handle)?).await?;
+        Ok(Response::new(Box::pin(rows.map_err(Status::from))))
+    }
+}
+
+fn text(handle: &[u8]) -> Result<String, Status> {
+    String::from_utf8(handle.to_vec())
+        .map_err(|_| Status::invalid_argument("a handle of no statement of this server"))
+}
+
+/// Where an answer with these columns is got: here, with this ticket.
+fn info(
+    columns: &Schema,
+    ticket: impl ProstMessageExt,
+    of: FlightDescriptor,
+) -> Result<Response<FlightInfo>, Status> {
+    let ticket = Ticket::new(ticket.as_any().encode_to_vec());
+    let info = FlightInfo::new()
+        .try_with_schema(columns)
+        .map_err(|error| Status::internal(error.to_string()))?
+        .with_endpoint(FlightEndpoint::new().with_ticket(ticket))
+        .with_descriptor(of);
+    Ok(Response::new(info))
+}
+
+/// An answer that is there.
+fn whole(batch: Result<RecordBatch, FlightError>) -> Result<Response<DoGet>, Status> {
+    let batch = batch?;
+    let stream = FlightDataEncoderBuilder::new()
+        .with_schema(batch.schema())
+        .build(futures_util::stream::iter([Ok(batch)]));
+    Ok(Response::new(Box::pin(stream.map_err(Status::from))))
+}
+
+/// A schema as Flight SQL sends it.
+fn in_message(schema: &Schema) -> Result<prost::bytes::Bytes, Status> {
+    let message = IpcMessage::try_from(SchemaAsIpc::new(schema, &IpcWriteOptions::default()));
+    Ok(message.map_err(|error| Status::internal(error.to_string()))?.0)
+}
+
+#[tonic::async_trait]
+impl FlightSqlService for Service {
+    type FlightService = Service;
+
+    async fn get_flight_info_statement(
+        &self,
+        query: CommandStatementQuery,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        let columns = self.answers.columns(query.query.clone()).await?;
+        let ticket = TicketStatementQuery { statement_handle: query.query.into() };
+        info(&columns, ticket, request.into_inner())
+    }
+
+    async fn do_get_statement(
+        &self,
+        ticket: TicketStatementQuery,
+        _: Request<Ticket>,
+    ) -> Result<Response<<Self as FlightService>::DoGetStream>, Status> {
+        self.run(&ticket.statement_handle).await
+    }
+
+    async fn do_action_create_prepared_statement(
+        &self,
+        query: ActionCreatePreparedStatementRequest,
+        _: Request<Action>,
+    ) -> Result<ActionCreatePreparedStatementResult, Status> {
+        let columns = self.answers.columns(query.query.clone()).await?;
+        Ok(ActionCreatePreparedStatementResult {
+            prepared_statement_handle: query.query.into(),
+            dataset_schema: in_message(&columns)?,
+            parameter_schema: in_message(&Schema::empty())?,
+        })
+    }
+
+    async fn do_action_close_prepared_statement(
+        &self,
+        _: ActionClosePreparedStatementRequest,
+        _: Request<Action>,
+    ) -> Result<(), Status> {
+        Ok(())
+    }
+
+    async fn get_flight_info_prepared_statement(
+        &self,
+        query: CommandPreparedStatementQuery,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        let columns = self.answers.columns(text(&query.prepared_statement_handle)?).await?;
+        info(&columns, query, request.into_inner())
+    }
+
+    async fn do_get_prepared_statement(
+        &self,
+        query: CommandPreparedStatementQuery,
+        _: Request<Ticket>,
+    ) -> Result<Response<<Self as FlightService>::DoGetStream>, Status> {
+        self.run(&query.prepared_statement_handle).await
+    }
+
+    async fn get_flight_info_catalogs(
+        &self,
+        query: CommandGetCatalogs,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        info(&query.into_builder().schema(), query, request.into_inner())
+    }
+
+    async fn do_get_catalogs(
+        &self,
+        query: CommandGetCatalogs,
+        _: Request<Ticket>,
+    ) -> Result<Response<<Self as FlightService>::DoGetStream>, Status> {
+        whole(metadata::catalogs(query))
+    }
+
+    async fn get_flight_info_schemas(
+        &self,
+        query: CommandGetDbSchemas,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        info(&query.clone().into_builder().schema(), query, request.into_inner())
+    }
+
+    async fn do_get_schemas(
+        &self,
+        query: CommandGetDbSchemas,
+        _: Request<Ticket>,
+    ) -> Result<Response<<Self as FlightService>::DoGetStream>, Status> {
+        let tables = self.answers.on_engine(metadata::tables).await?;
+        whole(metadata::schemas(query, &tables))
+    }
+
+    async fn get_flight_info_tables(
+        &self,
+        query: CommandGetTables,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        info(&query.clone().into_builder().schema(), query, request.into_inner())
+    }
+
+    async fn do_get_tables(
+        &self,
+        query: CommandGetTables,
+        _: Request<Ticket>,
+    ) -> Result<Response<<Self as FlightService>::DoGetStream>, Status> {
+        let tables = self.answers.on_engine(metadata::tables).await?;
+        whole(metadata::listed(query, &tables))
+    }
+
+    async fn get_flight_info_table_types(
+        &self,
+        query: CommandGetTableTypes,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        info(&query.into_builder().schema(), query, request.into_inner())
+    }
+
+    async fn do_get_table_types(
+        &self,
+        query: CommandGetTableTypes,
+        _: Request<Ticket>,
+    ) -> Result<Response<<Self as FlightService>::DoGetStream>, Status> {
+        whole(metadata::types(query))
+    }
+
+    async fn get_flight_info_sql_info(
+        &self,
+        query: CommandGetSqlInfo,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        info(&query.clone().into_builder(&self.info).schema(), query, request.into_inner())
+    }
+
+    async fn do_get_sql_info(
+        &self,
+        query: CommandGetSqlInfo,
+        _: Request<Ticket>,
+    ) -> Result<Response<<Self as FlightService>::DoGetStream>, Status> {
+        whole(query.into_builder(&self.info).build())
+    }
+
+    async fn register_sql_info(&self, _: i32, _: &SqlInfo) {}
+}

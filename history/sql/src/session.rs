@@ -1,0 +1,211 @@
+//! One statement: parsed, checked to be a question, planned and run within limits. Each has a session of its own, so none changes what
+//! the next one sees.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::memory::{MemoryCatalogProvider, MemorySchemaProvider};
+use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
+use datafusion::common::DataFusionError;
+use datafusion::datasource::object_store::ObjectStoreUrl;
+use datafusion::execution::context::SQLOptions;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::object_store::{DefaultObjectStoreRegistry, ObjectStoreRegistry};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::object_store::local::LocalFileSystem;
+use datafusion::physical_plan::SendableRecordBatchStream;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::sql::parser::{DFParser, Statement};
+
+use crate::functions;
+use crate::live::{Collector, LiveTable};
+use crate::source::SourceFlags;
+use crate::tables::{EPOCHS, History, LOSSES, LogTable, RowsOfKey, StoreTable};
+
+/// The names under which tables are found: `flows` is `dta.history.flows`, `live.flows` is `dta.live.flows`.
+pub(crate) const CATALOG: &str = "dta";
+const HISTORY: &str = "history";
+const LIVE: &str = "live";
+
+/// Bytes on disk that a statement may take for what does not fit into its memory, as a multiple of that.
+const SPILL: u64 = 8;
+
+/// The least memory of a statement, in MiB, for each core that it uses: each of them sorts and groups a part of the rows, in its share of the memory,
+/// and where that is too small it cannot even spill.
+const MIB_OF_CORE: u32 = 64;
+
+/// What a statement may take.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Memory of a statement, in MiB, which uses a core for each 64; sorts and groups that need more go to files in the system's temporary folder
+    #[arg(long, env, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(i64::from(MIB_OF_CORE)..))]
+    pub(crate) memory_mib: u32,
+}
+
+/// Runs statements.
+pub(crate) struct Engine {
+    folder: PathBuf,
+    history: History,
+    collector: Option<Arc<Collector>>,
+    limits: Limits,
+    /// With what statements share: what is known of the files' indexes.
+    shared: RuntimeEnv,
+    at: ObjectStoreUrl,
+}
+
+/// The rows of an answer, as they are found.
+pub(crate) struct Answer {
+    pub(crate) rows: SendableRecordBatchStream,
+    /// Has the copies of live memory that rows are read from.
+    _context: SessionContext,
+}
+
+impl Engine {
+    /// # Errors
+    /// There is no history; the collector's address or TLS files are wrong.
+    pub(crate) fn new(source: &SourceFlags, limits: Limits) -> anyhow::Result<Engine> {
+        let folder = source.directory()?;
+        let at = ObjectStoreUrl::parse("history://tables/")?;
+        let collector =
+            source.collector().map(|options| Collector::new(&options).map(Arc::new)).transpose()?;
+        let engine = Engine {
+            history: History::new(folder.clone(), at.clone()),
+            folder,
+            collector,
+            limits,
+            shared: RuntimeEnvBuilder::new().build()?,
+            at,
+        };
+        // A wrong folder is told before the first statement.
+        engine.history.tables().map_err(dta_cli::misuse)?;
+        Ok(engine)
+    }
+
+    /// The memory that a statement may take, and where it can read: the folder of the history and nothing else.
+    fn runtime(&self) -> anyhow::Result<Arc<RuntimeEnv>> {
+        let memory = usize::try_from(self.limits.memory_mib)? << 20;
+        let disk = DiskManagerBuilder::default()
+            .with_mode(DiskManagerMode::OsTmpDirectory)
+            .with_max_temp_directory_size(SPILL * memory as u64);
+        let places = DefaultObjectStoreRegistry::new();
+        places.deregister_store(ObjectStoreUrl::local_filesystem().as_ref())?;
+        places.register_store(self.at.as_ref(), Arc::new(LocalFileSystem::new_with_prefix(&self.folder)?));
+        let runtime = RuntimeEnvBuilder::from_runtime_env(&self.shared)
+            .with_memory_pool(Arc::new(FairSpillPool::new(memory)))
+            .with_disk_manager_builder(disk)
+            .with_object_store_registry(Arc::new(places));
+        Ok(runtime.build_arc()?)
+    }
+
+    /// A session with all tables as they are now.
+    pub(crate) async fn session(&self) -> anyhow::Result<SessionContext> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let config = SessionConfig::new()
+            .with_target_partitions(cores.min((self.limits.memory_mib / MIB_OF_CORE) as usize))
+            .with_information_schema(true)
+            .with_create_default_catalog_and_schema(false)
+            .with_default_catalog_and_schema(CATALOG, HISTORY)
+            // Clients that do not know views of strings are many.
+            .set_bool("datafusion.sql_parser.map_string_types_to_utf8view", false);
+        let context = SessionContext::new_with_config_rt(config, self.runtime()?);
+        let catalog = MemoryCatalogProvider::new();
+        let mut of_keys = BTreeMap::new();
+
+        let tables = self.history.tables()?;
+        let history = MemorySchemaProvider::new();
+        for (name, kept) in &tables {
+            let table: Arc<dyn TableProvider> = Arc::new(StoreTable::new(kept.clone(), false)?);
+            of_keys.insert(name.clone(), (kept.table.spec().clone(), table.clone()));
+            history.register_table(name.clone(), table)?;
+        }
+        history.register_table(EPOCHS.to_owned(), Arc::new(LogTable::epochs(tables.clone())))?;
+        history.register_table(LOSSES.to_owned(), Arc::new(LogTable::losses(tables)))?;
+        catalog.register_schema(HISTORY, Arc::new(history))?;
+
+        if let Some(collector) = &self.collector {
+            let live = MemorySchemaProvider::new();
+            // History is there without the collector.
+            let stores = collector.stores().await.unwrap_or_else(|error| {
+                self.history.warn(&format!("{}: no live.STORE", dta_cli::error_line(&error)));
+                Vec::new()
+            });
+            for spec in stores {
+                let table = Arc::new(LiveTable::new(collector.clone(), spec)?);
+                let name = table.spec().name.clone();
+                of_keys.insert(format!("{LIVE}.{name}"), (table.spec().clone(), table.clone() as _));
+                live.register_table(name, table)?;
+            }
+            catalog.register_schema(LIVE, Arc::new(live))?;
+        }
+        context.register_catalog(CATALOG, Arc::new(catalog));
+        functions::register(&context);
+        context.register_udtf("dta_rows", Arc::new(RowsOfKey(of_keys)));
+        Ok(context)
+    }
+
+    /// Begins a statement.
+    ///
+    /// # Errors
+    /// It is no statement that reads, or it cannot be planned.
+    pub(crate) async fn begin(&self, statement: Statement) -> anyhow::Result<Answer> {
+        let context = self.session().await?;
+        let plan = context.state().statement_to_plan(statement).await?;
+        let reads =
+            SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+        reads.verify_plan(&plan).map_err(|error| match error {
+            DataFusionError::Plan(what) => anyhow::anyhow!("this program only reads: {what}"),
+            other => other.into(),
+        })?;
+        let rows = context.execute_logical_plan(plan).await?.execute_stream().await?;
+        Ok(Answer { rows, _context: context })
+    }
+
+    /// The columns of a statement's answer.
+    ///
+    /// # Errors
+    /// As [`Engine::begin`].
+    pub(crate) async fn columns(&self, statement: Statement) -> anyhow::Result<SchemaRef> {
+        let context = self.session().await?;
+        let plan = context.state().statement_to_plan(statement).await?;
+        Ok(Arc::new(plan.schema().as_arrow().clone()))
+    }
+}
+
+/// The statements of a text, which `;` separates.
+///
+/// # Errors
+/// It is no SQL; the error says where.
+pub(crate) fn statements(text: &str) -> anyhow::Result<VecDeque<Statement>> {
+    DFParser::parse_sql(text).context("not understood")
+}
+
+/// The only statement of a text.
+///
+/// # Errors
+/// There is none, or more than one, or it is no SQL.
+pub(crate) fn statement(text: &str) -> anyhow::Result<Statement> {
+    let mut all = statements(text)?;
+    match (all.pop_front(), all.is_empty()) {
+        (Some(only), true) => Ok(only),
+        (None, _) => anyhow::bail!("there is no statement"),
+        (Some(_), false) => anyhow::bail!("there are several statements: send one at a time"),
+    }
+}
+
+/// An error in words; what a statement lacks in memory, with how to give it more.
+pub(crate) fn in_words(error: &anyhow::Error) -> String {
+    let text = dta_cli::error_line(error);
+    let root = error.downcast_ref::<DataFusionError>().map(DataFusionError::find_root);
+    match root {
+        Some(DataFusionError::ResourcesExhausted(_)) => {
+            format!(
+                "the statement needs more than it may take (--memory-mib allows more, and so does asking for less): {text}"
+            )
+        }
+        _ => text,
+    }
+}

@@ -1,0 +1,71 @@
+//! `dta-history sql`
+
+use std::io::{IsTerminal, Read};
+
+use dta_cli::{LogFormat, Status};
+
+use crate::output::{self, Format};
+use crate::prompt;
+use crate::session::{Engine, Limits, in_words, statements};
+use crate::source::SourceFlags;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  dta-history sql \"show tables\"
+  dta-history sql \"describe flows\"
+  dta-history sql \"select * from dta_rows('flows',
+      '10.0.0.1:5000->10.0.0.2:5000/udp') order by opened, copy\"
+  dta-history sql -o csv \"select * from epochs\" > epochs.csv
+  dta-history sql -o parquet \"select * from flows where opened >= now() -
+      interval '1 hour'\" > hour.parquet
+  echo \"select count(*) from flows;\" | dta-history sql
+  dta-history sql
+
+Each store's table has the columns that docs/history.md lists, and `opened`, the moment at which the row's epoch began (UTC). The table `epochs` has what is known of each epoch. Without a statement, and at a terminal, there is a prompt.")]
+pub(crate) struct Args {
+    /// Statements, separated by `;`; without, they are read from standard input
+    statement: Option<String>,
+    #[command(flatten)]
+    source: SourceFlags,
+    #[command(flatten)]
+    limits: Limits,
+    /// How answers are printed
+    #[arg(long, short, env, value_enum, default_value_t)]
+    output: Format,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<Status> {
+    dta_cli::log("warn", LogFormat::Text);
+    let runtime = tokio::runtime::Runtime::new()?;
+    let _entered = runtime.enter();
+    let engine = Engine::new(&args.source, args.limits)?;
+    let text = match &args.statement {
+        Some(text) => text.clone(),
+        None if std::io::stdin().is_terminal() => {
+            prompt::run(&runtime, &engine, args.output)?;
+            return Ok(Status::Done);
+        }
+        None => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text)?;
+            text
+        }
+    };
+    output::check(args.output)?;
+    let statements = statements(&text).map_err(dta_cli::misuse)?;
+    if args.output == Format::Parquet && statements.len() > 1 {
+        return Err(dta_cli::misuse(anyhow::anyhow!(
+            "a Parquet file has the answer of one statement, not of {}",
+            statements.len()
+        )));
+    }
+    for statement in statements {
+        let printed =
+            runtime.block_on(async { output::print(engine.begin(statement).await?, args.output).await });
+        printed.map_err(|error| {
+            if error.is::<std::io::Error>() { error } else { anyhow::anyhow!(in_words(&error)) }
+        })?;
+    }
+    Ok(Status::Done)
+}

@@ -1,0 +1,90 @@
+//! A table's columns as SQL has them.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, TimestampNanosecondArray};
+use datafusion::arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
+use datafusion::common::{Result, exec_datafusion_err};
+use serde::Deserialize;
+
+/// The column of an epoch's number, in files as in SQL.
+pub(super) const EPOCH: &str = "epoch";
+/// The columns of the moments at which the row's epoch was opened, and the last of its writers had moved away: of no file, but from the log.
+pub(super) const MOMENTS: [&str; 2] = ["opened", "closed"];
+/// The columns by which the rows of a key are found.
+pub(super) const SLOT: &str = "slot";
+pub(super) const CHECKSUM: &str = "checksum";
+
+/// The type of moments. Grafana's data source takes all timestamps for nanoseconds, whatever their type says.
+pub(super) fn moment() -> DataType {
+    DataType::Timestamp(TimeUnit::Nanosecond, Some("+00:00".into()))
+}
+
+/// Milliseconds since 1970 as the value of a [`moment`]; the last moment that there is for what comes after it.
+pub(super) fn nanoseconds(milliseconds: u64) -> i64 {
+    i64::try_from(milliseconds).unwrap_or(i64::MAX).saturating_mul(1_000_000)
+}
+
+/// A column of [`moment`]s.
+pub(super) fn moments(nanoseconds: impl IntoIterator<Item = Option<i64>>) -> ArrayRef {
+    Arc::new(TimestampNanosecondArray::from_iter(nanoseconds).with_timezone("+00:00"))
+}
+
+#[derive(Deserialize)]
+struct DeltaSchema {
+    fields: Vec<DeltaField>,
+}
+
+#[derive(Deserialize)]
+struct DeltaField {
+    name: String,
+    r#type: serde_json::Value,
+    nullable: bool,
+}
+
+/// The columns of a table's files, by Delta's `schemaString`.
+///
+/// # Errors
+/// The schema cannot be read, or a column is of a type that history does not have.
+pub(super) fn of_files(delta: &str) -> Result<SchemaRef> {
+    let schema: DeltaSchema =
+        serde_json::from_str(delta).map_err(|error| exec_datafusion_err!("a table's schema: {error}"))?;
+    let field = |field: &DeltaField| {
+        let DeltaField { name, r#type, nullable } = field;
+        let of = match r#type.as_str().unwrap_or_default() {
+            "long" => DataType::Int64,
+            "integer" => DataType::Int32,
+            "short" => DataType::Int16,
+            "byte" => DataType::Int8,
+            "double" => DataType::Float64,
+            "float" => DataType::Float32,
+            "boolean" => DataType::Boolean,
+            "string" => DataType::Utf8,
+            "binary" => DataType::Binary,
+            "timestamp" => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
+            _ => {
+                return Err(exec_datafusion_err!(
+                    "column {name:?} has the type {}, which this version does not read",
+                    r#type
+                ));
+            }
+        };
+        Ok(Field::new(name, of, *nullable))
+    };
+    let fields = schema.fields.iter().map(field).collect::<Result<Vec<_>>>()?;
+    Ok(Arc::new(Schema::new(fields)))
+}
+
+/// The columns in SQL: [`MOMENTS`] behind `epoch`, and the rest as in the files. Rows of live memory have neither number nor moments.
+pub(super) fn in_sql(files: &Schema, live: bool) -> SchemaRef {
+    let mut fields = Vec::with_capacity(files.fields.len() + MOMENTS.len());
+    for field in &files.fields {
+        if field.name() == EPOCH {
+            fields.push(Arc::new(field.as_ref().clone().with_nullable(live)));
+            fields.extend(MOMENTS.map(|name| Arc::new(Field::new(name, moment(), true))));
+        } else {
+            fields.push(field.clone());
+        }
+    }
+    Arc::new(Schema::new(Fields::from(fields)))
+}

@@ -1,0 +1,124 @@
+//! The tables that statements read.
+
+mod columns;
+mod epochs;
+mod rows;
+mod store;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::datasource::object_store::ObjectStoreUrl;
+use dta_history::{HistoryError, Table};
+
+pub(crate) use epochs::{EPOCHS, LOSSES, LogTable};
+pub(crate) use rows::RowsOfKey;
+pub(crate) use store::StoreTable;
+
+/// A store's table on disk, and those of its files whose index was found to be as it was written.
+pub(crate) struct OpenTable {
+    pub(crate) table: Table,
+    /// Under which its folder's parent is registered with DataFusion.
+    pub(crate) at: ObjectStoreUrl,
+    checked: Mutex<BTreeSet<String>>,
+}
+
+impl OpenTable {
+    pub(crate) fn new(table: Table, at: ObjectStoreUrl) -> OpenTable {
+        OpenTable { table, at, checked: Mutex::default() }
+    }
+
+    /// Checks a file before DataFusion reads it, once.
+    fn check(&self, file: &str) -> Result<(), HistoryError> {
+        // A name that a panic kept from being put in is checked again.
+        let checked = || self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        if !checked().contains(file) {
+            self.table.check_file(file)?;
+            checked().insert(file.to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// The tables in a folder. Those that come and go are followed.
+pub(crate) struct History {
+    directory: PathBuf,
+    at: ObjectStoreUrl,
+    open: Mutex<BTreeMap<String, (Identity, Arc<OpenTable>)>>,
+    warned: Mutex<BTreeSet<String>>,
+}
+
+/// Device and inode of a log's folder: a table that was made anew has another.
+type Identity = (u64, u64);
+
+impl History {
+    /// The tables in `directory`, which is registered as `at`.
+    pub(crate) fn new(directory: PathBuf, at: ObjectStoreUrl) -> History {
+        History { directory, at, open: Mutex::default(), warned: Mutex::default() }
+    }
+
+    /// The tables that are there now, by the names of their stores. Folders that are no tables of history are left out; tables that cannot be
+    /// opened, too, with a warning in the log.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn tables(&self) -> anyhow::Result<BTreeMap<String, Arc<OpenTable>>> {
+        let at = || {
+            let path = self.directory.display();
+            format!(
+                "cannot read the folder of the history, {path}: --history DIR names another; a collector makes it when a store has an epoch"
+            )
+        };
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut there = BTreeMap::new();
+        for entry in std::fs::read_dir(&self.directory).with_context(at)? {
+            let Ok(name) = entry.with_context(at)?.file_name().into_string() else { continue };
+            let Some(identity) = identity(&self.directory.join(&name)) else { continue };
+            let known = open.remove(&name).filter(|(of, _)| *of == identity);
+            let table = match known {
+                Some((_, table)) => Ok(table),
+                None => Table::open_existing(&self.directory, &name)
+                    .map(|table| Arc::new(OpenTable::new(table, self.at.clone()))),
+            };
+            match table {
+                Ok(table) => {
+                    for damage in table.table.damage() {
+                        self.warn(&damage);
+                    }
+                    there.insert(name, (identity, table));
+                }
+                Err(error) => self.warn(&format!("the table of store {name:?} is left out: {error}")),
+            }
+        }
+        for name in [EPOCHS, LOSSES] {
+            if there.remove(name).is_some() {
+                self.warn(&format!("the store {name:?} is left out: `{name}` is a table about all stores"));
+            }
+        }
+        *open = there;
+        Ok(open.iter().map(|(name, (_, table))| (name.clone(), table.clone())).collect())
+    }
+
+    /// Logs a warning, once.
+    pub(crate) fn warn(&self, text: &str) {
+        if self.warned.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned()) {
+            tracing::warn!("{text}");
+        }
+    }
+}
+
+/// `None`: there is no log.
+fn identity(table: &Path) -> Option<Identity> {
+    let log = std::fs::metadata(table.join("_delta_log")).ok()?;
+    log.is_dir().then(|| (log.dev(), log.ino()))
+}
+
+/// The columns of a live store, by the schema that its table would have.
+pub(crate) fn live_columns(delta: &str) -> datafusion::common::Result<SchemaRef> {
+    let files = columns::of_files(delta)?;
+    Ok(columns::in_sql(&files, true))
+}

@@ -1,0 +1,315 @@
+//! A store's table: the files that the log names, without those whose epochs a statement does not ask for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch};
+use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::config::TableParquetOptions;
+use datafusion::common::stats::Precision;
+use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue, Statistics};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::CachedParquetFileReaderFactory;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    TableProviderFilterPushDown, TableType, Volatility, col, lit,
+};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{self, Literal};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+
+use dta_history::Epoch;
+
+use super::OpenTable;
+use super::columns::{self, EPOCH, MOMENTS, moment, moments, nanoseconds};
+
+/// The rows of a store, those of a history or of live memory.
+pub(crate) struct StoreTable {
+    open: Arc<OpenTable>,
+    files: SchemaRef,
+    schema: SchemaRef,
+    /// Whether these are rows of an epoch that is not over: it has no number yet.
+    live: bool,
+}
+
+impl StoreTable {
+    /// # Errors
+    /// The table has columns of unknown types.
+    pub(crate) fn new(open: Arc<OpenTable>, live: bool) -> Result<StoreTable> {
+        let files = columns::of_files(&open.table.schema())?;
+        let schema = columns::in_sql(&files, live);
+        Ok(StoreTable { open, files, schema, live })
+    }
+
+    /// All epochs by number, with their moments; and the numbers of those that filters on these columns leave.
+    fn epochs(&self, state: &dyn Session, filters: &[Expr]) -> Result<(Moments, BTreeSet<i64>)> {
+        let kept = self.open.table.epochs().map_err(external)?;
+        let of = |epoch: &Epoch| [epoch.opened, epoch.flipped_to].map(nanoseconds);
+        let all = kept.iter().map(|kept| (kept.epoch.number.cast_signed(), of(&kept.epoch)));
+        let all: Moments = Arc::new(all.collect());
+        let of_epochs = |filter: &&Expr| {
+            let columns = filter.column_refs();
+            !columns.is_empty()
+                && columns.iter().all(|column| column.name == EPOCH || is_moment(&column.name))
+        };
+        let Some(filter) = conjunction(filters.iter().filter(of_epochs).cloned()).filter(|_| !self.live)
+        else {
+            let chosen = all.keys().copied().collect();
+            return Ok((all, chosen));
+        };
+        let mut fields = vec![Field::new(EPOCH, DataType::Int64, false)];
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from_iter_values(all.keys().copied()))];
+        for (number, name) in MOMENTS.iter().enumerate() {
+            fields.push(Field::new(*name, moment(), true));
+            columns.push(moments(all.values().map(|of_epoch| Some(of_epoch[number]))));
+        }
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?;
+        let filter =
+            state.create_physical_expr(unqualified(filter)?, &DFSchema::try_from(batch.schema())?)?;
+        let answers = filter.evaluate(&batch)?.into_array(batch.num_rows())?;
+        let answers: &BooleanArray = answers.as_boolean();
+        let chosen =
+            all.keys().zip(answers).filter(|(_, answer)| *answer == Some(true)).map(|(epoch, _)| *epoch);
+        let chosen = chosen.collect();
+        Ok((all, chosen))
+    }
+}
+
+/// Of each epoch, by number, the [`MOMENTS`] (nanoseconds since 1970).
+type Moments = Arc<BTreeMap<i64, [i64; MOMENTS.len()]>>;
+
+fn is_moment(column: &str) -> bool {
+    MOMENTS.contains(&column)
+}
+
+fn external(error: dta_history::HistoryError) -> DataFusionError {
+    DataFusionError::External(error.into())
+}
+
+impl std::fmt::Debug for StoreTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StoreTable {}", self.open.table.spec().name)
+    }
+}
+
+#[async_trait]
+impl TableProvider for StoreTable {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let (epochs, chosen) = self.epochs(state, filters)?;
+        let files = self.files(&chosen)?;
+
+        // The columns that are wanted, and which of those of the files they need.
+        let wanted: Vec<usize> =
+            projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
+        let made = |name: &str| is_moment(name) || self.live && name == EPOCH;
+        let mut needed = BTreeSet::new();
+        for column in &wanted {
+            let name = self.schema.field(*column).name().as_str();
+            if !made(name) {
+                needed.insert(self.files.index_of(name)?);
+            } else if !self.live {
+                needed.insert(self.files.index_of(EPOCH)?);
+            }
+        }
+        let needed: Vec<usize> = needed.into_iter().collect();
+        let read = Arc::new(self.files.project(&needed)?);
+        let scan: Arc<dyn ExecutionPlan> = if files.files.is_empty() {
+            Arc::new(EmptyExec::new(read.clone()))
+        } else {
+            let predicate = self.predicate(state, filters, &chosen, &files)?;
+            self.scan_of(state, files, predicate, needed, limit)?
+        };
+
+        let of_read = DFSchema::try_from(read.clone())?;
+        let mut columns = Vec::with_capacity(wanted.len());
+        for column in wanted {
+            let name = self.schema.field(column).name();
+            let column: Arc<dyn PhysicalExpr> = match MOMENTS.iter().position(|moment| moment == name) {
+                Some(_) if self.live => Arc::new(Literal::new(ScalarValue::try_from(&moment())?)),
+                Some(which) => {
+                    let of = MomentOf::new(which, epochs.clone());
+                    state
+                        .create_physical_expr(ScalarUDF::new_from_impl(of).call(vec![col(EPOCH)]), &of_read)?
+                }
+                None if made(name) => Arc::new(Literal::new(ScalarValue::Int64(None))),
+                None => expressions::col(name, &read)?,
+            };
+            columns.push((column, name.clone()));
+        }
+        Ok(Arc::new(ProjectionExec::try_new(columns, scan)?))
+    }
+}
+
+/// Files that are read.
+struct Files {
+    files: Vec<PartitionedFile>,
+    /// Their epochs; `None` if that is not known of one, because the log is damaged.
+    epochs: Option<BTreeSet<i64>>,
+    rows: u64,
+}
+
+impl StoreTable {
+    /// The files with chosen epochs, each with its index checked.
+    fn files(&self, chosen: &BTreeSet<i64>) -> Result<Files> {
+        let mut all = Files { files: Vec::new(), epochs: Some(BTreeSet::new()), rows: 0 };
+        for file in self.open.table.files().map_err(external)? {
+            let numbers = || file.epochs.iter().map(|kept| kept.epoch.number.cast_signed());
+            if file.epochs.is_empty() {
+                all.epochs = None;
+            } else if !numbers().any(|number| chosen.contains(&number)) {
+                continue;
+            }
+            self.open.check(&file.name).map_err(external)?;
+            all.rows += file.epochs.iter().map(|kept| kept.rows).sum::<u64>();
+            all.epochs.iter_mut().for_each(|epochs| epochs.extend(numbers()));
+            let path = format!("{}/{}", self.open.table.spec().name, file.name);
+            all.files.push(PartitionedFile::new(path, file.bytes));
+        }
+        Ok(all)
+    }
+
+    /// What files can be asked: their rows, pages and row groups that do not answer it are not read.
+    fn predicate(
+        &self,
+        state: &dyn Session,
+        filters: &[Expr],
+        chosen: &BTreeSet<i64>,
+        files: &Files,
+    ) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+        let in_files =
+            |name: &str| self.files.column_with_name(name).is_some() && !(self.live && name == EPOCH);
+        let can_ask = |filter: &&Expr| filter.column_refs().iter().all(|column| in_files(&column.name));
+        let mut asked: Vec<Expr> = filters.iter().filter(can_ask).cloned().collect();
+        if let (Some(first), Some(last), Some(there)) = (chosen.first(), chosen.last(), &files.epochs)
+            && there.len() > chosen.len()
+        {
+            asked.push(col(EPOCH).between(lit(*first), lit(*last)));
+        }
+        let Some(predicate) = conjunction(asked) else { return Ok(None) };
+        let of_files = DFSchema::try_from(self.files.clone())?;
+        Ok(Some(state.create_physical_expr(unqualified(predicate)?, &of_files)?))
+    }
+
+    fn scan_of(
+        &self,
+        state: &dyn Session,
+        files: Files,
+        predicate: Option<Arc<dyn PhysicalExpr>>,
+        columns: Vec<usize>,
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let runtime = state.runtime_env();
+        let reader = CachedParquetFileReaderFactory::new(
+            runtime.object_store(&self.open.at)?,
+            runtime.cache_manager.get_file_metadata_cache(),
+        );
+        let global = state.config_options().execution.parquet.clone();
+        let mut source = ParquetSource::new(self.files.clone())
+            .with_table_parquet_options(TableParquetOptions { global, ..TableParquetOptions::default() })
+            .with_parquet_file_reader_factory(Arc::new(reader))
+            .with_pushdown_filters(true);
+        let mut statistics = Statistics::new_unknown(&self.files);
+        match predicate {
+            Some(predicate) => source = source.with_predicate(predicate),
+            // The log says how many rows there are: nothing is read to count them.
+            None if files.epochs.is_some() => {
+                statistics.num_rows = Precision::Exact(usize::try_from(files.rows).unwrap_or(usize::MAX));
+            }
+            None => {}
+        }
+        let groups = FileGroup::new(files.files).split_files(state.config().target_partitions());
+        let config = FileScanConfigBuilder::new(self.open.at.clone(), Arc::new(source))
+            .with_file_groups(groups)
+            .with_statistics(statistics)
+            .with_projection_indices(Some(columns))?
+            .with_limit(limit)
+            .build();
+        Ok(DataSourceExec::from_data_source(config))
+    }
+}
+
+/// The same expression of columns without the table's name.
+fn unqualified(expr: Expr) -> Result<Expr> {
+    use datafusion::common::tree_node::{Transformed, TreeNode};
+    expr.transform(|expr| {
+        Ok(match expr {
+            Expr::Column(column) => {
+                Transformed::yes(col(datafusion::common::Column::new_unqualified(column.name)))
+            }
+            other => Transformed::no(other),
+        })
+    })
+    .map(|done| done.data)
+}
+
+/// A moment of an epoch, by its number.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct MomentOf {
+    signature: Signature,
+    which: usize,
+    moments: Moments,
+}
+
+impl MomentOf {
+    fn new(which: usize, moments: Moments) -> MomentOf {
+        let signature = Signature::exact(vec![DataType::Int64], Volatility::Immutable);
+        MomentOf { signature, which, moments }
+    }
+}
+
+impl ScalarUDFImpl for MomentOf {
+    fn name(&self) -> &str {
+        MOMENTS[self.which]
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(moment())
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let epochs = args.args[0].to_array(args.number_rows)?;
+        // Rows of one epoch often stand together, and in a file with one epoch they always do.
+        let mut last = None;
+        let found = epochs.as_primitive::<Int64Type>().iter().map(|epoch| {
+            let epoch = epoch?;
+            match last {
+                Some((of, moment)) if of == epoch => moment,
+                _ => {
+                    let moment = self.moments.get(&epoch).map(|of_epoch| of_epoch[self.which]);
+                    last = Some((epoch, moment));
+                    moment
+                }
+            }
+        });
+        Ok(ColumnarValue::Array(moments(found)))
+    }
+}
