@@ -41,7 +41,7 @@ HISTORY_TEST = DTA_PROGRAMS=$(abspath $(TARGET))/debug RUSTC_WORKSPACE_WRAPPER=c
 HISTORY_NEEDS = $(TESTED) --bin dta-collector --bin dta-manager --example history_rows
 
 .DEFAULT_GOAL := build
-.PHONY: build ebpf ebpf-check deb static container release package demo test soak lint unit python history pools privileged test-p4 e2e rxe fuzz bench install-test-deps install-build-deps help
+.PHONY: build ebpf ebpf-check deb deb-history static container release package demo test soak lint unit python history pools privileged test-p4 e2e rxe fuzz bench install-test-deps install-build-deps help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -49,8 +49,12 @@ help: ## list the targets
 build: install-build-deps ## release programs, with the verbs back end
 	$(CARGO) build --release --workspace --features dta-collector/verbs
 
-deb: build install-package-deps ## Debian packages of the four programs, in target/packages
+deb: build install-package-deps ## Debian packages of the daemons and their tools, in target/packages
 	packaging/build-deb $(TARGET)/release $(TARGET)/packages
+
+deb-history: install-build-deps install-package-deps ## Debian package of dta-history, in target/packages
+	$(CARGO) build --release --manifest-path history/sql/Cargo.toml --target-dir $(TARGET)/history
+	packaging/build-deb $(TARGET)/history/release $(TARGET)/packages dta-history
 
 static: ## static programs without verbs, in target/static
 	packaging/build-static release $(TARGET)/static
