@@ -142,7 +142,11 @@ fn fake(number: u8, buckets: &str, first: u32, sketch_at: &str) -> Fake {
     let stores = vec![
         StoreInfo {
             buckets: buckets.clone(),
-            ..store(1, "flows", StoreKind::KeyWrite { slots: 64, value_len: 4, redundancy: 2 })
+            ..store(
+                1,
+                "flows",
+                StoreKind::KeyWrite { slots: 64, value_len: 4, redundancy: 2, keys: Default::default() },
+            )
         },
         StoreInfo { lists, ..store(2, "events", append) },
         StoreInfo { buckets, ..store(3, "counts", StoreKind::KeyIncrement { slots: 64, redundancy: 2 }) },

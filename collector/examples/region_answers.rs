@@ -19,7 +19,7 @@ use dta_proto::key::Key;
 use dta_proto::layout::key_write::Policy;
 use dta_proto::layout::sketch_merge::Column;
 use dta_proto::layout::{self, hash};
-use dta_proto::store::{Merge, StoreKind, StoreSpec};
+use dta_proto::store::{Merge, SlotKeys, StoreKind, StoreSpec};
 use serde_json::{Value, json};
 
 /// Keys that are written and queried; a quarter of them is only queried.
@@ -83,7 +83,8 @@ impl Random {
 
 fn specs() -> Vec<StoreSpec> {
     use StoreKind::{Append, KeyIncrement, KeyWrite, Postcarding, SketchMerge};
-    let key_write = |slots, value_len, redundancy| KeyWrite { slots, value_len, redundancy };
+    let key_write =
+        |slots, value_len, redundancy| KeyWrite { slots, value_len, redundancy, keys: Default::default() };
     let postcarding = |slots, hops, redundancy| Postcarding { slots, hops, redundancy };
     let append = |ring, batch_len, entry_len| Append { lists: 4, ring, batch_len, entry_len, notify: false };
     let sketch = |columns, rows, merge| SketchMerge { columns, rows, epochs: 4, merge, expected: 2 };
@@ -105,6 +106,7 @@ fn specs() -> Vec<StoreSpec> {
         ("sketch1", sketch(64, 1, Merge::Max)),
         ("sketch4", sketch(8, 4, Merge::Or)),
         ("sketch2", sketch(32, 2, Merge::Sum)),
+        ("inline", KeyWrite { slots: 256, value_len: 12, redundancy: 3, keys: SlotKeys::Inline }),
     ];
     let ids = 1..;
     kinds.into_iter().zip(ids).map(|((name, kind), id)| StoreSpec { id, name: name.into(), kind }).collect()
@@ -144,27 +146,36 @@ fn some(random: &mut Random) -> impl Fn(usize) -> bool + use<> {
     move |n| which >> n & 1 == 1
 }
 
-fn fill_key_write(store: &Store, keys: &[Key], slots: u64, value_len: u8, redundancy: u8) {
+fn fill_key_write(store: &Store, keys: &[Key]) {
+    let StoreKind::KeyWrite { slots, value_len, redundancy, keys: held } = store.spec.kind else {
+        unreachable!("a store of its kind")
+    };
     let mut random = Random(store.spec.id.into());
-    let mut slot = vec![0; usize::from(value_len) + 4];
+    let mut slot = vec![0; store.spec.element_len() as usize];
+    let mut encode = |key: &Key, value: &[u8]| {
+        let both = layout::key_write::inline(key, value);
+        let value = both.as_ref().filter(|_| !held.are_hashed()).map_or(value, |both| both);
+        layout::key_write::encode(&mut slot, key, value);
+        slot.clone()
+    };
     for _ in 0..2 * keys.len() {
         let key = &keys[random.below(3 * KEYS / 4) as usize];
         // Few values, so that copies agree by chance too.
         let value = [random.below(3) as u8].repeat(value_len.into());
-        layout::key_write::encode(&mut slot, key, &value);
+        let slot = encode(key, &value);
         let writes = some(&mut random);
         for (n, at) in hash::slots(key, redundancy, slots).iter().enumerate() {
             if writes(n) {
-                put(store, layout::key_write::offset(*at, value_len), &slot);
+                put(store, at * store.spec.element_len(), &slot);
             }
         }
     }
     damage(store, &mut random, 20);
     // What the README asks for: three counters of the first key.
     let value: Vec<u8> = [1u32, 2, 3].iter().flat_map(|n| n.to_be_bytes()).take(value_len.into()).collect();
-    layout::key_write::encode(&mut slot, &keys[0], &value);
+    let slot = encode(&keys[0], &value);
     for at in hash::slots(&keys[0], redundancy, slots).iter() {
-        put(store, layout::key_write::offset(*at, value_len), &slot);
+        put(store, at * store.spec.element_len(), &slot);
     }
 }
 
@@ -280,8 +291,8 @@ fn hex(bytes: &[u8]) -> String {
 /// Questions to one store with their answers.
 fn questions(store: &Store, keys: &[Key]) -> Vec<Value> {
     match store.spec.kind {
-        StoreKind::KeyWrite { slots, value_len, redundancy } => {
-            fill_key_write(store, keys, slots, value_len, redundancy);
+        StoreKind::KeyWrite { redundancy, .. } => {
+            fill_key_write(store, keys);
             let policies = [("first".into(), Policy::First), ("plurality".into(), Policy::Plurality)];
             let least = (1..=redundancy).map(|n| (format!("at-least={n}"), Policy::AtLeast(n)));
             policies

@@ -64,7 +64,8 @@ fn only(words: &[u8]) -> u32 {
 #[test]
 fn key_write_values_are_whole() {
     for value_len in [12u8, 60] {
-        let store = store(StoreKind::KeyWrite { slots: 16, value_len, redundancy: 2 });
+        let store =
+            store(StoreKind::KeyWrite { slots: 16, value_len, redundancy: 2, keys: Default::default() });
         let reader = key_write::Reader::new(&store).unwrap();
         let slots = hash::slots(&KEY, 2, 16);
         let write = |number: u32| {

@@ -121,7 +121,7 @@ fn use_region(region: &Region, value: u64) {
 }
 
 fn header(slots: u64) -> RegionHeader {
-    let kind = StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2 };
+    let kind = StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2, keys: Default::default() };
     RegionHeader::new(StoreSpec { id: 1, name: "flows".into(), kind })
 }
 

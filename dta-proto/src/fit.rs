@@ -86,7 +86,10 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_named() {
         let store = |name: &str, kind| StoreSpec { id: 1, name: name.into(), kind };
-        let flows = store("flows", StoreKind::KeyWrite { slots: 8, value_len: 12, redundancy: 2 });
+        let flows = store(
+            "flows",
+            StoreKind::KeyWrite { slots: 8, value_len: 12, redundancy: 2, keys: Default::default() },
+        );
         let events = store(
             "events",
             StoreKind::Append { lists: 16, ring: 8, batch_len: 64, entry_len: 16, notify: false },

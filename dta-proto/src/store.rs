@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::key::KEY_LEN;
 use crate::layout;
 use crate::name;
 use crate::wire::dta::Primitive;
@@ -37,6 +38,9 @@ pub enum StoreKind {
         value_len: u8,
         /// Copies N, 1 to [`MAX_REDUNDANCY`].
         redundancy: u8,
+        /// Whether slots hold their keys; if so, values have 12 bytes.
+        #[serde(default, skip_serializing_if = "SlotKeys::are_hashed")]
+        keys: SlotKeys,
     },
     /// Hash table of paths, one row per key, in `redundancy` copies.
     Postcarding {
@@ -89,7 +93,7 @@ pub enum StoreKind {
 macro_rules! kinds {
     ($with:ident) => {
         $with! {
-            KeyWrite in KeyWriteStore { slots, value_len, redundancy }
+            KeyWrite in KeyWriteStore { slots, value_len, redundancy, keys }
             Postcarding in PostcardingStore { slots, hops, redundancy }
             Append in AppendStore { lists, ring, batch_len, entry_len, notify }
             KeyIncrement in KeyIncrementStore { slots, redundancy }
@@ -110,7 +114,7 @@ macro_rules! fields_of_kinds {
                 }
             }
 
-            /// Its fields under their names in configuration. What is true is 1, and the ways to merge count from 0.
+            /// Its fields under their names in configuration. What is true is 1, and words count from 0.
             pub fn fields(&self) -> Vec<(&'static str, u64)> {
                 match *self {
                     $(StoreKind::$kind { $($field),* } => vec![$((stringify!($field), $field.into())),*],)*
@@ -126,7 +130,10 @@ impl StoreKind {
     /// Its layout in words, for people: `16 lists of 4096 batches of 64 B, entries of 16 B`.
     pub fn shape(&self) -> String {
         match self {
-            StoreKind::KeyWrite { value_len, .. } => format!("{value_len}-byte values"),
+            StoreKind::KeyWrite { value_len, keys, .. } => {
+                let keys = if keys.are_hashed() { "" } else { ", each with its key" };
+                format!("{value_len}-byte values{keys}")
+            }
             StoreKind::Postcarding { hops, .. } => format!("{hops} hops"),
             StoreKind::Append { lists, ring, batch_len, entry_len, .. } => {
                 format!("{lists} lists of {ring} batches of {batch_len} B, entries of {entry_len} B")
@@ -136,6 +143,35 @@ impl StoreKind {
                 format!("{epochs} epochs of {columns} columns of {rows} rows")
             }
         }
+    }
+}
+
+/// Whether the slots of a key-write store hold their keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SlotKeys {
+    /// They do not: the key decides which slots are its own, and is part of the checksum.
+    #[default]
+    Hashed,
+    /// The key stands before the value.
+    Inline,
+}
+
+impl SlotKeys {
+    /// Whether slots hold no keys.
+    pub fn are_hashed(&self) -> bool {
+        *self == SlotKeys::Hashed
+    }
+
+    /// Bytes of a slot that hold its key.
+    pub fn key_len(self) -> u8 {
+        if self.are_hashed() { 0 } else { KEY_LEN as u8 }
+    }
+}
+
+impl From<SlotKeys> for u64 {
+    fn from(keys: SlotKeys) -> u64 {
+        keys as u64
     }
 }
 
@@ -220,9 +256,12 @@ impl StoreSpec {
             }
         };
         match self.kind {
-            StoreKind::KeyWrite { slots, value_len, redundancy } => {
+            StoreKind::KeyWrite { slots, value_len, redundancy, keys } => {
                 pow2("slots", slots, 1 << 32)?;
                 copies(redundancy)?;
+                if !keys.are_hashed() && value_len != 12 {
+                    return fail("value_len", value_len.to_string(), "12 where keys are inline");
+                }
                 if !matches!(value_len, 4 | 12 | 28 | 60) {
                     return fail("value_len", value_len.to_string(), "4, 12, 28 or 60");
                 }
@@ -273,7 +312,7 @@ impl StoreSpec {
     /// Length of one element: slot, row, batch, counter or column.
     pub fn element_len(&self) -> u64 {
         match self.kind {
-            StoreKind::KeyWrite { value_len, .. } => u64::from(value_len) + 4,
+            StoreKind::KeyWrite { value_len, keys, .. } => u64::from(keys.key_len() + value_len) + 4,
             StoreKind::Postcarding { hops, .. } => 8 + 4 * u64::from(hops),
             StoreKind::Append { batch_len, .. } => u64::from(batch_len),
             StoreKind::KeyIncrement { .. } => 8,

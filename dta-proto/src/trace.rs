@@ -73,7 +73,12 @@ pub fn stores() -> [StoreSpec; 5] {
         store(
             34,
             store::LATENCIES,
-            StoreKind::KeyWrite { slots: 1 << 15, value_len: LATENCY_LEN as u8, redundancy: 2 },
+            StoreKind::KeyWrite {
+                slots: 1 << 15,
+                value_len: LATENCY_LEN as u8,
+                redundancy: 2,
+                keys: Default::default(),
+            },
         ),
         store(35, store::COUNTERS, StoreKind::KeyIncrement { slots: 1 << 17, redundancy: 2 }),
         store(

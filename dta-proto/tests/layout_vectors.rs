@@ -47,14 +47,20 @@ fn slots() {
 fn key_write_slots() {
     for case in cases(&vectors(), "/key_write") {
         let expect = hex(case, "slot");
-        let mut slot = vec![0xaa; 4 + number::<usize>(case, "value_len")];
-        key_write::encode(&mut slot, &key(case), &hex(case, "value"));
+        let (key, value, is_inline) = (key(case), hex(case, "value"), case["keys"] == "inline");
+        let held = if is_inline { key_write::inline(&key, &value).unwrap().to_vec() } else { value };
+        let mut slot = vec![0xaa; expect.len()];
+        key_write::encode(&mut slot, &key, &held);
         assert_eq!(slot, expect, "{case}");
-        assert_eq!(key_write::matches(&expect, &key(case)), Some(&expect[4..]), "{case}");
-        assert_eq!(key_write::offset(3, number(case, "value_len")), 3 * expect.len() as u64);
+        assert_eq!(key_write::matches(&expect, &key), Some(&expect[4..]), "{case}");
+        let whole = if is_inline { key_write::matches_inline } else { key_write::matches };
+        let value_len = number::<usize>(case, "value_len");
+        assert_eq!(whole(&expect, &key), Some(&expect[expect.len() - value_len..]), "{case}");
+        assert_eq!(key_write::offset(3, expect.len() as u8 - 4), 3 * expect.len() as u64);
     }
     for case in cases(&vectors(), "/rejected/key_write") {
-        assert_eq!(key_write::matches(&hex(case, "slot"), &key(case)), None, "{case}");
+        let whole = if case["keys"] == "inline" { key_write::matches_inline } else { key_write::matches };
+        assert_eq!(whole(&hex(case, "slot"), &key(case)), None, "{case}");
     }
 }
 

@@ -3,7 +3,7 @@
 
 use dta_proto::control;
 use dta_proto::layout::{append, key_write, postcarding, sketch_merge};
-use dta_proto::store::{Merge, StoreKind, StoreSpec};
+use dta_proto::store::{Merge, SlotKeys, StoreKind, StoreSpec};
 use proptest::prelude::*;
 
 fn spec(kind: StoreKind) -> StoreSpec {
@@ -14,12 +14,19 @@ fn any_merge() -> impl Strategy<Value = Merge> {
     prop_oneof![Just(Merge::Sum), Just(Merge::Max), Just(Merge::Or)]
 }
 
+/// Lengths of values, and whether their keys stand beside them.
+fn any_values() -> impl Strategy<Value = (u8, SlotKeys)> {
+    let hashed = [4, 12, 28, 60].map(|value_len| (value_len, SlotKeys::Hashed));
+    prop::sample::select(hashed.into_iter().chain([(12, SlotKeys::Inline)]).collect::<Vec<_>>())
+}
+
 /// Descriptions that are usable.
 fn any_kind() -> impl Strategy<Value = StoreKind> {
     let pow2 = |most: u32| (0..=most).prop_map(|bits| 1u64 << bits);
     prop_oneof![
-        (pow2(32), prop_oneof![Just(4u8), Just(12), Just(28), Just(60)], 1u8..=4)
-            .prop_map(|(slots, value_len, redundancy)| StoreKind::KeyWrite { slots, value_len, redundancy }),
+        (pow2(32), any_values(), 1u8..=4).prop_map(|(slots, (value_len, keys), redundancy)| {
+            StoreKind::KeyWrite { slots, value_len, redundancy, keys }
+        }),
         (pow2(32), prop_oneof![Just(6u8), Just(14)], 1u8..=4)
             .prop_map(|(slots, hops, redundancy)| StoreKind::Postcarding { slots, hops, redundancy }),
         (pow2(16), pow2(30), 0u32..4, 1u8..=15, any::<bool>()).prop_map(
@@ -60,7 +67,9 @@ proptest! {
     fn offsets_fill_the_region(kind in any_kind()) {
         let spec = spec(kind);
         let last = match spec.kind {
-            StoreKind::KeyWrite { slots, value_len, .. } => key_write::offset(slots - 1, value_len),
+            StoreKind::KeyWrite { slots, value_len, keys, .. } => {
+                key_write::offset(slots - 1, keys.key_len() + value_len)
+            }
             StoreKind::Postcarding { slots, hops, .. } => postcarding::offset(slots - 1, hops),
             StoreKind::Append { lists, ring, batch_len, .. } => append::offset(lists - 1, ring as u32, ring, batch_len),
             StoreKind::KeyIncrement { slots, .. } => dta_proto::layout::key_increment::offset(slots - 1),
@@ -76,7 +85,7 @@ proptest! {
     fn a_peer_cannot_send_an_unusable_store(id: u32, a: u64, b: u32, c: u32, d: u32, e: i32, which in 0u8..6) {
         use control::store::Kind;
         let kind = match which {
-            0 => Some(Kind::KeyWrite(control::KeyWriteStore { slots: a, value_len: b, redundancy: c })),
+            0 => Some(Kind::KeyWrite(control::KeyWriteStore { slots: a, value_len: b, redundancy: c, keys: e })),
             1 => Some(Kind::Postcarding(control::PostcardingStore { slots: a, hops: b, redundancy: c })),
             2 => Some(Kind::Append(control::AppendStore { lists: b, ring: a, batch_len: c, entry_len: d, notify: true })),
             3 => Some(Kind::KeyIncrement(control::KeyIncrementStore { slots: a, redundancy: b })),
@@ -93,7 +102,12 @@ proptest! {
 
 #[test]
 fn each_field_is_refused_by_its_name() {
-    let key_write = |slots, value_len, redundancy| StoreKind::KeyWrite { slots, value_len, redundancy };
+    let key_write = |slots, value_len, redundancy| StoreKind::KeyWrite {
+        slots,
+        value_len,
+        redundancy,
+        keys: Default::default(),
+    };
     let append = |lists, ring, batch_len, entry_len| StoreKind::Append {
         lists,
         ring,
@@ -113,6 +127,7 @@ fn each_field_is_refused_by_its_name() {
         (key_write(1000, 4, 1), "slots"),
         (key_write(1 << 33, 4, 1), "slots"),
         (key_write(1 << 10, 5, 1), "value_len"),
+        (StoreKind::KeyWrite { slots: 8, value_len: 28, redundancy: 1, keys: SlotKeys::Inline }, "value_len"),
         (key_write(1 << 10, 4, 0), "redundancy"),
         (key_write(1 << 10, 4, 5), "redundancy"),
         (StoreKind::Postcarding { slots: 8, hops: 5, redundancy: 1 }, "hops"),
@@ -144,8 +159,14 @@ fn each_field_is_refused_by_its_name() {
 fn an_unknown_or_missing_field_is_named() {
     let good = r#"{"id":1,"name":"kw","kind":"key-write","slots":1024,"value_len":4,"redundancy":2}"#;
     serde_json::from_str::<StoreSpec>(good).unwrap();
+    let inline = good.replace("\"value_len\":4", "\"value_len\":12,\"keys\":\"inline\"");
+    let StoreKind::KeyWrite { keys, .. } = serde_json::from_str::<StoreSpec>(&inline).unwrap().kind else {
+        panic!()
+    };
+    assert_eq!(keys, SlotKeys::Inline);
     let error = |text: &str| serde_json::from_str::<StoreSpec>(text).unwrap_err().to_string();
     assert!(error(&good.replace("slots", "slotz")).contains("slotz"));
     assert!(error(&good.replace(r#""slots":1024,"#, "")).contains("slots"));
+    assert!(error(&inline.replace("inline", "outline")).contains("outline"));
     assert!(error(&good.replace("key-write", "key-wrote")).contains("key-wrote"));
 }

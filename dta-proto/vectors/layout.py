@@ -8,7 +8,7 @@ Bytes are hex strings in the order of memory; numbers are decimal.
 import json
 import struct
 
-from second import batch, be32, column, crc32, crc32c, key_write, row, slots
+from second import batch, be32, column, crc32, crc32c, inline_key_write, key_write, row, slots
 
 
 def flow(src, dst, sport, dport, proto):
@@ -40,7 +40,7 @@ vectors = {
         for size in (1, 1 << 10, 1 << 18, 1 << 32)
     ],
     "key_write": [
-        {"key": k.hex(), "value": v.hex(), "value_len": n, "slot": key_write(k, v, n).hex()}
+        {"key": k.hex(), "value": v.hex(), "value_len": n, "keys": "hashed", "slot": key_write(k, v, n).hex()}
         for k, v, n in [
             (UDP, bytes.fromhex("c0a80001"), 4),
             (TCP, ramp(12), 12),
@@ -49,6 +49,10 @@ vectors = {
             (ONES, ramp(28, 200), 28),
             (COUNT, ramp(60), 60),
         ]
+    ]
+    + [
+        {"key": k.hex(), "value": v.hex(), "value_len": 12, "keys": "inline", "slot": inline_key_write(k, v).hex()}
+        for k, v in [(UDP, ramp(12)), (ONES, ramp(4)), (ZERO, b"")]
     ],
     "postcarding": [
         {
@@ -118,7 +122,7 @@ vectors = {
     # Elements that must not be taken for what they look like.
     "rejected": {
         "key_write": [
-            {"why": why, "key": UDP.hex(), "slot": e.hex()}
+            {"why": why, "key": UDP.hex(), "keys": "hashed", "slot": e.hex()}
             for why, e in [
                 ("never written", bytes(16)),
                 ("another key's", key_write(TCP, ramp(12), 12)),
@@ -126,6 +130,15 @@ vectors = {
                 ("one bit of the checksum differs", damaged(key_write(UDP, ramp(12), 12), 0)),
                 ("new checksum and half of the new value, the rest old", key_write(UDP, ramp(12), 12)[:8] + key_write(UDP, ramp(12, 9), 12)[8:]),
                 ("too short for a value", be32(crc32(UDP))),
+            ]
+        ]
+        + [
+            {"why": why, "key": UDP.hex(), "keys": "inline", "slot": e.hex()}
+            for why, e in [
+                ("never written, with room for a key", bytes(32)),
+                ("another key's, which it holds", inline_key_write(TCP, ramp(12))),
+                ("holds another key, under this one's checksum", key_write(UDP, TCP + ramp(12), 28)),
+                ("one bit of the key that it holds differs", damaged(inline_key_write(UDP, ramp(12)), 32)),
             ]
         ],
         "postcarding": [

@@ -53,6 +53,10 @@ def key_write(key, value, value_len):
     return be32(crc32(key + value)) + value
 
 
+def inline_key_write(key, value):
+    return key_write(key, key + value, 28)
+
+
 def row(key, hops, length, values):
     bitmap = sum(1 << h for h in values)
     body = struct.pack(">HBB", bitmap, length, 0) + be32(*(values.get(h, 0) for h in range(hops)))

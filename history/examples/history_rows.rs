@@ -7,12 +7,12 @@ use std::time::Duration;
 use dta_history::{Entry, Epoch, Flush, Retention, Table};
 use dta_proto::key::Key;
 use dta_proto::layout::{key_increment, key_write, postcarding, sketch_merge};
-use dta_proto::store::{Merge, StoreKind, StoreSpec};
+use dta_proto::store::{Merge, SlotKeys, StoreKind, StoreSpec};
 use serde_json::{Value, json};
 
 fn main() {
     let dir = PathBuf::from(std::env::args_os().nth(1).expect("usage: history_rows FOLDER"));
-    let key_write = |slots| StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2 };
+    let key_write = |slots, keys| StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2, keys };
     let table = |name: &str, kind| {
         Table::open(&dir, &StoreSpec { id: 1, name: name.to_owned(), kind }).expect("a table")
     };
@@ -22,7 +22,8 @@ fn main() {
         StoreKind::SketchMerge { columns: 1 << 15, rows: 3, epochs: 4, merge: Merge::Sum, expected: 2 };
     let lists = StoreKind::Append { lists: 4, ring: 64, batch_len: 64, entry_len: 12, notify: false };
     let tables = [
-        table("key-write", key_write(1 << 15)),
+        table("key-write", key_write(1 << 15, SlotKeys::Hashed)),
+        table("inline-key-write", key_write(1 << 15, SlotKeys::Inline)),
         table("postcarding", paths),
         table("key-increment", counters),
         table("sketch-merge", sketches),
@@ -35,7 +36,7 @@ fn main() {
         let retention = Retention { keep: Some(Duration::from_millis(100)), keep_bytes: None };
         assert_eq!(table.retain(&retention, 102).expect("removed").epochs, [0]);
     }
-    let checkpointed = table("key-write-checkpoint", key_write(1 << 8));
+    let checkpointed = table("key-write-checkpoint", key_write(1 << 8, SlotKeys::Hashed));
     (0..98).for_each(|number| write(&checkpointed, number));
     checkpointed.compact(0..50).expect("compacted").expect("files");
     (98..102).for_each(|number| write(&checkpointed, number));
@@ -97,8 +98,14 @@ fn put(flush: &mut Flush<'_>, spec: &StoreSpec, number: u64, slot: u64) {
     let mut element = [0; 64];
     let element = &mut element[..spec.element_len() as usize];
     match spec.kind {
-        StoreKind::KeyWrite { .. } => {
-            key_write::encode(element, &key, &[value.to_be_bytes(), [0xff; 4], [0; 4]].concat())
+        StoreKind::KeyWrite { keys, .. } => {
+            let value = [value.to_be_bytes(), [0xff; 4], [0; 4]].concat();
+            match keys {
+                SlotKeys::Hashed => key_write::encode(element, &key, &value),
+                SlotKeys::Inline => {
+                    key_write::encode(element, &key, &key_write::inline(&key, &value).expect("12 bytes"))
+                }
+            }
         }
         StoreKind::Postcarding { .. } => {
             let mut path = postcarding::Path { length: 5, ..postcarding::Path::default() };
@@ -132,7 +139,13 @@ fn row(spec: &StoreSpec, epoch: u64, slot: u64, element: &[u8]) -> Value {
     let be16 = |at: usize| Value::from(u16::from_be_bytes([element[at], element[at + 1]]));
     let mut row = vec![Value::from(epoch), Value::from(slot)];
     match spec.kind {
-        StoreKind::KeyWrite { .. } => row.extend([be32(0), hex(&element[4..]).into()]),
+        StoreKind::KeyWrite { keys, .. } => {
+            let (key, value) = element[4..].split_at(keys.key_len().into());
+            row.push(be32(0));
+            row.extend(
+                [key, value].into_iter().filter(|bytes| !bytes.is_empty()).map(|bytes| hex(bytes).into()),
+            );
+        }
         StoreKind::Postcarding { .. } => {
             row.extend([be32(0), be16(4), element[6].into()]);
             row.extend((8..element.len()).step_by(4).map(be32));

@@ -2,7 +2,7 @@
 //!
 //! | store | columns |
 //! |---|---|
-//! | key-write | `epoch` long, `slot` long, `checksum` long, `value` binary |
+//! | key-write | `epoch` long, `slot` long, `checksum` long, with inline keys `key` binary, `value` binary |
 //! | postcarding | `epoch` long, `slot` long, `checksum` long, `bitmap` integer, `length` integer, `hop_0` long, `hop_1` long, … |
 //! | key-increment | `epoch` long, `slot` long, `count` long |
 //! | sketch-merge | `epoch` long, `column` long, `sketch_epoch` long, `merged` integer, `expected` integer, `cell_0` long, … |
@@ -109,8 +109,11 @@ impl Layout {
         let (mut element_len, mut elements) = (spec.element_len() as usize, spec.elements());
         let (mut slot, mut order) = ("slot", Order::BySlot);
         let columns = match spec.kind {
-            StoreKind::KeyWrite { .. } => {
-                vec![be32("checksum", 0), Column::new("value", Part::Bytes(4..element_len))]
+            StoreKind::KeyWrite { keys, .. } => {
+                let value = 4 + usize::from(keys.key_len());
+                let key = (!keys.are_hashed()).then(|| Column::new("key", Part::Bytes(4..value)));
+                let value = Column::new("value", Part::Bytes(value..element_len));
+                [be32("checksum", 0)].into_iter().chain(key).chain([value]).collect()
             }
             StoreKind::Postcarding { hops, .. } => {
                 let fixed = [("bitmap", Part::Be16(4)), ("length", Part::Le16(6))];

@@ -43,8 +43,8 @@ def register(kind: Kind) -> None:
     KINDS[kind.name] = kind
 
 
-#: Ways in which sketch cells merge, by their number in `dta.v1.Merge`.
-_MERGES = ("sum", "max", "or")
+#: Fields that are words, by their number in the message.
+_WORDS = {"merge": ("sum", "max", "or"), "keys": ("hashed", "inline")}
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,8 @@ class StoreSpec:
     redundancy: int = 0
     #: Bytes of a value (key-write).
     value_len: int = 0
+    #: `inline` if slots hold their keys, else `hashed` (key-write).
+    keys: str = "hashed"
     #: Hops per row (postcarding).
     hops: int = 0
     #: Lists, a power of two (append).
@@ -126,10 +128,11 @@ class StoreSpec:
 
     @classmethod
     def _checked(cls, fields: dict[str, Union[int, str]]) -> StoreSpec:
-        merge = fields.get("merge", 0)
-        if not (isinstance(merge, int) and merge < len(_MERGES)):
-            raise RegionError(f"the description of a store has merge {merge}, which this version does not know")
-        fields["merge"] = _MERGES[merge]
+        for field, words in _WORDS.items():
+            number = fields.get(field, 0)
+            if not (isinstance(number, int) and number < len(words)):
+                raise RegionError(f"the description of a store has {field} {number}, which this version does not know")
+            fields[field] = words[number]
         fields["notify"] = bool(fields.get("notify", 0))
         spec = cls(**fields)  # type: ignore[arg-type]
         if spec.kind not in KINDS or not KINDS[spec.kind].is_sound(spec):

@@ -28,8 +28,9 @@ id = 1
 name = "flows"
 kind = "key-write"
 slots = 1024
-value_len = 4
+value_len = 12
 redundancy = 2
+keys = "{keys}"
 epoch = "2s"
 [[store]]
 id = 2
@@ -66,9 +67,9 @@ epoch = "2s"
 """
 
 
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "collector.toml").write_text(CONFIG.format(folder=tmp_path))
+@pytest.fixture(params=["hashed", "inline"])
+def folder(request, tmp_path):
+    (tmp_path / "collector.toml").write_text(CONFIG.format(folder=tmp_path, keys=request.param))
     return tmp_path
 
 
@@ -88,7 +89,8 @@ def write(path, value):
     """Writes the value of a flow, as a NIC does. Returns the generation of the memory."""
     store = dta.open(path)
     keys, spec = dta.keys([FLOW]), store.spec
-    data = np.frombuffer(int(value).to_bytes(4, "big"), dtype=np.uint8).reshape(1, -1)
+    held = (keys.tobytes() if spec.keys == "inline" else b"") + int(value).to_bytes(4, "big") + bytes(8)
+    data = np.frombuffer(held, dtype=np.uint8).reshape(1, -1)
     checksum = int(layout.checksums(keys, data)[0]).to_bytes(4, "big")
     start = os.stat(path).st_size - spec.region_len
     with open(path, "r+b") as file:

@@ -82,7 +82,7 @@ fn kinds() -> Vec<(u16, StoreKind)> {
         for redundancy in 1..=4 {
             let slots = 1 << (6 + 3 * at + u64::from(redundancy));
             let id = KEY_WRITE + 4 * at as u16 + u16::from(redundancy) - 1;
-            kinds.push((id, StoreKind::KeyWrite { slots, value_len, redundancy }));
+            kinds.push((id, StoreKind::KeyWrite { slots, value_len, redundancy, keys: Default::default() }));
         }
     }
     for (at, hops) in (0..).zip(HOPS) {

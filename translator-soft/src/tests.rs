@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use dta_proto::batch::Addresses;
 use dta_proto::key::Key;
 use dta_proto::layout::{append, hash, key_increment, key_write, postcarding, sketch_merge};
+use dta_proto::store::{SlotKeys, StoreKind};
 use dta_proto::wire::datagram::{self, Datagram};
 use dta_proto::wire::dta::{Body, Nack, Report, Version};
 use dta_proto::wire::frame::{Received, Route};
@@ -187,6 +188,41 @@ fn a_key_write_becomes_these_bytes() {
     let mut element = [0; 16];
     key_write::encode(&mut element, &key(1), &[0xaa; 12]);
     assert_eq!(frames, [write(0xff_fffe, KW, key_write::offset(slot, 12), &element, None)]);
+}
+
+#[test]
+fn an_inline_key_stands_before_the_value() {
+    let mut changed = program(Transport::Uc, false);
+    let entries: Vec<Entry> = changed.entries().cloned().collect();
+    for entry in entries {
+        if let Entry::Store(mut store) = entry
+            && let StoreKind::KeyWrite { keys, .. } = &mut store.spec.kind
+        {
+            *keys = SlotKeys::Inline;
+            store.length = store.spec.region_len();
+            changed.set(Entry::Store(store));
+        }
+    }
+    let mut bench = Bench::new(&changed, Limits::default());
+    let values = [&[1; 12][..], &[2; 4], &[3; 12]];
+    let reports: Vec<Vec<u8>> = (1u8..)
+        .zip(values)
+        .map(|(k, value)| bench.v1(7, KW, Body::KeyWrite { redundancy: 1, key: key(k), value }))
+        .collect();
+    let frames = bench.ingest(0, &reports);
+    let expected = (0u8..).zip(values).map(|(n, value)| {
+        let key = key(n + 1);
+        let mut element = [0; 32];
+        element[4..20].copy_from_slice(&key.0);
+        element[20..20 + value.len()].copy_from_slice(value);
+        let sum = hash::checksum(&key, &element[4..]);
+        element[..4].copy_from_slice(&sum.to_be_bytes());
+        let offset = 32 * hash::slots(&key, 1, 1 << 16)[0];
+        write((0xff_fffe + u32::from(n)) & 0xff_ffff, KW, offset, &element, None)
+    });
+    assert_eq!(frames, expected.collect::<Vec<_>>());
+    bench.refuse(KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 28] }, Reason::ValueLength);
+    bench.refuse(KW, Body::KeyWrite { redundancy: 3, key: key(1), value: &[1; 12] }, Reason::Redundancy);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::region::{Region, RegionOptions};
 /// Stores of 4 KiB, whose descriptions say more.
 fn short() -> Memory {
     let kinds = [
-        StoreKind::KeyWrite { slots: 1 << 20, value_len: 12, redundancy: 2 },
+        StoreKind::KeyWrite { slots: 1 << 20, value_len: 12, redundancy: 2, keys: Default::default() },
         StoreKind::Postcarding { slots: 1 << 16, hops: 6, redundancy: 2 },
         StoreKind::Append { lists: 4, ring: 1024, batch_len: 64, entry_len: 4, notify: false },
         StoreKind::KeyIncrement { slots: 1 << 20, redundancy: 2 },
@@ -57,7 +57,12 @@ async fn a_file_that_is_cut_short_under_a_reader_is_an_error() {
         StoreSpec {
             id: 1,
             name: "flows".into(),
-            kind: StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 },
+            kind: StoreKind::KeyWrite {
+                slots: 1 << 10,
+                value_len: 12,
+                redundancy: 2,
+                keys: Default::default(),
+            },
         },
         StoreSpec {
             id: 2,

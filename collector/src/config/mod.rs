@@ -222,7 +222,11 @@ pub fn default_directory(name: &str) -> PathBuf {
 pub fn default_stores() -> Vec<StoreSpec> {
     let store = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
     let mut stores = vec![
-        store(1, "flows", StoreKind::KeyWrite { slots: 1 << 20, value_len: 12, redundancy: 2 }),
+        store(
+            1,
+            "flows",
+            StoreKind::KeyWrite { slots: 1 << 20, value_len: 12, redundancy: 2, keys: Default::default() },
+        ),
         store(2, "paths", StoreKind::Postcarding { slots: 1 << 18, hops: 6, redundancy: 2 }),
         store(
             3,
@@ -241,8 +245,16 @@ pub fn default_stores() -> Vec<StoreSpec> {
                 expected: 2,
             },
         ),
-        store(16, int::PATHS, StoreKind::KeyWrite { slots: 1 << 16, value_len: 60, redundancy: 4 }),
-        store(17, int::VALUES, StoreKind::KeyWrite { slots: 1 << 18, value_len: 12, redundancy: 4 }),
+        store(
+            16,
+            int::PATHS,
+            StoreKind::KeyWrite { slots: 1 << 16, value_len: 60, redundancy: 4, keys: Default::default() },
+        ),
+        store(
+            17,
+            int::VALUES,
+            StoreKind::KeyWrite { slots: 1 << 18, value_len: 12, redundancy: 4, keys: Default::default() },
+        ),
         store(
             18,
             int::EVENTS,

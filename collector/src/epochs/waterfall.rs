@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn an_epoch_has_what_counters_rose_by_and_several_have_the_sum() {
-        let kind = StoreKind::KeyWrite { slots: 8, value_len: 4, redundancy: 1 };
+        let kind = StoreKind::KeyWrite { slots: 8, value_len: 4, redundancy: 1, keys: Default::default() };
         let spec = StoreSpec { id: 1, name: "flows".into(), kind };
         let before = nodes(&[("translator/t", &[("key-write.received", 100), ("lost.injected", 5)])]);
         let after = nodes(&[

@@ -229,7 +229,7 @@ mod tests {
         let spec = StoreSpec {
             id: 1,
             name: "flows".into(),
-            kind: StoreKind::KeyWrite { slots: 16, value_len: 12, redundancy: 2 },
+            kind: StoreKind::KeyWrite { slots: 16, value_len: 12, redundancy: 2, keys: Default::default() },
         };
         let header = RegionHeader { spec, generation: 1, iova: 2 << 40, created: 1_700_000_000 };
         let (mut bytes, magic) = encode(&header, 4096);

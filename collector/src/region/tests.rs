@@ -12,7 +12,7 @@ fn spec(slots: u64) -> StoreSpec {
     StoreSpec {
         id: 7,
         name: "flows".into(),
-        kind: StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2 },
+        kind: StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2, keys: Default::default() },
     }
 }
 

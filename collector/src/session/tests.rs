@@ -146,7 +146,11 @@ impl Nic for Books {
 fn specs() -> Vec<StoreSpec> {
     let store = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
     vec![
-        store(1, "flows", StoreKind::KeyWrite { slots: 64, value_len: 12, redundancy: 2 }),
+        store(
+            1,
+            "flows",
+            StoreKind::KeyWrite { slots: 64, value_len: 12, redundancy: 2, keys: Default::default() },
+        ),
         store(2, "paths", StoreKind::Postcarding { slots: 64, hops: 6, redundancy: 2 }),
         store(
             3,

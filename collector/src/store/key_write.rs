@@ -1,10 +1,10 @@
 //! Key-write: the last value of a key, from its copies.
 
 use dta_proto::crc;
-use dta_proto::key::Key;
+use dta_proto::key::{KEY_LEN, Key};
 use dta_proto::layout::hash;
 use dta_proto::layout::key_write::{self, CHECKSUM_LEN, Outcome, Policy, choose};
-use dta_proto::store::StoreKind;
+use dta_proto::store::{SlotKeys, StoreKind};
 
 use super::Store;
 use crate::region::{AccessError, Region};
@@ -30,6 +30,7 @@ pub struct Reader<'a> {
     region: &'a Region,
     slots: u64,
     value_len: u8,
+    keys: SlotKeys,
     redundancy: u8,
 }
 
@@ -37,8 +38,8 @@ impl<'a> Reader<'a> {
     /// The reader of a store; `None` if it is of another kind.
     pub fn new(store: &'a Store) -> Option<Self> {
         match store.spec.kind {
-            StoreKind::KeyWrite { slots, value_len, redundancy } => {
-                Some(Self { region: &store.region, slots, value_len, redundancy })
+            StoreKind::KeyWrite { slots, value_len, redundancy, keys } => {
+                Some(Self { region: &store.region, slots, value_len, keys, redundancy })
             }
             _ => None,
         }
@@ -72,10 +73,11 @@ impl<'a> Reader<'a> {
         assert_eq!(keys.len(), answers.len(), "one answer per key");
         assert_eq!(keys.len() * self.value_len(), values.len(), "one value per key");
         // Constant lengths make the copy out of memory, the checksums and the comparisons straight-line code.
-        match self.value_len {
-            4 => self.query_values::<4, 8>(keys, policy, answers, values),
-            12 => self.query_values::<12, 16>(keys, policy, answers, values),
-            28 => self.query_values::<28, 32>(keys, policy, answers, values),
+        match (self.value_len, self.keys) {
+            (4, _) => self.query_values::<4, 8>(keys, policy, answers, values),
+            (12, SlotKeys::Hashed) => self.query_values::<12, 16>(keys, policy, answers, values),
+            (12, SlotKeys::Inline) => self.query_values::<12, 32>(keys, policy, answers, values),
+            (28, _) => self.query_values::<28, 32>(keys, policy, answers, values),
             _ => self.query_values::<60, 64>(keys, policy, answers, values),
         }
     }
@@ -164,6 +166,9 @@ impl<const VALUE: usize, const SLOT: usize, const N: usize> Copied<VALUE, SLOT, 
         let (slots, matching) = (&self.slots[..many], &mut matching[..many]);
         let (answers, values) = (&mut answers[..many], &mut values[..many]);
         crc::crc32_matches(keys.iter().map(|key| &key.0), slots, matching);
+        if SLOT > CHECKSUM_LEN + VALUE {
+            compare_keys(keys, slots, matching);
+        }
         for i in 0..many {
             let (slots, matching) = (&slots[i], matching[i]);
             // Branch-free: a processor cannot predict whether a random key's copy matches.
@@ -188,7 +193,21 @@ impl<const VALUE: usize, const SLOT: usize, const N: usize> Copied<VALUE, SLOT, 
     }
 }
 
-/// The value after the checksum.
+/// Leaves the copies that hold their key, between checksum and value.
+#[inline(always)]
+fn compare_keys<const SLOT: usize, const N: usize>(
+    keys: &[Key],
+    slots: &[[[u8; SLOT]; N]],
+    matching: &mut [u8],
+) {
+    for ((key, slots), matching) in keys.iter().zip(slots).zip(matching) {
+        for (n, slot) in slots.iter().enumerate() {
+            *matching &= !(u8::from(slot[CHECKSUM_LEN..][..KEY_LEN] != key.0) << n);
+        }
+    }
+}
+
+/// The value at the end of a slot.
 #[inline(always)]
 fn value<const VALUE: usize, const SLOT: usize>(slot: &[u8; SLOT]) -> &[u8; VALUE] {
     slot.last_chunk().unwrap_or(&[0; VALUE])

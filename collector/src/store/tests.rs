@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use dta_proto::key::Key;
 use dta_proto::layout::{self, hash};
-use dta_proto::store::{Merge, StoreKind, StoreSpec};
+use dta_proto::store::{Merge, SlotKeys, StoreKind, StoreSpec};
 
 use super::*;
 use crate::region::AccessError;
@@ -21,13 +21,18 @@ fn key(i: u32) -> Key {
 
 /// Writes `value` to those of the key's copies that `which` names.
 fn write(store: &Store, key: &Key, value: &[u8], which: impl Fn(usize) -> bool) {
-    let StoreKind::KeyWrite { slots, value_len, redundancy } = store.spec.kind else {
+    let StoreKind::KeyWrite { slots, redundancy, keys, .. } = store.spec.kind else {
         panic!("not key-write")
     };
-    let mut slot = vec![0; usize::from(value_len) + 4];
-    layout::key_write::encode(&mut slot, key, value);
+    let mut slot = vec![0; store.spec.element_len() as usize];
+    match keys {
+        SlotKeys::Hashed => layout::key_write::encode(&mut slot, key, value),
+        SlotKeys::Inline => {
+            layout::key_write::encode(&mut slot, key, &layout::key_write::inline(key, value).unwrap())
+        }
+    }
     for (_, at) in hash::slots(key, redundancy, slots).iter().enumerate().filter(|(n, _)| which(*n)) {
-        store.region.write(layout::key_write::offset(*at, value_len), &slot).unwrap();
+        store.region.write(at * store.spec.element_len(), &slot).unwrap();
     }
 }
 
@@ -35,8 +40,9 @@ fn write(store: &Store, key: &Key, value: &[u8], which: impl Fn(usize) -> bool) 
 fn key_write_answers_in_every_size_and_batch() {
     use key_write::{Answer, Reader};
     use layout::key_write::Policy;
-    for value_len in [4u8, 12, 28, 60] {
-        let store = store(StoreKind::KeyWrite { slots: 1 << 12, value_len, redundancy: 3 });
+    let hashed = [4u8, 12, 28, 60].map(|value_len| (value_len, SlotKeys::Hashed));
+    for (value_len, keys) in hashed.into_iter().chain([(12, SlotKeys::Inline)]) {
+        let store = store(StoreKind::KeyWrite { slots: 1 << 12, value_len, redundancy: 3, keys });
         let value = |i: u32| -> Vec<u8> { (0..value_len).map(|b| b ^ i as u8).collect() };
         (0..100).for_each(|i| write(&store, &key(i), &value(i), |_| true));
         let reader = Reader::new(&store).unwrap();
@@ -61,10 +67,34 @@ fn key_write_answers_in_every_size_and_batch() {
 }
 
 #[test]
+fn a_slot_that_holds_another_key_is_no_copy_whatever_its_checksum() {
+    use key_write::{Answer, Reader};
+    use layout::key_write::{Policy, encode, inline};
+    let kind = StoreKind::KeyWrite { slots: 64, value_len: 12, redundancy: 2, keys: SlotKeys::Inline };
+    let store = store(kind);
+    // The checksum matches by chance.
+    let mut slot = [0; 32];
+    encode(&mut slot, &key(1), &inline(&key(2), &[7; 12]).unwrap());
+    let slots = hash::slots(&key(1), 2, 64);
+    store.region.write(slots[0] * 32, &slot).unwrap();
+    let ask = |policy| {
+        let (mut answer, mut value) = ([Answer::default()], [0xee; 12]);
+        Reader::new(&store).unwrap().query(&[key(1)], policy, &mut answer, &mut value).unwrap();
+        (answer[0], value)
+    };
+    assert_eq!(ask(Policy::First), (Answer::default(), [0; 12]));
+    write(&store, &key(1), &[9; 12], |n| n == 1);
+    for policy in [Policy::First, Policy::Plurality, Policy::AtLeast(1)] {
+        assert_eq!(ask(policy), (Answer { found: true, agreeing: 1, differing: 0 }, [9; 12]));
+    }
+}
+
+#[test]
 fn key_write_tells_of_copies_that_differ() {
     use key_write::{Answer, Reader};
     use layout::key_write::Policy;
-    let store = store(StoreKind::KeyWrite { slots: 1 << 12, value_len: 4, redundancy: 4 });
+    let store =
+        store(StoreKind::KeyWrite { slots: 1 << 12, value_len: 4, redundancy: 4, keys: Default::default() });
     write(&store, &key(1), b"olde", |_| true);
     write(&store, &key(1), b"newe", |n| n == 0);
     let ask = |policy| {
@@ -177,7 +207,8 @@ fn a_region_that_is_too_short_is_an_error_and_no_answer() {
     });
     let mut estimates = [sketch_merge::Answer::default(); 100];
     assert!(outside(sketch_merge::Reader::new(&store).unwrap().query(&keys, 1, &mut estimates)));
-    let store = short(StoreKind::KeyWrite { slots: 1 << 20, value_len: 12, redundancy: 2 });
+    let store =
+        short(StoreKind::KeyWrite { slots: 1 << 20, value_len: 12, redundancy: 2, keys: Default::default() });
     let (mut answers, mut values) = ([key_write::Answer::default(); 100], [0; 1200]);
     let reader = key_write::Reader::new(&store).unwrap();
     let policy = layout::key_write::Policy::First;
@@ -385,7 +416,8 @@ fn a_list_that_is_torn_all_over_is_read_to_its_end_in_one_wait_and_loses_nothing
 #[test]
 fn load_is_estimated_from_a_sample() {
     // 64 MiB, of which 4 are read.
-    let store = store(StoreKind::KeyWrite { slots: 1 << 22, value_len: 12, redundancy: 2 });
+    let store =
+        store(StoreKind::KeyWrite { slots: 1 << 22, value_len: 12, redundancy: 2, keys: Default::default() });
     assert_eq!(load::measure(&store).unwrap().used, 0);
     let keys = 400_000u32;
     (0..keys).for_each(|i| write(&store, &key(i.wrapping_mul(0x9e37_79b9)), &[1; 12], |_| true));
@@ -435,7 +467,7 @@ fn a_store_that_is_replaced_has_new_memory_and_who_has_the_old_one_keeps_it() {
     let spec = |id, name: &str| StoreSpec {
         id,
         name: name.into(),
-        kind: StoreKind::KeyWrite { slots: 256, value_len: 12, redundancy: 2 },
+        kind: StoreKind::KeyWrite { slots: 256, value_len: 12, redundancy: 2, keys: Default::default() },
     };
     let specs = [spec(1, "flows"), spec(2, "others")];
     let options = RegionOptions { huge_pages: false };
@@ -493,7 +525,7 @@ proptest::proptest! {
         redundancy in 1u8..=4, least in 1u8..=4,
     ) {
         use layout::key_write::{Outcome, Policy, choose, matches, offset};
-        let store = store(StoreKind::KeyWrite { slots: 16, value_len: 12, redundancy });
+        let store = store(StoreKind::KeyWrite { slots: 16, value_len: 12, redundancy, keys: Default::default() });
         for (k, value, which, damage) in writes {
             write(&store, &key(k), &[value; 12], |n| n == which || which == 4);
             if let Some((at, byte)) = damage {
@@ -534,7 +566,7 @@ fn open_many(count: u16) -> std::time::Duration {
         .map(|id| StoreSpec {
             id,
             name: format!("s{id}"),
-            kind: StoreKind::KeyWrite { slots: 256, value_len: 12, redundancy: 2 },
+            kind: StoreKind::KeyWrite { slots: 256, value_len: 12, redundancy: 2, keys: Default::default() },
         })
         .collect();
     let clock = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

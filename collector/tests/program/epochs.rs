@@ -25,7 +25,7 @@ fn value(n: u32) -> [u8; 12] {
 }
 
 fn spec() -> StoreSpec {
-    let kind = StoreKind::KeyWrite { slots: SLOTS, value_len: 12, redundancy: 1 };
+    let kind = StoreKind::KeyWrite { slots: SLOTS, value_len: 12, redundancy: 1, keys: Default::default() };
     StoreSpec { id: 1, name: "flows".into(), kind }
 }
 

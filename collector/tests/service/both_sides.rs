@@ -14,7 +14,7 @@ use dta_proto::control::{
 };
 use dta_proto::key::Key;
 use dta_proto::layout::{append, hash, key_increment, key_write, postcarding, sketch_merge};
-use dta_proto::store::{Merge, StoreKind, StoreSpec};
+use dta_proto::store::{Merge, SlotKeys, StoreKind, StoreSpec};
 use tonic::Code;
 
 const RING: u64 = 64;
@@ -23,13 +23,20 @@ const KEY_WRITE: QuestionKind = QuestionKind::KeyWrite { policy: Policy::First, 
 
 fn stores() -> Vec<StoreSpec> {
     let kinds = [
-        ("flows", StoreKind::KeyWrite { slots: 1 << 12, value_len: 12, redundancy: 2 }),
+        (
+            "flows",
+            StoreKind::KeyWrite { slots: 1 << 12, value_len: 12, redundancy: 2, keys: Default::default() },
+        ),
         ("paths", StoreKind::Postcarding { slots: 1 << 10, hops: 6, redundancy: 2 }),
         ("events", StoreKind::Append { lists: 4, ring: RING, batch_len: 64, entry_len: 4, notify: false }),
         ("bytes", StoreKind::KeyIncrement { slots: 1 << 12, redundancy: 2 }),
         (
             "packets",
             StoreKind::SketchMerge { columns: 1 << 8, rows: 3, epochs: 2, merge: Merge::Sum, expected: 2 },
+        ),
+        (
+            "int-values",
+            StoreKind::KeyWrite { slots: 1 << 12, value_len: 12, redundancy: 2, keys: SlotKeys::Inline },
         ),
     ];
     let spec = |(id, (name, kind)): (usize, (&str, StoreKind))| StoreSpec {
@@ -114,6 +121,9 @@ fn fill(server: &Server) {
                 key_write::encode(&mut slot, &key(i), &[0xaa; 12]);
             }
             write(server, "flows", key_write::offset(*at, 12), &slot);
+            let mut held = [0; 32];
+            key_write::encode(&mut held, &key(i), &key_write::inline(&key(i), &slot[4..]).unwrap());
+            write(server, "int-values", key_write::offset(*at, 28), &held);
         }
         for at in hash::slots(&key(i), 2, 1 << 12).iter() {
             let at = key_increment::offset(*at);
@@ -172,7 +182,7 @@ async fn every_side_gives_the_same_answers() {
     assert_eq!(placed, as_listed);
     assert!(stores.iter().all(|info| info.generation == 1), "{stores:?}");
     let names: Vec<_> = stores.iter().map(|info| info.store.as_ref().unwrap().name.as_str()).collect();
-    assert_eq!(names, ["flows", "paths", "events", "bytes", "packets"]);
+    assert_eq!(names, ["flows", "paths", "events", "bytes", "packets", "int-values"]);
     assert!(stores.iter().all(|info| info.used > 0), "{stores:?}");
 
     let keys_0_to_59 = keys(0..60);
@@ -188,6 +198,9 @@ async fn every_side_gives_the_same_answers() {
         assert!(whole.contains(&found), "{found} found, {policy:?}");
         assert!(answers[..50].iter().any(|answer| answer.differing == 1));
         assert_eq!(answers.len(), 60);
+        // The same slots with their keys: the same answers.
+        let inline = async |ask: &dyn Ask| ask.key_write("int-values", &keys_0_to_59, policy, at_least).await;
+        assert_eq!(sides.ask(inline).await.unwrap(), answers);
     }
 
     // An empty name stands for the only one.

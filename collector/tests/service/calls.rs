@@ -436,7 +436,7 @@ async fn a_bad_open_is_told_what_is_wrong_with_it() {
 async fn stores_in_files_are_joined_to_huge_pages_after_the_start_and_say_so() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut config = Config { memory: MemoryConfig::Directory(dir.path().join("memory")), ..config() };
-    let kind = StoreKind::KeyWrite { slots: 1 << 18, value_len: 12, redundancy: 2 };
+    let kind = StoreKind::KeyWrite { slots: 1 << 18, value_len: 12, redundancy: 2, keys: Default::default() };
     config.stores = vec![StoreSpec { id: 1, name: "flows".into(), kind }];
     let (server, client) = start(&config).await;
     // A kernel that joins no pages of files leaves them.

@@ -15,7 +15,7 @@ fn more() -> StoreSpec {
     StoreSpec {
         id: 9,
         name: "more".into(),
-        kind: StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 },
+        kind: StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2, keys: Default::default() },
     }
 }
 
@@ -79,7 +79,8 @@ async fn what_cannot_change_is_named_and_then_nothing_changes() {
     new.stores.push(more());
     new.limits.tails_per_caller = 1;
     new.transport = Transport::Rc;
-    new.stores[0].kind = StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 };
+    new.stores[0].kind =
+        StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2, keys: Default::default() };
     new.stores.remove(1);
     let refused = server.reload(&new).await.unwrap_err().to_string();
     let keys = "collector.transport, store flows, store paths (removed) cannot change";

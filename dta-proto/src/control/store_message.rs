@@ -1,7 +1,7 @@
 //! Stores as messages.
 
 use crate::control;
-use crate::store::{Merge, SpecError, StoreKind, StoreSpec, kinds};
+use crate::store::{Merge, SlotKeys, SpecError, StoreKind, StoreSpec, kinds};
 
 /// A field as it stands in a message.
 trait Field: Sized {
@@ -41,6 +41,26 @@ impl Field for u8 {
 
     fn from_message(value: u32) -> Result<u8, (String, &'static str)> {
         u8::try_from(value).map_err(|_| (value.to_string(), "a number below 256"))
+    }
+}
+
+impl Field for SlotKeys {
+    type InMessage = i32;
+
+    fn into_message(self) -> i32 {
+        match self {
+            SlotKeys::Hashed => control::SlotKeys::Hashed,
+            SlotKeys::Inline => control::SlotKeys::Inline,
+        }
+        .into()
+    }
+
+    fn from_message(value: i32) -> Result<SlotKeys, (String, &'static str)> {
+        match control::SlotKeys::try_from(value) {
+            Ok(control::SlotKeys::Hashed) => Ok(SlotKeys::Hashed),
+            Ok(control::SlotKeys::Inline) => Ok(SlotKeys::Inline),
+            Err(_) => Err((value.to_string(), "hashed or inline")),
+        }
     }
 }
 

@@ -1,17 +1,21 @@
 //! Key-write: a hash table of the last value per key, in N copies.
 //!
 //! A slot is `checksum u32, value[V]`, V of 4, 12, 28 or 60; checksum = CRC-32/ISO-HDLC(key ‖ value),
-//! big-endian. The key itself is not stored: the reader knows it. After the data structure of Key-Write in
+//! big-endian. The key itself is not stored: the reader knows it. In a store with inline keys it is: what the slot
+//! has as its value is `key[16], value[12]`. After the data structure of Key-Write in
 //! "Direct Telemetry Access" (SIGCOMM 2023), whose checksum covers the key alone; here it covers the value
 //! too, so that a half-written or damaged slot does not match.
 
 use super::{be32, hash};
-use crate::key::Key;
+use crate::key::{KEY_LEN, Key};
 
 /// Length of the checksum in front of the value.
 pub const CHECKSUM_LEN: usize = 4;
 
-/// Byte offset of slot number `slot` in a store whose slots hold `value_len` bytes of value.
+/// Length of the values of a store with inline keys.
+pub const INLINE_VALUE_LEN: usize = 12;
+
+/// Byte offset of slot number `slot` in a store whose slots hold `value_len` bytes of value, inline keys included.
 #[inline]
 pub fn offset(slot: u64, value_len: u8) -> u64 {
     slot * (u64::from(value_len) + CHECKSUM_LEN as u64)
@@ -35,6 +39,23 @@ pub fn encode(slot: &mut [u8], key: &Key, value: &[u8]) {
         }
     }
     sum.copy_from_slice(&hash::checksum(key, area).to_be_bytes());
+}
+
+/// What a slot with an inline key holds as its value: the key, then the value, padded with zeros. `None` if the value
+/// is longer than 12 bytes.
+#[inline]
+pub fn inline(key: &Key, value: &[u8]) -> Option<[u8; KEY_LEN + INLINE_VALUE_LEN]> {
+    let mut both = [0; KEY_LEN + INLINE_VALUE_LEN];
+    let (head, rest) = both.split_at_mut(KEY_LEN);
+    head.copy_from_slice(&key.0);
+    rest.get_mut(..value.len())?.copy_from_slice(value);
+    Some(both)
+}
+
+/// As [`matches`], of a slot with an inline key, which is compared as well: another key's slot never matches.
+#[inline]
+pub fn matches_inline<'a>(slot: &'a [u8], key: &Key) -> Option<&'a [u8]> {
+    matches(slot, key)?.strip_prefix(&key.0)
 }
 
 /// The slot's value if its checksum is the one of `key` and that value; `None` if it is another key's, empty,
@@ -159,6 +180,23 @@ mod tests {
         }
 
         #[test]
+        fn an_inline_key_is_compared_too(key: [u8; 16], other: [u8; 16], value in prop::collection::vec(any::<u8>(), 0..16), bit in 0usize..256) {
+            let Some(both) = inline(&Key(key), &value) else {
+                prop_assert!(value.len() > INLINE_VALUE_LEN);
+                return Ok(());
+            };
+            let mut slot = [0xaa; 32];
+            // The checksum of one key over the slot of another.
+            encode(&mut slot, &Key(other), &both);
+            prop_assert_eq!(matches_inline(&slot, &Key(other)).is_some(), other == key);
+            encode(&mut slot, &Key(key), &both);
+            let padded = [&value[..], &[0; INLINE_VALUE_LEN]].concat();
+            prop_assert_eq!(matches_inline(&slot, &Key(key)), Some(&padded[..INLINE_VALUE_LEN]));
+            slot[bit / 8] ^= 1 << (bit % 8);
+            prop_assert_eq!(matches_inline(&slot, &Key(key)), None);
+        }
+
+        #[test]
         fn a_short_value_is_filled_with_zeros(key: [u8; 16], value: [u8; 4]) {
             let mut slot = [0xaa; 16];
             encode(&mut slot, &Key(key), &value);
@@ -179,7 +217,7 @@ mod tests {
 
         #[test]
         fn any_bytes_do_not_panic(slot in prop::collection::vec(any::<u8>(), 0..80), key: [u8; 16]) {
-            let _ = matches(&slot, &Key(key));
+            let _ = (matches(&slot, &Key(key)), matches_inline(&slot, &Key(key)));
         }
 
         #[test]

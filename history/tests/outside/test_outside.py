@@ -35,6 +35,7 @@ def tables(tmp_path_factory):
 # By the beginning of a store's name.
 COLUMNS = {
     "key-write": ["epoch", "slot", "checksum", "value"],
+    "inline-key-write": ["epoch", "slot", "checksum", "key", "value"],
     "postcarding": ["epoch", "slot", "checksum", "bitmap", "length", *(f"hop_{hop}" for hop in range(6))],
     "key-increment": ["epoch", "slot", "count"],
     "sketch-merge": ["epoch", "column", "sketch_epoch", "merged", "expected", "cell_0", "cell_1", "cell_2"],
@@ -105,7 +106,7 @@ def test_clickhouse(tables, where, monkeypatch):
     monkeypatch.chdir(tables[0])
 
     def read(path, table, condition):
-        is_bytes = [name in ("value", "entry") for name in columns(table)]
+        is_bytes = [name in ("key", "value", "entry") for name in columns(table)]
         cells = [f'lower(hex("{name}"))' if of else f'"{name}"' for name, of in zip(columns(table), is_bytes)]
         query = f"select {', '.join(cells)} from deltaLakeLocal('{path}') where {condition}"
         lines = str(chdb.query(query, "JSONCompactEachRow")).splitlines()

@@ -23,7 +23,7 @@ fn store(kind: StoreKind) -> StoreSpec {
 }
 
 fn key_write(slots: u64, value_len: u8) -> StoreSpec {
-    store(StoreKind::KeyWrite { slots, value_len, redundancy: 2 })
+    store(StoreKind::KeyWrite { slots, value_len, redundancy: 2, keys: Default::default() })
 }
 
 fn sketch(rows: u8) -> StoreSpec {

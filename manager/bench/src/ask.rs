@@ -72,7 +72,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
 type Collector = (Server, Client, String);
 
 async fn start() -> anyhow::Result<Collector> {
-    let kind = StoreKind::KeyWrite { slots: SLOTS, value_len: 12, redundancy: 2 };
+    let kind = StoreKind::KeyWrite { slots: SLOTS, value_len: 12, redundancy: 2, keys: Default::default() };
     let stores = vec![StoreSpec { id: 1, name: "flows".into(), kind }];
     let listen = (Ipv4Addr::LOCALHOST, 0).into();
     let mut config = Config { listen, memory: MemoryConfig::Anonymous, stores, ..Config::default() };

@@ -65,7 +65,7 @@ fn execute(target: &mut Target, frames: &Frames, answers: &mut Batch) {
 fn check<'a>(target: &Target, reported: impl Iterator<Item = (Key, &'a [u8])>) -> anyhow::Result<()> {
     let slots = target.registration.len / ELEMENT as u64;
     let value_len = (ELEMENT - CHECKSUM_LEN) as u8;
-    let kind = StoreKind::KeyWrite { slots, value_len, redundancy: 1 };
+    let kind = StoreKind::KeyWrite { slots, value_len, redundancy: 1, keys: Default::default() };
     let spec = StoreSpec { id: 1, name: "bench".into(), kind };
     let store = Store { spec, region: Arc::clone(&target.region), generation: 1 };
     let reader = key_write::Reader::new(&store).context("a key-write store")?;

@@ -52,7 +52,12 @@ impl KeyWriteBench {
         let spec = StoreSpec {
             id: 1,
             name: "bench".into(),
-            kind: StoreKind::KeyWrite { slots, value_len: VALUE as u8, redundancy: 1 },
+            kind: StoreKind::KeyWrite {
+                slots,
+                value_len: VALUE as u8,
+                redundancy: 1,
+                keys: Default::default(),
+            },
         };
         let endpoint = |last| Endpoint {
             mac: Mac::default(),

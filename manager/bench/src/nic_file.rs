@@ -16,7 +16,12 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     pin();
     let folder = tempfile::tempdir_in("/dev/shm")?;
     let open = |name: &str| -> anyhow::Result<Region> {
-        let kind = StoreKind::KeyWrite { slots: scale.memory / 16, value_len: 12, redundancy: 1 };
+        let kind = StoreKind::KeyWrite {
+            slots: scale.memory / 16,
+            value_len: 12,
+            redundancy: 1,
+            keys: Default::default(),
+        };
         let header = RegionHeader::new(StoreSpec { id: 1, name: name.into(), kind });
         Ok(Region::open_or_create(folder.path().join(name), &header, RegionOptions::default())?)
     };

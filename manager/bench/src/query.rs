@@ -89,7 +89,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
 
 /// A key-write store of 12-byte values, with two copies of each of so many keys.
 pub(super) fn store(slots: u64, keys: u64, value: impl Fn(u64) -> [u8; 12]) -> anyhow::Result<Store> {
-    let kind = StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2 };
+    let kind = StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2, keys: Default::default() };
     let spec = StoreSpec { id: 1, name: "bench".into(), kind };
     let store = Store::open(&spec, &MemoryConfig::Anonymous, RegionOptions { huge_pages: true })
         .context("memory for the store")?;

@@ -9,14 +9,18 @@ use dta_client::{Ask, AskKeys, KeyAnswer, Question, QuestionKind, Span};
 use dta_collector::config::{Config, History, MemoryConfig, Transport};
 use dta_collector::server::Server;
 use dta_files::moment::now;
+use dta_history::Table;
 use dta_proto::control::{Epoch, EpochState, KeyWriteAnswer, Policy};
 use dta_proto::key::Key;
+use dta_proto::layout::key_write::matches_inline;
+use dta_proto::store::SlotKeys;
 
 use crate::ground::PATIENCE;
-use crate::replaced::{KEYS, World, round_of};
+use crate::replaced::{KEYS, World, round_of, stores};
 
-fn config(folder: &Path, transport: Transport) -> Config {
+fn config(folder: &Path, transport: Transport, keys: SlotKeys) -> Config {
     Config {
+        stores: stores(keys),
         memory: MemoryConfig::Directory(folder.join("memory")),
         history: History { directory: Some(folder.join("history")), ..History::default() },
         epochs: BTreeMap::from([("flows".to_owned(), Duration::from_secs(2))]),
@@ -37,9 +41,10 @@ async fn held(ask: &dyn Ask, keys: &[Key], at: u64) -> (Vec<Option<u64>>, Epoch)
     (answers.of_keys.into_iter().map(round).collect(), answers.epoch.expect("a store with epochs"))
 }
 
-async fn epochs_turn(transport: Transport, faults: &str, source: Ipv4Addr) {
+async fn epochs_turn(transport: Transport, slot_keys: SlotKeys, faults: &str, source: Ipv4Addr) {
     let folder = tempfile::tempdir().unwrap();
-    let mut w = World::start_with(config(folder.path(), transport), faults, source).await;
+    let config = config(folder.path(), transport, slot_keys);
+    let mut w = World::start_with(config.clone(), faults, source).await;
     let generation = |w: &World| w.server.stores().get("flows").unwrap().generation;
     // A moment of each epoch.
     let mut moments: BTreeMap<u64, u64> = BTreeMap::new();
@@ -114,22 +119,53 @@ async fn epochs_turn(transport: Transport, faults: &str, source: Ipv4Addr) {
     let World { server, translator, .. } = w;
     drop(translator);
     server.stop().await.unwrap();
-    let mut again = Config { listen: "127.0.0.1:0".parse().unwrap(), ..config(folder.path(), transport) };
-    again.stores = crate::replaced::stores();
+    let mut again = Config { listen: "127.0.0.1:0".parse().unwrap(), ..config };
     again.soft.port = 0;
     let server = Server::start(&again).await.unwrap();
     for (at, epoch) in moments.values().zip(&epochs) {
         assert_eq!(held(server.service(), &keys, *at).await.0, *epoch, "after a restart, at {at}");
     }
     server.stop().await.unwrap();
+
+    if slot_keys == SlotKeys::Inline {
+        let table = Table::open_existing(&folder.path().join("history"), "flows").unwrap();
+        for (generation, rounds) in moments.keys().zip(&epochs) {
+            assert_eq!(listed_in(&table, *generation), of_keys(&keys, rounds), "epoch {generation}");
+        }
+    }
+}
+
+/// The rounds of keys that have one, by key.
+fn of_keys(keys: &[Key], rounds: &[Option<u64>]) -> BTreeMap<Key, u64> {
+    keys.iter().zip(rounds).filter_map(|(key, round)| Some((*key, (*round)?))).collect()
+}
+
+/// What the history alone says that its keys had in an epoch.
+fn listed_in(table: &Table, generation: u64) -> BTreeMap<Key, u64> {
+    let epochs = table.epochs().unwrap();
+    let kept = epochs.iter().find(|kept| kept.epoch.generation == generation).unwrap();
+    let mut listed = BTreeMap::new();
+    let each = |_, slot: &[u8]| {
+        let key = Key(*slot[4..].first_chunk().unwrap());
+        let value = matches_inline(slot, &key).expect("a whole slot");
+        listed.insert(key, round_of(value));
+    };
+    table.scan(kept.epoch.number, each).unwrap();
+    listed
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn epochs_turn_under_load_on_uc() {
-    epochs_turn(Transport::Uc, "none", Ipv4Addr::new(127, 71, 8, 1)).await;
+    epochs_turn(Transport::Uc, SlotKeys::Hashed, "none", Ipv4Addr::new(127, 71, 8, 1)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn epochs_turn_under_load_on_rc_over_links_that_lose_and_reorder() {
-    epochs_turn(Transport::Rc, "drop=0.1,dup=0.02,reorder=0.02", Ipv4Addr::new(127, 71, 8, 2)).await;
+    let faults = "drop=0.1,dup=0.02,reorder=0.02";
+    epochs_turn(Transport::Rc, SlotKeys::Hashed, faults, Ipv4Addr::new(127, 71, 8, 2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn epochs_of_a_store_with_inline_keys_turn_and_their_history_lists_the_keys() {
+    epochs_turn(Transport::Uc, SlotKeys::Inline, "none", Ipv4Addr::new(127, 71, 8, 3)).await;
 }

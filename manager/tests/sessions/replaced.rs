@@ -15,7 +15,7 @@ use dta_proto::batch::Batch;
 use dta_proto::control::{self, Policy, Purpose, TailRequest};
 use dta_proto::key::Key;
 use dta_proto::layout::{hash, key_write::Policy as Choice};
-use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::store::{SlotKeys, StoreKind, StoreSpec};
 use dta_proto::wire::dta::Body;
 use dta_proto::wire::frame::Route;
 use dta_proto::wire::roce::{self, BthFields, Psn, Repr};
@@ -34,13 +34,14 @@ const BYTES: u16 = 3;
 const PACKETS: u16 = 4;
 const EVENTS: u16 = 5;
 
-pub(super) fn stores() -> Vec<StoreSpec> {
-    let key_write = StoreKind::KeyWrite { slots: SLOTS, value_len: 12, redundancy: 1 };
+/// All stores; `keys` is of "flows".
+pub(super) fn stores(keys: SlotKeys) -> Vec<StoreSpec> {
+    let key_write = |keys| StoreKind::KeyWrite { slots: SLOTS, value_len: 12, redundancy: 1, keys };
     let counter = StoreKind::KeyIncrement { slots: SLOTS, redundancy: 1 };
     let events = StoreKind::Append { lists: 1, ring: 1 << 14, batch_len: 64, entry_len: 8, notify: false };
     [
-        (FLOWS, "flows", key_write.clone()),
-        (OTHERS, "others", key_write),
+        (FLOWS, "flows", key_write(keys)),
+        (OTHERS, "others", key_write(SlotKeys::Hashed)),
         (BYTES, "bytes", counter.clone()),
         (PACKETS, "packets", counter),
         (EVENTS, "events", events),
@@ -79,12 +80,13 @@ pub(super) struct World {
 
 impl World {
     async fn start(transport: Transport, faults: &str, source: Ipv4Addr) -> World {
-        let config = Config { memory: MemoryConfig::Anonymous, transport, ..Config::default() };
+        let stores = stores(SlotKeys::Hashed);
+        let config = Config { memory: MemoryConfig::Anonymous, transport, stores, ..Config::default() };
         World::start_with(config, faults, source).await
     }
 
     pub(super) async fn start_with(config: Config, faults: &str, source: Ipv4Addr) -> World {
-        let mut config = Config { listen: "127.0.0.1:0".parse().unwrap(), stores: stores(), ..config };
+        let mut config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..config };
         config.soft.port = 0;
         config.soft.faults = faults.parse().unwrap();
         let server = Server::start(&config).await.unwrap();

@@ -10,26 +10,32 @@ from numpy.typing import NDArray
 from .. import layout
 from ..answers import KeyWriteAnswers
 from ..epoch import Moment, millis
-from ..key import KeyArray, keys as key_array
+from ..key import KEY_LEN, KeyArray, keys as key_array
 from ..spec import Kind, StoreSpec, pow2, register
 from ..store import Keys, Store, Told, votes
 from ..errors import AskError
 
 
 def _is_sound(spec: StoreSpec) -> bool:
-    return pow2(spec.slots, 32) and spec.value_len in (4, 12, 28, 60) and 1 <= spec.redundancy <= 4
+    lengths = (4, 12, 28, 60) if spec.keys == "hashed" else (12,)
+    return pow2(spec.slots, 32) and spec.value_len in lengths and 1 <= spec.redundancy <= 4
+
+
+def _key_len(spec: StoreSpec) -> int:
+    return 0 if spec.keys == "hashed" else KEY_LEN
 
 
 def _dtype(spec: StoreSpec) -> np.dtype:  # type: ignore[type-arg]
-    return np.dtype([("checksum", ">u4"), ("value", "u1", (spec.value_len,))])
+    key = [("key", "u1", (KEY_LEN,))] if spec.keys == "inline" else []
+    return np.dtype([("checksum", ">u4"), *key, ("value", "u1", (spec.value_len,))])
 
 
 register(
     Kind(
         name="key-write",
         number=3,
-        fields={1: "slots", 2: "value_len", 3: "redundancy"},
-        element_len=lambda spec: 4 + spec.value_len,
+        fields={1: "slots", 2: "value_len", 3: "redundancy", 4: "keys"},
+        element_len=lambda spec: 4 + _key_len(spec) + spec.value_len,
         shape=lambda spec: (spec.slots,),
         is_sound=_is_sound,
         dtype=_dtype,
@@ -95,9 +101,12 @@ def read(
     found_at = layout.slots(keys, copies, spec.slots)
     slots = data.reshape(spec.slots, -1)[found_at.reshape(-1)]
     stored = slots[:, :4].copy().view(">u4").reshape(-1)
-    values = slots[:, 4:]
-    sums = layout.checksums(np.repeat(keys, copies, axis=0), values)
-    matching = (stored == sums).reshape(n, copies)
+    of_copies = np.repeat(keys, copies, axis=0)
+    sums = layout.checksums(of_copies, slots[:, 4:])
+    held, values = np.split(slots[:, 4:], [_key_len(spec)], axis=1)
+    # Of slots that hold no keys, no byte is compared.
+    same = (held == of_copies[:, : held.shape[1]]).all(axis=1)
+    matching = ((stored == sums) & same).reshape(n, copies)
     values = values.reshape(n, copies, spec.value_len)
     # Of each copy: how many matching copies hold its value. 0 for one that does not match itself.
     equal = (values[:, :, np.newaxis, :] == values[:, np.newaxis, :, :]).all(axis=3)

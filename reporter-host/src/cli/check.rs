@@ -192,11 +192,19 @@ mod tests {
         let store = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
         let append = StoreKind::Append { lists: 4, ring: 8, batch_len: 64, entry_len: 4, notify: false };
         Stores::Known(vec![
-            store(1, "flows", StoreKind::KeyWrite { slots: 8, value_len: 12, redundancy: 2 }),
+            store(
+                1,
+                "flows",
+                StoreKind::KeyWrite { slots: 8, value_len: 12, redundancy: 2, keys: Default::default() },
+            ),
             store(2, "events", append.clone()),
             store(3, "drops", append),
             // An INT store is never the default.
-            store(16, "int-values", StoreKind::KeyWrite { slots: 8, value_len: 12, redundancy: 2 }),
+            store(
+                16,
+                "int-values",
+                StoreKind::KeyWrite { slots: 8, value_len: 12, redundancy: 2, keys: Default::default() },
+            ),
         ])
     }
 

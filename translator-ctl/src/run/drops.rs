@@ -205,7 +205,7 @@ mod tests {
         let spec = StoreSpec {
             id: 1,
             name: "flows".into(),
-            kind: StoreKind::KeyWrite { slots: 8, value_len: 12, redundancy: 2 },
+            kind: StoreKind::KeyWrite { slots: 8, value_len: 12, redundancy: 2, keys: Default::default() },
         };
         let store = Store {
             collector: 0,

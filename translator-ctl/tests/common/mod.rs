@@ -50,7 +50,11 @@ pub(crate) struct Fake {
 pub(crate) fn stores() -> Vec<StoreSpec> {
     let spec = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
     vec![
-        spec(1, "flows", StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 }),
+        spec(
+            1,
+            "flows",
+            StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2, keys: Default::default() },
+        ),
         spec(
             2,
             "events",

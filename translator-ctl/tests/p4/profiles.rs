@@ -83,7 +83,8 @@ fn each_profile_takes_its_own_stores_and_names_those_for_the_others() {
         (SKETCH, &[Profile::Sketches]),
         (BATCHES_OF_32, &[Profile::Batches]),
     ];
-    let values_of_4 = StoreKind::KeyWrite { slots: 64, value_len: 4, redundancy: 1 };
+    let values_of_4 =
+        StoreKind::KeyWrite { slots: 64, value_len: 4, redundancy: 1, keys: Default::default() };
     for profile in Profile::ALL {
         assert_eq!(cannot_write(profile, &values_of_4).is_none(), profile == Profile::Postcards);
         let (tofino, config) = switch(&bed, profile);

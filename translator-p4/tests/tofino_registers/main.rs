@@ -372,7 +372,7 @@ fn sequences(switch: Switch) -> Result<(), String> {
     let mut told = 0;
     for start in ENDS.into_iter().chain([0x3fff_fffe, 0x4000_0000, 0xbfff_ffff, 0xc000_0000, 0xffff_fffe]) {
         let mut switch = switch.clone();
-        let kind = StoreKind::KeyWrite { slots: 64, value_len: 4, redundancy: 1 };
+        let kind = StoreKind::KeyWrite { slots: 64, value_len: 4, redundancy: 1, keys: Default::default() };
         let mut reference = reference(kind, Vec::new(), 0);
         let (mut sequence, mut missing) = (start, 0_u32);
         let steps =

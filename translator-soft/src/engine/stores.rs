@@ -17,7 +17,7 @@ pub(super) struct InstalledStore {
 }
 
 impl InstalledStore {
-    /// The shape of a key-write store; `None` for any other.
+    /// The shape of a key-write store without inline keys; `None` for any other.
     pub(super) fn key_write(&self) -> Option<KeyWriteShape> {
         match &self.state {
             State::KeyWrite(shape) => Some(*shape),

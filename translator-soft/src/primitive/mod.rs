@@ -7,6 +7,7 @@ pub(crate) mod key_write;
 pub(crate) mod postcarding;
 pub(crate) mod sketch;
 
+use dta_proto::layout::key_write as layout;
 use dta_proto::program::Store;
 use dta_proto::store::StoreKind;
 use dta_proto::wire::dta::Body;
@@ -25,6 +26,8 @@ use crate::losses::Origin;
 /// What is kept of a store, by its primitive.
 pub(crate) enum State {
     KeyWrite(KeyWriteShape),
+    /// Whose slots hold their keys. Its shape is that of what they hold: key and value.
+    InlineKeyWrite(KeyWriteShape),
     KeyIncrement(KeyIncrementShape),
     Append(AppendState),
     Postcarding(PostcardState),
@@ -36,8 +39,10 @@ impl State {
     pub(crate) fn new(store: &Store, limits: &Limits, reference: bool) -> State {
         let names = limits.name_reports;
         let mut state = match store.spec.kind {
-            StoreKind::KeyWrite { slots, value_len, redundancy } => {
-                State::KeyWrite(KeyWriteShape { slots, value_len, copies: redundancy })
+            StoreKind::KeyWrite { slots, value_len, redundancy: copies, keys } => {
+                let value_len = keys.key_len() + value_len;
+                let shape = KeyWriteShape { slots, value_len, copies };
+                if keys.are_hashed() { State::KeyWrite(shape) } else { State::InlineKeyWrite(shape) }
             }
             StoreKind::KeyIncrement { slots, redundancy } => {
                 State::KeyIncrement(KeyIncrementShape { slots, copies: redundancy })
@@ -61,7 +66,7 @@ impl State {
     /// Sets whether what is gathered follows the rules of a switch.
     pub(crate) fn set_reference(&mut self, reference: bool) {
         match self {
-            State::KeyWrite(_) | State::KeyIncrement(_) | State::Append(_) => {}
+            State::KeyWrite(_) | State::InlineKeyWrite(_) | State::KeyIncrement(_) | State::Append(_) => {}
             State::Postcarding(state) => state.set_reference(reference),
             State::SketchMerge(state) => state.set_reference(reference),
         }
@@ -75,7 +80,7 @@ impl State {
     /// The part that gathers reports; `None` where each leaves as it comes.
     pub(crate) fn gathers(&self) -> Option<&dyn Gathers> {
         match self {
-            State::KeyWrite(_) | State::KeyIncrement(_) => None,
+            State::KeyWrite(_) | State::InlineKeyWrite(_) | State::KeyIncrement(_) => None,
             State::Append(state) => Some(state),
             State::Postcarding(state) => Some(state),
             State::SketchMerge(state) => Some(&**state),
@@ -85,7 +90,7 @@ impl State {
     /// [`State::gathers`], to be changed.
     pub(crate) fn gathers_mut(&mut self) -> Option<&mut dyn Gathers> {
         match self {
-            State::KeyWrite(_) | State::KeyIncrement(_) => None,
+            State::KeyWrite(_) | State::InlineKeyWrite(_) | State::KeyIncrement(_) => None,
             State::Append(state) => Some(state),
             State::Postcarding(state) => Some(state),
             State::SketchMerge(state) => Some(&mut **state),
@@ -107,6 +112,10 @@ impl State {
         match (*report.body, self) {
             (Body::KeyWrite { redundancy, key, value }, State::KeyWrite(shape)) => {
                 shape.ingest(redundancy, &key, value, origin, context)?;
+            }
+            (Body::KeyWrite { redundancy, key, value }, State::InlineKeyWrite(shape)) => {
+                let both = layout::inline(&key, value).ok_or(Reason::ValueLength)?;
+                shape.ingest(redundancy, &key, &both, origin, context)?;
             }
             (Body::Append { list, value }, State::Append(state)) => {
                 state.ingest(list, value, report.immediate, origin, context)?;

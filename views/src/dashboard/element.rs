@@ -23,8 +23,8 @@ fn value(bytes: &[u8]) -> String {
     }
 }
 
-/// The element `index` of a store, decoded for people. A slot does not hold its key, so its checksum can be shown
-/// here, but only a query can check it.
+/// The element `index` of a store, decoded for people. Most slots do not hold their key, so only a query can check
+/// their checksum.
 pub(super) fn describe(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
     if (bytes.len() as u64) < spec.element_len() {
         return String::new();
@@ -36,8 +36,10 @@ pub(super) fn describe(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
         return format!("counter {count}");
     }
     match spec.kind {
-        StoreKind::KeyWrite { .. } => {
-            format!("value {}", value(&bytes[4..]))
+        StoreKind::KeyWrite { keys, .. } => {
+            let (key, of_key) = bytes[4..].split_at(keys.key_len().into());
+            let key = if keys.are_hashed() { String::new() } else { format!("key {}, ", hex(key)) };
+            format!("{key}value {}", value(of_key))
         }
         StoreKind::Postcarding { hops, .. } => match postcarding::peek(bytes) {
             Some(path) => {

@@ -125,7 +125,7 @@ mod tests {
         StoreSpec {
             id: 1,
             name: "s".into(),
-            kind: StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2 },
+            kind: StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2, keys: Default::default() },
         }
     }
 

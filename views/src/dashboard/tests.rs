@@ -40,7 +40,11 @@ const INTERVAL: Duration = Duration::from_millis(500);
 fn specs() -> Vec<StoreSpec> {
     let spec = |id, name: &str, kind| StoreSpec { id, name: name.into(), kind };
     vec![
-        spec(1, "flows", StoreKind::KeyWrite { slots: 1 << 20, value_len: 12, redundancy: 2 }),
+        spec(
+            1,
+            "flows",
+            StoreKind::KeyWrite { slots: 1 << 20, value_len: 12, redundancy: 2, keys: Default::default() },
+        ),
         spec(2, "paths", StoreKind::Postcarding { slots: 1 << 18, hops: 6, redundancy: 2 }),
         spec(
             3,
@@ -667,8 +671,10 @@ fn top_flows_at_80x24_and_the_path_of_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_top_flow_is_opened_as_a_path() {
     let append = StoreKind::Append { lists: 4, ring: 16, batch_len: 128, entry_len: 60, notify: false };
-    let values = StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 };
-    let paths = StoreKind::KeyWrite { slots: 1 << 10, value_len: 60, redundancy: 2 };
+    let values =
+        StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2, keys: Default::default() };
+    let paths =
+        StoreKind::KeyWrite { slots: 1 << 10, value_len: 60, redundancy: 2, keys: Default::default() };
     let mut fake = Fake::with([
         (telemetry::store::EVENTS, append),
         (telemetry::store::VALUES, values),
@@ -766,7 +772,8 @@ fn a_past_epoch_is_shown_by_pages_that_can_and_others_say_now() {
 #[tokio::test(flavor = "multi_thread")]
 async fn epochs_are_stepped_through_and_asked() {
     let append = StoreKind::Append { lists: 4, ring: 16, batch_len: 128, entry_len: 60, notify: false };
-    let values = StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 };
+    let values =
+        StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2, keys: Default::default() };
     let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2 };
     let mut fake = Fake::with([
         (telemetry::store::EVENTS, append),
@@ -1011,7 +1018,7 @@ async fn it_tries_again_less_and_less_often_and_comes_back_by_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn following_writes_shows_the_element_that_was_written() {
-    let kind = StoreKind::KeyWrite { slots: 1 << 14, value_len: 12, redundancy: 2 };
+    let kind = StoreKind::KeyWrite { slots: 1 << 14, value_len: 12, redundancy: 2, keys: Default::default() };
     let fake = Arc::new(Fake::with([("flows", kind)]));
     fake.memory.lock().unwrap().insert("flows".into(), vec![0; 16 << 14]);
     let source = DataSource::asking(fake.clone(), "x".into(), false);

@@ -732,7 +732,8 @@ mod tests {
     async fn a_flow_whose_switches_each_report_for_themselves_has_no_latency_and_is_shown_why() {
         let flow: Flow = "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap();
         let paths = StoreKind::Postcarding { slots: 64, hops: 6, redundancy: 1 };
-        let values = StoreKind::KeyWrite { slots: 64, value_len: 12, redundancy: 2 };
+        let values =
+            StoreKind::KeyWrite { slots: 64, value_len: 12, redundancy: 2, keys: Default::default() };
         let mut fake = Fake::with([(store::POSTCARDS, paths), (store::VALUES, values)]);
         let path = PathAnswer {
             found: true,

@@ -8,7 +8,11 @@ use super::*;
 const SMALL_DISK: &str = "DTA_EPOCHS_ON_SMALL_DISK";
 
 fn large() -> StoreSpec {
-    store(1, "flows", StoreKind::KeyWrite { slots: 1 << 20, value_len: 12, redundancy: 2 })
+    store(
+        1,
+        "flows",
+        StoreKind::KeyWrite { slots: 1 << 20, value_len: 12, redundancy: 2, keys: Default::default() },
+    )
 }
 
 /// Reports keys that nobody reported before, each to the epoch that is open, `run` of them in a millisecond at most; gives how

@@ -76,7 +76,16 @@ struct Bench {
 impl Bench {
     fn start(memory: &MemoryConfig, history: &Path) -> Bench {
         let specs = [
-            store(1, "flows", StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 }),
+            store(
+                1,
+                "flows",
+                StoreKind::KeyWrite {
+                    slots: 1 << 10,
+                    value_len: 12,
+                    redundancy: 2,
+                    keys: Default::default(),
+                },
+            ),
             store(2, "paths", StoreKind::Postcarding { slots: 1 << 10, hops: 6, redundancy: 2 }),
         ];
         Bench::start_with(&specs, memory, keep(history), EVERY)
@@ -459,7 +468,11 @@ const QUARTER: u64 = 900_000;
 
 /// A history of "flows" in which epoch n has key n with value n, and all of them key 1000.
 fn history(folder: &Path, epochs: std::ops::Range<u64>) -> (Table, StoreSpec) {
-    let spec = store(1, "flows", StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2 });
+    let spec = store(
+        1,
+        "flows",
+        StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2, keys: Default::default() },
+    );
     let table = Table::open(folder, &spec).unwrap();
     for n in epochs {
         let opened = HOUR + n * QUARTER;

@@ -47,12 +47,22 @@ pub(super) fn specs(flows: usize, values: usize) -> Vec<StoreSpec> {
         (
             16,
             store::PATHS,
-            StoreKind::KeyWrite { slots: slots(flows, 1 << 16), value_len: PATH_LEN as u8, redundancy: 4 },
+            StoreKind::KeyWrite {
+                slots: slots(flows, 1 << 16),
+                value_len: PATH_LEN as u8,
+                redundancy: 4,
+                keys: Default::default(),
+            },
         ),
         (
             VALUES,
             store::VALUES,
-            StoreKind::KeyWrite { slots: slots(values, 1 << 18), value_len: VALUE_LEN as u8, redundancy: 4 },
+            StoreKind::KeyWrite {
+                slots: slots(values, 1 << 18),
+                value_len: VALUE_LEN as u8,
+                redundancy: 4,
+                keys: Default::default(),
+            },
         ),
         (
             18,

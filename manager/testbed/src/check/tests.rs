@@ -327,7 +327,10 @@ fn key_write_an_absent_answer_is_unexplained_unless_all_its_slots_were_taken() {
 
     // Another flow whose key has the same slots, reported later.
     let key = w.flows()[flow as usize].key;
-    let tiny = (&StoreKind::KeyWrite { slots: 1, value_len: 12, redundancy: 2 }, Share::ALONE);
+    let tiny = (
+        &StoreKind::KeyWrite { slots: 1, value_len: 12, redundancy: 2, keys: Default::default() },
+        Share::ALONE,
+    );
     assert_eq!(hash::slots(&key, 2, 1)[..], [0, 0]);
     let last = w.flows().len() as u32;
     assert!(flow + 1 < last);

@@ -50,7 +50,12 @@ pub(crate) fn stores() -> Vec<StoreSpec> {
         store(
             VALUES,
             "values",
-            StoreKind::KeyWrite { slots: VALUE_SLOTS, value_len: VALUE_LEN as u8, redundancy: VALUE_COPIES },
+            StoreKind::KeyWrite {
+                slots: VALUE_SLOTS,
+                value_len: VALUE_LEN as u8,
+                redundancy: VALUE_COPIES,
+                keys: Default::default(),
+            },
         ),
         store(EVENTS, "events", lists(64, ENTRY, false)),
         store(
