@@ -1,10 +1,11 @@
 //! Makes tables of all kinds of stores in a folder, and prints their rows as JSON: what readers written by others must find there.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dta_history::{Entry, Epoch, Flush, Retention, Table};
+use dta_history::{Cell, Entry, Epoch, Flush, Retention, Table};
 use dta_proto::key::Key;
 use dta_proto::layout::{key_increment, key_write, postcarding, sketch_merge};
 use dta_proto::store::{Merge, SlotKeys, StoreKind, StoreSpec};
@@ -45,8 +46,44 @@ fn main() {
         let commit = checkpointed.path().join(format!("_delta_log/{version:020}.json"));
         std::fs::remove_file(commit).expect("a commit");
     }
-    let tables: Vec<Value> = tables.iter().chain([&checkpointed]).map(said).collect();
-    println!("{}", Value::from(tables));
+    let mut told: Vec<Value> = tables.iter().chain([&checkpointed]).map(said).collect();
+    told.push(flows(&dir));
+    println!("{}", Value::from(told));
+}
+
+/// Makes a table of rows with names.
+fn flows(dir: &Path) -> Value {
+    let kind = StoreKind::KeyWrite { slots: 8, value_len: 12, redundancy: 1, keys: SlotKeys::Hashed };
+    let spec = StoreSpec { id: 1, name: "int-values".to_owned(), kind };
+    let cells = [
+        ("src", Cell::Address),
+        ("dst", Cell::Address),
+        ("sport", Cell::U16),
+        ("latency", Cell::U32),
+        ("time", Cell::U64),
+    ];
+    let table = Table::open_rows(dir, "int-values.flows", &spec, "flow", &cells).expect("a table");
+    let mut rows = Vec::new();
+    for number in 0..6 {
+        let mut flush = table.begin(number).expect("a new epoch");
+        for n in (0..20_000u32).filter(|_| number != 3) {
+            let (v4, v6) = (Ipv4Addr::from_bits(n << 8), Ipv6Addr::from_bits(u128::MAX - u128::from(n)));
+            // Above the first ones, some that need all bits.
+            let id = if n < 1000 { n.into() } else { u64::from(n) << 47 | u64::from(n) };
+            let sport = n as u16;
+            let (latency, time) = (u32::MAX - n, u64::MAX - u64::from(n) * number);
+            let addresses = [v4.to_ipv6_mapped().octets(), v6.octets()];
+            let numbers =
+                [&sport.to_be_bytes()[..], &latency.to_be_bytes(), &time.to_be_bytes(), &[0; 2]].concat();
+            flush.put(id, &[addresses.as_flattened(), &numbers].concat()).expect("a row");
+            let time = time.cast_signed();
+            rows.push(json!([number, id, v4.to_string(), v6.to_string(), sport, latency, time]));
+        }
+        let epoch = Epoch { number, opened: number, flipped_to: number + 1, ..Epoch::default() };
+        flush.finish(&epoch).expect("committed");
+    }
+    table.compact(1..3).expect("compacted").expect("files");
+    json!({ "store": "int-values.flows", "rows": rows })
 }
 
 /// The table's name, and all of its rows.

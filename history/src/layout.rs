@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use dta_proto::store::{StoreKind, StoreSpec};
-use parquet::basic::{Repetition, Type as Physical};
+use parquet::basic::{LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::{Type, TypePtr};
 
 /// What a column holds of a row.
@@ -34,12 +34,29 @@ pub(crate) enum Part {
     Le64(usize),
     /// Four bytes of the element, big-endian, from here on.
     Be32(usize),
+    /// Eight bytes, big-endian.
+    Be64(usize),
     /// Two bytes, big-endian.
     Be16(usize),
     /// Two bytes, little-endian.
     Le16(usize),
     /// Bytes as they are.
     Bytes(Range<usize>),
+    /// Sixteen bytes of an address, as text.
+    Address(usize),
+}
+
+/// What a column of [`Table::open_rows`](crate::Table::open_rows) holds: the next bytes of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// An integer: 2 bytes, big-endian.
+    U16,
+    /// A long: 4 bytes, big-endian.
+    U32,
+    /// A long, negative from 2^63 on: 8 bytes, big-endian.
+    U64,
+    /// A string: an IPv6 address of 16 bytes, or an IPv4 address, mapped to one.
+    Address,
 }
 
 /// A column.
@@ -56,10 +73,14 @@ impl Column {
 
     pub(crate) fn physical(&self) -> Physical {
         match self.part {
-            Part::Epoch | Part::Slot | Part::Be32(_) | Part::Le64(_) => Physical::INT64,
+            Part::Epoch | Part::Slot | Part::Be32(_) | Part::Be64(_) | Part::Le64(_) => Physical::INT64,
             Part::Be16(_) | Part::Le16(_) => Physical::INT32,
-            Part::Bytes(_) => Physical::BYTE_ARRAY,
+            Part::Bytes(_) | Part::Address(_) => Physical::BYTE_ARRAY,
         }
+    }
+
+    fn is_text(&self) -> bool {
+        matches!(self.part, Part::Address(_))
     }
 
     /// Its type in Delta's schema.
@@ -67,6 +88,7 @@ impl Column {
         match self.physical() {
             Physical::INT64 => "long",
             Physical::INT32 => "integer",
+            _ if self.is_text() => "string",
             _ => "binary",
         }
     }
@@ -139,6 +161,24 @@ impl Layout {
         Layout { columns, element_len, elements, order }
     }
 
+    /// The columns of a table of rows, the second one under the name `id`.
+    pub(crate) fn of_rows(id: &str, cells: &[(&str, Cell)]) -> Layout {
+        let mut columns = vec![Column::new("epoch", Part::Epoch), Column::new(id, Part::Slot)];
+        let mut at = 0;
+        for (name, cell) in cells {
+            let (part, len) = match cell {
+                Cell::U16 => (Part::Be16(at), 2),
+                Cell::U32 => (Part::Be32(at), 4),
+                Cell::U64 => (Part::Be64(at), 8),
+                Cell::Address => (Part::Address(at), 16),
+            };
+            columns.push(Column::new(name, part));
+            at += len;
+        }
+        // Elements are whole words.
+        Layout { columns, element_len: at.next_multiple_of(8), elements: 1 << 63, order: Order::BySlot }
+    }
+
     /// Whether the smallest and the largest value of a column in a page help to leave it out.
     pub(crate) fn has_range(&self, column: usize) -> bool {
         column <= SLOT || self.order == Order::AsTheyCame && column == SLOT + 1
@@ -148,7 +188,9 @@ impl Layout {
     pub(crate) fn schema(&self) -> TypePtr {
         let field = |column: &Column| {
             let field = Type::primitive_type_builder(&column.name, column.physical());
-            Arc::new(field.with_repetition(Repetition::REQUIRED).build().expect("a plain column"))
+            let text = column.is_text().then_some(LogicalType::String);
+            let field = field.with_repetition(Repetition::REQUIRED).with_logical_type(text);
+            Arc::new(field.build().expect("a plain column"))
         };
         let fields = self.columns.iter().map(field).collect();
         Arc::new(Type::group_type_builder("row").with_fields(fields).build().expect("plain columns"))

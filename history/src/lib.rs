@@ -6,6 +6,7 @@
 //! - [`Table::epochs`] and [`Table::at`] say which epochs are kept; [`Table::slots`] looks slots up, [`Table::scan`] and
 //!   [`Table::entries`] read all.
 //! - [`Table::files`] and [`Table::schema`] say which files have the rows, and their columns: for other readers of Parquet.
+//! - [`Table::open_rows`] is a table whose rows say by name what a store held.
 //! - [`Table::retain`] and [`Table::make_room`] remove the oldest; [`Table::compact`] makes one file of many epochs' files,
 //!   [`Table::coarsen`] one epoch of many.
 
@@ -28,5 +29,6 @@ pub use epoch::{Epoch, Kept};
 pub use error::HistoryError;
 pub use files::{FileOfTable, schema};
 pub use flush::{Flush, Written};
+pub use layout::Cell;
 pub use retention::{Removed, Retention};
 pub use table::{Entry, Table};

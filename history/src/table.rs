@@ -16,7 +16,7 @@ use crate::cache::Cache;
 use crate::data::read::Wanted;
 use crate::data::{DataFile, Scan};
 use crate::epoch::Kept;
-use crate::layout::{ENTRY, Layout, Order};
+use crate::layout::{Cell, ENTRY, Layout, Order};
 use crate::log::FOLDER;
 use crate::log::action::{Action, MetaData, PROTOCOL, lines};
 use crate::log::checkpoint;
@@ -41,8 +41,26 @@ impl Table {
     /// What is there is no table of this store, or of a store with another layout; the
     /// system refuses.
     pub fn open(dir: &Path, spec: &StoreSpec) -> Result<Table, HistoryError> {
-        let layout = Layout::of(spec);
-        let path = dir.join(&spec.name);
+        Table::open_with(dir.join(&spec.name), spec, Layout::of(spec))
+    }
+
+    /// Opens a table of rows that say by name what a store held, in the folder `name` of `dir`; makes it if it is not there. Its columns are
+    /// the epoch, a long `id` below 2^63 that each row of an epoch has alone, and `cells`. In its methods, slots are ids, and
+    /// elements are rows: the bytes of all cells, and zeros up to a multiple of eight.
+    ///
+    /// # Errors
+    /// As [`Table::open`].
+    pub fn open_rows(
+        dir: &Path,
+        name: &str,
+        spec: &StoreSpec,
+        id: &str,
+        cells: &[(&str, Cell)],
+    ) -> Result<Table, HistoryError> {
+        Table::open_with(dir.join(name), spec, Layout::of_rows(id, cells))
+    }
+
+    fn open_with(path: PathBuf, spec: &StoreSpec, layout: Layout) -> Result<Table, HistoryError> {
         let log = path.join(FOLDER);
         DirBuilder::new().recursive(true).mode(0o750).create(&log).map_err(HistoryError::io("make", &log))?;
         for folder in [&log, &path] {
@@ -51,7 +69,8 @@ impl Table {
         let mut state = State::read(&path)?;
         if state.next == 0 {
             let now = now();
-            let meta = MetaData::of(spec, &layout, guid(), now);
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let meta = MetaData::of(&name, spec, &layout, guid(), now);
             let create = [
                 Action::info("CREATE TABLE", serde_json::json!({}), now),
                 Action::Protocol(PROTOCOL),
@@ -80,6 +99,10 @@ impl Table {
                     spec.kind.shape()
                 ),
             });
+        }
+        if state.meta.as_ref().is_some_and(|meta| meta.schema_string != layout.delta_schema()) {
+            let problem = "it has other columns than this version writes: move the folder away".to_owned();
+            return Err(HistoryError::NotATable { path, problem });
         }
         let table = Table::new(path, spec.clone(), layout, state);
         table.vacuum()?;

@@ -38,7 +38,8 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
                 Ok(())
             });
             match written {
-                Ok(_) => {
+                Ok(epoch) => {
+                    keeper.written_of(&store, &epoch);
                     before = Some(totals);
                     break begins;
                 }
@@ -49,7 +50,6 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
             }
         };
         of.in_memory().open.1 = begins;
-        keeper.written();
         due = Due::new(begins, of.every);
     }
 }

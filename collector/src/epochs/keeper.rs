@@ -1,19 +1,20 @@
 //! The thread of one store's epochs: what all kinds of stores have in common.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dta_history::{HistoryError, Table};
+use dta_history::{Epoch, HistoryError, Table};
 use dta_proto::wire::dta::EpochEnd;
 use tokio::sync::watch;
 
 use super::due::Due;
+use super::flows::KnownFlows;
 use super::waterfall::Totals;
 use super::{StoreEpochs, Traffic, counters, lists, now, sketches, turn};
-use crate::store::Stores;
+use crate::store::{Store, Stores};
 
 /// How often it is looked whether an epoch is over or sealed, and whether a list has something new.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
@@ -23,6 +24,7 @@ const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 pub(super) struct Keeper {
     pub(super) of: Arc<StoreEpochs>,
     pub(super) stores: Arc<Stores>,
+    pub(super) known: Arc<Mutex<KnownFlows>>,
     pub(super) traffic: Arc<dyn Traffic>,
     pub(super) patience: Duration,
     pub(super) stop: watch::Receiver<bool>,
@@ -62,6 +64,18 @@ impl Keeper {
     /// What the counters of all nodes say.
     pub(super) fn totals(&self) -> Totals {
         Totals::of(self.of.history.spec(), &self.traffic.counted())
+    }
+
+    /// An epoch is in the history, and memory has it. Its flows are written; what of them cannot be is missing.
+    pub(super) fn written_of(&self, store: &Store, epoch: &Epoch) {
+        if let Some(flows) = &self.of.flows {
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).read(&self.stores);
+            if let Err(error) = flows.write(store, epoch, &known) {
+                count(&self.of.counters.failed, 1);
+                self.warn("the flows of an epoch could not be written", &error);
+            }
+        }
+        self.written();
     }
 
     /// An epoch is in the history.

@@ -12,7 +12,7 @@
 //!
 //! Besides: [`Epochs::at`], a store as it was at a moment, from memory or from its history; [`Epochs::series`], the store
 //! in one epoch after another; [`Epochs::list_in`], a list in the epochs of a span; [`Epochs::list`] (`known`), which epochs it has; `keeper`, what all of these
-//! threads do; `thin`, the thread that keeps histories small; `due`, clocks; `write`, an epoch into the history;
+//! threads do; `flows`, what stores for INT held by flow; `thin`, the thread that keeps histories small; `due`, clocks; `write`, an epoch into the history;
 //! `waterfall`, what became of its reports; `journal`, the file that says when the epochs in memory began, for the next
 //! start; `elements`, a store's memory as slots, and slots as a store.
 
@@ -20,6 +20,7 @@ mod counters;
 mod due;
 mod elements;
 mod entries;
+mod flows;
 mod journal;
 mod keeper;
 mod known;
@@ -50,6 +51,7 @@ use crate::config::{Coarse, MemoryConfig};
 use crate::region::RegionError;
 use crate::session::Writers;
 use crate::store::{Store, StoreError, Stores};
+use flows::{Flows, KnownFlows};
 use keeper::Keeper;
 use thin::Thinner;
 
@@ -120,6 +122,8 @@ struct StoreEpochs {
     every: Duration,
     in_memory: Mutex<InMemory>,
     history: Table,
+    /// What it held by flow, of a store for INT.
+    flows: Option<Flows>,
     counters: Counters,
     /// Whether the history has something that the thinner has not seen.
     grown: AtomicBool,
@@ -176,6 +180,7 @@ impl Epochs {
         for (name, every) in every {
             let open = stores.get(name)?;
             let history = Table::open(&keep.directory, &open.spec)?;
+            let flows = Flows::open(&keep.directory, &open.spec)?;
             let in_memory = match open.spec.kind.primitive().epoch_end() {
                 EpochEnd::Replaces => found(stores.memory(), open)?,
                 EpochEnd::Reads | EpochEnd::Closes | EpochEnd::Collects => {
@@ -188,15 +193,18 @@ impl Epochs {
                 every: *every,
                 in_memory: Mutex::new(in_memory),
                 history,
+                flows,
                 counters: Counters::default(),
                 // What there is may be old by now.
                 grown: AtomicBool::new(true),
             };
             epochs.of.insert(name.clone(), Arc::new(of));
         }
+        let known = Arc::new(Mutex::new(KnownFlows::default()));
         for of in epochs.of.values() {
+            let known = known.clone();
             let (of, stores, traffic, stop) = (of.clone(), stores.clone(), traffic.clone(), stop.clone());
-            let keeper = Keeper { of, stores, traffic, patience: keep.patience, stop };
+            let keeper = Keeper { of, stores, known, traffic, patience: keep.patience, stop };
             epochs.spawn(&format!("epochs {}", keeper.of.name), move || keeper.run())?;
         }
         if !epochs.of.is_empty() {
@@ -247,6 +255,11 @@ impl Epochs {
 }
 
 impl StoreEpochs {
+    /// Its tables.
+    fn tables(&self) -> impl Iterator<Item = &Table> {
+        std::iter::once(&self.history).chain(self.flows.iter().map(|flows| &flows.table))
+    }
+
     fn in_memory(&self) -> MutexGuard<'_, InMemory> {
         self.in_memory.lock().unwrap_or_else(PoisonError::into_inner)
     }

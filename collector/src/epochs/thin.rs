@@ -1,6 +1,7 @@
 //! The thread that keeps histories small: old epochs go or become fewer, and small files one.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -20,8 +21,8 @@ pub(super) struct Thinner {
     keep: Keep,
     ageing: Ageing,
     stop: watch::Receiver<bool>,
-    /// Places of damage that were logged, by store.
-    logged: BTreeMap<String, usize>,
+    /// Places of damage that were logged, by table.
+    logged: BTreeMap<PathBuf, usize>,
 }
 
 impl Thinner {
@@ -50,14 +51,15 @@ impl Thinner {
             let moment = self.ageing.moment(now(), Instant::now());
             for of in self.all.clone() {
                 self.tell_damage(&of);
-                let retention = Retention { keep: self.keep.keep, keep_bytes: self.room(&of.history) };
-                let thinned =
-                    of.history.retain(&retention, moment).and_then(|_| self.fewer(&of.history, moment));
-                if let Err(error) = thinned {
-                    tracing::warn!(
-                        store = %of.name, %error,
-                        "the history could not be compacted, or old epochs not removed"
-                    );
+                for table in of.tables() {
+                    let retention = Retention { keep: self.keep.keep, keep_bytes: self.room(table) };
+                    let thinned = table.retain(&retention, moment).and_then(|_| self.fewer(table, moment));
+                    if let Err(error) = thinned {
+                        tracing::warn!(
+                            store = %of.name, %error,
+                            "the history could not be compacted, or old epochs not removed"
+                        );
+                    }
                 }
             }
         }
@@ -66,14 +68,14 @@ impl Thinner {
 
     /// How many bytes a history may have: the largest one what the others leave.
     fn room(&self, history: &Table) -> Option<u64> {
-        let all = || self.all.iter().map(|of| of.history.bytes());
+        let all = || self.all.iter().flat_map(|of| of.tables()).map(Table::bytes);
         let own = history.bytes();
         let room = self.keep.keep_bytes?.saturating_sub(all().sum::<u64>() - own);
         (all().max() == Some(own)).then_some(room)
     }
 
     /// Makes one epoch of old ones, and one file of small ones.
-    fn fewer(&self, history: &Table, moment: u64) -> Result<(), HistoryError> {
+    pub(super) fn fewer(&self, history: &Table, moment: u64) -> Result<(), HistoryError> {
         let mut compacted = COMPACTED;
         if let Some(coarse) = self.keep.coarse.as_ref().filter(|_| history.can_be_coarse()) {
             let (after, every) = (coarse.after.as_millis() as u64, coarse.every.as_millis() as u64);
@@ -103,12 +105,16 @@ impl Thinner {
 
     /// Logs and counts what is damaged in a log, each place once.
     fn tell_damage(&mut self, of: &StoreEpochs) {
-        let damage = of.history.damage();
-        let logged = self.logged.entry(of.name.clone()).or_default();
-        for place in damage.iter().skip(*logged) {
-            tracing::warn!(store = %of.name, "damage in the history: {place}");
+        let mut places = 0;
+        for table in of.tables() {
+            let damage = table.damage();
+            let logged = self.logged.entry(table.path().to_owned()).or_default();
+            for place in damage.iter().skip(*logged) {
+                tracing::warn!(store = %of.name, "damage in the history: {place}");
+            }
+            *logged = damage.len();
+            places += damage.len() as u64;
         }
-        *logged = damage.len();
-        of.counters.damaged.store(damage.len() as u64, Ordering::Relaxed);
+        of.counters.damaged.store(places, Ordering::Relaxed);
     }
 }

@@ -112,8 +112,8 @@ fn keep(keeper: &Keeper, former: &Former, confirmed: bool, waterfall: Value) -> 
     let (begun, mut again) = (Instant::now(), Again::default());
     loop {
         match write_former(&keeper.of.history, former, &epoch) {
-            Ok(()) => {
-                keeper.written();
+            Ok(epoch) => {
+                keeper.written_of(&former.store, &epoch);
                 break;
             }
             Err(error) if begun.elapsed() < keeper.patience => {
@@ -136,15 +136,14 @@ fn keep(keeper: &Keeper, former: &Former, confirmed: bool, waterfall: Value) -> 
 }
 
 /// Writes an epoch whose memory is sealed. One that an earlier life wrote, and did not get to remove from memory, is
-/// left as it is.
-pub(super) fn write_former(table: &Table, former: &Former, epoch: &Epoch) -> Result<(), WriteError> {
+/// left as it is. Gives the epoch as it is in the history.
+pub(super) fn write_former(table: &Table, former: &Former, epoch: &Epoch) -> Result<Epoch, WriteError> {
     // Generations begin anew where memory was lost; a moment is that of one epoch.
     let is_it = |kept: &Epoch| (kept.generation, kept.opened) == (epoch.generation, epoch.opened);
-    if table.epochs()?.iter().any(|kept| is_it(&kept.epoch)) {
-        return Ok(());
+    if let Some(kept) = table.epochs()?.iter().find(|kept| is_it(&kept.epoch)) {
+        return Ok(kept.epoch.clone());
     }
     write(table, epoch.clone(), |flush, _| {
         elements::read(&former.store, |first, bytes| flush.put(first, bytes).map_err(WriteError::from))
-    })?;
-    Ok(())
+    })
 }

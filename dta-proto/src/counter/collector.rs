@@ -58,7 +58,7 @@ table! {
         EPOCHS_LOST: "epochs.lost", Epochs, Beside,
             "epochs that could not be written to the history, and are lost";
         EPOCHS_FAILED: "epochs.failed", Times, Beside,
-            "times that an epoch could not be written, or that there was no memory for the next one, and it was tried again";
+            "times that an epoch could not be written, or that there was no memory for the next one, and it was tried again; or that the table of its flows could not be written, which is not";
         EPOCHS_OVERWRITTEN: "epochs.overwritten", Batches, Beside,
             "batches of lists with epochs that were overwritten before they were read: their entries are not in the history";
         EPOCHS_DAMAGED: "epochs.damaged", Times, Beside,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -269,11 +270,11 @@ enum Typed {
 impl<'a> Cells<'a> {
     pub(crate) fn new(reader: ColumnReader, column: &'a Column) -> Cells<'a> {
         let reader = match column.part {
-            Part::Epoch | Part::Slot | Part::Be32(_) | Part::Le64(_) => {
+            Part::Epoch | Part::Slot | Part::Be32(_) | Part::Be64(_) | Part::Le64(_) => {
                 Typed::Longs(get_typed_column_reader(reader), Vec::new())
             }
             Part::Be16(_) | Part::Le16(_) => Typed::Integers(get_typed_column_reader(reader), Vec::new()),
-            Part::Bytes(_) => Typed::Bytes(get_typed_column_reader(reader), Vec::new()),
+            Part::Bytes(_) | Part::Address(_) => Typed::Bytes(get_typed_column_reader(reader), Vec::new()),
         };
         Cells { column, reader, at: 0 }
     }
@@ -312,6 +313,7 @@ impl<'a> Cells<'a> {
                 }
                 for (row, value) in values.iter().enumerate() {
                     match (&self.column.part, u32::try_from(*value)) {
+                        (Part::Be64(at), _) => put(row, *at..at + 8, &value.to_be_bytes()),
                         (Part::Le64(at), _) => put(row, *at..at + 8, &value.to_le_bytes()),
                         (Part::Be32(at), Ok(value)) => put(row, *at..at + 4, &value.to_be_bytes()),
                         (Part::Be32(_), Err(_)) => return wrong(format!("{value} is no 32-bit number")),
@@ -340,12 +342,17 @@ impl<'a> Cells<'a> {
                 if reader.read_records(rows, None, None, values)?.0 != rows {
                     return Err(short());
                 }
-                let Part::Bytes(range) = &self.column.part else { unreachable!("the column's type says so") };
                 for (row, value) in values.iter().enumerate() {
-                    if value.len() != range.len() {
-                        return wrong(format!("a value of {} bytes", value.len()));
+                    match &self.column.part {
+                        Part::Bytes(range) if value.len() == range.len() => {
+                            put(row, range.clone(), value.data())
+                        }
+                        Part::Address(at) => match address(value.data()) {
+                            Some(octets) => put(row, *at..at + 16, &octets),
+                            None => return wrong("a text that is no address".to_owned()),
+                        },
+                        _ => return wrong(format!("a value of {} bytes", value.len())),
                     }
-                    put(row, range.clone(), value.data());
                 }
             }
         }
@@ -359,6 +366,14 @@ fn span(meta: &ParquetMetaData, group: usize, column: usize) -> Option<(i64, i64
         Some(Statistics::Int64(of)) => Some((*of.min_opt()?, *of.max_opt()?)),
         _ => None,
     }
+}
+
+/// The bytes of an address that is a text.
+fn address(text: &[u8]) -> Option<[u8; 16]> {
+    Some(match std::str::from_utf8(text).ok()?.parse().ok()? {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    })
 }
 
 /// The index knows of more rows than there are.

@@ -1,6 +1,7 @@
 //! Writing one Parquet file, its rows in the order of the layout.
 
 use std::io::Write;
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -58,20 +59,21 @@ impl<W: Write + Send> DataWriter<W> {
                 Part::Epoch => _ = writer.typed::<Int64Type>().write_batch(&self.epochs, None, None)?,
                 Part::Slot => _ = writer.typed::<Int64Type>().write_batch(&self.slots, None, None)?,
                 Part::Be32(at) => longs(&mut writer, &elements, len, |row| be32(row, *at).into())?,
+                Part::Be64(at) => longs(&mut writer, &elements, len, |row| be64(row, *at).cast_signed())?,
                 Part::Le64(at) => longs(&mut writer, &elements, len, |row| le64(row, *at).cast_signed())?,
                 Part::Be16(at) => integers(&mut writer, &elements, len, |row| be16(row, *at).into())?,
                 Part::Le16(at) => {
                     integers(&mut writer, &elements, len, |row| be16(row, *at).swap_bytes().into())?
                 }
                 Part::Bytes(range) => {
-                    let of = |row: usize| ByteArray::from(elements.slice(row + range.start..row + range.end));
-                    let mut values = Vec::with_capacity(BATCH);
-                    for first in (0..elements.len()).step_by(BATCH * len) {
-                        let rows = (first..elements.len().min(first + BATCH * len)).step_by(len);
-                        values.extend(rows.map(of));
-                        writer.typed::<ByteArrayType>().write_batch(&values, None, None)?;
-                        values.clear();
-                    }
+                    let of = |row: usize| elements.slice(row + range.start..row + range.end).into();
+                    binaries(&mut writer, elements.len(), len, of)?;
+                }
+                Part::Address(at) => {
+                    binaries(&mut writer, elements.len(), len, |row| {
+                        let octets: [u8; 16] = elements[row + at..][..16].try_into().expect("sixteen bytes");
+                        Ipv6Addr::from(octets).to_canonical().to_string().into_bytes().into()
+                    })?;
                 }
             }
             writer.close()?;
@@ -101,6 +103,10 @@ fn be32(row: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(row[at..at + 4].try_into().expect("four bytes"))
 }
 
+fn be64(row: &[u8], at: usize) -> u64 {
+    le64(row, at).swap_bytes()
+}
+
 fn le64(row: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(row[at..at + 8].try_into().expect("eight bytes"))
 }
@@ -119,6 +125,22 @@ fn longs(
     for rows in elements.chunks(BATCH * len) {
         values.extend(rows.chunks_exact(len).map(&of));
         writer.typed::<Int64Type>().write_batch(&values, None, None)?;
+        values.clear();
+    }
+    Ok(())
+}
+
+/// `of` gives the value of the row that begins at a place.
+fn binaries(
+    writer: &mut SerializedColumnWriter,
+    end: usize,
+    len: usize,
+    of: impl Fn(usize) -> ByteArray,
+) -> Result<()> {
+    let mut values = Vec::with_capacity(BATCH);
+    for first in (0..end).step_by(BATCH * len) {
+        values.extend((first..end.min(first + BATCH * len)).step_by(len).map(&of));
+        writer.typed::<ByteArrayType>().write_batch(&values, None, None)?;
         values.clear();
     }
     Ok(())

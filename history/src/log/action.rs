@@ -50,10 +50,10 @@ pub(crate) struct Format {
 }
 
 impl MetaData {
-    pub(crate) fn of(spec: &StoreSpec, layout: &Layout, id: String, now: u64) -> MetaData {
+    pub(crate) fn of(name: &str, spec: &StoreSpec, layout: &Layout, id: String, now: u64) -> MetaData {
         MetaData {
             id,
-            name: Some(spec.name.clone()),
+            name: Some(name.to_owned()),
             description: Some(format!("what the {} store {} held, by epoch", spec.primitive(), spec.name)),
             format: Format { provider: "parquet".to_owned(), options: BTreeMap::new() },
             schema_string: layout.delta_schema(),

@@ -40,6 +40,7 @@ COLUMNS = {
     "key-increment": ["epoch", "slot", "count"],
     "sketch-merge": ["epoch", "column", "sketch_epoch", "merged", "expected", "cell_0", "cell_1", "cell_2"],
     "append": ["epoch", "list", "sequence", "number", "entry"],
+    "int-values.flows": ["epoch", "flow", "src", "dst", "sport", "latency", "time"],
 }
 
 
@@ -81,7 +82,8 @@ def test_delta_rs(tables, where):
     def read(path, table, condition):
         delta = deltalake.DeltaTable(str(path))
         assert [field.name for field in delta.schema().fields] == columns(table)
-        assert json.loads(delta.metadata().configuration["dta.store"])["name"] == table["store"]
+        assert delta.metadata().name == table["store"]
+        assert json.loads(delta.metadata().configuration["dta.store"])["name"] == table["store"].removesuffix(".flows")
         query = deltalake.QueryBuilder().register("history", delta)
         answer = query.execute(f"select * from history where {condition}").read_all()
         return zip(*([cell.as_py() for cell in answer.column(name)] for name in columns(table)))
@@ -110,7 +112,8 @@ def test_clickhouse(tables, where, monkeypatch):
         cells = [f'lower(hex("{name}"))' if of else f'"{name}"' for name, of in zip(columns(table), is_bytes)]
         query = f"select {', '.join(cells)} from deltaLakeLocal('{path}') where {condition}"
         lines = str(chdb.query(query, "JSONCompactEachRow")).splitlines()
-        return [[cell if of else int(cell) for of, cell in zip(is_bytes, json.loads(line))] for line in lines]
+        is_text = [name in ("key", "value", "entry", "src", "dst") for name in columns(table)]
+        return [[cell if of else int(cell) for of, cell in zip(is_text, json.loads(line))] for line in lines]
 
     check(tables, where, read)
 
@@ -119,7 +122,7 @@ def test_a_version_of_the_past_is_read_as_it_was(tables):
     """Before its epochs became one file: the commits say which files there were."""
     deltalake = reader("deltalake")
     folder, made = tables
-    for table in made[:-1]:
+    for table in made[:-2]:
         files = [set(deltalake.DeltaTable(str(folder / table["store"]), version=version).file_uris()) for version in range(10)]
         assert [len(of_version) for of_version in files] == [0, 1, 2, 3, 4, 5, 6, 7, 5, 4]
         assert len(files[7] & files[8]) == 4

@@ -1,4 +1,5 @@
 mod bad_days;
+mod flows;
 mod kinds;
 
 use std::collections::BTreeSet;
@@ -526,6 +527,7 @@ fn thinner(table: Table, keep: Keep) -> Arc<StoreEpochs> {
         every: EVERY,
         in_memory: Mutex::new(InMemory { open: (stores.get("flows").unwrap(), now()), former: Vec::new() }),
         history: table,
+        flows: None,
         counters: Counters::default(),
         grown: AtomicBool::new(true),
     });

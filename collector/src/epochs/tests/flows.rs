@@ -1,0 +1,183 @@
+//! Tables of flows beside the histories of stores for INT.
+
+use dta_proto::key::Flow;
+use dta_proto::layout::append;
+use dta_proto::layout::key_increment as counter;
+use dta_proto::telemetry::{self, ENTRY_LEN, Entry, Means, list, store as int};
+use dta_proto::trace::STORE_PREFIX;
+
+use super::*;
+use crate::epochs::flows as tables;
+
+const RING: u64 = 64;
+const SLOTS: u64 = 1 << 12;
+
+fn specs() -> Vec<StoreSpec> {
+    let key_write =
+        |value_len| StoreKind::KeyWrite { slots: SLOTS, value_len, redundancy: 2, keys: Default::default() };
+    let events = StoreKind::Append { lists: 4, ring: RING, batch_len: 128, entry_len: 60, notify: false };
+    vec![
+        store(16, int::PATHS, key_write(60)),
+        store(17, int::VALUES, key_write(12)),
+        store(18, int::EVENTS, events),
+        store(19, int::COUNTERS, StoreKind::KeyIncrement { slots: SLOTS, redundancy: 2 }),
+        store(20, int::POSTCARDS, StoreKind::Postcarding { slots: SLOTS, hops: 6, redundancy: 2 }),
+        store(21, &format!("{STORE_PREFIX}latencies"), key_write(28)),
+    ]
+}
+
+/// IPv4, IPv6, and one that the key directory does not have.
+fn flows() -> [Flow; 3] {
+    ["10.0.0.1:5000->10.0.0.2:80/tcp", "[2001:db8::1]:1->[2001:db8::2]:2/udp", "10.9.9.9:1->10.9.9.8:2/udp"]
+        .map(|flow| flow.parse().unwrap())
+}
+
+/// Writes an element to all slots of a key, as a NIC does.
+fn put(store: &Store, key: &Key, element: &[u8]) {
+    let (copies, slots) = (store.spec.redundancy().unwrap(), store.spec.elements());
+    for slot in hash::slots(key, copies, slots).iter() {
+        store.region.write(slot * element.len() as u64, element).unwrap();
+    }
+}
+
+fn put_value(store: &Store, key: &Key, value: &[u8]) {
+    let mut slot = vec![0; store.spec.element_len() as usize];
+    layout::encode(&mut slot, key, value);
+    put(store, key, &slot);
+}
+
+/// One batch of the key directory.
+fn put_keys(store: &Store, sequence: u32, keys: &[(Key, Means)]) {
+    let entries: Vec<u8> =
+        keys.iter().flat_map(|(key, means)| Entry::Key { key: *key, means: *means }.bytes()).collect();
+    assert_eq!(entries.len(), keys.len() * ENTRY_LEN);
+    let mut batch = [0; 128];
+    append::encode(&mut batch, list::KEYS, sequence, keys.len() as u8, &entries);
+    store.region.write(append::offset(list::KEYS, sequence, RING, 128), &batch).unwrap();
+}
+
+fn be<const N: usize, const M: usize>(numbers: [[u8; N]; M]) -> Vec<u8> {
+    numbers.as_flattened().to_vec()
+}
+
+/// The rows of a table in an epoch: the flow's number, and the columns behind those of the flow.
+fn rows(table: &Table, number: u64) -> BTreeMap<u64, Vec<u8>> {
+    let mut rows = BTreeMap::new();
+    table.scan(number, |id, row| _ = rows.insert(id, row.to_vec())).unwrap();
+    rows
+}
+
+/// A row of these columns behind those of the flow.
+fn row(flow: &Flow, held: &[u8]) -> (u64, Vec<u8>) {
+    (tables::id(&flow.key()), tables::row(flow, held))
+}
+
+#[test]
+fn each_epoch_says_what_known_flows_had_and_is_thinned_out_as_its_history_is() {
+    let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let directory = MemoryConfig::Directory(memory.path().to_owned());
+    let [v4, v6, unknown] = flows();
+    // Before the first life: what is written in one is found by it.
+    let stores = Stores::open(&specs(), &directory, RegionOptions { huge_pages: false }).unwrap();
+    let of = |name: &str| stores.get(name).unwrap();
+    put_keys(&of(int::EVENTS), 1, &[(v4.key(), Means::Itself), (v6.key(), Means::Flow(v6))]);
+    let of_hop = (telemetry::hop_latency_key(&v4, 7), Means::Hop(v4.key(), 7));
+    put_keys(&of(int::EVENTS), 2, &[of_hop]);
+    for flow in [v4, v6, unknown] {
+        let value = telemetry::Value { value: u32::MAX - 1, time: 1 << 62 | u64::from(flow.sport) };
+        put_value(&of(int::VALUES), &flow.key(), &value.bytes());
+    }
+    let path = telemetry::Path::of(&[6, u32::MAX, 6]);
+    put_value(&of(int::PATHS), &v6.key(), &path.bytes());
+    for (key, count) in [(v6.key(), 3), (telemetry::bytes_key(&v6), u64::MAX)] {
+        for slot in hash::slots(&key, 2, SLOTS).iter() {
+            of(int::COUNTERS).region.fetch_add(counter::offset(*slot), count).unwrap();
+        }
+    }
+    let mut row_of = [0; 32];
+    let mut postcards = postcarding::Path { length: 2, ..postcarding::Path::default() };
+    postcards.set(1, 77);
+    postcarding::encode(&mut row_of, &v4.key(), &postcards);
+    put(&of(int::POSTCARDS), &v4.key(), &row_of);
+    drop(stores);
+
+    let bench = Bench::start_with(&specs(), &directory, keep(history.path()), EVERY);
+    let latency = |flow: &Flow| {
+        row(
+            flow,
+            &[
+                &be([u32::MAX - 1].map(u32::to_be_bytes))[..],
+                &be([1 << 62 | u64::from(flow.sport)].map(u64::to_be_bytes)),
+            ]
+            .concat(),
+        )
+    };
+    let switches: Vec<u8> = [6, u32::MAX, 6].into_iter().chain([0; 11]).flat_map(u32::to_be_bytes).collect();
+    let hops: Vec<u8> = [0, 77, 0, 0, 0, 0].into_iter().flat_map(u32::to_be_bytes).collect();
+    let expected = [
+        (int::VALUES, BTreeMap::from([latency(&v4), latency(&v6)])),
+        (int::PATHS, BTreeMap::from([row(&v6, &[&[0, 3, 0, 1][..], &switches].concat())])),
+        (int::COUNTERS, BTreeMap::from([row(&v6, &be([3, 0, u64::MAX].map(u64::to_be_bytes)))])),
+        (int::POSTCARDS, BTreeMap::from([row(&v4, &[&[0, 0b10, 0, 2][..], &hops].concat())])),
+    ];
+    for (name, expected) in &expected {
+        let of = &bench.epochs.of[*name];
+        let table = &of.flows.as_ref().expect("a table of flows").table;
+        assert_eq!(table.path(), history.path().join(format!("{name}.flows")));
+        until("two epochs have their flows", || table.epochs().unwrap().len() >= 2);
+        assert_eq!(rows(table, 1), *expected, "{name}");
+        // The next one began empty, where a store does; counters go on.
+        assert_eq!(rows(table, 2), if *name == int::COUNTERS { expected.clone() } else { BTreeMap::new() });
+        let kept = |table: &Table| table.epochs().unwrap()[0].epoch.clone();
+        let raw = dta_history::Epoch { waterfall: serde_json::Value::Null, ..kept(&of.history) };
+        assert_eq!(kept(table), raw);
+    }
+    for name in [int::EVENTS, "trace-latencies"] {
+        assert!(bench.epochs.of[name].flows.is_none(), "{name}");
+    }
+    assert_eq!((bench.count("epochs.failed"), bench.count("epochs.lost")), (0, 0));
+    bench.end();
+
+    // What retention and coarser epochs leave of the history they leave of its flows.
+    let every = Duration::from_secs(3600);
+    let coarse = crate::config::Coarse { after: Duration::ZERO, every };
+    let bench = Bench::start_with(&specs(), &directory, keep(history.path()), Duration::from_secs(60));
+    let all: Vec<_> = bench.epochs.of.values().cloned().collect();
+    let thinned = Keep { coarse: Some(coarse), keep: Some(2 * every), ..keep(history.path()) };
+    let later = now() + 1000 + every.as_millis() as u64;
+    let thinner = Thinner::new(all.clone(), thinned, bench.stop.subscribe()).unwrap();
+    for of in &all {
+        of.tables().for_each(|table| thinner.fewer(table, later).unwrap());
+    }
+    for (name, expected) in &expected {
+        let of = &bench.epochs.of[*name];
+        let table = &of.flows.as_ref().unwrap().table;
+        let numbers = |table: &Table| -> Vec<u64> {
+            table.epochs().unwrap().iter().map(|kept| kept.epoch.number).collect()
+        };
+        assert!(numbers(table).len() <= 2, "an hour, or two of them: {:?}", numbers(table));
+        let all: BTreeMap<u64, Vec<u8>> =
+            numbers(table).into_iter().flat_map(|number| rows(table, number)).collect();
+        assert_eq!(all, *expected, "{name}: the newest of each flow");
+    }
+    bench.end();
+}
+
+#[test]
+fn the_key_directory_is_read_on_and_hops_have_flows_too() {
+    let stores = Stores::open(&specs(), &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+    let events = stores.get(int::EVENTS).unwrap();
+    let [v4, v6, _] = flows();
+    let mut known = tables::KnownFlows::default();
+    assert_eq!(known.read(&stores), BTreeMap::new());
+    put_keys(&events, 1, &[(telemetry::hop_latency_key(&v4, 7), Means::Hop(v4.key(), 7))]);
+    let by_id = |flows: &[Flow]| -> tables::ById {
+        flows.iter().map(|flow| (tables::id(&flow.key()), (flow.key(), *flow))).collect()
+    };
+    assert_eq!(known.read(&stores), by_id(&[v4]));
+    put_keys(&events, 2, &[(v6.key(), Means::Flow(v6))]);
+    assert_eq!(known.read(&stores), by_id(&[v4, v6]));
+    // Without news, and with other memory, it knows what it knew.
+    stores.replace(stores.successor(int::EVENTS).unwrap(), false).unwrap();
+    assert_eq!(known.read(&stores), by_id(&[v4, v6]));
+}
