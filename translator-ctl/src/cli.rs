@@ -22,6 +22,7 @@ use dta_proto::control::NodeStatistics;
 use dta_proto::counter::Stage;
 use dta_proto::program::Change;
 use serde::Serialize;
+use serde_json::json;
 use tracing::info;
 
 use crate::collectors::Collectors;
@@ -304,6 +305,9 @@ struct WatchArgs {
     /// Name of a [switch.NAME] table in the configuration
     #[arg(long)]
     switch: String,
+    /// Print one line of JSON on stdout when a translator is programmed
+    #[arg(long, hide = true)]
+    ready: bool,
 }
 
 #[derive(Args)]
@@ -422,7 +426,10 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
                 false => program_table(&held, secrets),
             })
         }),
-        Command::Watch(args) => block_on(switch_watch::watch(&config, &args.switch)),
+        Command::Watch(args) => block_on(switch_watch::watch(&config, &args.switch, || match args.ready {
+            true => Ok(dta_cli::print(json!({ "ready": true }))?),
+            false => Ok(()),
+        })),
         Command::Setup(args) => block_on(async {
             let changes = setup::setup(&config, &args.switch).await?;
             print_changes(&changes, &args.output)

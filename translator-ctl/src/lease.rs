@@ -443,7 +443,7 @@ fn tell_without(session: &Session, error: &dyn fmt::Display) {
 }
 
 /// Whether no operation to a former region has been in flight since the collector granted a new one, or for
-/// too long. For a target that does not report the number of such regions (`None`), only the time counts.
+/// too long. While the target does not say how many such regions there are (`None`), only the time counts.
 fn is_through(session: &Session, former_regions: Option<usize>, ahead_since: &mut Option<Instant>) -> bool {
     if !session.is_ahead() || former_regions == Some(0) {
         *ahead_since = None;

@@ -23,17 +23,22 @@ const SHARE: u32 = 4;
 /// Places read at a time; everything else waits for that.
 const PART: usize = 1024;
 
-/// Runs until SIGINT or SIGTERM.
+/// Runs until SIGINT or SIGTERM. Calls `ready` when the switch is programmed.
 ///
 /// # Errors
-/// A switch that needs no watching, a collector that refuses, or a session taken by another translator.
-pub async fn watch(config: &Config, switch: &str) -> anyhow::Result<()> {
+/// A switch that needs no watching, a collector that refuses, a session taken by another translator, or an error of
+/// `ready`.
+pub async fn watch(
+    config: &Config,
+    switch: &str,
+    ready: impl Fn() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let Some(p4) = P4Switch::of(config, switch)? else {
         bail!(
             "[switch.{switch}] is a software translator, which renews its own lease: start it with `dta-translator run`, without --blank"
         )
     };
-    keep(&config.translator_of(switch)?, p4).await
+    keep(&config.translator_of(switch)?, p4, ready).await
 }
 
 /// A switch that is watched and flushed.
@@ -70,7 +75,11 @@ impl Target for Watched {
     }
 }
 
-async fn keep(translator: &Translator, switch: P4Switch) -> anyhow::Result<()> {
+async fn keep(
+    translator: &Translator,
+    switch: P4Switch,
+    ready: impl Fn() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let mut stop = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let sessions = translator.collector.indices();
@@ -85,6 +94,7 @@ async fn keep(translator: &Translator, switch: P4Switch) -> anyhow::Result<()> {
         info!("{event}");
         if event.ready {
             info!("switch programmed");
+            ready()?;
         }
         Ok(())
     };

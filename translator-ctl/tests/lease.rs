@@ -235,6 +235,31 @@ fn a_lease_asks_a_target_that_failed_again_and_goes_on() {
 }
 
 #[test]
+fn a_switch_confirms_a_region_with_the_renewal_after_it_was_programmed() {
+    let (fake, _nic) = Fake::start();
+    block_on(async {
+        let bed = Bed::new(&fake);
+        let renewed = || fake.state.lock().unwrap().renewed.len();
+        let mut before = None;
+        keep_until(&bed, || match before {
+            None if renewed() > 0 => {
+                let mut state = fake.state.lock().unwrap();
+                (state.moved, before) = (1, Some(state.renewed.len()));
+                false
+            }
+            None => false,
+            Some(before) => renewed() >= before + 3,
+        })
+        .await;
+        let renewed: Vec<u64> =
+            fake.state.lock().unwrap().renewed[before.unwrap()..].iter().map(|r| r.generation).collect();
+        // The first one brings the region.
+        assert_eq!(renewed[..3], [1, 2, 2]);
+        assert_eq!(bed.tables(), holding(&fake, &bed.planned().await).await);
+    });
+}
+
+#[test]
 fn a_lease_ends_when_the_target_cannot_hold_the_program() {
     let (fake, _nic) = Fake::start();
     block_on(async {

@@ -132,8 +132,8 @@ pub struct Status {
     pub nodes: Vec<NodeStatistics>,
     /// Indices of collectors with a queue pair that does not answer, as far as the target knows.
     pub silent: BTreeSet<u8>,
-    /// How many former regions, at all collectors, have unacknowledged operations in flight; `None` if the
-    /// target does not report it.
+    /// How many former regions, at all collectors, have operations in flight that may be sent again; `None` if the
+    /// target does not say.
     pub former_regions: Option<usize>,
     /// How frames to each collector travel, by index; only for targets that know.
     pub frames_by: BTreeMap<u8, String>,

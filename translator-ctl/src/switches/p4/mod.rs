@@ -462,7 +462,8 @@ impl Target for P4Switch {
         let kept = self.kept()?;
         let silent = self.silent(&counts, &kept).await?;
         let nodes = vec![counters::node(&self.name, &kept, &counts)];
-        Ok(Status { nodes, silent, ..Status::default() })
+        // It keeps no frame to send it again: what left before its rows changed has arrived, or is lost.
+        Ok(Status { nodes, silent, former_regions: Some(0), ..Status::default() })
     }
 }
 
