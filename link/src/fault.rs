@@ -74,6 +74,11 @@ impl Faults {
         self.corrupt > 0.0
     }
 
+    /// Whether frames are dropped, and suffer nothing else.
+    pub fn only_drop(&self) -> bool {
+        self.drop > 0.0 && *self == Self { drop: self.drop, ..Self::NONE }
+    }
+
     fn named(&self) -> [(&'static str, f64); 4] {
         [("drop", self.drop), ("dup", self.dup), ("reorder", self.reorder), ("corrupt", self.corrupt)]
     }

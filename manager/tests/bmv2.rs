@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::outcome_document::{contradictions, documented_fields};
-use common::{MANAGER, captures, has_bmv2};
+use common::{MANAGER, assert_each_epoch, captures, ends, has_bmv2, number};
 use serde_json::Value;
 
 /// Runs it on a capture, with more arguments; returns status, output and standard error.
@@ -32,6 +32,11 @@ fn what_is_missing_is_named() {
     let (status, _, told) =
         run("traffic.pcap".as_ref(), &["--collectors", "2", "--nic", "rxe"], Some("/nowhere"));
     assert!(status == Some(2) && told.contains("leave --collectors out"), "{told}");
+    let chaos = |what| run("traffic.pcap".as_ref(), &["--chaos", what], Some("/nowhere"));
+    let (status, _, told) = chaos("kill-collector");
+    assert!(status == Some(2) && told.contains("needs --epochs"), "{told}");
+    let (status, _, told) = chaos("remove-device");
+    assert!(status == Some(2) && told.contains("leave --switch out"), "{told}");
 }
 
 /// A stand-in for a switch that was built without Thrift and nanomsg: it refuses what it does not know as bmv2 does,
@@ -119,5 +124,33 @@ fn two_collectors_share_the_keys_and_the_outcome_is_json() {
     assert_eq!(nics.len(), 2, "{outcome:#}");
     for nic in nics {
         assert!(nic["counters"]["executed.write"].as_u64().unwrap() > 1_000, "{nic:#}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and simple_switch_grpc: run by make test-p4"]
+fn each_epoch_has_what_switches_reported_in_it_whatever_is_killed() {
+    let Some(capture) = capture("each_epoch_has_what_switches_reported_in_it_whatever_is_killed") else {
+        return;
+    };
+    for more in [
+        &[][..],
+        &["--collectors", "2", "--chaos", "kill-translator"],
+        &["--collectors", "2", "--chaos", "kill-collector"],
+    ] {
+        let (status, shown, told) = run(&capture, &[&["--epochs", "3", "-o", "json"], more].concat(), None);
+        let outcome: Value = serde_json::from_str(&shown).unwrap_or_else(|_| panic!("{shown}{told}"));
+        let what = format!("{more:?}");
+        assert_eq!((status, &outcome["unexplained"]), (Some(0), &Value::from(0)), "{what}: {outcome:#}");
+        assert_eq!(ends(&outcome), number(&outcome["sent"]), "{what}: {outcome:#}");
+        assert_each_epoch(&what, &outcome, 3);
+        let primitives = outcome["primitives"].as_array().unwrap();
+        assert!(primitives.iter().all(|primitive| primitive["wrong"] == 0), "{what}: {outcome:#}");
+        let nics = outcome["nodes"].as_array().unwrap().iter().filter(|node| node["stage"] == "nic");
+        for nic in nics {
+            assert_eq!(nic["counters"]["dropped.rkey"].as_u64().unwrap_or(0), 0, "{what}: {nic:#}");
+        }
+        let right: u64 = primitives.iter().map(|primitive| number(&primitive["right"])).sum();
+        println!("{what}: {} epochs, {right} answers right", outcome["epochs"].as_array().unwrap().len());
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{assert_good, captures, counter, number};
+use common::{assert_each_epoch, assert_good, captures, counter, number};
 use machine_bed::{MACHINES, bed, bed_of, executed, must, outcome, told};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -147,9 +147,10 @@ fn a_tenth_of_all_frames_lost_repeated_moved_and_damaged_between_machines_is_acc
     bed.add(&topology, "host", &[("load2", 5, "")]);
     let faults = "drop=0.1,dup=0.1,reorder=0.1,corrupt=0.1";
     for transport in ["uc", "rc"] {
-        let arguments = ["--pcap", &capture, "--transport", transport, "--faults", faults];
+        let arguments = ["--pcap", &capture, "--epochs", "2", "--transport", transport, "--faults", faults];
         let result = outcome(&bed.run(&topology, &arguments));
         assert_good(transport, &result);
+        assert_each_epoch(transport, &result.1, 2);
         let links = result.1["links"].as_array().unwrap();
         let [reports, nacks, frames, answers] = links.as_slice() else { panic!("four links: {links:?}") };
         for (link, least) in [(reports, 1000), (nacks, 10), (frames, 200), (answers, 20)] {

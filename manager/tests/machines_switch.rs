@@ -12,7 +12,7 @@ mod tofino;
 
 use std::time::Instant;
 
-use common::{assert_good, captures, counter, has_bmv2, number};
+use common::{assert_each_epoch, assert_good, captures, counter, has_bmv2, number};
 use machine_bed::{Bed, MACHINES, bed_of, executed, must, outcome, told};
 use rustix::process::{Pid, Signal, kill_process};
 use tofino::{FakeTofino, program};
@@ -129,6 +129,31 @@ fn bmv2_on_another_machine_spreads_stores_over_two_collectors() {
     assert_eq!(executed.len(), 2, "{executed:?}");
     assert!(executed.iter().all(|(_, frames)| *frames > 500), "{executed:?}");
     bed.is_clean();
+}
+
+#[test]
+#[ignore = "needs root and simple_switch_grpc: run by make test-p4"]
+fn each_epoch_behind_bmv2_has_what_was_reported_in_it_though_a_tenth_of_the_reports_is_lost() {
+    let test = "each_epoch_behind_bmv2_has_what_was_reported_in_it_though_a_tenth_of_the_reports_is_lost";
+    if !has_bmv2(test) {
+        return;
+    }
+    let Some(bed) = with_wires(test) else { return };
+    let bmv2 = "type = \"bmv2\"\ncontrol = \"127.0.0.1:9559\"\npostcard_rows = 1024\n";
+    let topology = topology(&bed, "simple_switch = [\"1@p1\", \"2@p2\"]", bmv2);
+    for transport in ["uc", "rc"] {
+        let spread = ["--reports", "4000", "--epochs", "3", "--transport", transport];
+        let result = outcome(&bed.run(&topology, &[&spread[..], &["--report-faults", "drop=0.1"]].concat()));
+        assert_good(transport, &result);
+        assert_each_epoch(transport, &result.1, 3);
+        assert_eq!(counter(&result.1, "nic/soft", "dropped.rkey"), 0, "{transport}: {:#}", result.1);
+        let lost = number(&result.1["links"][0]["dropped"]);
+        println!("{transport}: {} reports, {lost} lost on their way", result.1["sent"]);
+        assert!(lost > 200, "{transport}: {:#}", result.1);
+        bed.is_clean();
+    }
+    let output = bed.run(&topology, &["--reports", "4000", "--report-faults", "dup=0.1"]);
+    assert!(output.status.code() == Some(2) && told(&output).contains("can only drop"), "{}", told(&output));
 }
 
 /// Rows that a control plane wrote into the tables of a switch.

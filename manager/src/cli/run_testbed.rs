@@ -119,8 +119,8 @@ pub(super) struct RunTestbed {
     /// them, once with each packet reported and then with default filters; needs root and
     /// simple_switch_grpc
     #[arg(long, value_enum, value_name = "TYPE", requires = "pcap", conflicts_with_all = [
-        "topology", "reports", "seed", "faults", "report_faults", "transport", "ring", "chaos", "bench",
-        "listen", "keep", "logs", "epochs",
+        "topology", "reports", "seed", "faults", "report_faults", "transport", "ring", "chaos_reports", "bench",
+        "listen", "keep", "logs",
     ])]
     switch: Option<SwitchType>,
     /// Collectors behind the switches, 1 or 2, which share the keys and lists
@@ -185,7 +185,13 @@ fn glance() -> anyhow::Result<()> {
 impl RunTestbed {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         if let (Some(SwitchType::Bmv2), Some(pcap)) = (self.switch, &self.pcap) {
-            let options = bmv2::Options { capture: pcap.clone(), collectors: self.collectors, nic: self.nic };
+            let options = bmv2::Options {
+                capture: pcap.clone(),
+                collectors: self.collectors,
+                nic: self.nic,
+                epochs: self.turns(),
+                chaos: self.chaos,
+            };
             return self.on_bmv2(&options);
         }
         let topology = match (&self.topology, self.nic) {
@@ -269,20 +275,27 @@ impl RunTestbed {
                 "{flag} is for a testbed on this machine: the topology has machines of its own"
             ));
         }
-        let faults =
-            [("--faults", !self.faults.is_none()), ("--report-faults", self.report_faults.is_some())];
-        let has_switch = topology.machines.iter().any(|machine| machine.switch.is_some());
-        if has_switch && self.turns().is_some() {
+        let Some(switch) = topology.machines.iter().find(|machine| machine.switch.is_some()) else {
+            return Ok(());
+        };
+        if self.turns().is_some() && switch.simple_switch.is_empty() {
             return refuse(
-                "--epochs and --bench are for a translator of software: the topology has a switch, which moves to the next \
-                 epoch's memory only while `dta-translator setup` keeps its lease",
+                "--epochs and --bench need a switch that the run starts (`simple_switch` of its machine): `dta-translator \
+                 watch` holds it meanwhile, and a Tofino accepts no second control plane, which reads its counters",
             );
         }
-        match faults.iter().find(|(_, given)| *given && has_switch) {
-            Some((flag, _)) => refuse(&format!(
-                "{flag} is for links between programs of software, which play the faults: the topology has a switch"
-            )),
-            None => Ok(()),
+        if !self.faults.is_none() {
+            return refuse(
+                "--faults is for links between programs of software, which play the faults: the topology has a switch. Its \
+                 reports can be dropped: --report-faults drop=0.1",
+            );
+        }
+        match self.report_faults.is_none_or(|faults| faults.is_none() || faults.only_drop()) {
+            true => Ok(()),
+            false => refuse(
+                "--report-faults can only drop reports to a switch: it takes repeats (docs/reference-mode.md), which lists \
+                 and counters would show",
+            ),
         }
     }
 
@@ -291,6 +304,21 @@ impl RunTestbed {
             return Err(dta_cli::misuse(anyhow::anyhow!(
                 "--nic rxe has one collector: leave --collectors out"
             )));
+        }
+        match options.chaos {
+            None => {}
+            Some(Chaos::RemoveDevice) => {
+                return Err(dta_cli::misuse(anyhow::anyhow!(
+                    "--chaos remove-device is for a translator of software: leave --switch out"
+                )));
+            }
+            Some(_) if options.epochs.is_none() => {
+                return Err(dta_cli::misuse(anyhow::anyhow!(
+                    "--chaos with --switch needs --epochs: without epochs, the switches are programmed once, and nothing \
+                     keeps them in step with the collector"
+                )));
+            }
+            Some(_) => {}
         }
         bmv2::enter(options.nic)?;
         let runtime = runtime()?;
@@ -311,6 +339,7 @@ impl RunTestbed {
             ("--keep", self.keep),
             ("--bench", self.bench),
             ("--epochs", self.epochs.is_some()),
+            ("--report-faults", self.report_faults.is_some()),
         ];
         if let Some((flag, _)) = of_simulated.iter().find(|(_, given)| *given) {
             return refuse(&format!("{flag} is not possible with a machine of the role reporter"));

@@ -18,13 +18,14 @@ use dta_proto::counter::{LinkLoss, Stage, collector, reporter, translator};
 
 use super::accounting::{Gaps, ReporterSide};
 use super::daemons::{Daemons, Plan};
+use super::feed;
 use super::ground::RxeGround;
 use super::journal::Journal;
 use super::maker::Maker;
 use super::outcome::ChaosOutcome;
 use super::statistics::Statistics;
 use super::switches::Switches;
-use super::{feed, turns};
+use super::turns::Asking;
 
 /// What to do in the middle of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -90,7 +91,7 @@ impl Scene<'_, '_> {
 pub async fn kill(chaos: Chaos, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<ChaosOutcome> {
     feed::settle(scene.switches, scene.journal, scene.daemons).await?;
     let flows = scene.maker.workload().flows().to_vec();
-    let before = turns::ask(scene.daemons, scene.plan, &flows, true).await?;
+    let before = Asking::of(scene.daemons, scene.plan, &flows, true).await?.ask().await?;
     let cost = match (chaos, scene.plan.rxe) {
         (Chaos::KillCollector, None) => kill_collector(scene, gaps).await?,
         (Chaos::KillCollector, Some(_)) => kill_collector_of_device(scene, gaps).await?,
@@ -98,7 +99,7 @@ pub async fn kill(chaos: Chaos, scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> a
         (Chaos::RemoveDevice, Some(rxe)) => remove_device(rxe, scene, gaps).await?,
         (Chaos::RemoveDevice, None) => bail!("the software NIC cannot be removed; use --nic rxe"),
     };
-    let after = turns::ask(scene.daemons, scene.plan, &flows, true).await?;
+    let after = Asking::of(scene.daemons, scene.plan, &flows, true).await?.ask().await?;
     let kept = before.has_value().zip(after.has_value()).filter(|(before, after)| *before && *after).count();
     Ok(ChaosOutcome {
         done: chaos.done().into(),

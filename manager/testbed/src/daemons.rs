@@ -15,8 +15,9 @@ use dta_link::netstat;
 use dta_link::shared_ring::RingUse;
 use dta_proto::counter::{Stage, translator as counter};
 
-use super::check::{Ahead, Epoch};
+use super::check::Ahead;
 use super::far;
+use super::far::config::{self, Role};
 use super::far::machine::Machine;
 use super::far::protocol::Request;
 use super::far::start::{Far, FarSwitch};
@@ -81,6 +82,16 @@ impl<'a> Plan<'a> {
             reference: false,
             epochs: None,
             folder,
+        }
+    }
+
+    /// How long the translator holds what is not complete, in milliseconds; 0 = until it is told to flush: a switch would
+    /// be busy with reading its places.
+    pub fn flush_ms(&self) -> u64 {
+        let is_switch = |machine: &config::Machine| machine.has(Role::Translator) && machine.switch.is_some();
+        match self.topology.machines.iter().any(is_switch) {
+            true => 0,
+            false => self.topology.translator.flush_ms,
         }
     }
 }
@@ -263,16 +274,12 @@ impl Daemons {
         Ok(all)
     }
 
-    /// The epochs of a store at each collector, the oldest first.
-    pub async fn epochs(&self, store: &str) -> anyhow::Result<Vec<Vec<Epoch>>> {
+    /// How far the clock of each collector is ahead.
+    pub async fn ahead(&self) -> anyhow::Result<Vec<Ahead>> {
+        let Some(away) = &self.away else { return Ok(vec![Ahead::default(); self.collectors.len()]) };
         let mut all = Vec::new();
-        for (number, collector) in self.collectors.iter().enumerate() {
-            let ahead = match &self.away {
-                None => Ahead::default(),
-                Some(away) => ahead(&away.collectors[number]).await?,
-            };
-            let epochs = collector.client.all_epochs(store, 0, 0).await?;
-            all.push(epochs.iter().rev().map(|epoch| Epoch::told(epoch, ahead)).collect());
+        for machine in &away.collectors {
+            all.push(ahead(machine).await?);
         }
         Ok(all)
     }

@@ -145,7 +145,7 @@ pub struct TranslatorPlace {
 
 /// The configuration of a translator.
 pub fn translator(plan: &Plan<'_>, place: &TranslatorPlace) -> String {
-    let flush = plan.topology.translator.flush_ms;
+    let flush = plan.flush_ms();
     let TranslatorPlace { listen, control, collectors, source, source_port, ring } = place;
     let collectors = plan.topology.share().tables(collectors, &plan.topology.stores);
     format!(

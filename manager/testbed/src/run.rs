@@ -28,7 +28,7 @@ use super::maker::Maker;
 use super::outcome::{EpochOutcome, LinkOutcome, Outcome, PrimitiveOutcome, RunFacts};
 use super::statistics::Statistics;
 use super::switches::Switches;
-use super::turns::{self, Pace, Turns};
+use super::turns::{self, Asking, Pace, Turns};
 use super::workload::{SeenFlow, Workload};
 use crate::capture::{self, Cut, SkipCounts};
 use crate::topology::{Primitive, Topology, Transport};
@@ -215,7 +215,7 @@ async fn run_there(
     let may_repeat = plan.transport == Transport::Rc
         && matches!(options.chaos, Some(Chaos::KillCollector | Chaos::RemoveDevice));
     let packets = of_epochs(topology, maker.workload(), wanted).into_iter().chain(source.length).min();
-    let mut pace = options.epochs.map(|turns| Pace::begin(turns, packets.unwrap_or(0)));
+    let mut pace = options.epochs.map(|turns| Pace::begin(turns, packets.unwrap_or(0), daemons.is_switch()));
     let start = Instant::now();
     let (mut reports, mut gaps, mut chaos) = (Vec::new(), Gaps::default(), None);
     while maker.next(&mut reports) {
@@ -266,10 +266,10 @@ async fn run_there(
     let workload = maker.workload();
     let mut contradictions = accounting::inside(&statistics);
     let flows = workload.flows();
-    let mut answers = turns::ask(&daemons, &plan, flows, may_repeat).await?;
+    let asking = Asking::of(&daemons, &plan, flows, may_repeat).await?;
+    let mut answers = asking.ask().await?;
     if options.epochs.is_some_and(|turns| turns.spread) {
-        let (written, changed) =
-            turns::ask_when_written(&daemons, &plan, flows, &answers, may_repeat).await?;
+        let (written, changed) = asking.ask_when_written(&answers).await?;
         answers = written;
         contradictions.extend(changed);
     }
@@ -312,8 +312,10 @@ impl Testbed {
     /// No store has epochs; a collector does not answer, or its epochs do not turn.
     pub async fn ask_again(&self, least: u32) -> anyhow::Result<Again> {
         let Remembered { topology, flows, answers } = self.asked.as_ref().context("no store has epochs")?;
-        let written = turns::until_so_many(&self.daemons, topology, least).await?;
-        let again = answers.ask_again(&self.daemons.all, topology, flows).await?;
+        let (all, ahead) = (&self.daemons.all, self.daemons.ahead().await?);
+        let asking = Asking { all, ahead, topology, flows, has_epochs: true, may_repeat: false };
+        let written = asking.until_so_many(least).await?;
+        let again = answers.ask_again(all, topology, flows).await?;
         Ok(Again { written, found: again.found(), changed: answers.changed_in(&again, "were written") })
     }
 }
@@ -420,7 +422,7 @@ async fn compare(
     let expected = journal.entries().len() as u64 - journal.not_arrived();
     let (mut pools, uncounted) = accounting::pools(statistics, links, gaps, expected);
     let mut found = Vec::new();
-    let (flows, rows) = (workload.flows(), Rows::of(statistics, topology.translator.flush_ms));
+    let (flows, rows) = (workload.flows(), Rows::of(statistics, plan.flush_ms()));
     for primitive in Primitive::IN_TABLES {
         let store = topology.store(primitive);
         pools.of_primitive(accounting::limits(statistics, primitive, plan.transport));

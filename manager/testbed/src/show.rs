@@ -113,7 +113,7 @@ fn primitives(outcome: &Outcome) -> String {
 }
 
 /// Per epoch: how long writers took to move to the next one, and its answers.
-fn epochs(all: &[EpochOutcome]) -> String {
+pub fn epochs(all: &[EpochOutcome]) -> String {
     let mut table = plain([
         "epoch of", "", "seconds", "moved in", "answers", "right", "absent", "stale", "partial", "wrong",
     ]);

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use dta_history::Table;
 
-use super::check::{Answers, Epochs};
+use dta_client::Spread;
+
+use super::check::{Ahead, Answers, Epoch, Epochs};
 use super::daemons::{Daemons, Plan};
 use super::feed;
 use super::files;
@@ -18,7 +20,7 @@ use crate::workload::SeenFlow;
 /// The stores with epochs.
 pub const STORES: [Primitive; 2] = [Primitive::KeyWrite, Primitive::Postcarding];
 /// How often it is looked whether the translator has executed everything sent: between traffic that is spread, and in
-/// traffic that is as fast as it can be, which then stops for a moment.
+/// traffic that is as fast as it can be, which then stops for a moment, or to a switch, which takes long to say.
 const LOOK: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
 /// Longest time for epochs to end and to be written, and for a collector that was started again to list them.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -53,12 +55,15 @@ pub struct Pace {
 
 impl Pace {
     /// Begins now. `total` is about how many packets there will be.
-    pub fn begin(turns: Turns, total: u64) -> Self {
-        let (length, look) = match turns.spread {
-            true => (turns.every() * turns.count, LOOK[0]),
-            false => (Duration::ZERO, LOOK[1]),
-        };
+    pub fn begin(turns: Turns, total: u64, to_switch: bool) -> Self {
+        let length = if turns.spread { turns.every() * turns.count } else { Duration::ZERO };
+        let look = if turns.spread && !to_switch { LOOK[0] } else { LOOK[1] };
         Self { begin: Instant::now(), length, total: total.max(1), looked: Instant::now(), look }
+    }
+
+    /// When more than `packets` packets are due.
+    pub fn due(&self, packets: u64) -> Instant {
+        self.begin + self.length.mul_f64((packets as f64 / self.total as f64).min(1.0))
     }
 
     /// Waits until more than `packets` packets are due; notes now and then that everything sent is executed.
@@ -69,7 +74,7 @@ impl Pace {
         journal: &mut Journal,
         daemons: &mut Daemons,
     ) -> anyhow::Result<()> {
-        let due = self.begin + self.length.mul_f64((packets as f64 / self.total as f64).min(1.0));
+        let due = self.due(packets);
         loop {
             if self.looked.elapsed() > self.look {
                 feed::note_idle(switches, journal, daemons).await?;
@@ -86,67 +91,95 @@ impl Pace {
     }
 }
 
-/// The epochs of the stores that have them, as their collectors list them now.
-async fn list(daemons: &Daemons, topology: &Topology, may_repeat: bool) -> anyhow::Result<[Epochs; 2]> {
-    let mut all = Vec::new();
-    for primitive in STORES {
-        let store = &topology.store(primitive).name;
-        let epochs = Epochs::listed(daemons.epochs(store).await?, may_repeat);
-        all.push(epochs.map_err(|why| anyhow!("store {store:?}: {why}"))?);
+/// Who is asked about what.
+pub struct Asking<'a> {
+    /// The collectors.
+    pub all: &'a Spread,
+    /// How far the clock of each is ahead.
+    pub ahead: Vec<Ahead>,
+    /// The stores.
+    pub topology: &'a Topology,
+    /// The flows.
+    pub flows: &'a [SeenFlow],
+    /// Whether the stores have epochs.
+    pub has_epochs: bool,
+    /// See [`Epochs::listed`].
+    pub may_repeat: bool,
+}
+
+impl<'a> Asking<'a> {
+    /// Daemons are asked about flows.
+    pub async fn of(
+        daemons: &'a Daemons,
+        plan: &Plan<'a>,
+        flows: &'a [SeenFlow],
+        may_repeat: bool,
+    ) -> anyhow::Result<Asking<'a>> {
+        let ahead = daemons.ahead().await?;
+        let (topology, has_epochs) = (plan.topology, plan.epochs.is_some());
+        Ok(Asking { all: &daemons.all, ahead, topology, flows, has_epochs, may_repeat })
     }
-    all.try_into().ok().context("not every store with epochs lists them")
-}
 
-/// What the stores answer now: in each of their epochs, if they have any. `may_repeat`: see [`Epochs::listed`].
-pub async fn ask(
-    daemons: &Daemons,
-    plan: &Plan<'_>,
-    flows: &[SeenFlow],
-    may_repeat: bool,
-) -> anyhow::Result<Answers> {
-    let epochs = match plan.epochs {
-        Some(_) => list(daemons, plan.topology, may_repeat).await?,
-        None => [(); 2].map(|()| Epochs::none(daemons.all.members().len())),
-    };
-    Answers::ask(&daemons.all, plan.topology, flows, epochs).await
-}
-
-/// Lists the epochs until they are as they should be: `what`, in words.
-async fn until(
-    daemons: &Daemons,
-    topology: &Topology,
-    may_repeat: bool,
-    what: &str,
-    is: impl Fn(&[Epochs; 2]) -> bool,
-) -> anyhow::Result<[Epochs; 2]> {
-    let start = Instant::now();
-    loop {
-        let epochs = list(daemons, topology, may_repeat).await?;
-        if is(&epochs) {
-            return Ok(epochs);
+    /// The epochs of the stores that have them, as their collectors list them now.
+    async fn list(&self) -> anyhow::Result<[Epochs; 2]> {
+        let mut all = Vec::new();
+        for primitive in STORES {
+            let (store, mut of) = (&self.topology.store(primitive).name, Vec::new());
+            for (collector, ahead) in self.all.members().iter().zip(&self.ahead) {
+                let epochs = collector.ask.all_epochs(store, 0, 0).await?;
+                of.push(epochs.iter().rev().map(|epoch| Epoch::told(epoch, *ahead)).collect());
+            }
+            let epochs = Epochs::listed(of, self.may_repeat);
+            all.push(epochs.map_err(|why| anyhow!("store {store:?}: {why}"))?);
         }
-        if start.elapsed() > PATIENCE {
-            bail!("not {what} after {PATIENCE:?}: {epochs:?}");
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        all.try_into().ok().context("not every store with epochs lists them")
     }
-}
 
-/// Waits until all epochs that answered are over and written, and asks again, and those opened since, too. Says in words
-/// if anything has changed.
-pub async fn ask_when_written(
-    daemons: &Daemons,
-    plan: &Plan<'_>,
-    flows: &[SeenFlow],
-    before: &Answers,
-    may_repeat: bool,
-) -> anyhow::Result<(Answers, Option<String>)> {
-    let are_written =
-        |now: &[Epochs; 2]| before.epochs().iter().zip(now).all(|(known, now)| known.are_written_in(now));
-    let epochs = until(daemons, plan.topology, may_repeat, "all epochs are written", are_written).await?;
-    let answers = Answers::ask(&daemons.all, plan.topology, flows, epochs).await?;
-    let changed = before.changed_in(&answers, "were written");
-    Ok((answers, changed))
+    /// What the stores answer now: in each of their epochs, if they have any.
+    pub async fn ask(&self) -> anyhow::Result<Answers> {
+        let epochs = match self.has_epochs {
+            true => self.list().await?,
+            false => [(); 2].map(|()| Epochs::none(self.all.members().len())),
+        };
+        Answers::ask(self.all, self.topology, self.flows, epochs).await
+    }
+
+    /// Waits until all epochs that answered are over and written, and asks again, and those opened since, too. Says in
+    /// words if anything has changed.
+    pub async fn ask_when_written(&self, before: &Answers) -> anyhow::Result<(Answers, Option<String>)> {
+        let are_written =
+            |now: &[Epochs; 2]| before.epochs().iter().zip(now).all(|(known, now)| known.are_written_in(now));
+        let epochs = self.list_when("not all epochs are written", are_written).await?;
+        let answers = Answers::ask(self.all, self.topology, self.flows, epochs).await?;
+        let changed = before.changed_in(&answers, "were written");
+        Ok((answers, changed))
+    }
+
+    /// Waits until so many epochs of each store are written; returns how many are.
+    pub async fn until_so_many(&self, least: u32) -> anyhow::Result<u64> {
+        let written = |epochs: &[Epochs; 2]| epochs.iter().map(Epochs::written).min().unwrap_or(0);
+        let is_enough = |epochs: &[Epochs; 2]| written(epochs) >= u64::from(least);
+        Ok(written(&self.list_when("too few epochs are written", is_enough).await?))
+    }
+
+    /// Lists the epochs again and again until they are as they are to be.
+    async fn list_when(
+        &self,
+        otherwise: &str,
+        are_so: impl Fn(&[Epochs; 2]) -> bool,
+    ) -> anyhow::Result<[Epochs; 2]> {
+        let start = Instant::now();
+        loop {
+            let epochs = self.list().await?;
+            if are_so(&epochs) {
+                return Ok(epochs);
+            }
+            if start.elapsed() > PATIENCE {
+                bail!("{otherwise} after {PATIENCE:?}: {epochs:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
 }
 
 /// Kills the collector, makes one file of the epochs that each history has, starts it again, and asks the same again.
@@ -158,20 +191,27 @@ pub async fn ask_after_restart(
     before: &Answers,
 ) -> anyhow::Result<Option<String>> {
     daemons.kill_collector();
-    let history = files::history(&daemons.memory());
-    for primitive in STORES {
-        let table = Table::open(Path::new(&history), plan.topology.store(primitive))?;
-        table.compact(0..u64::MAX)?;
-    }
+    compact(&files::history(&daemons.memory()), plan.topology)?;
     daemons.restart_collector(plan).await?;
-    let again = before.ask_again(&daemons.all, plan.topology, flows).await?;
-    Ok(before.changed_in(&again, "became one file and the collector was killed"))
+    changed_by_restart(&daemons.all, plan.topology, flows, before).await
 }
 
-/// Waits until so many epochs of each store are written; returns how many are.
-pub async fn until_so_many(daemons: &Daemons, topology: &Topology, least: u32) -> anyhow::Result<u64> {
-    let written = |epochs: &[Epochs; 2]| epochs.iter().map(Epochs::written).min().unwrap_or(0);
-    let what = format!("{least} epochs are written");
-    let epochs = until(daemons, topology, false, &what, |now| written(now) >= u64::from(least)).await?;
-    Ok(written(&epochs))
+/// Makes one file of the epochs of each store in a history.
+pub fn compact(history: &str, topology: &Topology) -> anyhow::Result<()> {
+    for primitive in STORES {
+        let table = Table::open(Path::new(history), topology.store(primitive))?;
+        table.compact(0..u64::MAX)?;
+    }
+    Ok(())
+}
+
+/// Asks the same again after the collector was killed and its history compacted. Says in words if anything has changed.
+pub async fn changed_by_restart(
+    all: &Spread,
+    topology: &Topology,
+    flows: &[SeenFlow],
+    before: &Answers,
+) -> anyhow::Result<Option<String>> {
+    let again = before.ask_again(all, topology, flows).await?;
+    Ok(before.changed_in(&again, "became one file and the collector was killed"))
 }

@@ -99,21 +99,26 @@ pub fn assert_exact(what: &str, result: &(i32, Value)) {
     }
 }
 
-/// Asserts that at least so many epochs of each store that has them had traffic, that their answers are those of the
-/// primitive, and that no write was refused where an epoch ended.
+/// Asserts that at least so many epochs of each store that has them had traffic at each collector, that their answers are
+/// those of the primitive, and that no write was refused where an epoch ended.
 pub fn assert_each_epoch(what: &str, outcome: &Value, least: usize) {
     let all = outcome["epochs"].as_array().unwrap_or_else(|| panic!("{what}: no epochs in {outcome:#}"));
-    for (store, primitive) in [("flows", 0), ("paths", 1)] {
-        let all: Vec<&Value> = all.iter().filter(|epoch| epoch["store"] == store).collect();
-        let with_traffic = all.iter().filter(|epoch| number(&epoch["queried"]) > 0).count();
-        assert!(with_traffic >= least, "{what}: {with_traffic} epochs of {store} had traffic: {all:#?}");
+    let mut stores: Vec<&Value> = all.iter().map(|epoch| &epoch["store"]).collect();
+    stores.dedup();
+    assert_eq!(stores.len(), 2, "{what}: {stores:?}");
+    for (store, primitive) in stores.into_iter().zip(0..) {
+        let all: Vec<&Value> = all.iter().filter(|epoch| epoch["store"] == *store).collect();
         let primitive = &outcome["primitives"][primitive];
         for count in ["queried", "right", "absent", "stale", "partial", "wrong"] {
             let sum: u64 = all.iter().map(|epoch| number(&epoch[count])).sum();
             assert_eq!(sum, number(&primitive[count]), "{what}: {count} of {store}");
         }
-        for two in all.windows(2) {
-            assert_eq!(two[0]["flipped_from"], two[1]["opened"], "{what}: {all:#?}");
+        for of_one in all.chunk_by(|a, b| a["collector"] == b["collector"]) {
+            let with_traffic = of_one.iter().filter(|epoch| number(&epoch["queried"]) > 0).count();
+            assert!(with_traffic >= least, "{what}: {with_traffic} epochs of {store} had traffic: {all:#?}");
+            for two in of_one.windows(2) {
+                assert_eq!(two[0]["flipped_from"], two[1]["opened"], "{what}: {all:#?}");
+            }
         }
         for epoch in all.iter().filter(|epoch| number(&epoch["queried"]) > 0) {
             assert!(number(&epoch["rows"]) >= number(&epoch["right"]), "{what}: {epoch:#}");

@@ -1,6 +1,7 @@
 //! Configurations of the collectors and the translator.
 
 use std::path::Path;
+use std::time::Duration;
 
 use dta_proto::store::StoreSpec;
 use dta_translator::config::Config;
@@ -10,6 +11,7 @@ use super::reporter;
 use super::truth::LISTS;
 use crate::ground::NicKind;
 use crate::share::Share;
+use crate::topology::Topology;
 
 /// Copies of reports, and slots of each store.
 pub(super) const COPIES: u8 = 2;
@@ -24,10 +26,18 @@ pub(super) fn parse(folder: &Path, text: &str) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// The configuration of a collector.
-pub(super) fn collector_file(folder: &Path, link: &CollectorLink, nic: NicKind) -> String {
+/// The configuration of a collector that listens at an address, with epochs of this length, if any.
+pub(super) fn collector_file(
+    folder: &Path,
+    link: &CollectorLink,
+    nic: NicKind,
+    listen: &str,
+    epochs: Option<Duration>,
+) -> String {
     let CollectorLink { collector, address, .. } = link;
     let memory = folder.join(format!("{collector}-memory"));
+    let history = epochs.map(|_| format!("[history]\ndirectory = '{}'\n", history(folder, link)));
+    let history = history.unwrap_or_default();
     let (device, nic) = match nic {
         NicKind::Soft => {
             ("soft", format!("[soft]\naddress = '{address}'\nport = 4791\nlink = 'packet:{collector}'\n"))
@@ -35,26 +45,32 @@ pub(super) fn collector_file(folder: &Path, link: &CollectorLink, nic: NicKind) 
         NicKind::Rxe => (RXE, format!("[verbs]\naddress = '{address}'\n")),
     };
     format!(
-        "[collector]\nname = 'testbed-{collector}'\nlisten = '127.0.0.1:0'\nmemory = '{}'\ndevice = '{device}'\n\
-             [metrics]\nlisten = 'off'\n{nic}{}",
+        "[collector]\nname = 'testbed-{collector}'\nlisten = '{listen}'\nmemory = '{}'\ndevice = '{device}'\n\
+             [metrics]\nlisten = 'off'\n{history}{nic}{}",
         memory.display(),
-        store_tables()
+        store_tables(epochs)
     )
 }
 
-/// The tables of the stores.
-fn store_tables() -> String {
+/// Where a collector keeps its history.
+pub(super) fn history(folder: &Path, link: &CollectorLink) -> String {
+    folder.join(format!("{}-history", link.collector)).display().to_string()
+}
+
+/// The tables of the stores. Those that begin empty have epochs, if any has.
+fn store_tables(epochs: Option<Duration>) -> String {
     let store = |id: u16, name: &str, rest: &str| format!("[[store]]\nid = {id}\nname = '{name}'\n{rest}\n");
+    let epoch = epochs.map(|every| format!("\nepoch = '{}s'", every.as_secs())).unwrap_or_default();
     [
         store(
             reporter::LENGTHS,
             "lengths",
-            &format!("kind = 'key-write'\nslots = {SLOTS}\nvalue_len = 4\nredundancy = {COPIES}"),
+            &format!("kind = 'key-write'\nslots = {SLOTS}\nvalue_len = 12\nredundancy = {COPIES}{epoch}"),
         ),
         store(
             reporter::PATHS,
             "paths",
-            &format!("kind = 'postcarding'\nslots = {SLOTS}\nhops = 6\nredundancy = {COPIES}"),
+            &format!("kind = 'postcarding'\nslots = {SLOTS}\nhops = 6\nredundancy = {COPIES}{epoch}"),
         ),
         store(
             reporter::FLOWS,
@@ -76,10 +92,15 @@ pub(super) fn stores() -> anyhow::Result<Vec<StoreSpec>> {
     struct Tables {
         store: Vec<StoreSpec>,
     }
-    Ok(toml::from_str::<Tables>(&store_tables())?.store)
+    Ok(toml::from_str::<Tables>(&store_tables(None))?.store)
 }
 
-/// The configuration of the translator.
+/// A topology with these stores.
+pub(super) fn with_stores(topology: &Topology) -> anyhow::Result<Topology> {
+    Ok(Topology { stores: stores()?, ..topology.clone() })
+}
+
+/// The configuration of the translator. It flushes nothing by age: the truth counts frames.
 pub(super) fn translator_file(
     folder: &Path,
     links: &[CollectorLink],
@@ -90,6 +111,7 @@ pub(super) fn translator_file(
     let macs: Vec<String> = links.iter().map(|link| format!("'{}'", link.mac)).collect();
     Ok(format!(
         "[translator]\nlisten = '{SERVICE}:40040'\nsource = '{SERVICE}'\nmac = '{}'\n{}\
+         [translator.flush]\nappend_ms = 0\npostcarding_ms = 0\nsketch_merge_ms = 0\n\
          [switch.{TRANSLATOR}]\ntype = 'bmv2'\ncontrol = '{control}'\nstate = '{}'\ncollector_ports = [{}]\npostcard_rows = 256\n\
          collector_macs = [{}]\nstations = [{{ mac = '{}', port = 1 }}]\n",
         TRANSLATOR_MAC,

@@ -11,7 +11,7 @@ use dta_proto::counter::{Stage, Step, translator as counter};
 use dta_translator::switches::p4::counters::Counts;
 use serde::de::DeserializeOwned;
 
-use super::files::stores;
+use super::files::with_stores;
 use super::one_machine::both;
 use super::reporter::{self, Filter, Wiring};
 use super::truth::{Frame, Traffic};
@@ -120,7 +120,7 @@ impl OnMachines {
         for (number, machine) in far.all_with(Role::Reporter).into_iter().enumerate() {
             reporters.push(Reporter::start(far, number, machine).await?);
         }
-        let topology = Topology { stores: stores()?, ..topology.clone() };
+        let topology = with_stores(topology)?;
         let mut plan = Plan::plain(&topology, folder);
         plan.far = Some(far);
         // The truth counts the frames that a switch makes.

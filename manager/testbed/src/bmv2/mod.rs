@@ -4,8 +4,9 @@
 //! [`ground`] makes the namespace with its links and processes, managed by `one_machine`; `machines` has them on other
 //! machines instead, and [`place`] is either. [`hosts`] send the traffic. [`reporter`] and [`files`] have
 //! configurations; [`truth`] computes the expected result from the captured packets and these entries; [`run`]
-//! replays, waits and compares.
+//! replays, waits and compares; `disturbance` kills in the middle.
 
+mod disturbance;
 mod files;
 mod ground;
 mod hosts;

@@ -6,28 +6,27 @@ use std::fmt;
 use dta_proto::program::Primitive;
 
 use crate::accounting::LinkAccount;
-use crate::check::Tally;
-use crate::outcome::{self, LinkOutcome, PrimitiveOutcome, RunFacts};
+use crate::check::{Ends, Tally};
+use crate::outcome::{self, EpochOutcome, LinkOutcome, PrimitiveOutcome, RunFacts};
+use crate::show;
 use crate::statistics::Statistics;
-
-/// Wrong answers described in words.
-const EXAMPLES: usize = 5;
 
 /// The result.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// What happened, one figure per line.
     lines: Vec<String>,
-    /// Answers that are true, that other keys may have overwritten, and all others.
-    pub(super) right: u64,
-    overwritten: u64,
-    wrong: Vec<String>,
-    /// What was wrong with default filters.
+    /// Watched flows that default filters reported in a round.
+    pub(super) reported: u64,
+    /// What was wrong with default filters, and what has changed that should not.
     pub(super) missed: Vec<String>,
     /// What counters do not account for.
     unexplained: Vec<String>,
-    /// Answers of the run in which each packet is reported, by primitive, and how many of them are overwritten.
-    answers: BTreeMap<Primitive, (Tally, u64)>,
+    /// Answers of the run in which each packet is reported.
+    answers: BTreeMap<Primitive, Tally>,
+    /// Where the reports ended of which the newest of a key counts.
+    ends: BTreeMap<Primitive, Ends>,
+    pub(super) epochs: Option<Vec<EpochOutcome>>,
     /// Operations by primitive.
     pub(super) operations: BTreeMap<Primitive, u64>,
     /// Counters of all nodes.
@@ -38,47 +37,58 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    fn sum(&self, of: impl Fn(&Tally) -> u64) -> u64 {
+        self.answers.values().map(of).sum()
+    }
+
+    /// Reports that nothing accounts for.
+    fn missing(&self) -> u64 {
+        self.ends.values().map(|ends| ends.missing).sum()
+    }
+
     /// Whether nothing is wrong and nothing unexplained.
     pub fn is_good(&self) -> bool {
-        self.wrong.is_empty() && self.missed.is_empty() && self.unexplained.is_empty()
+        let wrong = self.sum(|answers| answers.wrong) + self.missing();
+        wrong == 0 && self.missed.is_empty() && self.unexplained.is_empty()
     }
 
     /// The outcome of the run in which each packet is reported, as of other testbeds. What was wrong with default
     /// filters, and what does not add up, is among the contradictions.
     pub fn document(&self) -> outcome::Outcome {
-        let of = |primitive: Primitive| {
-            let (answers, overwritten) = self.answers.get(&primitive).cloned().unwrap_or_default();
-            let sent = self.sent.get(&primitive).copied().unwrap_or(0);
-            // List entries and counter increments stay; of a key only the newest report does.
-            let queryable = match primitive {
-                Primitive::KeyWrite | Primitive::Postcarding => answers.right.min(sent),
-                _ if answers.wrong == 0 => sent,
-                _ => 0,
-            };
-            let superseded = match primitive {
-                Primitive::KeyWrite | Primitive::Postcarding => sent.saturating_sub(answers.queried),
-                _ => 0,
-            };
-            let operations = self.operations.get(&primitive).copied().unwrap_or(0);
-            let primitive = PrimitiveOutcome { name: primitive.name(), sent, operations, answers };
-            (primitive, queryable, superseded, overwritten)
-        };
-        let all: Vec<_> = Primitive::ALL.into_iter().map(of).collect();
+        let sent = |primitive: &Primitive| self.sent.get(primitive).copied().unwrap_or(0);
+        let mut ends = Ends::default();
+        for primitive in &Primitive::ALL {
+            match self.ends.get(primitive) {
+                Some(known) => ends.add(known),
+                // List entries and counter increments stay.
+                None if self.answers.get(primitive).is_none_or(|answers| answers.wrong == 0) => {
+                    ends.queryable += sent(primitive);
+                }
+                None => {}
+            }
+        }
+        let primitives = Primitive::ALL.map(|primitive| PrimitiveOutcome {
+            name: primitive.name(),
+            sent: sent(&primitive),
+            operations: self.operations.get(&primitive).copied().unwrap_or(0),
+            answers: self.answers.get(&primitive).cloned().unwrap_or_default(),
+        });
         let links: Vec<LinkOutcome> = self
             .links
             .iter()
             .map(|account| LinkOutcome { unexplained: account.unexplained(), account: account.clone() })
             .collect();
+        let frames: u64 = links.iter().map(|link| link.unexplained.unsigned_abs()).sum();
         outcome::Outcome {
-            sent: all.iter().map(|(primitive, ..)| primitive.sent).sum(),
-            queryable: all.iter().map(|(_, queryable, ..)| queryable).sum(),
-            superseded: all.iter().map(|(_, _, superseded, _)| superseded).sum(),
-            overwritten: all.iter().map(|(.., overwritten)| overwritten).sum(),
+            sent: self.sent.values().sum(),
+            queryable: ends.queryable,
+            superseded: ends.superseded,
+            overwritten: ends.overwritten,
             held: 0,
-            unexplained: links.iter().map(|link| link.unexplained.unsigned_abs()).sum(),
-            losses: BTreeMap::new(),
-            primitives: all.into_iter().map(|(primitive, ..)| primitive).collect(),
-            epochs: None,
+            unexplained: frames + ends.missing,
+            losses: ends.lost,
+            primitives: primitives.into(),
+            epochs: self.epochs.clone(),
             links,
             contradictions: self.unexplained.iter().chain(&self.missed).cloned().collect(),
             run: self.run.clone(),
@@ -87,34 +97,19 @@ impl Outcome {
     }
 
     /// Counts an answer.
-    pub(super) fn judge(
-        &mut self,
-        primitive: Primitive,
-        is_right: bool,
-        is_excused: bool,
-        what: impl FnOnce() -> String,
-    ) {
-        let (tally, overwritten) = self.answers.entry(primitive).or_default();
+    pub(super) fn judge(&mut self, primitive: Primitive, is_right: bool, what: impl FnOnce() -> String) {
+        let tally = self.answers.entry(primitive).or_default();
         tally.queried += 1;
-        match (is_right, is_excused) {
-            (true, _) => {
-                self.right += 1;
-                tally.right += 1;
-            }
-            (false, true) => {
-                self.overwritten += 1;
-                *overwritten += 1;
-                tally.absent += 1;
-            }
-            (false, false) => {
-                let what = what();
-                tally.wrong += 1;
-                if tally.examples.len() < EXAMPLES {
-                    tally.examples.push(what.clone());
-                }
-                self.wrong.push(what);
-            }
+        match is_right {
+            true => tally.right += 1,
+            false => tally.wrong(what),
         }
+    }
+
+    /// Takes over what a check found.
+    pub(super) fn checked(&mut self, primitive: Primitive, answers: Tally, ends: Ends) {
+        self.answers.insert(primitive, answers);
+        self.ends.insert(primitive, ends);
     }
 
     pub(super) fn line(&mut self, text: impl Into<String>) {
@@ -134,16 +129,20 @@ impl fmt::Display for Outcome {
         for line in &self.lines {
             writeln!(f, "{line}")?;
         }
-        for line in self.wrong.iter().chain(&self.missed).chain(&self.unexplained).take(20) {
+        let wrong = self.answers.values().flat_map(|answers| &answers.examples);
+        for line in wrong.chain(&self.missed).chain(&self.unexplained).take(20) {
             writeln!(f, "  {line}")?;
+        }
+        if let Some(epochs) = &self.epochs {
+            writeln!(f, "{}", show::epochs(epochs))?;
         }
         write!(
             f,
             "answers: {} right, {} overwritten by other keys, {} wrong; unexplained: {}",
-            self.right,
-            self.overwritten,
-            self.wrong.len() + self.missed.len(),
-            self.unexplained.len()
+            self.sum(|answers| answers.right) + self.reported,
+            self.sum(|answers| answers.absent + answers.stale),
+            self.sum(|answers| answers.wrong) + self.missed.len() as u64,
+            self.unexplained.len() as u64 + self.missing()
         )
     }
 }
@@ -161,17 +160,22 @@ mod tests {
             (Primitive::KeyIncrement, 24),
         ]);
         let mut outcome = Outcome { sent, ..Outcome::default() };
-        for n in 0..4 {
-            outcome.judge(Primitive::KeyWrite, n > 0, true, || unreachable!("nothing is wrong"));
-            outcome.judge(Primitive::Postcarding, true, false, || unreachable!("nothing is wrong"));
-        }
-        outcome.judge(Primitive::KeyIncrement, true, false, || unreachable!("nothing is wrong"));
+        let tally = Tally { queried: 4, right: 3, absent: 1, ..Tally::default() };
+        let ends =
+            |overwritten| Ends { queryable: 4 - overwritten, superseded: 6, overwritten, ..Ends::default() };
+        outcome.checked(Primitive::KeyWrite, tally, ends(1));
+        let tally = Tally { queried: 4, right: 4, ..Tally::default() };
+        outcome.checked(Primitive::Postcarding, tally, ends(0));
+        outcome.judge(Primitive::KeyIncrement, true, || unreachable!("nothing is wrong"));
         let document = outcome.document();
         assert_eq!((document.sent, document.superseded, document.overwritten), (56, 12, 1));
         assert_eq!(document.queryable, 3 + 4 + 12 + 24);
         assert_eq!(document.sent, document.queryable + document.superseded + document.overwritten);
         assert!(document.is_good() && outcome.is_good());
-        outcome.judge(Primitive::Append, false, false, || "list 0".into());
+        outcome.checked(Primitive::Postcarding, Tally::default(), Ends { missing: 1, ..ends(0) });
+        assert!(!outcome.is_good() && outcome.document().unexplained == 1);
+        outcome.checked(Primitive::Postcarding, Tally::default(), ends(0));
+        outcome.judge(Primitive::Append, false, || "list 0".into());
         outcome.missed.push("round 1".into());
         outcome.same("packets", 1, 2);
         let document = outcome.document();

@@ -104,6 +104,28 @@ impl Place {
         with!(self, of => of.of_collectors().await)
     }
 
+    /// Writes of no bytes by which the translator has probed its queue pairs.
+    pub(super) async fn probes(&mut self) -> anyhow::Result<u64> {
+        match self {
+            Place::OneMachine(here) => here.probes().await,
+            // Nothing watches the switch there.
+            Place::OnMachines(_) => Ok(0),
+        }
+    }
+
+    /// Whether stores have epochs.
+    pub(super) fn has_epochs(&self) -> bool {
+        matches!(self, Place::OneMachine(here) if here.has_epochs())
+    }
+
+    /// Everything, if it is on this machine.
+    pub(super) fn here(&mut self) -> Option<&mut OneMachine> {
+        match self {
+            Place::OneMachine(here) => Some(here),
+            Place::OnMachines(_) => None,
+        }
+    }
+
     /// Makes the translator send what it holds.
     pub(super) async fn flush(&mut self) -> anyhow::Result<()> {
         with!(self, of => of.flush().await)

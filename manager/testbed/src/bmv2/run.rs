@@ -6,29 +6,35 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use dta_client::{Ask, AskKeys};
-use dta_proto::control::{Policy, TailRequest};
+use dta_proto::control::TailRequest;
 use dta_proto::counter::translator::PAIR_RETRANSMITTED;
 use dta_proto::counter::{Stage, Step};
 use dta_proto::key::Key;
 use dta_proto::program::Primitive;
 use dta_translator::switches::p4::counters::Counts;
 
-use super::files::{COPIES, SLOTS};
+use super::disturbance::Disturbance;
+use super::files::{COPIES, SLOTS, with_stores};
 use super::ground::COLLECTORS;
 use super::machines::{OnMachines, OptionsOnMachines};
 use super::one_machine::OneMachine;
 use super::outcome::Outcome;
 use super::place::Place;
 use super::reporter::{self, DROP_SESSION, FLOW_SESSION, Filter, OF_DROP, OF_FLOW};
-use super::truth::{Fate, Frame, OfReporter, Traffic, Truth, Watched};
+use super::truth::{Fate, Frame, OfReporter, Reported, Traffic, Truth, Watched};
 use crate::accounting::LinkAccount;
 use crate::capture::{self, LinkType};
+use crate::chaos::Chaos;
+use crate::check::{Ahead, Asked, Pools, Rows};
 use crate::far::config::Role;
 use crate::far::start::Far;
 use crate::folder::Folder;
 use crate::ground::NicKind;
-use crate::outcome::RunFacts;
+use crate::outcome::{ChaosOutcome, EpochOutcome, RunFacts};
 use crate::statistics::Statistics;
+use crate::topology::Topology;
+use crate::turns::{self, Asking, Pace, Turns};
+use crate::workload::SeenFlow;
 
 /// Flow keys in one batch of a list.
 const ENTRIES: u64 = 3;
@@ -52,11 +58,16 @@ pub struct Options {
     pub collectors: u8,
     /// Their NIC. With soft-RoCE there is one collector.
     pub nic: NicKind,
+    /// Epochs of the stores of values and paths, over which the first pass is spread.
+    pub epochs: Option<Turns>,
+    /// What to kill in the middle of it; only with epochs.
+    pub chaos: Option<Chaos>,
 }
 
 /// What runs, and its expected result.
-struct Bed {
-    place: Place,
+pub(super) struct Bed {
+    pub(super) place: Place,
+    topology: Topology,
     /// What was sent, and its expected result so far.
     sent: u64,
     out: u64,
@@ -65,6 +76,8 @@ struct Bed {
     /// Entries that wait in the translator for their batch, by list; full batches sent; and batches flushed.
     waiting: [u64; 2],
     batches: u64,
+    /// Batches that lists may lack: numbers that a session which is opened again leaves out.
+    pub(super) left_out: u64,
 }
 
 /// Runs it, in the namespace that [`super::enter`] made. Calls `progress` with the packets sent, and the total.
@@ -72,8 +85,9 @@ pub async fn run(options: &Options, progress: impl FnMut(u64, u64)) -> anyhow::R
     let folder = Folder::new().context("cannot make a folder for the testbed")?;
     let traffic = traffic(&options.capture, 1)?;
     let links = &COLLECTORS[..usize::from(options.collectors).clamp(1, COLLECTORS.len())];
-    let here = OneMachine::start(folder.path(), links, options.nic).await?;
-    play(Place::OneMachine(Box::new(here)), "bmv2", &options.capture, &traffic, progress).await
+    let here = OneMachine::start(folder.path(), links, options.nic, options.epochs.map(Turns::every)).await?;
+    let topology = Topology { name: "bmv2".into(), ..with_stores(&Topology::load(None)?)? };
+    play(Place::OneMachine(Box::new(here)), topology, options, &traffic, progress).await
 }
 
 /// Runs it on the machines of a topology.
@@ -90,7 +104,14 @@ pub async fn run_on_machines(
     let far = Far::connect(topology, folder.path(), logs).await?;
     let run = async {
         let there = OnMachines::start(topology, &far, folder.path()).await?;
-        play(Place::OnMachines(Box::new(there)), &topology.name, &options.capture, &traffic, progress).await
+        let options = Options {
+            capture: options.capture.clone(),
+            collectors: 0,
+            nic: NicKind::default(),
+            epochs: None,
+            chaos: None,
+        };
+        play(Place::OnMachines(Box::new(there)), with_stores(topology)?, &options, &traffic, progress).await
     };
     match run.await {
         Ok(outcome) => Ok(outcome),
@@ -121,24 +142,45 @@ fn traffic(path: &Path, reporters: usize) -> anyhow::Result<Traffic> {
 /// Replays it, queries, and compares: first with each packet reported, then with default filters.
 async fn play(
     place: Place,
-    topology: &str,
-    path: &Path,
+    topology: Topology,
+    options: &Options,
     traffic: &Traffic,
     mut progress: impl FnMut(u64, u64),
 ) -> anyhow::Result<Outcome> {
-    let total = traffic.frames.len() as u64 * (1 + ROUNDS);
-    let mut bed =
-        Bed { place, sent: 0, out: 0, flow_reports: 0, drop_reports: 0, waiting: [0; 2], batches: 0 };
+    let (packets, path) = (traffic.frames.len() as u64, &options.capture);
+    let total = packets * (1 + ROUNDS);
+    let mut bed = Bed {
+        place,
+        topology,
+        sent: 0,
+        out: 0,
+        flow_reports: 0,
+        drop_reports: 0,
+        waiting: [0; 2],
+        batches: 0,
+        left_out: 0,
+    };
     bed.place.program(traffic, Filter::None).await?;
     let mut outcome = Outcome::default();
     let began = Instant::now();
+    let pace = options.epochs.map(|turns| Pace::begin(turns, packets, true));
+    let mut disturbance = Disturbance::of(options.chaos);
 
     let mut truth = Truth::of(traffic.stations.len());
     for some in traffic.frames.chunks(IN_FLIGHT) {
+        if let Some(pace) = &pace {
+            tokio::time::sleep_until(pace.due(bed.sent).into()).await;
+        }
+        if bed.sent >= packets / 2 {
+            disturbance.go_on(&mut bed, &truth).await?;
+        }
         let fates: Vec<Fate> = some.iter().map(|frame| truth.add(traffic, Watched::All, frame)).collect();
         bed.replay(some, &fates).await?;
+        truth.reported.journal.note_settled();
         progress(bed.sent, total);
     }
+    let chaos = disturbance.end(&mut bed, &truth).await?;
+    outcome.missed.extend(chaos.iter().flat_map(ChaosOutcome::failures));
     bed.flush().await?;
     bed.settle().await?;
     outcome.line(format!(
@@ -147,22 +189,24 @@ async fn play(
         traffic.frames.len(),
         traffic.frames.iter().filter(|frame| frame.bytes.len() > 1514).count(),
         truth.no_flow(),
-        truth.last.len()
+        truth.reported.flows.len()
     ));
     let seconds = began.elapsed().as_secs_f64();
     let (nic, transport) = bed.place.names();
     outcome.run = RunFacts {
-        topology: topology.into(),
+        topology: bed.topology.name.clone(),
         capture: Some(path.display().to_string()),
         skipped: BTreeMap::from([("no-flow".to_owned(), truth.no_flow())]),
         nic: nic.into(),
         transport: transport.into(),
         faults: "none".into(),
         report_faults: "none".into(),
-        packets: traffic.frames.len() as u64,
-        flows: truth.last.len() as u64,
+        packets,
+        flows: truth.reported.flows.len() as u64,
         seconds,
         reports_per_second: bed.reports() as f64 / seconds.max(1e-9),
+        epochs: options.epochs.map(|turns| turns.count),
+        chaos,
         ..RunFacts::default()
     };
     bed.account(&truth, &mut outcome).await?;
@@ -214,7 +258,9 @@ impl Bed {
         let until = Instant::now() + PATIENCE;
         loop {
             let came = self.place.came().await?;
-            if came.iter().zip(wanted).all(|(came, wanted)| *came >= wanted) {
+            if came.iter().zip(wanted).all(|(came, wanted)| *came >= wanted)
+                && came[2] >= wanted[2] + self.place.probes().await?
+            {
                 return Ok(());
             }
             if Instant::now() > until {
@@ -268,7 +314,8 @@ impl Bed {
         let reports: u64 = reporters.iter().map(|counts| sum(counts, "sent")).sum();
         let [_, came, came_to_collectors] = self.place.came().await?;
         outcome.same("reports that came to the translator", self.reports(), came);
-        outcome.same("frames that came to the collectors", self.frames(), came_to_collectors);
+        let probes = self.place.probes().await?;
+        outcome.same("frames that came to the collectors", self.frames() + probes, came_to_collectors);
         let (mut taken, mut executed, mut answered) = (0, 0, 0);
         let share = self.place.share();
         let collectors = self.place.of_collectors().await?;
@@ -293,7 +340,8 @@ impl Bed {
         let translator = of_translator.node(Stage::Translator);
         // What a software translator does not see answered in time, it sends again.
         let repeated: u64 = translator.each(&PAIR_RETRANSMITTED).map(|(_, frames)| frames).sum();
-        outcome.same("frames that the NICs received", self.frames() + repeated, taken);
+        let wanted = self.frames() + repeated + probes;
+        outcome.same("frames that the NICs received", wanted, taken);
         if self.place.tells_executed() {
             outcome.same("frames that the NICs executed", self.frames(), executed);
         }
@@ -303,7 +351,7 @@ impl Bed {
             outcome.same(&format!("the translator's {name}"), 0, translator.named(name));
         }
         let frames = translator.named("frames");
-        outcome.same("frames that it sent", self.frames() + repeated, frames);
+        outcome.same("frames that it sent", wanted, frames);
         let link = |name, sent, received| LinkAccount { name, sent, received, ..LinkAccount::default() };
         outcome.links = vec![
             link("reporter-translator", reports, came),
@@ -334,38 +382,52 @@ impl Bed {
         Ok(())
     }
 
+    /// What is asked of flows.
+    pub(super) fn asking<'a>(&'a self, flows: &'a [SeenFlow]) -> Asking<'a> {
+        let (all, topology, has_epochs) = (self.place.ask(), &self.topology, self.place.has_epochs());
+        let ahead = vec![Ahead::default(); all.members().len()];
+        Asking { all, ahead, topology, flows, has_epochs, may_repeat: false }
+    }
+
     /// Queries the collector for everything, and compares it with the truth.
     async fn compare(&mut self, truth: &Truth, outcome: &mut Outcome) -> anyhow::Result<()> {
+        let Reported { flows, journal, .. } = &truth.reported;
+        let asking = self.asking(flows);
+        let has_epochs = self.place.has_epochs();
+        let mut answers = asking.ask().await?;
+        if has_epochs {
+            let (written, changed) = asking.ask_when_written(&answers).await?;
+            answers = written;
+            outcome.missed.extend(changed);
+        }
+        let asked = Asked { flows, epochs: &[], journal, rows: Rows::default(), answers: &answers };
+        let mut epochs = Vec::new();
+        for (primitive, of) in turns::STORES.into_iter().zip(answers.epochs()) {
+            let store = self.topology.store(primitive);
+            let (tallies, ends) = asked.of(self.place.ask(), store, &mut Pools::default()).await?;
+            epochs.extend(EpochOutcome::of(&store.name, of, &tallies));
+            outcome.checked(primitive, tallies.sum(), ends);
+        }
+        outcome.epochs = has_epochs.then_some(epochs);
+        if let Some(here) = self.place.here().filter(|_| has_epochs) {
+            here.restart_collectors(Some(&self.topology)).await?;
+            let (all, topology) = (self.place.ask(), &self.topology);
+            outcome.missed.extend(turns::changed_by_restart(all, topology, flows, &answers).await?);
+        }
         let share = self.place.share();
-        let may_be_overwritten = truth.may_be_overwritten(COPIES, SLOTS, share);
-        let flows: Vec<Key> = truth.last.keys().copied().collect();
-        let answers = self.place.ask().key_write("lengths", &flows, Policy::First, 0).await?;
-        for (key, answer) in flows.iter().zip(answers) {
-            let wanted = truth.last[key].length.to_be_bytes().to_vec();
-            let is_right = answer.value.as_ref() == Some(&wanted);
-            let what = || format!("length of the last packet of {key}: {:?}, not {wanted:?}", answer.value);
-            outcome.judge(Primitive::KeyWrite, is_right, may_be_overwritten.contains(key), what);
-        }
-        let answers = self.place.ask().path("paths", &flows).await?;
-        for (key, answer) in flows.iter().zip(answers) {
-            let switch = truth.last[key].switch;
-            let is_right = answer.found && answer.path_length == 1 && answer.hops.first() == Some(&switch);
-            let what = || format!("path of {key}: {answer:?}");
-            outcome.judge(Primitive::Postcarding, is_right, may_be_overwritten.contains(key), what);
-        }
         let counters = truth.answers(COPIES, SLOTS, share);
         let keys: Vec<Key> = counters.keys().copied().collect();
         let answers = self.place.ask().counter("counters", &keys).await?;
         for (key, answer) in keys.iter().zip(answers) {
             let what = || format!("counter of {key}: {}, not {}", answer.value, counters[key]);
-            outcome.judge(Primitive::KeyIncrement, answer.value == counters[key], false, what);
+            outcome.judge(Primitive::KeyIncrement, answer.value == counters[key], what);
         }
         for (list, wanted) in truth.listed.iter().enumerate() {
             let found = self.list(list as u32).await?;
             for key in wanted.keys().chain(found.keys()).collect::<BTreeSet<_>>() {
                 let (wanted, found) = (wanted.get(key), found.get(key));
                 let what = || format!("list {list}, {key}: {wanted:?} times by the truth, {found:?} listed");
-                outcome.judge(Primitive::Append, wanted == found, false, what);
+                outcome.judge(Primitive::Append, wanted == found, what);
             }
         }
         Ok(())
@@ -381,10 +443,14 @@ impl Bed {
             ..TailRequest::default()
         };
         let mut stream = self.place.ask().tail(request).await?;
-        let mut found = BTreeMap::new();
+        let (mut found, mut missing) = (BTreeMap::new(), 0);
         while let Some(message) = stream.message().await? {
-            let trouble = message.overwritten_batches + message.missing_batches + message.damaged_batches;
-            ensure!(trouble == 0, "list {list} has batches that are missing: {message:?}");
+            missing += message.missing_batches;
+            let trouble = message.overwritten_batches + message.damaged_batches;
+            ensure!(
+                trouble == 0 && missing <= self.left_out,
+                "list {list} has batches that are missing: {message:?}"
+            );
             for entry in message.entries {
                 let bytes: [u8; 16] = entry.try_into().ok().context("an entry of a list is no key")?;
                 *found.entry(Key(bytes)).or_default() += 1;
@@ -435,7 +501,7 @@ impl Bed {
                     0 => outcome
                         .missed
                         .push(format!("round {round}: {key} is watched and active, and was not reported")),
-                    _ => outcome.right += 1,
+                    _ => outcome.reported += 1,
                 }
             }
             for key in now.keys().filter(|key| new(key) > 0 && !truth.listed[0].contains_key(*key)) {

@@ -1,6 +1,6 @@
 //! The expected result, from the packets of the capture and the entries of the reporter.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use dta_proto::buckets;
@@ -9,7 +9,9 @@ use dta_proto::layout::key_increment;
 use dta_proto::telemetry;
 use dta_proto::wire::int::{Dialect, Settings, reports};
 
+use crate::journal::Journal;
 use crate::share::Share;
+use crate::workload::{Body, Report, SeenFlow};
 
 /// The number of the first reporter as a switch; those of the others follow.
 pub(super) const SWITCH: u32 = 7;
@@ -164,8 +166,8 @@ impl Watched {
 pub(super) struct Truth {
     /// What each reporter counts.
     pub(super) reporters: Vec<OfReporter>,
-    /// By the key of a flow, its last frame.
-    pub(super) last: BTreeMap<Key, Last>,
+    /// What was reported by key-write and as postcards.
+    pub(super) reported: Reported,
     /// Counters by their keys.
     pub(super) counters: BTreeMap<Key, u64>,
     /// How often each flow is in the list of flows, and in that of drops.
@@ -194,12 +196,42 @@ impl OfReporter {
     }
 }
 
-/// The last frame of a flow.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Last {
-    pub(super) length: u32,
-    /// The reporter that it crossed, as a switch.
-    pub(super) switch: u32,
+/// Reports of which the newest of a flow counts.
+#[derive(Debug)]
+pub(super) struct Reported {
+    /// The flows, each with the only switch on its path.
+    pub(super) flows: Vec<SeenFlow>,
+    /// By key, the place of a flow among them.
+    index: BTreeMap<Key, u32>,
+    pub(super) journal: Journal,
+}
+
+impl Default for Reported {
+    fn default() -> Self {
+        Self { flows: Vec::new(), index: BTreeMap::new(), journal: Journal::timed() }
+    }
+}
+
+impl Reported {
+    /// A reporter reports a packet of this length, about to be sent.
+    fn add(&mut self, reporter: usize, flow: &Flow, length: u32) {
+        let key = flow.key();
+        let place = *self.index.entry(key).or_insert_with(|| {
+            // As `Workload::switch_id` numbers switches.
+            let path = vec![(switch_id(reporter) - 1) as u16];
+            self.flows.push(SeenFlow { flow: *flow, key, path });
+            self.flows.len() as u32 - 1
+        });
+        let mut value = [0; 12];
+        value[..4].copy_from_slice(&length.to_be_bytes());
+        let switch = reporter as u16;
+        for body in [Body::KeyWrite { flow: place, value }, Body::Postcard { flow: place, hop: 0 }] {
+            let number = self.journal.add(Report { switch, body });
+            if let Some(fate) = self.journal.fate_mut(switch, number) {
+                fate.sent = 1;
+            }
+        }
+    }
 }
 
 /// Lists that reports go to.
@@ -249,7 +281,7 @@ impl Truth {
             *sum += u64::from(length);
             if let Some(flow) = &flow {
                 fate.flow_reports += 1;
-                self.last.insert(flow.key(), Last { length, switch });
+                self.reported.add(*reporter, flow, length);
                 *self.counters.entry(telemetry::packets_key(flow)).or_default() += 1;
                 *self.counters.entry(telemetry::bytes_key(flow)).or_default() += u64::from(length);
                 *self.listed[0].entry(flow.key()).or_default() += 1;
@@ -283,7 +315,7 @@ impl Truth {
 
     /// Whether reports reach a collector, by a key or a list that it has.
     pub(super) fn reaches(&self, collector: usize, share: Share) -> bool {
-        let mut keys = self.last.keys().chain(self.counters.keys());
+        let mut keys = self.reported.index.keys().chain(self.counters.keys());
         let lists = (0..).zip(&self.listed).filter(|(_, listed)| !listed.is_empty());
         let mut owners = lists.map(|(list, _)| share.of_list(list, LISTS));
         keys.any(|key| share.of_key(key) == collector) || owners.any(|owner| owner == collector)
@@ -304,24 +336,14 @@ impl Truth {
         };
         self.counters.keys().map(|key| (*key, estimate(key))).collect()
     }
-
-    /// Flows of which all slots are slots of other flows, too: their values may be overwritten.
-    pub(super) fn may_be_overwritten(&self, redundancy: u8, slots: u64, share: Share) -> BTreeSet<Key> {
-        let mut users = BTreeMap::<u64, BTreeSet<Key>>::new();
-        for key in self.last.keys() {
-            for slot in share.slots(key, redundancy, slots) {
-                users.entry(slot).or_default().insert(*key);
-            }
-        }
-        let shared =
-            |key: &&Key| share.slots(key, redundancy, slots).iter().all(|slot| users[slot].len() > 1);
-        self.last.keys().filter(shared).copied().collect()
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::workload::Workload;
 
     #[test]
     fn a_collector_is_reached_by_keys_of_its_part_or_by_its_list() {
@@ -338,7 +360,7 @@ mod tests {
         let reached = |truth: &Truth| [0, 1].map(|collector| truth.reaches(collector, share));
         let mut truth = Truth::of(1);
         assert_eq!(reached(&truth), [false, false], "nothing was reported");
-        truth.last.insert(second, Last { length: 60, switch: SWITCH });
+        truth.reported.index.insert(second, 0);
         assert_eq!(reached(&truth), [false, true]);
         truth.listed[0].insert(second, 1);
         assert_eq!(reached(&truth), [true, true]);
@@ -375,11 +397,16 @@ mod tests {
         }
         assert!(crossed.values().all(|reporters| reporters.len() == 1));
         assert!(truth.reporters.iter().all(|reporter| reporter.packets > 20), "{truth:?}");
-        assert_eq!((truth.reports(), truth.no_flow(), truth.last.len()), ((120, 0), 1, 40));
-        for (key, last) in &truth.last {
-            let reporter = *crossed[key].first().unwrap();
-            assert_eq!(*last, Last { length: 60, switch: SWITCH + reporter as u32 });
+        let Reported { flows, journal, .. } = &truth.reported;
+        assert_eq!((truth.reports(), truth.no_flow(), flows.len()), ((120, 0), 1, 40));
+        for flow in flows {
+            let reporter = *crossed[&flow.key].first().unwrap();
+            assert_eq!(Workload::switch_id(flow.path[0]), SWITCH + reporter as u32);
         }
+        let value = [0, 0, 0, 60, 0, 0, 0, 0, 0, 0, 0, 0];
+        let of_first: Vec<_> = journal.entries().iter().map(|entry| &entry.report.body).take(2).collect();
+        assert_eq!(of_first, [&Body::KeyWrite { flow: 0, value }, &Body::Postcard { flow: 0, hop: 0 }]);
+        assert!(journal.entries().len() == 240 && journal.not_arrived() == 0);
         // A station without an entry: each switch counts its own drops.
         let traffic = Traffic { stations: vec![BTreeMap::new(); 2], ..traffic };
         let mut truth = Truth::of(2);

@@ -1,5 +1,6 @@
 //! Key-write: the last value of each flow.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use dta_client::{QuestionKind, Spread};
@@ -129,6 +130,9 @@ impl Placed {
         if answers.len() == 1 {
             return Placed { epoch: vec![0; reports.len()], ..Placed::default() };
         }
+        if let Some(epoch) = in_order(reports, answers, copies) {
+            return Placed { epoch, ..Placed::default() };
+        }
         let candidates: Vec<Candidate> = reports
             .iter()
             .map(|report| Candidate { epochs: report.epochs.clone(), is_gone: !report.landed(copies) })
@@ -190,6 +194,45 @@ impl Placed {
         let is_in = |n: &usize| self.epoch[*n] == epoch || self.repeated.contains(&(epoch, *n));
         (0..reports.len()).filter(is_in).map(|n| &reports[n]).collect()
     }
+}
+
+/// The epoch of each report, if they were executed in order and each epoch answers with the last one that it got.
+/// `None`: there is no such way, or the order is not known.
+fn in_order(reports: &[Value<'_>], answers: &[Option<Vec<u8>>], copies: usize) -> Option<Vec<usize>> {
+    if reports.iter().any(|report| report.order_unknown(copies)) {
+        return None;
+    }
+    let there: Vec<&Value<'_>> = reports.iter().filter(|report| report.landed(copies)).collect();
+    // By epoch: how many reports there may be up to its end, and with these, up to its begin.
+    let mut ways: Vec<BTreeMap<usize, usize>> = Vec::new();
+    let mut begins = vec![0];
+    for (epoch, answer) in answers.iter().enumerate() {
+        let mut ends = BTreeMap::new();
+        for begin in begins {
+            let Some(answer) = answer else {
+                ends.entry(begin).or_insert(begin);
+                continue;
+            };
+            let here = there[begin..].iter().take_while(|report| report.epochs.contains(&epoch));
+            for (n, _) in here.enumerate().filter(|(_, report)| report.value[..] == **answer) {
+                ends.entry(begin + n + 1).or_insert(begin);
+            }
+        }
+        begins = ends.keys().copied().collect();
+        ways.push(ends);
+    }
+    let (mut of, mut end) = (vec![0; there.len()], there.len());
+    for (epoch, ends) in ways.iter().enumerate().rev() {
+        let begin = *ends.get(&end)?;
+        of[begin..end].fill(epoch);
+        end = begin;
+    }
+    let mut of = of.into_iter();
+    let place = |report: &Value<'_>| match report.landed(copies) {
+        true => of.next().unwrap_or_default(),
+        false => *report.epochs.start(),
+    };
+    Some(reports.iter().map(place).collect())
 }
 
 /// A flow in an epoch.

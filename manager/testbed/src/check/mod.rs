@@ -202,7 +202,8 @@ impl Tally {
         self
     }
 
-    fn wrong(&mut self, why: impl FnOnce() -> String) {
+    /// Counts a wrong answer.
+    pub fn wrong(&mut self, why: impl FnOnce() -> String) {
         self.wrong += 1;
         if self.examples.len() < EXAMPLES {
             self.examples.push(why());

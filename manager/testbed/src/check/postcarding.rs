@@ -37,14 +37,14 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// By what the translator counted; `flush_ms` is how long it waits for the rest of a row.
+    /// By what the translator counted; `flush_ms` is how long it waits for the rest of a row (0 = until a flush).
     pub fn of(statistics: &Statistics, flush_ms: u64) -> Self {
         let node = statistics.node(Stage::Translator);
         // Twice, because its clock is looked at between batches.
         Self {
             evicted: node.get(&translator::PARTIAL_ROWS),
             joined: node.get(&translator::JOINED_POSTCARDS),
-            held_ms: 2 * flush_ms,
+            held_ms: if flush_ms == 0 { u64::MAX } else { 2 * flush_ms },
         }
     }
 }

@@ -787,6 +787,24 @@ fn epochs_are_right_wherever_in_its_time_each_writer_moved() {
 }
 
 #[test]
+fn values_that_come_again_are_right_in_whichever_epoch_they_are() {
+    let mut w = world_of_epochs(1000);
+    let places: Vec<usize> = w.journal.of(Primitive::KeyWrite).map(|(place, _)| place).collect();
+    for (n, place) in places.into_iter().enumerate() {
+        let (switch, number) = w.number_of(place);
+        if let Body::KeyWrite { value, .. } = &mut w.journal.report_mut(switch, number).unwrap().body {
+            *value = [(n * n / 3 % 3) as u8; 12];
+        }
+    }
+    for moved in [[2000, 4000], [2250, 4499], [2499, 4001]] {
+        let (tallies, ends) = w.key_write_in(&three(), &w.values_in_epochs(moved));
+        let sum = tallies.sum();
+        assert!(sum.queried > 30 && sum.right == sum.queried, "{moved:?}: {tallies:?}");
+        assert_eq!((ends.missing, ends.total()), (0, w.journal.count(Primitive::KeyWrite)), "{ends:?}");
+    }
+}
+
+#[test]
 fn a_value_of_another_epoch_is_wrong() {
     let w = world_of_epochs(1000);
     let (flow, _) = w.certain_in(1);

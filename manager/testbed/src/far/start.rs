@@ -154,7 +154,7 @@ pub async fn start(plan: &Plan<'_>, far: &Far) -> anyhow::Result<Started> {
         }
         Some(switch) => {
             let text = format!("{text}\n{}", sketch_reporters(plan.topology, switch));
-            Translator::Switch(program(&at_translator, text, switch.clone()).await?)
+            Translator::Switch(program(plan, &at_translator, text, switch.clone()).await?)
         }
     };
     Ok(Started { collectors, reports, translator, translator_machine: at_translator })
@@ -182,8 +182,14 @@ async fn start_collector(plan: &Plan<'_>, number: usize, machine: Arc<Machine>) 
     Ok(Collector { machine, control, roce })
 }
 
-/// Makes a switch hold the translator's program; starts it, if it is a software switch.
-async fn program(machine: &Arc<Machine>, text: String, switch: toml::Table) -> anyhow::Result<FarSwitch> {
+/// Makes a switch hold the translator's program; starts it, if it is a software switch. Where epochs turn, it is kept in
+/// step with the collectors.
+async fn program(
+    plan: &Plan<'_>,
+    machine: &Arc<Machine>,
+    text: String,
+    switch: toml::Table,
+) -> anyhow::Result<FarSwitch> {
     if !machine.settings.simple_switch.is_empty() {
         start_bmv2(machine, &switch).await?;
     }
@@ -191,7 +197,13 @@ async fn program(machine: &Arc<Machine>, text: String, switch: toml::Table) -> a
     let flushes = !is_tofino || switch.contains_key("cpu_interface");
     write(machine, CONFIG, switch_file(&text, switch, &machine.folder)).await?;
     let switch = FarSwitch { machine: Arc::clone(machine), flushes };
-    switch.call::<()>(OfSwitch::Setup).await?;
+    if plan.epochs.is_some() {
+        let config = format!("{}/{CONFIG}", machine.folder);
+        let arguments = ["watch", "--ready", "--switch", SWITCH, "--config", &config];
+        daemon(machine, "translator", arguments.map(String::from).into()).await?;
+    } else {
+        switch.call::<()>(OfSwitch::Setup).await?;
+    }
     Ok(switch)
 }
 
@@ -303,7 +315,9 @@ mod tests {
         config.check().unwrap();
         let Switch::Bmv2(p4) = config.switch(SWITCH).unwrap() else { panic!("{file}") };
         assert_eq!((p4.collector_ports.len(), p4.stations.len()), (1, 1));
-        assert_eq!(config.translator_of(SWITCH).unwrap().listen.to_string(), "192.0.2.2:40040");
+        let translator = config.translator_of(SWITCH).unwrap();
+        assert_eq!(translator.listen.to_string(), "192.0.2.2:40040");
+        assert_eq!(translator.flush.append_ms, 0, "nothing is flushed by age");
     }
 
     #[test]

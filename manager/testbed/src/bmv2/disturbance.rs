@@ -1,0 +1,124 @@
+//! Kills in the middle of a run. What is killed comes back, and every answer has to.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use dta_proto::counter::{Stage, collector};
+
+use super::one_machine::OneMachine;
+use super::run::Bed;
+use super::truth::Truth;
+use crate::chaos::Chaos;
+use crate::check::Answers;
+use crate::outcome::ChaosOutcome;
+use crate::statistics::Statistics;
+use crate::workload::SeenFlow;
+
+/// How long nothing keeps the translator in step: the end of an epoch is in it. The switch goes on meanwhile.
+const AWAY: Duration = Duration::from_secs(4);
+
+/// Numbers of each list that the next one to open the session leaves out (`docs/operating.md`).
+const LEFT_OUT: u64 = 4;
+
+/// A kill.
+pub(super) enum Disturbance {
+    /// None is to come.
+    None,
+    /// It is to come.
+    Ahead(Chaos),
+    /// The translator's control plane was killed.
+    Away(Killed),
+    /// It is over.
+    Over(ChaosOutcome),
+}
+
+/// What was known when something was killed.
+pub(super) struct Killed {
+    at: Instant,
+    flows: Vec<SeenFlow>,
+    answers: Answers,
+    /// Sessions that the collectors have opened so far, and will have when it is back.
+    opened: u64,
+}
+
+impl Disturbance {
+    /// The kill that was asked for.
+    pub(super) fn of(chaos: Option<Chaos>) -> Disturbance {
+        chaos.map_or(Disturbance::None, Disturbance::Ahead)
+    }
+
+    /// Does what is due, between two packets.
+    pub(super) async fn go_on(&mut self, bed: &mut Bed, truth: &Truth) -> anyhow::Result<()> {
+        *self = match std::mem::replace(self, Disturbance::None) {
+            Disturbance::Ahead(chaos) => {
+                let flows = truth.reported.flows.clone();
+                let answers = bed.asking(&flows).ask().await?;
+                let here = here(bed)?;
+                let opened = if chaos == Chaos::KillCollector { 0 } else { opened(here).await? };
+                let killed = Killed { at: Instant::now(), flows, answers, opened };
+                match chaos {
+                    Chaos::KillTranslator => {
+                        here.kill_watch();
+                        bed.left_out = LEFT_OUT;
+                        Disturbance::Away(killed)
+                    }
+                    // Nothing is reported meanwhile: what a NIC that is gone loses, the testbed of software counts.
+                    Chaos::KillCollector => {
+                        here.restart_collectors(None).await?;
+                        Disturbance::Over(killed.is_back("collectors were killed (-9)", bed).await?)
+                    }
+                    Chaos::RemoveDevice => bail!("a device behind a switch is not removed"),
+                }
+            }
+            Disturbance::Away(killed) if killed.at.elapsed() >= AWAY => {
+                here(bed)?.start_watch().await?;
+                Disturbance::Over(killed.is_back("translator's control plane was killed (-9)", bed).await?)
+            }
+            other => other,
+        };
+        Ok(())
+    }
+
+    /// Waits until it is over. Says what it cost.
+    pub(super) async fn end(mut self, bed: &mut Bed, truth: &Truth) -> anyhow::Result<Option<ChaosOutcome>> {
+        loop {
+            match self {
+                Disturbance::None => return Ok(None),
+                Disturbance::Over(outcome) => return Ok(Some(outcome)),
+                Disturbance::Ahead(_) | Disturbance::Away(_) => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    self.go_on(bed, truth).await?;
+                }
+            }
+        }
+    }
+}
+
+impl Killed {
+    /// What it cost, now that it is back.
+    async fn is_back(self, done: &str, bed: &mut Bed) -> anyhow::Result<ChaosOutcome> {
+        let seconds_down = self.at.elapsed().as_secs_f64();
+        let after = bed.asking(&self.flows).ask().await?;
+        let has = |of: &Answers| of.has_value().filter(|has| *has).count() as u64;
+        let both = self.answers.has_value().zip(after.has_value());
+        Ok(ChaosOutcome {
+            done: done.into(),
+            answers_before: has(&self.answers),
+            answers_after: both.filter(|(before, after)| *before && *after).count() as u64,
+            seconds_down,
+            session_resumed: opened(here(bed)?).await? == self.opened,
+            ..ChaosOutcome::default()
+        })
+    }
+}
+
+fn here(bed: &mut Bed) -> anyhow::Result<&mut OneMachine> {
+    bed.place.here().context("nothing is killed on other machines")
+}
+
+/// Sessions that collectors have opened since they started, without those that were there before.
+async fn opened(here: &mut OneMachine) -> anyhow::Result<u64> {
+    let mut all = Statistics::default();
+    all.add_collectors(here.of_collectors().await?);
+    Ok(all.node(Stage::Collector).get(&collector::SESSION_OPENED))
+}
