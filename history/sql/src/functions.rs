@@ -225,14 +225,19 @@ fn path_of(columns: &[ArrayRef], row: usize) -> Option<postcarding::Path> {
     fits.then_some(path)
 }
 
-const MATCH: &str = "dta_match(key, checksum, value) or dta_match(key, checksum, bitmap, length, hop_0, …) with all hops of the table";
+const MATCH: &str = "dta_match(key, checksum, value), with inline keys dta_match(key, checksum, r.key, value), or \
+                     dta_match(key, checksum, bitmap, length, hop_0, …) with all hops of the table";
 
 fn is_of_key(columns: &[ArrayRef]) -> Result<ArrayRef> {
     let [keys, checksums, rest @ ..] = columns else { return exec_err!("write {MATCH}") };
     let keys = cast(keys, &DataType::Binary)?;
     let (keys, checksums) = (keys.as_binary::<i32>(), cast(checksums, &DataType::Int64)?);
     let mut answers = BooleanBuilder::new();
-    if let [values] = rest {
+    if let [.., values] = rest
+        && rest.len() <= 2
+    {
+        let inline = (rest.len() == 2).then(|| cast(&rest[0], &DataType::Binary)).transpose()?;
+        let inline = inline.as_ref().map(|inline| inline.as_binary::<i32>());
         let values = cast(values, &DataType::Binary)?;
         let mut slot = Vec::new();
         for (row, (key, value)) in keys.iter().zip(values.as_binary::<i32>()).enumerate() {
@@ -240,8 +245,14 @@ fn is_of_key(columns: &[ArrayRef]) -> Result<ArrayRef> {
                 (Some(key), Some(checksum), Some(value)) => {
                     slot.clear();
                     slot.extend_from_slice(&(checksum as u32).to_be_bytes());
+                    slot.extend_from_slice(inline.map_or(&[], |inline| inline.value(row)));
                     slot.extend_from_slice(value);
-                    Some(key_write::matches(&slot, &of_bytes(key)?).is_some())
+                    let key = of_bytes(key)?;
+                    let of_key = match inline {
+                        Some(_) => key_write::matches_inline(&slot, &key),
+                        None => key_write::matches(&slot, &key),
+                    };
+                    Some(of_key.is_some())
                 }
                 _ => None,
             });

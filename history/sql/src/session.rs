@@ -115,13 +115,16 @@ impl Engine {
         let catalog = MemoryCatalogProvider::new();
         let mut of_keys = BTreeMap::new();
 
-        let tables = self.history.tables()?;
+        let mut tables = self.history.tables()?;
         let history = MemorySchemaProvider::new();
         for (name, kept) in &tables {
             let table: Arc<dyn TableProvider> = Arc::new(StoreTable::new(kept.clone(), false)?);
-            of_keys.insert(name.clone(), (kept.table.spec().clone(), table.clone()));
+            if kept.is_of_slots() {
+                of_keys.insert(name.clone(), (kept.table.spec().clone(), table.clone()));
+            }
             history.register_table(name.clone(), table)?;
         }
+        tables.retain(|_, table| table.is_of_slots());
         history.register_table(EPOCHS.to_owned(), Arc::new(LogTable::epochs(tables.clone())))?;
         history.register_table(LOSSES.to_owned(), Arc::new(LogTable::losses(tables)))?;
         catalog.register_schema(HISTORY, Arc::new(history))?;

@@ -32,6 +32,16 @@ impl OpenTable {
         OpenTable { table, at, checked: Mutex::default() }
     }
 
+    /// The name of its folder: that of the store, or of a table of flows beside it.
+    pub(crate) fn name(&self) -> &str {
+        self.table.path().file_name().and_then(|name| name.to_str()).unwrap_or_default()
+    }
+
+    /// Whether its rows are slots, columns or entries of the store itself.
+    pub(crate) fn is_of_slots(&self) -> bool {
+        self.name() == self.table.spec().name
+    }
+
     /// Checks a file before DataFusion reads it, once.
     fn check(&self, file: &str) -> Result<(), HistoryError> {
         // A name that a panic kept from being put in is checked again.

@@ -95,7 +95,7 @@ fn external(error: dta_history::HistoryError) -> DataFusionError {
 
 impl std::fmt::Debug for StoreTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "StoreTable {}", self.open.table.spec().name)
+        write!(f, "StoreTable {}", self.open.name())
     }
 }
 
@@ -187,7 +187,7 @@ impl StoreTable {
             self.open.check(&file.name).map_err(external)?;
             all.rows += file.epochs.iter().map(|kept| kept.rows).sum::<u64>();
             all.epochs.iter_mut().for_each(|epochs| epochs.extend(numbers()));
-            let path = format!("{}/{}", self.open.table.spec().name, file.name);
+            let path = format!("{}/{}", self.open.name(), file.name);
             all.files.push(PartitionedFile::new(path, file.bytes));
         }
         Ok(all)

@@ -41,7 +41,7 @@ pub(crate) fn hops(number: u64, epoch: u64) -> [Option<u32>; 3] {
 }
 
 pub(crate) fn key_writes() -> StoreSpec {
-    let kind = StoreKind::KeyWrite { slots: SLOTS, value_len: 12, redundancy: 2 };
+    let kind = StoreKind::KeyWrite { slots: SLOTS, value_len: 12, redundancy: 2, keys: Default::default() };
     StoreSpec { id: 1, name: "flows".to_owned(), kind }
 }
 

@@ -61,7 +61,7 @@ fn tables_of_all_kinds_of_stores_have_the_rows_that_were_written() {
     let folder = tempfile::tempdir().unwrap();
     let made = std::process::Command::new(dta_program("examples/history_rows")).arg(folder.path()).output();
     let tables: Vec<Value> = serde_json::from_slice(&made.unwrap().stdout).unwrap();
-    assert_eq!(tables.len(), 6);
+    assert_eq!(tables.len(), 8);
     for table in tables {
         let store = table["store"].as_str().unwrap();
         let statement = format!("select * except (opened, closed) from \"{store}\"");
@@ -80,6 +80,20 @@ fn tables_of_all_kinds_of_stores_have_the_rows_that_were_written() {
         assert!(rows.len() > 1000, "{store}");
         assert_eq!(rows, expected, "{store}");
     }
+    // Whose a row is, a slot with an inline key says itself.
+    let inline = "\"inline-key-write\" r";
+    let counts = rows(
+        folder.path(),
+        &format!(
+            "select count(*) as n, count(*) filter (where dta_match(r.key, checksum, r.key, value)) as own, \
+             count(*) filter (where dta_match(dta_key('ab'), checksum, r.key, value)) as others from {inline}"
+        ),
+    );
+    assert_eq!(counts, [json!({ "n": counts[0]["n"], "own": counts[0]["n"], "others": 0 })]);
+    assert_eq!(rows(folder.path(), "select * from dta_rows('inline-key-write', 'ab')"), [json!(null); 0]);
+    // Tables of flows are of the same epochs as their stores.
+    let flows = "select count(*) as n from epochs where store like '%flows'";
+    assert_eq!(rows(folder.path(), flows), [json!({ "n": 0 })]);
 }
 
 #[test]
