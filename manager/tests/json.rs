@@ -119,9 +119,10 @@ fn what_commands_print_is_as_their_schemas_say() {
     };
     let told = held.run("dta-collector-history", &history(&["history", "flows"]));
     assert_eq!((&told[0]["state"], told.as_array().unwrap().len()), (&"open".into(), 1));
-    let answers = held.run("dta-collector-query-key-write", &history(&["query", "key-write", FLOW]));
+    let answers = held
+        .run("dta-collector-query-key-write", &history(&["query", "key-write", FLOW, "--store", "flows"]));
     assert_eq!(answers[0]["epoch"], told[0]);
-    let query = ["query", "key-write", FLOW, "--since", "-1h"];
+    let query = ["query", "key-write", FLOW, "--store", "flows", "--since", "-1h"];
     let changes = held.run("dta-collector-query-key-write-since", &history(&query));
     let kept: Vec<_> = changes[0]["changes"].as_array().unwrap().iter().map(|of| &of["kept"]).collect();
     assert_eq!(

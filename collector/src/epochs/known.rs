@@ -38,7 +38,7 @@ impl Epochs {
 
     pub(super) fn of(&self, store: &str) -> Result<&Arc<StoreEpochs>, MomentError> {
         let none = || MomentError::NoHistory(store.to_owned());
-        Ok(self.of.get(store).ok_or_else(none)?)
+        self.of.get(store).ok_or_else(none)
     }
 }
 

@@ -117,7 +117,7 @@ pub(super) struct Failure {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Errand {
     Ask(TypedQuery),
-    Step(Step),
+    Step(Box<Step>),
 }
 
 /// What a key asks the main loop to do.
@@ -509,7 +509,7 @@ impl App {
         let selected = self.spec().map(|spec| spec.name);
         let all = self.now.iter().flat_map(|now| &now.stores).filter_map(|info| info.store.as_ref());
         let stores = selected.into_iter().chain(all.map(|store| store.name.clone())).collect();
-        Some(Action::Do(Errand::Step(Step { from: self.then.clone(), to, stores })))
+        Some(Action::Do(Errand::Step(Box::new(Step { from: self.then.clone(), to, stores }))))
     }
 
     fn answered(&mut self, asked: String, lines: Vec<String>, at: Option<Instant>) {

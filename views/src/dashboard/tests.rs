@@ -26,7 +26,7 @@ use super::app::{
 use super::events;
 use super::follow::{Change, Scan};
 use super::source::DataSource;
-use super::then::{Step, Then, To};
+use super::then::{Then, To};
 use super::view::{self, Theme};
 use super::worker::{self, Orders};
 use crate::fake::Fake;
@@ -759,7 +759,7 @@ fn a_past_epoch_is_shown_by_pages_that_can_and_others_say_now() {
     // Forth again, and back to now.
     let step = press(&mut app, KeyCode::Char(']'));
     assert!(
-        matches!(step, Some(Action::Do(Errand::Step(Step { from: Some(from), to: To::Newer, .. }))) if from == then)
+        matches!(step, Some(Action::Do(Errand::Step(step))) if step.from.as_ref() == Some(&then) && step.to == To::Newer)
     );
     app.update(Update::Stepped(Err("no answer".into())));
     assert!(screen(&mut app, 80, 24).contains("! no answer"));

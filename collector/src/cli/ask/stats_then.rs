@@ -29,7 +29,7 @@ fn text(then: &Then) -> String {
     for of in &then.stores {
         table.row([of.store.clone(), epochs(of), String::new(), String::new()]);
         if of.epochs > 0 {
-            let share = (of.sent > 0).then(|| percent(of.landed as f64 / of.sent as f64)).unwrap_or_default();
+            let share = if of.sent > 0 { percent(of.landed as f64 / of.sent as f64) } else { String::new() };
             let reasons = of.lost.iter().map(|(reason, n)| (reason.as_str(), *n, String::new()));
             let figures = [
                 ("sent", of.sent, String::new()),

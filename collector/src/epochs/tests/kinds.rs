@@ -145,20 +145,17 @@ fn append(bench: &Bench, list: u32, sequence: u32) {
     live.region.write(append::offset(list, sequence, ring, 32), &batch).unwrap();
 }
 
-/// What is answered of a list in a span: each epoch with the sequences of its batches, and with what it lacks: overwritten and
-/// missing batches.
-fn then(
-    bench: &Bench,
-    list: u32,
-    since: u64,
-    until: u64,
-) -> Result<Vec<(Epoch, Vec<u32>, [u64; 2])>, String> {
+/// An epoch with the sequences of a list's batches in it, and with what it lacks: overwritten and missing batches.
+type ListIn = (Epoch, Vec<u32>, [u64; 2]);
+
+/// What is answered of a list in a span.
+fn then(bench: &Bench, list: u32, since: u64, until: u64) -> Result<Vec<ListIn>, String> {
     let memory = Memory::new(bench.stores.clone()).with_epochs(bench.epochs.clone());
     let request = EntriesRequest { store: "events".into(), list, since, until };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let messages: Result<Vec<TailResponse>, _> =
         runtime.block_on(async { memory.entries(request).await?.collect().await });
-    let mut all: Vec<(Epoch, Vec<u32>, [u64; 2])> = Vec::new();
+    let mut all: Vec<ListIn> = Vec::new();
     for message in messages.map_err(|error| error.to_string())? {
         if let Some(epoch) = message.epoch {
             assert!(message.entries.is_empty());
@@ -199,8 +196,7 @@ fn entries_of_a_moment_are_those_of_its_epoch_in_the_ring_or_in_the_history() {
     let sequences: Vec<u32> = all.iter().flat_map(|(_, sequences, _)| sequences).copied().collect();
     assert_eq!(sequences, (1..=900).filter(|sequence| *sequence != 601).collect::<Vec<_>>());
     assert_eq!(all.iter().map(|(.., [overwritten, _])| overwritten).sum::<u64>(), 0);
-    let lacking: Vec<&(Epoch, Vec<u32>, [u64; 2])> =
-        all.iter().filter(|(.., [_, missing])| *missing > 0).collect();
+    let lacking: Vec<&ListIn> = all.iter().filter(|(.., [_, missing])| *missing > 0).collect();
     assert!(lacking.len() == 1 && lacking[0].1[0] == 602 && lacking[0].2[1] == 1, "{lacking:?}");
     assert!(all.iter().map(|(epoch, ..)| epoch.opened).is_sorted());
     assert_eq!(all.last().unwrap().0.state(), EpochState::Open);
