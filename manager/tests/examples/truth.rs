@@ -650,6 +650,10 @@ fn own() -> Vec<Known> {
     ),
     alone("dta-manager run-testbed --switch bmv2 --pcap traffic.pcap", NotHere(BMV2)),
     alone("dta-manager run-testbed --switch bmv2 --collectors 2 --pcap traffic.pcap -o json", NotHere(BMV2)),
+    alone(
+        "dta-manager run-testbed --switch bmv2 --epochs 3 --collectors 2 --chaos kill-translator --pcap traffic.pcap",
+        NotHere(BMV2),
+    ),
     alone("dta-manager run-testbed --switch bmv2 --nic rxe --pcap traffic.pcap", NotHere(BMV2)),
     alone("dta-translator setup --switch edge1", NotHere(REPORTER)),
     alone("dta-translator stats --switch edge1", NotHere(REPORTER)),

@@ -65,14 +65,14 @@ impl Disturbance {
                     // Nothing is reported meanwhile: what a NIC that is gone loses, the testbed of software counts.
                     Chaos::KillCollector => {
                         here.restart_collectors(None).await?;
-                        Disturbance::Over(killed.is_back("collectors were killed (-9)", bed).await?)
+                        Disturbance::Over(killed.cost("collectors were killed (-9)", bed).await?)
                     }
                     Chaos::RemoveDevice => bail!("a device behind a switch is not removed"),
                 }
             }
             Disturbance::Away(killed) if killed.at.elapsed() >= AWAY => {
                 here(bed)?.start_watch().await?;
-                Disturbance::Over(killed.is_back("translator's control plane was killed (-9)", bed).await?)
+                Disturbance::Over(killed.cost("translator's control plane was killed (-9)", bed).await?)
             }
             other => other,
         };
@@ -96,7 +96,7 @@ impl Disturbance {
 
 impl Killed {
     /// What it cost, now that it is back.
-    async fn is_back(self, done: &str, bed: &mut Bed) -> anyhow::Result<ChaosOutcome> {
+    async fn cost(self, done: &str, bed: &mut Bed) -> anyhow::Result<ChaosOutcome> {
         let seconds_down = self.at.elapsed().as_secs_f64();
         let after = bed.asking(&self.flows).ask().await?;
         let has = |of: &Answers| of.has_value().filter(|has| *has).count() as u64;
