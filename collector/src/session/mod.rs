@@ -708,7 +708,9 @@ impl Sessions {
     /// forgotten.
     pub fn writers(&self, store: &str, memory: u64) -> Writers {
         let mut inner = self.lock();
-        if inner.grants.values().any(|grant| grant.has_key_to(store, memory)) {
+        // What a session that is being opened or renewed gets is in no grant until its lease is written.
+        let all_settled = inner.unsettled.is_empty();
+        if !all_settled || inner.grants.values().any(|grant| grant.has_key_to(store, memory)) {
             return Writers::There;
         }
         let Some(deserted) = inner.deserted.get_mut(store) else { return Writers::Moved };

@@ -1370,6 +1370,9 @@ fn sessions_do_not_wait_for_a_disk_that_another_is_opened_on() {
             let now = t0 + Duration::from_secs(n);
             renewing.renew("t", &Caller::ANYBODY, generation, &[], now).unwrap();
             renewing.preview(&wanting("u", &["paths"]), now).unwrap();
+            // The slow one has a key to it, which its translator is yet to be told.
+            let memory = renewing.stores.get("packets").unwrap().generation;
+            assert_eq!(renewing.writers("packets", memory), Writers::There);
             sender.send(renewing.list(now).unwrap().len()).unwrap();
             std::thread::sleep(Duration::from_millis(20));
         }
