@@ -19,7 +19,7 @@ Examples:
   dta-collector stats
   dta-collector stats --watch          again every second, with rates
   dta-collector stats --all -o json    every counter, for programs
-  dta-collector stats --since -1h      what became of the reports of the last hour
+  dta-collector stats --since -1h      what became of the last hour's reports
 
 With --at and --since, the epochs of each store say what became of its reports. Losses are those of all stores together.")]
 pub(in crate::cli) struct Args {
