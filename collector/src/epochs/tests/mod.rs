@@ -115,8 +115,9 @@ impl Bench {
         self.epochs.counters().iter().find(|(counter, _)| counter == name).unwrap().1
     }
 
+    /// That of the memory of the open epoch.
     fn generation(&self) -> u64 {
-        self.stores.get("flows").unwrap().generation
+        self.epochs.open("flows").unwrap().0.generation
     }
 
     fn end(self) {
