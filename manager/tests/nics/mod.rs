@@ -5,10 +5,10 @@ use std::process::Command;
 use serde_json::Value;
 
 /// A figure as JSON has it: name, unit, value and floor, ratio.
-pub type Figure = (String, String, [f64; 2], Option<f64>);
+pub(crate) type Figure = (String, String, [f64; 2], Option<f64>);
 
 /// Runs the benchmarks briefly, and returns their figures.
-pub fn bench(command: &[&str], nic: &str) -> Vec<Figure> {
+pub(crate) fn bench(command: &[&str], nic: &str) -> Vec<Figure> {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let json = folder.path().join("figures.json");
     let output = Command::new(command[0])
@@ -32,7 +32,7 @@ pub fn bench(command: &[&str], nic: &str) -> Vec<Figure> {
 
 /// Rates are there for every case and each of `nics`. A frame that did not land is an error of the
 /// program itself.
-pub fn complete(figures: &[Figure], nics: &[&str]) {
+pub(crate) fn complete(figures: &[Figure], nics: &[&str]) {
     let mut names = Vec::new();
     for case in ["uc-write-8", "uc-write-64", "rc-write-8", "rc-write-64", "rc-fetch-add"] {
         for nic in nics {
