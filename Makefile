@@ -116,6 +116,7 @@ history: ## SQL over the history (dta-history): built in target/history, clippy,
 	fi
 
 pools: ## the tests of memory with no huge pages, with too few and with enough; sets the pool and puts it back, as root
+	mkdir -p $(TARGET)
 	$(CARGO) test $(TESTED) $(POOL_TESTS) --no-run --message-format json \
 	    | jq -r 'select(.executable and .profile.test) | "\(.manifest_path | rtrimstr("/Cargo.toml")) \(.executable)"' \
 	    | grep -E '$(POOL_CRATES)' >$(TARGET)/pool-programs

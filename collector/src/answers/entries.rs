@@ -27,8 +27,17 @@ impl Memory {
         let ((then, open), place) = self.blocking(begin).await?;
         let (memory, (sender, receiver)) = (self.clone(), mpsc::channel(QUEUE));
         tokio::spawn(async move {
+            let turn = tokio::select! {
+                turn = memory.reads.clone().acquire_owned() => turn,
+                () = sender.closed() => return,
+            };
             let to = sender.clone();
-            match tokio::task::spawn_blocking(move || send_kept(&memory, &then, &to)).await {
+            let send = move || {
+                let sent = send_kept(&memory, &then, &to);
+                drop(turn);
+                sent
+            };
+            match tokio::task::spawn_blocking(send).await {
                 Ok(ControlFlow::Continue(())) => {
                     if let Some((epoch, tail)) = open
                         && sender.send(Ok(epoch)).await.is_ok()

@@ -34,6 +34,8 @@ pub use files::FilesError;
 
 /// Threads that scan whole rings for followed lists; others wait for a thread.
 const LOOKS: usize = 4;
+/// Threads that send entries of the history, each for as long as its reader takes; others wait for one.
+const READS: usize = 4;
 
 /// Answers from the memory of stores. Cheap to clone: clones share stores and counters.
 ///
@@ -45,6 +47,7 @@ pub struct Memory {
     counters: Arc<AnswerCounters>,
     wake: Arc<Notify>,
     looks: Arc<Semaphore>,
+    reads: Arc<Semaphore>,
     stop: Option<watch::Receiver<bool>>,
     epochs: Option<Arc<Epochs>>,
     /// Whether another process may replace region files.
@@ -60,6 +63,7 @@ impl Memory {
             counters: Arc::default(),
             wake: Arc::default(),
             looks,
+            reads: Arc::new(Semaphore::new(READS)),
             stop: None,
             epochs: None,
             beside: false,

@@ -39,6 +39,7 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
             });
             match written {
                 Ok(epoch) => {
+                    of.in_memory().open.1 = begins;
                     keeper.written_of(&store, &epoch);
                     before = Some(totals);
                     break begins;
@@ -49,7 +50,6 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
                 }
             }
         };
-        of.in_memory().open.1 = begins;
         due = Due::new(begins, of.every);
     }
 }

@@ -206,7 +206,8 @@ impl Flows {
 
     /// Writes what `store` held of flows in an epoch, under its number in the history, unless that is there.
     pub(super) fn write(&self, store: &Store, epoch: &Epoch, known: &ById) -> Result<(), WriteError> {
-        if self.table.epochs()?.iter().any(|kept| kept.epoch.number == epoch.number) {
+        let is_it = |kept: &Epoch| (kept.number, kept.opened) == (epoch.number, epoch.opened);
+        if self.table.epochs()?.iter().any(|kept| is_it(&kept.epoch)) {
             return Ok(());
         }
         let mut flush = self.table.begin(epoch.number)?;

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::due::Due;
 use super::flows::KnownFlows;
 use super::waterfall::Totals;
+use super::write::make_room;
 use super::{StoreEpochs, Traffic, counters, lists, now, sketches, turn};
 use crate::store::{Store, Stores};
 
@@ -70,9 +71,12 @@ impl Keeper {
     pub(super) fn written_of(&self, store: &Store, epoch: &Epoch) {
         if let Some(flows) = &self.of.flows {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).read(&self.stores);
-            if let Err(error) = flows.write(store, epoch, &known) {
-                count(&self.of.counters.failed, 1);
-                self.warn("the flows of an epoch could not be written", &error);
+            while let Err(error) = flows.write(store, epoch, &known) {
+                if let Err(error) = make_room(&flows.table, error) {
+                    count(&self.of.counters.failed, 1);
+                    self.warn("the flows of an epoch could not be written", &error);
+                    break;
+                }
             }
         }
         self.written();

@@ -221,7 +221,9 @@ fn path_of(columns: &[ArrayRef], row: usize) -> Option<postcarding::Path> {
     for (value, hop) in path.hops.iter_mut().zip(hops) {
         *value = u32::try_from(cell(hop, row)?).ok()?;
     }
-    let fits = u32::from(bitmap) >> hops.len() == 0 && usize::from(length) <= hops.len();
+    let fits = hops.len() <= postcarding::MAX_HOPS
+        && u32::from(bitmap) >> hops.len() == 0
+        && usize::from(length) <= hops.len();
     fits.then_some(path)
 }
 

@@ -186,11 +186,17 @@ pub(crate) fn statements(text: &str) -> anyhow::Result<VecDeque<Statement>> {
     DFParser::parse_sql(text).context("not understood")
 }
 
+/// The longest text of a statement that somebody else sends, in bytes. Operators one behind the other take stack, each some KiB.
+const LONGEST: usize = 16 << 10;
+/// Stack of a thread that plans such statements: only what is used of it takes memory.
+pub(crate) const STACK: usize = 256 << 20;
+
 /// The only statement of a text.
 ///
 /// # Errors
-/// There is none, or more than one, or it is no SQL.
+/// There is none, or more than one, or it is no SQL, or too long.
 pub(crate) fn statement(text: &str) -> anyhow::Result<Statement> {
+    anyhow::ensure!(text.len() <= LONGEST, "the statement has {} bytes, and may have {LONGEST}", text.len());
     let mut all = statements(text)?;
     match (all.pop_front(), all.is_empty()) {
         (Some(only), true) => Ok(only),

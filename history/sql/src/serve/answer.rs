@@ -76,7 +76,11 @@ impl Answers {
         let (columns, begun) = oneshot::channel();
         let all = self.clone();
         self.runtime.spawn(async move {
-            let done = timeout_at(until, all.work(&text, columns, &batches)).await;
+            let done = tokio::select! {
+                done = timeout_at(until, all.work(&text, columns, &batches)) => done,
+                // Whoever asked is gone.
+                () = batches.closed() => return,
+            };
             let failed = match done {
                 Ok(Ok(())) => return,
                 Ok(Err(status)) => status,

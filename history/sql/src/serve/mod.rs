@@ -19,7 +19,7 @@ use dta_grpc::{ConnectionCounters, Listen, MAX_MESSAGE, Method};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::session::{Engine, Limits};
+use crate::session::{Engine, Limits, STACK};
 use crate::source::SourceFlags;
 use answer::{Answers, Bounds};
 use service::Service;
@@ -103,8 +103,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Status> {
     let connections =
         tokio::runtime::Builder::new_multi_thread().worker_threads(CONNECTIONS).enable_all().build()?;
     // Statements keep their threads busy, and connections must not wait for them.
-    let statements =
-        tokio::runtime::Builder::new_multi_thread().thread_name("statement").enable_all().build()?;
+    let statements = tokio::runtime::Builder::new_multi_thread()
+        .thread_name("statement")
+        .thread_stack_size(STACK)
+        .enable_all()
+        .build()?;
     let engine = {
         let _entered = statements.enter();
         Arc::new(Engine::new(&args.source, args.limits)?)

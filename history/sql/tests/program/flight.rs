@@ -157,6 +157,24 @@ async fn bounds_hold_and_are_told() {
     assert_eq!(number(asked(&mut client, "select 7").await), 7);
 }
 
+#[tokio::test]
+async fn long_and_deep_statements_do_no_harm() {
+    let folder = history();
+    let server = Server::start(folder.path(), &[]);
+    let mut client = server.client().await;
+    for deep in [
+        format!("select 1{}", "+1".repeat(8000)),
+        format!("select 1{}", " union all select 1".repeat(800)),
+        format!("select {}1", "(".repeat(8000)),
+    ] {
+        // Answered or refused; the program lives.
+        let _ = asked(&mut client, &deep).await;
+        assert_eq!(number(asked(&mut client, "select 7").await), 7);
+    }
+    let long = told(asked(&mut client, &format!("select 1{}", "+1".repeat(10_000))).await);
+    assert!(long.contains("may have 16384"), "{long}");
+}
+
 /// A CA, and what a server and a client show of it: PEM files.
 fn certificates(folder: &Path) -> [String; 5] {
     let mut ca = CertificateParams::default();
