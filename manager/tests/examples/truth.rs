@@ -536,7 +536,7 @@ fn own() -> Vec<Known> {
     up("dta-collector query sketch-merge --epochs", Says(&["1", "partial", "65,536"])),
     up(
         "dta-collector devices",
-        Instead("dta-collector devices 2>&1 || [ $? = 1 ]", &["RDMA devices"], "this build knows none, and says so"),
+        Instead("dta-collector devices 2>&1 || [ $? = 1 ]", &["RDMA"], "there are none here, and it says so"),
     ),
     up("dta-collector dashboard", Screen(&["flows"])),
     up("dta-collector dashboard --memory /dev/shm/dta-collector", Screen(&["flows"])),
