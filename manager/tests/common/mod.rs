@@ -106,9 +106,10 @@ pub fn assert_each_epoch(what: &str, outcome: &Value, least: usize) {
     let mut stores: Vec<&Value> = all.iter().map(|epoch| &epoch["store"]).collect();
     stores.dedup();
     assert_eq!(stores.len(), 2, "{what}: {stores:?}");
-    for (store, primitive) in stores.into_iter().zip(0..) {
+    for (store, name) in stores.into_iter().zip(["key-write", "postcarding"]) {
         let all: Vec<&Value> = all.iter().filter(|epoch| epoch["store"] == *store).collect();
-        let primitive = &outcome["primitives"][primitive];
+        let mut primitives = outcome["primitives"].as_array().expect("a list").iter();
+        let primitive = primitives.find(|primitive| primitive["name"] == name).expect("its primitive");
         for count in ["queried", "right", "absent", "stale", "partial", "wrong"] {
             let sum: u64 = all.iter().map(|epoch| number(&epoch[count])).sum();
             assert_eq!(sum, number(&primitive[count]), "{what}: {count} of {store}");
