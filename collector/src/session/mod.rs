@@ -185,8 +185,8 @@ struct Files {
 #[derive(Default)]
 struct Inner {
     leases: Leases,
-    /// Names whose lease is new or changed, and not yet in the file.
-    unsettled: BTreeSet<String>,
+    /// Of names whose lease is new or changed, and not yet in the file: what their session gets then.
+    unsettled: BTreeMap<String, Grant>,
     grants: BTreeMap<String, Grant>,
     /// By session, if queue pairs broke.
     rebuilds: BTreeMap<String, Rebuilds>,
@@ -452,7 +452,7 @@ impl Sessions {
     ) -> Entered<'a> {
         let replaced = inner.leases.get(&lease.name).cloned();
         inner.leases.insert(lease.clone());
-        inner.unsettled.insert(lease.name.clone());
+        inner.unsettled.insert(lease.name.clone(), made.grant.clone());
         let file = self.directory.as_ref().map(|dir| inner.encode_leases(dir)).transpose();
         Entered { lease, replaced, made, former, rebuilt, opens, file }
     }
@@ -708,9 +708,8 @@ impl Sessions {
     /// forgotten.
     pub fn writers(&self, store: &str, memory: u64) -> Writers {
         let mut inner = self.lock();
-        // What a session that is being opened or renewed gets is in no grant until its lease is written.
-        let all_settled = inner.unsettled.is_empty();
-        if !all_settled || inner.grants.values().any(|grant| grant.has_key_to(store, memory)) {
+        let mut granted = inner.grants.values().chain(inner.unsettled.values());
+        if granted.any(|grant| grant.has_key_to(store, memory)) {
             return Writers::There;
         }
         let Some(deserted) = inner.deserted.get_mut(store) else { return Writers::Moved };
@@ -741,7 +740,7 @@ impl Sessions {
     /// Ends expired sessions. The files follow within a second ([`Sessions::tick`]).
     fn expire(&self, inner: &mut Inner, now: Instant) {
         for name in inner.leases.expired(now) {
-            if inner.unsettled.contains(&name) {
+            if inner.unsettled.contains_key(&name) {
                 continue;
             }
             tracing::warn!(session = %name, "the session was not renewed in time and has ended");
@@ -797,7 +796,7 @@ impl Sessions {
     /// Locks the sessions once no lease of this name is being written.
     fn settled(&self, name: &str) -> MutexGuard<'_, Inner> {
         let inner = self.lock();
-        let settled = self.settled.wait_while(inner, |inner| inner.unsettled.contains(name));
+        let settled = self.settled.wait_while(inner, |inner| inner.unsettled.contains_key(name));
         settled.unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -20,7 +20,7 @@ mod trace;
 
 use clap::Subcommand;
 use dta_cli::{Status, output};
-use dta_client::{ClientError, Spread};
+use dta_client::{ClientError, Span, Spread};
 use dta_proto::store::StoreSpec;
 use dta_views::int::IntError;
 
@@ -46,6 +46,12 @@ pub(super) enum Command {
     Sessions(sessions::Args),
     /// Watch a collector in the terminal
     Dashboard(dashboard::Args),
+}
+
+/// What flags ask about: a span, or a moment, which is a span of a millisecond; `None` = now.
+fn asked_span(at: Option<u64>, since: Option<u64>, until: Option<u64>) -> Option<Span> {
+    let since = since.or(at)?;
+    Some(Span { since, until: at.map(|at| at + 1).or(until).unwrap_or_default() })
 }
 
 pub(super) fn run(command: Command) -> anyhow::Result<Status> {

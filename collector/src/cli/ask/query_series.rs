@@ -26,7 +26,7 @@ pub(super) struct SpanFlags {
 impl SpanFlags {
     /// The span, if one is asked about.
     pub(super) fn span(&self) -> Option<Span> {
-        Some(Span { since: self.since?, until: self.until.unwrap_or_default() })
+        super::asked_span(None, self.since, self.until)
     }
 }
 

@@ -4,7 +4,7 @@ use dta_cli::Status;
 use dta_cli::counters;
 use dta_cli::number::{grouped, percent};
 use dta_cli::table::Table;
-use dta_client::{Span, Spread};
+use dta_client::Spread;
 use dta_files::moment;
 use dta_views::waterfall::{self, Rates, Row};
 use serde::Serialize;
@@ -49,9 +49,8 @@ struct Document {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
-    if let Some(since) = args.since.or(args.at) {
-        let until = args.at.map(|at| at + 1).or(args.until).unwrap_or_default();
-        return super::stats_then::run(&args.client, Span { since, until });
+    if let Some(span) = super::asked_span(args.at, args.since, args.until) {
+        return super::stats_then::run(&args.client, span);
     }
     super::block_on(async {
         let client = args.client.ask().await?;

@@ -3,7 +3,7 @@
 use dta_cli::Status;
 use dta_cli::number::{counted, hex};
 use dta_cli::output::{self, OutputFlag};
-use dta_client::{Ask, Following};
+use dta_client::{Ask, Following, Span};
 use dta_files::moment::{self, utc};
 use dta_proto::control::{EntriesRequest, Epoch, EpochState, TailRequest, TailResponse};
 use dta_views::epoch::Shown;
@@ -98,8 +98,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         return super::tail_events::run(what);
     }
     let args = args.entries;
-    if let Some(since) = args.since.or(args.at) {
-        let until = args.at.map(|at| at + 1).or(args.until).unwrap_or_default();
+    if let Some(Span { since, until }) = super::asked_span(args.at, args.since, args.until) {
         let request = EntriesRequest { store: args.store, list: args.list, since, until };
         return super::block_on(async {
             let entries = args.client.ask().await?.entries(request).await?;
