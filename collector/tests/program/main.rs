@@ -273,7 +273,9 @@ fn a_signal_ends_a_start_that_is_under_way() {
         );
     }
     std::fs::write(&file, text).unwrap();
-    let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // An address at which nobody else listens, and from which nobody connects (to a free port of its own address,
+    // a socket may connect to itself).
+    let listen = std::net::TcpListener::bind("127.0.0.9:0").unwrap().local_addr().unwrap();
     let mut child = program()
         .args(["serve", "--soft-port", "0", "--listen", &listen.to_string(), "--config"])
         .arg(&file)
