@@ -69,12 +69,12 @@ table! {
             "keys asked for in queries that had an answer: for a counter, a value other than 0; for a sketch, a known one"
             .with(&[KIND]);
         TAIL_ENTRIES: "tail.entries", Entries, Beside,
-            "append entries handed to tails; two tails of one list count twice";
+            "append entries handed to tails, of now and of past epochs; two tails of one list count twice";
         TAIL_WOKEN: "tail.woken", Times, Beside,
             "times the NIC woke a waiting tail (lists marked `notify`); it wakes every waiting tail, whichever list it follows";
         TAIL_OVERWRITTEN: "tail.overwritten", Batches, Beside,
             "batches that a tail skipped: overwritten before it read them";
-        TAIL_MISSING: "tail.missing", Batches, Beside, "batches that a tail skipped: they never arrived";
+        TAIL_MISSING: "tail.missing", Batches, Beside, "batches that a tail, of now or of past epochs, skipped: they never arrived";
         TAIL_DAMAGED: "tail.damaged", Batches, Beside,
             "batches that a tail skipped: their bytes stayed invalid";
         CONNECTIONS_ACCEPTED: "connections.accepted", Connections, Beside,
