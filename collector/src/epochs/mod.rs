@@ -12,7 +12,7 @@
 //!
 //! Besides: [`Epochs::at`], a store as it was at a moment, from memory or from its history; [`Epochs::series`], the store
 //! in one epoch after another; [`Epochs::list_in`], a list in the epochs of a span; [`Epochs::list`] (`known`), which epochs it has; `keeper`, what all of these
-//! threads do; `flows`, what stores for INT held by flow; `thin`, the thread that keeps histories small; `due`, clocks; `write`, an epoch into the history;
+//! threads do; `flows`, what stores for INT held by flow; `thin`, the thread that keeps histories small; `due`, clocks; `write`, an epoch into the history; `pace`, how fast;
 //! `waterfall`, what became of its reports; `journal`, the file that says when the epochs in memory began, for the next
 //! start; `elements`, a store's memory as slots, and slots as a store.
 
@@ -26,6 +26,7 @@ mod keeper;
 mod known;
 mod lists;
 mod moment;
+mod pace;
 mod series;
 mod sketches;
 #[cfg(test)]
@@ -58,6 +59,7 @@ use thin::Thinner;
 pub use elements::read as read_elements;
 pub use entries::{ListThen, OpenList};
 pub use moment::MomentError;
+pub use pace::Pace;
 
 /// The most generations of a store with epochs that memory has.
 pub const GENERATIONS: u64 = 3;

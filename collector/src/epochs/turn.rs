@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::due::Due;
 use super::keeper::{Again, Keeper, LOOK, Stopped, count};
+use super::pace::Pace;
 use super::write::{WriteError, write};
 use super::{Former, elements, journal, now};
 use crate::config::MemoryConfig;
@@ -111,7 +112,9 @@ fn keep(keeper: &Keeper, former: &Former, confirmed: bool, waterfall: Value) -> 
     };
     let (begun, mut again) = (Instant::now(), Again::default());
     loop {
-        match write_former(&keeper.of.history, former, &epoch) {
+        // It is written well before the next one is over.
+        let pace = Pace::new(keeper.of.every / 4, &keeper.stop);
+        match write_former(&keeper.of.history, former, &epoch, pace) {
             Ok(epoch) => {
                 keeper.written_of(&former.store, &epoch);
                 break;
@@ -137,13 +140,21 @@ fn keep(keeper: &Keeper, former: &Former, confirmed: bool, waterfall: Value) -> 
 
 /// Writes an epoch whose memory is sealed. One that an earlier life wrote, and did not get to remove from memory, is
 /// left as it is. Gives the epoch as it is in the history.
-pub(super) fn write_former(table: &Table, former: &Former, epoch: &Epoch) -> Result<Epoch, WriteError> {
+pub(super) fn write_former(
+    table: &Table,
+    former: &Former,
+    epoch: &Epoch,
+    mut pace: Pace,
+) -> Result<Epoch, WriteError> {
     // Generations begin anew where memory was lost; a moment is that of one epoch.
     let is_it = |kept: &Epoch| (kept.generation, kept.opened) == (epoch.generation, epoch.opened);
     if let Some(kept) = table.epochs()?.iter().find(|kept| is_it(&kept.epoch)) {
         return Ok(kept.epoch.clone());
     }
     write(table, epoch.clone(), |flush, _| {
-        elements::read(&former.store, |first, bytes| flush.put(first, bytes).map_err(WriteError::from))
+        elements::read(&former.store, |first, bytes| {
+            pace.step();
+            flush.put(first, bytes).map_err(WriteError::from)
+        })
     })
 }

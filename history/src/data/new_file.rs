@@ -16,8 +16,6 @@ use crate::temporary::Temporary;
 pub(crate) struct NewFile {
     file: Temporary,
     writer: DataWriter<File>,
-    rows: u64,
-    slots: Option<(u64, u64)>,
 }
 
 /// What a data file has.
@@ -36,32 +34,30 @@ impl NewFile {
         let clone = file.file().try_clone().map_err(HistoryError::io("write", file.path()))?;
         let writer = DataWriter::new(layout.clone(), clone, (STORE, describe(spec)));
         let writer = writer.map_err(HistoryError::parquet(file.path()))?;
-        Ok(NewFile { file, writer, rows: 0, slots: None })
+        Ok(NewFile { file, writer })
     }
 
     /// Puts in a row: they come in the order of the layout.
     #[inline]
     pub(crate) fn put(&mut self, epoch: u64, slot: u64, element: &[u8]) -> Result<(), HistoryError> {
         let put = self.writer.put(epoch.cast_signed(), slot.cast_signed(), element);
-        put.map_err(HistoryError::parquet(self.file.path()))?;
-        self.rows += 1;
-        let (first, last) = self.slots.unwrap_or((slot, slot));
-        self.slots = Some((first.min(slot), last.max(slot)));
-        Ok(())
+        put.map_err(HistoryError::parquet(self.file.path()))
     }
 
     /// Its rows up to now.
     pub(crate) fn rows(&self) -> u64 {
-        self.rows
+        self.writer.rows().count
     }
 
     /// Has the whole file on disk under its name. It goes again unless it is [kept](Temporary::keep).
     pub(crate) fn finish(self, name: &str) -> Result<(Temporary, Made), HistoryError> {
-        let NewFile { mut file, writer, rows, slots } = self;
+        let NewFile { mut file, writer } = self;
+        let rows = writer.rows();
         let index = writer.finish().map_err(HistoryError::parquet(file.path()))?;
         let bytes = file.file().metadata().map_err(HistoryError::io("read", file.path()))?.len();
         let tail = Tail::of(file.file(), file.path(), index)?;
         file.rename(&file.path().with_file_name(name))?;
-        Ok((file, Made { rows, bytes, slots, tail }))
+        let slots = rows.slots.map(|(first, last)| (first.cast_unsigned(), last.cast_unsigned()));
+        Ok((file, Made { rows: rows.count, bytes, slots, tail }))
     }
 }

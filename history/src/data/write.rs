@@ -29,13 +29,23 @@ pub(crate) struct DataWriter<W: Write + Send> {
     slots: Vec<i64>,
     /// The elements of the rows, one behind the other.
     elements: Vec<u8>,
+    written: Rows,
+}
+
+/// Rows of a file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rows {
+    pub(crate) count: u64,
+    /// The smallest and the largest slot, if there is a row.
+    pub(crate) slots: Option<(i64, i64)>,
 }
 
 impl<W: Write + Send> DataWriter<W> {
     /// Begins a file; `about` is written into its metadata.
     pub(crate) fn new(layout: Arc<Layout>, into: W, about: (&str, String)) -> Result<DataWriter<W>> {
         let file = SerializedFileWriter::new(into, layout.schema(), Arc::new(properties(&layout, about)))?;
-        Ok(DataWriter { layout, file, epochs: Vec::new(), slots: Vec::new(), elements: Vec::new() })
+        let (epochs, slots, elements) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(DataWriter { layout, file, epochs, slots, elements, written: Rows::default() })
     }
 
     /// Puts in a row.
@@ -46,6 +56,16 @@ impl<W: Write + Send> DataWriter<W> {
         self.slots.push(slot);
         self.elements.extend_from_slice(element);
         if self.slots.len() == GROUP { self.flush() } else { Ok(()) }
+    }
+
+    /// What was put in until now.
+    pub(crate) fn rows(&self) -> Rows {
+        let held = self.slots.iter().copied().min().zip(self.slots.iter().copied().max());
+        let slots = match (self.written.slots, held) {
+            (Some((first, last)), Some((least, most))) => Some((first.min(least), last.max(most))),
+            (written, held) => written.or(held),
+        };
+        Rows { count: self.written.count + self.slots.len() as u64, slots }
     }
 
     /// Writes the rows that are held as a row group.
@@ -79,6 +99,7 @@ impl<W: Write + Send> DataWriter<W> {
             writer.close()?;
         }
         group.close()?;
+        self.written = self.rows();
         self.epochs.clear();
         self.slots.clear();
         // Nobody else has a part of it: the same memory takes the next rows.

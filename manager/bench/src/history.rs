@@ -11,11 +11,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::ensure;
-use dta_collector::epochs::read_elements;
+use dta_collector::epochs::{Pace, read_elements};
 use dta_collector::store::Store;
 use dta_history::{Epoch, Table};
 use dta_proto::layout::hash;
 use dta_testbed::traffic::SplitMix;
+use tokio::sync::watch;
 
 use super::harness::{Rates, Scale, Share, cpu_time, measure, measure_shares, pin, pin_to};
 use super::query::{self, Queries, key};
@@ -32,7 +33,7 @@ const FRAMES: u64 = 32_768;
 /// Why the calls that are measured cannot fail.
 const WRITABLE: &str = "the folder of temporary files takes an epoch";
 
-/// Writes epochs of a store of which a third is used. The floor reads the region, compresses the bytes of its used slots at
+/// Writes epochs of a store of which a third is used, without rests. The floor reads the region, compresses the bytes of its used slots at
 /// zstd's level 1, and has them on disk. Used slots per second of CPU time.
 pub(super) fn write(scale: &Scale) -> anyhow::Result<Rates> {
     pin();
@@ -40,7 +41,7 @@ pub(super) fn write(scale: &Scale) -> anyhow::Result<Rates> {
     let store = used_by_a_third(scale.memory / ELEMENT as u64)?;
     let work = || {
         let start = cpu_time();
-        let used = write_epoch(folder.path(), &store).expect(WRITABLE);
+        let used = write_epoch(folder.path(), &store, Duration::ZERO).expect(WRITABLE);
         (used, cpu_time().saturating_sub(start))
     };
     let floor = |_| {
@@ -66,7 +67,8 @@ pub(super) fn query(scale: &Scale) -> anyhow::Result<Rates> {
     })
 }
 
-/// Work while another thread writes epochs of 16 MiB, one after another, and the same work while it waits.
+/// Work while another thread writes epochs of 16 MiB, one after another and at the collector's pace, and the same work
+/// while it waits.
 fn beside(scale: &Scale, work: impl FnMut() -> Share) -> anyhow::Result<Rates> {
     pin_to(0);
     let folder = tempfile::tempdir()?;
@@ -77,7 +79,7 @@ fn beside(scale: &Scale, work: impl FnMut() -> Share) -> anyhow::Result<Rates> {
             pin_to(1);
             while !end.load(Ordering::Relaxed) {
                 let writes = may_write.lock();
-                write_epoch(folder.path(), &store)?;
+                write_epoch(folder.path(), &store, Duration::MAX)?;
                 drop(writes);
                 // Whoever waits for the lock gets it.
                 thread::sleep(Duration::from_micros(100));
@@ -137,7 +139,7 @@ impl Kept {
         let store = query::store(1 << 17, KEYS, value)?;
         let table = Table::open(folder.path(), &store.spec)?;
         for number in epochs.clone() {
-            put_epoch(&table, &store, number)?;
+            put_epoch(&table, &store, number, Duration::ZERO)?;
             if number % 60 == 59 {
                 let hour = number / 60 * HOUR;
                 ensure!(table.compact(hour..hour + HOUR)?.is_some(), "an hour was not compacted");
@@ -181,11 +183,14 @@ fn value(number: u64) -> [u8; 12] {
     std::array::from_fn(|n| drawn[n % drawn.len()])
 }
 
-/// Writes the epoch of a number, a minute long, to a table. Returns its used slots.
-fn put_epoch(table: &Table, store: &Store, number: u64) -> anyhow::Result<u64> {
+/// Writes the epoch of a number, a minute long, to a table, with rests for as long at most. Returns its used slots.
+fn put_epoch(table: &Table, store: &Store, number: u64, rests: Duration) -> anyhow::Result<u64> {
     let opened = number * MINUTE;
-    let mut flush = table.begin(number)?;
-    read_elements(store, |first, bytes| anyhow::Ok(flush.put(first, bytes)?))?;
+    let (mut pace, mut flush) = (Pace::new(rests, &watch::channel(false).1), table.begin(number)?);
+    read_elements(store, |first, bytes| {
+        pace.step();
+        anyhow::Ok(flush.put(first, bytes)?)
+    })?;
     let written = flush.finish(&Epoch {
         number,
         generation: number,
@@ -199,8 +204,8 @@ fn put_epoch(table: &Table, store: &Store, number: u64) -> anyhow::Result<u64> {
 }
 
 /// Writes an epoch to a table of its own, which goes again.
-fn write_epoch(folder: &Path, store: &Store) -> anyhow::Result<u64> {
-    let rows = put_epoch(&Table::open(folder, &store.spec)?, store, 1)?;
+fn write_epoch(folder: &Path, store: &Store, rests: Duration) -> anyhow::Result<u64> {
+    let rows = put_epoch(&Table::open(folder, &store.spec)?, store, 1, rests)?;
     std::fs::remove_dir_all(folder.join(&store.spec.name))?;
     Ok(rows)
 }

@@ -1,0 +1,41 @@
+//! How fast an epoch is written: with a fifth of a processor, for a software NIC and queries share the memory's speed
+//! with whoever writes beside them.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+/// How long a rest is beside the work before it.
+const RESTS: u32 = 4;
+/// Work between two rests, at least.
+const WORK: Duration = Duration::from_millis(5);
+
+/// The pace of writing one epoch.
+pub struct Pace {
+    /// Rests that are left.
+    left: Duration,
+    since: Instant,
+    stop: watch::Receiver<bool>,
+}
+
+impl Pace {
+    /// Work begins. It rests for `most` altogether, and no longer once the collector stops.
+    pub fn new(most: Duration, stop: &watch::Receiver<bool>) -> Pace {
+        Pace { left: most, since: Instant::now(), stop: stop.clone() }
+    }
+
+    /// Called between two pieces of work, however small; rests from time to time.
+    pub fn step(&mut self) {
+        let worked = self.since.elapsed();
+        if worked < WORK {
+            return;
+        }
+        if !*self.stop.borrow() {
+            let rest = (worked * RESTS).min(self.left);
+            self.left -= rest;
+            thread::sleep(rest);
+        }
+        self.since = Instant::now();
+    }
+}
