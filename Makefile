@@ -81,8 +81,8 @@ test: install-test-deps ebpf-check ## everything, as CI runs it
 	$(CARGO) test $(TESTED) --no-run
 	$(MAKE) -j2 unit lint
 	$(MAKE) python pools
-	$(MAKE) -j2 privileged history
-	$(MAKE) test-p4 package e2e rxe
+	$(MAKE) -j3 privileged history package
+	$(MAKE) test-p4 e2e rxe
 
 soak: ## the accounting with a tenth of all frames damaged, ten seeds; captures in ten epochs, asked over gRPC and with SQL; ten million reports of random flows; a database away for a minute; each attack on each daemon for a minute, as root; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test $(TESTED) --test faults

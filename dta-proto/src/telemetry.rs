@@ -133,6 +133,17 @@ impl Metric {
     pub fn from_number(number: u8) -> Option<Metric> {
         numbered(&Metric::ALL, number)
     }
+
+    /// The one whose values are under this key, if the key says it. A flow's own key has several.
+    pub fn of_key(key: &Key) -> Option<Metric> {
+        match key.0.last_chunk::<4>()? {
+            b"hlat" => Some(Metric::HopLatency),
+            b"qocc" => Some(Metric::QueueOccupancy),
+            b"qcon" => Some(Metric::QueueCongestion),
+            b"util" => Some(Metric::LinkUtilization),
+            _ => None,
+        }
+    }
 }
 
 crate::named! {

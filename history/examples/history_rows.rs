@@ -58,6 +58,7 @@ fn flows(dir: &Path) -> Value {
     let cells = [
         ("src", Cell::Address),
         ("dst", Cell::Address),
+        ("name", Cell::Text),
         ("sport", Cell::U16),
         ("latency", Cell::U32),
         ("time", Cell::U64),
@@ -73,11 +74,14 @@ fn flows(dir: &Path) -> Value {
             let sport = n as u16;
             let (latency, time) = (u32::MAX - n, u64::MAX - u64::from(n) * number);
             let addresses = [v4.to_ipv6_mapped().octets(), v6.octets()];
+            // Of no bytes, and of all of them.
+            let name = &"sixteen bytes is"[..n as usize % 17];
+            let text: [u8; 16] = std::array::from_fn(|at| name.as_bytes().get(at).copied().unwrap_or(0));
             let numbers =
                 [&sport.to_be_bytes()[..], &latency.to_be_bytes(), &time.to_be_bytes(), &[0; 2]].concat();
-            flush.put(id, &[addresses.as_flattened(), &numbers].concat()).expect("a row");
+            flush.put(id, &[addresses.as_flattened(), &text, &numbers].concat()).expect("a row");
             let time = time.cast_signed();
-            rows.push(json!([number, id, v4.to_string(), v6.to_string(), sport, latency, time]));
+            rows.push(json!([number, id, v4.to_string(), v6.to_string(), name, sport, latency, time]));
         }
         let epoch = Epoch { number, opened: number, flipped_to: number + 1, ..Epoch::default() };
         flush.finish(&epoch).expect("committed");

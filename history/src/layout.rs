@@ -44,7 +44,12 @@ pub(crate) enum Part {
     Bytes(Range<usize>),
     /// Sixteen bytes of an address, as text.
     Address(usize),
+    /// A text of [`TEXT`] bytes at most, zeros behind it.
+    Text(usize),
 }
+
+/// Bytes that a row has for a text.
+pub(crate) const TEXT: usize = 16;
 
 /// What a column of [`Table::open_rows`](crate::Table::open_rows) holds: the next bytes of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +62,8 @@ pub enum Cell {
     U64,
     /// A string: an IPv6 address of 16 bytes, or an IPv4 address, mapped to one.
     Address,
+    /// A string: 16 bytes of UTF-8, zeros behind it.
+    Text,
 }
 
 /// A column.
@@ -75,12 +82,12 @@ impl Column {
         match self.part {
             Part::Epoch | Part::Slot | Part::Be32(_) | Part::Be64(_) | Part::Le64(_) => Physical::INT64,
             Part::Be16(_) | Part::Le16(_) => Physical::INT32,
-            Part::Bytes(_) | Part::Address(_) => Physical::BYTE_ARRAY,
+            Part::Bytes(_) | Part::Address(_) | Part::Text(_) => Physical::BYTE_ARRAY,
         }
     }
 
     fn is_text(&self) -> bool {
-        matches!(self.part, Part::Address(_))
+        matches!(self.part, Part::Address(_) | Part::Text(_))
     }
 
     /// Its type in Delta's schema.
@@ -171,6 +178,7 @@ impl Layout {
                 Cell::U32 => (Part::Be32(at), 4),
                 Cell::U64 => (Part::Be64(at), 8),
                 Cell::Address => (Part::Address(at), 16),
+                Cell::Text => (Part::Text(at), TEXT),
             };
             columns.push(Column::new(name, part));
             at += len;

@@ -11,7 +11,7 @@ use dta_proto::wire::dta::EpochEnd;
 use tokio::sync::watch;
 
 use super::due::Due;
-use super::flows::KnownFlows;
+use super::key_directory::KeyDirectory;
 use super::waterfall::Totals;
 use super::write::make_room;
 use super::{StoreEpochs, Traffic, counters, lists, now, sketches, turn};
@@ -25,7 +25,7 @@ const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 pub(super) struct Keeper {
     pub(super) of: Arc<StoreEpochs>,
     pub(super) stores: Arc<Stores>,
-    pub(super) known: Arc<Mutex<KnownFlows>>,
+    pub(super) known: Arc<Mutex<KeyDirectory>>,
     pub(super) traffic: Arc<dyn Traffic>,
     pub(super) patience: Duration,
     pub(super) stop: watch::Receiver<bool>,
@@ -67,14 +67,18 @@ impl Keeper {
         Totals::of(self.of.history.spec(), &self.traffic.counted())
     }
 
-    /// An epoch is in the history, and memory has it. Its flows are written; what of them cannot be is missing.
+    /// An epoch is in the history, and memory has it. What it held of known keys is written; what of that cannot be is
+    /// missing.
     pub(super) fn written_of(&self, store: &Store, epoch: &Epoch) {
-        if let Some(flows) = &self.of.flows {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).read(&self.stores);
-            while let Err(error) = flows.write(store, epoch, &known) {
-                if let Err(error) = make_room(&flows.table, error) {
+        let mut known = None;
+        for typed in &self.of.typed {
+            let directory = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = known.get_or_insert_with(|| directory().read(&self.stores));
+            while let Err(error) = typed.write(store, epoch, known) {
+                if let Err(error) = make_room(&typed.table, error) {
                     count(&self.of.counters.failed, 1);
-                    self.warn("the flows of an epoch could not be written", &error);
+                    let table = typed.table.path().display();
+                    self.warn(&format!("an epoch could not be written to {table}"), &error);
                     break;
                 }
             }

@@ -12,7 +12,7 @@
 //!
 //! Besides: [`Epochs::at`], a store as it was at a moment, from memory or from its history; [`Epochs::series`], the store
 //! in one epoch after another; [`Epochs::list_in`], a list in the epochs of a span; [`Epochs::list`] (`known`), which epochs it has; `keeper`, what all of these
-//! threads do; `flows`, what stores for INT held by flow; `thin`, the thread that keeps histories small; `due`, clocks; `write`, an epoch into the history; `pace`, how fast;
+//! threads do; `typed`, what stores for INT held, in columns with names, and `key_directory`, of which keys; `thin`, the thread that keeps histories small; `due`, clocks; `write`, an epoch into the history; `pace`, how fast;
 //! `waterfall`, what became of its reports; `journal`, the file that says when the epochs in memory began, for the next
 //! start; `elements`, a store's memory as slots, and slots as a store.
 
@@ -20,9 +20,9 @@ mod counters;
 mod due;
 mod elements;
 mod entries;
-mod flows;
 mod journal;
 mod keeper;
+mod key_directory;
 mod known;
 mod lists;
 mod moment;
@@ -33,6 +33,7 @@ mod sketches;
 mod tests;
 mod thin;
 mod turn;
+mod typed;
 mod waterfall;
 mod write;
 
@@ -52,9 +53,10 @@ use crate::config::{Coarse, MemoryConfig};
 use crate::region::RegionError;
 use crate::session::Writers;
 use crate::store::{Store, StoreError, Stores};
-use flows::{Flows, KnownFlows};
 use keeper::Keeper;
+use key_directory::KeyDirectory;
 use thin::Thinner;
+use typed::Typed;
 
 pub use elements::read as read_elements;
 pub use entries::{ListThen, OpenList};
@@ -124,8 +126,8 @@ struct StoreEpochs {
     every: Duration,
     in_memory: Mutex<InMemory>,
     history: Table,
-    /// What it held by flow, of a store for INT.
-    flows: Option<Flows>,
+    /// What it held in columns with names, of a store for INT.
+    typed: Vec<Typed>,
     counters: Counters,
     /// Whether the history has something that the thinner has not seen.
     grown: AtomicBool,
@@ -182,7 +184,7 @@ impl Epochs {
         for (name, every) in every {
             let open = stores.get(name)?;
             let history = Table::open(&keep.directory, &open.spec)?;
-            let flows = Flows::open(&keep.directory, &open.spec)?;
+            let typed = Typed::open(&keep.directory, &open.spec)?;
             let in_memory = match open.spec.kind.primitive().epoch_end() {
                 EpochEnd::Replaces => found(stores.memory(), open)?,
                 EpochEnd::Reads | EpochEnd::Closes | EpochEnd::Collects => {
@@ -195,14 +197,14 @@ impl Epochs {
                 every: *every,
                 in_memory: Mutex::new(in_memory),
                 history,
-                flows,
+                typed,
                 counters: Counters::default(),
                 // What there is may be old by now.
                 grown: AtomicBool::new(true),
             };
             epochs.of.insert(name.clone(), Arc::new(of));
         }
-        let known = Arc::new(Mutex::new(KnownFlows::default()));
+        let known = Arc::new(Mutex::new(KeyDirectory::default()));
         for of in epochs.of.values() {
             let known = known.clone();
             let (of, stores, traffic, stop) = (of.clone(), stores.clone(), traffic.clone(), stop.clone());
@@ -259,7 +261,7 @@ impl Epochs {
 impl StoreEpochs {
     /// Its tables.
     fn tables(&self) -> impl Iterator<Item = &Table> {
-        std::iter::once(&self.history).chain(self.flows.iter().map(|flows| &flows.table))
+        std::iter::once(&self.history).chain(self.typed.iter().map(|typed| &typed.table))
     }
 
     fn in_memory(&self) -> MutexGuard<'_, InMemory> {

@@ -39,3 +39,29 @@ impl Pace {
         self.since = Instant::now();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rests_are_longer_than_work_end_with_what_is_left_and_when_the_collector_stops() {
+        let (stop, stopped) = watch::channel(false);
+        let hour = Duration::from_secs(3600);
+        let mut pace = Pace::new(hour, &stopped);
+        thread::sleep(WORK);
+        pace.step();
+        let rested = hour - pace.left;
+        assert!(rested >= RESTS * WORK, "{rested:?}");
+        let mut short = Pace::new(Duration::from_millis(1), &stopped);
+        for _ in 0..2 {
+            thread::sleep(WORK);
+            short.step();
+            assert_eq!(short.left, Duration::ZERO);
+        }
+        stop.send(true).unwrap();
+        thread::sleep(WORK);
+        pace.step();
+        assert_eq!(pace.left, hour - rested);
+    }
+}

@@ -17,7 +17,7 @@ use parquet::file::statistics::Statistics;
 use super::Tail;
 use super::pread::Pread;
 use crate::HistoryError;
-use crate::layout::{Column, EPOCH, Layout, Order, Part, SLOT};
+use crate::layout::{Column, EPOCH, Layout, Order, Part, SLOT, TEXT};
 
 /// An open file with its index.
 pub(crate) struct DataFile {
@@ -274,7 +274,9 @@ impl<'a> Cells<'a> {
                 Typed::Longs(get_typed_column_reader(reader), Vec::new())
             }
             Part::Be16(_) | Part::Le16(_) => Typed::Integers(get_typed_column_reader(reader), Vec::new()),
-            Part::Bytes(_) | Part::Address(_) => Typed::Bytes(get_typed_column_reader(reader), Vec::new()),
+            Part::Bytes(_) | Part::Address(_) | Part::Text(_) => {
+                Typed::Bytes(get_typed_column_reader(reader), Vec::new())
+            }
         };
         Cells { column, reader, at: 0 }
     }
@@ -351,6 +353,11 @@ impl<'a> Cells<'a> {
                             Some(octets) => put(row, *at..at + 16, &octets),
                             None => return wrong("a text that is no address".to_owned()),
                         },
+                        Part::Text(at) if value.len() <= TEXT => {
+                            let mut text = [0; TEXT];
+                            text[..value.len()].copy_from_slice(value.data());
+                            put(row, *at..at + TEXT, &text);
+                        }
                         _ => return wrong(format!("a value of {} bytes", value.len())),
                     }
                 }

@@ -14,7 +14,7 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::ColumnPath;
 
 use super::BATCH;
-use crate::layout::{EPOCH, Layout, Order, Part, SLOT};
+use crate::layout::{EPOCH, Layout, Order, Part, SLOT, TEXT};
 
 /// Rows of a row group: they are held in memory until it is full.
 const GROUP: usize = 1 << 18;
@@ -93,6 +93,13 @@ impl<W: Write + Send> DataWriter<W> {
                     binaries(&mut writer, elements.len(), len, |row| {
                         let octets: [u8; 16] = elements[row + at..][..16].try_into().expect("sixteen bytes");
                         Ipv6Addr::from(octets).to_canonical().to_string().into_bytes().into()
+                    })?;
+                }
+                Part::Text(at) => {
+                    binaries(&mut writer, elements.len(), len, |row| {
+                        let text = &elements[row + at..][..TEXT];
+                        let end = text.iter().position(|byte| *byte == 0).unwrap_or(TEXT);
+                        elements.slice(row + at..row + at + end).into()
                     })?;
                 }
             }

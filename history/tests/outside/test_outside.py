@@ -40,7 +40,7 @@ COLUMNS = {
     "key-increment": ["epoch", "slot", "count"],
     "sketch-merge": ["epoch", "column", "sketch_epoch", "merged", "expected", "cell_0", "cell_1", "cell_2"],
     "append": ["epoch", "list", "sequence", "number", "entry"],
-    "int-values.flows": ["epoch", "flow", "src", "dst", "sport", "latency", "time"],
+    "int-values.flows": ["epoch", "flow", "src", "dst", "name", "sport", "latency", "time"],
 }
 
 
@@ -112,7 +112,7 @@ def test_clickhouse(tables, where, monkeypatch):
         cells = [f'lower(hex("{name}"))' if of else f'"{name}"' for name, of in zip(columns(table), is_bytes)]
         query = f"select {', '.join(cells)} from deltaLakeLocal('{path}') where {condition}"
         lines = str(chdb.query(query, "JSONCompactEachRow")).splitlines()
-        is_text = [name in ("key", "value", "entry", "src", "dst") for name in columns(table)]
+        is_text = [name in ("key", "value", "entry", "src", "dst", "name") for name in columns(table)]
         return [[cell if of else int(cell) for of, cell in zip(is_text, json.loads(line))] for line in lines]
 
     check(tables, where, read)

@@ -1,6 +1,6 @@
 mod bad_days;
-mod flows;
 mod kinds;
+mod typed;
 
 use std::collections::BTreeSet;
 
@@ -536,7 +536,7 @@ fn thinner(table: Table, keep: Keep) -> Arc<StoreEpochs> {
         every: EVERY,
         in_memory: Mutex::new(InMemory { open: (stores.get("flows").unwrap(), now()), former: Vec::new() }),
         history: table,
-        flows: None,
+        typed: Vec::new(),
         counters: Counters::default(),
         grown: AtomicBool::new(true),
     });

@@ -32,7 +32,7 @@ impl OpenTable {
         OpenTable { table, at, checked: Mutex::default() }
     }
 
-    /// The name of its folder: that of the store, or of a table of flows beside it.
+    /// The name of its folder: that of the store, or of a table of known keys beside it.
     pub(crate) fn name(&self) -> &str {
         self.table.path().file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Tables of flows beside the histories of stores for INT.
+//! Tables of known keys beside the histories of stores for INT.
 
 use dta_proto::key::Flow;
 use dta_proto::layout::append;
@@ -7,7 +7,10 @@ use dta_proto::telemetry::{self, ENTRY_LEN, Entry, Means, list, store as int};
 use dta_proto::trace::STORE_PREFIX;
 
 use super::*;
-use crate::epochs::flows as tables;
+use crate::epochs::key_directory::{KeyDirectory, KnownKeys, id};
+use crate::epochs::typed as tables;
+use dta_export::directory::Meaning;
+use dta_proto::telemetry::Metric;
 
 const RING: u64 = 64;
 const SLOTS: u64 = 1 << 12;
@@ -60,7 +63,7 @@ fn be<const N: usize, const M: usize>(numbers: [[u8; N]; M]) -> Vec<u8> {
     numbers.as_flattened().to_vec()
 }
 
-/// The rows of a table in an epoch: the flow's number, and the columns behind those of the flow.
+/// The rows of a table in an epoch: the key's number, and its columns.
 fn rows(table: &Table, number: u64) -> BTreeMap<u64, Vec<u8>> {
     let mut rows = BTreeMap::new();
     table.scan(number, |id, row| _ = rows.insert(id, row.to_vec())).unwrap();
@@ -69,11 +72,27 @@ fn rows(table: &Table, number: u64) -> BTreeMap<u64, Vec<u8>> {
 
 /// A row of these columns behind those of the flow.
 fn row(flow: &Flow, held: &[u8]) -> (u64, Vec<u8>) {
-    (tables::id(&flow.key()), tables::row(flow, held))
+    (id(&flow.key()), tables::row(&tables::flow_row(flow), held))
+}
+
+/// A row of `int-values.metrics`: `numbers` are switch, port and queue.
+fn metric(key: &Key, metric: Metric, flow: Option<&Flow>, numbers: [u32; 3], value: u32) -> (u64, Vec<u8>) {
+    let mut says = metric.name().as_bytes().to_vec();
+    says.resize(16, 0);
+    says.extend(flow.map_or(0, |flow| id(&flow.key())).to_be_bytes());
+    says.extend(numbers.iter().flat_map(|number| number.to_be_bytes()));
+    (id(key), tables::row(&says, &telemetry::Value { value, time: 9 }.bytes()))
+}
+
+/// A row of `int-counters.drops`.
+fn drops(key: &Key, flow: Option<&Flow>, switch: u32, reason: u8, count: u64) -> (u64, Vec<u8>) {
+    let flow = flow.map_or(0, |flow| id(&flow.key()));
+    let says = [&flow.to_be_bytes()[..], &switch.to_be_bytes(), &[0, reason]].concat();
+    (id(key), tables::row(&says, &count.to_be_bytes()))
 }
 
 #[test]
-fn each_epoch_says_what_known_flows_had_and_is_thinned_out_as_its_history_is() {
+fn each_epoch_says_what_known_keys_had_and_is_thinned_out_as_its_history_is() {
     let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let directory = MemoryConfig::Directory(memory.path().to_owned());
     let [v4, v6, unknown] = flows();
@@ -81,15 +100,27 @@ fn each_epoch_says_what_known_flows_had_and_is_thinned_out_as_its_history_is() {
     let stores = Stores::open(&specs(), &directory, RegionOptions { huge_pages: false }).unwrap();
     let of = |name: &str| stores.get(name).unwrap();
     put_keys(&of(int::EVENTS), 1, &[(v4.key(), Means::Itself), (v6.key(), Means::Flow(v6))]);
-    let of_hop = (telemetry::hop_latency_key(&v4, 7), Means::Hop(v4.key(), 7));
-    put_keys(&of(int::EVENTS), 2, &[of_hop]);
+    // A hop of each flow, one of which has no value; queues, one of which says nothing of its port; a port; drops.
+    let [hop4, hop6] = [v4, v6].map(|flow| telemetry::hop_latency_key(&flow, 7));
+    let queue = telemetry::queue_occupancy_key(7, Some(3), Some(1));
+    let congestion = telemetry::queue_congestion_key(8, None, Some(0));
+    let port = telemetry::link_utilization_key(7, Some(3));
+    let (of_switch, of_flow) = (telemetry::drops_key(7, 71), telemetry::flow_drops_key(&v6, 72));
+    put_keys(&of(int::EVENTS), 2, &[(hop4, Means::Hop(v4.key(), 7)), (hop6, Means::Hop(v6.key(), 7))]);
+    put_keys(&of(int::EVENTS), 3, &[(queue, Means::Itself), (congestion, Means::Itself)]);
+    put_keys(&of(int::EVENTS), 4, &[(port, Means::Itself), (of_switch, Means::Itself)]);
+    put_keys(&of(int::EVENTS), 5, &[(of_flow, Means::Hop(v6.key(), 72))]);
+    for (key, value) in [(hop6, 1), (queue, 2), (congestion, 3), (port, u32::MAX)] {
+        put_value(&of(int::VALUES), &key, &telemetry::Value { value, time: 9 }.bytes());
+    }
     for flow in [v4, v6, unknown] {
         let value = telemetry::Value { value: u32::MAX - 1, time: 1 << 62 | u64::from(flow.sport) };
         put_value(&of(int::VALUES), &flow.key(), &value.bytes());
     }
     let path = telemetry::Path::of(&[6, u32::MAX, 6]);
     put_value(&of(int::PATHS), &v6.key(), &path.bytes());
-    for (key, count) in [(v6.key(), 3), (telemetry::bytes_key(&v6), u64::MAX)] {
+    let counted = [(v6.key(), 3), (telemetry::bytes_key(&v6), u64::MAX), (of_switch, 4), (of_flow, u64::MAX)];
+    for (key, count) in counted {
         for slot in hash::slots(&key, 2, SLOTS).iter() {
             of(int::COUNTERS).region.fetch_add(counter::offset(*slot), count).unwrap();
         }
@@ -114,18 +145,30 @@ fn each_epoch_says_what_known_flows_had_and_is_thinned_out_as_its_history_is() {
     };
     let switches: Vec<u8> = [6, u32::MAX, 6].into_iter().chain([0; 11]).flat_map(u32::to_be_bytes).collect();
     let hops: Vec<u8> = [0, 77, 0, 0, 0, 0].into_iter().flat_map(u32::to_be_bytes).collect();
-    let expected = [
-        (int::VALUES, BTreeMap::from([latency(&v4), latency(&v6)])),
-        (int::PATHS, BTreeMap::from([row(&v6, &[&[0, 3, 0, 1][..], &switches].concat())])),
-        (int::COUNTERS, BTreeMap::from([row(&v6, &be([3, 0, u64::MAX].map(u64::to_be_bytes)))])),
-        (int::POSTCARDS, BTreeMap::from([row(&v4, &[&[0, 0b10, 0, 2][..], &hops].concat())])),
+    let metrics = [
+        metric(&hop6, Metric::HopLatency, Some(&v6), [7, u32::MAX, u32::MAX], 1),
+        metric(&queue, Metric::QueueOccupancy, None, [7, 3, 1], 2),
+        metric(&congestion, Metric::QueueCongestion, None, [8, u32::MAX, 0], 3),
+        metric(&port, Metric::LinkUtilization, None, [7, 3, u32::MAX], u32::MAX),
     ];
-    for (name, expected) in &expected {
+    let lost = [drops(&of_switch, None, 7, 71, 4), drops(&of_flow, Some(&v6), u32::MAX, 72, u64::MAX)];
+    let expected = [
+        (int::VALUES, "metrics", BTreeMap::from(metrics)),
+        (int::COUNTERS, "drops", BTreeMap::from(lost)),
+        (int::VALUES, "flows", BTreeMap::from([latency(&v4), latency(&v6)])),
+        (int::PATHS, "flows", BTreeMap::from([row(&v6, &[&[0, 3, 0, 1][..], &switches].concat())])),
+        (int::COUNTERS, "flows", BTreeMap::from([row(&v6, &be([3, 0, u64::MAX].map(u64::to_be_bytes)))])),
+        (int::POSTCARDS, "flows", BTreeMap::from([row(&v4, &[&[0, 0b10, 0, 2][..], &hops].concat())])),
+    ];
+    let of_kind = |of: &'_ StoreEpochs, kind: &str| {
+        let path = history.path().join(format!("{}.{kind}", of.name));
+        of.typed.iter().position(|typed| typed.table.path() == path).expect("a table")
+    };
+    for (name, kind, expected) in &expected {
         let of = &bench.epochs.of[*name];
-        let table = &of.flows.as_ref().expect("a table of flows").table;
-        assert_eq!(table.path(), history.path().join(format!("{name}.flows")));
-        until("two epochs have their flows", || table.epochs().unwrap().len() >= 2);
-        assert_eq!(rows(table, 1), *expected, "{name}");
+        let table = &of.typed[of_kind(of, kind)].table;
+        until("two epochs have their keys", || table.epochs().unwrap().len() >= 2);
+        assert_eq!(rows(table, 1), *expected, "{name}.{kind}");
         // The next one began empty, where a store does; counters go on.
         assert_eq!(rows(table, 2), if *name == int::COUNTERS { expected.clone() } else { BTreeMap::new() });
         let kept = |table: &Table| table.epochs().unwrap()[0].epoch.clone();
@@ -133,12 +176,12 @@ fn each_epoch_says_what_known_flows_had_and_is_thinned_out_as_its_history_is() {
         assert_eq!(kept(table), raw);
     }
     for name in [int::EVENTS, "trace-latencies"] {
-        assert!(bench.epochs.of[name].flows.is_none(), "{name}");
+        assert!(bench.epochs.of[name].typed.is_empty(), "{name}");
     }
     assert_eq!((bench.count("epochs.failed"), bench.count("epochs.lost")), (0, 0));
     bench.end();
 
-    // What retention and coarser epochs leave of the history they leave of its flows.
+    // What retention and coarser epochs leave of the history they leave of its keys.
     let every = Duration::from_secs(3600);
     let coarse = crate::config::Coarse { after: Duration::ZERO, every };
     let bench = Bench::start_with(&specs(), &directory, keep(history.path()), Duration::from_secs(60));
@@ -149,16 +192,16 @@ fn each_epoch_says_what_known_flows_had_and_is_thinned_out_as_its_history_is() {
     for of in &all {
         of.tables().for_each(|table| thinner.fewer(table, later).unwrap());
     }
-    for (name, expected) in &expected {
+    for (name, kind, expected) in &expected {
         let of = &bench.epochs.of[*name];
-        let table = &of.flows.as_ref().unwrap().table;
+        let table = &of.typed[of_kind(of, kind)].table;
         let numbers = |table: &Table| -> Vec<u64> {
             table.epochs().unwrap().iter().map(|kept| kept.epoch.number).collect()
         };
         assert!(numbers(table).len() <= 2, "an hour, or two of them: {:?}", numbers(table));
         let all: BTreeMap<u64, Vec<u8>> =
             numbers(table).into_iter().flat_map(|number| rows(table, number)).collect();
-        assert_eq!(all, *expected, "{name}: the newest of each flow");
+        assert_eq!(all, *expected, "{name}.{kind}: the newest of each key");
     }
     bench.end();
 }
@@ -168,11 +211,14 @@ fn the_key_directory_is_read_on_and_hops_have_flows_too() {
     let stores = Stores::open(&specs(), &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
     let events = stores.get(int::EVENTS).unwrap();
     let [v4, v6, _] = flows();
-    let mut known = tables::KnownFlows::default();
+    let mut known = KeyDirectory::default();
     assert_eq!(known.read(&stores), BTreeMap::new());
-    put_keys(&events, 1, &[(telemetry::hop_latency_key(&v4, 7), Means::Hop(v4.key(), 7))]);
-    let by_id = |flows: &[Flow]| -> tables::ById {
-        flows.iter().map(|flow| (tables::id(&flow.key()), (flow.key(), *flow))).collect()
+    let hop = telemetry::hop_latency_key(&v4, 7);
+    put_keys(&events, 1, &[(hop, Means::Hop(v4.key(), 7))]);
+    let by_id = |flows: &[Flow]| -> KnownKeys {
+        let of_hop = Meaning::Hop { flow: Some(v4), flow_key: v4.key(), switch: 7 };
+        let flows = flows.iter().map(|flow| (flow.key(), Meaning::Flow(*flow)));
+        flows.chain([(hop, of_hop)]).map(|(key, meaning)| (id(&key), (key, meaning))).collect()
     };
     assert_eq!(known.read(&stores), by_id(&[v4]));
     put_keys(&events, 2, &[(v6.key(), Means::Flow(v6))]);

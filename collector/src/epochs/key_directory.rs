@@ -1,0 +1,80 @@
+//! Which keys the stores for INT have, and what they stand for.
+//!
+//! A slot says nothing of its key. Keys are known from the key directory (list 3 of the events), which is read on
+//! whenever an epoch is written.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use dta_export::directory::{Directory, Meaning};
+use dta_proto::crc;
+use dta_proto::key::Key;
+use dta_proto::telemetry::{Entry, list, store};
+
+use crate::store::Stores;
+use crate::store::append::{ListError, Lists, ReadPosition, Start};
+
+/// Batches of the key directory that are read at a time.
+const BATCHES: u64 = 1024;
+
+/// Keys that were reported and are not forgotten, by the number that they have in tables, with what they stand for.
+pub(super) type KnownKeys = BTreeMap<u64, (Key, Meaning)>;
+
+/// The number of a key: 63 bits of a hash.
+pub(super) fn id(key: &Key) -> u64 {
+    (u64::from(crc::crc32(&key.0)) << 32 | u64::from(crc::crc32c(&key.0))) >> 1
+}
+
+/// The key directory, as far as it was read.
+#[derive(Default)]
+pub(super) struct KeyDirectory {
+    directory: Directory,
+    /// Up to where, in which generation of the events' memory.
+    read: Option<(u64, ReadPosition)>,
+}
+
+impl KeyDirectory {
+    /// Reads what is new. Without a key directory, or if it cannot be read, that is nothing.
+    pub(super) fn read(&mut self, stores: &Stores) -> KnownKeys {
+        let events = stores.get(store::EVENTS).ok();
+        let lists = events.as_deref().and_then(|events| Some((events.generation, Lists::new(events)?)));
+        let has_keys = |lists: &Lists<'_>| lists.count() > list::KEYS;
+        if let Some((generation, lists)) = lists.filter(|(_, lists)| has_keys(lists))
+            && let Err(error) = self.learn(generation, lists)
+        {
+            tracing::warn!(%error, "the key directory could not be read");
+        }
+        let mut known = KnownKeys::default();
+        // A look at a key keeps it from being forgotten: the last one to be reported comes last.
+        let keys: Vec<Key> = self.directory.keys().collect();
+        for key in keys.iter().rev() {
+            let Some(meaning) = self.directory.meaning(key) else { continue };
+            known.insert(id(key), (*key, meaning));
+            // Of some flows only another key is known.
+            if let Some(flow) = meaning.flow() {
+                known.insert(id(&flow.key()), (flow.key(), Meaning::Flow(flow)));
+            }
+        }
+        known
+    }
+
+    fn learn(&mut self, generation: u64, lists: Lists<'_>) -> Result<(), ListError> {
+        let position = match self.read {
+            Some((same, position)) if same == generation => position,
+            _ => lists.reader(list::KEYS, Start::Oldest)?.place(),
+        };
+        let (mut reader, mut batches) = (lists.resume(position), 0);
+        loop {
+            let progress = reader.read(BATCHES, Instant::now(), |_, entries| {
+                let entries = entries.chunks_exact(lists.entry_len()).filter_map(Entry::parse);
+                entries.for_each(|entry| self.directory.take(&entry));
+            })?;
+            batches += progress.batches;
+            if progress.batches < BATCHES || batches >= lists.ring() {
+                break;
+            }
+        }
+        self.read = Some((generation, reader.place()));
+        Ok(())
+    }
+}

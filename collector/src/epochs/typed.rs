@@ -1,0 +1,259 @@
+//! What stores for INT held, in columns with names: tables beside each history, of what the keys that are known had.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use dta_export::directory::Meaning;
+use dta_history::{Cell, Epoch, HistoryError, Table};
+use dta_proto::key::{Flow, Key};
+use dta_proto::layout::key_write::Policy;
+use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::telemetry::{self, Metric, PATH_HOPS, PATH_LEN, VALUE_LEN, store};
+
+use super::key_directory::{KnownKeys, id};
+use super::write::{WriteError, finish};
+use crate::region::AccessError;
+use crate::store::{Store, key_increment, key_write, postcarding};
+
+/// Keys that are looked up together.
+const TOGETHER: usize = 4096;
+
+/// The columns of a flow.
+const FLOW: [(&str, Cell); 5] = [
+    ("src", Cell::Address),
+    ("dst", Cell::Address),
+    ("sport", Cell::U16),
+    ("dport", Cell::U16),
+    ("protocol", Cell::U16),
+];
+
+/// A table of what a store held of the keys of one kind.
+pub(super) struct Typed {
+    pub(super) table: Table,
+    of: Held,
+}
+
+/// What a store holds of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    /// Of a flow.
+    Path,
+    Latency,
+    Counts,
+    Postcards(u8),
+    /// Of a hop of a flow, a queue or a port.
+    Metric,
+    /// Of a switch, or of a flow.
+    Drops,
+}
+
+/// A key on its way into a row.
+struct Asked {
+    id: u64,
+    key: Key,
+    meaning: Meaning,
+    /// The columns that say what the key stands for.
+    says: Vec<u8>,
+}
+
+impl Held {
+    /// What a store holds; nothing if it is none for INT.
+    fn of(spec: &StoreSpec) -> Vec<Held> {
+        let is_long = |value_len: u8, needed| usize::from(value_len) >= needed;
+        match (spec.name.as_str(), &spec.kind) {
+            (store::PATHS, StoreKind::KeyWrite { value_len, .. }) if is_long(*value_len, PATH_LEN) => {
+                vec![Held::Path]
+            }
+            (store::VALUES, StoreKind::KeyWrite { value_len, .. }) if is_long(*value_len, VALUE_LEN) => {
+                vec![Held::Latency, Held::Metric]
+            }
+            (store::COUNTERS, StoreKind::KeyIncrement { .. }) => vec![Held::Counts, Held::Drops],
+            (store::POSTCARDS, StoreKind::Postcarding { hops, .. }) => vec![Held::Postcards(*hops)],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The table: how its name ends, and the name of its rows' numbers.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Held::Path | Held::Latency | Held::Counts | Held::Postcards(_) => ("flows", "flow"),
+            Held::Metric => ("metrics", "key"),
+            Held::Drops => ("drops", "key"),
+        }
+    }
+
+    /// The columns: what a key stands for ([`Held::says`]), then what the store held of it ([`Held::look_up`]).
+    fn columns(self) -> Vec<(String, Cell)> {
+        let of_key: &[_] = match self {
+            Held::Path | Held::Latency | Held::Counts | Held::Postcards(_) => &FLOW,
+            Held::Metric => &[
+                ("metric", Cell::Text),
+                ("flow", Cell::U64),
+                ("switch", Cell::U32),
+                ("port", Cell::U32),
+                ("queue", Cell::U32),
+            ],
+            Held::Drops => &[("flow", Cell::U64), ("switch", Cell::U32), ("reason", Cell::U16)],
+        };
+        let (held, (numbered, count)): (&[_], (&str, usize)) = match self {
+            Held::Path => (&[("hops", Cell::U16), ("looped", Cell::U16)], ("switch", PATH_HOPS)),
+            Held::Latency => (&[("latency", Cell::U32), ("time", Cell::U64)], ("", 0)),
+            Held::Counts => {
+                (&[("reports", Cell::U64), ("packets", Cell::U64), ("bytes", Cell::U64)], ("", 0))
+            }
+            Held::Postcards(hops) => (&[("bitmap", Cell::U16), ("length", Cell::U16)], ("hop", hops.into())),
+            Held::Metric => (&[("value", Cell::U32), ("time", Cell::U64)], ("", 0)),
+            Held::Drops => (&[("drops", Cell::U64)], ("", 0)),
+        };
+        let fixed = of_key.iter().chain(held).map(|(name, cell)| ((*name).to_owned(), *cell));
+        fixed.chain((0..count).map(|n| (format!("{numbered}_{n}"), Cell::U32))).collect()
+    }
+
+    /// What a key stands for; `None` if the table has no keys of its kind. Numbers that a key does not have are 2^32 - 1.
+    fn says(self, key: &Key, meaning: &Meaning) -> Option<Vec<u8>> {
+        let numbers = |flow: Option<Key>, numbers: &[Option<u32>]| {
+            let flow = flow.map_or(0, |flow| id(&flow)).to_be_bytes();
+            let numbers = numbers.iter().flat_map(|number| number.unwrap_or(u32::MAX).to_be_bytes());
+            flow.into_iter().chain(numbers).collect::<Vec<u8>>()
+        };
+        match self {
+            Held::Path | Held::Latency | Held::Counts | Held::Postcards(_) => match meaning {
+                Meaning::Flow(flow) => Some(flow_row(flow)),
+                _ => None,
+            },
+            Held::Metric => {
+                let place = match *meaning {
+                    Meaning::Hop { flow_key, switch, .. } => {
+                        numbers(Some(flow_key), &[Some(switch), None, None])
+                    }
+                    Meaning::Queue { switch, port, queue } => numbers(None, &[Some(switch), port, queue]),
+                    Meaning::Port { switch, port } => numbers(None, &[Some(switch), port, None]),
+                    Meaning::Flow(_) | Meaning::FlowDrops { .. } | Meaning::SwitchDrops { .. } => {
+                        return None;
+                    }
+                };
+                let mut name = [0; 16];
+                let metric = Metric::of_key(key)?.name().as_bytes();
+                name[..metric.len()].copy_from_slice(metric);
+                Some([&name[..], &place].concat())
+            }
+            Held::Drops => {
+                let (place, reason) = match *meaning {
+                    Meaning::FlowDrops { flow_key, reason, .. } => (numbers(Some(flow_key), &[None]), reason),
+                    Meaning::SwitchDrops { switch, reason } => (numbers(None, &[Some(switch)]), reason),
+                    _ => return None,
+                };
+                Some([&place[..], &[0, reason]].concat())
+            }
+        }
+    }
+
+    /// What the store has of each key; `None` where that is nothing.
+    fn look_up(self, store: &Store, asked: &[Asked]) -> Result<Vec<Option<Vec<u8>>>, AccessError> {
+        let keys = || asked.iter().map(|asked| asked.key).collect::<Vec<Key>>();
+        let values = |with: fn(&[u8]) -> Option<Vec<u8>>| {
+            let reader = key_write::Reader::new(store).expect("a key-write store");
+            let mut answers = vec![key_write::Answer::default(); asked.len()];
+            let mut values = vec![0; asked.len() * reader.value_len()];
+            reader.query(&keys(), Policy::First, &mut answers, &mut values)?;
+            let values = answers.iter().zip(values.chunks_exact(reader.value_len()));
+            Ok(values.map(|(answer, value)| with(value).filter(|_| answer.found)).collect())
+        };
+        // Of `keys`, one or more for each that is asked about.
+        let counts = |keys: Vec<Key>| {
+            let mut counts = vec![0; keys.len()];
+            key_increment::Reader::new(store).expect("a key-increment store").query(&keys, &mut counts)?;
+            let row = |counts: &[u64]| {
+                let is_any = counts.iter().any(|count| *count != 0);
+                is_any.then(|| counts.iter().flat_map(|count| count.to_be_bytes()).collect())
+            };
+            Ok(counts.chunks_exact(keys.len() / asked.len()).map(row).collect())
+        };
+        match self {
+            Held::Path => values(|value| {
+                let path = telemetry::Path::parse(value)?;
+                let fixed = [path.hops.into(), u16::from(path.looped)].map(u16::to_be_bytes);
+                let switches = path.switches.map(u32::to_be_bytes);
+                Some([fixed.as_flattened(), switches.as_flattened()].concat())
+            }),
+            Held::Latency | Held::Metric => {
+                values(|value| Some(telemetry::Value::parse(value)?.bytes().to_vec()))
+            }
+            Held::Counts => {
+                let flows = asked.iter().filter_map(|asked| asked.meaning.flow());
+                let of_flow =
+                    |flow: Flow| [flow.key(), telemetry::packets_key(&flow), telemetry::bytes_key(&flow)];
+                counts(flows.flat_map(of_flow).collect())
+            }
+            Held::Drops => counts(keys()),
+            Held::Postcards(hops) => {
+                let reader = postcarding::Reader::new(store).expect("a postcarding store");
+                let mut answers = vec![postcarding::Answer::default(); asked.len()];
+                reader.query(&keys(), &mut answers)?;
+                let row = |answer: postcarding::Answer| {
+                    let path = answer.path?;
+                    let values = (0..hops).flat_map(|hop| path.hop(hop).unwrap_or_default().to_be_bytes());
+                    let fixed = [path.bitmap, path.length.into()].map(u16::to_be_bytes);
+                    Some(fixed.as_flattened().iter().copied().chain(values).collect())
+                };
+                Ok(answers.into_iter().map(row).collect())
+            }
+        }
+    }
+}
+
+impl Typed {
+    /// Opens the tables of a store for INT; there are none of any other.
+    pub(super) fn open(dir: &Path, spec: &StoreSpec) -> Result<Vec<Typed>, HistoryError> {
+        let open = |of: Held| {
+            let ((name, id), columns) = (of.names(), of.columns());
+            let columns: Vec<_> = columns.iter().map(|(name, cell)| (name.as_str(), *cell)).collect();
+            let table = Table::open_rows(dir, &format!("{}.{name}", spec.name), spec, id, &columns)?;
+            Ok(Typed { table, of })
+        };
+        Held::of(spec).into_iter().map(open).collect()
+    }
+
+    /// Writes what `store` held in an epoch, under its number in the history, unless that is there.
+    pub(super) fn write(&self, store: &Store, epoch: &Epoch, known: &KnownKeys) -> Result<(), WriteError> {
+        let is_it = |kept: &Epoch| (kept.number, kept.opened) == (epoch.number, epoch.opened);
+        if self.table.epochs()?.iter().any(|kept| is_it(&kept.epoch)) {
+            return Ok(());
+        }
+        let mut flush = self.table.begin(epoch.number)?;
+        let mut keys = known.iter().filter_map(|(id, (key, meaning))| {
+            Some(Asked { id: *id, key: *key, meaning: *meaning, says: self.of.says(key, meaning)? })
+        });
+        loop {
+            let asked: Vec<Asked> = keys.by_ref().take(TOGETHER).collect();
+            if asked.is_empty() {
+                break;
+            }
+            for (asked, held) in asked.iter().zip(self.of.look_up(store, &asked)?) {
+                if let Some(held) = held {
+                    flush.put(asked.id, &row(&asked.says, &held))?;
+                }
+            }
+        }
+        // What was lost is said once, by the history.
+        let epoch = Epoch { waterfall: serde_json::Value::Null, ..epoch.clone() };
+        finish(&self.table, flush, &epoch)
+    }
+}
+
+/// What is known of a flow.
+pub(super) fn flow_row(flow: &Flow) -> Vec<u8> {
+    let address = |address| match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    };
+    let numbers = [flow.sport, flow.dport, flow.proto.into()].map(u16::to_be_bytes);
+    [&address(flow.src)[..], &address(flow.dst), numbers.as_flattened()].concat()
+}
+
+/// Rows are whole words.
+pub(super) fn row(says: &[u8], held: &[u8]) -> Vec<u8> {
+    let mut row = [says, held].concat();
+    row.resize(row.len().next_multiple_of(8), 0);
+    row
+}
