@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dta_history::{Epoch, Table};
 use serde_json::Value;
@@ -15,6 +15,9 @@ use super::{Former, elements, journal, now};
 use crate::config::MemoryConfig;
 use crate::session::Writers;
 use crate::store::{Successor, former_path};
+
+/// How long writers may take to move before the log says so. They renew their sessions every second.
+const LATE: Duration = Duration::from_secs(30);
 
 /// Until the collector stops.
 pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
@@ -89,8 +92,16 @@ fn seal(keeper: &Keeper, former: &Former) -> Result<Writers, Stopped> {
         true => Writers::Gone,
         false => keeper.traffic.writers(&keeper.of.name, former.store.generation),
     };
-    let mut now = writers();
+    let (mut now, over, mut is_late) = (writers(), Instant::now(), false);
     while now == Writers::There {
+        if !is_late && over.elapsed() >= LATE {
+            is_late = true;
+            tracing::warn!(
+                store = %keeper.of.name,
+                "an epoch is over, but a translator has not moved to the next one: it stays in memory, and the next one goes \
+                 on (`dta-collector sessions list` names the translators; a switch needs `dta-translator watch`)"
+            );
+        }
         keeper.wait(LOOK)?;
         now = writers();
     }
