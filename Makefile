@@ -82,8 +82,8 @@ ebpf-check: ## whether the objects that are committed are what their sources mak
 # Tests wait more than they compute, so what compiles runs beside them.
 test: install-test-deps ebpf-check ## everything, as CI runs it
 	$(CARGO) test $(TESTED) --no-run
-	$(MAKE) -j2 unit lint
-	$(MAKE) python pools
+	$(MAKE) -j3 unit lint python
+	$(MAKE) pools
 	$(MAKE) -j3 privileged history package
 	$(MAKE) test-p4 e2e rxe
 
