@@ -31,6 +31,23 @@ pub fn short(rate: f64) -> String {
     }
 }
 
+/// Reads a count from 1 as [`short`] writes it: `250k`, `1.5M`, `10G`, or all of its digits.
+///
+/// # Errors
+/// What it must be, in words.
+pub fn parse_short(text: &str) -> Result<u64, String> {
+    let units = [("k", 1e3), ("M", 1e6), ("G", 1e9)];
+    let scaled = units.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, scale)));
+    let count = match scaled {
+        None => text.parse().ok(),
+        Some((number, scale)) => {
+            let count = number.parse::<f64>().ok().map(|number| (number * scale).round());
+            count.filter(|count| *count < 2f64.powi(63)).map(|count| count as u64)
+        }
+    };
+    count.filter(|count| *count > 0).ok_or_else(|| "must be a count such as 1000000, 250k or 1.5M".to_owned())
+}
+
 /// A share in per cent.
 pub fn percent(share: f64) -> String {
     format!("{:.2} %", 100.0 * share)
@@ -79,6 +96,13 @@ mod tests {
         assert_eq!([5.0, 12_300.0, 4_500_000.0].map(short), ["5", "12.3k", "4.50M"]);
         assert_eq!(short(16_621.310_1), "16.6k");
         assert_eq!([512, 1024, 1536, 16 << 20].map(bytes), ["512 B", "1 KiB", "1.5 KiB", "16 MiB"]);
+        assert_eq!(
+            ["7", "1000000", "250k", "1.5M", "10G"].map(|text| parse_short(text).unwrap()),
+            [7, 1_000_000, 250_000, 1_500_000, 10_000_000_000]
+        );
+        for bad in ["", "0", "0.0001k", "-5k", "1.5", "nanM", "infG", "1e30k", "5 M", "5T"] {
+            assert!(parse_short(bad).is_err(), "{bad}");
+        }
         assert_eq!(hex(&[0, 0xab]), "00ab");
         assert_eq!(percent(0.25), "25.00 %");
         assert_eq!(

@@ -13,6 +13,8 @@ use crate::wire::dta::Primitive;
 
 /// Most copies (N) a store can have: the slot family has four constants.
 pub const MAX_REDUNDANCY: u8 = 4;
+/// Most slots a store can have: hashes have 32 bits.
+pub const MAX_SLOTS: u64 = 1 << 32;
 
 /// A store: its id in reports, its name for people, and its layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -257,7 +259,7 @@ impl StoreSpec {
         };
         match self.kind {
             StoreKind::KeyWrite { slots, value_len, redundancy, keys } => {
-                pow2("slots", slots, 1 << 32)?;
+                pow2("slots", slots, MAX_SLOTS)?;
                 copies(redundancy)?;
                 if !keys.are_hashed() && value_len != 12 {
                     return fail("value_len", value_len.to_string(), "12 where keys are inline");
@@ -267,7 +269,7 @@ impl StoreSpec {
                 }
             }
             StoreKind::Postcarding { slots, hops, redundancy } => {
-                pow2("slots", slots, 1 << 32)?;
+                pow2("slots", slots, MAX_SLOTS)?;
                 copies(redundancy)?;
                 if !matches!(hops, 6 | 14) {
                     return fail("hops", hops.to_string(), "6 or 14");
@@ -289,7 +291,7 @@ impl StoreSpec {
                 }
             }
             StoreKind::KeyIncrement { slots, redundancy } => {
-                pow2("slots", slots, 1 << 32)?;
+                pow2("slots", slots, MAX_SLOTS)?;
                 copies(redundancy)?;
             }
             StoreKind::SketchMerge { columns, rows, epochs, expected, .. } => {

@@ -2,7 +2,9 @@
 //!
 //! - [`replay`]: sends the DTA datagrams of a capture again.
 //! - [`agents`]: what the agents of many hosts trace.
+//! - [`size`]: how large stores must be, and how many reports can be taken.
 
 pub mod agents;
 pub mod cli;
 pub mod replay;
+pub mod size;

@@ -216,6 +216,7 @@ fn what_commands_print_is_as_their_schemas_say() {
     std::fs::write(&capture, capture_of_one_report()).unwrap();
     held.run("dta-manager-replay", &["replay", capture.to_str().unwrap(), "--to", &bed.reports]);
     held.run("dta-manager-doctor", &["doctor"]);
+    held.run("dta-manager-size", &["size", "--epoch", "60s"]);
     held.run("dta-manager-bench", &["bench", "--quick", "query"]);
     held.run("dta-manager-bench-int", &["bench", "--int", "--quick", "unchanged-3-few"]);
     held.run("dta-manager-run-testbed", &["run-testbed", "--reports", "2000"]);

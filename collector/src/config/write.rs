@@ -1,6 +1,7 @@
 //! Writes a configuration as a file.
 
 use dta_proto::store::StoreSpec;
+use serde::Serialize;
 
 use super::file::{Collector, File, SoftTable, Span, StoreTable};
 use super::{Config, MemoryConfig, SoftLink};
@@ -11,11 +12,7 @@ impl Config {
     /// # Errors
     /// TOML cannot express it: a file name that is not UTF-8.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
-        let Config { soft, epochs, .. } = self;
-        let table = |spec: &StoreSpec| StoreTable {
-            epoch: epochs.get(&spec.name).copied().map(Span),
-            spec: spec.clone(),
-        };
+        let soft = &self.soft;
         toml::to_string(&File {
             collector: Collector {
                 name: Some(self.name.clone()),
@@ -48,8 +45,28 @@ impl Config {
             metrics: self.metrics.clone(),
             export: self.export.clone(),
             history: self.history.clone(),
-            store: Some(self.stores.iter().map(table).collect()),
+            store: Some(self.store_tables()),
         })
+    }
+
+    /// The tables of its stores alone, as a file that says nothing of the rest.
+    ///
+    /// # Errors
+    /// As [`Config::to_toml`].
+    pub fn stores_to_toml(&self) -> Result<String, toml::ser::Error> {
+        #[derive(Serialize)]
+        struct Stores {
+            store: Vec<StoreTable>,
+        }
+        toml::to_string(&Stores { store: self.store_tables() })
+    }
+
+    fn store_tables(&self) -> Vec<StoreTable> {
+        let table = |spec: &StoreSpec| StoreTable {
+            epoch: self.epochs.get(&spec.name).copied().map(Span),
+            spec: spec.clone(),
+        };
+        self.stores.iter().map(table).collect()
     }
 }
 

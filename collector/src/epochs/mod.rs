@@ -46,6 +46,7 @@ use std::time::{Duration, Instant};
 
 use dta_files::moment::now;
 use dta_history::{HistoryError, Table};
+use dta_proto::store::StoreSpec;
 use dta_proto::wire::dta::EpochEnd;
 use tokio::sync::watch;
 
@@ -63,8 +64,14 @@ pub use entries::{ListThen, OpenList};
 pub use moment::MomentError;
 pub use pace::Pace;
 
-/// The most generations of a store with epochs that memory has.
-pub const GENERATIONS: u64 = 3;
+/// The most generations that memory has of a store that gets other memory at an epoch's end.
+const GENERATIONS: u64 = 3;
+
+/// Bytes of memory that a store takes, in all of its generations.
+pub fn memory_len(store: &StoreSpec, has_epochs: bool) -> u64 {
+    let replaces = store.kind.primitive().epoch_end() == EpochEnd::Replaces;
+    store.region_len().saturating_mul(if has_epochs && replaces { GENERATIONS } else { 1 })
+}
 
 /// A node, and its counters by name.
 pub type Counted = (String, Vec<(String, u64)>);

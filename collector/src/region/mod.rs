@@ -36,6 +36,11 @@ pub use last_word::name_lost_files;
 use dta_files::lock::Lock;
 use mapping::{HUGE, Mapping};
 
+/// Huge pages of the pool that a region of `len` bytes takes in anonymous memory: all of it, or none of it.
+pub fn pool_pages(len: u64) -> u64 {
+    if len.is_multiple_of(HUGE as u64) { len / HUGE as u64 } else { 0 }
+}
+
 /// The memory of one store (or any other registered memory). `Send + Sync`: held in an `Arc` by the NIC that writes
 /// it and by the readers. Unmapped on drop; a file stays.
 pub struct Region {

@@ -53,10 +53,7 @@ pub(super) fn checked(config: &Config) -> anyhow::Result<Option<ServerTls>> {
     });
     let tls = files.map(|files| dta_grpc::tls::server(&files, SystemTime::now())).transpose()?;
     dta_export::run::look(&config.export)?;
-    let need = |store: &StoreSpec| {
-        let generations = if config.epochs.contains_key(&store.name) { epochs::GENERATIONS } else { 1 };
-        store.region_len().saturating_mul(generations)
-    };
+    let need = |store: &StoreSpec| epochs::memory_len(store, config.epochs.contains_key(&store.name));
     let need = config.stores.iter().map(need).fold(0, u64::saturating_add);
     let (have, place) = match &config.memory {
         MemoryConfig::Anonymous => {

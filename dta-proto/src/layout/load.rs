@@ -6,17 +6,19 @@
 //! counting: Whang, Vander-Zanden and Taylor, "A linear-time probabilistic counting algorithm for database
 //! applications" (1990).
 
-use crate::store::MAX_REDUNDANCY;
+use core::ops::RangeInclusive;
+
+use crate::store::{MAX_REDUNDANCY, MAX_SLOTS};
 
 /// Probability that a key is still in the store after `a` later keys per slot, with `n` copies:
 /// `1 - (1 - e^(-a n))^n`. Each copy is overwritten with probability `1 - e^(-a n)`; the key is gone when all
 /// are.
 pub fn survival(a: f64, n: u8) -> f64 {
-    1.0 - gone(a, n).powi(i32::from(n))
+    1.0 - used(a, n).powi(i32::from(n))
 }
 
-/// Probability that a slot is used after `a` keys per slot, in `n` copies each.
-fn gone(a: f64, n: u8) -> f64 {
+/// Share of the slots that are in use after `a` keys per slot were written, in `n` copies each.
+pub fn used(a: f64, n: u8) -> f64 {
     -(-a.max(0.0) * f64::from(n)).exp_m1()
 }
 
@@ -30,7 +32,7 @@ pub fn mean_survival(a: f64, n: u8) -> f64 {
     if k <= 0.0 || n == 0 {
         return survival(a, n);
     }
-    let integral = (1..=n).fold(k, |sum, i| sum - gone(a, n).powi(i32::from(i)) / f64::from(i));
+    let integral = (1..=n).fold(k, |sum, i| sum - used(a, n).powi(i32::from(i)) / f64::from(i));
     // Below this the integral is k^(n+1) / (n+1) and smaller than the rounding of the sum above.
     if k < 1e-4 { survival(a, n) } else { (1.0 - integral / k).clamp(0.0, 1.0) }
 }
@@ -51,6 +53,15 @@ pub fn false_match_bound(n: u8, bits: u32) -> f64 {
 /// `a N` is below about ln 2.
 pub fn advised_redundancy(a: f64) -> u8 {
     (1..=MAX_REDUNDANCY).fold(1, |best, n| if survival(a, n) > survival(a, best) { n } else { best })
+}
+
+/// The least power of two of slots at which a key is found with probability `wanted` after `keys` later ones, if it has
+/// one of the numbers of copies in `copies`; and the least such number. `None` if a store cannot have so many slots.
+pub fn slots_for(keys: f64, wanted: f64, copies: RangeInclusive<u8>) -> Option<(u64, u8)> {
+    (0..=MAX_SLOTS.ilog2()).map(|bits| 1 << bits).find_map(|slots| {
+        let n = copies.clone().find(|n| survival(load(keys, slots), *n) >= wanted)?;
+        Some((slots, n))
+    })
 }
 
 /// Distinct keys written, estimated from the number of slots in use when each key is written to `n` slots:
@@ -106,6 +117,48 @@ mod tests {
         assert_eq!(advised_redundancy(1.0), 1);
         assert_eq!(advised_redundancy(100.0), 1);
         assert_eq!(advised_redundancy(0.0), 1, "where all survive, more copies are for nothing");
+    }
+
+    #[test]
+    fn slots_are_as_few_as_will_do() {
+        for keys in [1.0, 1000.0, 1e6, 3e7] {
+            for wanted in [0.5, 0.9, 0.99, 0.999] {
+                let best = |slots| (1..=4).map(|n| survival(keys / slots as f64, n)).fold(0.0, f64::max);
+                let (slots, n) = slots_for(keys, wanted, 1..=4).unwrap();
+                assert!(slots.is_power_of_two() && best(slots) >= wanted, "{keys} {wanted}: {slots}");
+                assert!(slots == 1 || best(slots / 2) < wanted, "{keys} {wanted}: {slots}");
+                assert!(survival(keys / slots as f64, n) >= wanted);
+                assert!(n == 1 || survival(keys / slots as f64, n - 1) < wanted, "{keys} {wanted}: {n}");
+                let (more, three) = slots_for(keys, wanted, 3..=3).unwrap();
+                assert!(more >= slots && three == 3);
+            }
+        }
+        // 1 - (1 - e^-(N / 16))^N with a sixteenth of a key per slot: 93.9, 98.6 and 99.5 %.
+        assert_eq!(slots_for(65_536.0, 0.99, 1..=4), Some((1 << 20, 3)));
+        assert_eq!(slots_for(65_536.0, 0.98, 1..=2), Some((1 << 20, 2)));
+        assert_eq!(slots_for(1e12, 0.99, 1..=4), None);
+        assert_eq!(slots_for(1.0, 1.1, 1..=4), None);
+    }
+
+    #[test]
+    fn keys_are_found_in_as_many_slots() {
+        let key = |number: u32| {
+            let mut bytes = [0; 16];
+            bytes[..4].copy_from_slice(&number.wrapping_mul(0x9e37_79b1).to_be_bytes());
+            Key(bytes)
+        };
+        let (first, later) = (0..5000, 5000..25_000);
+        for wanted in [0.6, 0.9, 0.99] {
+            let (slots, n) = slots_for(later.len() as f64, wanted, 1..=4).unwrap();
+            let mut overwritten = vec![false; slots as usize];
+            let of = |number| hash::slots(&key(number), n, slots);
+            later.clone().for_each(|number| of(number).iter().for_each(|s| overwritten[*s as usize] = true));
+            let is_used = overwritten.iter().filter(|slot| **slot).count() as f64 / slots as f64;
+            assert!((is_used - used(load(later.len() as f64, slots), n)).abs() < 0.01, "{wanted}: {is_used}");
+            let found = first.clone().filter(|i| of(*i).iter().any(|s| !overwritten[*s as usize])).count();
+            let found = found as f64 / first.len() as f64;
+            assert!(found > wanted - 0.01, "{wanted}: {found} with {slots} slots, N = {n}");
+        }
     }
 
     #[test]

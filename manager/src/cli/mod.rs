@@ -5,6 +5,7 @@ mod doctor;
 mod make_capture;
 mod replay;
 mod run_testbed;
+mod size;
 mod trace;
 
 use std::process::ExitCode;
@@ -21,7 +22,8 @@ Examples:
   dta-manager run-testbed --faults drop=0.01    with losses, all accounted for
   dta-manager replay reports.pcap --to 127.0.0.1:40040
   dta-manager bench                             how fast it is here
-  dta-manager doctor                            what this machine lacks";
+  dta-manager doctor                            what this machine lacks
+  dta-manager size --flows 1M --reports 5M      how large stores must be";
 
 /// Start, feed, measure and diagnose a testbed of Direct Telemetry Access (DTA).
 ///
@@ -49,6 +51,8 @@ enum Command {
     Trace(trace::Trace),
     /// Check what this machine offers, and how to get what it lacks
     Doctor(doctor::Doctor),
+    /// Say how large stores must be, and how many reports they take
+    Size(size::Size),
     #[command(flatten)]
     Common(Common),
 }
@@ -86,6 +90,7 @@ pub fn main() -> ExitCode {
         Command::Bench(command) => command.run().map(ExitCode::from),
         Command::Trace(command) => command.run().map(ExitCode::from),
         Command::Doctor(command) => command.run().map(ExitCode::from),
+        Command::Size(command) => command.run().map(ExitCode::from),
         Command::Common(common) => common.run::<Arguments>(FEATURES).map(ExitCode::from),
     })
 }

@@ -767,6 +767,37 @@ fn own() -> Vec<Known> {
             ),
         ),
     ),
+    alone("dta-manager size --flows 1M --reports 5M", Says(&["16,777,216 slots", "for 5.00M, choose"])),
+    alone(
+        "dta-manager size --flows 1000000 --reports 5M --retention 60s",
+        Says(&["16,777,216 slots", "16 lists of 8,388,608 batches", "for 5.00M, choose"]),
+    ),
+    alone(
+        "dta-manager size --flows 250k --survival 99.9 --only key-write,append",
+        Says(&["8,388,608 slots", "events", "key-write"]),
+    ),
+    alone(
+        "dta-manager size --flows 10M --epoch 60s --reporters 32 --link 25G --plain",
+        Says(&["134,217,728 slots", "479.5 GiB"]),
+    ),
+    alone("dta-manager size --reports 2M --cores 16 -o json | jq .stores[].choose", Says(&["\"way\": \"ring\""])),
+    alone(
+        "dta-manager size --flows 1M --config > collector.toml",
+        Then("dta-collector check-config --config collector.toml | grep slots", &["slots = 16777216"]),
+    ),
+    alone(
+        "dta-manager bench reports translator nic -o json > figures.json",
+        Instead(
+            "dta-manager bench reports translator nic --quick -o json > figures.json || [ $? = 4 ]; jq .[].name figures.json",
+            &["reports-plain", "translator", "nic"],
+            BENCH,
+        ),
+    ),
+    with(
+        "echo '[{\"name\": \"reports\", \"value\": 1e6}, {\"name\": \"reports-plain\", \"value\": 1e6},
+         {\"name\": \"translator\", \"value\": 1e6}, {\"name\": \"nic\", \"value\": 1e6}]' > figures.json",
+        alone("dta-manager size --reports 5M --cores 16 --figures figures.json", Says(&["for 5.00M, choose"])),
+    ),
     // docs/install.md
     alone("make deb", NotHere(PACKAGES)),
     alone("make static", NotHere(PACKAGES)),

@@ -17,6 +17,16 @@ use crate::store::{key_write, postcarding as paths};
 
 const EVERY: Duration = Duration::from_millis(300);
 
+#[test]
+fn only_stores_that_begin_empty_take_more_memory() {
+    for store in crate::config::default_stores() {
+        let replaced = matches!(store.kind, StoreKind::KeyWrite { .. } | StoreKind::Postcarding { .. });
+        let generations = if replaced { 3 } else { 1 };
+        assert_eq!(memory_len(&store, true), generations * store.region_len(), "{}", store.name);
+        assert_eq!(memory_len(&store, false), store.region_len(), "{}", store.name);
+    }
+}
+
 fn key(n: u32) -> Key {
     Key([n.to_be_bytes(); 4].as_flattened().try_into().unwrap())
 }

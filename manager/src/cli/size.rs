@@ -1,0 +1,406 @@
+//! `dta-manager size`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use dta_cli::number::{bytes, counted, grouped, parse_short, percent, short};
+use dta_cli::output::OutputFlag;
+use dta_cli::table::{Look, Table};
+use dta_cli::{Status, misuse};
+use dta_collector::config::{Config, default_stores};
+use dta_files::span;
+use dta_proto::store::{MAX_REDUNDANCY, SlotKeys, StoreKind, StoreSpec};
+use dta_proto::wire::dta::Primitive;
+use serde::Serialize;
+
+use crate::size::rates::{self, Machines, Parts, Rate, Way};
+use crate::size::{self, Traffic};
+
+#[derive(Args)]
+#[command(after_help = "\
+Sizes one store of each kind, by the formulas that the programs themselves use (docs/sizing.md explains them), and says what it takes: slots, copies (N), memory, huge pages, history. --config prints these stores for a collector's configuration file.
+
+The rates are arithmetic: what one core does in each step was measured by itself, and what a link carries follows from the bytes. Each store is taken to get all of the reports. --figures takes what `dta-manager bench` measured on your machine.
+
+Examples:
+  dta-manager size --flows 1000000 --reports 5M --retention 60s
+  dta-manager size --flows 250k --survival 99.9 --only key-write,append
+  dta-manager size --flows 10M --epoch 60s --reporters 32 --link 25G --plain
+  dta-manager size --reports 2M --cores 16 -o json | jq .stores[].choose
+  dta-manager size --flows 1M --config > collector.toml")]
+pub(super) struct Size {
+    /// Keys reported within the retention; with --epoch, within an epoch
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_short)]
+    flows: u64,
+    /// Reports per second
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_short)]
+    reports: u64,
+    /// How long entries of lists and epochs of sketches stay in memory
+    #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = span::parse)]
+    retention: Duration,
+    /// Per cent of the keys that are found, or whose counts are exact
+    #[arg(long, value_name = "PERCENT", default_value = "99", value_parser = share)]
+    survival: f64,
+    /// Copies of each key [default: as few as will do]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(MAX_REDUNDANCY)))]
+    copies: Option<u8>,
+    /// Keep a history, in epochs of this length
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    epoch: Option<Duration>,
+
+    /// Only stores of these kinds
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = PossibleValuesParser::new(Primitive::IN_TABLES.map(Primitive::name)), help_heading = "Stores")]
+    only: Vec<String>,
+    /// Bytes of a value: 4, 12, 28 or 60
+    #[arg(long, value_name = "BYTES", default_value = "12", help_heading = "Stores")]
+    value_len: u8,
+    /// Slots hold their keys, too (12-byte values)
+    #[arg(long, help_heading = "Stores")]
+    inline_keys: bool,
+    /// Hops of a path: 6 or 14
+    #[arg(long, value_name = "N", default_value = "6", help_heading = "Stores")]
+    hops: u8,
+    /// Append lists, which share the reports evenly
+    #[arg(long, value_name = "N", default_value = "16", help_heading = "Stores")]
+    lists: u32,
+    /// Bytes of a list's entry
+    #[arg(long, value_name = "BYTES", default_value = "16", help_heading = "Stores")]
+    entry_len: u8,
+    /// Bytes of a list's batch: 16, 32, 64 or 128
+    #[arg(long, value_name = "BYTES", default_value = "64", help_heading = "Stores")]
+    batch_len: u8,
+    /// Rows of a sketch
+    #[arg(long, value_name = "N", default_value = "3", help_heading = "Stores")]
+    rows: u8,
+    /// Length of a sketch's epoch
+    #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = span::parse, help_heading = "Stores")]
+    sketch_epoch: Duration,
+
+    /// Cores of the collector's machine, and of the translator's
+    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Machines")]
+    cores: u32,
+    /// Reporters; the first 32 merge sketches
+    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Machines")]
+    reporters: u32,
+    /// Bits per second of each link
+    #[arg(long, value_name = "RATE", default_value = "10G", value_parser = parse_short, help_heading = "Machines")]
+    link: u64,
+    /// Reports come one by one, as from switches, and not in runs
+    #[arg(long, help_heading = "Machines")]
+    plain: bool,
+    /// Output of `dta-manager bench -o json` on the machines in question
+    #[arg(long, value_name = "FILE", help_heading = "Machines")]
+    figures: Option<PathBuf>,
+
+    /// Print the stores as tables of a collector's configuration
+    #[arg(long)]
+    config: bool,
+    #[command(flatten)]
+    output: OutputFlag,
+}
+
+/// A share above 0 and below 1, in per cent.
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok().map(|percent| percent / 100.0);
+    let share = share.filter(|share| *share > 0.0 && *share < 1.0);
+    share.ok_or_else(|| "must be above 0 and below 100".to_owned())
+}
+
+/// The answer, for programs.
+#[derive(Serialize)]
+struct Sized {
+    /// As asked for.
+    flows: u64,
+    reports_per_second: u64,
+    retention_seconds: f64,
+    /// Stores, each with all of the reports.
+    stores: Vec<SizedStore>,
+    /// Of all stores.
+    memory_bytes: u64,
+    huge_pages: u64,
+}
+
+#[derive(Serialize)]
+struct SizedStore {
+    #[serde(flatten)]
+    size: size::Size,
+    ways: [Rate; Way::ALL.len()],
+    choose: Choice,
+}
+
+#[derive(Serialize)]
+struct Choice {
+    way: Way,
+    /// How many, each with a translator.
+    collectors: u64,
+}
+
+impl Size {
+    pub(super) fn run(self) -> anyhow::Result<Status> {
+        let mut parts = Parts::default();
+        if let Some(path) = &self.figures {
+            read_figures(path, &mut parts).map_err(misuse)?;
+        }
+        let sized = self.sized(&parts).map_err(misuse)?;
+        let text = self.configuration(&sized.stores).map_err(misuse)?;
+        if self.config {
+            dta_cli::print(text.trim_end())?;
+            return Ok(Status::Done);
+        }
+        self.output.print(&sized, |sized| show(sized, Look::stdout()))?;
+        Ok(Status::Done)
+    }
+
+    fn sized(&self, parts: &Parts) -> anyhow::Result<Sized> {
+        let stores = self.stores(parts)?;
+        let sum = |of: fn(&size::Size) -> u64| -> u64 { stores.iter().map(|store| of(&store.size)).sum() };
+        Ok(Sized {
+            flows: self.flows,
+            reports_per_second: self.reports,
+            retention_seconds: self.retention.as_secs_f64(),
+            memory_bytes: sum(|size| size.memory_bytes),
+            huge_pages: sum(|size| size.huge_pages),
+            stores,
+        })
+    }
+
+    fn stores(&self, parts: &Parts) -> anyhow::Result<Vec<SizedStore>> {
+        let traffic = Traffic {
+            flows: self.flows,
+            reports: self.reports,
+            retention: self.retention,
+            survival: self.survival,
+            copies: self.copies,
+            epoch: self.epoch,
+            sketch_epoch: self.sketch_epoch,
+        };
+        let machines =
+            Machines { cores: self.cores, reporters: self.reporters, link: self.link, plain: self.plain };
+        let sized = |shape| {
+            let size = size::Size::of(shape, &traffic)?;
+            let ways = Way::ALL.map(|way| rates::rate(&size, way, parts, &machines));
+            let (way, collectors) = rates::choose(&ways, self.reports);
+            Ok(SizedStore { size, ways, choose: Choice { way, collectors } })
+        };
+        self.shapes().map(sized).collect()
+    }
+
+    /// The collector's default store of each wanted kind, as the flags say.
+    fn shapes(&self) -> impl Iterator<Item = StoreSpec> {
+        let wanted =
+            |kind: &Primitive| self.only.is_empty() || self.only.iter().any(|name| name == kind.name());
+        let defaults = default_stores();
+        Primitive::IN_TABLES.into_iter().filter(wanted).filter_map(move |kind| {
+            let mut store = defaults.iter().find(|store| store.kind.primitive() == kind)?.clone();
+            match &mut store.kind {
+                StoreKind::KeyWrite { value_len, keys, .. } => {
+                    *value_len = self.value_len;
+                    *keys = if self.inline_keys { SlotKeys::Inline } else { SlotKeys::Hashed };
+                }
+                StoreKind::Postcarding { hops, .. } => *hops = self.hops,
+                StoreKind::Append { lists, batch_len, entry_len, .. } => {
+                    (*lists, *batch_len, *entry_len) = (self.lists, self.batch_len, self.entry_len);
+                }
+                StoreKind::KeyIncrement { .. } => {}
+                StoreKind::SketchMerge { rows, expected, .. } => {
+                    (*rows, *expected) = (self.rows, self.reporters.min(32) as u8);
+                }
+            }
+            Some(store)
+        })
+    }
+
+    /// The tables of the stores, as a collector accepts them.
+    fn configuration(&self, stores: &[SizedStore]) -> anyhow::Result<String> {
+        let stores: Vec<_> = stores.iter().map(|store| store.size.store.clone()).collect();
+        let epochs: BTreeMap<_, _> =
+            stores.iter().filter_map(|store| Some((store.name.clone(), self.epoch?))).collect();
+        let text = Config { stores, epochs, ..Config::default() }.stores_to_toml()?;
+        Config::parse(&text, Path::new("these stores"))?;
+        Ok(text)
+    }
+}
+
+fn read_figures(path: &Path, parts: &mut Parts) -> anyhow::Result<()> {
+    let text = dta_files::file::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let figures: Vec<rates::Figure> = serde_json::from_str(&text)
+        .with_context(|| format!("{} is no output of `dta-manager bench -o json`", path.display()))?;
+    let names = parts.benchmarks().map(|(name, _)| name).join(" ");
+    anyhow::ensure!(parts.take(&figures), "{} lacks one of these benchmarks: {names}", path.display());
+    Ok(())
+}
+
+/// The tables for people.
+fn show(sized: &Sized, look: Look) -> String {
+    let found = ["N = 1", "N = 2", "N = 3", "N = 4"];
+    let takes = ["best N", "memory", "per million", "history a day"];
+    let header = [&["store", "kind", "size", "N"], &found[..], &takes[..]].concat();
+    let mut stores = Table::new(&header, &[3, 4, 5, 6, 7, 8, 9, 10, 11]);
+    let names = sized.stores.iter().map(|store| store.size.store.name.as_str());
+    let header: Vec<_> = ["reports per second"].into_iter().chain(names).collect();
+    let mut rates = Table::new(&header, &[]);
+    for SizedStore { size, .. } in &sized.stores {
+        let store = &size.store;
+        let number = |n: Option<u8>| n.map_or_else(String::new, |n| n.to_string());
+        let what =
+            [store.name.clone(), store.primitive().to_owned(), extent(store), number(store.redundancy())];
+        let found = size.survival.map_or_else(Default::default, |shares| shares.map(percent));
+        let takes = [
+            number(size.advised_redundancy),
+            bytes(size.memory_bytes),
+            bytes(size.memory_bytes_per_million),
+            size.history_bytes_per_day.map_or_else(String::new, bytes),
+        ];
+        stores.row(what.into_iter().chain(found).chain(takes));
+    }
+    for (index, way) in Way::ALL.into_iter().enumerate() {
+        let cell = |store: &SizedStore| {
+            let limit = store.ways[index].limit;
+            format!("{} ({})", short(limit.reports_per_second), limit.part.word())
+        };
+        rates.row([way.words().to_owned()].into_iter().chain(sized.stores.iter().map(cell)));
+    }
+    let choice = |SizedStore { choose: Choice { way, collectors }, .. }: &SizedStore| {
+        let many = if *collectors == 1 { String::new() } else { format!("{} × ", grouped(*collectors)) };
+        many + way.words()
+    };
+    let wanted = format!("for {}, choose", short(sized.reports_per_second as f64));
+    rates.row([wanted].into_iter().chain(sized.stores.iter().map(choice)));
+    format!(
+        "{}\n\n{} of memory, {} of 2 MiB (sysctl -w vm.nr_hugepages={})\n\n{}",
+        stores.draw(look),
+        bytes(sized.memory_bytes),
+        counted(sized.huge_pages, "huge page", "huge pages"),
+        sized.huge_pages,
+        rates.draw(look),
+    )
+}
+
+/// How many elements it has, in words.
+fn extent(store: &StoreSpec) -> String {
+    match store.kind {
+        StoreKind::Append { lists, ring, .. } => {
+            format!("{} of {}", counted(lists.into(), "list", "lists"), counted(ring, "batch", "batches"))
+        }
+        StoreKind::SketchMerge { columns, epochs, .. } => {
+            format!("{} epochs of {}", grouped(epochs.into()), counted(columns.into(), "column", "columns"))
+        }
+        _ => counted(store.elements(), "slot", "slots"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use dta_collector::config::MemoryConfig;
+    use dta_collector::region::RegionOptions;
+    use dta_collector::store::Stores;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        size: Size,
+    }
+
+    fn size(flags: &str) -> Size {
+        Line::parse_from(["size"].into_iter().chain(flags.split_whitespace())).size
+    }
+
+    #[test]
+    fn a_collector_makes_what_is_shown() {
+        for flags in [
+            "--flows 1000 --reports 2k --retention 2s",
+            "--flows 3000 --survival 90 --value-len 60 --hops 14 --entry-len 60 --batch-len 128 --rows 1 --reports 100",
+            "--flows 100 --inline-keys --epoch 90s --only key-write,key-increment --copies 2",
+        ] {
+            let size = size(flags);
+            let sized = size.stores(&Parts::default()).unwrap();
+            let text = size.configuration(&sized).unwrap();
+            let (config, _) = Config::parse(&text, Path::new("collector.toml")).unwrap();
+            let specs: Vec<_> = sized.iter().map(|store| store.size.store.clone()).collect();
+            assert_eq!(config.stores, specs, "{flags}");
+            let epochs: Vec<_> = config.epochs.values().copied().collect();
+            assert_eq!(epochs, size.epoch.map_or(vec![], |every| vec![every; specs.len()]), "{flags}");
+            let made =
+                Stores::open(&config.stores, &MemoryConfig::Anonymous, RegionOptions::default()).unwrap();
+            for (store, sized) in made.all().iter().zip(&sized) {
+                let replaced = matches!(store.spec.kind, StoreKind::KeyWrite { .. }) && size.epoch.is_some();
+                let generations = if replaced { 3 } else { 1 };
+                assert_eq!(
+                    sized.size.memory_bytes,
+                    store.region.len() * generations,
+                    "{flags}: {:?}",
+                    store.spec
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_no_store_can_be_is_refused() {
+        let told = |flags: &str| {
+            let size = size(flags);
+            let sized = size.stores(&Parts::default()).and_then(|stores| size.configuration(&stores));
+            format!("{:#}", sized.unwrap_err())
+        };
+        for (flags, says) in [
+            ("--value-len 5", "value_len is 5"),
+            ("--entry-len 60", "entry_len is 60"),
+            ("--lists 3", "lists is 3"),
+            ("--rows 9", "rows is 9"),
+            ("--flows 100G", "store `flows`: no size is enough for 100000000000 keys"),
+            ("--reports 10G --retention 30d", "ring is"),
+            ("--retention 30d --sketch-epoch 1s --only sketch-merge", "epochs is"),
+            ("--flows 1000 --reports 1k --epoch 1s", "at least 2 seconds"),
+        ] {
+            assert!(told(flags).contains(says), "{flags}: {}", told(flags));
+        }
+        for bad in
+            ["--flows 0", "--survival 100", "--survival 0", "--copies 5", "--retention 0s", "--only heap"]
+        {
+            let line = ["size"].into_iter().chain(bad.split_whitespace());
+            assert!(Line::try_parse_from(line).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn figures_of_another_machine_take_the_place_of_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("figures.json");
+        let row =
+            |name: &str, value: f64| json!({"name": name, "unit": "ops/s", "value": value, "floor": 1.0});
+        let mut rows =
+            vec![row("chain", 1.0), row("reports", 2.0), row("reports-plain", 3.0), row("translator", 4.0)];
+        let read = |rows: &[serde_json::Value]| {
+            std::fs::write(&path, serde_json::to_string(rows).unwrap()).unwrap();
+            let mut parts = Parts::default();
+            read_figures(&path, &mut parts).map(|()| parts)
+        };
+        assert!(read(&rows).unwrap_err().to_string().contains("reports reports-plain translator nic"));
+        rows.push(row("nic", 5.0));
+        let parts = read(&rows).unwrap();
+        assert_eq!([parts.reports, parts.reports_plain, parts.translator, parts.nic], [2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(parts.ring, Parts::default().ring);
+        std::fs::write(&path, "[{}]").unwrap();
+        assert!(
+            read_figures(&path, &mut Parts::default()).unwrap_err().to_string().contains("bench -o json")
+        );
+    }
+
+    #[test]
+    fn the_page_shows_what_is_printed() {
+        let page = include_str!("../../../docs/sizing.md");
+        let sized = size("--flows 1000000 --reports 5M --retention 60s").sized(&Parts::default()).unwrap();
+        let shown = show(&sized, Look::PIPE);
+        for line in shown.lines().filter(|line| !line.is_empty()) {
+            assert!(page.lines().any(|told| told == format!("    {line}")), "docs/sizing.md lacks\n{shown}");
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Stores that are large enough for given traffic, and what they take, by the formulas of [`dta_proto::layout`].
+//!
+//! - [`rates`]: how many reports for a store can be taken, from measured parts.
+
+pub mod rates;
+
+use std::time::Duration;
+
+use anyhow::Context;
+use dta_collector::{epochs, region};
+use dta_proto::layout::load;
+use dta_proto::store::{MAX_REDUNDANCY, SlotKeys, StoreKind, StoreSpec};
+use dta_translator::config::FlushTimes;
+use serde::Serialize;
+
+/// What is reported, and what is to be found of it.
+#[derive(Clone, Debug)]
+pub struct Traffic {
+    /// Keys that are reported within the retention; in stores that begin empty, within an epoch.
+    pub flows: u64,
+    /// Reports per second.
+    pub reports: u64,
+    /// How long entries of lists and epochs of sketches stay in memory.
+    pub retention: Duration,
+    /// Share of the keys that are to be found.
+    pub survival: f64,
+    /// Copies of a key; if unset, as few as will do.
+    pub copies: Option<u8>,
+    /// Length of an epoch of the history, if there is one.
+    pub epoch: Option<Duration>,
+    /// Length of an epoch of sketches.
+    pub sketch_epoch: Duration,
+}
+
+/// A store of the right size, and what it takes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Size {
+    /// The store.
+    #[serde(flatten)]
+    pub store: StoreSpec,
+    /// Bytes of memory, in all generations.
+    pub memory_bytes: u64,
+    /// The same for a million keys; of a list store, for a million entries.
+    pub memory_bytes_per_million: u64,
+    /// Pages of 2 MiB that it takes of the pool, in anonymous memory.
+    pub huge_pages: u64,
+    /// Share of the keys that are found with N = 1 to 4 in as many slots (key-write, postcarding), or whose count is exact
+    /// (key-increment; sketch-merge with 1 to 4 rows).
+    pub survival: Option<[f64; 4]>,
+    /// The N with the best of these; a sketch has no N.
+    pub advised_redundancy: Option<u8>,
+    /// Bytes of the history of a day, as far as measured.
+    pub history_bytes_per_day: Option<u64>,
+    /// Frames that the translator sends for a report.
+    pub frames_per_report: f64,
+}
+
+impl Size {
+    /// Makes a store like `shape` large enough.
+    ///
+    /// # Errors
+    /// The shape is invalid, or no store is large enough.
+    pub fn of(shape: StoreSpec, traffic: &Traffic) -> anyhow::Result<Size> {
+        // Its shape first: the number of entries of a batch divides.
+        shape.validate()?;
+        let store = large_enough(shape, traffic)?;
+        store.validate()?;
+        let memory_bytes = epochs::memory_len(&store, traffic.epoch.is_some());
+        let of = match store.kind {
+            StoreKind::Append { .. } => store.elements() as f64 / frames_per_report(&store, traffic.reports),
+            _ => traffic.flows as f64,
+        };
+        let survival = survival(&store, traffic.flows as f64);
+        let advised = store.redundancy().map(|_| load::advised_redundancy(load(&store, traffic)));
+        Ok(Size {
+            memory_bytes,
+            memory_bytes_per_million: (memory_bytes as f64 * 1e6 / of) as u64,
+            huge_pages: memory_bytes / store.region_len() * region::pool_pages(store.region_len()),
+            survival,
+            advised_redundancy: advised,
+            history_bytes_per_day: history_bytes_per_day(&store, traffic),
+            frames_per_report: frames_per_report(&store, traffic.reports),
+            store,
+        })
+    }
+}
+
+/// Keys per slot.
+fn load(store: &StoreSpec, traffic: &Traffic) -> f64 {
+    load::load(traffic.flows as f64, store.elements())
+}
+
+fn large_enough(mut store: StoreSpec, traffic: &Traffic) -> anyhow::Result<StoreSpec> {
+    let flows = traffic.flows as f64;
+    let name = store.name.clone();
+    let slots_for = |keys, copies| {
+        load::slots_for(keys, traffic.survival, copies)
+            .with_context(|| format!("store `{name}`: no size is enough for {} keys", traffic.flows))
+    };
+    let frames_per_report = frames_per_report(&store, traffic.reports);
+    match &mut store.kind {
+        StoreKind::KeyWrite { slots, redundancy, .. }
+        | StoreKind::Postcarding { slots, redundancy, .. }
+        | StoreKind::KeyIncrement { slots, redundancy } => {
+            let copies = traffic.copies.map_or(1..=MAX_REDUNDANCY, |n| n..=n);
+            (*slots, *redundancy) = slots_for(flows, copies)?;
+        }
+        StoreKind::Append { lists, ring, .. } => {
+            let reports = traffic.reports as f64 * traffic.retention.as_secs_f64();
+            let batches = reports * frames_per_report / f64::from(*lists);
+            *ring = (batches.ceil() as u64).checked_next_power_of_two().unwrap_or(u64::MAX);
+        }
+        StoreKind::SketchMerge { columns, rows, epochs, .. } => {
+            // Each row has cells of its own for all keys, where copies share the slots.
+            let (least, _) = slots_for(flows / f64::from(*rows), *rows..=*rows)?;
+            *columns = u32::try_from(least).unwrap_or(u32::MAX);
+            let kept = traffic.retention.as_secs_f64() / traffic.sketch_epoch.as_secs_f64();
+            // Besides the one that is being merged.
+            *epochs = (kept.ceil() as u32).saturating_add(1).checked_next_power_of_two().unwrap_or(u32::MAX);
+        }
+    }
+    Ok(store)
+}
+
+/// Frames per report. A path is taken to be reported hop by hop, and a column by all of its reporters. A batch leaves
+/// when it is full, or with what came within the translator's flush time.
+fn frames_per_report(store: &StoreSpec, reports: u64) -> f64 {
+    let most = f64::from(store.reports_per_element());
+    let together = match store.kind {
+        StoreKind::Append { lists, .. } => {
+            let flush = f64::from(FlushTimes::default().append_ms) / 1e3;
+            (reports as f64 / f64::from(lists) * flush).clamp(1.0, most)
+        }
+        _ => most,
+    };
+    f64::from(store.redundancy().unwrap_or(1)) / together
+}
+
+fn survival(store: &StoreSpec, flows: f64) -> Option<[f64; 4]> {
+    let cells = |n: u8| match store.kind {
+        StoreKind::SketchMerge { columns, .. } => u64::from(columns) * u64::from(n),
+        _ => store.elements(),
+    };
+    let found = |n| load::survival(load::load(flows, cells(n)), n);
+    (!matches!(store.kind, StoreKind::Append { .. })).then(|| [1, 2, 3, 4].map(found))
+}
+
+/// Bytes of a used slot in the history: 12-byte values, and paths of up to 6 hops (docs/decisions/history.md).
+const VALUE_ROW: f64 = 13.3;
+const PATH_ROW: f64 = 10.4;
+
+fn history_bytes_per_day(store: &StoreSpec, traffic: &Traffic) -> Option<u64> {
+    let row = match store.kind {
+        StoreKind::KeyWrite { value_len: 12, keys: SlotKeys::Hashed, .. } => VALUE_ROW,
+        StoreKind::Postcarding { hops: 6, .. } => PATH_ROW,
+        _ => return None,
+    };
+    let used = load::used(load(store, traffic), store.redundancy()?);
+    let epochs = 86_400.0 / traffic.epoch?.as_secs_f64();
+    Some((store.elements() as f64 * used * row * epochs) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use dta_collector::config::default_stores;
+    use dta_proto::key::Key;
+    use dta_proto::layout::hash;
+    use dta_proto::wire::dta::Primitive;
+
+    use super::*;
+
+    const TRAFFIC: Traffic = Traffic {
+        flows: 20_000,
+        reports: 50_000,
+        retention: Duration::from_secs(60),
+        survival: 0.98,
+        copies: None,
+        epoch: None,
+        sketch_epoch: Duration::from_secs(10),
+    };
+
+    fn shape(primitive: Primitive) -> StoreSpec {
+        default_stores().into_iter().find(|store| store.kind.primitive() == primitive).unwrap()
+    }
+
+    fn size(primitive: Primitive, traffic: &Traffic) -> Size {
+        Size::of(shape(primitive), traffic).unwrap()
+    }
+
+    #[test]
+    fn keys_are_found_as_wanted_and_half_of_it_is_too_little() {
+        for primitive in [Primitive::KeyWrite, Primitive::Postcarding, Primitive::KeyIncrement] {
+            let of = size(primitive, &TRAFFIC);
+            let slots = of.store.elements();
+            let n = of.store.redundancy().unwrap();
+            assert!(of.survival.unwrap()[usize::from(n) - 1] >= TRAFFIC.survival, "{of:?}");
+            let half = load::load(TRAFFIC.flows as f64, slots / 2);
+            assert!((1..=4).all(|n| load::survival(half, n) < TRAFFIC.survival), "{of:?}");
+            assert_eq!(of.memory_bytes, slots * of.store.element_len());
+            assert_eq!(of.memory_bytes_per_million, of.memory_bytes * 50);
+            assert_eq!(of.frames_per_report, f64::from(n) / f64::from(of.store.reports_per_element()));
+            let one = size(primitive, &Traffic { copies: Some(1), ..TRAFFIC });
+            assert_eq!(one.store.redundancy(), Some(1));
+            assert!(one.store.elements() > slots, "{one:?}");
+        }
+    }
+
+    #[test]
+    fn counts_of_a_sketch_are_exact_as_often_as_told() {
+        let of = size(Primitive::SketchMerge, &TRAFFIC);
+        let StoreKind::SketchMerge { columns, rows, epochs, .. } = of.store.kind else { panic!() };
+        assert_eq!(epochs, 8, "six epochs of 10 s, one that is open, and a power of two");
+        assert!(of.survival.unwrap()[usize::from(rows) - 1] >= TRAFFIC.survival);
+        let key = |number: u64| {
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+            Key(bytes)
+        };
+        let cells = |number| {
+            let slots = hash::slots(&key(number), rows, columns.into());
+            slots.iter().copied().enumerate().collect::<Vec<_>>()
+        };
+        let mut keys_in = HashMap::new();
+        (0..TRAFFIC.flows).flat_map(cells).for_each(|cell| *keys_in.entry(cell).or_insert(0) += 1);
+        let exact =
+            (0..TRAFFIC.flows).filter(|number| cells(*number).iter().any(|cell| keys_in[cell] == 1)).count();
+        let exact = exact as f64 / TRAFFIC.flows as f64;
+        let told = of.survival.unwrap()[usize::from(rows) - 1];
+        assert!((exact - told).abs() < 0.005, "{exact}, and {told} was told");
+    }
+
+    #[test]
+    fn lists_hold_what_comes_in_the_retention() {
+        for reports in [5, 100, 500, 50_000, 3_000_000] {
+            let of = size(Primitive::Append, &Traffic { reports, ..TRAFFIC });
+            let StoreKind::Append { lists, ring, batch_len: 64, entry_len: 16, .. } = of.store.kind else {
+                panic!()
+            };
+            // Entries that come to a list in the 100 ms that a batch waits, 3 at most.
+            let filled = (reports as f64 / f64::from(lists) * 0.1).clamp(1.0, 3.0);
+            assert_eq!(of.frames_per_report, 1.0 / filled);
+            let held = u64::from(lists) as f64 * ring as f64 * filled;
+            let wanted = reports as f64 * 60.0;
+            assert!(held >= wanted && (ring == 1 || held / 2.0 < wanted), "{reports}: {held}");
+            assert_eq!(of.memory_bytes_per_million, (64e6 / filled) as u64);
+            assert_eq!((of.survival, of.advised_redundancy), (None, None));
+        }
+    }
+
+    #[test]
+    fn epochs_take_more_memory_and_disk() {
+        let with = Traffic { epoch: Some(Duration::from_secs(60)), flows: 200_000, ..TRAFFIC };
+        let without = Traffic { epoch: None, ..with.clone() };
+        for primitive in Primitive::ALL {
+            let (with, without) = (size(primitive, &with), size(primitive, &without));
+            let replaced = matches!(primitive, Primitive::KeyWrite | Primitive::Postcarding);
+            assert_eq!(with.memory_bytes, without.memory_bytes * if replaced { 3 } else { 1 }, "{primitive}");
+            assert_eq!(with.huge_pages, with.memory_bytes >> 21, "{primitive}");
+            assert_eq!(with.history_bytes_per_day.is_some(), replaced, "{primitive}");
+            assert_eq!(without.history_bytes_per_day, None);
+        }
+        // A slot is used unless each copy of each key missed it.
+        let of = size(Primitive::KeyWrite, &with);
+        let (slots, copies) =
+            (of.store.elements() as f64, f64::from(of.store.redundancy().unwrap()) * 200_000.0);
+        let rows = slots * (1.0 - (1.0 - 1.0 / slots).powf(copies));
+        let told = of.history_bytes_per_day.unwrap() as f64 / (rows * VALUE_ROW * 1440.0);
+        assert!((told - 1.0).abs() < 1e-4, "{told}");
+        // Other rows were not measured; small regions are in no huge page.
+        let mut wide = shape(Primitive::KeyWrite);
+        let StoreKind::KeyWrite { value_len, .. } = &mut wide.kind else { panic!() };
+        *value_len = 28;
+        assert_eq!(Size::of(wide, &with).unwrap().history_bytes_per_day, None);
+        assert_eq!(size(Primitive::KeyWrite, &Traffic { flows: 100, ..with }).huge_pages, 0);
+    }
+
+    #[test]
+    fn rows_of_the_history_are_as_measured() {
+        let page = include_str!("../../../docs/decisions/history.md");
+        for (columns, bytes) in [
+            ("key-write, 12-byte `value` as binary", VALUE_ROW),
+            ("postcarding, a column for each field and hop", PATH_ROW),
+        ] {
+            assert!(page.contains(&format!("| {columns} | {bytes} |")), "{columns}");
+        }
+    }
+}

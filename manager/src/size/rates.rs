@@ -1,0 +1,393 @@
+//! How many reports per second can be taken: arithmetic from parts that were measured one by one. What runs side by
+//! side is taken to disturb nothing else, and N cores to do N times the work of one.
+
+use std::net::Ipv4Addr;
+
+use dta_proto::key::Key;
+use dta_proto::queue_pair::{Purpose, Transport};
+use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::wire::dta::{Body, MAX_VALUE_LEN, Report, Version};
+use dta_proto::wire::frame::Route;
+use dta_proto::wire::roce::{BthFields, Psn, Repr};
+use dta_proto::wire::{datagram, ethernet};
+use serde::{Deserialize, Serialize};
+
+use super::Size;
+
+/// Bytes that a packet takes on Ethernet besides its own: header, checksum, preamble and gap.
+const ETHERNET: usize = ethernet::HEADER_LEN + 4 + 8 + 12;
+
+/// What one core does per second.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// Reports taken from a socket in runs.
+    pub reports: f64,
+    /// Datagrams sent or taken one by one.
+    pub reports_plain: f64,
+    /// Frames made of reports.
+    pub translator: f64,
+    /// Frames executed by the software NIC.
+    pub nic: f64,
+    /// Frames put into the shared ring, or taken out of it.
+    pub ring: f64,
+    /// Frames sent by AF_XDP.
+    pub xdp_send: f64,
+    /// Frames taken by AF_XDP.
+    pub xdp_take: f64,
+}
+
+/// Those of docs/speed.md; of the ring, docs/decisions/speed.md; of AF_XDP, docs/decisions/af-xdp.md: 1.6 and up to 2.5 µs.
+impl Default for Parts {
+    fn default() -> Self {
+        Parts {
+            reports: 7.8e6,
+            reports_plain: 0.42e6,
+            translator: 22.2e6,
+            nic: 17.6e6,
+            ring: 15.8e6,
+            xdp_send: 1e6 / 1.6,
+            xdp_take: 1e6 / 2.5,
+        }
+    }
+}
+
+/// A figure of `dta-manager bench -o json`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Figure {
+    /// The benchmark.
+    pub name: String,
+    /// Operations per second.
+    pub value: f64,
+}
+
+impl Parts {
+    /// The parts that `dta-manager bench` measures, by its names.
+    pub fn benchmarks(&mut self) -> [(&'static str, &mut f64); 4] {
+        [
+            ("reports", &mut self.reports),
+            ("reports-plain", &mut self.reports_plain),
+            ("translator", &mut self.translator),
+            ("nic", &mut self.nic),
+        ]
+    }
+
+    /// Takes other figures in place of these. Says whether all of them were there.
+    pub fn take(&mut self, figures: &[Figure]) -> bool {
+        self.benchmarks().into_iter().all(|(name, part)| {
+            let figure = figures.iter().find(|figure| figure.name == name && figure.value > 0.0);
+            figure.map(|figure| *part = figure.value).is_some()
+        })
+    }
+}
+
+/// What there is.
+#[derive(Clone, Debug)]
+pub struct Machines {
+    /// Cores of the translator's machine, and of the collector's.
+    pub cores: u32,
+    /// Reporters.
+    pub reporters: u32,
+    /// Bits per second of each link.
+    pub link: u64,
+    /// Whether reports come one by one, and not in runs.
+    pub plain: bool,
+}
+
+/// How reports get into memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// Translator and collector on one machine, frames through the shared ring.
+    Ring,
+    /// Frames by UDP sockets to the software NIC.
+    Udp,
+    /// Frames by AF_XDP to the software NIC.
+    Xdp,
+    /// Frames by RDMA NIC.
+    Rdma,
+    /// A P4 switch makes the frames, for an RDMA NIC.
+    SwitchRdma,
+}
+
+impl Way {
+    /// All of them: what costs least first.
+    pub const ALL: [Way; 5] = [Way::Ring, Way::Udp, Way::Xdp, Way::Rdma, Way::SwitchRdma];
+
+    /// What it is, in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Way::Ring => "shared ring",
+            Way::Udp => "UDP sockets",
+            Way::Xdp => "AF_XDP",
+            Way::Rdma => "RDMA NIC",
+            Way::SwitchRdma => "P4 switch, RDMA NIC",
+        }
+    }
+}
+
+/// What limits a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// The link on which reports come.
+    ReportLink,
+    /// Taking reports from sockets: what comes from one reporter is one worker's.
+    Reporters,
+    /// The translator's cores.
+    Translator,
+    /// The link between translator and collector.
+    FrameLink,
+    /// The collector's cores.
+    Collector,
+    /// The cores of the one machine that has both.
+    Cores,
+}
+
+impl Part {
+    /// What it is, in a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Part::ReportLink => "report link",
+            Part::Reporters => "reporters",
+            Part::Translator => "translator",
+            Part::FrameLink => "frame link",
+            Part::Collector => "collector",
+            Part::Cores => "cores",
+        }
+    }
+}
+
+/// The most reports per second that a part lets through.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Bound {
+    /// The part.
+    pub part: Part,
+    /// Reports per second.
+    pub reports_per_second: f64,
+}
+
+/// How many reports for a store can be taken in a way.
+#[derive(Clone, Debug, Serialize)]
+pub struct Rate {
+    /// The way.
+    pub way: Way,
+    /// What limits it.
+    pub limit: Bound,
+    /// Every part that a report passes.
+    pub bounds: Vec<Bound>,
+}
+
+/// Reports for this store alone.
+pub fn rate(size: &Size, way: Way, parts: &Parts, machines: &Machines) -> Rate {
+    let Size { store, frames_per_report: frames, .. } = size;
+    let cores = f64::from(machines.cores);
+    let workers = if way == Way::Xdp { 1.0 } else { cores };
+    // Seconds of a core, per report or frame.
+    let take_report = 1.0 / if machines.plain { parts.reports_plain } else { parts.reports };
+    let (send, take) = match way {
+        Way::Ring => (1.0 / parts.ring, 1.0 / parts.ring),
+        Way::Udp | Way::Rdma | Way::SwitchRdma => (1.0 / parts.reports_plain, 1.0 / parts.reports_plain),
+        Way::Xdp => (1.0 / parts.xdp_send, 1.0 / parts.xdp_take),
+    };
+    // Also a report that makes less than a frame is looked at.
+    let translator = take_report + frames.max(1.0) / parts.translator + frames * send;
+    let collector = frames * (take + 1.0 / parts.nic);
+    let link = |bytes: usize| machines.link as f64 / 8.0 / (bytes + ETHERNET) as f64;
+    let reporters = f64::from(machines.reporters);
+    // A switch has a port for each reporter.
+    let ports = if way == Way::SwitchRdma { reporters } else { 1.0 };
+    let mut bounds = Vec::new();
+    let mut bound = |part, reports_per_second| bounds.push(Bound { part, reports_per_second });
+    bound(Part::ReportLink, ports * link(report_len(store)));
+    if way != Way::SwitchRdma {
+        bound(Part::Reporters, reporters.min(workers) / take_report);
+    }
+    match way {
+        Way::Ring => bound(Part::Cores, cores / (translator + collector)),
+        Way::Udp | Way::Xdp | Way::Rdma => bound(Part::Translator, workers / translator),
+        Way::SwitchRdma => {}
+    }
+    if way != Way::Ring {
+        bound(Part::FrameLink, link(frame_len(store)) / frames);
+    }
+    if matches!(way, Way::Udp | Way::Xdp) {
+        bound(Part::Collector, workers / collector);
+    }
+    let least = |a: Bound, b: &Bound| if b.reports_per_second < a.reports_per_second { *b } else { a };
+    let limit = bounds.iter().fold(bounds[0], least);
+    Rate { way, limit, bounds }
+}
+
+/// The way to choose for `reports` per second: that which needs the fewest collectors, each with a translator of its own,
+/// and of equals the first; and how many.
+pub fn choose(rates: &[Rate; Way::ALL.len()], reports: u64) -> (Way, u64) {
+    let of = |rate: &Rate| (rate.way, (reports as f64 / rate.limit.reports_per_second).ceil() as u64);
+    rates.iter().map(of).fold(of(&rates[0]), |best, other| if other.1 < best.1 { other } else { best })
+}
+
+/// Bytes of an IP packet with a report.
+fn report_len(store: &StoreSpec) -> usize {
+    let (key, value) = (Key([0; 16]), [0; MAX_VALUE_LEN]);
+    let body = match store.kind {
+        StoreKind::KeyWrite { value_len, .. } => {
+            Body::KeyWrite { redundancy: 0, key, value: &value[..value_len.into()] }
+        }
+        StoreKind::Postcarding { .. } => Body::Postcard { key, hop: 0, path_length: 0, value: 0 },
+        StoreKind::Append { entry_len, .. } => Body::Append { list: 0, value: &value[..entry_len.into()] },
+        StoreKind::KeyIncrement { .. } => Body::KeyIncrement { redundancy: 0, key, delta: 0 },
+        StoreKind::SketchMerge { rows, .. } => {
+            Body::SketchMerge { epoch: 0, column: 0, cells: &value[..4 * usize::from(rows)] }
+        }
+    };
+    let report = Report {
+        version: Version::V1,
+        immediate: false,
+        retransmittable: false,
+        restarted: false,
+        sequence: 0,
+        reporter: 0,
+        store: 0,
+        body,
+    };
+    datagram::HEADER_LEN + report.buffer_len()
+}
+
+/// Bytes of an IP packet with a frame that writes an element.
+fn frame_len(store: &StoreSpec) -> usize {
+    let at = BthFields { dest_qp: 0, psn: Psn::default(), ack_req: false };
+    let element = vec![0; store.element_len() as usize];
+    let packet = match store.kind.primitive().purpose() {
+        Purpose::Write => Repr::write(Transport::Uc, at, 0, 0, &element, None),
+        Purpose::Atomic => Repr::fetch_add(at, 0, 0, 0),
+    };
+    Route::new(Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED, 0).buffer_len(&packet)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use dta_collector::config::default_stores;
+    use dta_proto::wire::dta::Primitive;
+
+    use super::*;
+    use crate::size::Traffic;
+
+    const MACHINES: Machines = Machines { cores: 2, reporters: 2, link: 10_000_000_000, plain: false };
+
+    fn size(primitive: Primitive, copies: u8) -> Size {
+        let traffic = Traffic {
+            flows: 1000,
+            reports: 5_000_000,
+            retention: Duration::from_secs(1),
+            survival: 0.9,
+            copies: Some(copies),
+            epoch: None,
+            sketch_epoch: Duration::from_secs(1),
+        };
+        let shape = default_stores().into_iter().find(|store| store.kind.primitive() == primitive);
+        Size::of(shape.unwrap(), &traffic).unwrap()
+    }
+
+    fn bound(rate: &Rate, part: Part) -> f64 {
+        rate.bounds.iter().find(|bound| bound.part == part).expect("such a part").reports_per_second
+    }
+
+    #[test]
+    fn parts_are_those_that_were_measured() {
+        let speed = include_str!("../../../docs/speed.md");
+        let mut parts = Parts::default();
+        for (name, part) in parts.benchmarks() {
+            let row = speed.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).expect(name);
+            let told = format!(" {} M/s |", *part / 1e6);
+            assert!(row.ends_with(&told), "{name}: {told} is not in {row}");
+        }
+        let ring = format!("{} to 16.7 M frames/s", parts.ring / 1e6);
+        assert!(include_str!("../../../docs/decisions/speed.md").contains(&ring), "{ring}");
+        let xdp = format!("{} µs of CPU time by AF_XDP", 1e6 / parts.xdp_send);
+        let page = include_str!("../../../docs/decisions/af-xdp.md").replace('\n', " ");
+        assert!(page.contains(&xdp), "{xdp}");
+        let xdp = format!("a write cost the NIC 1.7 to {} µs", 1e6 / parts.xdp_take);
+        assert!(page.contains(&xdp), "{xdp}");
+    }
+
+    #[test]
+    fn the_page_names_each_part() {
+        let page = include_str!("../../../docs/sizing.md");
+        let parts = Parts::default();
+        for part in [parts.reports, parts.reports_plain, parts.translator, parts.nic, parts.ring] {
+            assert!(page.contains(&format!("| {} M/s |", part / 1e6)), "{part}");
+        }
+        for part in [parts.xdp_send, parts.xdp_take] {
+            assert!(page.contains(&format!("| {} µs |", 1e6 / part)), "{part}");
+        }
+        for way in Way::ALL {
+            assert!(page.contains(&format!("| {} |", way.words())), "{}", way.words());
+        }
+    }
+
+    /// The rows `ring` and `no-ring` of docs/speed.md measure all parts together, with the sender, on two cores.
+    #[test]
+    fn the_sum_of_the_parts_is_near_what_was_measured_of_the_whole() {
+        let (parts, one) = (Parts::default(), size(Primitive::KeyWrite, 1));
+        let whole = |cores: f64| 2.0 / (2.0 / cores + 1.0 / parts.reports);
+        let ring = rate(&one, Way::Ring, &parts, &MACHINES);
+        let ring = whole(bound(&ring, Part::Cores));
+        assert!((3.5e6..4.5e6).contains(&ring), "{ring}");
+        let udp = rate(&one, Way::Udp, &parts, &MACHINES);
+        let udp = whole(2.0 / (2.0 / bound(&udp, Part::Translator) + 2.0 / bound(&udp, Part::Collector)));
+        assert!((0.24e6..0.38e6 * 1.1).contains(&udp), "{udp}");
+    }
+
+    #[test]
+    fn links_carry_as_many_as_their_bytes_allow() {
+        let of =
+            |primitive, copies| rate(&size(primitive, copies), Way::SwitchRdma, &Parts::default(), &MACHINES);
+        let near =
+            |rate: f64, bytes: f64| assert!((rate * bytes * 8.0 / 1e10 - 1.0).abs() < 1e-9, "{rate} {bytes}");
+        // A version-1 report of 12 bytes has 82 on Ethernet, its frame 90, and each 24 in front and behind.
+        let one = of(Primitive::KeyWrite, 1);
+        near(bound(&one, Part::ReportLink) / 2.0, 82.0 + 24.0);
+        near(bound(&one, Part::FrameLink), 90.0 + 24.0);
+        near(bound(&of(Primitive::KeyWrite, 4), Part::FrameLink), 4.0 * (90.0 + 24.0));
+        // Six hops are a row of 32 bytes; three entries a batch of 64; a FETCH_ADD has 28 and no data.
+        near(bound(&of(Primitive::Postcarding, 2), Part::FrameLink), 2.0 / 6.0 * (74.0 + 32.0 + 24.0));
+        near(bound(&of(Primitive::Append, 1), Part::FrameLink), (74.0 + 64.0 + 24.0) / 3.0);
+        near(bound(&of(Primitive::KeyIncrement, 2), Part::FrameLink), 2.0 * (74.0 - 16.0 + 28.0 + 24.0));
+        assert_eq!(of(Primitive::KeyWrite, 1).limit.part, Part::FrameLink);
+    }
+
+    #[test]
+    fn more_of_what_limits_gives_more() {
+        let (parts, one) = (Parts::default(), size(Primitive::KeyWrite, 1));
+        let limit = |way, machines: &Machines| rate(&one, way, &parts, machines).limit;
+        for way in Way::ALL {
+            let Bound { part, reports_per_second } = limit(way, &MACHINES);
+            let more = match part {
+                Part::ReportLink | Part::FrameLink => Machines { link: 25_000_000_000, ..MACHINES },
+                Part::Reporters => Machines { reporters: 8, ..MACHINES },
+                Part::Translator | Part::Collector | Part::Cores => Machines { cores: 8, ..MACHINES },
+            };
+            let faster = limit(way, &more).reports_per_second > reports_per_second;
+            // One thread takes whole frames, however many cores there are.
+            assert_eq!(faster, way != Way::Xdp, "{way:?} {part:?}");
+        }
+        let plain = Machines { plain: true, ..MACHINES };
+        assert_eq!(limit(Way::Ring, &plain).part, Part::Cores);
+        let lone = limit(Way::Ring, &Machines { plain: true, reporters: 1, cores: 16, ..MACHINES });
+        assert_eq!((lone.part, lone.reports_per_second.round()), (Part::Reporters, parts.reports_plain));
+    }
+
+    #[test]
+    fn the_simplest_way_that_is_enough_is_chosen() {
+        let one = size(Primitive::KeyWrite, 1);
+        let rates = Way::ALL.map(|way| rate(&one, way, &Parts::default(), &MACHINES));
+        assert_eq!(choose(&rates, 100_000), (Way::Ring, 1));
+        assert_eq!(choose(&rates, 10_000_000), (Way::SwitchRdma, 1));
+        assert_eq!(choose(&rates, 100_000_000), (Way::SwitchRdma, 10));
+        assert_eq!(
+            choose(&rates[..].iter().rev().cloned().collect::<Vec<_>>().try_into().unwrap(), 1).0,
+            Way::SwitchRdma
+        );
+    }
+}
