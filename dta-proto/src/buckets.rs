@@ -47,9 +47,7 @@ impl Buckets {
 
     /// Buckets `first` to `last`, both included; none if `last` is before `first`.
     pub fn range(first: u8, last: u8) -> Buckets {
-        let mut buckets = Buckets::NONE;
-        (first..=last).for_each(|bucket| buckets.insert(bucket));
-        buckets
+        (first..=last).collect()
     }
 
     fn insert(&mut self, bucket: u8) {
@@ -102,6 +100,14 @@ impl Buckets {
             }
         }
         ranges
+    }
+}
+
+impl FromIterator<u8> for Buckets {
+    fn from_iter<I: IntoIterator<Item = u8>>(of: I) -> Self {
+        let mut buckets = Buckets::NONE;
+        of.into_iter().for_each(|bucket| buckets.insert(bucket));
+        buckets
     }
 }
 

@@ -11,6 +11,7 @@
 //! - [`crc`]: the CRCs of wire formats and layouts.
 //! - [`list_range`]: a range of lists of an append store.
 //! - [`buckets`]: which keys are at which collector, if several share a store.
+//! - [`placement`]: who has which buckets and lists, and the plan of who is to have them next.
 //! - [`queue_pair`], [`name`]: queue pairs; valid names of stores and sessions.
 //! - [`key`]: the 16-byte key and the flow it can hold.
 //! - [`named`], [`serde_as_text`]: for types that are text in files, messages and on command lines.
@@ -37,6 +38,7 @@ pub mod key;
 pub mod layout;
 pub mod list_range;
 pub mod name;
+pub mod placement;
 pub mod prefix;
 pub mod program;
 pub mod queue_pair;

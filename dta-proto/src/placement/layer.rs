@@ -1,0 +1,123 @@
+//! One copy of all buckets, or the lists of one store, among members: filled and evened out with as few moves as
+//! possible.
+
+/// One part, in the unit in which shares are counted.
+pub(super) const ONE: i64 = 1 << 32;
+
+/// Whether a member may hold a part.
+pub(super) trait Fits {
+    /// Whether it must not be refused.
+    fn may(&self, part: usize, member: usize) -> bool;
+    /// Whether, beyond that, nothing else would have to move because of it.
+    fn is_free(&self, part: usize, member: usize) -> bool;
+}
+
+/// Who holds each part. Members are numbered.
+pub(super) struct Layer<'a, F> {
+    holders: Vec<Option<usize>>,
+    /// Parts that each member holds beyond its share, times [`ONE`].
+    over: Vec<i64>,
+    fits: &'a F,
+}
+
+impl<'a, F: Fits> Layer<'a, F> {
+    /// `shares` are the parts that each member should hold, times [`ONE`]; they sum up to all parts. Holders that may
+    /// not have their part lose it.
+    pub(super) fn new(mut holders: Vec<Option<usize>>, shares: &[i64], fits: &'a F) -> Self {
+        let mut over: Vec<i64> = shares.iter().map(|share| -share).collect();
+        for (part, holder) in holders.iter_mut().enumerate() {
+            *holder = holder.filter(|member| fits.may(part, *member));
+            if let Some(member) = *holder {
+                over[member] += ONE;
+            }
+        }
+        Layer { holders, over, fits }
+    }
+
+    /// Gives each part without a holder to the member that lacks most, then moves parts until each member's number of
+    /// them differs from its share by less than one, as far as they may be moved. `carried` is what members hold
+    /// beyond their shares elsewhere, and decides between equals. `in_runs` gives free parts in a row to one member.
+    pub(super) fn settle(mut self, carried: &mut [i64], in_runs: bool) -> Vec<Option<usize>> {
+        for part in 0..self.holders.len() {
+            if self.holders[part].is_none() {
+                self.holders[part] = self.best(part, carried, in_runs);
+                if let Some(member) = self.holders[part] {
+                    self.over[member] += ONE;
+                }
+            }
+        }
+        while self.step(|fits, part, member| fits.may(part, member) && fits.is_free(part, member))
+            || self.step(|fits, part, member| fits.may(part, member))
+        {}
+        carried.iter_mut().zip(&self.over).for_each(|(carried, over)| *carried += over);
+        self.holders
+    }
+
+    /// The member that takes a part.
+    fn best(&self, part: usize, carried: &[i64], in_runs: bool) -> Option<usize> {
+        let before = part.checked_sub(1).filter(|_| in_runs).and_then(|part| self.holders[part]);
+        let goes_on = |member: &usize| self.over[*member] <= -ONE && self.fits.may(part, *member);
+        if let Some(member) = before.filter(goes_on) {
+            return Some(member);
+        }
+        let rank = |member: &usize| {
+            let (over, is_free) = (self.over[*member], self.fits.is_free(part, *member));
+            (over >= 0, !is_free, over + carried[*member])
+        };
+        (0..self.over.len()).filter(|member| self.fits.may(part, *member)).min_by_key(rank)
+    }
+
+    /// Takes one part from a member that has too many, or for one that has too few, along the shortest path of moves
+    /// that `may` allows. Returns whether there was such a path.
+    fn step(&mut self, may: impl Fn(&F, usize, usize) -> bool) -> bool {
+        let mut givers: Vec<usize> = (0..self.over.len()).filter(|member| self.over[*member] > 0).collect();
+        givers.sort_by_key(|member| std::cmp::Reverse(self.over[*member]));
+        let path = |giver: usize| self.path(giver, &may).map(|moves| (giver, moves));
+        let Some((giver, moves)) = givers.into_iter().find_map(path) else {
+            return false;
+        };
+        self.over[giver] -= ONE;
+        self.over[moves[0].1] += ONE;
+        for (part, to) in moves {
+            self.holders[part] = Some(to);
+        }
+        true
+    }
+
+    /// The moves (part, to whom) by which `giver` has a part less and the first one's taker a part more: those for the
+    /// taker that lacks most among the nearest.
+    fn path(&self, giver: usize, may: &impl Fn(&F, usize, usize) -> bool) -> Option<Vec<(usize, usize)>> {
+        // By which part, and from whom, each member can be given one.
+        let mut by: Vec<Option<(usize, usize)>> = vec![None; self.over.len()];
+        let mut reached = vec![giver];
+        while !reached.is_empty() {
+            let mut next = Vec::new();
+            for from in reached {
+                for (part, _) in self.holders.iter().enumerate().filter(|(_, holder)| **holder == Some(from))
+                {
+                    for to in 0..self.over.len() {
+                        if to != giver && by[to].is_none() && may(self.fits, part, to) {
+                            by[to] = Some((part, from));
+                            next.push(to);
+                        }
+                    }
+                }
+            }
+            let helps = |to: &usize| {
+                let (more, less) = (self.over[giver], self.over[*to]);
+                more - less > ONE && (more >= ONE || less <= -ONE)
+            };
+            if let Some(taker) = next.iter().copied().filter(helps).min_by_key(|to| (self.over[*to], *to)) {
+                let mut moves = Vec::new();
+                let mut at = taker;
+                while let Some((part, from)) = by[at] {
+                    moves.push((part, at));
+                    at = from;
+                }
+                return Some(moves);
+            }
+            reached = next;
+        }
+        None
+    }
+}

@@ -1,0 +1,187 @@
+//! Which collector has what, where several share stores: a placement as data, and the [`plan`](plan::next) of the next
+//! one.
+//!
+//! Keys are placed by [bucket](crate::buckets), with an ordered list of collectors for each: copy `n` of a key is at the
+//! `n`-th. Lists of append stores are placed by range, each at one collector. A sketch, which is whole at one
+//! collector, counts as one list.
+
+mod layer;
+pub mod plan;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::buckets::Buckets;
+use crate::list_range::ListRange;
+
+/// Who has what. The default, with version 0, places nothing.
+///
+/// As JSON: `{"version": 2, "keys": [{"a": "0-127", "b": "128-255"}], "lists": {"a": [{"store": "events", "first": 0,
+/// "count": 4}]}}`. Readers ignore fields that they do not know.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Unchecked")]
+pub struct Placement {
+    /// Increases with every change.
+    pub version: u64,
+    /// For each copy of a key, the buckets of each collector by its id; every bucket once, and at another collector
+    /// than in any other copy.
+    pub keys: Vec<BTreeMap<String, Buckets>>,
+    /// The lists of each collector by its id; no list twice.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub lists: BTreeMap<String, Vec<ListRange>>,
+}
+
+/// A placement as it was read.
+#[derive(Deserialize)]
+struct Unchecked {
+    version: u64,
+    keys: Vec<BTreeMap<String, Buckets>>,
+    #[serde(default)]
+    lists: BTreeMap<String, Vec<ListRange>>,
+}
+
+/// What contradicts itself in a placement.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the placement cannot be used: {0}")]
+pub struct PlacementError(String);
+
+impl TryFrom<Unchecked> for Placement {
+    type Error = PlacementError;
+
+    fn try_from(read: Unchecked) -> Result<Placement, PlacementError> {
+        Placement::new(read.version, read.keys, read.lists)
+    }
+}
+
+impl Placement {
+    /// A placement of these parts.
+    ///
+    /// # Errors
+    /// A bucket or list is at two collectors, two copies of a bucket are at one, or a copy is at none.
+    pub fn new(
+        version: u64,
+        mut keys: Vec<BTreeMap<String, Buckets>>,
+        lists: BTreeMap<String, Vec<ListRange>>,
+    ) -> Result<Placement, PlacementError> {
+        keys.iter_mut().for_each(|of_copy| of_copy.retain(|_, buckets| *buckets != Buckets::NONE));
+        let mut of_collectors: BTreeMap<&str, Buckets> = BTreeMap::new();
+        for (copy, of_copy) in keys.iter().enumerate() {
+            let mut placed = Buckets::NONE;
+            for (id, buckets) in of_copy {
+                if let Some(bucket) = placed.and(*buckets).first() {
+                    return Err(PlacementError(format!(
+                        "copy {copy} of bucket {bucket} is at two collectors"
+                    )));
+                }
+                placed = placed.or(*buckets);
+                let of_collector = of_collectors.entry(id).or_insert(Buckets::NONE);
+                if let Some(bucket) = of_collector.and(*buckets).first() {
+                    return Err(PlacementError(format!("two copies of bucket {bucket} are at {id}")));
+                }
+                *of_collector = of_collector.or(*buckets);
+            }
+            if let Some(bucket) = placed.others().first() {
+                return Err(PlacementError(format!("copy {copy} of bucket {bucket} is at no collector")));
+            }
+        }
+        let ranges: Vec<&ListRange> = lists.values().flatten().collect();
+        for (n, range) in ranges.iter().enumerate() {
+            let ListRange { store, first, count } = range;
+            if *count == 0 || range.end() > 1 << 32 {
+                return Err(PlacementError(format!(
+                    "{count} lists of store {store:?} from {first} are no range"
+                )));
+            }
+            if let Some(other) = ranges[..n].iter().find(|other| other.overlaps(range)) {
+                let list = first.max(&other.first);
+                return Err(PlacementError(format!("list {list} of store {store:?} is placed twice")));
+            }
+        }
+        Ok(Placement { version, keys, lists })
+    }
+
+    /// The collectors of a bucket: copy `n` is at the `n`-th.
+    pub fn of_bucket(&self, bucket: u8) -> impl Iterator<Item = &str> {
+        self.keys.iter().filter_map(move |of_copy| {
+            of_copy.iter().find(|(_, buckets)| buckets.contains(bucket)).map(|(id, _)| id.as_str())
+        })
+    }
+
+    /// The buckets of which a collector has this copy.
+    pub fn buckets(&self, copy: usize, id: &str) -> Buckets {
+        self.keys.get(copy).and_then(|of_copy| of_copy.get(id)).copied().unwrap_or(Buckets::NONE)
+    }
+
+    /// The collector of a list.
+    pub fn of_list(&self, store: &str, list: u32) -> Option<&str> {
+        let has = |range: &ListRange| range.store == store && range.contains(list);
+        self.lists.iter().find(|(_, ranges)| ranges.iter().any(has)).map(|(id, _)| id.as_str())
+    }
+
+    /// How many copies of buckets are at another collector than in `before`. Those that it did not place do not count.
+    pub fn moved_since(&self, before: &Placement) -> usize {
+        let of_copy = |(copy, old): (usize, &BTreeMap<String, Buckets>)| -> usize {
+            let gone =
+                |(id, had): (&String, &Buckets)| had.and(self.buckets(copy, id).others()).iter().count();
+            old.iter().map(gone).sum()
+        };
+        before.keys.iter().take(self.keys.len()).enumerate().map(of_copy).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JSON: &str = r#"{"version":2,"keys":[{"a":"0-127","b":"128-255"},{"a":"128-255","b":"0-127"}],"lists":{"b":[{"store":"events","first":0,"count":4}]}}"#;
+
+    #[test]
+    fn a_placement_is_read_as_it_is_written() {
+        let placement: Placement = serde_json::from_str(JSON).unwrap();
+        assert_eq!(serde_json::to_string(&placement).unwrap(), JSON);
+        assert_eq!(placement.of_bucket(127).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(placement.of_bucket(128).collect::<Vec<_>>(), ["b", "a"]);
+        assert_eq!(placement.buckets(1, "a").to_string(), "128-255");
+        assert_eq!((placement.buckets(2, "a"), placement.buckets(0, "c")), (Buckets::NONE, Buckets::NONE));
+        let of_list = |store, list| placement.of_list(store, list);
+        assert_eq!(
+            (of_list("events", 3), of_list("events", 4), of_list("other", 0)),
+            (Some("b"), None, None)
+        );
+        // A later version may say more.
+        let more = JSON.replacen('{', r#"{"since":"2026-01-01","#, 1);
+        assert_eq!(serde_json::from_str::<Placement>(&more).unwrap(), placement);
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let list = |first: u32, count: u32| format!(r#"{{"store":"s","first":{first},"count":{count}}}"#);
+        for (keys, lists, told) in [
+            (r#"[{"a":"0-254"}]"#, String::new(), "copy 0 of bucket 255 is at no collector"),
+            (r#"[{"a":"0-255","b":"7"}]"#, String::new(), "copy 0 of bucket 7 is at two collectors"),
+            (
+                r#"[{"a":"0-255"},{"a":"9","b":"0-8,10-255"}]"#,
+                String::new(),
+                "two copies of bucket 9 are at a",
+            ),
+            ("[]", format!("{},{}", list(0, 4), list(3, 2)), r#"list 3 of store "s" is placed twice"#),
+            ("[]", list(0, 0), r#"0 lists of store "s" from 0 are no range"#),
+            ("[]", list(9, u32::MAX), r#"4294967295 lists of store "s" from 9 are no range"#),
+        ] {
+            let json = format!(r#"{{"version":1,"keys":{keys},"lists":{{"a":[{lists}]}}}}"#);
+            let error = serde_json::from_str::<Placement>(&json).unwrap_err().to_string();
+            assert!(error.contains(told), "{json}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_moved_is_counted_by_copy() {
+        let before: Placement = serde_json::from_str(JSON).unwrap();
+        let swapped = Placement { keys: before.keys.iter().rev().cloned().collect(), ..before.clone() };
+        let one = Placement { keys: before.keys[..1].to_vec(), ..before.clone() };
+        assert_eq!((swapped.moved_since(&before), before.moved_since(&before)), (512, 0));
+        assert_eq!((one.moved_since(&before), before.moved_since(&one)), (0, 0));
+        assert_eq!(before.moved_since(&Placement::default()), 0);
+    }
+}

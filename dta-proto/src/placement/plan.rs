@@ -1,0 +1,258 @@
+//! The next placement when a collector joins, leaves, dies or is drained: least movement, load by weight, and copies
+//! in different zones. Pure arithmetic, so that whoever plans comes to the same result.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Placement;
+use super::layer::{Fits, Layer, ONE};
+use crate::buckets::Buckets;
+use crate::list_range::ListRange;
+
+/// Buckets of keys.
+pub const BUCKETS: usize = 256;
+/// Parts of a store's lists that are placed one by one; a store with fewer lists has a part for each.
+const LIST_PARTS: u32 = 256;
+
+/// A collector that can be given something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its id.
+    pub id: String,
+    /// What fails as a whole, such as a rack; empty = itself.
+    pub zone: String,
+    /// Its part of the load, relative to the other weights, such as its free memory in bytes; 0 counts as 1.
+    pub weight: u64,
+    /// Whether it is to lose all that it has.
+    pub drained: bool,
+    /// The stores that are placed by lists, and how many lists each has; a sketch has one. Members that say another
+    /// number than the highest get no lists of that store.
+    pub lists: BTreeMap<String, u32>,
+}
+
+impl Member {
+    fn zone(&self) -> &str {
+        if self.zone.is_empty() { &self.id } else { &self.zone }
+    }
+}
+
+/// The placement after `before`, with so many copies of each key at different members, or as many as there are. It is
+/// `before` itself, version included, if nothing has to move or nobody is left who could have anything.
+///
+/// - Each member has its share of each copy of all buckets and of each store's lists by weight, to within one.
+/// - Copies of a bucket are in different zones, or, if there are fewer zones than copies, at different members. This
+///   comes before equal load: a zone gets no more than one copy of a bucket.
+/// - What need not move for the first two stays.
+pub fn next(before: &Placement, members: &[Member], copies: usize) -> Placement {
+    let members = in_service(members);
+    if members.is_empty() {
+        return before.clone();
+    }
+    let mut carried = vec![0; members.len()];
+    let mut next = Placement {
+        version: before.version,
+        keys: keys(before, &members, copies, &mut carried),
+        lists: lists(before, &members, &mut carried),
+    };
+    if next != *before {
+        next.version += 1;
+    }
+    next
+}
+
+/// How many copies of buckets must move at least, zones aside, so that none is at a member that is drained or gone, and
+/// each member has its share of each copy to within one.
+pub fn fewest_moves(before: &Placement, members: &[Member], copies: usize) -> usize {
+    let members = in_service(members);
+    let shares = by_weight(members.iter().map(|member| member.weight), BUCKETS);
+    let of_copy = |of_copy: &BTreeMap<String, Buckets>| -> usize {
+        let held = |member: &&Member| of_copy.get(&member.id).map_or(0, |buckets| buckets.iter().count());
+        let all_held: usize = members.iter().map(held).sum();
+        let (mut over, mut under) = (0, 0);
+        for (member, share) in members.iter().zip(&shares) {
+            let (held, share) = (held(member), *share as usize);
+            let (whole, rest) = (share / ONE as usize, share % ONE as usize);
+            over += held.saturating_sub(whole + usize::from(rest > 0));
+            under += whole.saturating_sub(held);
+        }
+        let gone = BUCKETS - all_held;
+        gone + over.max(under.saturating_sub(gone))
+    };
+    let copies = copies.min(members.len());
+    before.keys.iter().take(copies).map(of_copy).sum()
+}
+
+/// Those that can have something, by their ids.
+fn in_service(members: &[Member]) -> Vec<&Member> {
+    let mut all: Vec<&Member> = members.iter().filter(|member| !member.drained).collect();
+    all.sort_by(|a, b| a.id.cmp(&b.id));
+    all.dedup_by(|a, b| a.id == b.id);
+    all
+}
+
+/// The shares of so many parts, times [`ONE`].
+fn by_weight(weights: impl Iterator<Item = u64> + Clone, parts: usize) -> Vec<i64> {
+    let all: u128 = weights.clone().map(|weight| u128::from(weight.max(1))).sum();
+    let whole = parts as u128 * ONE as u128;
+    weights.map(|weight| (whole * u128::from(weight.max(1)) / all) as i64).collect()
+}
+
+/// One copy of all buckets: at whom it may be, given where the other copies are.
+struct Copy<'a> {
+    members: &'a [&'a Member],
+    /// Whether copies are kept apart by zone; else by member.
+    by_zone: bool,
+    /// The members that have earlier copies of each bucket.
+    earlier: Vec<Vec<usize>>,
+    /// Those that had later copies, and would have to lose them.
+    later: Vec<Vec<usize>>,
+}
+
+impl Copy<'_> {
+    /// What no two copies of a bucket may have in common.
+    fn apart(&self, member: usize) -> &str {
+        if self.by_zone { self.members[member].zone() } else { &self.members[member].id }
+    }
+
+    fn is_clear(&self, others: &[usize], member: usize) -> bool {
+        others.iter().all(|other| self.apart(*other) != self.apart(member))
+    }
+
+    /// Each member's share: by weight, as far as buckets are left that its zone may have.
+    fn shares(&self) -> Vec<i64> {
+        struct Group {
+            weight: u128,
+            may_have: i64,
+        }
+        let mut groups: BTreeMap<&str, Group> = BTreeMap::new();
+        for (n, member) in self.members.iter().enumerate() {
+            let may_have =
+                || self.earlier.iter().filter(|earlier| self.is_clear(earlier, n)).count() as i64 * ONE;
+            let group =
+                groups.entry(self.apart(n)).or_insert_with(|| Group { weight: 0, may_have: may_have() });
+            group.weight += u128::from(member.weight.max(1));
+        }
+        let mut of_groups: BTreeMap<&str, i64> = BTreeMap::new();
+        let (mut left, mut weight) =
+            (BUCKETS as i64 * ONE, groups.values().map(|group| group.weight).sum::<u128>());
+        loop {
+            let share = |group: &Group| (left as u128 * group.weight / weight.max(1)) as i64;
+            let full: Vec<&str> = groups
+                .iter()
+                .filter(|(_, group)| share(group) > group.may_have)
+                .map(|(name, _)| *name)
+                .collect();
+            if full.is_empty() {
+                of_groups.extend(groups.iter().map(|(name, group)| (*name, share(group))));
+                break;
+            }
+            for name in full {
+                let group = groups.remove(name).expect("it was just found");
+                left -= group.may_have;
+                weight -= group.weight;
+                of_groups.insert(name, group.may_have);
+            }
+        }
+        let of_member = |n: usize| {
+            let fellows = (0..self.members.len()).filter(|other| self.apart(*other) == self.apart(n));
+            let all: u128 = fellows.map(|other| u128::from(self.members[other].weight.max(1))).sum();
+            (of_groups[self.apart(n)] as u128 * u128::from(self.members[n].weight.max(1)) / all) as i64
+        };
+        (0..self.members.len()).map(of_member).collect()
+    }
+}
+
+impl Fits for Copy<'_> {
+    fn may(&self, part: usize, member: usize) -> bool {
+        self.is_clear(&self.earlier[part], member)
+    }
+
+    fn is_free(&self, part: usize, member: usize) -> bool {
+        self.is_clear(&self.later[part], member)
+    }
+}
+
+fn keys(
+    before: &Placement,
+    members: &[&Member],
+    copies: usize,
+    carried: &mut [i64],
+) -> Vec<BTreeMap<String, Buckets>> {
+    let zones = members.iter().map(|member| member.zone()).collect::<BTreeSet<_>>().len();
+    let copies = copies.min(members.len());
+    // By copy and bucket; those of copies that are not settled yet as they were before.
+    let mut holders: Vec<Vec<Option<usize>>> = vec![vec![None; BUCKETS]; copies];
+    for (of_copy, holders) in before.keys.iter().zip(&mut holders) {
+        for (n, member) in members.iter().enumerate() {
+            let had = of_copy.get(&member.id).copied().unwrap_or(Buckets::NONE);
+            had.iter().for_each(|bucket| holders[usize::from(bucket)] = Some(n));
+        }
+    }
+    for copy in 0..copies {
+        let of_others = |others: &[Vec<Option<usize>>]| -> Vec<Vec<usize>> {
+            (0..BUCKETS).map(|bucket| others.iter().filter_map(|holders| holders[bucket]).collect()).collect()
+        };
+        let fits = Copy {
+            members,
+            by_zone: copy < zones,
+            earlier: of_others(&holders[..copy]),
+            later: of_others(&holders[copy + 1..]),
+        };
+        // First copies lie in runs, for few rows in a switch. The others are scattered, so that the load of a
+        // collector that dies is taken over by all.
+        let layer = Layer::new(std::mem::take(&mut holders[copy]), &fits.shares(), &fits);
+        holders[copy] = layer.settle(carried, copy == 0);
+    }
+    let by_member = |holders: Vec<Option<usize>>| {
+        let of =
+            |n: usize| (0..=u8::MAX).filter(|b| holders[usize::from(*b)] == Some(n)).collect::<Buckets>();
+        let all = members.iter().enumerate().map(|(n, member)| (member.id.clone(), of(n)));
+        all.filter(|(_, buckets)| *buckets != Buckets::NONE).collect()
+    };
+    holders.into_iter().map(by_member).collect()
+}
+
+/// The members that have a store's lists.
+struct Has(Vec<bool>);
+
+impl Fits for Has {
+    fn may(&self, _: usize, member: usize) -> bool {
+        self.0[member]
+    }
+
+    fn is_free(&self, _: usize, _: usize) -> bool {
+        true
+    }
+}
+
+fn lists(before: &Placement, members: &[&Member], carried: &mut [i64]) -> BTreeMap<String, Vec<ListRange>> {
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    for (store, lists) in members.iter().flat_map(|member| &member.lists) {
+        let most = counts.entry(store).or_default();
+        *most = (*most).max(*lists);
+    }
+    let mut placed: BTreeMap<String, Vec<ListRange>> = BTreeMap::new();
+    for (store, lists) in counts {
+        let parts = lists.min(LIST_PARTS);
+        let first = |part: u32| (u64::from(part) * u64::from(lists)).div_ceil(parts.into()) as u32;
+        let has = Has(members.iter().map(|member| member.lists.get(store) == Some(&lists)).collect());
+        let weights = members.iter().zip(&has.0).filter(|(_, has)| **has).map(|(member, _)| member.weight);
+        let mut of_those = by_weight(weights, parts as usize).into_iter();
+        let shares: Vec<i64> =
+            has.0.iter().map(|has| if *has { of_those.next().unwrap_or(0) } else { 0 }).collect();
+        let holder = |part: u32| {
+            let id = before.of_list(store, first(part))?;
+            members.iter().position(|member| member.id == id)
+        };
+        let layer = Layer::new((0..parts).map(holder).collect(), &shares, &has);
+        for (part, holder) in (0..parts).zip(layer.settle(carried, true)) {
+            let Some(holder) = holder else { continue };
+            let ranges = placed.entry(members[holder].id.clone()).or_default();
+            let (from, count) = (first(part), first(part + 1) - first(part));
+            match ranges.last_mut() {
+                Some(last) if last.store == store && last.end() == u64::from(from) => last.count += count,
+                _ => ranges.push(ListRange { store: store.to_owned(), first: from, count }),
+            }
+        }
+    }
+    placed
+}

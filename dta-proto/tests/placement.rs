@@ -1,0 +1,217 @@
+//! Placements of random clusters over random changes: every part placed, in different zones, balanced, and with no
+//! more moved than needed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dta_proto::placement::Placement;
+use dta_proto::placement::plan::{BUCKETS, Member, fewest_moves, next};
+use proptest::prelude::*;
+
+fn member(n: usize, zones: usize, weight: u64) -> Member {
+    Member {
+        id: format!("c{n:02}"),
+        zone: format!("z{}", n % zones),
+        weight,
+        drained: false,
+        lists: BTreeMap::from([("events".into(), 16), ("sketch".into(), 1)]),
+    }
+}
+
+fn equal(collectors: std::ops::Range<usize>) -> Vec<Member> {
+    collectors.map(|n| Member { zone: String::new(), ..member(n, 1, 7) }).collect()
+}
+
+/// What happens to a cluster.
+#[derive(Clone, Debug)]
+enum Event {
+    Join(usize),
+    Leave(usize),
+    Drain(usize, bool),
+}
+
+fn event(most: usize) -> impl Strategy<Value = Event> {
+    prop_oneof![
+        3 => (0..most).prop_map(Event::Join),
+        2 => (0..most).prop_map(Event::Leave),
+        1 => (0..most, any::<bool>()).prop_map(|(n, is)| Event::Drain(n, is)),
+    ]
+}
+
+/// The clusters that come of events, beginning with one of a single member.
+fn clusters(events: Vec<Event>, zones: usize, weights: &[u64]) -> Vec<Vec<Member>> {
+    let of = |n: usize| member(n, zones, weights[n % weights.len()]);
+    let mut members = BTreeMap::from([(0, of(0))]);
+    let mut all = vec![members.values().cloned().collect()];
+    for event in events {
+        match event {
+            Event::Join(n) => drop(members.entry(n).or_insert_with(|| of(n))),
+            Event::Leave(n) => drop(members.remove(&n)),
+            Event::Drain(n, is) => drop(members.entry(n).and_modify(|member| member.drained = is)),
+        }
+        all.push(members.values().cloned().collect());
+    }
+    all
+}
+
+fn in_service(members: &[Member]) -> Vec<&Member> {
+    members.iter().filter(|member| !member.drained).collect()
+}
+
+fn held(placement: &Placement, copy: usize, member: &Member) -> usize {
+    placement.buckets(copy, &member.id).iter().count()
+}
+
+/// Each bucket and list has its collectors, none of them drained or gone, and in as many zones as can be.
+fn assert_placed(placement: &Placement, members: &[Member], copies: usize) {
+    let members = in_service(members);
+    let zones: BTreeSet<&str> = members.iter().map(|member| member.zone.as_str()).collect();
+    let zone = |id: &str| members.iter().find(|member| member.id == id).unwrap().zone.as_str();
+    for bucket in 0..=255 {
+        let ids: Vec<&str> = placement.of_bucket(bucket).collect();
+        assert_eq!(ids.len(), copies.min(members.len()), "{bucket}: {ids:?}");
+        assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "{bucket}: {ids:?}");
+        let its_zones: BTreeSet<&str> = ids.iter().map(|id| zone(id)).collect();
+        assert_eq!(its_zones.len(), copies.min(zones.len()), "{bucket}: {ids:?}");
+    }
+    for list in 0..16 {
+        let id = placement.of_list("events", list).unwrap();
+        assert!(members.iter().any(|member| member.id == id), "{id}");
+    }
+    assert!(placement.of_list("sketch", 0).is_some());
+    assert!(placement.of_list("events", 16).is_none());
+}
+
+fn assert_balanced(held: usize, weight: u64, all: u64, parts: usize) {
+    let share = parts as f64 * weight as f64 / all as f64;
+    assert!((held as f64 - share).abs() < 1.0, "{held} of {parts} where {share:.2} would be its share");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// With one copy each member has its share to within one, and no bucket moves without need.
+    #[test]
+    fn one_copy_is_balanced_and_moves_as_little_as_possible(
+        events in prop::collection::vec(event(40), 1..30),
+        weights in prop::collection::vec(1u64..5, 1..6),
+    ) {
+        let mut before = Placement::default();
+        for members in clusters(events, 1, &weights) {
+            let after = next(&before, &members, 1);
+            let service = in_service(&members);
+            if service.is_empty() {
+                prop_assert_eq!(&after, &before);
+                continue;
+            }
+            assert_placed(&after, &members, 1);
+            let all: u64 = service.iter().map(|member| member.weight).sum();
+            for member in service {
+                assert_balanced(held(&after, 0, member), member.weight, all, BUCKETS);
+                let of_events = (0..16).filter(|list| after.of_list("events", *list) == Some(&member.id)).count();
+                assert_balanced(of_events, member.weight, all, 16);
+            }
+            prop_assert_eq!(after.moved_since(&before), fewest_moves(&before, &members, 1));
+            before = after;
+        }
+    }
+
+    /// With copies in zones each is where it can be, whatever the weights, and planning again changes nothing.
+    #[test]
+    fn copies_are_in_different_zones_and_settled_at_once(
+        events in prop::collection::vec(event(24), 1..20),
+        weights in prop::collection::vec(0u64..9, 1..6),
+        zones in 1usize..6,
+        copies in 1usize..5,
+    ) {
+        let mut before = Placement::default();
+        for members in clusters(events, zones, &weights) {
+            let after = next(&before, &members, copies);
+            prop_assert_eq!(&next(&after, &members, copies), &after);
+            if !in_service(&members).is_empty() {
+                assert_placed(&after, &members, copies);
+                prop_assert!(after == before || after.version == before.version + 1);
+            }
+            // It is read by others as it was planned.
+            let json = serde_json::to_string(&after).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Placement>(&json).unwrap(), after.clone());
+            before = after;
+        }
+    }
+
+    /// In zones of equal weight each copy is balanced too, and little more moves than without zones.
+    #[test]
+    fn two_copies_are_balanced_in_zones_of_equal_weight(racks in prop::collection::vec(0usize..6, 1..12)) {
+        let mut before = Placement::default();
+        let (mut moved, mut fewest) = (0, 0);
+        for racks in racks {
+            // Four zones with a machine of each rack, and one more rack than was drawn.
+            let members: Vec<Member> = (0..4 * (racks + 1)).map(|n| member(n, 4, 3)).collect();
+            let after = next(&before, &members, 2);
+            assert_placed(&after, &members, 2);
+            for (copy, member) in (0..2).flat_map(|copy| members.iter().map(move |member| (copy, member))) {
+                assert_balanced(held(&after, copy, member), 1, members.len() as u64, BUCKETS);
+            }
+            moved += after.moved_since(&before);
+            fewest += fewest_moves(&before, &members, 2);
+            before = after;
+        }
+        prop_assert!(moved >= fewest && moved * 10 <= fewest * 13, "{moved} moved where {fewest} would do");
+    }
+}
+
+#[test]
+fn a_first_placement_is_in_runs_and_its_copies_are_scattered() {
+    let placement = next(&Placement::default(), &equal(0..4), 2);
+    let first = ["c00", "c01", "c02", "c03"].map(|id| placement.buckets(0, id).to_string());
+    assert_eq!(first, ["0-63", "64-127", "128-191", "192-255"]);
+    assert_eq!(placement.version, 1);
+    // When one dies, each of the others takes over a part of its first copies.
+    let seconds: BTreeSet<&str> = (0..64).map(|bucket| placement.of_bucket(bucket).nth(1).unwrap()).collect();
+    assert_eq!(seconds, BTreeSet::from(["c01", "c02", "c03"]));
+}
+
+#[test]
+fn who_joins_gets_its_share_of_each_and_who_goes_leaves_its_own_only() {
+    let three = next(&Placement::default(), &equal(0..3), 1);
+    let four = next(&three, &equal(0..4), 1);
+    assert_eq!((four.moved_since(&three), four.version), (64, 2));
+    let back = next(&four, &equal(0..3), 1);
+    assert_eq!(back.moved_since(&four), 64);
+    // Who is drained is treated as gone; if all are, all keep what they have.
+    let mut drained = equal(0..4);
+    drained[3].drained = true;
+    assert_eq!(next(&four, &drained, 1), back);
+    drained.iter_mut().for_each(|member| member.drained = true);
+    assert_eq!(next(&four, &drained, 1), four);
+    assert_eq!(next(&four, &[], 1), four);
+}
+
+#[test]
+fn a_zone_that_weighs_more_than_all_others_gets_one_copy_of_each_bucket() {
+    let mut members: Vec<Member> = (0..4).map(|n| member(n, 4, 1)).collect();
+    members[..3].iter_mut().for_each(|member| member.zone = "a".into());
+    let placement = next(&Placement::default(), &members, 2);
+    assert_placed(&placement, &members, 2);
+    let held = |member: &Member| [0, 1].map(|copy| held(&placement, copy, member));
+    assert_eq!(held(&members[3]), [64, 192]);
+    for member in &members[..3] {
+        assert_balanced(held(member).iter().sum(), 1, 3, BUCKETS);
+    }
+}
+
+#[test]
+fn sketches_are_shared_out_and_lists_go_where_their_store_is() {
+    let mut members = equal(0..4);
+    for member in &mut members {
+        member.lists = (0..4).map(|n| (format!("sketch{n}"), 1)).collect();
+    }
+    members[1].lists.insert("drops".into(), 4096);
+    members[2].lists.insert("drops".into(), 4096);
+    members[3].lists.insert("drops".into(), 64);
+    let placement = next(&Placement::default(), &members, 1);
+    let of: BTreeSet<&str> = (0..4).map(|n| placement.of_list(&format!("sketch{n}"), 0).unwrap()).collect();
+    assert_eq!(of.len(), 4);
+    let drops = [0, 2047, 2048, 4095].map(|list| placement.of_list("drops", list));
+    assert_eq!(drops, [Some("c01"), Some("c01"), Some("c02"), Some("c02")]);
+    assert_eq!(placement.of_list("drops", 4096), None);
+}
