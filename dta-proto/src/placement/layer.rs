@@ -70,7 +70,9 @@ impl<'a, F: Fits> Layer<'a, F> {
     /// Takes one part from a member that has too many, or for one that has too few, along the shortest path of moves
     /// that `may` allows. Returns whether there was such a path.
     fn step(&mut self, may: impl Fn(&F, usize, usize) -> bool) -> bool {
-        let mut givers: Vec<usize> = (0..self.over.len()).filter(|member| self.over[*member] > 0).collect();
+        let least = self.over.iter().copied().min().unwrap_or(0);
+        let mut givers: Vec<usize> =
+            (0..self.over.len()).filter(|member| helps(self.over[*member], least)).collect();
         givers.sort_by_key(|member| std::cmp::Reverse(self.over[*member]));
         let path = |giver: usize| self.path(giver, &may).map(|moves| (giver, moves));
         let Some((giver, moves)) = givers.into_iter().find_map(path) else {
@@ -95,19 +97,16 @@ impl<'a, F: Fits> Layer<'a, F> {
             for from in reached {
                 for (part, _) in self.holders.iter().enumerate().filter(|(_, holder)| **holder == Some(from))
                 {
-                    for to in 0..self.over.len() {
-                        if to != giver && by[to].is_none() && may(self.fits, part, to) {
-                            by[to] = Some((part, from));
+                    for (to, by) in by.iter_mut().enumerate() {
+                        if to != giver && by.is_none() && may(self.fits, part, to) {
+                            *by = Some((part, from));
                             next.push(to);
                         }
                     }
                 }
             }
-            let helps = |to: &usize| {
-                let (more, less) = (self.over[giver], self.over[*to]);
-                more - less > ONE && (more >= ONE || less <= -ONE)
-            };
-            if let Some(taker) = next.iter().copied().filter(helps).min_by_key(|to| (self.over[*to], *to)) {
+            let takers = next.iter().copied().filter(|to| helps(self.over[giver], self.over[*to]));
+            if let Some(taker) = takers.min_by_key(|to| (self.over[*to], *to)) {
                 let mut moves = Vec::new();
                 let mut at = taker;
                 while let Some((part, from)) = by[at] {
@@ -120,4 +119,10 @@ impl<'a, F: Fits> Layer<'a, F> {
         }
         None
     }
+}
+
+/// Whether a member that is so much over its share should give a part to one that is so much over its own: the two come
+/// closer, and one of them is off by one or more.
+fn helps(giver: i64, taker: i64) -> bool {
+    giver - taker > ONE && (giver >= ONE || taker <= -ONE)
 }
