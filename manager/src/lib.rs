@@ -3,8 +3,10 @@
 //! - [`replay`]: sends the DTA datagrams of a capture again.
 //! - [`agents`]: what the agents of many hosts trace.
 //! - [`size`]: how large stores must be, and how many reports can be taken.
+//! - [`simulate`]: collectors that join, leave and die on paper.
 
 pub mod agents;
 pub mod cli;
 pub mod replay;
+pub mod simulate;
 pub mod size;

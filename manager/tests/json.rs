@@ -217,6 +217,7 @@ fn what_commands_print_is_as_their_schemas_say() {
     held.run("dta-manager-replay", &["replay", capture.to_str().unwrap(), "--to", &bed.reports]);
     held.run("dta-manager-doctor", &["doctor"]);
     held.run("dta-manager-size", &["size", "--epoch", "60s"]);
+    held.run("dta-manager-simulate-placement", &["simulate", "placement", "--events", "20"]);
     held.run("dta-manager-bench", &["bench", "--quick", "query"]);
     held.run("dta-manager-bench-int", &["bench", "--int", "--quick", "unchanged-3-few"]);
     held.run("dta-manager-run-testbed", &["run-testbed", "--reports", "2000"]);

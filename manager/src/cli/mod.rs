@@ -5,6 +5,7 @@ mod doctor;
 mod make_capture;
 mod replay;
 mod run_testbed;
+mod simulate;
 mod size;
 mod trace;
 
@@ -49,6 +50,8 @@ enum Command {
     Bench(bench::Bench),
     /// Show, set or reset what the agents of many hosts trace
     Trace(trace::Trace),
+    /// Try on paper what would take weeks and a hundred machines
+    Simulate(simulate::Simulate),
     /// Check what this machine offers, and how to get what it lacks
     Doctor(doctor::Doctor),
     /// Say how large stores must be, and how many reports they take
@@ -89,6 +92,7 @@ pub fn main() -> ExitCode {
         Command::MakeCapture(command) => command.run().map(ExitCode::from),
         Command::Bench(command) => command.run().map(ExitCode::from),
         Command::Trace(command) => command.run().map(ExitCode::from),
+        Command::Simulate(command) => command.run().map(ExitCode::from),
         Command::Doctor(command) => command.run().map(ExitCode::from),
         Command::Size(command) => command.run().map(ExitCode::from),
         Command::Common(common) => common.run::<Arguments>(FEATURES).map(ExitCode::from),
