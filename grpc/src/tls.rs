@@ -171,13 +171,16 @@ pub fn server(files: &ServerFiles<'_>, now: SystemTime) -> Result<ServerTls, Tls
 }
 
 /// Reads and checks a client's files.
-pub(crate) fn client(files: &ClientFiles<'_>, now: SystemTime) -> Result<ClientTlsConfig, TlsError> {
+///
+/// # Errors
+/// A file cannot be used for TLS.
+pub fn client(files: &ClientFiles<'_>, now: SystemTime) -> Result<ClientTlsConfig, TlsError> {
     let provider = Arc::new(ring::default_provider());
     own(files.cert, files.key, &provider, now)?;
-    authorities("authority of the collector's certificate", files.ca)?;
+    authorities("authority of the server's certificate", files.ca)?;
     let read = |what, path| read(what, path);
     let mut config = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(read("authority of the collector's certificate", files.ca)?))
+        .ca_certificate(Certificate::from_pem(read("authority of the server's certificate", files.ca)?))
         .identity(Identity::from_pem(read("TLS certificate", files.cert)?, read("TLS key", files.key)?));
     if let Some(domain) = files.domain {
         config = config.domain_name(domain);

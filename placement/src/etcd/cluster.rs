@@ -1,0 +1,168 @@
+//! What etcd says, key by key.
+
+use dta_proto::placement::Placement;
+
+use crate::{Collector, View};
+
+/// The key of a collector.
+pub(super) fn collector_key(prefix: &str, id: &str) -> String {
+    format!("{prefix}collectors/{id}")
+}
+
+/// The key of the mark that a collector is drained.
+pub(super) fn drained_key(prefix: &str, id: &str) -> String {
+    format!("{prefix}drained/{id}")
+}
+
+/// The key of the planner.
+pub(super) fn planner_key(prefix: &str) -> String {
+    format!("{prefix}planner")
+}
+
+/// The key of the placement.
+pub(super) fn placement_key(prefix: &str) -> String {
+    format!("{prefix}placement")
+}
+
+/// A key's value and where it comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Value<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) created: i64,
+    pub(super) modified: i64,
+    pub(super) lease: i64,
+}
+
+/// What the key of the placement holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Placed {
+    /// Nothing.
+    #[default]
+    Not,
+    /// The placement of the view, written at this revision.
+    At(i64),
+    /// Something that this program cannot read and does not replace.
+    Unreadable,
+}
+
+/// Who plans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Planner {
+    pub(super) lease: i64,
+    pub(super) created: i64,
+}
+
+/// What etcd says, and what of it was the last that could be read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cluster {
+    pub(super) view: View,
+    pub(super) placed: Placed,
+    pub(super) planner: Option<Planner>,
+    /// The revision of all of this.
+    pub(super) revision: i64,
+}
+
+impl Cluster {
+    /// Takes in a key, without its prefix: its value, or that it was deleted.
+    pub(super) fn apply(&mut self, key: &str, value: Option<Value<'_>>) {
+        if let Some(id) = key.strip_prefix("collectors/") {
+            match value.map(|value| serde_json::from_slice::<Collector>(value.bytes)) {
+                Some(Ok(collector)) => drop(self.view.collectors.insert(id.to_owned(), collector)),
+                Some(Err(error)) => {
+                    tracing::warn!("the collector {id:?} in etcd is ignored: {error}");
+                    self.view.collectors.remove(id);
+                }
+                None => drop(self.view.collectors.remove(id)),
+            }
+        } else if let Some(id) = key.strip_prefix("drained/") {
+            match value {
+                Some(_) => self.view.drained.insert(id.to_owned()),
+                None => self.view.drained.remove(id),
+            };
+        } else if key == "planner" {
+            self.planner = value.map(|value| Planner { lease: value.lease, created: value.created });
+        } else if key == "placement" {
+            // One that was deleted or cannot be read is still what everybody goes by.
+            self.placed = match value.map(|value| (value.modified, serde_json::from_slice(value.bytes))) {
+                Some((at, Ok(placement))) => {
+                    self.view.placement = placement;
+                    Placed::At(at)
+                }
+                Some((_, Err(error))) => {
+                    tracing::warn!(
+                        "the placement in etcd is ignored, version {} stays: {error}",
+                        self.view.placement.version
+                    );
+                    Placed::Unreadable
+                }
+                None => Placed::Not,
+            };
+        }
+    }
+
+    /// The placement to write, and the revision of the one that it replaces; 0 = there is none.
+    pub(super) fn plan(&self) -> Option<(Placement, i64)> {
+        let mut next = self.view.next();
+        match self.placed {
+            Placed::Unreadable => None,
+            Placed::At(at) => (next != self.view.placement).then_some((next, at)),
+            Placed::Not if next.keys.is_empty() => None,
+            Placed::Not => {
+                // Above all versions there ever were, for each was written later than the revision it was made of.
+                next.version = next.version.max(self.revision.unsigned_abs() + 1);
+                Some((next, 0))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(bytes: &str, modified: i64) -> Option<Value<'_>> {
+        Some(Value { bytes: bytes.as_bytes(), created: 3, modified, lease: 7 })
+    }
+
+    const COLLECTOR: &str = r#"{"address":"10.0.0.1:40050","device":"soft","free_memory":1,"copies":1,"generation":1,"later":[]}"#;
+
+    #[test]
+    fn a_placement_is_planned_from_what_etcd_says() {
+        let mut cluster = Cluster { revision: 41, ..Cluster::default() };
+        assert_eq!(cluster.plan(), None);
+        cluster.apply("collectors/a", value(COLLECTOR, 40));
+        cluster.apply("collectors/b", value("{}", 41));
+        cluster.apply("planner", value("a", 41));
+        assert_eq!(cluster.view.collectors.keys().collect::<Vec<_>>(), ["a"]);
+        assert_eq!(cluster.planner, Some(Planner { lease: 7, created: 3 }));
+        let (first, replaces) = cluster.plan().unwrap();
+        assert_eq!((first.version, replaces, first.buckets(0, "a").is_all()), (42, 0, true));
+        let written = serde_json::to_string(&first).unwrap();
+        cluster.apply("placement", value(&written, 42));
+        assert_eq!(cluster.plan(), None);
+        cluster.apply("collectors/b", value(COLLECTOR, 43));
+        assert_eq!(cluster.plan().map(|(next, replaces)| (next.version, replaces)), Some((43, 42)));
+        // Drained, it is as good as gone.
+        cluster.apply("drained/b", value("", 44));
+        assert_eq!(cluster.plan(), None);
+        cluster.apply("drained/b", None);
+        cluster.apply("collectors/b", None);
+        assert_eq!(cluster.plan(), None);
+        cluster.apply("planner", None);
+        assert_eq!(cluster.planner, None);
+    }
+
+    #[test]
+    fn a_placement_that_was_lost_or_spoilt_is_still_what_everybody_goes_by() {
+        let mut cluster = Cluster { revision: 50, ..Cluster::default() };
+        cluster.apply("collectors/a", value(COLLECTOR, 1));
+        cluster.apply("placement", value(r#"{"version":9,"keys":[{"a":"0-255"}]}"#, 9));
+        for (spoilt, replaces) in [(value("{}", 50), None), (None, Some(0))] {
+            cluster.apply("placement", spoilt);
+            assert_eq!(cluster.view.placement.version, 9);
+            assert_eq!(cluster.plan().map(|(_, replaces)| replaces), replaces);
+        }
+        // It gets a version that no placement had.
+        assert_eq!(cluster.plan().map(|(next, _)| next.version), Some(51));
+    }
+}

@@ -1,0 +1,120 @@
+//! How etcd is reached.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use dta_files::file;
+use dta_grpc::tls::{self, ClientFiles};
+use etcd_client::{Client, ConnectOptions, GetOptions};
+use serde::Deserialize;
+
+use super::EtcdError;
+
+/// How long a call or a connection may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a connection is tried out, and how long the answer may take. etcd takes one ping in 5 seconds, and closes
+/// connections with more.
+const PING: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
+
+/// How etcd is reached, as a table of a configuration.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The nodes: HOST:PORT, http:// or https://.
+    pub endpoints: Vec<String>,
+    /// What all keys begin with. Clusters with different prefixes do not know of each other.
+    #[serde(default = "prefix")]
+    pub prefix: String,
+    /// Files for TLS; all nodes are asked over it then.
+    #[serde(default)]
+    pub tls: Option<Tls>,
+    /// A file whose first line is NAME:PASSWORD, where etcd wants authentication. It is read for each connection.
+    #[serde(default)]
+    pub credentials: Option<PathBuf>,
+    /// Seconds without news after which a collector counts as dead.
+    #[serde(default = "lease_seconds")]
+    pub lease_seconds: u32,
+}
+
+/// Files for TLS, all PEM. They are read for each connection.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// The CA of etcd's certificates.
+    pub ca: PathBuf,
+    /// The client's certificate chain, leaf first.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The name in etcd's certificates, if it is not the host of the address.
+    #[serde(default)]
+    pub domain: Option<String>,
+}
+
+fn prefix() -> String {
+    "/dta/".into()
+}
+
+fn lease_seconds() -> u32 {
+    10
+}
+
+/// A node to begin with, so that not everybody asks the first one.
+pub(super) fn any_turn() -> usize {
+    getrandom::u32().unwrap_or_default() as usize
+}
+
+impl Config {
+    /// The nodes with these addresses, and the defaults.
+    pub fn new(endpoints: Vec<String>) -> Config {
+        Config { endpoints, prefix: prefix(), tls: None, credentials: None, lease_seconds: lease_seconds() }
+    }
+
+    /// A client of one node, by its number in turn. Nothing is asked yet, unless there are credentials.
+    ///
+    /// A client of all nodes would have each of its calls fail at a node that is down, by chance.
+    pub(super) async fn connect(&self, turn: usize) -> Result<Client, EtcdError> {
+        let Some(node) = self.endpoints.get(turn % self.endpoints.len().max(1)) else {
+            return Err(EtcdError("no node of etcd is given (endpoints)".into()));
+        };
+        let mut options = ConnectOptions::new()
+            .with_timeout(TIMEOUT)
+            .with_connect_timeout(TIMEOUT)
+            .with_keep_alive(PING.0, PING.1)
+            // A node without a leader would not say that what it knows is old.
+            .with_require_leader(true);
+        if let Some(Tls { ca, cert, key, domain }) = &self.tls {
+            let files = ClientFiles { ca, cert, key, domain: domain.as_deref() };
+            options = options.with_tls(tls::client(&files, SystemTime::now())?);
+        }
+        if let Some(path) = &self.credentials {
+            let bad = |reason: &str| {
+                EtcdError(format!("cannot use the credentials in {}: {reason}", path.display()))
+            };
+            let text = file::read_text(path).map_err(|error| bad(&error.to_string()))?;
+            let line = text.lines().next().unwrap_or_default().trim();
+            let (name, password) =
+                line.split_once(':').ok_or_else(|| bad("the first line must be NAME:PASSWORD"))?;
+            options = options.with_user(name, password);
+        }
+        Ok(Client::connect([node], Some(options)).await?)
+    }
+
+    /// A client of a node that answers and has a leader.
+    pub(super) async fn connect_any(&self) -> Result<Client, EtcdError> {
+        let first = any_turn();
+        let mut turn = 0;
+        loop {
+            match self.try_node(first.wrapping_add(turn)).await {
+                Err(_) if turn + 1 < self.endpoints.len() => turn += 1,
+                tried => return tried,
+            }
+        }
+    }
+
+    async fn try_node(&self, turn: usize) -> Result<Client, EtcdError> {
+        let mut client = self.connect(turn).await?;
+        client.get(self.prefix.as_str(), Some(GetOptions::new().with_count_only())).await?;
+        Ok(client)
+    }
+}

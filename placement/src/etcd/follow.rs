@@ -1,0 +1,92 @@
+//! Whoever only needs to know.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::config::any_turn;
+use super::watched::Watched;
+use super::{Config, EtcdError};
+use crate::{View, Views};
+
+/// How long to wait before the next node is asked. It doubles each time that all nodes have failed.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
+/// Whose turn it is of the nodes, and one warning whenever none of them answers.
+#[derive(Debug)]
+pub(super) struct Turns {
+    nodes: usize,
+    turn: usize,
+    failures: usize,
+}
+
+impl Turns {
+    pub(super) fn new(config: &Config) -> Turns {
+        Turns { nodes: config.endpoints.len().max(1), turn: any_turn(), failures: 0 }
+    }
+
+    /// The node to ask.
+    pub(super) fn node(&self) -> usize {
+        self.turn
+    }
+
+    /// The node answers.
+    pub(super) fn answers(&mut self) {
+        if self.failures >= self.nodes {
+            tracing::info!("etcd answers again");
+        }
+        self.failures = 0;
+    }
+
+    /// The node does not answer, or no longer: the next one is asked after a while.
+    pub(super) async fn fails(&mut self, error: &EtcdError) {
+        self.turn = self.turn.wrapping_add(1);
+        self.failures += 1;
+        if self.failures == self.nodes {
+            tracing::warn!("{error}; the last placement stays until a node of etcd answers");
+        }
+        let doubled = (self.failures / self.nodes).min(8) as u32;
+        tokio::time::sleep((FIRST_WAIT * 2u32.pow(doubled)).min(LONGEST_WAIT)).await;
+    }
+}
+
+/// Follows what etcd says.
+pub(crate) fn follow(config: Config) -> Views {
+    let (newest, views) = watch::channel(Arc::new(View::default()));
+    let task = async move {
+        let mut turns = Turns::new(&config);
+        loop {
+            let Err(error) = until_it_ends(&config, &newest, &mut turns).await;
+            turns.fails(&error).await;
+        }
+    };
+    Views::new(views, Some(tokio::spawn(task)))
+}
+
+async fn until_it_ends(
+    config: &Config,
+    newest: &watch::Sender<Arc<View>>,
+    turns: &mut Turns,
+) -> Result<Infallible, EtcdError> {
+    let last = View::clone(&newest.borrow());
+    let mut watched = Watched::begin(config.connect(turns.node()).await?, &config.prefix, last).await?;
+    turns.answers();
+    loop {
+        tell(newest, &watched.cluster.view);
+        watched.changed().await?;
+    }
+}
+
+/// Tells of a view, if it is another than the last.
+pub(super) fn tell(newest: &watch::Sender<Arc<View>>, view: &View) {
+    newest.send_if_modified(|last| {
+        let is_new = **last != *view;
+        if is_new {
+            *last = Arc::new(view.clone());
+        }
+        is_new
+    });
+}

@@ -1,0 +1,229 @@
+//! A collector in the cluster: it is there as long as its lease, and plans if it is elected.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dta_proto::placement::Placement;
+use etcd_client::{Client, Compare, CompareOp, LeaseKeepAliveStream, LeaseKeeper, PutOptions, Txn, TxnOp};
+use tokio::sync::{oneshot, watch};
+
+use super::cluster::{Cluster, collector_key, placement_key, planner_key};
+use super::follow::{Turns, tell};
+use super::watched::Watched;
+use super::{Config, EtcdError};
+use crate::{Collector, View, Views};
+
+/// A collector's place in the cluster. Dropped, it is as if the collector had died: the others notice when its lease
+/// ends.
+#[derive(Debug)]
+pub struct Membership {
+    /// What the collector itself knows of the cluster.
+    pub views: Views,
+    until: watch::Receiver<Option<Instant>>,
+    leave: Option<oneshot::Sender<()>>,
+    left: oneshot::Receiver<()>,
+}
+
+impl Membership {
+    /// Whether the collector is certainly in the cluster: nobody can have been given what it has. A process that was
+    /// stopped for longer than its lease sees at once that it is not.
+    pub fn is_in(&self) -> bool {
+        self.until.borrow().is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Waits until it is in the cluster.
+    pub async fn is_joined(&mut self) {
+        // An error means that the task has ended, which it does only with this value.
+        let _ = self.until.wait_for(|until| until.is_some_and(|until| Instant::now() < until)).await;
+    }
+
+    /// Leaves at once, in place of when the lease ends. Whoever is not in a hurry is [drained](super::drain) first.
+    pub async fn leave(mut self) {
+        if let Some(leave) = self.leave.take() {
+            let _ = leave.send(());
+            let _ = (&mut self.left).await;
+        }
+    }
+}
+
+/// Has a collector join, in a task of its own that keeps trying while etcd cannot be reached, or while another collector
+/// has this id.
+pub fn join(config: Config, id: String, collector: Collector) -> Membership {
+    let (newest, views) = watch::channel(Arc::new(View::default()));
+    let (until_sender, until) = watch::channel(None);
+    let (leave, leaving) = oneshot::channel();
+    let (gone, left) = oneshot::channel();
+    let member = Member { config, id, collector, newest, until: until_sender, lease: None };
+    let task = tokio::spawn(member.run(leaving, gone));
+    Membership { views: Views::new(views, Some(task)), until, leave: Some(leave), left }
+}
+
+struct Member {
+    config: Config,
+    id: String,
+    collector: Collector,
+    newest: watch::Sender<Arc<View>>,
+    /// Until when the lease holds at least.
+    until: watch::Sender<Option<Instant>>,
+    /// The last lease, which may still hold when a connection breaks.
+    lease: Option<i64>,
+}
+
+impl Member {
+    async fn run(mut self, mut leaving: oneshot::Receiver<()>, gone: oneshot::Sender<()>) {
+        let mut turns = Turns::new(&self.config);
+        loop {
+            tokio::select! {
+                ended = self.until_it_ends(&mut turns) => {
+                    let Err(error) = ended;
+                    tokio::select! {
+                        () = turns.fails(&error) => {}
+                        _ = &mut leaving => break,
+                    }
+                }
+                _ = &mut leaving => break,
+            }
+        }
+        if let Some(lease) = self.lease
+            && let Err(error) = revoke(&self.config, lease).await
+        {
+            tracing::warn!("{error}; the collector {} leaves when its lease ends", self.id);
+        }
+        let _ = gone.send(());
+    }
+
+    /// One connection's time in the cluster.
+    async fn until_it_ends(&mut self, turns: &mut Turns) -> Result<std::convert::Infallible, EtcdError> {
+        let mut client = self.config.connect(turns.node()).await?;
+        let asked = Instant::now();
+        let (lease, (mut keeper, mut kept)) = self.lease(&mut client).await?;
+        self.register(&mut client, lease).await?;
+        let last = View::clone(&self.newest.borrow());
+        let mut watched = Watched::begin(client.clone(), &self.config.prefix, last).await?;
+        turns.answers();
+        // Whoever was away learns first what others were given meanwhile.
+        tell(&self.newest, &watched.cluster.view);
+        self.holds_from(asked);
+        let mut renewals = tokio::time::interval(self.lease_time() / 3);
+        renewals.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut asked: Option<Instant> = None;
+        loop {
+            if watched.cluster.view.collectors.get(&self.id) != Some(&self.collector) {
+                self.until.send_replace(None);
+                return Err(EtcdError(format!("{:?} was taken out of the cluster", self.id)));
+            }
+            self.plan(&mut client, &watched.cluster, lease).await?;
+            tokio::select! {
+                changed = watched.changed() => {
+                    changed?;
+                    tell(&self.newest, &watched.cluster.view);
+                }
+                answer = kept.message() => match answer? {
+                    Some(answer) if answer.ttl() > 0 => {
+                        asked.take().into_iter().for_each(|asked| self.holds_from(asked));
+                    }
+                    _ => return Err(EtcdError("etcd ended the lease".into())),
+                },
+                _ = renewals.tick() => {
+                    // Another node may answer while the lease still holds.
+                    if asked.replace(Instant::now()).is_some() {
+                        return Err(EtcdError("etcd does not renew the lease".into()));
+                    }
+                    keeper.keep_alive().await?;
+                }
+            }
+        }
+    }
+
+    fn lease_time(&self) -> Duration {
+        Duration::from_secs(self.config.lease_seconds.max(1).into())
+    }
+
+    /// The lease holds for its time from when it was asked for: etcd counts from later on.
+    fn holds_from(&self, asked: Instant) {
+        self.until.send_replace(Some(asked + self.lease_time()));
+    }
+
+    /// The lease of before if it holds, or another one.
+    async fn lease(
+        &mut self,
+        client: &mut Client,
+    ) -> Result<(i64, (LeaseKeeper, LeaseKeepAliveStream)), EtcdError> {
+        if let Some(lease) = self.lease {
+            match client.lease_keep_alive(lease).await {
+                Ok(kept) => return Ok((lease, kept)),
+                // It has ended.
+                Err(etcd_client::Error::LeaseKeepAliveError(_)) => self.lease = None,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let lease = client.lease_grant(self.config.lease_seconds.max(1).into(), None).await?.id();
+        self.lease = Some(lease);
+        Ok((lease, client.lease_keep_alive(lease).await?))
+    }
+
+    /// Says that this collector is there, unless another one is there under its id.
+    async fn register(&self, client: &mut Client, lease: i64) -> Result<(), EtcdError> {
+        let key = collector_key(&self.config.prefix, &self.id);
+        let there = client.get(key.as_str(), None).await?;
+        let modified = match there.kvs().first() {
+            None => 0,
+            Some(there) if there.lease() == lease => return Ok(()),
+            Some(there) => {
+                let other: Option<Collector> = serde_json::from_slice(there.value()).ok();
+                let is_other = |other: &Collector| {
+                    other.generation >= self.collector.generation && *other != self.collector
+                };
+                if let Some(other) = other.filter(is_other) {
+                    return Err(EtcdError(format!(
+                        "the collector at {} is in the cluster as {:?}: give each an id of its own, or wait until its lease ends",
+                        other.address, self.id
+                    )));
+                }
+                there.mod_revision()
+            }
+        };
+        let value = serde_json::to_vec(&self.collector).map_err(|error| EtcdError(error.to_string()))?;
+        let put = TxnOp::put(key.as_str(), value, Some(PutOptions::new().with_lease(lease)));
+        let is_same = Compare::mod_revision(key, CompareOp::Equal, modified);
+        match client.txn(Txn::new().when([is_same]).and_then([put])).await?.succeeded() {
+            true => Ok(()),
+            false => Err(EtcdError(format!("another collector joins as {:?}", self.id))),
+        }
+    }
+
+    /// Becomes the planner if there is none; writes the next placement if it is the planner. Whether that succeeded is
+    /// seen in the watch.
+    async fn plan(&self, client: &mut Client, cluster: &Cluster, lease: i64) -> Result<(), EtcdError> {
+        let prefix = &self.config.prefix;
+        let planner = planner_key(prefix);
+        let (when, put) = match &cluster.planner {
+            None => {
+                let put =
+                    TxnOp::put(planner.as_str(), self.id.as_str(), Some(PutOptions::new().with_lease(lease)));
+                (vec![Compare::create_revision(planner, CompareOp::Equal, 0)], put)
+            }
+            Some(elected) if elected.lease == lease => {
+                let Some((next, replaces)) = cluster.plan() else { return Ok(()) };
+                let key = placement_key(prefix);
+                let put = TxnOp::put(key.as_str(), json(&next)?, None);
+                let is_same = Compare::mod_revision(key, CompareOp::Equal, replaces);
+                let is_planner = Compare::create_revision(planner, CompareOp::Equal, elected.created);
+                (vec![is_same, is_planner], put)
+            }
+            Some(_) => return Ok(()),
+        };
+        client.txn(Txn::new().when(when).and_then([put])).await?;
+        Ok(())
+    }
+}
+
+/// Ends a lease now.
+async fn revoke(config: &Config, lease: i64) -> Result<(), EtcdError> {
+    config.connect_any().await?.lease_revoke(lease).await?;
+    Ok(())
+}
+
+fn json(placement: &Placement) -> Result<Vec<u8>, EtcdError> {
+    serde_json::to_vec(placement).map_err(|error| EtcdError(error.to_string()))
+}
