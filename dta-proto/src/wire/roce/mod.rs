@@ -12,6 +12,7 @@ mod icrc;
 mod opcode;
 mod packet;
 mod psn;
+mod run_ids;
 
 pub use crate::queue_pair::Transport;
 pub use aeth::{AETH_LEN, ATOMIC_ACK_ETH_LEN, Aeth, NakCode, Syndrome};
@@ -24,6 +25,7 @@ pub(crate) use icrc::{MASK as ICRC_MASK, SEED as ICRC_SEED};
 pub use opcode::{Opcode, Shape};
 pub use packet::{Packet, Repr};
 pub use psn::Psn;
+pub use run_ids::{RUN_IDS, icrc_ok_for_any_id, may_be_numbered, number_icrc, settle_icrc};
 
 use crate::wire::{Error, Kind, Layer};
 

@@ -1,0 +1,268 @@
+//! The iCRC of packets that are numbered by their place in a run.
+//!
+//! A sender's kernel cuts a message into packets and gives them the IPv4 ids 0, 1, 2, … (`dta_link::udp`). A
+//! receiving socket does not show the id, and messages may be cut and joined on the way, so its place in a
+//! message is no proof of it. A CRC is linear: another id changes the iCRC by the CRC of the change alone, which
+//! depends only on how many bytes follow. So a packet's iCRC becomes that of another id without looking at the
+//! packet, and the difference between a packet's iCRC and the computed one shows whether it is right for
+//! another id. See `docs/decisions/crc.md`.
+
+use super::icrc::{ICRC_LEN, icrc};
+use crate::wire::datagram;
+
+/// Most packets of a run, which have the ids 0 to 63.
+pub const RUN_IDS: usize = 64;
+
+/// Longest UDP payload, from BTH to iCRC, that may be numbered.
+const LONGEST: usize = 256;
+
+/// Place of the id's lower byte in the packet.
+const ID: usize = 5;
+
+/// Whether packets with this UDP payload, BTH to iCRC, may be numbered.
+#[inline]
+pub fn may_be_numbered(payload_len: usize) -> bool {
+    effect(payload_len).is_some()
+}
+
+/// Turns the iCRC at the end of a UDP payload from that of a packet with id 0 into that of the same packet with
+/// id `id`, below [`RUN_IDS`]. Does nothing if the payload [may not be numbered](may_be_numbered).
+#[inline]
+pub fn number_icrc(payload: &mut [u8], id: usize) {
+    let Some(effect) = effect(payload.len()) else { return };
+    if let Some(last) = payload.last_chunk_mut() {
+        *last = (u32::from_le_bytes(*last) ^ effect.of_id(id)).to_le_bytes();
+    }
+}
+
+/// As [`super::icrc_ok`] for a packet whose id is not known: its iCRC may also be right for any id that differs
+/// from the one in its header in the lower six bits alone.
+#[inline]
+pub fn icrc_ok_for_any_id(packet: &[u8]) -> bool {
+    difference(packet).is_some_and(|difference| difference == 0 || is_of_another_id(packet.len(), difference))
+}
+
+/// Gives a packet whose id is not known the iCRC for the id in its header, if the one it has is right for
+/// another id, as in [`icrc_ok_for_any_id`].
+pub fn settle_icrc(packet: &mut [u8]) {
+    let Some(difference) = difference(packet) else { return };
+    if is_of_another_id(packet.len(), difference)
+        && let Some(last) = packet.last_chunk_mut()
+    {
+        *last = (u32::from_le_bytes(*last) ^ difference).to_le_bytes();
+    }
+}
+
+/// A packet's iCRC and the right one, exclusive or; `None` if it is too short to have one.
+#[inline]
+fn difference(packet: &[u8]) -> Option<u32> {
+    let (covered, last) = packet.split_last_chunk::<ICRC_LEN>()?;
+    Some(icrc(covered) ^ u32::from_le_bytes(*last))
+}
+
+#[inline]
+fn is_of_another_id(packet_len: usize, difference: u32) -> bool {
+    let payload_len = packet_len.checked_sub(datagram::HEADER_LEN);
+    payload_len.and_then(effect).is_some_and(|effect| effect.has(difference))
+}
+
+/// How the id changes the iCRC of packets of one length.
+struct Effect {
+    /// The change by each bit of the id.
+    bits: [u32; 6],
+    /// Where six bits are that no two changes have in common.
+    shift: u32,
+    /// The change by each id, in the place that these bits say.
+    changes: [u32; RUN_IDS],
+}
+
+impl Effect {
+    #[inline]
+    fn of_id(&self, id: usize) -> u32 {
+        self.bits.iter().enumerate().fold(0, |sum, (bit, change)| sum ^ (change * (id >> bit & 1) as u32))
+    }
+
+    /// Whether this is the change by an id.
+    #[inline]
+    fn has(&self, difference: u32) -> bool {
+        self.changes[(difference >> self.shift) as usize % RUN_IDS] == difference
+    }
+}
+
+/// By length of the UDP payload in words.
+static EFFECTS: [Effect; LONGEST / 4 + 1] = effects();
+
+/// That of packets with a UDP payload of this length; `None` if they are not numbered.
+#[inline]
+fn effect(payload_len: usize) -> Option<&'static Effect> {
+    if payload_len < SHORTEST || !payload_len.is_multiple_of(4) {
+        return None;
+    }
+    EFFECTS.get(payload_len / 4)
+}
+
+/// Shortest UDP payload that may be numbered: BTH and iCRC.
+const SHORTEST: usize = super::BTH_LEN + ICRC_LEN;
+
+const fn effects() -> [Effect; LONGEST / 4 + 1] {
+    const NONE: Effect = Effect { bits: [0; 6], shift: 0, changes: [0; RUN_IDS] };
+    let mut effects = [NONE; LONGEST / 4 + 1];
+    // Behind the id, first the rest of the headers, then a word more for each length.
+    let mut bits = [1, 2, 4, 8, 16, 32];
+    behind(&mut bits, datagram::HEADER_LEN - ID - ICRC_LEN);
+    let mut words = 0;
+    while words < effects.len() {
+        if words >= SHORTEST / 4 {
+            effects[words] = of_bits(bits);
+        }
+        behind(&mut bits, 4);
+        words += 1;
+    }
+    effects
+}
+
+/// Continues CRC-32 registers over zero bytes.
+const fn behind(registers: &mut [u32; 6], bytes: usize) {
+    const REVERSED: u32 = 0xedb8_8320;
+    let mut bit = 0;
+    while bit < registers.len() {
+        let mut step = 0;
+        while step < 8 * bytes {
+            let r = registers[bit];
+            registers[bit] = if r & 1 == 1 { (r >> 1) ^ REVERSED } else { r >> 1 };
+            step += 1;
+        }
+        bit += 1;
+    }
+}
+
+const fn of_bits(bits: [u32; 6]) -> Effect {
+    let mut by_id = [0; RUN_IDS];
+    let mut id = 1;
+    while id < RUN_IDS {
+        by_id[id] = by_id[id & (id - 1)] ^ bits[id.trailing_zeros() as usize];
+        id += 1;
+    }
+    let mut shift = 0;
+    loop {
+        let (mut taken, mut changes, mut id) = (0u64, [0; RUN_IDS], 0);
+        while id < RUN_IDS {
+            let place = (by_id[id] >> shift) as usize % RUN_IDS;
+            taken |= 1 << place;
+            changes[place] = by_id[id];
+            id += 1;
+        }
+        if taken == u64::MAX {
+            return Effect { bits, shift, changes };
+        }
+        // At each length there are such bits, or this does not compile.
+        shift += 1;
+        assert!(shift <= 26);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::icrc_ok;
+    use super::*;
+
+    /// A packet with id `id`, any contents, and its iCRC.
+    fn packet(contents: &[u8], id: u16) -> Vec<u8> {
+        let mut packet = contents.to_vec();
+        packet[0] = 0x45;
+        packet[4..6].copy_from_slice(&id.to_be_bytes());
+        let crc = icrc(&packet);
+        packet.extend(crc.to_le_bytes());
+        packet
+    }
+
+    /// All lengths of packets, without their iCRC.
+    fn lengths() -> impl Iterator<Item = usize> {
+        (datagram::HEADER_LEN + SHORTEST..=datagram::HEADER_LEN + LONGEST)
+            .step_by(4)
+            .map(|len| len - ICRC_LEN)
+    }
+
+    fn contents(len: usize) -> Vec<u8> {
+        (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+    }
+
+    #[test]
+    fn at_each_length_each_id_is_known_and_no_other() {
+        for len in lengths() {
+            let contents = contents(len);
+            let mut unknown = packet(&contents, 0);
+            for id in 0..256 {
+                let right = packet(&contents, id);
+                unknown[len..].copy_from_slice(&right[len..]);
+                assert_eq!(icrc_ok_for_any_id(&unknown), id < 64, "{len} bytes, id {id}");
+                let mut settled = unknown.clone();
+                settle_icrc(&mut settled);
+                assert_eq!(icrc_ok(&settled), id < 64, "{len} bytes, id {id}");
+                assert_eq!(settled == unknown, id == 0 || id >= 64);
+                let mut numbered = packet(&contents, 0);
+                if id < 64 {
+                    number_icrc(&mut numbered[datagram::HEADER_LEN..], id.into());
+                    assert_eq!(numbered[len..], right[len..], "{len} bytes, id {id}");
+                }
+            }
+        }
+    }
+
+    /// 64 ids are 64 chances for damage to pass; a single flipped bit has none of them.
+    #[test]
+    fn a_flip_anywhere_shows_whatever_the_id() {
+        for len in lengths() {
+            let sent = packet(&contents(len), 0);
+            // The changes by all ids are closed under exclusive or, so what is found for one is for each.
+            for bit in 0..sent.len() * 8 {
+                let mut flipped = sent.clone();
+                flipped[bit / 8] ^= 0x80 >> (bit % 8);
+                let masked = [1, 8, 10, 11, 26, 27, 32].contains(&(bit / 8));
+                let id = (ID * 8 + 2..ID * 8 + 8).contains(&bit);
+                // Another header length is another packet.
+                if bit / 8 != 0 {
+                    assert_eq!(icrc_ok_for_any_id(&flipped), masked || id, "{len} bytes, bit {bit}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn other_lengths_are_not_numbered() {
+        for len in [0, 3, 12, 15, 17, 258, 260, 4096] {
+            assert!(!may_be_numbered(len), "{len}");
+            let mut payload = vec![7; len];
+            number_icrc(&mut payload, 5);
+            assert_eq!(payload, vec![7; len]);
+        }
+        assert!(may_be_numbered(16) && may_be_numbered(256));
+    }
+
+    proptest! {
+        #[test]
+        fn any_packet_in_any_place(words in 3usize..=63, seed in proptest::collection::vec(any::<u8>(), 280),
+                                   header in 0u16..64, id in 0u16..64) {
+            let len = datagram::HEADER_LEN + words * 4;
+            let right = packet(&seed[..len], id);
+            let mut numbered = packet(&seed[..len], 0);
+            number_icrc(&mut numbered[datagram::HEADER_LEN..], id.into());
+            prop_assert_eq!(&numbered[len..], &right[len..]);
+            // The header need not be right.
+            let mut unknown = packet(&seed[..len], header);
+            unknown[len..].copy_from_slice(&right[len..]);
+            prop_assert!(icrc_ok_for_any_id(&unknown));
+            settle_icrc(&mut unknown);
+            prop_assert!(icrc_ok(&unknown));
+        }
+
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let mut settled = bytes.clone();
+            settle_icrc(&mut settled);
+            prop_assert_eq!(icrc_ok(&settled), icrc_ok_for_any_id(&bytes));
+        }
+    }
+}
