@@ -20,7 +20,7 @@ macro_rules! losses {
 losses! {
     TooLong = "too-long" "too_long", "received, but longer than a slot of the link";
     ReceiveQueue = "receive-queue" "receive_queue",
-        "dropped by the kernel at the receive queue: it was full (AF_XDP: no free frame), or the UDP checksum was wrong (a run of reports received as one message counts as one; `gaps` counts each)";
+        "dropped by the kernel at the receive queue: it was full (AF_XDP: no free frame), or the UDP checksum was wrong (a run received as one message counts as one; of reports, `gaps` counts each; of frames, as many are missing as were sent but not received)";
     UnsentQueueFull = "unsent-queue-full" "unsent_queue_full",
         "not sent: the send queue stayed full through all retries";
     UnsentNoBuffers = "unsent-no-buffers" "unsent_no_buffers",

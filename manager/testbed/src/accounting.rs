@@ -137,11 +137,11 @@ fn stopped_on_the_wire(frames: &LinkAccount) -> u64 {
     left.min(frames.corrupted.saturating_sub(frames.device))
 }
 
-/// The kernel counts a run of reports dropped at the receive queue as one. So each of `dropped` may stand for more:
-/// the remainder, but no more than runs hold.
-fn rest_of_runs(reports: &LinkAccount, dropped: u64) -> u64 {
-    let left = u64::try_from(reports.unexplained()).unwrap_or(0);
-    left.min(dropped * (RUN_MAX as u64 - 1))
+/// The kernel counts a run dropped at the receive queue or a closed port as one. So each of `dropped` may stand for
+/// more: the remainder, but no more than runs hold.
+fn with_rest_of_runs(link: LinkAccount, dropped: u64) -> LinkAccount {
+    let left = u64::try_from(link.unexplained()).unwrap_or(0);
+    LinkAccount { kernel: link.kernel + left.min(dropped * (RUN_MAX as u64 - 1)), ..link }
 }
 
 /// Whether a NIC is an RDMA device, and has counted something.
@@ -193,7 +193,7 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
         ..LinkAccount::default()
     }
     .faults(&reporters.faults);
-    let reports = LinkAccount { kernel: reports.kernel + rest_of_runs(&reports, reports_dropped), ..reports };
+    let reports = with_rest_of_runs(reports, reports_dropped);
 
     let nack_faults = faults_on(translator::NACK);
     let nacks = LinkAccount {
@@ -223,7 +223,7 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
     let frames = if is_device(&to) {
         LinkAccount { corrupted_stopped: stopped_on_the_wire(&frames), ..frames }
     } else {
-        frames
+        with_rest_of_runs(frames, lost_in_nic(LinkLoss::ReceiveQueue) + gaps.nic_port_closed)
     };
 
     // A batch in hand when the process was killed may have been answered, but not counted.
@@ -251,6 +251,7 @@ pub fn links(statistics: &Statistics, reporters: &ReporterSide, gaps: &Gaps) -> 
         corrupted: answers.corrupted + behind.corrupted,
         ..answers
     };
+    let answers = with_rest_of_runs(answers, lost_in(translator::ROCE, LinkLoss::ReceiveQueue));
     [reports, nacks, frames, answers]
 }
 
@@ -463,7 +464,7 @@ mod tests {
                 ("faults.roce.dropped", 20),
                 ("faults.roce.duplicated", 5),
             ],
-            &[("received", 470), ("executed.write", 470), ("link.lost.receive_queue", 3)],
+            &[("received", 470), ("executed.write", 470), ("link.lost.too_long", 3)],
         );
         let side = ReporterSide {
             faults: FaultCounts { frames: 1000, dropped: 10, corrupted: 10, ..FaultCounts::default() },
@@ -524,6 +525,24 @@ mod tests {
         // What no queue dropped stays unexplained.
         assert_eq!(account(900, 0), (0, 100));
         assert_eq!(account(998, 5), (5, -3));
+    }
+
+    #[test]
+    fn runs_of_frames_that_the_kernel_dropped_explain_as_many_frames_as_they_hold_and_no_more() {
+        let account = |received, dropped, nic_port_closed| {
+            let counters = [("received", received), ("link.lost.receive_queue", dropped)];
+            let all = statistics(&[("frames", 1000)], &counters);
+            let gaps = Gaps { nic_port_closed, ..Gaps::default() };
+            let [.., frames, _] = links(&all, &ReporterSide::default(), &gaps);
+            (frames.kernel, frames.unexplained())
+        };
+        assert_eq!(account(1000, 0, 0), (0, 0));
+        assert_eq!(account(990, 10, 0), (10, 0));
+        assert_eq!(account(900, 2, 0), (100, 0));
+        assert_eq!(account(800, 1, 2), (192, 8));
+        // What no queue dropped stays unexplained.
+        assert_eq!(account(900, 0, 0), (0, 100));
+        assert_eq!(account(998, 5, 0), (5, -3));
     }
 
     #[test]
