@@ -12,9 +12,11 @@ use dta_collector::nic::{
 use dta_collector::region::{Region, RegionOptions};
 use dta_collector::server::Server;
 use dta_link::{EthernetLink, Link, PacketConfig, UdpConfig, UdpLink, ring};
-use dta_proto::batch::Batch;
+use dta_proto::batch::{Addresses, Batch};
 use dta_proto::wire::frame::Route;
-use dta_proto::wire::roce::{AtomicEth, Bth, ImmDt, Opcode, Packet, Psn, Repr, Reth, Syndrome, icrc_ok};
+use dta_proto::wire::roce::{
+    AtomicEth, Bth, ImmDt, Opcode, Packet, Psn, Repr, Reth, Syndrome, icrc_ok, settle_icrc,
+};
 
 const LOCAL: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const IOVA: u64 = 1 << 40;
@@ -36,7 +38,7 @@ impl Requester {
     ) -> Self {
         let registration = nic.register(Arc::clone(region), access).unwrap();
         let mut peer = Endpoint::new((*from.ip()).into());
-        peer.port = from.port();
+        (peer.port, peer.runs) = (from.port(), true);
         let request = QueuePairRequest {
             purpose: Purpose::Write,
             transport,
@@ -71,6 +73,13 @@ impl Requester {
         packet.truncate(len);
         packet
     }
+
+    /// Adds a packet that may leave in a run.
+    fn add(&self, packet: &[u8], batch: &mut Batch) {
+        let (source, destination) = (self.route.source(), self.route.destination());
+        let addresses = Addresses { source, destination, runs: true };
+        batch.add_datagram(packet.len(), addresses, 0).copy_from_slice(packet);
+    }
 }
 
 fn region() -> Arc<Region> {
@@ -98,7 +107,7 @@ fn eventually(what: &str, mut done: impl FnMut() -> bool) {
 fn udp_sockets_carry_writes_atomics_and_their_answers() {
     let nic = SoftNic::udp(config(0)).unwrap();
     let region = region();
-    let mut link = UdpLink::open(&UdpConfig::roce((LOCAL, 0).into())).unwrap();
+    let mut link = UdpLink::open(&UdpConfig::roce_in_runs((LOCAL, 0).into())).unwrap();
     let access = Access { remote_write: true, remote_read: false, remote_atomic: true };
     let requester = Requester::open(&nic, &region, access, Transport::Rc, link.local_addr());
     let mut batch = Batch::default();
@@ -112,7 +121,12 @@ fn udp_sockets_carry_writes_atomics_and_their_answers() {
     let start = Instant::now();
     while answers.len() < 3 && start.elapsed() < Duration::from_secs(60) {
         link.recv(&mut batch, Some(Duration::from_secs(1))).unwrap();
-        answers.extend(batch.iter().map(<[u8]>::to_vec));
+        for index in 0..batch.len() {
+            // The answers to atomics make a run.
+            assert!(batch.id_unknown(index));
+            settle_icrc(batch.packet_mut(index));
+            answers.push(batch.packet(index).to_vec());
+        }
     }
     let read: Vec<_> = answers
         .iter()
@@ -143,6 +157,48 @@ fn udp_sockets_carry_writes_atomics_and_their_answers() {
     eventually("the counts", || counter(&nic, "executed.fetch_add") == 2);
     assert_eq!(counter(&nic, "executed.write"), 1);
     eventually("the link's counts", || counter(&nic, "link.sent") == 3);
+}
+
+#[test]
+fn frames_in_runs_are_executed_and_one_with_another_id_only_where_runs_are_taken() {
+    for threads in [1, 3] {
+        let mut config = config(0);
+        config.threads = threads;
+        let nic = SoftNic::udp(config).unwrap();
+        assert!(nic.device().endpoint.runs);
+        let region = region();
+        let mut link = UdpLink::open(&UdpConfig::roce_in_runs((LOCAL, 0).into())).unwrap();
+        let requester = Requester::open(&nic, &region, Access::WRITE, Transport::Uc, link.local_addr());
+        let mut batch = Batch::new(100);
+        for n in 0..100u32 {
+            let value = [n as u8; 16];
+            let packet = requester.packet(Opcode::UcWriteOnly, n, false, 16 * u64::from(n), &value);
+            requester.add(&packet, &mut batch);
+        }
+        assert_eq!(link.send(&mut batch).unwrap(), 100);
+        eventually("the writes", || counter(&nic, "executed.write") == 100);
+        for n in 0..100 {
+            let mut value = [0; 16];
+            region.read(16 * n, &mut value).unwrap();
+            assert_eq!(value, [n as u8; 16]);
+        }
+        assert_eq!(counter(&nic, "received"), 100);
+    }
+
+    // Of three frames in a message, only the first has id 0.
+    let mut config = config(0);
+    config.runs = false;
+    let nic = SoftNic::udp(config).unwrap();
+    assert!(!nic.device().endpoint.runs);
+    let mut link = UdpLink::open(&UdpConfig::roce_in_runs((LOCAL, 0).into())).unwrap();
+    let requester = Requester::open(&nic, &region(), Access::WRITE, Transport::Uc, link.local_addr());
+    let mut batch = Batch::default();
+    for psn in 0..3 {
+        requester.add(&requester.packet(Opcode::UcWriteOnly, psn, false, 0, b"data"), &mut batch);
+    }
+    link.send(&mut batch).unwrap();
+    eventually("the frames", || counter(&nic, "received") == 3);
+    eventually("their fates", || (counter(&nic, "executed.write"), counter(&nic, "dropped.icrc")) == (1, 2));
 }
 
 #[test]

@@ -40,6 +40,15 @@ pub struct Addresses {
     pub source: SocketAddrV4,
     /// Destination address and port.
     pub destination: SocketAddrV4,
+    /// Of a RoCEv2 frame, whether it may leave in a run, numbered by its IPv4 id. Other datagrams always may.
+    pub runs: bool,
+}
+
+impl Addresses {
+    /// Those of a datagram; a RoCEv2 frame leaves as it is.
+    pub const fn new(source: SocketAddrV4, destination: SocketAddrV4) -> Addresses {
+        Addresses { source, destination, runs: false }
+    }
 }
 
 /// Metadata of the packet in a slot.
@@ -49,6 +58,7 @@ struct Meta {
     ethernet: bool,
     verbatim: bool,
     checksum_pending: bool,
+    id_unknown: bool,
     /// What the packet's headers say, where its writer recorded it.
     addresses: Option<Addresses>,
     cookie: u64,
@@ -168,7 +178,7 @@ impl Batch {
         let slot = self.slot_of(len)?;
         slot[..datagram::HEADER_LEN].copy_from_slice(&datagram::header(source, destination, payload.len()));
         slot[datagram::HEADER_LEN..len].copy_from_slice(payload);
-        self.commit_datagram(len, Addresses { source, destination }, cookie);
+        self.commit_datagram(len, Addresses::new(source, destination), cookie);
         Ok(())
     }
 
@@ -293,6 +303,13 @@ impl Batch {
         self.live(index).verbatim
     }
 
+    /// Whether the IPv4 id in the header of packet `index` is not the one it was sent with: its socket does
+    /// not show that.
+    #[inline]
+    pub fn id_unknown(&self, index: usize) -> bool {
+        self.live(index).id_unknown
+    }
+
     /// All packets in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         (0..self.used).map(|index| self.packet(index))
@@ -310,6 +327,13 @@ impl Batch {
     pub fn set_checksum_pending(&mut self, index: usize) {
         self.live(index);
         self.meta[index].checksum_pending = true;
+    }
+
+    /// Records that the IPv4 id of packet `index` is not known.
+    #[inline]
+    pub fn set_id_unknown(&mut self, index: usize) {
+        self.live(index);
+        self.meta[index].id_unknown = true;
     }
 
     /// All slots, free ones too, from byte `offset` on ([`HEADROOM`] is where packets begin), for the kernel

@@ -16,12 +16,15 @@ pub struct Endpoint {
     pub ip: IpAddr,
     /// UDP port for packets to this side, normally 4791; 0 if unspecified.
     pub port: u16,
+    /// Whether packets to it may come in runs (`dta_link::udp`): numbered by their IPv4 ids, with UDP checksums.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub runs: bool,
 }
 
 impl Endpoint {
-    /// The endpoint at an address: RoCEv2's port, no Ethernet address.
+    /// The endpoint at an address: RoCEv2's port, no Ethernet address, no runs.
     pub fn new(ip: IpAddr) -> Endpoint {
-        Endpoint { mac: Mac::default(), ip, port: PORT }
+        Endpoint { mac: Mac::default(), ip, port: PORT, runs: false }
     }
 
     /// The same, with RoCEv2's port if none is given.

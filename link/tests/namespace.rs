@@ -10,8 +10,10 @@ use dta_link::fault::FaultInjector;
 use dta_link::netstat::{UdpStats, socket_drops};
 use dta_link::packet::Interface;
 use dta_link::{EthernetLink, Link, LinkError, PacketConfig, PacketLink, Scope, UdpConfig, UdpLink};
-use dta_proto::batch::Batch;
+use dta_proto::batch::{Addresses, Batch};
 use dta_proto::wire::datagram;
+use dta_proto::wire::frame::{Route, WriteTemplate};
+use dta_proto::wire::roce::{Psn, Transport};
 
 mod common;
 use common::{SOON, at, frames, in_namespace, ip};
@@ -21,32 +23,123 @@ use common::{SOON, at, frames, in_namespace, ip};
 fn roce_frames_really_leave_with_the_header_that_the_icrc_covers() {
     in_namespace(|| {
         let mut tap = PacketLink::open(&PacketConfig::new("far", [4791])).unwrap();
-        let mut link = UdpLink::open(&UdpConfig::roce(at([10, 9, 0, 1], 4791).into())).unwrap();
-        let mut batch = Batch::new(256);
-        let ports = [0xc000 | 0x11, 0xc000 | 0x3fff, 4791];
-        let payload = [0xa5; 44];
-        // Enough of them that a counting id would show.
-        while !batch.is_full() {
-            let source = at([10, 9, 0, 1], ports[batch.len() % 3]);
-            batch.push_udp(source, at([10, 9, 0, 2], 4791), &payload, 0).unwrap();
+        let own = at([10, 9, 0, 1], 4791).into();
+        // Frames to somebody who takes no runs leave alike.
+        for config in [UdpConfig::roce(own), UdpConfig::roce_in_runs(own)] {
+            let mut link = UdpLink::open(&config).unwrap();
+            let mut batch = Batch::new(256);
+            let ports = [0xc000 | 0x11, 0xc000 | 0x3fff, 4791];
+            let payload = [0xa5; 44];
+            // Enough of them that a counting id would show.
+            while !batch.is_full() {
+                let source = at([10, 9, 0, 1], ports[batch.len() % 3]);
+                batch.push_udp(source, at([10, 9, 0, 2], 4791), &payload, 0).unwrap();
+            }
+            assert_eq!(link.send(&mut batch).unwrap(), 256);
+            let mut by_port = [0; 3];
+            for frame in frames(&mut tap, 256) {
+                let (ethernet, packet) = frame.split_at(14);
+                assert_eq!(ethernet, [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+                let port = u16::from_be_bytes([packet[20], packet[21]]);
+                let which = ports.iter().position(|wanted| *wanted == port).expect("a source port asked for");
+                by_port[which] += 1;
+                // Exactly what the receiving side of a UDP link reconstructs: id 0, DF, no UDP checksum.
+                let to = at([10, 9, 0, 2], 4791);
+                let mut expected = datagram::header(at([10, 9, 0, 1], port), to, payload.len()).to_vec();
+                expected.extend(payload);
+                assert_eq!(packet, expected);
+                assert_eq!(packet[4..8], [0, 0, 0x40, 0], "id 0, DF");
+            }
+            assert_eq!(by_port, [86, 85, 85]);
         }
-        assert_eq!(link.send(&mut batch).unwrap(), 256);
-        let mut by_port = [0; 3];
-        for frame in frames(&mut tap, 256) {
-            let (ethernet, packet) = frame.split_at(14);
-            assert_eq!(ethernet, [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
-            let port = u16::from_be_bytes([packet[20], packet[21]]);
-            let which = ports.iter().position(|wanted| *wanted == port).expect("a source port asked for");
-            by_port[which] += 1;
-            // Exactly what the receiving side of a UDP link reconstructs: id 0, DF, no UDP checksum.
-            let mut expected =
-                datagram::header(at([10, 9, 0, 1], port), at([10, 9, 0, 2], 4791), payload.len()).to_vec();
-            expected.extend(payload);
-            assert_eq!(packet, expected);
-            assert_eq!(packet[4..8], [0, 0, 0x40, 0], "id 0, DF");
-        }
-        assert_eq!(by_port, [86, 85, 85]);
     });
+}
+
+/// CRC-32 from its definition, bit by bit.
+fn crc32(bytes: impl Iterator<Item = u8>) -> u32 {
+    !bytes.fold(!0, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(byte), |r, _| (r >> 1) ^ if r & 1 == 1 { 0xedb8_8320 } else { 0 })
+    })
+}
+
+#[test]
+#[ignore = "needs root, ethtool and tshark: makes a network namespace with a veth pair"]
+fn frames_that_left_in_runs_have_the_icrc_that_covers_their_ids() {
+    const FRAMES: usize = 10_000;
+    in_namespace(|| {
+        // The kernel cuts runs before the device and fills in the checksums, as before a wire.
+        ethtool("-K near tx-udp-segmentation off tx-checksum-ip-generic off");
+        let mut tap = PacketLink::open(&PacketConfig::new("far", [4791])).unwrap();
+        let mut link = UdpLink::open(&UdpConfig::roce_in_runs(at([10, 9, 0, 1], 4791).into())).unwrap();
+        let nic = at([10, 9, 0, 2], 4791);
+        let mut batch = Batch::new(250);
+        let mut captured = Vec::new();
+        let mut psns = [0u32; 2];
+        while captured.len() < FRAMES {
+            // Of two queue pairs, which have a source port each, in turns; at times of another length.
+            while !batch.is_full() {
+                let pair = batch.len() % 2;
+                let route = Route::new([10, 9, 0, 1].into(), *nic.ip(), 0x11 + pair as u32);
+                let length = if psns[pair] % 100 < 95 { 16 } else { 64 };
+                let template = WriteTemplate::new(&route, Transport::Uc, 0x11 + pair as u32, length).unwrap();
+                let addresses = Addresses { source: route.source(), destination: nic, runs: true };
+                let slot = batch.add_datagram(template.frame_len(), addresses, 0);
+                let value = vec![psns[pair] as u8; length];
+                template.emit(Psn::new(psns[pair]), false, psns[pair].into(), 7, &value, slot).unwrap();
+                psns[pair] += 1;
+            }
+            assert_eq!(link.send(&mut batch).unwrap(), 250);
+            captured.extend(frames(&mut tap, 250));
+        }
+        assert_eq!(link.counters().sent, FRAMES as u64);
+
+        // Ids and iCRC as tshark reads them. It does not check the iCRC: that is done here, from its definition.
+        let mut pcap = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1].map(u32::to_le_bytes).concat();
+        for frame in &captured {
+            pcap.extend([0, 0, frame.len() as u32, frame.len() as u32].map(u32::to_le_bytes).concat());
+            pcap.extend(frame);
+        }
+        let file = std::env::temp_dir().join(format!("dta-link-runs-{}.pcap", std::process::id()));
+        std::fs::write(&file, pcap).unwrap();
+        let fields = ["ip.id", "ip.flags.df", "ip.checksum.status", "udp.checksum.status", "udp.srcport"];
+        let fields = fields.into_iter().chain(["infiniband.bth.psn", "infiniband.invariant.crc"]);
+        let told = Command::new("tshark")
+            .args(["-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE", "-T", "fields", "-r"])
+            .arg(&file)
+            .args(fields.flat_map(|field| ["-e", field]))
+            .output()
+            .expect("tshark is installed");
+        std::fs::remove_file(&file).unwrap();
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        let told = String::from_utf8(told.stdout).unwrap();
+        assert_eq!(told.lines().count(), FRAMES);
+        let (mut numbered, mut expected) = (0, [0u64; 2]);
+        for (line, frame) in told.lines().zip(&captured) {
+            let number = |text: &str| match text.strip_prefix("0x") {
+                Some(digits) => u64::from_str_radix(digits, 16).unwrap(),
+                None => text.parse().unwrap(),
+            };
+            let values: Vec<u64> = line.split('\t').map(number).collect();
+            let [id, df, ip, udp, port, psn, icrc] = values[..] else { panic!("{line}") };
+            assert_eq!((df, ip, udp), (1, 1, 1), "DF, good checksums: {line}");
+            let (covered, last) = frame[14..].split_last_chunk::<4>().unwrap();
+            assert_eq!(icrc, u64::from(u32::from_be_bytes(*last)), "{line}");
+            let masked = |at| [1, 8, 10, 11, 26, 27, 32].contains(&at);
+            let ones = covered.iter().enumerate().map(|(at, byte)| if masked(at) { 0xff } else { *byte });
+            assert_eq!(crc32([0xff; 8].into_iter().chain(ones)), u32::from_le_bytes(*last), "{line}");
+            let pair = (port - 0xc011) as usize;
+            assert_eq!(psn, expected[pair], "in order on each queue pair: {line}");
+            expected[pair] += 1;
+            assert!(id < 64);
+            numbered += usize::from(id > 0);
+        }
+        assert!(numbered > FRAMES * 9 / 10, "only {numbered} frames left behind others of their run");
+    });
+}
+
+fn ethtool(arguments: &str) {
+    let status = Command::new("ethtool").args(arguments.split(' ')).status().expect("ethtool is installed");
+    assert!(status.success(), "ethtool {arguments}");
 }
 
 #[test]

@@ -7,6 +7,8 @@ use dta_link::udp::RUN_MAX;
 use dta_link::{Link, LinkError, RunUse, UdpConfig, UdpLink};
 use dta_proto::batch::{Addresses, Batch};
 use dta_proto::wire::datagram::{self, Datagram};
+use dta_proto::wire::frame::{Route, WriteTemplate};
+use dta_proto::wire::roce::{Psn, Transport, icrc_ok, icrc_ok_for_any_id, settle_icrc};
 
 const SOON: Option<Duration> = Some(Duration::from_secs(60));
 
@@ -220,7 +222,7 @@ fn sources_come_and_go_and_sockets_with_them() {
 fn a_datagram_goes_where_its_writer_told_and_a_changed_one_where_its_headers_say() {
     let mut a = roce(loopback(2, 0));
     let (mut b, mut c) = (roce(loopback(1, 0)), roce(loopback(1, 0)));
-    let told = Addresses { source: a.local_addr(), destination: b.local_addr() };
+    let told = Addresses::new(a.local_addr(), b.local_addr());
     let header = datagram::header(told.source, told.destination, 4);
     let mut batch = Batch::default();
     batch.add_datagram(32, told, 7).copy_from_slice(&[&header[..], &[1; 4]].concat());
@@ -249,7 +251,7 @@ fn a_datagram_goes_where_its_writer_told_and_a_changed_one_where_its_headers_say
 #[test]
 #[should_panic(expected = "shorter than its headers")]
 fn a_datagram_has_its_headers() {
-    let told = Addresses { source: loopback(2, 1), destination: loopback(1, 1) };
+    let told = Addresses::new(loopback(2, 1), loopback(1, 1));
     Batch::default().commit_datagram(27, told, 0);
 }
 
@@ -287,14 +289,95 @@ const SEND: RunUse = RunUse { send: true, receive: false };
 const RECEIVE: RunUse = RunUse { send: false, receive: true };
 
 #[test]
-fn a_link_for_reports_uses_runs_and_one_for_roce_never_does() {
+fn links_use_the_runs_that_they_are_asked_to() {
     let link = reports(loopback(1, 0), RunUse::BOTH);
     // Every kernel since 5.0 can.
     assert_eq!(link.runs(), RunUse::BOTH);
     assert_eq!(reports(loopback(1, 0), SEND).runs(), SEND);
-    let asked = UdpConfig { runs: RunUse::BOTH, ..UdpConfig::roce(loopback(1, 0).into()) };
-    assert!(!UdpLink::open(&asked).unwrap().runs().send);
     assert_eq!(roce(loopback(1, 0)).runs(), RunUse::NONE);
+    for runs in [RunUse::BOTH, SEND, RECEIVE] {
+        assert_eq!(frames(loopback(1, 0), runs).runs(), runs);
+    }
+}
+
+fn frames(address: SocketAddrV4, runs: RunUse) -> UdpLink {
+    UdpLink::open(&UdpConfig { runs, ..UdpConfig::roce(address.into()) }).unwrap()
+}
+
+/// Appends WRITEs of these lengths from one queue pair; `runs`: whether they may leave in runs.
+fn writes(batch: &mut Batch, from: SocketAddrV4, to: SocketAddrV4, runs: bool, lengths: &[usize]) {
+    let route =
+        Route { src_port: from.port(), dst_port: to.port(), ..Route::new(*from.ip(), *to.ip(), 0x11) };
+    let addresses = Addresses { source: from, destination: to, runs };
+    for (n, &length) in lengths.iter().enumerate() {
+        let template = WriteTemplate::new(&route, Transport::Uc, 0x11, length).unwrap();
+        let slot = batch.add_datagram(template.frame_len(), addresses, 0);
+        template.emit(Psn::new(n as u32), false, 64 * n as u64, 7, &vec![n as u8; length], slot).unwrap();
+    }
+}
+
+/// As [`collect`], with the ids settled where they are not known.
+fn settled(link: &mut UdpLink, count: usize) -> Vec<Vec<u8>> {
+    let (mut batch, mut all) = (Batch::default(), Vec::new());
+    while all.len() < count {
+        assert_ne!(link.recv(&mut batch, SOON).unwrap(), 0, "only {} of {count} packets came", all.len());
+        for index in 0..batch.len() {
+            assert!(batch.id_unknown(index) && icrc_ok_for_any_id(batch.packet(index)));
+            settle_icrc(batch.packet_mut(index));
+            all.push(batch.packet(index).to_vec());
+        }
+    }
+    all
+}
+
+#[test]
+fn frames_in_runs_have_the_icrc_of_their_number_and_arrive_as_they_were_made() {
+    // More than a run can be, a shorter one at an end, lengths that take turns, and frames too long for a run.
+    let mut lengths = [vec![16; 150], vec![64, 16, 16, 128, 128, 0, 0, 16], vec![1024; 5]].concat();
+    lengths.extend((0..90).map(|n| [16, 20, 64][n / 7 % 3]));
+    for receiver in [RunUse::BOTH, RECEIVE] {
+        let (mut a, mut b) = (frames(loopback(2, 0), RunUse::BOTH), frames(loopback(1, 0), receiver));
+        let (from, to) = (a.local_addr(), b.local_addr());
+        let mut batch = Batch::new(lengths.len());
+        writes(&mut batch, from, to, true, &lengths);
+        let sent: Vec<Vec<u8>> = batch.iter().map(<[u8]>::to_vec).collect();
+        assert!(sent.iter().all(|packet| icrc_ok(packet)));
+        assert_eq!(a.send(&mut batch).unwrap(), lengths.len());
+        assert_eq!(settled(&mut b, lengths.len()), sent);
+        let bytes = sent.iter().map(Vec::len).sum::<usize>() as u64;
+        let (out, back) = (a.counters(), b.counters());
+        assert_eq!((out.sent, out.sent_bytes, out.unsent()), (lengths.len() as u64, bytes, 0));
+        assert_eq!((back.received, back.received_bytes, back.dropped_by_kernel), (out.sent, bytes, 0));
+        assert_eq!((a.runs(), b.runs()), (RunUse::BOTH, receiver), "nothing was refused");
+    }
+}
+
+#[test]
+fn a_frame_that_a_fault_has_changed_keeps_its_place_and_stays_wrong() {
+    let (mut a, mut b) = (frames(loopback(2, 0), RunUse::BOTH), frames(loopback(1, 0), RECEIVE));
+    let mut batch = Batch::new(64);
+    writes(&mut batch, a.local_addr(), b.local_addr(), true, &[16; 64]);
+    batch.packet_mut(10)[60] ^= 1;
+    assert_eq!(a.send(&mut batch).unwrap(), 64);
+    let all = collect(&mut b, 64);
+    // The PSNs count.
+    assert_eq!(all.iter().map(|packet| packet[39]).collect::<Vec<u8>>(), (0..64).collect::<Vec<u8>>());
+    let wrong: Vec<usize> = (0..64).filter(|n| !icrc_ok_for_any_id(&all[*n])).collect();
+    assert_eq!(wrong, [10]);
+}
+
+#[test]
+fn frames_leave_in_runs_only_where_their_writer_allows_it() {
+    let (mut a, mut b) = (frames(loopback(2, 0), RunUse::BOTH), roce(loopback(1, 0)));
+    let mut batch = Batch::new(64);
+    for (runs, other_ids) in [(false, 0), (true, 63)] {
+        writes(&mut batch, a.local_addr(), b.local_addr(), runs, &[16; 64]);
+        assert_eq!(a.send(&mut batch).unwrap(), 64);
+        // The kernel cuts what a link without runs receives, and the link takes each id for 0.
+        let all = collect(&mut b, 64);
+        assert!(all.iter().all(|packet| icrc_ok_for_any_id(packet)));
+        assert_eq!(all.iter().filter(|packet| !icrc_ok(packet)).count(), other_ids);
+    }
 }
 
 #[test]

@@ -51,9 +51,11 @@ impl Namespace {
     }
 
     fn testbed(&self, arguments: &[&str]) -> (i32, Value) {
-        let arguments =
-            [&["netns", "exec", &self.0, MANAGER, "run-testbed", "-o", "json", "--ring", "off"], arguments]
-                .concat();
+        let arguments = [
+            &["netns", "exec", &self.0, MANAGER, "run-testbed", "-o", "json", "--ring", "off", "--no-runs"],
+            arguments,
+        ]
+        .concat();
         let output = Command::new("ip").args(&arguments).output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         let outcome = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {told}"));

@@ -231,7 +231,7 @@ impl Reporter {
     /// Adds the report of `len` bytes in the batch's next slot, and sends the batch when full.
     #[inline]
     fn commit(&mut self, len: usize) {
-        let addresses = Addresses { source: self.source, destination: self.config.translator };
+        let addresses = Addresses::new(self.source, self.config.translator);
         self.batch.commit_datagram(datagram::HEADER_LEN + len, addresses, self.next.into());
         self.next = self.next.wrapping_add(1);
         self.restarted = self.restarted.saturating_sub(1);

@@ -16,7 +16,7 @@ use dta_proto::batch::Batch;
 use dta_proto::key::Key;
 use dta_proto::layout::{hash, postcarding};
 use dta_proto::program::{
-    Endpoint, Entry, Flush, Mac, Mode, Primitive, Program, Purpose, QueuePair, Transport, diff,
+    Endpoint, Entry, Flush, Mode, Primitive, Program, Purpose, QueuePair, Transport, diff,
 };
 use dta_proto::wire::dta::{Body, Report, Version};
 use dta_proto::wire::frame::Received;
@@ -45,8 +45,7 @@ fn key(n: u32) -> Key {
 /// Paths alone, with few enough of them in one slot.
 fn program(nic: SocketAddrV4) -> Program {
     let all: Program = serde_json::from_str(include_str!("../../dta-proto/vectors/program.json")).unwrap();
-    let endpoint =
-        |at: SocketAddrV4| Endpoint { mac: Mac::default(), ip: (*at.ip()).into(), port: at.port() };
+    let endpoint = |at: SocketAddrV4| Endpoint { port: at.port(), ..Endpoint::new((*at.ip()).into()) };
     let mut program = Program::default();
     for entry in all.entries() {
         match entry {

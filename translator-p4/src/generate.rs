@@ -115,7 +115,7 @@ pub fn program() -> Program {
         (1, Purpose::Write, Transport::Rc, 0xab_c021),
         (1, Purpose::Atomic, Transport::Rc, 0x22),
     ] {
-        let endpoint = |mac, ip| Endpoint { mac: Mac(mac), ip: IpAddr::V4(ip), port: 4791 };
+        let endpoint = |mac, ip| Endpoint { mac: Mac(mac), ..Endpoint::new(IpAddr::V4(ip)) };
         program.set(Entry::QueuePair(QueuePair {
             collector,
             purpose,

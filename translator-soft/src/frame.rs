@@ -148,9 +148,9 @@ fn route(pair: &QueuePair) -> Option<Route> {
     Some(Route { dst_port: pair.destination.port, tos: pair.tos, ..plain })
 }
 
-/// Source and destination of a route's frames.
-fn addresses(route: &Route) -> Addresses {
-    Addresses { source: route.source(), destination: route.destination() }
+/// Source and destination of a route's frames on a queue pair.
+fn addresses(route: &Route, pair: &QueuePair) -> Addresses {
+    Addresses { source: route.source(), destination: route.destination(), runs: pair.destination.runs }
 }
 
 fn transport(pair: &QueuePair) -> roce::Transport {
@@ -164,7 +164,7 @@ impl IdleFrames {
     pub(crate) fn new(pair: &QueuePair) -> Option<IdleFrames> {
         let route = route(pair)?;
         let write = WriteTemplate::new(&route, transport(pair), pair.remote_qpn, 0).ok()?;
-        Some(IdleFrames { addresses: addresses(&route), write })
+        Some(IdleFrames { addresses: addresses(&route, pair), write })
     }
 
     pub(crate) fn write(&self, departure: &Departure<'_>, frames: &mut Frames) {
@@ -181,7 +181,7 @@ impl StoreFrames {
         Some(StoreFrames {
             pair: pair_place::of_store(store),
             counter,
-            addresses: addresses(&route),
+            addresses: addresses(&route, pair),
             base: store.address,
             rkey: store.rkey.0,
             write: WriteTemplate::new(&route, transport, qpn, len).ok()?,
@@ -247,7 +247,7 @@ mod tests {
 
     fn ends(port: u16) -> Addresses {
         let at = |last| SocketAddrV4::new([10, 9, 0, last].into(), port);
-        Addresses { source: at(2), destination: at(1) }
+        Addresses::new(at(2), at(1))
     }
 
     /// Adds a packet that contains its number.

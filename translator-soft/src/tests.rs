@@ -132,7 +132,7 @@ fn told_as_written(frames: &Frames) {
     for batch in frames.batches() {
         for index in 0..batch.len() {
             let datagram = Datagram::parse_exact(batch.packet(index)).unwrap();
-            let written = Addresses { source: datagram.source(), destination: datagram.destination() };
+            let written = Addresses::new(datagram.source(), datagram.destination());
             assert_eq!(batch.addresses(index), Some(written));
         }
     }

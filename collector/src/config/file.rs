@@ -60,6 +60,7 @@ pub(super) struct SoftTable {
     pub(super) faults: Option<Faults>,
     pub(super) fault_seed: u64,
     pub(super) ring: RingUse,
+    pub(super) runs: Option<bool>,
     pub(super) threads: Option<usize>,
 }
 
@@ -134,6 +135,9 @@ fn soft(table: SoftTable) -> Result<Soft, ConfigError> {
         ring: table.ring,
         ..Soft::default()
     };
+    if let Some(runs) = table.runs {
+        soft.runs = runs;
+    }
     if let Some(address) = table.address {
         soft.address = self::address("soft.address", &address, host::ipv4)?;
     }

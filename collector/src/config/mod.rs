@@ -113,6 +113,8 @@ pub struct Soft {
     pub fault_seed: u64,
     /// Whether translators of this host are offered a ring of frames in shared memory.
     pub ring: RingUse,
+    /// Whether frames are taken, and answers sent, in runs; frames may then have any IPv4 id of a run (UDP link only).
+    pub runs: bool,
     /// Threads that execute frames; each queue pair belongs to one (UDP link only).
     pub threads: usize,
 }
@@ -128,6 +130,7 @@ impl Default for Soft {
             faults: Faults::NONE,
             fault_seed: 0,
             ring: RingUse::Auto,
+            runs: true,
             threads: 1,
         }
     }

@@ -37,6 +37,7 @@ impl Config {
                 faults: Some(soft.faults),
                 fault_seed: soft.fault_seed,
                 ring: soft.ring,
+                runs: Some(soft.runs),
                 threads: Some(soft.threads),
             },
             verbs: self.verbs.clone(),

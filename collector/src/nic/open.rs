@@ -37,6 +37,7 @@ pub fn open(config: &Config) -> Result<Arc<dyn Nic>, NicError> {
     nic.seed = soft.fault_seed;
     nic.threads = soft.threads;
     nic.ring = soft.ring == RingUse::Auto;
+    nic.runs = soft.runs;
     let nic = match &soft.link {
         SoftLink::Udp => SoftNic::udp(nic),
         SoftLink::Wire(wire) => {

@@ -95,6 +95,7 @@ fn fixed(old: &Config, new: &Config) -> Vec<String> {
         ("soft.faults", old.soft.faults != new.soft.faults),
         ("soft.fault_seed", old.soft.fault_seed != new.soft.fault_seed),
         ("soft.ring", old.soft.ring != new.soft.ring),
+        ("soft.runs", old.soft.runs != new.soft.runs),
         ("soft.threads", old.soft.threads != new.soft.threads),
         ("tls", old.tls.is_some() != new.tls.is_some()),
     ] {

@@ -39,7 +39,7 @@ pub use state::StateError;
 pub use statistics::{NodeCounters, NodeSums, ReporterPosition};
 
 use crate::config::Transport;
-use crate::nic::{Nic, NicError, QueuePairStatus};
+use crate::nic::{Endpoint, Nic, NicError, QueuePairStatus};
 use crate::store::{MemoryError, Stores};
 use grant::{Anew, Made, Terms};
 use lease::Leases;
@@ -402,7 +402,8 @@ impl Sessions {
         let earlier = inner.leases.get(&request.name);
         // Another translator, or another run of it, gets nothing that the previous one knows.
         let same = earlier.is_some_and(|e| {
-            e.translator == lease.translator
+            // Whether it takes answers in runs is not written to its file.
+            Endpoint { runs: lease.translator.runs, ..e.translator } == lease.translator
                 && e.queue_pairs
                     .iter()
                     .map(|p| (p.purpose, p.qpn))

@@ -81,6 +81,7 @@ pub(super) fn load_leases(dir: &Path, now: Instant) -> Result<Leases, StateError
             ip: stored.ip,
             mac: stored.mac.map(Mac).unwrap_or_default(),
             port: stored.port,
+            runs: false,
         },
         queue_pairs: stored
             .queue_pairs

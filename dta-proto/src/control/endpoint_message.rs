@@ -14,6 +14,7 @@ impl From<&Endpoint> for control::Endpoint {
             ip: endpoint.ip.to_string(),
             gid: endpoint.gid().to_vec(),
             port: endpoint.port.into(),
+            runs: endpoint.runs,
         }
     }
 }
@@ -22,7 +23,7 @@ impl TryFrom<&control::Endpoint> for Endpoint {
     type Error = MessageError;
 
     fn try_from(message: &control::Endpoint) -> Result<Self, MessageError> {
-        let control::Endpoint { mac, ip, gid, port } = message;
+        let control::Endpoint { mac, ip, gid, port, runs } = message;
         let wrong = MessageError;
         let endpoint = Endpoint {
             ip: ip.parse().map_err(|_| wrong(format!("ip is {ip:?}, but must be an IP address")))?,
@@ -32,6 +33,7 @@ impl TryFrom<&control::Endpoint> for Endpoint {
                 .unwrap_or_default(),
             port: u16::try_from(*port)
                 .map_err(|_| wrong(format!("port is {port}, but must be below 65536")))?,
+            runs: *runs,
         };
         match bytes(gid).map_err(|len| wrong(format!("gid has {len} bytes, but must have 16 or none")))? {
             Some(gid) if gid != endpoint.gid() => {
@@ -58,8 +60,12 @@ mod tests {
 
     #[test]
     fn each_part_is_read_or_named() {
-        let endpoint =
-            Endpoint { mac: Mac([2, 0, 0, 0, 0, 1]), ip: "10.9.0.1".parse().unwrap(), port: 65_535 };
+        let endpoint = Endpoint {
+            mac: Mac([2, 0, 0, 0, 0, 1]),
+            ip: "10.9.0.1".parse().unwrap(),
+            port: 65_535,
+            runs: true,
+        };
         let good = control::Endpoint::from(&endpoint);
         assert_eq!(Endpoint::try_from(&good), Ok(endpoint));
         let bare = control::Endpoint { ip: "::1".into(), ..Default::default() };

@@ -59,13 +59,15 @@ pub struct Fields {
     pub expected: bool,
     /// Whether an append store's batches wake a reader: for targets that write with immediate.
     pub notify: bool,
+    /// Whether a queue pair's destination takes frames in runs: for targets that send some.
+    pub runs: bool,
 }
 
 impl Fields {
     /// All of them, as the software data plane uses.
-    pub const ALL: Fields = Fields { name: true, expected: true, notify: true };
+    pub const ALL: Fields = Fields { name: true, expected: true, notify: true, runs: true };
     /// None of them.
-    pub const NONE: Fields = Fields { name: false, expected: false, notify: false };
+    pub const NONE: Fields = Fields { name: false, expected: false, notify: false, runs: false };
 
     /// The row of an entry.
     pub fn row(self, entry: &Entry) -> Row {
@@ -90,7 +92,7 @@ impl Fields {
             }
             Entry::Mode(Mode { reference }) => vec![("reference", number(*reference))],
             Entry::Flush(Flush { primitive: _, after_ms }) => vec![("after_ms", number(*after_ms))],
-            Entry::QueuePair(pair) => queue_pair(pair),
+            Entry::QueuePair(pair) => self.queue_pair(pair),
             Entry::Store(store) => self.store(store),
             // Positions are where the lists begin. They move with every batch.
             Entry::Lists(Lists { store: _, collector, first: _, count, positions: _ }) => {
@@ -102,6 +104,45 @@ impl Fields {
             }
             Entry::Session(Session { collector: _, generation }) => vec![("generation", number(*generation))],
         }
+    }
+
+    fn queue_pair(self, pair: &QueuePair) -> Values {
+        let QueuePair {
+            collector: _,
+            purpose: _,
+            transport,
+            remote_qpn,
+            local_qpn,
+            source,
+            destination,
+            tos,
+            max_dest_rd_atomic,
+            generation,
+            // The initial PSN and the end of the previous queue pair matter only when the row is written.
+            start_psn: _,
+            replaced: _,
+        } = pair;
+        // Nothing but answers come to the source.
+        let Endpoint { mac: source_mac, ip: source_ip, port: source_port, runs: _ } = source;
+        let Endpoint { mac: destination_mac, ip: destination_ip, port: destination_port, runs } = destination;
+        let mut values = vec![
+            ("transport", Value::Word(transport.name())),
+            ("remote_qpn", number(*remote_qpn)),
+            ("local_qpn", number(*local_qpn)),
+            ("source_mac", Value::Mac(*source_mac)),
+            ("source_ip", Value::Ip(*source_ip)),
+            ("source_port", number(*source_port)),
+            ("destination_mac", Value::Mac(*destination_mac)),
+            ("destination_ip", Value::Ip(*destination_ip)),
+            ("destination_port", number(*destination_port)),
+            ("tos", number(*tos)),
+            ("max_dest_rd_atomic", number(*max_dest_rd_atomic)),
+            ("generation", number(*generation)),
+        ];
+        if self.runs {
+            values.push(("runs", number(*runs)));
+        }
+        values
     }
 
     fn store(self, store: &Store) -> Values {
@@ -139,40 +180,6 @@ impl Fields {
 
 fn number(number: impl Into<u64>) -> Value {
     Value::Number(number.into())
-}
-
-fn queue_pair(pair: &QueuePair) -> Values {
-    let QueuePair {
-        collector: _,
-        purpose: _,
-        transport,
-        remote_qpn,
-        local_qpn,
-        source,
-        destination,
-        tos,
-        max_dest_rd_atomic,
-        generation,
-        // The initial PSN and the end of the previous queue pair matter only when the row is written.
-        start_psn: _,
-        replaced: _,
-    } = pair;
-    let Endpoint { mac: source_mac, ip: source_ip, port: source_port } = source;
-    let Endpoint { mac: destination_mac, ip: destination_ip, port: destination_port } = destination;
-    vec![
-        ("transport", Value::Word(transport.name())),
-        ("remote_qpn", number(*remote_qpn)),
-        ("local_qpn", number(*local_qpn)),
-        ("source_mac", Value::Mac(*source_mac)),
-        ("source_ip", Value::Ip(*source_ip)),
-        ("source_port", number(*source_port)),
-        ("destination_mac", Value::Mac(*destination_mac)),
-        ("destination_ip", Value::Ip(*destination_ip)),
-        ("destination_port", number(*destination_port)),
-        ("tos", number(*tos)),
-        ("max_dest_rd_atomic", number(*max_dest_rd_atomic)),
-        ("generation", number(*generation)),
-    ]
 }
 
 #[cfg(test)]

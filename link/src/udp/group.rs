@@ -19,6 +19,9 @@ pub struct Instruction {
     k: u32,
 }
 
+/// linux/filter.h: SKF_NET_OFF, the base for loads relative to the network header.
+const NETWORK_HEADER: i32 = -0x10_0000;
+
 impl Instruction {
     /// Loads the byte at this offset of the UDP payload. Loading beyond the end terminates the program with
     /// 0.
@@ -33,8 +36,17 @@ impl Instruction {
 
     /// Loads the IPv4 source address.
     pub const fn load_source_address() -> Self {
-        // linux/filter.h: SKF_NET_OFF, the base for loads relative to the network header.
-        Self::plain(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, (-0x10_0000i32 + 12) as u32)
+        Self::plain(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, (NETWORK_HEADER + 12) as u32)
+    }
+
+    /// Loads the IPv4 id.
+    pub(super) const fn load_ipv4_id() -> Self {
+        Self::plain(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, (NETWORK_HEADER + 4) as u32)
+    }
+
+    /// Adds this number.
+    pub(super) const fn add(number: u32) -> Self {
+        Self::plain(libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K, number)
     }
 
     /// Keeps these bits.
@@ -57,13 +69,19 @@ impl Instruction {
         Self::plain(libc::BPF_JMP | libc::BPF_JA, skip)
     }
 
-    /// Ends with the accumulator as the socket's number.
+    /// Ends with the accumulator as the result: the socket's number.
     pub const fn choose() -> Self {
         Self::plain(libc::BPF_RET | libc::BPF_A, 0)
     }
 
     const fn plain(code: u32, k: u32) -> Self {
         Self { code: code as u16, jt: 0, jf: 0, k }
+    }
+
+    /// As the kernel takes it.
+    pub(super) fn raw(self) -> libc::sock_filter {
+        let Self { code, jt, jf, k } = self;
+        libc::sock_filter { code, jt, jf, k }
     }
 }
 
@@ -89,10 +107,7 @@ impl UdpLink {
             sockets.push(socket);
         }
         if let Some(first) = sockets.first() {
-            let program: Vec<_> = choose
-                .iter()
-                .map(|&Instruction { code, jt, jf, k }| libc::sock_filter { code, jt, jf, k })
-                .collect();
+            let program: Vec<_> = choose.iter().copied().map(Instruction::raw).collect();
             sys::attach_choice(first.as_fd(), &program).map_err(LinkError::io(
                 "cannot attach the program that chooses a socket (SO_ATTACH_REUSEPORT_CBPF)",
             ))?;

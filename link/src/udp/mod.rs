@@ -7,9 +7,11 @@
 //! and cut here (UDP_GRO). To callers datagrams stay datagrams.
 //!
 //! Sockets are never connected and always set DF, because only then does the kernel send IP id 0,
-//! which the iCRC of RoCEv2 covers.
+//! which the iCRC of RoCEv2 covers, or number the datagrams of a run from 0. Frames in a run get the iCRC of
+//! their number.
 
 mod group;
+mod numbering;
 mod receiver;
 mod runs;
 
@@ -26,6 +28,7 @@ use dta_proto::wire::ipv4;
 
 use dta_proto::wire::datagram::{self, Datagram};
 pub use group::Instruction;
+pub use numbering::numbers_from_zero;
 pub use receiver::UdpReceiver;
 use runs::Runs;
 
@@ -47,15 +50,18 @@ pub struct UdpConfig {
     /// Address and port to receive on; the unspecified address receives on all, port 0 lets the
     /// kernel choose.
     pub bind: SocketAddr,
-    /// Whether to send with a UDP checksum. RoCEv2 has none (it has the iCRC).
+    /// Whether payloads are protected by the UDP checksum. Otherwise they are RoCEv2's, from BTH to iCRC, and
+    /// have a UDP checksum only where they may leave in runs: the kernel cuts no others.
     pub checksum: bool,
     /// Whether corrupted datagrams will be sent ([`Scope::Datagram`]): opens a raw socket, which needs
     /// CAP_NET_RAW. Only relevant with `checksum`.
     pub corrupt: bool,
     /// Receive queue to request from the kernel, in bytes. It may grant less: [`UdpLink::receive_buffer`].
     pub receive_buffer: usize,
-    /// How to handle runs of datagrams, if the kernel can: see [`UdpLink::runs`]. Runs are sent only with
-    /// `checksum`.
+    /// How to handle runs of datagrams, if the kernel can: see [`UdpLink::runs`]. RoCEv2 frames, made for IPv4
+    /// id 0, get the iCRC of their number in the run, and leave so only where their writer allows it
+    /// ([`Addresses::runs`]). A link that receives runs of them does not know their ids
+    /// ([`Batch::id_unknown`]).
     pub runs: RunUse,
 }
 
@@ -89,9 +95,14 @@ impl fmt::Display for RunUse {
 }
 
 impl UdpConfig {
-    /// For RoCEv2: no UDP checksum, and no runs, whose datagrams the kernel would number (IP id).
+    /// For RoCEv2 frames, each its own message, with IPv4 id 0 and without UDP checksum.
     pub fn roce(bind: SocketAddr) -> Self {
         Self { bind, checksum: false, corrupt: false, receive_buffer: 8 << 20, runs: RunUse::NONE }
+    }
+
+    /// For RoCEv2 frames in runs.
+    pub fn roce_in_runs(bind: SocketAddr) -> Self {
+        Self { runs: RunUse::BOTH, ..Self::roce(bind) }
     }
 
     /// For DTA reports and NACKs: with UDP checksum. `corrupt` says whether a fault injector may corrupt what
@@ -132,24 +143,33 @@ impl UdpLink {
         // Older kernels (before 5.0 and 4.18) refuse these.
         let can = |option, value| sys::set_option(socket.as_fd(), libc::SOL_UDP, option, value).is_ok();
         let receives_runs = config.runs.receive && can(sys::UDP_GRO, 1);
-        let sends_runs = config.runs.send && config.checksum && can(sys::UDP_SEGMENT, 0);
+        let may_send = || config.checksum || numbers_from_zero().unwrap_or(false);
+        let sends_runs = config.runs.send && can(sys::UDP_SEGMENT, 0) && may_send();
+        let ids_unknown = config.runs.receive && !config.checksum;
         let socket = Arc::new(socket);
         Ok(Self {
-            receiver: UdpReceiver::new(Arc::clone(&socket), local, receive_buffer, receives_runs),
+            receiver: UdpReceiver::new(
+                Arc::clone(&socket),
+                local,
+                receive_buffer,
+                receives_runs,
+                ids_unknown,
+            ),
             sender: UdpSender {
                 checksum: config.checksum,
                 retries: SEND_RETRIES,
                 any: any.then_some(local.port()),
                 by_source: if any { HashMap::new() } else { HashMap::from([(local, 0)]) },
-                sockets: vec![socket],
+                sockets: vec![Outlet { socket, checksum: config.checksum }],
                 last: None,
                 unbound: HashMap::new(),
                 raw,
                 messages: Messages::new(CALL_MAX),
                 routes: Vec::new(),
                 used: Vec::new(),
+                taking: Vec::new(),
                 queue: Vec::new(),
-                runs: sends_runs.then(Box::default),
+                runs: sends_runs.then(|| Box::new(Runs::new(!config.checksum))),
                 counters: LinkCounters::default(),
             },
         })
@@ -233,13 +253,14 @@ const REBIND: Duration = Duration::from_secs(1);
 /// The sending half of a UDP link: one unconnected socket per source address and port, opened when
 /// first used.
 pub struct UdpSender {
+    /// As [`UdpConfig::checksum`].
     checksum: bool,
     /// How often a full queue is waited for.
     retries: u32,
     /// The port of the receiving socket when that is bound to all addresses.
     any: Option<u16>,
     /// The receiving socket first.
-    sockets: Vec<Arc<OwnedFd>>,
+    sockets: Vec<Outlet>,
     by_source: HashMap<SocketAddrV4, u16>,
     /// The source looked up last, which the next datagram most likely has, too.
     last: Option<(SocketAddrV4, u16)>,
@@ -249,16 +270,41 @@ pub struct UdpSender {
     messages: Messages,
     routes: Vec<Option<Route>>,
     used: Vec<Way>,
+    /// Destinations of this batch's frames that may leave in runs.
+    taking: Vec<SocketAddrV4>,
     queue: Vec<u16>,
     /// Where runs are sent as such.
     runs: Option<Box<Runs>>,
     counters: LinkCounters,
 }
 
+/// A socket to send through.
+struct Outlet {
+    socket: Arc<OwnedFd>,
+    /// Whether it sends with a UDP checksum.
+    checksum: bool,
+}
+
+impl Outlet {
+    /// Makes it send with a UDP checksum or without.
+    fn set_checksum(&mut self, checksum: bool) {
+        if self.checksum != checksum {
+            // If it fails, the kernel refuses runs, and frames leave one by one.
+            let _ =
+                sys::set_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, (!checksum).into());
+            self.checksum = checksum;
+        }
+    }
+}
+
 /// How a datagram is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    Socket(u16),
+    /// Through a socket; of RoCEv2 frames, whether in runs, with a UDP checksum.
+    Socket {
+        index: u16,
+        in_runs: bool,
+    },
     Raw,
 }
 
@@ -306,12 +352,15 @@ impl UdpSender {
                     None
                 }
             };
-            if let Some(Route { way, .. }) = route
-                && !self.used.contains(&way)
-            {
-                self.used.push(way);
-            }
             self.routes.push(route);
+        }
+        if !self.checksum && self.sends_runs() {
+            self.keep_frames_together();
+        }
+        for Route { way, .. } in self.routes.iter().flatten() {
+            if !self.used.contains(way) {
+                self.used.push(*way);
+            }
         }
         for position in 0..self.used.len() {
             self.send_through(self.used[position], batch);
@@ -330,6 +379,29 @@ impl UdpSender {
         if self.checksum { Scope::Datagram } else { Scope::Payload }
     }
 
+    fn sends_runs(&self) -> bool {
+        self.runs.as_ref().is_some_and(|runs| runs.work())
+    }
+
+    /// A frame that a fault has changed has no addresses: it leaves as the others to its destination, so that
+    /// all keep their order.
+    fn keep_frames_together(&mut self) {
+        let Self { routes, taking, .. } = self;
+        taking.clear();
+        for route in routes.iter().flatten() {
+            if let Way::Socket { in_runs: true, .. } = route.way
+                && !taking.contains(&route.to)
+            {
+                taking.push(route.to);
+            }
+        }
+        for route in routes.iter_mut().flatten() {
+            if let Way::Socket { in_runs, .. } = &mut route.way {
+                *in_runs = taking.contains(&route.to);
+            }
+        }
+    }
+
     /// How packet `index` is sent; `None`, and counted, if it cannot be.
     fn route(&mut self, batch: &Batch, index: usize) -> Result<Option<Route>> {
         let packet = batch.packet(index);
@@ -345,7 +417,7 @@ impl UdpSender {
             let to = SocketAddrV4::new(ip.dst(), 0);
             return Ok(Some(Route { way: Way::Raw, to, from: None, skip: 0, end: packet.len() }));
         }
-        let (Addresses { source, destination: to }, end) = match batch.addresses(index) {
+        let (Addresses { source, destination: to, runs }, end) = match batch.addresses(index) {
             Some(told) => {
                 debug_assert_eq!(
                     batch.udp(index).map(|datagram| (datagram.source(), datagram.destination())),
@@ -358,21 +430,22 @@ impl UdpSender {
                     self.counters.unsent_malformed += 1;
                     return Ok(None);
                 };
-                let read = Addresses { source: sent.source(), destination: sent.destination() };
+                let read = Addresses::new(sent.source(), sent.destination());
                 (read, datagram::HEADER_LEN + sent.payload().len())
             }
         };
-        let (socket, from) = match self.any == Some(source.port()) {
+        let (index, from) = match self.any == Some(source.port()) {
             true => (0, Some(*source.ip())),
             false => match self.socket_to_send(source) {
-                Some(socket) => (socket, None),
+                Some(index) => (index, None),
                 None => {
                     self.counters.unsent_no_source += 1;
                     return Ok(None);
                 }
             },
         };
-        Ok(Some(Route { way: Way::Socket(socket), to, from, skip: datagram::HEADER_LEN, end }))
+        let way = Way::Socket { index, in_runs: runs && self.sends_runs() };
+        Ok(Some(Route { way, to, from, skip: datagram::HEADER_LEN, end }))
     }
 
     /// As [`Self::socket_of`], but does not retry a source that cannot be bound each time.
@@ -411,16 +484,21 @@ impl UdpSender {
         sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, 0)
             .map_err(LinkError::io("cannot set SO_RCVBUF"))?;
         let index = self.sockets.len() as u16;
-        self.sockets.push(Arc::new(socket));
+        self.sockets.push(Outlet { socket: Arc::new(socket), checksum: self.checksum });
         self.by_source.insert(source, index);
         Ok(index)
     }
 
     fn send_through(&mut self, way: Way, batch: &Batch) {
-        let Self { sockets, raw, messages, routes, queue, runs, counters, retries, .. } = self;
-        let socket = match (way, raw.as_ref()) {
-            (Way::Socket(index), _) => sockets[usize::from(index)].as_fd(),
-            (Way::Raw, Some(raw)) => raw.as_fd(),
+        let Self { sockets, raw, messages, routes, queue, runs, counters, retries, checksum, .. } = self;
+        let (socket, in_runs) = match (way, raw.as_ref()) {
+            (Way::Socket { index, in_runs }, _) => {
+                let outlet = &mut sockets[usize::from(index)];
+                let in_runs = in_runs || *checksum;
+                outlet.set_checksum(in_runs);
+                (outlet.socket.as_fd(), in_runs)
+            }
+            (Way::Raw, Some(raw)) => (raw.as_fd(), false),
             (Way::Raw, None) => return,
         };
         let route = |index: usize| routes[index].filter(|route| route.way == way);
@@ -436,7 +514,7 @@ impl UdpSender {
             });
             (outgoing.unwrap_or_default(), packet.len())
         };
-        match runs.as_mut().filter(|runs| runs.work() && way != Way::Raw) {
+        match runs.as_mut().filter(|runs| runs.work() && in_runs) {
             Some(runs) => runs.send(socket, messages, counters, queue, *retries, datagram),
             None => send_all(socket, messages, counters, queue, *retries, datagram),
         }

@@ -27,6 +27,8 @@ pub struct UdpReceiver {
     receive_buffer: usize,
     messages: Messages,
     runs: Option<Box<Runs>>,
+    /// Whether datagrams may have left with another id than their headers get.
+    ids_unknown: bool,
     counters: LinkCounters,
 }
 
@@ -42,12 +44,14 @@ struct Runs {
 }
 
 impl UdpReceiver {
-    /// `runs`: whether the socket may deliver runs of datagrams as one message.
+    /// `runs`: whether the socket may deliver runs of datagrams as one message; `ids_unknown`: whether to mark
+    /// packets so.
     pub(super) fn new(
         socket: Arc<OwnedFd>,
         local: SocketAddrV4,
         receive_buffer: usize,
         runs: bool,
+        ids_unknown: bool,
     ) -> UdpReceiver {
         let buffers = || Box::new(Runs { bytes: vec![0; RUNS * STRIDE].into(), count: 0, index: 0, at: 0 });
         UdpReceiver {
@@ -56,6 +60,7 @@ impl UdpReceiver {
             receive_buffer,
             messages: Messages::new(if runs { RUNS } else { CALL_MAX }),
             runs: runs.then(buffers),
+            ids_unknown,
             counters: LinkCounters::default(),
         }
     }
@@ -127,6 +132,9 @@ impl UdpReceiver {
                 incoming.len,
             ));
             self.counters.count_received(packet.len());
+            if self.ids_unknown {
+                batch.set_id_unknown(batch.len() - 1);
+            }
         }
     }
 
@@ -156,6 +164,9 @@ impl UdpReceiver {
                     payload[..datagram.len()].copy_from_slice(datagram);
                     batch.commit(datagram::HEADER_LEN + datagram.len(), 0);
                     self.counters.count_received(datagram::HEADER_LEN + datagram.len());
+                    if self.ids_unknown {
+                        batch.set_id_unknown(batch.len() - 1);
+                    }
                 }
                 runs.at += datagram.len();
                 if runs.at >= len {

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use dta_proto::wire::datagram;
+use dta_proto::wire::{datagram, roce};
 
 use super::{RUN_MAX, send_all, wait_for_room};
 use crate::LinkCounters;
@@ -13,6 +13,9 @@ use crate::sys::{Messages, Outgoing};
 
 /// Longest message: UDP's own limit.
 const BYTES_MAX: usize = datagram::PACKET_MAX - datagram::HEADER_LEN;
+
+// Each datagram of a run has a number that an iCRC can be made for.
+const _: () = assert!(RUN_MAX <= roce::RUN_IDS);
 
 /// Consecutive runs that the kernel may refuse, while accepting their datagrams one by one, before no more
 /// are built.
@@ -24,6 +27,8 @@ pub(super) type Datagram<'a> = (Outgoing<'a>, usize);
 /// Combines datagrams into runs and sends them.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
+    /// Whether the datagrams are RoCEv2 frames, whose iCRC covers the number that the kernel gives each.
+    frames: bool,
     plan: Vec<Run>,
     /// The payloads of runs, back to back.
     bytes: Vec<u8>,
@@ -42,6 +47,11 @@ struct Run {
 }
 
 impl Runs {
+    /// For RoCEv2 frames, or for other datagrams.
+    pub(super) fn new(frames: bool) -> Runs {
+        Runs { frames, ..Runs::default() }
+    }
+
     /// Whether runs are still worthwhile.
     pub(super) fn work(&self) -> bool {
         self.refused < REFUSED_MAX
@@ -108,16 +118,21 @@ impl Runs {
 
     /// Plans runs of `queue`, in its order.
     fn make<'a>(&mut self, queue: &[u16], datagram: &impl Fn(usize) -> Datagram<'a>) {
-        let Self { plan, bytes, .. } = self;
+        let Self { frames, plan, bytes, .. } = self;
+        let frames = *frames;
         plan.clear();
         bytes.clear();
         // The run still growing, and its first payload, which is copied when a second follows.
         let mut open: Option<&[u8]> = None;
         for (place, index) in queue.iter().enumerate() {
             let Outgoing { bytes: payload, to, from, .. } = datagram(usize::from(*index)).0;
+            let may_join = match frames {
+                true => roce::may_be_numbered(payload.len()),
+                false => !payload.is_empty(),
+            };
             if let (Some(first), Some(run)) = (open, plan.last_mut())
                 && (run.to, run.from) == (to, from)
-                && !payload.is_empty()
+                && may_join
                 && payload.len() <= first.len()
                 && run.members.len() < RUN_MAX
                 && run.members.len() * first.len() + payload.len() <= BYTES_MAX
@@ -126,7 +141,11 @@ impl Runs {
                     run.bytes = bytes.len()..bytes.len();
                     bytes.extend_from_slice(first);
                 }
+                let at = bytes.len();
                 bytes.extend_from_slice(payload);
+                if frames {
+                    roce::number_icrc(&mut bytes[at..], run.members.len());
+                }
                 run.bytes.end = bytes.len();
                 run.members.end = place + 1;
                 if payload.len() < first.len() {
@@ -136,7 +155,7 @@ impl Runs {
             }
             let segment = payload.len() as u16;
             plan.push(Run { members: place..place + 1, bytes: 0..0, segment, to, from });
-            open = (!payload.is_empty()).then_some(payload);
+            open = may_join.then_some(payload);
         }
     }
 }

@@ -12,8 +12,7 @@ use dta_proto::wire::dta::{Body, Report, Version};
 
 use dta_dataplane::workers::Crew;
 use dta_dataplane::{Engine, Frames, Limits, Output};
-use dta_proto::program::{Endpoint, Entry, Mac, Program, Purpose, QueuePair, Rkey, Store, Transport, diff};
-use dta_proto::wire::roce;
+use dta_proto::program::{Endpoint, Entry, Program, Purpose, QueuePair, Rkey, Store, Transport, diff};
 
 use super::harness::{Share, cpu_time};
 
@@ -59,11 +58,7 @@ impl KeyWriteBench {
                 keys: Default::default(),
             },
         };
-        let endpoint = |last| Endpoint {
-            mac: Mac::default(),
-            ip: Ipv4Addr::new(127, 0, 0, last).into(),
-            port: roce::PORT,
-        };
+        let endpoint = |last| Endpoint::new(Ipv4Addr::new(127, 0, 0, last).into());
         let mut program = Program::default();
         program.set(Entry::QueuePair(QueuePair {
             collector: 0,

@@ -1,6 +1,7 @@
 //! The checks, each a plain function of a file tree that looks like `/`, so that tests can supply their own.
 
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use dta_link::{RunUse, UdpConfig, UdpLink};
@@ -12,7 +13,8 @@ use super::{Finding, rdma, text};
 pub fn examine(root: &Path) -> Vec<Finding> {
     let mut findings = vec![
         loopback(),
-        runs(),
+        runs_of_reports(),
+        runs_of_frames(),
         af_xdp(),
         cpu(root),
         cores(),
@@ -59,19 +61,39 @@ fn loopback() -> Finding {
 }
 
 /// Whether many reports pass the kernel as one message.
-fn runs() -> Finding {
-    let any = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
-    let found = match UdpLink::open(&UdpConfig::reports(any, false)) {
+fn runs_of_reports() -> Finding {
+    runs("runs of reports", |any| UdpConfig::reports(any, false), "report")
+}
+
+/// Whether many RoCEv2 frames do, which takes a kernel that numbers them from 0, too.
+fn runs_of_frames() -> Finding {
+    match dta_link::udp::numbers_from_zero() {
+        Ok(false) => Finding::note(
+            RUNS_OF_FRAMES,
+            "the kernel does not number the datagrams of a message 0, 1, 2, …",
+            "RoCEv2 frames leave one by one: each costs a pass through the kernel",
+        ),
+        _ => runs(RUNS_OF_FRAMES, UdpConfig::roce_in_runs, "RoCEv2 frame"),
+    }
+}
+
+const RUNS_OF_FRAMES: &str = "runs of frames";
+
+fn runs(check: &'static str, config: impl Fn(SocketAddr) -> UdpConfig, what: &str) -> Finding {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let found = match UdpLink::open(&config(any)) {
         Ok(link) => link.runs(),
-        Err(error) => return Finding::problem("runs of reports", error.to_string(), "ip link set dev lo up"),
+        Err(error) => return Finding::problem(check, error.to_string(), "ip link set dev lo up"),
     };
     let told = format!("{found} (UDP_SEGMENT, UDP_GRO)");
     match found == RunUse::BOTH {
-        true => Finding::ok("runs of reports", told),
+        true => Finding::ok(check, told),
         false => Finding::note(
-            "runs of reports",
+            check,
             told,
-            "each report costs a pass through the kernel at both ends; Linux 5.0 and later can do better",
+            format!(
+                "each {what} costs a pass through the kernel at both ends; Linux 5.0 and later can do better"
+            ),
         ),
     }
 }
@@ -334,7 +356,8 @@ mod tests {
     #[test]
     fn an_empty_machine_gives_advice_on_everything() {
         for finding in examine(Tree::new(&[]).root()) {
-            if !["cores", "ports", "loopback", "runs of reports", "AF_XDP"].contains(&finding.check) {
+            let of_the_kernel = ["loopback", "runs of reports", "runs of frames", "AF_XDP"];
+            if !["cores", "ports"].iter().chain(&of_the_kernel).any(|check| *check == finding.check) {
                 assert_ne!(finding.level, Level::Ok, "{finding:?}");
                 assert!(finding.advice.is_some(), "{finding:?}");
             }
@@ -374,7 +397,9 @@ mod tests {
     #[test]
     fn this_machine_sends_and_receives_runs() {
         // Every kernel since 5.0 does.
-        assert_eq!(runs().level, Level::Ok, "{:?}", runs());
+        for found in [runs_of_reports(), runs_of_frames()] {
+            assert_eq!(found.level, Level::Ok, "{found:?}");
+        }
     }
 
     #[test]

@@ -100,6 +100,9 @@ pub(super) struct RunTestbed {
     /// (off)
     #[arg(long, value_name = "auto|off", default_value_t)]
     ring: RingUse,
+    /// Over loopback, frames leave one by one, so that tshark shows each, and not in runs
+    #[arg(long)]
+    no_runs: bool,
     /// Threads of the translator, 1 to 16, each with its part of the keys, lists and columns
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=16))]
     workers: u8,
@@ -119,7 +122,7 @@ pub(super) struct RunTestbed {
     /// them, once with each packet reported and then with default filters; needs root and
     /// simple_switch_grpc
     #[arg(long, value_enum, value_name = "TYPE", requires = "pcap", conflicts_with_all = [
-        "topology", "reports", "seed", "faults", "report_faults", "transport", "ring", "chaos_reports", "bench",
+        "topology", "reports", "seed", "faults", "report_faults", "transport", "ring", "no_runs", "chaos_reports", "bench",
         "listen", "keep", "logs",
     ])]
     switch: Option<SwitchType>,
@@ -210,6 +213,7 @@ impl RunTestbed {
             faults: self.faults,
             report_faults: self.report_faults,
             ring: self.ring,
+            runs: !self.no_runs,
             workers: self.workers.into(),
             nic_threads: self.nic_threads.into(),
             transport: self.transport,

@@ -48,6 +48,8 @@ pub struct Plan<'a> {
     pub listen: SocketAddr,
     /// Whether frames go through a ring in shared memory.
     pub ring: RingUse,
+    /// Whether frames by UDP leave in runs.
+    pub runs: bool,
     /// Threads of the translator.
     pub workers: usize,
     /// Threads of the collector's software NIC.
@@ -77,6 +79,7 @@ impl<'a> Plan<'a> {
             seed: 1,
             listen: ANY_PORT,
             ring: RingUse::Auto,
+            runs: true,
             workers: 1,
             nic_threads: 1,
             reference: false,

@@ -150,9 +150,9 @@ pub fn translator(plan: &Plan<'_>, place: &TranslatorPlace) -> String {
     let collectors = plan.topology.share().tables(collectors, &plan.topology.stores);
     format!(
         "[translator]\nname = \"testbed\"\nlisten = \"{listen}\"\ncontrol = \"{control}\"\nmetrics = \"off\"\n\
-         source = \"{source}\"\nsource_port = {source_port}\nring = \"{ring}\"\nworkers = {}\nlease_seconds = {}\n\n{collectors}\n\
+         source = \"{source}\"\nsource_port = {source_port}\nring = \"{ring}\"\nruns = {}\nworkers = {}\nlease_seconds = {}\n\n{collectors}\n\
          [translator.flush]\nappend_ms = {flush}\npostcarding_ms = {flush}\nsketch_merge_ms = {flush}\n",
-        plan.workers, plan.topology.translator.lease_seconds,
+        plan.runs, plan.workers, plan.topology.translator.lease_seconds,
     )
 }
 

@@ -51,6 +51,8 @@ pub struct Options {
     pub report_faults: Option<Faults>,
     /// Whether frames go through a ring in shared memory.
     pub ring: RingUse,
+    /// Whether frames by UDP leave in runs.
+    pub runs: bool,
     /// Threads of the translator.
     pub workers: usize,
     /// Threads of the collector's software NIC.
@@ -174,6 +176,7 @@ async fn run_there(
         seed: options.seed,
         listen: options.listen,
         ring: options.ring,
+        runs: options.runs,
         workers: options.workers,
         nic_threads: options.nic_threads,
         reference: false,

@@ -81,6 +81,8 @@ pub struct Translator {
     /// Whether frames to a collector on this host use a shared-memory ring if the collector offers one. Not
     /// with `link`.
     pub ring: RingUse,
+    /// Whether frames leave, and answers are taken, in runs. Not with `link` or in reference mode.
+    pub runs: bool,
     /// Ethernet address of this side, for switches; with `link`, that of the interface.
     pub mac: Option<String>,
     /// IPv4 TOS byte of frames.
@@ -217,6 +219,7 @@ impl Default for Translator {
             source_port: dta_proto::wire::roce::PORT,
             link: None,
             ring: RingUse::Auto,
+            runs: true,
             mac: None,
             tos: 0,
             queue_pairs: [0x11, 0x12],
@@ -590,8 +593,8 @@ impl Translator {
     pub fn endpoint(&self) -> Endpoint {
         Endpoint {
             mac: self.mac.as_deref().and_then(|mac| mac.parse().ok()).unwrap_or_default(),
-            ip: self.source,
             port: self.source_port,
+            ..Endpoint::new(self.source)
         }
     }
 

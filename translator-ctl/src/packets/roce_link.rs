@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use dta_link::shared_ring::End;
 use dta_link::{
-    EthernetLink, HostLink, Link, LinkCounters, LinkError, PacketConfig, Result, RingCounters, Scope,
+    EthernetLink, HostLink, Link, LinkCounters, LinkError, PacketConfig, Result, RingCounters, RunUse, Scope,
     UdpConfig, UdpLink,
 };
 use dta_proto::batch::Batch;
+use dta_proto::wire::roce::settle_icrc;
 
 use tracing::{info, warn};
 
@@ -33,9 +34,14 @@ impl RoceLink {
         let endpoint = config.endpoint();
         let source = std::net::SocketAddr::new(config.source, config.source_port);
         let Some(wire) = &config.link else {
-            let link = UdpLink::open(&UdpConfig::roce(source))?;
-            let port = link.local_addr().port();
-            return Ok((RoceLink::udp(link), Endpoint { port, ..endpoint }));
+            // In reference mode, frames leave as they are made.
+            let udp = match config.runs && !config.reference {
+                true => UdpConfig::roce_in_runs(source),
+                false => UdpConfig::roce(source),
+            };
+            let link = UdpLink::open(&udp)?;
+            let (port, runs) = (link.local_addr().port(), link.runs().receive);
+            return Ok((RoceLink::udp(link), Endpoint { port, runs, ..endpoint }));
         };
         let IpAddr::V4(ip) = config.source else { return Err(LinkError::Ipv6(source)) };
         let ports = PacketConfig::new(&*wire.interface, [config.source_port]);
@@ -51,6 +57,14 @@ impl RoceLink {
     /// A UDP socket without rings.
     pub fn udp(link: UdpLink) -> RoceLink {
         RoceLink::Udp(Box::new(HostLink::new(link)))
+    }
+
+    /// How runs of frames are handled on a UDP socket.
+    pub fn runs(&self) -> Option<RunUse> {
+        match self {
+            RoceLink::Udp(link) => Some(link.udp().runs()),
+            RoceLink::Ethernet(_) => None,
+        }
     }
 
     /// Learns the destinations of the queue pairs among `changes`.
@@ -134,7 +148,15 @@ impl AsFd for RoceLink {
 impl Link for RoceLink {
     fn recv(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> Result<usize> {
         match self {
-            RoceLink::Udp(link) => link.recv(batch, timeout),
+            RoceLink::Udp(link) => {
+                let received = link.recv(batch, timeout)?;
+                for index in 0..batch.len() {
+                    if batch.id_unknown(index) {
+                        settle_icrc(batch.packet_mut(index));
+                    }
+                }
+                Ok(received)
+            }
             RoceLink::Ethernet(link) => link.recv(batch, timeout),
         }
     }

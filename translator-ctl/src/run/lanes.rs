@@ -51,6 +51,8 @@ pub(super) struct Links {
     pub(super) listen: SocketAddrV4,
     /// How runs of reports are processed.
     pub(super) runs: RunUse,
+    /// The same of frames and answers, where they go by UDP.
+    pub(super) frames: Option<RunUse>,
     /// Where INT Telemetry Reports arrive.
     pub(super) int_addresses: Vec<String>,
 }
@@ -77,6 +79,7 @@ impl Links {
         Ok(Links {
             listen: first.local_addr(),
             runs: first.runs(),
+            frames: roce.first().and_then(|(link, _)| link.runs()),
             int_addresses: int.as_ref().map(IntSide::addresses).unwrap_or_default(),
             reports,
             roce,

@@ -96,7 +96,8 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
         bail!("a program from `setup` has one worker's queue pairs: leave out --blank or --workers");
     }
     let links = Links::open(config, options)?;
-    let (listen, runs, endpoint) = (links.listen, links.runs, links.endpoint()?);
+    let (listen, endpoint) = (links.listen, links.endpoint()?);
+    let (runs, frames) = (links.runs, links.frames.map(|frames| frames.to_string()));
     let int_addresses = links.int_addresses.clone();
     let own = control_port::Port::open(&config.control)
         .await
@@ -123,7 +124,7 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
         metrics.map(|port| metrics::serve(port, target.clone(), health.clone(), sessions_told.clone()));
     let metrics_address = metrics::address(served.as_ref());
     let manager = Manager::new(health, options.blank);
-    info!(%listen, control = %control_address, source = %endpoint.ip, port = endpoint.port, runs = %runs, "taking reports");
+    info!(%listen, control = %control_address, source = %endpoint.ip, port = endpoint.port, runs = %runs, frames, "taking reports");
 
     let ready = |session: bool| {
         let taken = Taken {

@@ -166,6 +166,7 @@ impl Fake {
                 ip: "127.0.0.1".into(),
                 gid: vec![],
                 port: self.nic_port.into(),
+                runs: false,
             }),
             queue_pairs: vec![
                 pair(Purpose::Write, if state.rc { Transport::Rc } else { Transport::Uc }, 1),

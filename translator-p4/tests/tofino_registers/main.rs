@@ -78,7 +78,7 @@ fn reference(kind: StoreKind, positions: Vec<(u32, u32)>, start_psn: u32) -> Ref
 fn reference_of(kind: StoreKind, positions: Vec<(u32, u32)>, more: Vec<Entry>, start_psn: u32) -> Reference {
     let mut program = Program::from(more);
     program.set(Entry::Service(Service { address: IpAddr::V4(SERVICE), port: dta::PORT }));
-    let end = |ip| Endpoint { mac: Mac([2, 0, 0, 9, 0, 1]), ip: IpAddr::V4(ip), port: 4791 };
+    let end = |ip| Endpoint { mac: Mac([2, 0, 0, 9, 0, 1]), ..Endpoint::new(IpAddr::V4(ip)) };
     program.set(Entry::QueuePair(QueuePair {
         collector: 0,
         purpose: Purpose::Write,

@@ -105,14 +105,14 @@ impl Engine {
         let mut payload = [0; dta::NACK_V1_LEN];
         let Ok(len) = nack.emit(&mut payload) else { return };
         let from_ip = if from.ip().is_unspecified() { self.service.0 } else { *from.ip() };
-        let addresses = Addresses { source: SocketAddrV4::new(from_ip, from.port()), destination: to };
+        let addresses = Addresses::new(SocketAddrV4::new(from_ip, from.port()), to);
         push_datagram(&mut out.nacks, addresses, &payload[..len]);
         self.egress.counters.nacks += 1;
     }
 }
 
 fn push_datagram(frames: &mut Frames, addresses: Addresses, payload: &[u8]) {
-    let Addresses { source, destination } = addresses;
+    let Addresses { source, destination, .. } = addresses;
     let packet = frames.push(datagram::HEADER_LEN + payload.len(), addresses);
     packet[..datagram::HEADER_LEN].copy_from_slice(&datagram::header(source, destination, payload.len()));
     packet[datagram::HEADER_LEN..].copy_from_slice(payload);

@@ -18,6 +18,8 @@ pub(super) struct Way {
     pub(super) to: SocketAddrV4,
     /// The peer's queue pair.
     pub(super) peer_qpn: u32,
+    /// Whether the peer takes answers in runs.
+    pub(super) runs: bool,
     /// Destination, source and EtherType, if the request came with them.
     pub(super) ethernet: Option<[u8; 14]>,
 }
@@ -73,7 +75,7 @@ pub(super) fn push(
     slot[start + payload_len..covered].fill(0);
     let crc = icrc(&slot[..covered]);
     slot[covered..].copy_from_slice(&crc.to_le_bytes());
-    let addresses = Addresses { source: way.from, destination: way.to };
+    let addresses = Addresses { source: way.from, destination: way.to, runs: way.runs };
     out.commit_datagram(covered + ICRC_LEN, addresses, 0);
     if let Some(ethernet) = &way.ethernet {
         out.set_ethernet(out.len() - 1, ethernet);

@@ -424,6 +424,7 @@ impl Execution<'_> {
             from: SocketAddrV4::new(self.config.ip, self.config.port),
             to: SocketAddrV4::new(qp.peer_ip, qp.request.peer.port),
             peer_qpn: qp.request.peer_qpn,
+            runs: qp.request.peer.runs,
             ethernet,
         }
     }

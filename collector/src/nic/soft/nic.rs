@@ -47,13 +47,16 @@ pub struct SoftNicConfig {
     pub seed: u64,
     /// Whether [`SoftNic::udp`] also takes frames of requesters on this host through shared memory.
     pub ring: bool,
+    /// Whether [`SoftNic::udp`] takes frames in runs, and frames whose iCRC is right for any id of a run
+    /// ([`UdpConfig::runs`]); on any other link, it does not.
+    pub runs: bool,
     /// Threads of [`SoftNic::udp`], 1 to [`MAX_THREADS`]; any other link has one.
     pub threads: usize,
 }
 
 impl SoftNicConfig {
-    /// The NIC `soft` at an address: path MTU 1024, 16 responder resources, no counter file, no faults, no ring, one
-    /// thread.
+    /// The NIC `soft` at an address: path MTU 1024, 16 responder resources, no counter file, no faults, no ring, runs,
+    /// one thread.
     pub fn new(address: SocketAddrV4) -> SoftNicConfig {
         SoftNicConfig {
             responder: ResponderConfig {
@@ -68,6 +71,7 @@ impl SoftNicConfig {
             faults: Faults::NONE,
             seed: 0,
             ring: false,
+            runs: true,
             threads: 1,
         }
     }
@@ -107,7 +111,10 @@ impl SoftNic {
     pub fn udp(mut config: SoftNicConfig) -> Result<SoftNic, NicError> {
         let address = SocketAddr::new(config.responder.ip.into(), config.responder.port);
         let threads = config.threads.clamp(1, MAX_THREADS);
-        let sockets = UdpConfig::roce(address);
+        let sockets = match config.runs {
+            true => UdpConfig::roce_in_runs(address),
+            false => UdpConfig::roce(address),
+        };
         let links = match threads {
             1 => UdpLink::open(&sockets).map(|link| vec![link]),
             _ => UdpLink::open_group(&sockets, threads, &steering::program(threads)),
@@ -170,6 +177,8 @@ impl SoftNic {
             );
         }
         config.mac = Some(Mac(link.mac()));
+        // Such links show whole runs where nothing on the way cuts them.
+        config.runs = false;
         SoftNic::start_threads(config, vec![(Box::new(link), None)], true)
     }
 
@@ -177,7 +186,8 @@ impl SoftNic {
     ///
     /// # Errors
     /// The counter file cannot be used, or the system refuses a thread.
-    pub fn start(config: SoftNicConfig, link: impl Link + 'static) -> Result<SoftNic, NicError> {
+    pub fn start(mut config: SoftNicConfig, link: impl Link + 'static) -> Result<SoftNic, NicError> {
+        config.runs = false;
         SoftNic::start_threads(config, vec![(Box::new(link), None)], false)
     }
 
@@ -277,6 +287,7 @@ impl Nic for SoftNic {
         let mut endpoint = Endpoint::new(IpAddr::V4(config.ip));
         endpoint.port = config.port;
         endpoint.mac = self.shared.config.mac.unwrap_or_default();
+        endpoint.runs = self.shared.config.runs;
         Device {
             name: config.device.clone(),
             endpoint,

@@ -21,6 +21,12 @@ pub trait Packets {
         let _ = index;
         false
     }
+
+    /// Whether the IPv4 id in the header of packet `index` is not the one it was sent with.
+    fn id_unknown(&self, index: usize) -> bool {
+        let _ = index;
+        false
+    }
 }
 
 impl Packets for Batch {
@@ -42,6 +48,11 @@ impl Packets for Batch {
     #[inline]
     fn checksum_pending(&self, index: usize) -> bool {
         Batch::checksum_pending(self, index)
+    }
+
+    #[inline]
+    fn id_unknown(&self, index: usize) -> bool {
+        Batch::id_unknown(self, index)
     }
 }
 

@@ -9,6 +9,7 @@ use std::net::Ipv4Addr;
 use dta_proto::wire::datagram::{self, udp_checksum_ok};
 use dta_proto::wire::roce::{
     ATOMIC_ETH_LEN, AtomicEth, BTH_LEN, IMM_DT_LEN, ImmDt, Opcode, Psn, RETH_LEN, Reth, icrc_ok,
+    icrc_ok_for_any_id,
 };
 use dta_proto::wire::{ipv4, udp};
 
@@ -48,13 +49,15 @@ pub(super) struct Request {
 impl Request {
     /// Checks a packet, from its IPv4 header on, for damage and for its destination. Returns it without what follows
     /// its UDP datagram, and the first byte of its BTH. `whole_frame` says that no kernel has checked its IPv4
-    /// header, `checksum_pending` that its UDP checksum was never filled in.
+    /// header, `checksum_pending` that its UDP checksum was never filled in, `id_unknown` that its id is not the one it
+    /// was sent with.
     #[inline]
     pub(super) fn check(
         packet: &[u8],
         local: Local,
         whole_frame: bool,
         checksum_pending: impl FnOnce() -> bool,
+        id_unknown: impl FnOnce() -> bool,
     ) -> Result<(&[u8], u8), Counter> {
         let headers = ipv4::Header::of(packet).zip(packet.get(ipv4::HEADER_LEN..).and_then(udp::Header::of));
         let Some((ip, udp)) = headers else { return Err(short(packet)) };
@@ -83,7 +86,8 @@ impl Request {
         if udp.checksum() != 0 && !checksum_pending() && !udp_checksum_ok(packet) {
             return Err(Counter::DroppedUdpChecksum);
         }
-        if !icrc_ok(packet) {
+        let undamaged = if id_unknown() { icrc_ok_for_any_id(packet) } else { icrc_ok(packet) };
+        if !undamaged {
             return Err(Counter::DroppedIcrc);
         }
         if ip.dst() != local.ip {

@@ -295,7 +295,8 @@ impl Responder {
         let mut asked = 0;
         for index in 0..input.count() {
             let whole = input.frame(index).is_some();
-            let checked = Request::check(input.packet(index), local, whole, || input.checksum_pending(index));
+            let (pending, id) = (|| input.checksum_pending(index), || input.id_unknown(index));
+            let checked = Request::check(input.packet(index), local, whole, pending, id);
             let prepared = checked.and_then(|(packet, first)| match first {
                 UC_WRITE_ONLY => pass.prepare(packet, Opcode::UcWriteOnly),
                 other => pass.prepare_any(packet, other),

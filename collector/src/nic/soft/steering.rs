@@ -5,14 +5,41 @@ use dta_link::udp::Instruction;
 /// Where the last two bytes of the queue pair number are in a RoCEv2 payload (BTH, bytes 5 to 7).
 const LOW_HALF: u32 = 6;
 
-/// The part, out of `parts`, whose queue pairs have this number: its low 16 bits modulo the number of parts.
+/// The bits of a queue pair number that the UDP source port of its frames has (`dta_proto::wire::frame`). The kernel
+/// delivers frames of one source port as one message, to one socket.
+const OF_PORT: u32 = 0x3fff;
+
+/// The part, out of `parts`, whose queue pairs have this number: its low 14 bits modulo the number of parts.
 #[inline]
 pub(super) fn part_of(qpn: u32, parts: usize) -> usize {
-    (qpn & 0xffff) as usize % parts.max(1)
+    (qpn & OF_PORT) as usize % parts.max(1)
 }
 
 /// The same as a kernel program on the sockets: a frame goes to the socket of its queue pair's part, one that is too
 /// short to the first.
-pub(super) fn program(parts: usize) -> [Instruction; 3] {
-    [Instruction::load_half(LOW_HALF), Instruction::modulo(parts.max(1) as u32), Instruction::choose()]
+pub(super) fn program(parts: usize) -> [Instruction; 4] {
+    [
+        Instruction::load_half(LOW_HALF),
+        Instruction::and(OF_PORT),
+        Instruction::modulo(parts.max(1) as u32),
+        Instruction::choose(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use dta_proto::wire::frame::source_port;
+
+    use super::*;
+
+    #[test]
+    fn queue_pairs_whose_frames_may_come_in_one_message_are_of_one_part() {
+        for parts in 1..=16 {
+            for qpn in (0..1 << 24).step_by(977) {
+                let other = qpn ^ 0xa5_4000;
+                assert_eq!(source_port(qpn), source_port(other));
+                assert_eq!(part_of(qpn, parts), part_of(other, parts), "{qpn:#x} of {parts}");
+            }
+        }
+    }
 }

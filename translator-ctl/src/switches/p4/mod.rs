@@ -50,7 +50,7 @@ use super::{After, ApplyError, Progress, Status, Target, TargetError};
 use crate::config::{Config, ListedReporter, P4, Translator};
 
 /// Rows contain no names.
-const FIELDS: Fields = Fields { name: false, expected: true, notify: true };
+const FIELDS: Fields = Fields { expected: true, notify: true, ..Fields::NONE };
 
 /// Places flushed at a time when all are: a sketch may have many.
 const FLUSHED_AT_ONCE: usize = 8192;
