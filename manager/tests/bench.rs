@@ -38,3 +38,18 @@ fn reports_of_int_over_loopback_give_their_row() {
     assert!(value > 0.0 && floor > 0.0 && (ratio - floor / value).abs() < 0.01, "{row}");
     assert_eq!(row["least_ratio"], 0.3);
 }
+
+#[test]
+#[ignore = "needs root and ethtool: makes two network namespaces with a veth pair"]
+fn reports_and_frames_cross_a_veth_pair_in_runs_cut_and_one_by_one() {
+    let output = manager(&["bench", "--wire", "--quick", "--output", "json"]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code().is_some_and(|code| [0, 4].contains(&code)), "{told}");
+    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = rows.as_array().unwrap();
+    let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["wire", "wire-cut", "wire-plain"]);
+    assert!(rows.iter().all(|row| row["value"].as_f64().unwrap() > 0.0), "{rows:?}");
+    let left = std::process::Command::new("ip").args(["netns", "list"]).output().unwrap();
+    assert!(!String::from_utf8_lossy(&left.stdout).contains("dta-bench"), "namespaces are left");
+}

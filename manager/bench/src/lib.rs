@@ -22,6 +22,7 @@ mod tail;
 pub mod trace;
 mod translator;
 pub mod veth;
+mod wire;
 mod workers;
 mod write_bench;
 
@@ -49,9 +50,9 @@ pub struct Case {
 /// Makes the table of benchmarks: name, how to run it, required ratio, target rate, whether it is part of a glance, and
 /// what it measures.
 macro_rules! cases {
-    ($($name:literal: $run:path, $least_ratio:literal, $target:expr, $glance:literal, $what:literal;)+) => {
-        /// All benchmarks, in report order.
-        pub const CASES: [Case; [$($name),+].len()] = [$(Case {
+    ($(#[$about:meta])* $ALL:ident; $($name:literal: $run:path, $least_ratio:literal, $target:expr, $glance:literal, $what:literal;)+) => {
+        $(#[$about])*
+        pub const $ALL: [Case; [$($name),+].len()] = [$(Case {
             name: $name,
             what: $what,
             least_ratio: $least_ratio,
@@ -63,6 +64,8 @@ macro_rules! cases {
 }
 
 cases! {
+    /// All benchmarks that need no privilege, in report order.
+    CASES;
     "translator": translator::run, 0.45, None, true, "software translator: key-write datagram to RoCEv2 frame, N = 1";
     "nic": nic::run, 0.5, Some(30e6), true, "software NIC: UC WRITE of 16 B, checked iCRC, random in 1 GiB";
     "chain": chain::run, 0.5, Some(10e6), true, "both in one process: report to memory";
@@ -72,7 +75,7 @@ cases! {
     "ask": ask::run, 0.8, None, false, "one key of two collectors over gRPC, beside one key of one collector";
     "loopback": loopback::run, 0.5, None, false, "UDP loopback, three processes: report to memory";
     "ring": loopback::ring, 0.3, Some(3e6), false, "reporter, translator, collector: reports in runs, frames in shared memory, beside `chain`";
-    "no-ring": loopback::no_ring, 0.0, None, false, "the same with frames by UDP";
+    "no-ring": loopback::no_ring, 0.0, None, false, "the same with frames in runs by UDP";
     "reports": reports::in_runs, 0.5, None, false, "UDP loopback, reporter to translator, in runs: reports counted and dropped";
     "reports-plain": reports::plain, 0.0, None, false, "the same, one message each";
     "history-write": history::write, 0.5, None, false, "an epoch of 1 GiB, a third used, to disk (slots), beside reading and compressing it";
@@ -81,6 +84,14 @@ cases! {
     "history-key": history::key_at, 0.0, Some(100.0), false, "one key at a moment of a day of 1-minute epochs, beside a table of one epoch";
     "history-series": history::series, 0.0, None, false, "one key over an hour of 1-minute epochs (epochs), beside single moments";
     "nic-file": nic_file::run, 0.0, None, false, "NIC into a file in 2 MiB pages, beside the same in 4 KiB pages";
+}
+
+cases! {
+    /// Benchmarks over a veth pair between two network namespaces, which need root.
+    WIRE;
+    "wire": wire::in_runs, 0.3, Some(3e6), false, "reporter, translator, collector over a veth pair: reports and frames in runs, beside `chain`";
+    "wire-cut": wire::cut, 0.0, None, false, "the same, with runs cut before they cross the pair, and GRO behind it";
+    "wire-plain": wire::plain, 0.0, None, false, "the same, with frames one by one";
 }
 
 /// Runs these. Calls `about` before each.

@@ -30,9 +30,9 @@ use super::harness::{Rates, Scale};
 /// Datagrams per batch.
 const BATCH: usize = 64;
 /// Most datagrams in flight: what a socket holds under the kernel's usual limit.
-const WINDOW: u64 = 256;
-/// The same with reports in runs, of which a socket holds more, and frames through a ring.
-const WINDOW_OF_RUNS: u64 = 4096;
+pub(super) const WINDOW: u64 = 256;
+/// The same in runs, of which a socket holds more.
+pub(super) const WINDOW_OF_RUNS: u64 = 4096;
 /// Bytes of a version-1 key-write of 12 bytes, and of its RoCEv2 payload.
 const REPORT: usize = 12 + 16 + 12;
 const FRAME: usize = 12 + 16 + 16 + 4;
@@ -41,7 +41,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let folder = Folder::new()?;
     let topology = topology(scale)?;
-    let plan = Plan { ring: RingUse::Off, ..Plan::plain(&topology, folder.path()) };
+    let plan = Plan { ring: RingUse::Off, runs: false, ..Plan::plain(&topology, folder.path()) };
     let daemons = runtime.block_on(Daemons::start(&plan))?;
     let mut work = Work::new(daemons.reports, counter_file(&daemons)?)?;
     let mut floor = runtime.block_on(Floor::start(folder.path()))?;
@@ -55,22 +55,32 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
 
 /// Frames through a ring.
 pub(super) fn ring(scale: &Scale) -> anyhow::Result<Rates> {
-    beside_chain(scale, RingUse::Auto, WINDOW_OF_RUNS)
+    beside_chain(scale, RingUse::Auto)
 }
 
-/// Frames by UDP; the collector's socket holds few.
+/// Frames by UDP, in runs.
 pub(super) fn no_ring(scale: &Scale) -> anyhow::Result<Rates> {
-    beside_chain(scale, RingUse::Off, WINDOW)
+    beside_chain(scale, RingUse::Off)
 }
 
 /// Three processes, in turns with both stages in one process.
-fn beside_chain(scale: &Scale, ring: RingUse, window: u64) -> anyhow::Result<Rates> {
+fn beside_chain(scale: &Scale, ring: RingUse) -> anyhow::Result<Rates> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let folder = Folder::new()?;
     let topology = topology(scale)?;
     let plan = Plan { ring, ..Plan::plain(&topology, folder.path()) };
     let mut daemons = runtime.block_on(Daemons::start(&plan))?;
-    let mut work = Work::in_runs(daemons.reports, counter_file(&daemons)?)?;
+    let mut work = Work::in_runs(daemons.reports, Ipv4Addr::LOCALHOST, counter_file(&daemons)?)?;
+    let best = beside_chain_of(scale, WINDOW_OF_RUNS, &mut work)?;
+    // A figure of the other transport would be wrong here.
+    let statistics = runtime.block_on(daemons.statistics())?;
+    let through = statistics.node(Stage::Nic).get(&ring::RECEIVED);
+    anyhow::ensure!((through > 0) == (ring == RingUse::Auto), "{through} frames came through a ring");
+    Ok(best)
+}
+
+/// What was started, in turns with both stages in one process.
+pub(super) fn beside_chain_of(scale: &Scale, window: u64, work: &mut Work) -> anyhow::Result<Rates> {
     let mut best = Rates { work: 0.0, floor: 0.0 };
     // A few turns each time, so that both see the same machine.
     let turns = Scale { turns: scale.turns.div_ceil(2), ..*scale };
@@ -82,14 +92,10 @@ fn beside_chain(scale: &Scale, ring: RingUse, window: u64) -> anyhow::Result<Rat
             best.work = best.work.max(turn(scale.turn, window, &mut work.sender, &work.arrived)?);
         }
     }
-    // A figure of the other transport would be wrong here.
-    let statistics = runtime.block_on(daemons.statistics())?;
-    let through = statistics.node(Stage::Nic).get(&ring::RECEIVED);
-    anyhow::ensure!((through > 0) == (ring == RingUse::Auto), "{through} frames came through a ring");
     Ok(best)
 }
 
-fn topology(scale: &Scale) -> anyhow::Result<Topology> {
+pub(super) fn topology(scale: &Scale) -> anyhow::Result<Topology> {
     let mut topology = Topology::load(None)?;
     for store in &mut topology.stores {
         if let StoreKind::KeyWrite { slots, redundancy, .. } = &mut store.kind {
@@ -101,8 +107,12 @@ fn topology(scale: &Scale) -> anyhow::Result<Topology> {
 
 /// The counter file of the collector's NIC.
 pub(super) fn counter_file(daemons: &Daemons) -> anyhow::Result<PathBuf> {
-    let memory = daemons.folder().join("memory");
-    let entries = std::fs::read_dir(&memory).with_context(|| format!("cannot read {}", memory.display()))?;
+    counter_file_in(&daemons.folder().join("memory"))
+}
+
+/// The counter file of a collector's NIC, beside its memory.
+pub(super) fn counter_file_in(memory: &Path) -> anyhow::Result<PathBuf> {
+    let entries = std::fs::read_dir(memory).with_context(|| format!("cannot read {}", memory.display()))?;
     let found = entries.flatten().map(|entry| entry.path()).find(|path| CounterFile::read(path).is_ok());
     found.ok_or_else(|| anyhow!("the collector keeps no counters in {}", memory.display()))
 }
@@ -162,20 +172,21 @@ pub(super) fn wait(sent: u64, before: u64, left: u64, arrived: &Arrived) -> anyh
     }
 }
 
-struct Work {
+/// A reporter, and what has arrived of its reports.
+pub(super) struct Work {
     sender: Sender,
     arrived: Arrived,
 }
 
-/// A reporter on loopback that keeps no reports.
-fn reporter(translator: SocketAddrV4) -> anyhow::Result<Reporter> {
-    let config = Config::new(translator).bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+/// A reporter at an address, which keeps no reports.
+fn reporter(translator: SocketAddrV4, here: Ipv4Addr) -> anyhow::Result<Reporter> {
+    let config = Config::new(translator).bind(SocketAddrV4::new(here, 0));
     Ok(Reporter::open(Config { reporter: 1, batch: BATCH, backup: 0, ..config })?)
 }
 
 impl Work {
     fn new(translator: SocketAddrV4, counters: PathBuf) -> anyhow::Result<Self> {
-        let (mut reporter, mut random) = (reporter(translator)?, SplitMix(3));
+        let (mut reporter, mut random) = (reporter(translator, Ipv4Addr::LOCALHOST)?, SplitMix(3));
         let sender = move || {
             for _ in 0..BATCH {
                 let mut key = Key([0; 16]);
@@ -189,9 +200,13 @@ impl Work {
         Ok(Self { sender: Box::new(sender), arrived: Arrived::new(&counters)? })
     }
 
-    /// The same with reports in runs.
-    fn in_runs(translator: SocketAddrV4, counters: PathBuf) -> anyhow::Result<Self> {
-        let (mut reporter, mut random) = (reporter(translator)?, SplitMix(3));
+    /// The same with reports in runs, from an address of this host.
+    pub(super) fn in_runs(
+        translator: SocketAddrV4,
+        here: Ipv4Addr,
+        counters: PathBuf,
+    ) -> anyhow::Result<Self> {
+        let (mut reporter, mut random) = (reporter(translator, here)?, SplitMix(3));
         let like = Body::KeyWrite { redundancy: 0, key: Key([0; 16]), value: &[7; 12] };
         let sender = move || {
             reporter.report_many(1, like, BATCH, |_, fields| {

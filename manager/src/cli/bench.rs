@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use dta_bench::int;
 use dta_bench::veth::{self, Length};
-use dta_bench::{CASES, Scale};
+use dta_bench::{CASES, Case, Scale, WIRE};
 use dta_cli::number::grouped;
 use dta_cli::output::OutputFlag;
 use dta_cli::table::Look;
@@ -23,6 +23,8 @@ Benchmarks: translator, nic, chain, workers, query, tail, ask, loopback, ring, n
 
 --int measures Telemetry Reports of INT v1.0 with 3 and with 6 hops of all fields, of 100 and of 100,000 flows, from frame to memory on one core, in nanoseconds per report. The floor of int-unchanged is reading the reports and one load per value, that of int-changed and int-always (each value is written with each report) reading them and as many key-writes. int-loopback receives the reports of int-changed from a socket, and a NIC in another thread executes their frames from shared memory; its floor is the same datagrams received and discarded.
 
+--wire measures reporter, translator and collector as three processes in two network namespaces, so that reports and frames cross a veth pair: in runs, in runs that are cut before they cross it, and with frames one by one. Its floor is that of `ring`. Needs root.
+
 --trace measures what host tracing (`dta-reporter trace`) costs per packet at an interface, by the kernel's own test runs, in nanoseconds, compared with an empty program: reported, filtered out, sampled out, inside VXLAN, and with the defaults. Needs root.
 
 Exit status 4 if a ratio is below its minimum, memory grows, a write takes the software NIC more CPU time than soft-RoCE, AF_XDP has fewer writes per second than AF_PACKET, or tracing costs more than it should.
@@ -32,6 +34,7 @@ Examples:
   dta-manager bench nic chain -o json > figures.json
   dta-manager bench --quick
   dta-manager bench --int unchanged
+  dta-manager bench --wire
   dta-manager bench --trace
   testbed/rxe-guest/run --timeout 300 -- \\
       target/release/dta-manager bench --nic rxe
@@ -50,6 +53,9 @@ pub(super) struct Bench {
     /// Measure the cost of INT Telemetry Reports
     #[arg(long, conflicts_with = "nic")]
     int: bool,
+    /// Measure three processes over a veth pair
+    #[arg(long, conflicts_with_all = ["nic", "int", "trace"])]
+    wire: bool,
     /// Measure the cost of host tracing per packet, in the kernel
     #[arg(long, conflicts_with_all = ["nic", "int"])]
     trace: bool,
@@ -82,8 +88,9 @@ impl Bench {
             return self.veth(nic);
         }
         let scale = if self.quick { Scale::QUICK } else { Scale::FULL };
-        self.check("", CASES.iter().map(|case| case.name))?;
-        let cases = CASES.iter().filter(|case| self.wants(case.name));
+        let (with, cases): (_, &[Case]) = if self.wire { (" with --wire", &WIRE) } else { ("", &CASES) };
+        self.check(with, cases.iter().map(|case| case.name))?;
+        let cases = cases.iter().filter(|case| self.wants(case.name));
         warn_of_debug();
         let figures = dta_bench::figures(cases, &scale, |case| eprintln!("{} …", case.what))?;
         self.tell(&figures, |figures| dta_bench::table(figures, Look::stdout()))?;

@@ -743,6 +743,7 @@ fn own() -> Vec<Known> {
         ),
     ),
     alone("dta-manager bench --int unchanged", Instead("dta-manager bench --int --quick unchanged-3-few || [ $? = 4 ]", &["nothing changes"], BENCH)),
+    alone("dta-manager bench --wire", Instead("dta-manager bench --wire --quick || [ $? = 4 ]", &["veth pair", "one by one"], BENCH)),
     alone("dta-manager bench --trace", Instead("dta-manager bench --trace --quick || [ $? = 4 ]", &["empty program", "sampled out"], BENCH)),
     alone("dta-manager bench --quick", Instead("dta-manager bench query --quick || [ $? = 4 ]", &["query"], BENCH)),
     alone(
