@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Dict, Optional, Union
@@ -81,11 +82,12 @@ class Epoch:
 
 
 def millis(moment: Optional[Moment]) -> int:
-    """Milliseconds since 1970; 0 for `None`."""
+    """Milliseconds since 1970 that have begun by then; 0 for `None`."""
     if moment is None:
         return 0
     seconds = moment.timestamp() if isinstance(moment, datetime) else moment
-    return max(round(seconds * 1000), 1)
+    # Now is no moment that is yet to come; a float of seconds is a little too small at times.
+    return max(math.floor(seconds * 1000 + 0.001), 1)
 
 
 def _moment(at: int) -> datetime:

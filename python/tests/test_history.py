@@ -11,6 +11,7 @@ import pytest
 
 import dta
 from dta import layout
+from dta.epoch import millis
 
 from conftest import program
 
@@ -98,6 +99,14 @@ def write(path, value):
             file.seek(start + int(slot) * spec.element_len)
             file.write(checksum + data.tobytes())
     return store.generation
+
+
+def test_a_moment_is_the_millisecond_that_has_begun():
+    assert millis(1795679678.0869) == 1795679678086
+    for n in range(1000):
+        moment = 1795679678000 + n
+        assert millis(moment / 1000) == millis(datetime.fromtimestamp(moment // 1000).replace(microsecond=n * 1000)) == moment
+    assert (millis(None), millis(0)) == (0, 1)
 
 
 def test_each_epoch_is_asked_and_named(folder, collector):

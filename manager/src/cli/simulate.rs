@@ -26,8 +26,7 @@ enum What {
 
 #[derive(Args)]
 #[command(after_help = "\
-Collectors join (half of the events), leave after being drained, or die. Each placement is the planner's; its moves and load stand beside the best that
-whole buckets allow. The same seed gives the same events.
+Collectors join (half of the events), leave after being drained, or die. Each placement is the planner's; its moves and load stand beside the best that whole buckets allow. The same seed gives the same events.
 
 Examples:
   dta-manager simulate placement
