@@ -768,6 +768,15 @@ fn own() -> Vec<Known> {
             ),
         ),
     ),
+    alone("dta-manager simulate placement", Says(&["506 joins", "0 buckets with two copies in one zone"])),
+    alone(
+        "dta-manager simulate placement --collectors 16 --events 5000 --copies 2",
+        Says(&["2,502 joins", "0 buckets with two copies in one zone"]),
+    ),
+    alone(
+        "dta-manager simulate placement --memory 64GiB,256GiB --seed 7 -o json",
+        Says(&["\"joins\": 510", "\"ideal\""]),
+    ),
     alone("dta-manager size --flows 1M --reports 5M", Says(&["16,777,216 slots", "for 5.00M, choose"])),
     alone(
         "dta-manager size --flows 1000000 --reports 5M --retention 60s",
