@@ -326,7 +326,8 @@ mod tests {
         }
     }
 
-    /// The rows `ring` and `no-ring` of docs/speed.md measure all parts together, with the sender, on two cores.
+    /// All parts were measured together, too, with the sender, on two cores: the row `ring` of docs/speed.md, and single
+    /// frames by sockets.
     #[test]
     fn the_sum_of_the_parts_is_near_what_was_measured_of_the_whole() {
         let (parts, one) = (Parts::default(), size(Primitive::KeyWrite, 1));
