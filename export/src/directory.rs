@@ -5,7 +5,7 @@
 //! counted. The translator reports each key again with its keep-alive, so that a forgotten one comes back.
 
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{Entry, Means};
+use dta_proto::telemetry::{Entry, Location, Means};
 use lru::LruCache;
 
 /// Default number of keys in a directory: some 30 megabytes if it is full.
@@ -66,6 +66,25 @@ impl Meaning {
             Meaning::Flow(flow) => Some(flow),
             Meaning::Hop { flow, .. } | Meaning::FlowDrops { flow, .. } => flow,
             Meaning::Queue { .. } | Meaning::Port { .. } | Meaning::SwitchDrops { .. } => None,
+        }
+    }
+
+    /// The switch, port and queue that it is about.
+    pub fn place(&self) -> Location {
+        let at = |switch| Location { switch: Some(switch), ..Location::default() };
+        match *self {
+            Meaning::Flow(_) | Meaning::FlowDrops { .. } => Location::default(),
+            Meaning::Hop { switch, .. } | Meaning::SwitchDrops { switch, .. } => at(switch),
+            Meaning::Queue { switch, port, queue } => Location { port, queue, ..at(switch) },
+            Meaning::Port { switch, port } => Location { port, ..at(switch) },
+        }
+    }
+
+    /// Why packets were dropped, if it is about drops.
+    pub fn reason(&self) -> Option<u8> {
+        match *self {
+            Meaning::FlowDrops { reason, .. } | Meaning::SwitchDrops { reason, .. } => Some(reason),
+            Meaning::Flow(_) | Meaning::Hop { .. } | Meaning::Queue { .. } | Meaning::Port { .. } => None,
         }
     }
 }
@@ -171,7 +190,7 @@ impl Directory {
 }
 
 /// What a key says without a directory.
-fn of_itself(key: &Key) -> Option<Meaning> {
+pub fn of_itself(key: &Key) -> Option<Meaning> {
     let word = |at: usize| {
         let bytes = key.0[at..at + 4].iter();
         bytes.fold(0, |all, byte| all << 8 | u32::from(*byte))

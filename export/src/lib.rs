@@ -5,7 +5,7 @@
 //! it. Modules depend in one direction:
 //!
 //! - [`source`] follows the lists and decodes their entries; [`directory`] remembers what keys stand for;
-//! - [`names`] has people's names of switches, ports and drop reasons;
+//! - [`kind`] says what an event is about, and [`fields`] what it says; [`names`] has people's names of switches, ports and drop reasons;
 //! - [`events`] combines both: events with their flows and paths, in order;
 //! - [`schema`] makes [points](point) of events; [`json`] makes lines of them;
 //! - [`gauges`] are telemetry for Prometheus;
@@ -18,9 +18,11 @@ mod deliver;
 pub mod directory;
 mod error;
 pub mod events;
+pub mod fields;
 pub mod gauges;
 mod influx;
 pub mod json;
+pub mod kind;
 pub mod names;
 pub mod point;
 pub mod run;

@@ -77,6 +77,21 @@ pub struct Batch {
     pub lost: Lost,
 }
 
+impl Batch {
+    /// What a message has of a list.
+    pub fn of(list: u32, message: TailResponse) -> Batch {
+        let count = message.entries.len();
+        let entries: Vec<Entry> = message.entries.iter().filter_map(|entry| Entry::parse(entry)).collect();
+        let lost = Lost {
+            overwritten: message.overwritten_batches,
+            missing: message.missing_batches,
+            damaged: message.damaged_batches,
+            unreadable: (count - entries.len()) as u64,
+        };
+        Batch { list, sequence: message.sequence as u32, entries, lost }
+    }
+}
+
 /// What could not be read of a list, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
@@ -313,14 +328,6 @@ impl List {
             Begin::Behind(sequence) => sequence,
             Begin::Oldest | Begin::First | Begin::Next => 0,
         };
-        let count = message.entries.len();
-        let entries: Vec<Entry> = message.entries.iter().filter_map(|entry| Entry::parse(entry)).collect();
-        let lost = Lost {
-            overwritten: message.overwritten_batches,
-            missing: message.missing_batches,
-            damaged: message.damaged_batches,
-            unreadable: (count - entries.len()) as u64,
-        };
-        Batch { list: self.list, sequence, entries, lost }
+        Batch { sequence, ..Batch::of(self.list, message) }
     }
 }

@@ -48,6 +48,7 @@ fn main() {
     }
     let mut told: Vec<Value> = tables.iter().chain([&checkpointed]).map(said).collect();
     told.push(flows(&dir));
+    told.push(events(&dir));
     println!("{}", Value::from(told));
 }
 
@@ -88,6 +89,32 @@ fn flows(dir: &Path) -> Value {
     }
     table.compact(1..3).expect("compacted").expect("files");
     json!({ "store": "int-values.flows", "rows": rows })
+}
+
+/// Makes a table of entries with names.
+fn events(dir: &Path) -> Value {
+    let kind = StoreKind::Append { lists: 4, ring: 64, batch_len: 64, entry_len: 12, notify: false };
+    let spec = StoreSpec { id: 1, name: "int-events".to_owned(), kind };
+    let cells = [("name", Cell::Text), ("time", Cell::U64), ("src", Cell::Address)];
+    let table = Table::open_entries(dir, "int-events.events", &spec, &cells).expect("a table");
+    let mut rows = Vec::new();
+    for epoch in 0..6 {
+        let mut flush = table.begin(epoch).expect("a new epoch");
+        for n in 0..20_000u32 {
+            let (list, sequence, number) = (n % 4, u32::MAX - n, (n % 5) as u16);
+            let (name, source) = (&"congested-packet"[..n as usize % 17], Ipv4Addr::from_bits(n << 8));
+            let mut bytes = name.as_bytes().to_vec();
+            bytes.resize(16, 0);
+            bytes.extend(u64::from(n).to_be_bytes());
+            bytes.extend(source.to_ipv6_mapped().octets());
+            flush.push(Entry { list, sequence, number, bytes: &bytes }).expect("an entry");
+            rows.push(json!([epoch, list, sequence, number, name, n, source.to_string()]));
+        }
+        let of = Epoch { number: epoch, opened: epoch, flipped_to: epoch + 1, ..Epoch::default() };
+        flush.finish(&of).expect("committed");
+    }
+    table.compact(1..3).expect("compacted").expect("files");
+    json!({ "store": "int-events.events", "rows": rows })
 }
 
 /// The table's name, and all of its rows.

@@ -51,7 +51,8 @@ pub(crate) enum Part {
 /// Bytes that a row has for a text.
 pub(crate) const TEXT: usize = 16;
 
-/// What a column of [`Table::open_rows`](crate::Table::open_rows) holds: the next bytes of a row.
+/// What a column of [`Table::open_rows`](crate::Table::open_rows) and
+/// [`Table::open_entries`](crate::Table::open_entries) holds: the next bytes of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
     /// An integer: 2 bytes, big-endian.
@@ -105,8 +106,9 @@ impl Column {
 pub(crate) const EPOCH: usize = 0;
 pub(crate) const SLOT: usize = 1;
 
-/// Bytes of a list's row before the entry.
+/// Bytes of a list's row before the entry, and columns.
 pub(crate) const ENTRY: usize = 8;
+const ENTRY_COLUMN: usize = 4;
 
 /// The columns of a store's table.
 #[derive(Clone, Debug)]
@@ -171,20 +173,18 @@ impl Layout {
     /// The columns of a table of rows, the second one under the name `id`.
     pub(crate) fn of_rows(id: &str, cells: &[(&str, Cell)]) -> Layout {
         let mut columns = vec![Column::new("epoch", Part::Epoch), Column::new(id, Part::Slot)];
-        let mut at = 0;
-        for (name, cell) in cells {
-            let (part, len) = match cell {
-                Cell::U16 => (Part::Be16(at), 2),
-                Cell::U32 => (Part::Be32(at), 4),
-                Cell::U64 => (Part::Be64(at), 8),
-                Cell::Address => (Part::Address(at), 16),
-                Cell::Text => (Part::Text(at), TEXT),
-            };
-            columns.push(Column::new(name, part));
-            at += len;
-        }
         // Elements are whole words.
-        Layout { columns, element_len: at.next_multiple_of(8), elements: 1 << 63, order: Order::BySlot }
+        let element_len = cells_at(0, cells, &mut columns).next_multiple_of(8);
+        Layout { columns, element_len, elements: 1 << 63, order: Order::BySlot }
+    }
+
+    /// The columns of a table that has cells for each entry of a store of lists.
+    pub(crate) fn of_entries(spec: &StoreSpec, cells: &[(&str, Cell)]) -> Layout {
+        let mut layout = Layout::of(spec);
+        assert_eq!(layout.order, Order::AsTheyCame, "a store of lists");
+        layout.columns.truncate(ENTRY_COLUMN);
+        layout.element_len = cells_at(ENTRY, cells, &mut layout.columns);
+        layout
     }
 
     /// Whether the smallest and the largest value of a column in a page help to leave it out.
@@ -210,4 +210,20 @@ impl Layout {
         let fields: Vec<_> = self.columns.iter().map(field).collect();
         serde_json::json!({ "type": "struct", "fields": fields }).to_string()
     }
+}
+
+/// Puts columns for cells behind others, which lie in a row from `at` on; returns where they end.
+fn cells_at(mut at: usize, cells: &[(&str, Cell)], columns: &mut Vec<Column>) -> usize {
+    for (name, cell) in cells {
+        let (part, len) = match cell {
+            Cell::U16 => (Part::Be16(at), 2),
+            Cell::U32 => (Part::Be32(at), 4),
+            Cell::U64 => (Part::Be64(at), 8),
+            Cell::Address => (Part::Address(at), 16),
+            Cell::Text => (Part::Text(at), TEXT),
+        };
+        columns.push(Column::new(name, part));
+        at += len;
+    }
+    at
 }

@@ -60,6 +60,24 @@ impl Table {
         Table::open_with(dir.join(name), spec, Layout::of_rows(id, cells))
     }
 
+    /// Opens a table that has for entries of a store of lists what they say, in columns with names, in the folder `name` of `dir`; makes it
+    /// if it is not there. Its columns are those of the store's own table, with `cells` in place of the entry. In its methods, entries have
+    /// the bytes of all cells.
+    ///
+    /// # Errors
+    /// As [`Table::open`].
+    ///
+    /// # Panics
+    /// If it is no store of lists.
+    pub fn open_entries(
+        dir: &Path,
+        name: &str,
+        spec: &StoreSpec,
+        cells: &[(&str, Cell)],
+    ) -> Result<Table, HistoryError> {
+        Table::open_with(dir.join(name), spec, Layout::of_entries(spec, cells))
+    }
+
     fn open_with(path: PathBuf, spec: &StoreSpec, layout: Layout) -> Result<Table, HistoryError> {
         let log = path.join(FOLDER);
         DirBuilder::new().recursive(true).mode(0o750).create(&log).map_err(HistoryError::io("make", &log))?;

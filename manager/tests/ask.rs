@@ -471,6 +471,61 @@ async fn the_top_flows_of_a_capture_are_those_that_it_has() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn events_of_past_epochs_are_those_that_were_followed() {
+    let Some(file) = int_capture("int-v1.0-three-reports.pcap") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let stores = format!(
+        "[history]\ndirectory = {:?}
+[[store]]\nid = 16\nname = \"int-paths\"\nkind = \"key-write\"\nslots = 65536\nvalue_len = 60\nredundancy = 4
+[[store]]\nid = 17\nname = \"int-values\"\nkind = \"key-write\"\nslots = 65536\nvalue_len = 12\nredundancy = 4
+[[store]]\nid = 18\nname = \"int-events\"\nkind = \"append\"\nlists = 4\nring = 64\nbatch_len = 128\nentry_len = 60\nepoch = \"2s\"
+[[store]]\nid = 19\nname = \"int-counters\"\nkind = \"key-increment\"\nslots = 65536\nredundancy = 2\n",
+        folder.path().join("history")
+    );
+    let setup = Setup { dialects: &["intcollector"], collector: &stores, ..Setup::default() };
+    let mut bed = Bed(IntBed::start_in(folder, &setup).await);
+    bed.replay(file, 3).await;
+    let now = bed.events(&["--from-start"]);
+    assert_eq!(now.len(), 19);
+    // Open, then kept: the same events, each below its epoch.
+    let then = |arguments: &[&str]| {
+        let output = bed.run(&[&["tail", "events"], arguments, &["-o", "json"]].concat());
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let lines = String::from_utf8(output.stdout).unwrap();
+        let lines = lines.lines().map(|line| serde_json::from_str(line).unwrap());
+        lines.inspect(|line| hold("tail-events", line)).collect::<Vec<Value>>()
+    };
+    let events = |lines: &[Value]| -> Vec<Value> {
+        lines.iter().filter_map(|line| line.get("event").cloned()).collect()
+    };
+    let since = std::time::Instant::now();
+    loop {
+        let lines = then(&["--since", "-1h"]);
+        assert_eq!(events(&lines), now);
+        let first = lines.iter().position(|line| line.get("event").is_some()).unwrap();
+        let epoch = &lines[first - 1]["epoch"];
+        if epoch["state"] == "kept" {
+            let at = epoch["opened"].as_str().unwrap();
+            let of_one = then(&["--at", at]);
+            assert_eq!(&of_one[0]["epoch"], epoch);
+            let of_epoch = events(&of_one);
+            assert!(!of_epoch.is_empty() && of_epoch.iter().all(|event| now.contains(event)), "{of_one:#?}");
+            break;
+        }
+        assert!(since.elapsed() < common::int_bed::PATIENCE, "{lines:#?}");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    let latencies = then(&["--since", "-1h", "--kind", "flow-latency", "--flow", FLOW]);
+    assert_eq!(events(&latencies).len(), 2, "{latencies:#?}");
+    let nothing = bed.run(&["tail", "events", "--since", "-1h", "--kind", "drop"]);
+    assert_eq!(nothing.status.code(), Some(3), "{nothing:?}");
+    for more in ["--once", "--from-start"] {
+        let output = bed.run(&["tail", "events", "--at", "-1h", more]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_the_ring_of_keys_no_longer_holds_is_said() {
     let Some(file) = int_capture("int-v0.5-1000-flows-paths.pcap") else { return };
     // A ring of keys of 64 batches of two entries.

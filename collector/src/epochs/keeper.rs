@@ -67,14 +67,19 @@ impl Keeper {
         Totals::of(self.of.history.spec(), &self.traffic.counted())
     }
 
-    /// An epoch is in the history, and memory has it. What it held of known keys is written; what of that cannot be is
-    /// missing.
+    /// An epoch is in the history, and memory has what it held. That is written in columns with names, too.
     pub(super) fn written_of(&self, store: &Store, epoch: &Epoch) {
+        self.write_typed(store, epoch);
+        self.written();
+    }
+
+    /// Has what a store held in an epoch that its history has in columns with names. What of that cannot be written is missing.
+    pub(super) fn write_typed(&self, store: &Store, epoch: &Epoch) {
         let mut known = None;
         for typed in &self.of.typed {
             let directory = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
             let known = known.get_or_insert_with(|| directory().read(&self.stores));
-            while let Err(error) = typed.write(store, epoch, known) {
+            while let Err(error) = typed.write(&self.of.history, store, epoch, known) {
                 if let Err(error) = make_room(&typed.table, error) {
                     count(&self.of.counters.failed, 1);
                     let table = typed.table.path().display();
@@ -83,7 +88,6 @@ impl Keeper {
                 }
             }
         }
-        self.written();
     }
 
     /// An epoch is in the history.

@@ -36,6 +36,10 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
             Err(error) => keeper.failed("lists could not be read", &error, &mut again)?,
         }
     };
+    // A kill may have come between the two.
+    if let Some(last) = of.history.epochs().ok().and_then(|epochs| Some(epochs.last()?.epoch.clone())) {
+        keeper.write_typed(&store, &last);
+    }
     let mut before = (!store.region.found()).then(|| keeper.totals());
     loop {
         let opened = of.in_memory().open.1;
@@ -47,7 +51,7 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
                 before = Some(done.totals);
                 count(&of.counters.overwritten, done.overwritten);
                 of.in_memory().open.1 = done.begins;
-                keeper.written();
+                keeper.written_of(&store, &done.epoch);
                 again = Again::default();
                 if done.stops {
                     return Err(Stopped);
@@ -95,6 +99,8 @@ pub(super) fn behind(lists: Lists<'_>, list: u32, last: Option<u32>) -> Result<S
 
 /// How an epoch ended.
 struct Done {
+    /// As the history has it.
+    epoch: Epoch,
     /// What counters said at its end.
     totals: Totals,
     /// Batches that had been overwritten before they were read.
@@ -140,7 +146,7 @@ fn one_epoch(
         epoch.waterfall[name] = batches.into();
     }
     finish(history, flush, &epoch)?;
-    Ok(Done { totals, overwritten, begins, stops })
+    Ok(Done { epoch, totals, overwritten, begins, stops })
 }
 
 /// Reads what is new in a list, but no more than a ring has.

@@ -12,7 +12,7 @@
 //!
 //! Besides: [`Epochs::at`], a store as it was at a moment, from memory or from its history; [`Epochs::series`], the store
 //! in one epoch after another; [`Epochs::list_in`], a list in the epochs of a span; [`Epochs::list`] (`known`), which epochs it has; `keeper`, what all of these
-//! threads do; `typed`, what stores for INT held, in columns with names, and `key_directory`, of which keys; `thin`, the thread that keeps histories small; `due`, clocks; `write`, an epoch into the history; `pace`, how fast;
+//! threads do; `typed`, what stores for INT held, in columns with names, and `events`, of their lists; `key_directory`, of which keys; `thin`, the thread that keeps histories small; `due`, clocks; `write`, an epoch into the history; `pace`, how fast;
 //! `waterfall`, what became of its reports; `journal`, the file that says when the epochs in memory began, for the next
 //! start; `elements`, a store's memory as slots, and slots as a store.
 
@@ -20,6 +20,7 @@ mod counters;
 mod due;
 mod elements;
 mod entries;
+mod events;
 mod journal;
 mod keeper;
 mod key_directory;

@@ -1,15 +1,17 @@
-//! What stores for INT held, in columns with names: tables beside each history, of what the keys that are known had.
+//! What stores for INT held, in columns with names: tables beside each history, of what the keys that are known had, and
+//! of events.
 
 use std::net::IpAddr;
 use std::path::Path;
 
 use dta_export::directory::Meaning;
-use dta_history::{Cell, Epoch, HistoryError, Table};
+use dta_history::{Cell, Epoch, Flush, HistoryError, Table};
 use dta_proto::key::{Flow, Key};
 use dta_proto::layout::key_write::Policy;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::telemetry::{self, Metric, PATH_HOPS, PATH_LEN, VALUE_LEN, store};
 
+use super::events;
 use super::key_directory::{KnownKeys, id};
 use super::write::{WriteError, finish};
 use crate::region::AccessError;
@@ -18,8 +20,9 @@ use crate::store::{Store, key_increment, key_write, postcarding};
 /// Keys that are looked up together.
 const TOGETHER: usize = 4096;
 
-/// The columns of a flow.
-const FLOW: [(&str, Cell); 5] = [
+/// The columns of a flow, and their bytes.
+pub(super) const FLOW_LEN: usize = 16 + 16 + 2 + 2 + 2;
+pub(super) const FLOW: [(&str, Cell); 5] = [
     ("src", Cell::Address),
     ("dst", Cell::Address),
     ("sport", Cell::U16),
@@ -27,10 +30,18 @@ const FLOW: [(&str, Cell); 5] = [
     ("protocol", Cell::U16),
 ];
 
-/// A table of what a store held of the keys of one kind.
+/// A table of what a store held.
 pub(super) struct Typed {
     pub(super) table: Table,
-    of: Held,
+    of: Rows,
+}
+
+/// What rows are of.
+enum Rows {
+    /// Keys of one kind.
+    Keys(Held),
+    /// Entries of lists.
+    Events,
 }
 
 /// What a store holds of a key.
@@ -132,10 +143,7 @@ impl Held {
                         return None;
                     }
                 };
-                let mut name = [0; 16];
-                let metric = Metric::of_key(key)?.name().as_bytes();
-                name[..metric.len()].copy_from_slice(metric);
-                Some([&name[..], &place].concat())
+                Some([&text(Metric::of_key(key)?.name())[..], &place].concat())
             }
             Held::Drops => {
                 let (place, reason) = match *meaning {
@@ -200,40 +208,61 @@ impl Held {
             }
         }
     }
+
+    /// Writes a row for each known key of which the store has something.
+    fn write(self, store: &Store, known: &KnownKeys, flush: &mut Flush<'_>) -> Result<(), WriteError> {
+        let mut keys = known.iter().filter_map(|(id, (key, meaning))| {
+            Some(Asked { id: *id, key: *key, meaning: *meaning, says: self.says(key, meaning)? })
+        });
+        loop {
+            let asked: Vec<Asked> = keys.by_ref().take(TOGETHER).collect();
+            if asked.is_empty() {
+                return Ok(());
+            }
+            for (asked, held) in asked.iter().zip(self.look_up(store, &asked)?) {
+                if let Some(held) = held {
+                    flush.put(asked.id, &row(&asked.says, &held))?;
+                }
+            }
+        }
+    }
 }
 
 impl Typed {
     /// Opens the tables of a store for INT; there are none of any other.
     pub(super) fn open(dir: &Path, spec: &StoreSpec) -> Result<Vec<Typed>, HistoryError> {
-        let open = |of: Held| {
-            let ((name, id), columns) = (of.names(), of.columns());
+        let name = |of: &str| format!("{}.{of}", spec.name);
+        if events::are_in(spec) {
+            let columns = events::columns();
             let columns: Vec<_> = columns.iter().map(|(name, cell)| (name.as_str(), *cell)).collect();
-            let table = Table::open_rows(dir, &format!("{}.{name}", spec.name), spec, id, &columns)?;
-            Ok(Typed { table, of })
+            let table = Table::open_entries(dir, &name("events"), spec, &columns)?;
+            return Ok(vec![Typed { table, of: Rows::Events }]);
+        }
+        let open = |of: Held| {
+            let ((kind, id), columns) = (of.names(), of.columns());
+            let columns: Vec<_> = columns.iter().map(|(name, cell)| (name.as_str(), *cell)).collect();
+            let table = Table::open_rows(dir, &name(kind), spec, id, &columns)?;
+            Ok(Typed { table, of: Rows::Keys(of) })
         };
         Held::of(spec).into_iter().map(open).collect()
     }
 
-    /// Writes what `store` held in an epoch, under its number in the history, unless that is there.
-    pub(super) fn write(&self, store: &Store, epoch: &Epoch, known: &KnownKeys) -> Result<(), WriteError> {
+    /// Writes what a store held in an epoch that its history has, under the same number, unless that is there. `store` has its memory.
+    pub(super) fn write(
+        &self,
+        history: &Table,
+        store: &Store,
+        epoch: &Epoch,
+        known: &KnownKeys,
+    ) -> Result<(), WriteError> {
         let is_it = |kept: &Epoch| (kept.number, kept.opened) == (epoch.number, epoch.opened);
         if self.table.epochs()?.iter().any(|kept| is_it(&kept.epoch)) {
             return Ok(());
         }
         let mut flush = self.table.begin(epoch.number)?;
-        let mut keys = known.iter().filter_map(|(id, (key, meaning))| {
-            Some(Asked { id: *id, key: *key, meaning: *meaning, says: self.of.says(key, meaning)? })
-        });
-        loop {
-            let asked: Vec<Asked> = keys.by_ref().take(TOGETHER).collect();
-            if asked.is_empty() {
-                break;
-            }
-            for (asked, held) in asked.iter().zip(self.of.look_up(store, &asked)?) {
-                if let Some(held) = held {
-                    flush.put(asked.id, &row(&asked.says, &held))?;
-                }
-            }
+        match self.of {
+            Rows::Keys(held) => held.write(store, known, &mut flush)?,
+            Rows::Events => events::write(history, epoch.number, known, &mut flush)?,
         }
         // What was lost is said once, by the history.
         let epoch = Epoch { waterfall: serde_json::Value::Null, ..epoch.clone() };
@@ -249,6 +278,13 @@ pub(super) fn flow_row(flow: &Flow) -> Vec<u8> {
     };
     let numbers = [flow.sport, flow.dport, flow.proto.into()].map(u16::to_be_bytes);
     [&address(flow.src)[..], &address(flow.dst), numbers.as_flattened()].concat()
+}
+
+/// The cell of a name.
+pub(super) fn text(name: &str) -> [u8; 16] {
+    let mut cell = [0; 16];
+    cell[..name.len()].copy_from_slice(name.as_bytes());
+    cell
 }
 
 /// Rows are whole words.

@@ -41,6 +41,7 @@ COLUMNS = {
     "sketch-merge": ["epoch", "column", "sketch_epoch", "merged", "expected", "cell_0", "cell_1", "cell_2"],
     "append": ["epoch", "list", "sequence", "number", "entry"],
     "int-values.flows": ["epoch", "flow", "src", "dst", "name", "sport", "latency", "time"],
+    "int-events.events": ["epoch", "list", "sequence", "number", "name", "time", "src"],
 }
 
 
@@ -83,7 +84,7 @@ def test_delta_rs(tables, where):
         delta = deltalake.DeltaTable(str(path))
         assert [field.name for field in delta.schema().fields] == columns(table)
         assert delta.metadata().name == table["store"]
-        assert json.loads(delta.metadata().configuration["dta.store"])["name"] == table["store"].removesuffix(".flows")
+        assert json.loads(delta.metadata().configuration["dta.store"])["name"] == table["store"].split(".")[0]
         query = deltalake.QueryBuilder().register("history", delta)
         answer = query.execute(f"select * from history where {condition}").read_all()
         return zip(*([cell.as_py() for cell in answer.column(name)] for name in columns(table)))

@@ -924,6 +924,8 @@ fn own() -> Vec<Known> {
     up("dta-collector tail events -n 20 --once", NotHere(EVENTS)),
     up("dta-collector tail events --kind drop,loop --from 10m", NotHere(EVENTS)),
     up("dta-collector tail events --prefix 10.0.0.0/8 --switch leaf1 -o json", NotHere(EVENTS)),
+    up("dta-collector tail events --kind drop --at -1h", NotHere(EVENTS)),
+    up("dta-collector tail events --since 2026-11-24T14:00 --until 2026-11-24T15:00", NotHere(EVENTS)),
     // What builds and tests.
     with(
         "dta-manager make-capture capture.pcap",

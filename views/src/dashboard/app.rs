@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use dta_export::kind::Kind;
 use dta_proto::control::{SessionInfo, StoreInfo};
 use dta_proto::counter::{Stage, translator};
 use dta_proto::key::Flow;
@@ -15,7 +16,7 @@ use super::events;
 use super::follow::{Change, Scan};
 use super::history::History;
 use super::then::{Step, Then, To};
-use crate::int::event::{Event, Kind};
+use crate::int::event::Event;
 use crate::int::top::{By, Top};
 use crate::waterfall::{self, Node, Rates, Row};
 

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use dta_client::Ask;
 use dta_export::directory::Directory;
+use dta_export::kind::Kind;
 use dta_export::names::Names;
 use dta_export::source::{Batch, Options, Source};
 
-use crate::int::event::{Event, Filter, Kind};
+use crate::int::event::{Event, Filter};
 use crate::int::{Missed, StoreCatalog};
 
 /// Most events kept.

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use dta_client::{self as client, Answers, Ask, ClientError, Following};
 use dta_export::directory::Directory;
+use dta_export::kind::Kind;
 use dta_export::names::Names;
 use dta_proto::control::{
     self, Counter, EntriesRequest, Epoch, EpochState, EpochsRequest, EpochsResponse, ListSessionsResponse,
@@ -31,7 +32,7 @@ use super::view::{self, Theme};
 use super::worker::{self, Orders};
 use crate::fake::Fake;
 use crate::int::Missed;
-use crate::int::event::{Event, Kind};
+use crate::int::event::Event;
 use crate::int::top::{By, RankedFlow, Top};
 use crate::waterfall;
 

@@ -1,94 +1,16 @@
 //! Events in words: one line for each entry of the lists, with names.
 
-use std::str::FromStr;
-
 use dta_cli::number::{counted, grouped};
 use dta_export::directory::Directory;
+use dta_export::fields::Fields;
+use dta_export::kind::Kind;
 use dta_export::names::Names;
 use dta_proto::key::{Flow, Key};
 use dta_proto::prefix::Prefix;
-use dta_proto::telemetry::{self, Entry, Location, Metric, Path, Via, Why};
+use dta_proto::telemetry::{self, Entry, Location, Path, Why};
 use serde::Serialize;
 
 use super::moment;
-
-dta_proto::named! {
-    /// What an event is about.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-    #[serde(rename_all = "kebab-case")]
-    pub enum Kind {
-        /// The switches that a flow passes.
-        FlowPath: "flow-path",
-        /// The latency of a flow through all hops.
-        FlowLatency: "flow-latency",
-        /// The latency of a flow through one switch.
-        HopLatency: "hop-latency",
-        /// Occupancy of a queue.
-        QueueOccupancy: "queue-occupancy",
-        /// Congestion status of a queue.
-        QueueCongestion: "queue-congestion",
-        /// Utilisation of a link.
-        LinkUtilization: "link-utilization",
-        /// A path passes a switch twice.
-        Loop: "loop",
-        /// A packet was dropped.
-        Drop: "drop",
-        /// A packet waited in a congested queue.
-        CongestedPacket: "congested-packet",
-        /// The key directory got a key.
-        Key: "key",
-    }
-}
-
-impl Kind {
-    /// Those shown by default: all but keys.
-    pub const SHOWN: [Kind; 9] = [
-        Kind::Drop,
-        Kind::CongestedPacket,
-        Kind::Loop,
-        Kind::FlowPath,
-        Kind::FlowLatency,
-        Kind::HopLatency,
-        Kind::QueueOccupancy,
-        Kind::QueueCongestion,
-        Kind::LinkUtilization,
-    ];
-
-    /// The list that has it.
-    pub fn list(self) -> u32 {
-        match self {
-            Kind::Drop => telemetry::list::DROPS,
-            Kind::CongestedPacket => telemetry::list::CONGESTION,
-            Kind::Key => telemetry::list::KEYS,
-            _ => telemetry::list::CHANGES,
-        }
-    }
-
-    fn of(entry: &Entry) -> Kind {
-        match entry {
-            Entry::Change { why: Why::Loop, .. } => Kind::Loop,
-            Entry::Change { metric, .. } => match metric {
-                Metric::FlowPath => Kind::FlowPath,
-                Metric::FlowLatency => Kind::FlowLatency,
-                Metric::HopLatency => Kind::HopLatency,
-                Metric::QueueOccupancy => Kind::QueueOccupancy,
-                Metric::QueueCongestion => Kind::QueueCongestion,
-                Metric::LinkUtilization => Kind::LinkUtilization,
-            },
-            Entry::Drop { .. } => Kind::Drop,
-            Entry::Congestion { .. } => Kind::CongestedPacket,
-            Entry::Key { .. } => Kind::Key,
-        }
-    }
-}
-
-impl FromStr for Kind {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::from_name(name).ok_or_else(|| format!("must be one of {}", Self::NAMES.join(", ")))
-    }
-}
 
 /// An event with all its fields; `None` = the event has no such field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -142,91 +64,33 @@ pub struct Event {
 impl Event {
     /// An entry of a list, with names.
     pub fn of(entry: &Entry, directory: &mut Directory, names: &Names) -> Event {
-        let mut event = Event {
-            kind: Kind::of(entry),
-            time: None,
-            utc: None,
-            flow: None,
-            key: None,
-            switch: None,
-            switch_name: None,
-            port: None,
-            port_name: None,
-            ingress_port: None,
-            ingress_port_name: None,
-            queue: None,
-            why: None,
-            old: None,
-            new: None,
-            path: None,
-            looped: None,
-            reason: None,
-            reason_name: None,
-            occupancy: None,
-            latency: None,
-        };
-        match *entry {
-            Entry::Change { time, key, metric, why, old, new, place, path } => {
-                event.at(time, key, directory);
-                event.place(place, names);
-                event.why = Some(why).filter(|why| *why != Why::Loop);
-                // A new key has no previous value.
-                event.old = Some(old).filter(|_| why != Why::New);
-                event.new = Some(new);
-                if metric == Metric::FlowPath {
-                    event.new = Some(new & 0xff);
-                    event.looped = Some(new >> 8 != 0);
-                    event.path = path.and_then(switches);
-                }
-            }
-            Entry::Drop { time, key, place, ingress_port, reason } => {
-                event.at(time, key, directory);
-                event.place(place, names);
-                event.ingress_port = ingress_port;
-                event.ingress_port_name = port_name(place.switch, ingress_port, names);
-                event.reason = Some(reason);
-                event.reason_name = names.drop_reason(place.switch, reason).map(str::to_owned);
-            }
-            Entry::Congestion { time, key, place, occupancy, latency } => {
-                event.at(time, key, directory);
-                event.place(place, names);
-                (event.occupancy, event.latency) = (occupancy, latency);
-            }
-            Entry::Key { key, .. } => event.means(key, directory, names),
-        }
-        event
-    }
-
-    fn at(&mut self, time: u64, key: Key, directory: &mut Directory) {
-        (self.time, self.utc) = (Some(time), moment::utc(time));
-        // Zeros stand for a packet that could not be read.
-        self.key = Some(key).filter(|key| *key != Key::default());
-        self.flow = self.key.and_then(|key| directory.meaning(&key)).and_then(|meaning| meaning.flow());
-    }
-
-    fn place(&mut self, place: Location, names: &Names) {
-        (self.switch, self.port, self.queue) = (place.switch, place.port, place.queue);
-        self.switch_name = place.switch.and_then(|switch| names.switch(switch)).map(str::to_owned);
-        self.port_name = port_name(place.switch, place.port, names);
-    }
-
-    /// What a key of the directory stands for.
-    fn means(&mut self, key: Key, directory: &mut Directory, names: &Names) {
-        use dta_export::directory::Meaning;
-        self.key = Some(key);
-        let Some(meaning) = directory.meaning(&key) else { return };
-        self.flow = meaning.flow();
-        let place = match meaning {
-            Meaning::Hop { switch, .. } => Location { switch: Some(switch), ..Location::default() },
-            Meaning::Queue { switch, port, queue } => Location { switch: Some(switch), port, queue },
-            Meaning::Port { switch, port } => Location { switch: Some(switch), port, queue: None },
-            Meaning::SwitchDrops { switch, .. } => Location { switch: Some(switch), ..Location::default() },
-            Meaning::Flow(_) | Meaning::FlowDrops { .. } => Location::default(),
-        };
-        self.place(place, names);
-        if let Meaning::SwitchDrops { reason, .. } | Meaning::FlowDrops { reason, .. } = meaning {
-            self.reason = Some(reason);
-            self.reason_name = names.drop_reason(place.switch, reason).map(str::to_owned);
+        let fields = Fields::of(entry, |key| directory.meaning(key));
+        let Location { switch, port, queue } = fields.place;
+        Event {
+            kind: fields.kind,
+            time: fields.time,
+            utc: fields.time.and_then(moment::utc),
+            flow: fields.flow,
+            key: fields.key,
+            switch,
+            switch_name: switch.and_then(|switch| names.switch(switch)).map(str::to_owned),
+            port,
+            port_name: port_name(switch, port, names),
+            ingress_port: fields.ingress_port,
+            ingress_port_name: port_name(switch, fields.ingress_port, names),
+            queue,
+            why: fields.why,
+            old: fields.old,
+            new: fields.new,
+            path: fields.path.map(|path| known_switches(&path)),
+            looped: fields.looped,
+            reason: fields.reason,
+            reason_name: fields
+                .reason
+                .and_then(|reason| names.drop_reason(switch, reason))
+                .map(str::to_owned),
+            occupancy: fields.occupancy,
+            latency: fields.latency,
         }
     }
 
@@ -411,14 +275,6 @@ fn is_of(event: &Event, flow: &Flow) -> bool {
     event.key.is_some() && (event.key == Some(flow.key()) || event.key == of_hop)
 }
 
-/// The switches of a path that an event carries.
-fn switches(path: Via) -> Option<Vec<Option<u32>>> {
-    match path {
-        Via::Path(path) => Some(known_switches(&path)),
-        Via::Digest(_) => None,
-    }
-}
-
 /// The switches of a path; `None` for an unknown one.
 pub(super) fn known_switches(path: &Path) -> Vec<Option<u32>> {
     path.switches().iter().map(|switch| Some(*switch).filter(|switch| *switch != u32::MAX)).collect()
@@ -432,7 +288,7 @@ fn port_name(switch: Option<u32>, port: Option<u32>, names: &Names) -> Option<St
 mod tests {
     use std::path::Path;
 
-    use dta_proto::telemetry::Means;
+    use dta_proto::telemetry::{Means, Metric, Via};
 
     use super::*;
 

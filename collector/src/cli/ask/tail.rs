@@ -1,5 +1,7 @@
 //! `dta-collector tail`
 
+use std::fmt;
+
 use dta_cli::Status;
 use dta_cli::number::{counted, hex};
 use dta_cli::output::{self, OutputFlag};
@@ -69,6 +71,10 @@ struct Entries {
     client: ClientFlags,
 }
 
+/// What is said of batches of an open epoch.
+pub(super) const NOT_WRITTEN: &str =
+    "no longer in the ring: what was read of them comes once the epoch is written";
+
 /// What is said of a list that is followed, and not of a past one.
 const FOLLOWING: [&str; 3] = ["from_start", "from_sequence", "once"];
 
@@ -78,11 +84,7 @@ enum Line {
     Entry(String),
     /// What follows is of this epoch.
     Epoch(Shown),
-    /// Nothing is kept of these moments.
-    NotKept {
-        from: String,
-        to: String,
-    },
+    NotKept(NotKept),
     /// Batches of the open epoch that are in the ring no more.
     NotWritten(u64),
     /// Batches.
@@ -91,6 +93,19 @@ enum Line {
     Missing(u64),
     /// Batches.
     Damaged(u64),
+}
+
+/// Moments of which nothing is kept.
+#[derive(Serialize)]
+pub(super) struct NotKept {
+    from: String,
+    to: String,
+}
+
+impl fmt::Display for NotKept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "nothing is kept from {} to {}", self.from, self.to)
+    }
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
@@ -131,15 +146,13 @@ async fn of_epochs(
     until: u64,
     mut each: impl FnMut(Line) -> anyhow::Result<()>,
 ) -> anyhow::Result<Status> {
-    let not_kept = |from, to| Line::NotKept { from: utc(from), to: utc(to) };
-    // The epoch that is being read, whether it has been named, and up to where epochs are known.
-    let (mut of, mut named, mut known, mut status) = (Epoch::default(), true, since, Status::Absent);
+    // The epoch that is being read, and whether it has been named.
+    let (mut of, mut named, mut known, mut status) = (Epoch::default(), true, Known(since), Status::Absent);
     while let Some(mut message) = entries.message().await? {
         if let Some(epoch) = message.epoch.take() {
-            if known < epoch.opened {
-                each(not_kept(known, epoch.opened))?;
+            if let Some(before) = known.before(&epoch) {
+                each(Line::NotKept(before))?;
             }
-            known = if epoch.state() == EpochState::Open { u64::MAX } else { epoch.flipped_to };
             (of, named) = (epoch, false);
         }
         for line in lines(message) {
@@ -160,10 +173,27 @@ async fn of_epochs(
     if !named && status == Status::Absent {
         each(Line::Epoch(Shown::from(&of)))?;
     }
-    if known < until {
-        each(not_kept(known, until))?;
+    if let Some(rest) = known.before_moment(until) {
+        each(Line::NotKept(rest))?;
     }
     Ok(status)
+}
+
+/// Up to which moment epochs are known, as one comes after the other.
+pub(super) struct Known(pub(super) u64);
+
+impl Known {
+    /// What is not kept before an epoch, which is known then.
+    pub(super) fn before(&mut self, epoch: &Epoch) -> Option<NotKept> {
+        let before = self.before_moment(epoch.opened);
+        self.0 = if epoch.state() == EpochState::Open { u64::MAX } else { epoch.flipped_to };
+        before
+    }
+
+    /// What is not kept before a moment.
+    pub(super) fn before_moment(&self, moment: u64) -> Option<NotKept> {
+        (self.0 < moment).then(|| NotKept { from: utc(self.0), to: utc(moment) })
+    }
 }
 
 fn lines(message: TailResponse) -> impl Iterator<Item = Line> {
@@ -186,11 +216,8 @@ fn print(line: &Line, flag: OutputFlag) -> anyhow::Result<()> {
     match line {
         Line::Entry(hex) => dta_cli::print(hex)?,
         Line::Epoch(epoch) => dta_cli::print(format!("-- {}", epoch.in_words()))?,
-        Line::NotKept { from, to } => dta_cli::print(format!("-- nothing is kept from {from} to {to}"))?,
-        Line::NotWritten(n) => dta_cli::print(format!(
-            "-- {} no longer in the ring: what was read of them comes once the epoch is written",
-            batches(*n)
-        ))?,
+        Line::NotKept(moments) => dta_cli::print(format!("-- {moments}"))?,
+        Line::NotWritten(n) => dta_cli::print(format!("-- {} {NOT_WRITTEN}", batches(*n)))?,
         Line::Overwritten(n) => {
             dta_cli::print(format!("-- {} overwritten before they were read", batches(*n)))?
         }
@@ -227,7 +254,7 @@ mod tests {
         let line = |line| {
             all.push(match line {
                 Line::Epoch(epoch) => format!("epoch {}", second(&epoch.opened)),
-                Line::NotKept { from, to } => format!("not kept {} {}", second(&from), second(&to)),
+                Line::NotKept(NotKept { from, to }) => format!("not kept {} {}", second(&from), second(&to)),
                 line => serde_json::to_string(&line)?,
             });
             Ok(())

@@ -8,18 +8,22 @@ use std::time::Duration;
 use dta_cli::Status;
 use dta_cli::number::counted;
 use dta_cli::output::{self, OutputFlag};
-use dta_client::Ask;
+use dta_client::{Ask, ClientError, Following, Span};
 use dta_export::directory::Directory;
+use dta_export::kind::Kind;
 use dta_export::names::Names;
 use dta_export::source::{Batch, Begin, LISTS, Options, Source};
+use dta_proto::control::{EntriesRequest, Epoch, EpochState, TailResponse};
 use dta_proto::key::Flow;
 use dta_proto::prefix::Prefix;
-use dta_proto::telemetry::{list, store};
-use dta_views::int::event::{Event, Filter, Kind};
+use dta_proto::telemetry::{Entry, list, store};
+use dta_views::epoch::Shown;
+use dta_views::int::event::{Event, Filter};
 use dta_views::int::{self, Missed, moment};
 use serde::Serialize;
 
 use super::client_flags::ClientFlags;
+use super::tail::{Known, NOT_WRITTEN, NotKept};
 use crate::cli::names_flag::NamesFlag;
 
 pub(super) const HELP: &str = "\
@@ -30,8 +34,10 @@ Examples:
   dta-collector tail events -n 20 --once            the last 20
   dta-collector tail events --kind drop,loop --from 10m
   dta-collector tail events --prefix 10.0.0.0/8 --switch leaf1 -o json
+  dta-collector tail events --kind drop --at -1h     in the epoch of an hour ago
+  dta-collector tail events --since 2026-11-24T14:00 --until 2026-11-24T15:00
 
-Past events in the rings are printed in order of time, new ones as they come. What could not be read is printed on separate lines.";
+Past events in the rings are printed in order of time, new ones as they come. What could not be read is printed on separate lines. With --at and --since, a line names each epoch before the events that came in it, and others name what is not kept, and what will only be there once the epoch is written. Exit status 3: there are no such events then.";
 
 #[derive(clap::Args)]
 pub(super) struct What {
@@ -59,11 +65,23 @@ pub(super) struct What {
     /// Stop when everything that is there has been read
     #[arg(long)]
     once: bool,
+    /// The events that came in the epoch of this moment, where int-events has epochs: 2026-11-24T14:00, or -1h
+    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse, allow_hyphen_values = true, conflicts_with_all = FOLLOWING)]
+    at: Option<u64>,
+    /// The events of all epochs from this moment on
+    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse, allow_hyphen_values = true, conflicts_with_all = FOLLOWING, conflicts_with = "at")]
+    since: Option<u64>,
+    /// With --since: only up to this moment [default: now]
+    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse, allow_hyphen_values = true, requires = "since")]
+    until: Option<u64>,
     #[command(flatten)]
     names: NamesFlag,
     #[command(flatten)]
     client: ClientFlags,
 }
+
+/// What is said of lists that are followed, and not of past ones.
+const FOLLOWING: [&str; 4] = ["from_start", "from", "number", "once"];
 
 /// A time in the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +115,14 @@ enum Line {
         #[serde(flatten)]
         missed: Missed,
     },
+    /// What follows came in this epoch.
+    Epoch(Shown),
+    NotKept(NotKept),
+    /// Batches of the open epoch that are in the ring no more.
+    NotWritten {
+        list: &'static str,
+        batches: u64,
+    },
 }
 
 /// Formats what comes.
@@ -115,13 +141,15 @@ pub(super) fn run(what: What) -> anyhow::Result<Status> {
     let mut teller = Teller { directory: Directory::default(), names, filter, output };
     super::block_on(async {
         let ask: Arc<dyn Ask> = Arc::new(what.client.ask().await?);
+        if let Some(span) = super::asked_span(what.at, what.since, what.until) {
+            return teller.then(&ask, span).await;
+        }
         let last = teller.past(&ask, &what).await?;
         if !what.once {
             teller.follow(ask, last).await?;
         }
-        anyhow::Ok(())
-    })?;
-    Ok(Status::Done)
+        anyhow::Ok(Status::Done)
+    })
 }
 
 fn number_of(switch: &str, names: &Names) -> anyhow::Result<u32> {
@@ -134,6 +162,14 @@ fn number_of(switch: &str, names: &Names) -> anyhow::Result<u32> {
 }
 
 impl Teller {
+    /// The lists that have wanted events, and the key directory.
+    fn read_lists(&self) -> Vec<u32> {
+        let mut lists = self.filter.lists();
+        lists.push(list::KEYS);
+        lists.dedup();
+        lists
+    }
+
     /// Reads and prints the wanted past events. Returns the last batch of each list.
     async fn past(&mut self, ask: &Arc<dyn Ask>, what: &What) -> anyhow::Result<[u32; LISTS]> {
         // The lists are read even if no past events are wanted: to learn the keys, and where the lists end.
@@ -145,14 +181,11 @@ impl Teller {
         let mut last = [0; LISTS];
         let mut missed = [Missed::default(); LISTS];
         let mut events: VecDeque<Event> = VecDeque::new();
-        let mut lists = self.filter.lists();
-        lists.push(list::KEYS);
-        lists.dedup();
         let most = what.number.unwrap_or(usize::MAX);
-        int::read(ask, store::EVENTS, &lists, |batch| {
+        int::read(ask, store::EVENTS, &self.read_lists(), |batch| {
             last[batch.list as usize] = batch.sequence;
             missed[batch.list as usize].add(&batch.lost);
-            for event in self.events(&batch).filter(|_| wanted) {
+            for event in self.events(&batch.entries).filter(|_| wanted) {
                 if event.time.is_none_or(|time| time >= since) {
                     events.push_back(event);
                 }
@@ -165,12 +198,12 @@ impl Teller {
         let wanted_lists = self.filter.lists();
         if wanted {
             for (of, missed) in (0..).zip(missed).filter(|(of, _)| wanted_lists.contains(of)) {
-                self.tell_missed(of, missed)?;
+                Line::missed(of, missed).map_or(Ok(()), |line| print(&line, self.output))?;
             }
         }
         let skip = events.len().saturating_sub(most);
         for event in events.into_iter().skip(skip) {
-            self.tell(event)?;
+            print(&Line::event(event), self.output)?;
         }
         Ok(last)
     }
@@ -178,66 +211,263 @@ impl Teller {
     /// Prints what comes after the last batches that were read.
     async fn follow(&mut self, ask: Arc<dyn Ask>, last: [u32; LISTS]) -> anyhow::Result<()> {
         let mut begin = [None; LISTS];
-        self.filter
-            .lists()
+        self.read_lists()
             .iter()
             .for_each(|list| begin[*list as usize] = Some(Begin::Behind(last[*list as usize])));
-        begin[list::KEYS as usize] = Some(Begin::Behind(last[list::KEYS as usize]));
         let options = Options { store: store::EVENTS.into(), begin, once: false };
         let mut source = Source::new(ask, &options, Arc::default());
         while let Some(batch) = source.next().await {
             let batch = batch?;
             let mut missed = Missed::default();
             missed.add(&batch.lost);
-            self.tell_missed(batch.list, missed)?;
-            for event in self.events(&batch).collect::<Vec<_>>() {
-                self.tell(event)?;
+            let missed = Line::missed(batch.list, missed);
+            let output = self.output;
+            for line in missed.into_iter().chain(self.events(&batch.entries).map(Line::event)) {
+                print(&line, output)?;
             }
         }
         Ok(())
     }
 
-    /// The wanted events of a batch.
-    fn events(&mut self, batch: &Batch) -> impl Iterator<Item = Event> {
+    /// Prints the wanted events of epochs. Says whether there were any.
+    async fn then(&mut self, ask: &Arc<dyn Ask>, span: Span) -> anyhow::Result<Status> {
+        // Keys are reported again and again: what the directory has now names most of what came then.
+        int::read(ask, store::EVENTS, &[list::KEYS], |batch| {
+            batch.entries.iter().for_each(|entry| self.directory.take(entry));
+        })
+        .await?;
+        let mut lists = Vec::new();
+        for list in self.read_lists() {
+            lists.push(PastList::ask(ask, list, span).await?);
+        }
+        let output = self.output;
+        self.of_epochs(lists, span, |line| print(&line, output)).await
+    }
+
+    /// Passes on lines about lists in the epochs of a span. Says whether there were events.
+    async fn of_epochs(
+        &mut self,
+        mut lists: Vec<PastList>,
+        span: Span,
+        mut each: impl FnMut(Line) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Status> {
+        let wanted = self.filter.lists();
+        let (mut known, mut status) = (Known(span.since), Status::Absent);
+        // Of the epochs that come next, the one that began first.
+        while let Some(opened) = lists.iter().filter_map(PastList::opened).min() {
+            let mut all = Vec::new();
+            for list in &mut lists {
+                all.extend(list.read(opened).await?);
+            }
+            // Keys may come after the first event about them.
+            all.iter().flat_map(|past| &past.entries).for_each(|entry| self.directory.take(entry));
+            known.before(&all[0].epoch).map_or(Ok(()), |before| each(Line::NotKept(before)))?;
+            each(Line::Epoch(Shown::from(&all[0].epoch)))?;
+            let mut events = Vec::new();
+            for Past { list, epoch, entries, mut missed } in all {
+                if !wanted.contains(&list) {
+                    continue;
+                }
+                if epoch.state() == EpochState::Open && missed.overwritten > 0 {
+                    let batches = std::mem::take(&mut missed.overwritten);
+                    each(Line::NotWritten { list: list::name(list), batches })?;
+                }
+                Line::missed(list, missed).map_or(Ok(()), &mut each)?;
+                events.extend(self.events(&entries));
+            }
+            // Key entries have no time: they come first, in their order.
+            events.sort_by_key(|event| event.time);
+            for event in events {
+                status = Status::Done;
+                each(Line::event(event))?;
+            }
+        }
+        known.before_moment(span.until).map_or(Ok(()), |rest| each(Line::NotKept(rest)))?;
+        Ok(status)
+    }
+
+    /// The wanted ones of some entries.
+    fn events(&mut self, entries: &[Entry]) -> impl Iterator<Item = Event> {
         let Self { directory, names, filter, .. } = self;
-        batch.entries.iter().filter_map(|entry| {
+        entries.iter().filter_map(|entry| {
             directory.take(entry);
             let event = Event::of(entry, directory, names);
             filter.admits(&event).then_some(event)
         })
     }
+}
 
-    fn tell(&self, event: Event) -> anyhow::Result<()> {
-        match self.output.is_json() {
-            true => output::json_line(&Line::Event(Box::new(event))),
-            false => Ok(dta_cli::print(event.line())?),
-        }
+fn print(line: &Line, output: OutputFlag) -> anyhow::Result<()> {
+    if output.is_json() {
+        return output::json_line(line);
+    }
+    for text in line.texts() {
+        dta_cli::print(text)?;
+    }
+    Ok(())
+}
+
+impl Line {
+    fn event(event: Event) -> Line {
+        Line::Event(Box::new(event))
     }
 
-    fn tell_missed(&self, of: u32, missed: Missed) -> anyhow::Result<()> {
-        if missed == Missed::default() {
-            return Ok(());
+    /// What could not be read of a list, if there is any.
+    fn missed(list: u32, missed: Missed) -> Option<Line> {
+        (missed != Missed::default()).then(|| Line::Missed { list: list::name(list), missed })
+    }
+
+    fn texts(&self) -> Vec<String> {
+        match self {
+            Line::Event(event) => vec![event.line()],
+            Line::Missed { list, missed } => [
+                (missed.overwritten, "batch", "batches", "overwritten before they were read"),
+                (missed.missing, "batch", "batches", "never came"),
+                (missed.damaged, "batch", "batches", "damaged"),
+                (missed.unreadable, "entry", "entries", "cannot be read by this version"),
+            ]
+            .into_iter()
+            .filter(|(number, ..)| *number > 0)
+            .map(|(number, one, many, what)| format!("-- list {list}: {} {what}", counted(number, one, many)))
+            .collect(),
+            Line::Epoch(epoch) => vec![format!("-- {}", epoch.in_words())],
+            Line::NotKept(moments) => vec![format!("-- {moments}")],
+            Line::NotWritten { list, batches } => {
+                vec![format!("-- list {list}: {} {NOT_WRITTEN}", counted(*batches, "batch", "batches"))]
+            }
         }
-        let list = list::name(of);
-        if self.output.is_json() {
-            return output::json_line(&Line::Missed { list, missed });
+    }
+}
+
+/// A list in the epochs of a span.
+struct PastList {
+    list: u32,
+    messages: Following,
+    /// The epoch that comes next, and the first message of it.
+    next: Option<(Epoch, TailResponse)>,
+}
+
+/// What came in a list in an epoch.
+struct Past {
+    list: u32,
+    epoch: Epoch,
+    entries: Vec<Entry>,
+    missed: Missed,
+}
+
+impl PastList {
+    async fn ask(ask: &Arc<dyn Ask>, list: u32, span: Span) -> Result<PastList, ClientError> {
+        let Span { since, until } = span;
+        let request = EntriesRequest { store: store::EVENTS.to_owned(), list, since, until };
+        PastList::of(list, ask.entries(request).await?).await
+    }
+
+    async fn of(list: u32, mut messages: Following) -> Result<PastList, ClientError> {
+        let first = messages.message().await?;
+        let next = first.and_then(|mut message| Some((message.epoch.take()?, message)));
+        Ok(PastList { list, messages, next })
+    }
+
+    /// When the epoch that comes next began.
+    fn opened(&self) -> Option<u64> {
+        self.next.as_ref().map(|(epoch, _)| epoch.opened)
+    }
+
+    /// Reads the epoch that comes next, if it is the one that began then.
+    async fn read(&mut self, opened: u64) -> Result<Option<Past>, ClientError> {
+        let Some((epoch, mut message)) = self.next.take_if(|(epoch, _)| epoch.opened == opened) else {
+            return Ok(None);
+        };
+        let mut past = Past { list: self.list, epoch, entries: Vec::new(), missed: Missed::default() };
+        loop {
+            let batch = Batch::of(self.list, message);
+            past.entries.extend(batch.entries);
+            past.missed.add(&batch.lost);
+            match self.messages.message().await? {
+                None => return Ok(Some(past)),
+                Some(next) => message = next,
+            }
+            if let Some(epoch) = message.epoch.take() {
+                self.next = Some((epoch, message));
+                return Ok(Some(past));
+            }
         }
-        let told = [
-            (missed.overwritten, "batch", "batches", "overwritten before they were read"),
-            (missed.missing, "batch", "batches", "never came"),
-            (missed.damaged, "batch", "batches", "damaged"),
-            (missed.unreadable, "entry", "entries", "cannot be read by this version"),
-        ];
-        for (number, one, many, what) in told.into_iter().filter(|(number, ..)| *number > 0) {
-            dta_cli::print(format_args!("-- list {of} ({list}): {} {what}", counted(number, one, many)))?;
-        }
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use dta_proto::telemetry::{Location, Means};
+
     use super::*;
+
+    const FLOW: &str = "[2001:db8::1]:1->[2001:db8::2]:2/udp";
+
+    fn came(opened: u64, closed: u64, entries: &[Entry]) -> TailResponse {
+        let state = if closed == 0 { EpochState::Open } else { EpochState::Kept };
+        let ends = Epoch { flipped_from: closed, flipped_to: closed, confirmed: true, ..Epoch::default() };
+        TailResponse {
+            epoch: Some(Epoch { opened, state: state.into(), ..ends }),
+            entries: entries.iter().map(|entry| entry.bytes().to_vec()).collect(),
+            ..TailResponse::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn past_events_of_all_lists_come_by_epoch_in_order_of_time() {
+        let flow: Flow = FLOW.parse().unwrap();
+        let (key, place) = (flow.key(), Location { switch: Some(6), ..Location::default() });
+        let drop = |time| Entry::Drop { time, key, place, ingress_port: None, reason: 71 };
+        let waited = |time| Entry::Congestion { time, key, place, occupancy: Some(9), latency: None };
+        let more =
+            |entry: Entry| TailResponse { entries: vec![entry.bytes().to_vec()], ..TailResponse::default() };
+        let drops = vec![
+            came(2000, 3000, &[drop(7)]),
+            more(drop(9)),
+            TailResponse { overwritten_batches: 4, missing_batches: 1, ..came(5000, 0, &[]) },
+        ];
+        let congestion = vec![came(2000, 3000, &[waited(8)]), came(5000, 0, &[waited(12), waited(11)])];
+        // The key of the first event is reported in a later epoch, and is read of the ring.
+        let keys =
+            vec![came(2000, 3000, &[]), came(5000, 0, &[Entry::Key { key, means: Means::Flow(flow) }])];
+        let mut teller = Teller {
+            directory: Directory::default(),
+            names: Names::default(),
+            filter: Filter { kinds: vec![Kind::Drop, Kind::CongestedPacket], ..Filter::default() },
+            output: OutputFlag { output: dta_cli::output::Output::default() },
+        };
+        teller.directory.learn(key, Means::Flow(flow));
+        assert_eq!(teller.read_lists(), [list::DROPS, list::CONGESTION, list::KEYS]);
+        let mut lists = Vec::new();
+        for (list, messages) in teller.read_lists().into_iter().zip([drops, congestion, keys]) {
+            let stream = tokio_stream::iter(messages.into_iter().map(Ok));
+            lists.push(PastList::of(list, Following::new(stream)).await.unwrap());
+        }
+        let mut lines = Vec::new();
+        let each = |line: Line| {
+            lines.push(match line {
+                Line::Event(event) => {
+                    assert_eq!(event.flow, Some(flow));
+                    format!("{} {}", event.kind.name(), event.time.unwrap())
+                }
+                line => line.texts().join("; "),
+            });
+            Ok(())
+        };
+        let status = teller.of_epochs(lists, Span { since: 1000, until: 9000 }, each).await.unwrap();
+        let text = "-- nothing is kept from 1970-01-01T00:00:01.000Z to 1970-01-01T00:00:02.000Z
+-- the epoch from 1970-01-01T00:00:02.000Z to 1970-01-01T00:00:03.000Z
+drop 7
+congested-packet 8
+drop 9
+-- nothing is kept from 1970-01-01T00:00:03.000Z to 1970-01-01T00:00:05.000Z
+-- the open epoch, since 1970-01-01T00:00:05.000Z
+-- list drops: 4 batches no longer in the ring: what was read of them comes once the epoch is written
+-- list drops: 1 batch never came
+congested-packet 11
+congested-packet 12";
+        assert_eq!((lines.join("\n").as_str(), status), (text, Status::Done));
+    }
 
     #[test]
     fn a_beginning_is_a_time() {

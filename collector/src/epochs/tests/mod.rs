@@ -1,4 +1,5 @@
 mod bad_days;
+mod events;
 mod kinds;
 mod typed;
 

@@ -1,0 +1,84 @@
+//! Entries of the lists of `int-events` in columns with names.
+
+use std::ops::ControlFlow;
+
+use dta_export::directory;
+use dta_export::fields::Fields;
+use dta_history::{Cell, Entry as Row, Flush, HistoryError, Table};
+use dta_proto::key::Key;
+use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::telemetry::{ENTRY_LEN, EVENT_HOPS, Entry, Why, store};
+
+use super::key_directory::{KnownKeys, id};
+use super::typed::{FLOW, FLOW_LEN, flow_row, text};
+
+/// Stands for a number that an event does not have.
+const NONE: u32 = u32::MAX;
+
+/// Whether a store is that of events.
+pub(super) fn are_in(spec: &StoreSpec) -> bool {
+    let is_long = |entry_len: u8| usize::from(entry_len) >= ENTRY_LEN;
+    matches!(spec.kind, StoreKind::Append { entry_len, .. } if spec.name == store::EVENTS && is_long(entry_len))
+}
+
+/// The columns.
+pub(super) fn columns() -> Vec<(String, Cell)> {
+    let fixed = [("kind", Cell::Text), ("why", Cell::Text), ("time", Cell::U64), ("key", Cell::U64)];
+    let flow = [("flow", Cell::U64)].into_iter().chain(FLOW);
+    let numbers =
+        ["switch", "port", "ingress_port", "queue", "old", "new", "reason", "occupancy", "latency", "looped"];
+    let fixed = fixed.into_iter().chain(flow).chain(numbers.map(|name| (name, Cell::U32)));
+    let fixed = fixed.map(|(name, cell)| (name.to_owned(), cell));
+    fixed.chain((0..EVENT_HOPS).map(|hop| (format!("switch_{hop}"), Cell::U32))).collect()
+}
+
+/// Writes a row for each entry that the history has of the epoch of `flush`. Entries that are no events have none.
+pub(super) fn write(
+    history: &Table,
+    epoch: u64,
+    known: &KnownKeys,
+    flush: &mut Flush<'_>,
+) -> Result<(), HistoryError> {
+    let mut pushed = Ok(());
+    history.entries(epoch, |entry| {
+        if let Some(event) = Entry::parse(entry.bytes) {
+            pushed = flush.push(Row { bytes: &row(&event, known), ..entry });
+        }
+        if pushed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    pushed
+}
+
+/// The cells of an event.
+fn row(event: &Entry, known: &KnownKeys) -> Vec<u8> {
+    let learned = |key: &Key| Some(known.get(&id(key))?.1);
+    let of = Fields::of(event, |key| directory::of_itself(key).or_else(|| learned(key)));
+    let number = |key: Option<Key>| key.map_or(0, |key| id(&key));
+    let longs = [of.time.unwrap_or(0), number(of.key), number(of.flow.map(|flow| flow.key()))];
+    let narrow = |number: Option<u64>| number.map(|number| u32::try_from(number).unwrap_or(NONE));
+    let numbers = [
+        of.place.switch,
+        of.place.port,
+        of.ingress_port,
+        of.place.queue,
+        narrow(of.old),
+        narrow(of.new),
+        of.reason.map(u32::from),
+        of.occupancy,
+        of.latency,
+        of.looped.map(u32::from),
+    ];
+    let mut switches = [NONE; EVENT_HOPS];
+    if let Some(path) = &of.path {
+        switches.iter_mut().zip(path.switches()).for_each(|(cell, switch)| *cell = *switch);
+    }
+    [
+        &text(of.kind.name())[..],
+        &text(of.why.map_or("", Why::name)),
+        longs.map(u64::to_be_bytes).as_flattened(),
+        &of.flow.map_or_else(|| vec![0; FLOW_LEN], |flow| flow_row(&flow)),
+        numbers.map(|number| number.unwrap_or(NONE).to_be_bytes()).as_flattened(),
+        switches.map(u32::to_be_bytes).as_flattened(),
+    ]
+    .concat()
+}

@@ -1,0 +1,98 @@
+//! What an event says, field by field.
+
+use dta_proto::key::{Flow, Key};
+use dta_proto::telemetry::{Entry, Location, Metric, Path, Via, Why};
+
+use crate::directory::Meaning;
+use crate::kind::Kind;
+
+/// The fields of an event; `None` = it has no such field, or the switch did not report it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fields {
+    /// What it is about.
+    pub kind: Kind,
+    /// Nanoseconds since 1970, or the number of a switch; keys have none.
+    pub time: Option<u64>,
+    /// The key that it is about; for drops and congested packets the flow's. `None` if the packet could not be read.
+    pub key: Option<Key>,
+    /// The flow, if it is about a known one.
+    pub flow: Option<Flow>,
+    /// Switch, egress port and queue.
+    pub place: Location,
+    /// The ingress port of a dropped packet.
+    pub ingress_port: Option<u32>,
+    /// Why it was reported.
+    pub why: Option<Why>,
+    /// The value reported before. Of a path, its number of hops.
+    pub old: Option<u64>,
+    /// The value. Of a path, its number of hops.
+    pub new: Option<u64>,
+    /// The path, if the event has room for it.
+    pub path: Option<Path>,
+    /// Whether a path passes a switch twice.
+    pub looped: Option<bool>,
+    /// Why packets were dropped.
+    pub reason: Option<u8>,
+    /// The occupancy of the queue in which a packet waited.
+    pub occupancy: Option<u32>,
+    /// Nanoseconds that the packet spent in the switch.
+    pub latency: Option<u32>,
+}
+
+impl Fields {
+    /// Those of an entry of a list; `meaning` says what its key stands for.
+    pub fn of(entry: &Entry, meaning: impl FnOnce(&Key) -> Option<Meaning>) -> Fields {
+        let (Entry::Change { key, .. }
+        | Entry::Drop { key, .. }
+        | Entry::Congestion { key, .. }
+        | Entry::Key { key, .. }) = entry;
+        // Zeros stand for a packet that could not be read.
+        let key = Some(*key).filter(|key| *key != Key::default());
+        let meaning = key.as_ref().and_then(meaning);
+        let mut fields = Fields {
+            kind: Kind::of(entry),
+            time: entry.time(),
+            key,
+            flow: meaning.and_then(|meaning| meaning.flow()),
+            place: Location::default(),
+            ingress_port: None,
+            why: None,
+            old: None,
+            new: None,
+            path: None,
+            looped: None,
+            reason: None,
+            occupancy: None,
+            latency: None,
+        };
+        match *entry {
+            Entry::Change { metric, why, old, new, place, path, .. } => {
+                fields.place = place;
+                fields.why = Some(why).filter(|why| *why != Why::Loop);
+                // A new key has no previous value.
+                fields.old = Some(old).filter(|_| why != Why::New);
+                fields.new = Some(new);
+                if metric == Metric::FlowPath {
+                    fields.new = Some(new & 0xff);
+                    fields.looped = Some(new >> 8 != 0);
+                    fields.path = match path {
+                        Some(Via::Path(path)) => Some(path),
+                        Some(Via::Digest(_)) | None => None,
+                    };
+                }
+            }
+            Entry::Drop { place, ingress_port, reason, .. } => {
+                (fields.place, fields.ingress_port, fields.reason) = (place, ingress_port, Some(reason));
+            }
+            Entry::Congestion { place, occupancy, latency, .. } => {
+                (fields.place, fields.occupancy, fields.latency) = (place, occupancy, latency);
+            }
+            Entry::Key { .. } => {
+                if let Some(meaning) = meaning {
+                    (fields.place, fields.reason) = (meaning.place(), meaning.reason());
+                }
+            }
+        }
+        fields
+    }
+}
