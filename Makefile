@@ -82,10 +82,10 @@ ebpf-check: ## whether the objects that are committed are what their sources mak
 # Tests wait more than they compute, so what compiles runs beside them.
 test: install-test-deps ebpf-check ## everything, as CI runs it
 	$(CARGO) test $(TESTED) --no-run
-	$(MAKE) -j3 unit lint python
+	$(MAKE) -j4 unit lint python history
 	$(MAKE) pools
-	$(MAKE) -j3 privileged history package
-	$(MAKE) test-p4 e2e rxe
+	$(MAKE) -j3 privileged package rxe
+	$(MAKE) test-p4 e2e
 
 soak: ## the accounting with a tenth of all frames damaged, ten seeds; captures in ten epochs, asked over gRPC and with SQL; ten million reports of random flows; a database away for a minute; each attack on each daemon for a minute, as root; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test $(TESTED) --test faults
