@@ -242,6 +242,152 @@ fn gtp_u_and_its_extension_headers() {
     assert_eq!(packet.tunnel, Some(Tunnel { kind, flow: flow("172.16.0.1:1234->8.8.8.8:53/udp") }));
 }
 
+/// A tunnel of each kind, the flow around it, and the flow in it.
+fn tunnels() -> Vec<(TunnelKind, Flow, Flow)> {
+    let (v4, v6) =
+        (flow("172.16.0.1:1234->8.8.8.8:5353/tcp"), flow("[2001:db8::1]:1234->[2001:db8::2]:5353/tcp"));
+    let udp = |dport| Flow { dport, ..flow("10.0.0.1:40123->10.0.0.2:1/udp") };
+    let ip = |proto| Flow { proto, sport: 0, dport: 0, ..udp(0) };
+    let over_v6 = Flow { proto: 47, sport: 0, dport: 0, ..flow("[2001:db8::7]:1->[2001:db8::8]:1/udp") };
+    vec![
+        (TunnelKind::Vxlan(0xff_fffe), udp(4789), v4),
+        (TunnelKind::Geneve(0xff_fffe), udp(6081), v6),
+        (TunnelKind::GtpU(u32::MAX - 1), udp(2152), v4),
+        (TunnelKind::Gre(None), ip(47), v4),
+        (TunnelKind::Gre(Some(u32::MAX - 1)), ip(47), v6),
+        (TunnelKind::Gre(None), over_v6, v4),
+        (TunnelKind::Erspan(1022), ip(47), v4),
+        (TunnelKind::MplsInUdp(0xf_fffe), udp(6635), v4),
+        (TunnelKind::MplsInUdp(16), udp(6635), v6),
+        (TunnelKind::Ip, ip(4), v4),
+        (TunnelKind::Ip, ip(41), v6),
+    ]
+}
+
+fn tunneled(kind: TunnelKind, around: Flow, inside: Flow) -> emit::Packet {
+    let mut packet = emit::Packet::new(around);
+    packet.tunnel = Some((kind, Box::new(emit::Packet::new(inside))));
+    packet
+}
+
+#[test]
+fn the_flow_in_each_kind_of_tunnel_is_found_and_in_a_cut_one_it_is_not_made_up() {
+    for (kind, around, inside) in tunnels() {
+        let mut datagram = datagram(ReportVersion::V05, tunneled(kind, around, inside));
+        datagram.reports[0].local = Local::SwitchLocal;
+        let bytes = datagram.bytes();
+        let settings = Settings { mark: Mark::Never, ..Settings::default() };
+        let packet = only(&bytes, &settings).1.packet.unwrap();
+        assert_eq!((packet.flow, packet.tunnel), (around, Some(Tunnel { kind, flow: inside })));
+        assert_eq!(*packet.inner_flow(), inside);
+        for len in 0..bytes.len() {
+            let Ok(mut cut) = reports(&bytes[..len], &settings) else { continue };
+            if let Some(Ok(Report { packet: Ok(packet), .. })) = cut.next()
+                && let Some(tunnel) = packet.tunnel
+            {
+                // Without its last bytes, a flow has no ports.
+                let portless = Flow { sport: 0, dport: 0, ..inside };
+                assert!(
+                    tunnel.kind == kind && [inside, portless].contains(&tunnel.flow),
+                    "{kind:?} {len}: {tunnel:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_only_looks_like_a_tunnel_is_none() {
+    // What GRE, and ERSPAN in it, must not be: source-routed, of another version, of an unknown protocol or frame type.
+    let erspan_3 = |flags: u32| [0x1000_22eb, 1, 0x2005_0007, 0, flags];
+    let bad = [
+        vec![0x4000_0800],
+        vec![0x0001_0800],
+        vec![0x0000_0806],
+        erspan_3(0x1800).to_vec(),
+        // The top of the labels, without an end.
+        vec![0x0000_8847, 0x0001_0040],
+    ];
+    let of = |gre: &[u32]| {
+        let around = Flow { proto: 47, sport: 0, dport: 0, ..flow("10.0.0.7:1->10.0.0.8:1/udp") };
+        let payload = words(&[gre, &ip(6, 40), &TCP].concat());
+        let mut datagram =
+            datagram(ReportVersion::V05, emit::Packet { payload, ..emit::Packet::new(around) });
+        datagram.reports[0].local = Local::SwitchLocal;
+        let settings = Settings { mark: Mark::Never, ..Settings::default() };
+        only(&datagram.bytes(), &settings).1.packet.map(|packet| packet.tunnel)
+    };
+    let inside = flow("10.0.0.1:5000->10.0.0.2:80/tcp");
+    for gre in bad {
+        assert_eq!(of(&gre).unwrap(), None, "{gre:x?}");
+    }
+    let good = [
+        (vec![0x0000_0800], TunnelKind::Gre(None)),
+        (vec![0xb000_0800, 0, 5, 6], TunnelKind::Gre(Some(5))),
+        (vec![0x0000_8847, 0x0001_0040, 0x0002_0140], TunnelKind::Gre(None)),
+        // Type III: IP in it, and with a header of the platform's own.
+        ([&erspan_3(0x0800)[..], &[]].concat(), TunnelKind::Erspan(7)),
+        ([&erspan_3(0x0801)[..], &[0, 0]].concat(), TunnelKind::Erspan(7)),
+    ];
+    for (gre, kind) in good {
+        assert_eq!(of(&gre).unwrap(), Some(Tunnel { kind, flow: inside }), "{gre:x?}");
+    }
+}
+
+#[test]
+#[ignore = "needs tshark: `make test` installs it and runs this"]
+fn tshark_finds_the_same_flows_and_numbers_in_tunnels() {
+    let mut pcap = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1].map(u32::to_le_bytes).concat();
+    for (kind, around, inside) in tunnels() {
+        let mut frame = Vec::new();
+        tunneled(kind, around, inside).ethernet(&mut frame);
+        let len = frame.len() as u32;
+        pcap.extend([0, 0, len, len].map(u32::to_le_bytes).concat());
+        pcap.extend(frame);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tunnels.pcap");
+    std::fs::write(&file, pcap).unwrap();
+    let numbers = ["vxlan.vni", "geneve.vni", "gtp.teid", "gre.key", "erspan.spanid", "mpls.label"];
+    let mut tshark = std::process::Command::new("tshark");
+    tshark.arg("-r").arg(&file).args(["-T", "fields", "-E", "separator=|", "-E", "aggregator=,"]);
+    for field in
+        ["ip.src", "ip.dst", "ipv6.src", "ipv6.dst", "tcp.srcport", "tcp.dstport"].iter().chain(&numbers)
+    {
+        tshark.args(["-e", field]);
+    }
+    let output = tshark.output().expect("tshark starts: apt-get install tshark");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().count(), tunnels().len());
+    for (line, (kind, around, inside)) in text.lines().zip(tunnels()) {
+        let fields: Vec<Vec<&str>> = line.split('|').map(|field| field.split(',').collect()).collect();
+        let addresses = |v4: usize, v6: usize| {
+            let outer = if around.src.is_ipv4() { fields[v4][0] } else { fields[v6][0] };
+            let inner = if inside.src.is_ipv4() { &fields[v4] } else { &fields[v6] };
+            (outer.to_owned(), inner.last().unwrap().to_string())
+        };
+        assert_eq!(addresses(0, 2), (around.src.to_string(), inside.src.to_string()), "{line}");
+        assert_eq!(addresses(1, 3), (around.dst.to_string(), inside.dst.to_string()), "{line}");
+        assert_eq!((fields[4][0], fields[5][0]), ("1234", "5353"), "{line}");
+        let number = |field: &str| {
+            let text = fields[6 + numbers.iter().position(|name| *name == field).unwrap()][0];
+            let hex = text.strip_prefix("0x").map(|digits| u32::from_str_radix(digits, 16).unwrap());
+            hex.or_else(|| text.parse().ok())
+        };
+        let (field, expected) = match kind {
+            TunnelKind::Vxlan(of) => ("vxlan.vni", Some(of)),
+            TunnelKind::Geneve(of) => ("geneve.vni", Some(of)),
+            TunnelKind::GtpU(of) => ("gtp.teid", Some(of)),
+            TunnelKind::Gre(of) => ("gre.key", of),
+            TunnelKind::Erspan(of) => ("erspan.spanid", Some(of.into())),
+            TunnelKind::MplsInUdp(of) => ("mpls.label", Some(of)),
+            TunnelKind::Ip => ("gre.key", None),
+        };
+        assert_eq!(number(field), expected, "{line}");
+    }
+}
+
 #[test]
 fn versions_that_do_not_exist_are_refused() {
     for (bytes, field) in

@@ -116,7 +116,7 @@ pub struct Packet {
     pub stack: Option<Stack>,
     /// The payload, if it is not a tunnel.
     pub payload: Vec<u8>,
-    /// The packet it tunnels. The UDP destination port must be the tunnel's.
+    /// The packet it tunnels. Protocol or UDP destination port must be the tunnel's.
     pub tunnel: Option<(TunnelKind, Box<Packet>)>,
 }
 
@@ -341,7 +341,8 @@ impl Packet {
         if ethernet { self.ethernet(out) } else { out.extend(self.ip()) }
     }
 
-    fn ethernet(&self, out: &mut Vec<u8>) {
+    /// Appends it as an Ethernet frame.
+    pub fn ethernet(&self, out: &mut Vec<u8>) {
         out.extend([2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
         for vlan in &self.vlans {
             out.extend([0x81, 0x00]);
@@ -414,6 +415,33 @@ impl Packet {
                 out.extend((network << 8).to_be_bytes());
                 packet.ethernet(&mut out);
             }
+            TunnelKind::Geneve(network) => {
+                // One option of four bytes.
+                out.extend([2, 0, 0x65, 0x58]);
+                out.extend((network << 8).to_be_bytes());
+                out.extend([1, 2, 3, 1, 0xde, 0xad, 0xbe, 0xef]);
+                packet.ethernet(&mut out);
+            }
+            TunnelKind::Gre(key) => {
+                // With a checksum of zero, which nobody checks, if there is a key.
+                let flags: u16 = if key.is_some() { 0xa000 } else { 0 };
+                let ethertype = if packet.flow.src.is_ipv4() { 0x0800u16 } else { 0x86dd };
+                out.extend([flags, ethertype].map(u16::to_be_bytes).as_flattened());
+                out.extend(key.iter().flat_map(|key| [0, *key]).flat_map(u32::to_be_bytes));
+                out.extend(packet.ip());
+            }
+            TunnelKind::Erspan(session) => {
+                // Type II.
+                out.extend([0x10, 0, 0x88, 0xbe, 0, 0, 0, 1]);
+                out.extend([0x1005, 0x1800 | session].map(u16::to_be_bytes).as_flattened());
+                out.extend([0, 0, 0, 9]);
+                packet.ethernet(&mut out);
+            }
+            TunnelKind::MplsInUdp(label) => {
+                out.extend([label << 12 | 64, 3 << 12 | 0x100 | 64].map(u32::to_be_bytes).as_flattened());
+                out.extend(packet.ip());
+            }
+            TunnelKind::Ip => out.extend(packet.ip()),
             TunnelKind::GtpU(endpoint) => {
                 let inner = packet.ip();
                 // With a sequence number and one extension header: the PDU session container.

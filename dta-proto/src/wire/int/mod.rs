@@ -27,12 +27,14 @@ mod report_v05;
 mod report_v10;
 mod report_v20;
 mod stack;
+mod tunnel;
 
 pub use dialect::{Dialect, DialectError, Mark, Settings};
 pub use metadata::{Fill, Metadata, Time};
-pub use packet::{Packet, Tunnel, TunnelKind};
+pub use packet::Packet;
 pub(crate) use report_v20::IOAM;
 pub use stack::Stack;
+pub use tunnel::{Tunnel, TunnelKind};
 
 use self::dialect::Form;
 use super::error::len16;

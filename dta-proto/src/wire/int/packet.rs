@@ -4,24 +4,17 @@ use core::net::{IpAddr, Ipv6Addr};
 
 use super::dialect::{Form, Mark};
 use super::stack::{self, Behind, Stack};
+use super::tunnel::{self, Inside, Outer, Tunnel};
 use crate::key::Flow;
 use crate::wire::error::len16;
 use crate::wire::{Error, Kind, Layer, Result, ethernet, ipv4, udp};
 
-const TYPE_IPV6: u16 = 0x86dd;
-const TYPE_MPLS: u16 = 0x8847;
+pub(super) const TYPE_IPV6: u16 = 0x86dd;
+pub(super) const TYPE_MPLS: u16 = 0x8847;
 /// 802.1Q, 802.1ad, and the older tag of stacked ones.
 const TYPE_VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 const TCP: u8 = 6;
 const TCP_HEADER_LEN: usize = 20;
-/// UDP destination port of VXLAN (RFC 7348).
-const VXLAN: u16 = 4789;
-const VXLAN_HEADER_LEN: usize = 8;
-/// UDP destination port of GTP-U (3GPP TS 29.281).
-const GTP_U: u16 = 2152;
-const GTP_HEADER_LEN: usize = 8;
-/// Message type of a user packet.
-const GTP_USER_PACKET: u8 = 255;
 
 /// The packet's first header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,24 +41,6 @@ pub struct Packet<'a> {
     pub tunnel: Option<Tunnel>,
 }
 
-/// A tunnel and the flow in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tunnel {
-    /// Its kind and number.
-    pub kind: TunnelKind,
-    /// The flow of the packet in it.
-    pub flow: Flow,
-}
-
-/// The supported tunnels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TunnelKind {
-    /// VXLAN and its network identifier, 24 bits.
-    Vxlan(u32),
-    /// GTP-U and its tunnel endpoint identifier.
-    GtpU(u32),
-}
-
 impl Packet<'_> {
     /// The user's flow: the one in the tunnel, if any.
     #[inline]
@@ -82,11 +57,11 @@ fn truncated(field: &'static str, need: usize, have: usize) -> Error {
     err(field, 0, Kind::Truncated { need: len16(need), have: len16(have) })
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
@@ -113,14 +88,14 @@ pub(super) fn read<'a>(bytes: &'a [u8], first: First, form: &Form, into: &mut Re
         }
     };
     if let (Some(behind), Ok(packet)) = (behind, into)
-        && let Some((kind, inside, begins)) = tunnel(behind, packet.flow.dport)
+        && let Some(inside) = tunnel::inside(behind)
     {
-        read_tunnel(kind, inside, begins, form, packet);
+        read_tunnel(inside, form, packet);
     }
 }
 
 #[cold]
-fn read_tunnel<'a>(kind: TunnelKind, inside: &'a [u8], first: First, form: &Form, packet: &mut Packet<'a>) {
+fn read_tunnel<'a>((kind, inside, first): Inside<'a>, form: &Form, packet: &mut Packet<'a>) {
     let mut inner = NOT_READ;
     if let (Ok(_), Ok(inner)) = (read_layer(inside, first, form, &mut inner), inner) {
         packet.tunnel = Some(Tunnel { kind, flow: inner.flow });
@@ -128,7 +103,7 @@ fn read_tunnel<'a>(kind: TunnelKind, inside: &'a [u8], first: First, form: &Form
     }
 }
 
-/// Parses a packet without looking into a tunnel. Returns its UDP payload; writes nothing if that is an
+/// Parses a packet without looking into a tunnel. Returns what may be one; writes nothing if that is an
 /// error.
 #[inline(always)]
 fn read_layer<'a>(
@@ -136,7 +111,7 @@ fn read_layer<'a>(
     first: First,
     form: &Form,
     into: &mut Result<Packet<'a>>,
-) -> Result<Option<&'a [u8]>> {
+) -> Result<Option<Outer<'a>>> {
     let (ip, vlan) = match first {
         First::Ip => (bytes, None),
         First::Ethernet => behind_ethernet(bytes)?,
@@ -174,7 +149,13 @@ fn read_layer<'a>(
         }
         stack
     });
-    let behind = (ip.has_ports && protocol == ipv4::PROTOCOL_UDP).then_some(rest);
+    let behind = if ip.has_ports && protocol == ipv4::PROTOCOL_UDP {
+        Some(Outer::Udp(ports.1, rest))
+    } else if ip.is_first && Outer::is_tunnel(ip.protocol) {
+        Some(Outer::Ip(ip.protocol, ip.rest))
+    } else {
+        None
+    };
     let flow = Flow { src: ip.src, dst: ip.dst, sport: ports.0, dport: ports.1, proto: protocol };
     *into = Ok(Packet { flow, length: ip.length, ttl: ip.ttl, vlan, stack, tunnel: None });
     Ok(behind)
@@ -255,19 +236,22 @@ fn behind_ethernet(bytes: &[u8]) -> Result<(&[u8], Option<u16>)> {
         at += 4;
     }
     if kind == TYPE_MPLS {
-        // Bit 8 marks the last label.
-        loop {
-            let label = u32_at(bytes, at).ok_or_else(short)?;
-            at += 4;
-            if label & 0x100 != 0 {
-                return Ok((bytes.get(at..).unwrap_or(&[]), vlan));
-            }
-        }
+        return Ok((bytes.get(at..).and_then(behind_labels).ok_or_else(short)?, vlan));
     }
     if kind != ethernet::TYPE_IPV4 && kind != TYPE_IPV6 {
         return Err(err("ethertype", 12, Kind::Protocol(kind)));
     }
     Ok((bytes.get(at..).unwrap_or(&[]), vlan))
+}
+
+/// What follows a stack of MPLS labels; `None` if it has no end.
+pub(super) fn behind_labels(bytes: &[u8]) -> Option<&[u8]> {
+    let mut at = 0;
+    // Bit 8 marks the last label.
+    while u32_at(bytes, at)? & 0x100 == 0 {
+        at += 4;
+    }
+    bytes.get(at + 4..)
 }
 
 /// The parts of an IP header that are used, and what follows it.
@@ -278,6 +262,9 @@ struct Ip<'a> {
     dscp: u8,
     ttl: u8,
     length: u16,
+    /// Whether it is no later fragment.
+    is_first: bool,
+    /// Whether both ports follow.
     has_ports: bool,
     rest: &'a [u8],
 }
@@ -300,6 +287,7 @@ fn ipv4_packet(bytes: &[u8]) -> Result<Ip<'_>> {
         dscp: header.tos() >> 2,
         ttl: header.ttl(),
         length,
+        is_first: !header.is_later_fragment(),
         has_ports: has_ports(header.protocol()) && !header.is_later_fragment(),
         rest: bytes.get(header_len..end).unwrap_or(&[]),
     })
@@ -330,46 +318,8 @@ fn ipv6_packet(bytes: &[u8]) -> Result<Ip<'_>> {
         dscp: (header[0] << 4 | header[1] >> 4) >> 2,
         ttl: header[7],
         length,
+        is_first: first_fragment,
         has_ports: has_ports(protocol) && first_fragment,
         rest: bytes.get(at..end).unwrap_or(&[]),
     })
-}
-
-/// The tunnel of a UDP payload to this port, its payload, and the payload's first header.
-#[inline]
-fn tunnel(bytes: &[u8], port: u16) -> Option<(TunnelKind, &[u8], First)> {
-    match port {
-        VXLAN => {
-            // Flag: the network identifier is valid.
-            if bytes.first()? & 0x08 == 0 {
-                return None;
-            }
-            let kind = TunnelKind::Vxlan(u32_at(bytes, 4)? >> 8);
-            Some((kind, bytes.get(VXLAN_HEADER_LEN..)?, First::Ethernet))
-        }
-        GTP_U => {
-            let flags = *bytes.first()?;
-            // Version 1, GTP and not GTP'.
-            if flags & 0xf0 != 0x30 || *bytes.get(1)? != GTP_USER_PACKET {
-                return None;
-            }
-            let kind = TunnelKind::GtpU(u32_at(bytes, 4)?);
-            let mut at = GTP_HEADER_LEN;
-            if flags & 0x07 != 0 {
-                let mut next = if flags & 0x04 != 0 { *bytes.get(at + 3)? } else { 0 };
-                at += 4;
-                // Extension headers: length in words first, type of the next one last.
-                while next != 0 {
-                    let len = usize::from(*bytes.get(at)?) * 4;
-                    if len == 0 {
-                        return None;
-                    }
-                    next = *bytes.get(at + len - 1)?;
-                    at += len;
-                }
-            }
-            Some((kind, bytes.get(at..)?, First::Ip))
-        }
-        _ => None,
-    }
 }
