@@ -11,7 +11,7 @@ that is held is flushed: the last `flushed` of the frames. `nacks` are payloads,
 import json
 import pathlib
 
-from second import (batch, be, column, crc32c, ip_packet, key_write, report_bytes, row, slots, source_port, transport_bytes)
+from second import (batch, be, column, crc32c, inline_key_write, ip_packet, key_write, report_bytes, row, slots, source_port, transport_bytes)
 
 PROGRAM = json.loads((pathlib.Path(__file__).parent / "program.json").read_text())
 KEYS = [bytes([10, 0, 0, n, 10, 0, 1, n]) + be(5000 + n, 2) + be(80, 2) + bytes([6, 0, 0, 0]) for n in range(1, 9)]
@@ -104,7 +104,10 @@ class Translator:
         if body["redundancy"] > spec["redundancy"]:
             raise Dropped("redundancy")
         store = self.at_collector(spec, crc32c(key))
-        element = key_write(key, bytes.fromhex(body["value"]), spec["value_len"])
+        value = bytes.fromhex(body["value"])
+        if len(value) > spec["value_len"]:
+            raise Dropped("value_length")
+        element = inline_key_write(key, value) if spec.get("keys") == "inline" else key_write(key, value, spec["value_len"])
         for slot in slots(key, body["redundancy"] or spec["redundancy"], spec["slots"]):
             self.send(store, "write-only", slot * len(element), element)
 
@@ -268,6 +271,12 @@ def halves(store, first="0-127", second="128-255"):
     return [part(store, 0, buckets=first), part(store, 1, buckets=second)]
 
 
+def inline(store):
+    """A key-write store whose slots hold their keys."""
+    whole = part(store, 0)
+    return dict(whole, spec=dict(whole["spec"], keys="inline"), length=32 * whole["spec"]["slots"])
+
+
 SHARED = [second("write"), second("atomic")] + [e for store in (KW, KI, PC, SM) for e in halves(store)]
 # Keys with the bucket 0 and the bucket 255.
 ENDS = [bytes.fromhex(key) for key in ("0a0003010a000101009001bb06000000", "0a0003010a00010100f301bb06000000")]
@@ -279,6 +288,9 @@ CASES = [
     case("key-write-too-many-copies", [report(KW, write(KEYS[0], bytes(12), redundancy=3)), report(KW, write(KEYS[1], bytes(12)))]),
     case("key-write-zero-key-and-value", [report(KW, write(bytes(16), bytes(12)))]),
     case("key-write-version-0", [report(0, write(KEY4, bytes([0, 0, 0, 9]), redundancy=2), version=0)]),
+    case("key-write-inline-keys", [report(KW, write(key, bytes(range(n, n + length)), redundancy=n % 3))
+                                   for n, (key, length) in enumerate(zip([bytes(16)] + KEYS, (12, 12, 12, 4, 8, 12, 16, 4, 8)))]
+         + [report(0, write(KEY4, bytes([0, 0, 0, 9]), redundancy=2), version=0)], entries=[inline(KW)]),
     case("key-write-rc-asks-for-an-acknowledgement-at-63", [report(KW, write(key, bytes(12))) for key in KEYS], "rc", 60),
     # List 1 goes on after batch 5. Its ring has four places: batches 6 to 9 go once around, and no batch is left out.
     case("append-around-the-ring", [report(AP, entry(1, be(n, 8))) for n in range(15)]),
