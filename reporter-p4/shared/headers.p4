@@ -1,4 +1,4 @@
-// What a switch finds in packets and puts into reports, beside the headers of all DTA programs.
+// Headers that the reporter parses and emits, in addition to those of translator-p4/shared/headers.p4.
 #ifndef REPORTER_HEADERS
 #define REPORTER_HEADERS
 
@@ -41,22 +41,22 @@ header gtpu_t {
     bit<32> tunnel;
 }
 
-// Behind gtpu_t if one of its three flags is set.
+// Follows gtpu_t if any of its three flags is set.
 header gtpu_more_t {
     bit<16> sequence;
     bit<8> npdu;
     bit<8> next;
 }
 
-// Four bytes of an extension: the first byte of the first has its number of words, the last byte
-// of the last the type of the next.
+// One word of an extension. In the first word, the first byte is the number of words; in the last
+// word, the last byte is the type of the next extension.
 header gtpu_extension_t {
     bit<8> words;
     bit<16> content;
     bit<8> next;
 }
 
-// ---- Values and entries: dta-proto/src/telemetry.rs.
+// ---- Values and entries, as in dta-proto/src/telemetry.rs.
 
 header value_t { bit<32> value; }
 

@@ -1,8 +1,8 @@
-// CRC-32C and CRC-32K of up to 17 bytes: v1model has CRC-32 as its only polynomial of 32 bits.
+// CRC-32C and CRC-32K of up to 17 bytes, in plain arithmetic: the only 32-bit CRC of v1model is CRC-32.
 //
-// A CRC is linear but for a constant that depends on the length: so each bit has a constant of its
-// own, by its distance from the end, and they are xored. Shorter data has zeros in front, and
-// another constant. The tests compare the keys made from these with dta-proto's.
+// For data of one length, a CRC is affine: each bit that is set XORs in a constant, which depends on
+// the bit's distance from the end. Shorter data is padded with zeros in front; `constant` accounts for
+// the length. The tests compare the resulting keys with those of dta-proto.
 #ifndef REPORTER_V1MODEL_CRC
 #define REPORTER_V1MODEL_CRC
 

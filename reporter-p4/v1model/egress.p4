@@ -1,14 +1,14 @@
-// Egress: what a packet saw on its way through the switch, and reports. A clone is here once for
+// Egress: what a packet met on its way through the switch, and reports. A clone passes once for
 // each report that is made of it.
 #ifndef REPORTER_V1MODEL_EGRESS
 #define REPORTER_V1MODEL_EGRESS
 
 control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
-    // Packets by the port that they leave at.
+    // Packets by egress port.
     counter(512, CounterType.packets_and_bytes) forwarded;
     // Packets dropped here, by reason.
     counter(256, CounterType.packets) egress_dropped;
-    // Clones that were asked for, by kinds.
+    // Clones requested, by the mask of their kinds.
     counter(16, CounterType.packets) mirrored;
 
     Filter() filter;
@@ -24,11 +24,11 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
     table settings {
         actions = { set; }
-        // Switch 0; an interval of 2^30 ns; latencies from one 2^14 ns to the next.
+        // Switch 0, an interval of 2^30 ns, and latencies in steps of 2^14 ns.
         default_action = set(0, 0, 0xffffffffc0000000, 0xffffc000, 0);
     }
 
-    // ---- Ports that packets may leave at.
+    // ---- Allowed egress ports.
     action allow(bit<1> is_last_hop) {
         meta.is_last_hop = is_last_hop;
     }
@@ -50,7 +50,7 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
             make_report.apply(hdr, meta, standard);
             exit;
         }
-        // What is sent to all ports is not sent back.
+        // A flooded packet is not sent back to its ingress port.
         if (standard.instance_type == REPLICA && standard.egress_port == standard.ingress_port) {
             mark_to_drop(standard);
             exit;

@@ -3,13 +3,13 @@
 #define REPORTER_V1MODEL_FILTER
 
 control Filter(inout metadata_t meta, inout standard_metadata_t standard) {
-    // Packets of watched flows that told nothing new.
+    // Packets of watched flows that had nothing new to report.
     counter(1, CounterType.packets) unchanged;
-    // Packets in congested queues that were more than the quota.
+    // Packets in congested queues beyond the quota.
     counter(1, CounterType.packets) over_quota;
 
-    // Digests of what was reported last, at two places for each flow: one that lost its place to
-    // another flow is still found at the other. Bit 31 is set, so that 0 is an empty place.
+    // Digests of what was reported last, at two places per flow: if another flow takes one of them, the
+    // other is still there. Bit 31 is set, so that 0 means empty.
     register<bit<32>>(DIGESTS) digest_1;
     register<bit<32>>(DIGESTS) digest_2;
     // Packets of a queue that were reported since its latency was below `reset`.
@@ -23,7 +23,7 @@ control Filter(inout metadata_t meta, inout standard_metadata_t standard) {
     bit<1> is_congested = 0;
     bit<1> has_quota = 0;
 
-    // Each register is read and written in one action, which no other packet comes between.
+    // One action: bmv2 locks an action's registers, so that no other packet comes between read and write.
     action look_at_digests() {
         bit<16> place_1 = 0;
         bit<32> place_2 = 0;
@@ -48,7 +48,7 @@ control Filter(inout metadata_t meta, inout standard_metadata_t standard) {
         is_known = (first == now || second == now) ? 1w1 : 1w0;
     }
 
-    // ---- Limits of a queue: nanoseconds in the switch, and reports from `trigger` to `reset`.
+    // ---- Limits of a queue: nanoseconds in the switch, and the most reports from `trigger` to `reset`.
     action limit(bit<32> trigger_ns, bit<32> reset_ns, bit<16> reports) {
         trigger = trigger_ns;
         reset = reset_ns;

@@ -1,4 +1,4 @@
-// Traffic goes where these tables say; what they drop has a reason.
+// Forwarding. Every drop has a reason.
 #ifndef REPORTER_V1MODEL_FORWARD
 #define REPORTER_V1MODEL_FORWARD
 
@@ -10,12 +10,12 @@ control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     action forward(bit<9> port) {
         standard.egress_spec = port;
     }
-    // To all ports of a multicast group. The port that it came from is left out at egress.
+    // To all ports of a multicast group. Egress drops the copy for the ingress port.
     action flood(bit<16> group) {
         standard.mcast_grp = group;
     }
     action route() {}
-    // The checksum grows by what the TTL loses (RFC 1141).
+    // Adds to the checksum what the TTL loses (RFC 1141).
     action next_hop(bit<9> port, bit<48> source, bit<48> destination) {
         standard.egress_spec = port;
         hdr.ethernet.source = source;

@@ -1,25 +1,25 @@
-// Ingress: what a packet is, whether it is watched, where it goes. A packet that is dropped here is
+// Ingress: the flow of a packet, whether it is watched, and where it goes. Packets dropped here are
 // reported from here.
 #ifndef REPORTER_V1MODEL_INGRESS
 #define REPORTER_V1MODEL_INGRESS
 
 control Arrival(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
-    // Packets by the port that they came in at.
+    // Packets by ingress port.
     counter(512, CounterType.packets_and_bytes) received;
     // Packets without an IPv4 flow: 0 IPv6, 1 others.
     counter(2, CounterType.packets) no_flow;
     // Packets of DTA, RoCEv2 and INT, which are never watched.
     counter(1, CounterType.packets) excluded_packets;
-    // Packets that the watchlist has.
+    // Packets that match the watchlist.
     counter(1, CounterType.packets) watched;
     // Packets dropped here, by reason.
     counter(256, CounterType.packets) dropped;
-    // Clones that were asked for here, by kinds.
+    // Clones requested here, by the mask of their kinds.
     counter(16, CounterType.packets) ingress_mirrored;
 
     Forward() forwarding;
 
-    // ---- Ports that packets may come in at.
+    // ---- Allowed ingress ports.
     action admit(bit<4> hop) {
         meta.hop = hop;
     }
@@ -34,7 +34,7 @@ control Arrival(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         size = 512;
     }
 
-    // ---- Packets that are not let through, by the outer header.
+    // ---- The ACL, on the outer header.
     action permit() {}
     action deny(bit<8> reason) {
         meta.dropped = 1;
@@ -54,7 +54,7 @@ control Arrival(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         size = 1024;
     }
 
-    // ---- The queue of a packet, by its DSCP. bmv2 has one queue unless it is told otherwise.
+    // ---- The queue of a packet, by its DSCP. bmv2 has one queue unless started with `--priority-queues`.
     action use_queue(bit<3> queue) {
         standard.priority = queue;
         meta.queue = (bit<32>)queue;
@@ -66,7 +66,7 @@ control Arrival(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         size = 64;
     }
 
-    // ---- Traffic of INT, which is never watched. That of DTA is known by its ports.
+    // ---- INT traffic, which is never watched. DTA and RoCEv2 are recognised by their ports below.
     action exclude() {
         meta.has_flow = 0;
         excluded_packets.count(0);
@@ -162,7 +162,7 @@ control Arrival(inout headers_t hdr, inout metadata_t meta, inout standard_metad
             no_flow.count(1);
         }
 
-        // ---- Its way.
+        // ---- Forwarding.
         ingress_port.apply();
         if (meta.dropped == 0 && hdr.ipv4.isValid()) {
             acl.apply();

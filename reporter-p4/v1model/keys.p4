@@ -1,8 +1,8 @@
-// Keys of reports: dta-proto/src/telemetry.rs draws them.
+// Keys of reports, as dta-proto/src/telemetry.rs describes them.
 #ifndef REPORTER_V1MODEL_KEYS
 #define REPORTER_V1MODEL_KEYS
 
-// The key of what `meta.key_kind` says.
+// Makes the key of the kind `meta.key_kind`.
 control ReportKey(inout metadata_t meta) {
     bit<32> sum = 0;
     bit<32> sum_c = 0;

@@ -1,8 +1,8 @@
-// Packets as they come, as deep as the flow in a tunnel.
+// Parses packets, down to the inner flow of a tunnel.
 #ifndef REPORTER_V1MODEL_PARSER
 #define REPORTER_V1MODEL_PARSER
 
-// A packet that ends too early has the headers up to there: its flow has ports 0, or there is none.
+// A packet that ends too early has the headers up to there: its ports are 0, or it has no flow.
 parser Packets(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     state start {
         packet.extract(hdr.ethernet);
@@ -116,7 +116,7 @@ parser Packets(packet_in packet, out headers_t hdr, inout metadata_t meta, inout
             default: gtpu_extension_word;
         }
     }
-    // The word that is read already is one of those left.
+    // `words_left` still counts the word just parsed.
     state gtpu_extension_word {
         meta.words_left = meta.words_left - 1;
         transition select(meta.words_left, hdr.gtpu_extension.last.next) {
@@ -167,7 +167,7 @@ control NoVerification(inout headers_t hdr, inout metadata_t meta) {
     apply {}
 }
 
-// The IPv4 header checksum of reports. That of a routed packet is changed where its TTL is.
+// The IPv4 header checksum of reports. `next_hop` updates that of routed packets.
 control HeaderChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(
@@ -183,7 +183,7 @@ control HeaderChecksum(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// The headers in the order in which they are declared.
+// Emits the headers in the order of their declaration.
 control Frames(packet_out packet, in headers_t hdr) {
     apply {
         packet.emit(hdr);

@@ -1,24 +1,24 @@
-// Makes a clone into a report. Each copy of a clone has a number (its replica, egress_rid), and
-// a table says what report that number is.
+// Turns a clone into a report. Each copy of a clone has a replica number (egress_rid), and a table
+// says which report it becomes.
 #ifndef REPORTER_V1MODEL_REPORT
 #define REPORTER_V1MODEL_REPORT
 
 control MakeReport(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
-    // Reports by their replica.
+    // Reports by replica number.
     direct_counter(CounterType.packets) made;
-    // Reports by their destination.
+    // Reports by destination.
     counter(DESTINATIONS, CounterType.packets) sent;
     // Clones without an entry of `report`, and reports whose destination has none.
     counter(1, CounterType.packets) no_report;
     counter(1, CounterType.packets) no_destination;
 
-    // The next sequence of each destination, and bit 32: whether there was one before.
+    // The next sequence of each destination; bit 32 is set once it has been used.
     register<bit<33>>(DESTINATIONS) next_sequence;
 
     ReportKey() report_key;
     bit<16> sum = 0;
 
-    // ---- What report a replica is.
+    // ---- Which report a replica becomes.
     action key_write(bit<8> destination, bit<16> store, bit<8> redundancy, bit<8> key_kind, bit<8> value_kind, bit<1> with_time) {
         made.count();
         meta.primitive = KEY_WRITE;
@@ -47,7 +47,7 @@ control MakeReport(inout headers_t hdr, inout metadata_t meta, inout standard_me
         meta.key_kind = key_kind;
         meta.value_kind = value_kind;
     }
-    // The path length is told by the last switch alone.
+    // Only the last switch reports the path length.
     action postcard(bit<8> destination, bit<16> store, bit<8> value_kind) {
         made.count();
         meta.primitive = POSTCARDING;
@@ -69,7 +69,7 @@ control MakeReport(inout headers_t hdr, inout metadata_t meta, inout standard_me
         size = 256;
     }
 
-    // ---- Where reports go.
+    // ---- The destination of reports.
     action send(bit<48> source_mac, bit<48> destination_mac, bit<32> source_ip, bit<32> destination_ip, bit<16> source_port, bit<16> destination_port, bit<8> tos) {
         hdr.report_ethernet.setValid();
         hdr.report_ethernet.source = source_mac;
@@ -110,7 +110,7 @@ control MakeReport(inout headers_t hdr, inout metadata_t meta, inout standard_me
         size = DESTINATIONS;
     }
 
-    // Read and written in one action, which no other report comes between.
+    // One action: bmv2 locks an action's registers, so that no other report comes between read and write.
     action number_report() {
         bit<33> next = 0;
         next_sequence.read(next, (bit<32>)meta.destination_number);
@@ -119,7 +119,7 @@ control MakeReport(inout headers_t hdr, inout metadata_t meta, inout standard_me
         next_sequence.write((bit<32>)meta.destination_number, 1w1 ++ (next[31:0] + 1));
     }
 
-    // Nothing of the packet stays in a DTA report.
+    // Removes the packet: a DTA report has nothing of it.
     action forget_packet() {
         hdr.ethernet.setInvalid();
         hdr.vlan[0].setInvalid();
@@ -159,8 +159,8 @@ control MakeReport(inout headers_t hdr, inout metadata_t meta, inout standard_me
         hdr.inner_ports.setInvalid();
     }
 
-    // What the UDP checksum of each DTA report covers first. A sum is over headers that are there: bmv2
-    // takes others with what was in them before.
+    // What the UDP checksum of every DTA report covers first. Only valid headers may be summed: bmv2 would
+    // use the stale contents of others.
 #define PSEUDO_HEADER \
     hdr.report_ipv4.source, hdr.report_ipv4.destination, 8w0, hdr.report_ipv4.protocol, hdr.report_udp.length, \
     hdr.report_udp.source, hdr.report_udp.destination, hdr.report_udp.length, \
@@ -234,7 +234,7 @@ control MakeReport(inout headers_t hdr, inout metadata_t meta, inout standard_me
             exit;
         }
         if ((meta.primitive == 0) == (meta.is_translator == 1)) {
-            // A report for the other kind of destination.
+            // The destination is of the other kind.
             no_destination.count(0);
             mark_to_drop(standard);
             exit;
@@ -243,7 +243,7 @@ control MakeReport(inout headers_t hdr, inout metadata_t meta, inout standard_me
         sent.count((bit<32>)meta.destination_number);
 
         if (meta.primitive == 0) {
-            // ---- A Telemetry Report, and the packet as far as `limit`.
+            // ---- A Telemetry Report, followed by at most `limit` bytes of the packet.
             hdr.telemetry.setValid();
             hdr.telemetry.version = 0;
             hdr.telemetry.dropped = meta.kinds[2:2];
@@ -358,7 +358,7 @@ control MakeReport(inout headers_t hdr, inout metadata_t meta, inout standard_me
             } else {
                 sum_flow_entry();
             }
-            // 0 would mean that there is none.
+            // A checksum of 0 would mean none.
             hdr.report_udp.checksum = sum == 0 ? 16w0xffff : sum;
         }
         truncate((bit<32>)meta.length + 42);

@@ -1,4 +1,4 @@
-// The reporter for bmv2 (simple_switch_grpc): a switch that tells what it does with packets. Its
+// The reporter for bmv2 (simple_switch_grpc): a switch that reports what it does with packets. Its
 // tables, clone sessions and counters are described in ../README.md.
 #include <core.p4>
 #include <v1model.p4>

@@ -2,15 +2,15 @@
 #ifndef REPORTER_V1MODEL_TYPES
 #define REPORTER_V1MODEL_TYPES
 
-// What a clone keeps of the packet that it is a copy of.
+// Field list: the metadata that a clone keeps of its packet.
 #define KEPT 1
 
-// Of `instance_type`.
+// Values of `instance_type`.
 const bit<32> INGRESS_CLONE = 1;
 const bit<32> EGRESS_CLONE = 2;
 const bit<32> REPLICA = 5;
 
-// Entries of each of the two registers of digests.
+// Entries in each of the two digest registers.
 #define DIGESTS 65536
 // Queues: 512 ports of 8.
 #define QUEUES 4096
@@ -34,7 +34,7 @@ struct headers_t {
     telemetry_t telemetry;
     telemetry_drop_t telemetry_drop;
     telemetry_local_t telemetry_local;
-    // ---- A packet, and the one in its tunnel.
+    // ---- A packet, and its inner packet if it is tunnelled.
     ethernet_t ethernet;
     vlan_t[4] vlan;
     ipv4_t ipv4;
@@ -53,10 +53,10 @@ struct headers_t {
 }
 
 struct metadata_t {
-    // Words of an extension of GTP-U that are still to come.
+    // Words of a GTP-U extension that are not parsed yet.
     bit<8> words_left;
 
-    // ---- The flow: the one in the tunnel, if there is one.
+    // ---- The flow: the inner one if the packet is tunnelled.
     bit<1> has_flow;
     @field_list(KEPT)
     bit<32> source;
@@ -69,15 +69,15 @@ struct metadata_t {
     @field_list(KEPT)
     bit<8> protocol;
 
-    // ---- What is reported of it.
+    // ---- What is reported of the flow.
     bit<1> watch_flows;
     bit<1> watch_queues;
     bit<1> watch_drops;
-    // Kinds of the report, KIND_*.
+    // Mask of KIND_*.
     @field_list(KEPT)
     bit<4> kinds;
 
-    // ---- What was seen of it. A number that is not available is all ones.
+    // ---- What the packet met in the switch. A number that is not available is all ones.
     bit<1> dropped;
     @field_list(KEPT)
     bit<8> reason;
@@ -92,16 +92,16 @@ struct metadata_t {
     // Nanoseconds in the switch.
     @field_list(KEPT)
     bit<32> latency;
-    // Microseconds of the switch's clock: when it came, and when this was seen.
+    // Microseconds of the switch's clock: arrival at ingress, and when this was observed.
     @field_list(KEPT)
     bit<48> arrived;
     @field_list(KEPT)
     bit<48> seen;
-    // Bytes of the frame.
+    // Length of the frame in bytes.
     @field_list(KEPT)
     bit<32> bytes;
-    // Place of this switch on the path, by the port that the packet came in at; whether the path
-    // ends here, by the port that it leaves at.
+    // Position of this switch on the path, from the ingress port; whether the path ends here, from
+    // the egress port.
     @field_list(KEPT)
     bit<4> hop;
     @field_list(KEPT)
@@ -114,7 +114,7 @@ struct metadata_t {
     bit<32> latency_mask;
     bit<1> every_packet;
 
-    // ---- The report that is made.
+    // ---- The report.
     bit<8> primitive;
     bit<8> destination_number;
     bit<16> store;

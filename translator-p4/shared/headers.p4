@@ -1,4 +1,4 @@
-// What travels in packets: docs/wire-format.md draws every byte.
+// The headers of packets and frames; docs/wire-format.md has their bytes.
 #ifndef DTA_HEADERS
 #define DTA_HEADERS
 
@@ -32,7 +32,7 @@ header udp_t {
     bit<16> checksum;
 }
 
-// The first bytes of a report, of either version.
+// The first bytes of a report of either version.
 header dta_t {
     bit<8> opcode;
     bit<8> sequence;
@@ -108,7 +108,7 @@ header aeth_t {
     bit<24> msn;
 }
 
-// The payload of a WRITE, in parts that double its length: 8, 16, 32 or 64 bytes.
+// The payload of a WRITE of 8, 16, 32 or 64 bytes: each part doubles the length.
 header payload8_t {
     bit<32> first;
     bit<32> words;
