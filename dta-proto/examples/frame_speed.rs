@@ -66,14 +66,9 @@ fn main() {
     });
 
     let report = Report {
-        version: Version::V1,
-        immediate: false,
-        retransmittable: false,
-        restarted: false,
         sequence: 1,
         reporter: 1,
-        store: 1,
-        body: Body::KeyWrite { redundancy: 0, key: Key([1; 16]), value: &[2; 12] },
+        ..Report::new(1, Body::KeyWrite { redundancy: 0, key: Key([1; 16]), value: &[2; 12] })
     };
     time("key-write report, version 1, made", |i| {
         let report = Report { sequence: i, ..report };

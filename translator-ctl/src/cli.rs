@@ -228,7 +228,7 @@ struct Own {
     /// UDP port for answers; 0 lets the kernel choose [default: 4791]
     #[arg(long, env)]
     source_port: Option<u16>,
-    /// Interface for whole frames, which an RDMA NIC needs: its name, or `xdp:NAME` (AF_XDP) or `auto:NAME`
+    /// Interface for whole frames: its name, or `xdp:NAME` (AF_XDP) or `auto:NAME`
     /// (AF_XDP if available); without it, a UDP socket
     #[arg(long, env, value_name = "INTERFACE")]
     link: Option<Wire>,

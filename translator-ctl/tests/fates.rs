@@ -18,7 +18,7 @@ use dta_proto::layout::{hash, postcarding};
 use dta_proto::program::{
     Endpoint, Entry, Flush, Mode, Primitive, Program, Purpose, QueuePair, Transport, diff,
 };
-use dta_proto::wire::dta::{Body, Report, Version};
+use dta_proto::wire::dta::{Body, Report};
 use dta_proto::wire::frame::Received;
 use dta_translator::packets::ledger::{Fate, Ledger, RECORD};
 use dta_translator::packets::{Command, PacketThread, RoceLink};
@@ -75,14 +75,9 @@ fn program(nic: SocketAddrV4) -> Program {
 /// Report `n` as a datagram's payload: one postcard of a path of 3 hops.
 fn report(n: u32) -> Vec<u8> {
     let report = Report {
-        version: Version::V1,
-        immediate: false,
-        retransmittable: false,
-        restarted: false,
         sequence: n,
         reporter: REPORTER,
-        store: STORE,
-        body: Body::Postcard { key: key(n), hop: 0, path_length: 3, value: n },
+        ..Report::new(STORE, Body::Postcard { key: key(n), hop: 0, path_length: 3, value: n })
     };
     let mut bytes = [0; 200];
     let len = report.emit(&mut bytes).unwrap();

@@ -15,7 +15,7 @@ use dta_link::{Link, PacketConfig, PacketLink, UdpConfig, UdpLink};
 use dta_proto::batch::Batch;
 use dta_proto::key::Key;
 use dta_proto::program::{Change, Entry, EntryKey, Program, Purpose, QueuePair, diff};
-use dta_proto::wire::dta::{Body, Report, Version};
+use dta_proto::wire::dta::{Body, Report};
 use dta_translator::config::Config;
 use dta_translator::packets::{Command, PacketThread, PacketThreadError, RoceLink, Snapshot};
 use dta_translator::switches::p4::cpu_port::by_interface;
@@ -118,14 +118,12 @@ impl Running {
     fn report(&mut self, count: u32) {
         for _ in 0..count {
             let report = Report {
-                version: Version::V1,
-                immediate: false,
-                retransmittable: false,
-                restarted: false,
                 sequence: self.sent,
                 reporter: 7,
-                store: 1,
-                body: Body::KeyWrite { redundancy: 1, key: Key([self.sent as u8; 16]), value: &[1; 12] },
+                ..Report::new(
+                    1,
+                    Body::KeyWrite { redundancy: 1, key: Key([self.sent as u8; 16]), value: &[1; 12] },
+                )
             };
             let mut bytes = [0; 200];
             let len = report.emit(&mut bytes).unwrap();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::{Fake, Nic};
 use dta_proto::key::Key;
 use dta_proto::layout::{append, hash, key_write};
-use dta_proto::wire::dta::{Body, Nack, Report, Version};
+use dta_proto::wire::dta::{Body, Nack, Report};
 use dta_proto::wire::frame::Route;
 use dta_proto::wire::roce::{Aeth, Bth, Opcode, Packet, Psn, Repr, Syndrome};
 use serde_json::Value;
@@ -60,16 +60,7 @@ impl Running {
     }
 
     fn report(&self, sequence: u32, store: u16, body: Body<'_>) {
-        let report = Report {
-            version: Version::V1,
-            immediate: false,
-            retransmittable: true,
-            restarted: false,
-            sequence,
-            reporter: 7,
-            store,
-            body,
-        };
+        let report = Report { retransmittable: true, sequence, reporter: 7, ..Report::new(store, body) };
         let mut bytes = [0; 128];
         let len = report.emit(&mut bytes).unwrap();
         self.reporter.send(&bytes[..len]).unwrap();

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use common::Fake;
 use dta_grpc::tls::ServerFiles;
 use dta_proto::key::Key;
-use dta_proto::wire::dta::{Body, Report, Version};
+use dta_proto::wire::dta::{Body, Report};
 use rustix::process::Signal;
 use supervised::{PATIENCE, Supervised};
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -38,14 +38,9 @@ fn write(folder: &Path, config: &str) {
 
 fn report(sequence: u32, store: u16, value: &[u8]) -> Vec<u8> {
     let report = Report {
-        version: Version::V1,
-        immediate: false,
-        retransmittable: false,
-        restarted: false,
         sequence,
         reporter: 7,
-        store,
-        body: Body::KeyWrite { redundancy: 0, key: Key([1; 16]), value },
+        ..Report::new(store, Body::KeyWrite { redundancy: 0, key: Key([1; 16]), value })
     };
     let mut payload = [0; 256];
     let len = report.emit(&mut payload).unwrap();

@@ -74,16 +74,7 @@ impl Bench {
     }
 
     pub(super) fn v1(&mut self, reporter: u16, store: u16, body: Body<'_>) -> Vec<u8> {
-        let report = Report {
-            version: Version::V1,
-            immediate: false,
-            retransmittable: false,
-            restarted: false,
-            sequence: self.sequence,
-            reporter,
-            store,
-            body,
-        };
+        let report = Report { sequence: self.sequence, reporter, ..Report::new(store, body) };
         self.sequence += 1;
         packet(&report)
     }
@@ -442,14 +433,10 @@ fn a_sketch_that_was_forgotten_takes_epochs_and_reporters_as_a_new_one() {
 fn lists_marked_notify_come_with_immediate_and_wake_at_once_when_asked() {
     let mut bench = Bench::plain();
     let report = Report {
-        version: Version::V1,
         immediate: true,
-        retransmittable: false,
         restarted: true,
-        sequence: 0,
         reporter: 7,
-        store: NOTIFY,
-        body: Body::Append { list: 1, value: &[9; 4] },
+        ..Report::new(NOTIFY, Body::Append { list: 1, value: &[9; 4] })
     };
     let mut bytes = [0; 16];
     append::encode(&mut bytes, 1, 1, 1, &[9; 4]);
@@ -472,32 +459,14 @@ fn a_wish_to_wake_a_reader_that_nobody_can_fulfil_is_counted_and_the_report_land
         let mut bench = Bench::plain();
         let mut frames = Vec::new();
         for (sequence, (store, body)) in (0..).zip(bodies) {
-            let report = Report {
-                version: Version::V1,
-                immediate,
-                retransmittable: false,
-                restarted: false,
-                sequence,
-                reporter: 7,
-                store,
-                body,
-            };
+            let report = Report { immediate, sequence, reporter: 7, ..Report::new(store, body) };
             frames.extend(bench.ingest(0, &[packet(&report)]));
             let wishes = if immediate { u64::from(sequence) + 1 } else { 0 };
             assert_eq!(bench.engine.counters().immediate_ignored, wishes, "{body:?}");
         }
         // A dropped report with the flag is not counted.
         let (store, body) = bodies[0];
-        let report = Report {
-            version: Version::V1,
-            immediate: true,
-            retransmittable: false,
-            restarted: false,
-            sequence: 0,
-            reporter: 7,
-            store,
-            body,
-        };
+        let report = Report { immediate: true, reporter: 7, ..Report::new(store, body) };
         bench.ingest(0, &[packet(&report)]);
         assert_eq!(bench.drops(Reason::Duplicate), 1);
         assert_eq!(bench.engine.counters().immediate_ignored, if immediate { 5 } else { 0 });
@@ -728,14 +697,10 @@ fn a_gap_is_answered_with_a_nack_to_where_the_report_came_from() {
     let mut bench = Bench::plain();
     let report = |sequence| {
         packet(&Report {
-            version: Version::V1,
-            immediate: false,
             retransmittable: true,
-            restarted: false,
             sequence,
             reporter: 7,
-            store: KW,
-            body: Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] },
+            ..Report::new(KW, Body::KeyWrite { redundancy: 1, key: key(1), value: &[1; 12] })
         })
     };
     let reports = [report(10), report(14), report(12), report(12)];

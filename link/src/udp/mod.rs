@@ -143,7 +143,7 @@ impl UdpLink {
         // Older kernels (before 5.0 and 4.18) refuse these.
         let can = |option, value| sys::set_option(socket.as_fd(), libc::SOL_UDP, option, value).is_ok();
         let receives_runs = config.runs.receive && can(sys::UDP_GRO, 1);
-        let may_send = || config.checksum || numbers_from_zero().unwrap_or(false);
+        let may_send = || config.checksum || matches!(numbers_from_zero(), Ok(true));
         let sends_runs = config.runs.send && can(sys::UDP_SEGMENT, 0) && may_send();
         let ids_unknown = config.runs.receive && !config.checksum;
         let socket = Arc::new(socket);

@@ -8,7 +8,7 @@ use dta_proto::crc::crc32_update;
 use dta_proto::key::{KEY_LEN, Key};
 use dta_proto::layout::hash;
 use dta_proto::store::{StoreKind, StoreSpec};
-use dta_proto::wire::dta::{Body, Report, Version};
+use dta_proto::wire::dta::{Body, Report};
 
 use dta_dataplane::workers::Crew;
 use dta_dataplane::{Engine, Frames, Limits, Output};
@@ -217,16 +217,9 @@ fn datagram(reporter: u16, n: u64) -> Vec<u8> {
     let n = n | u64::from(reporter) << 32;
     key.0[..8].copy_from_slice(&random(n).to_be_bytes());
     key.0[8..].copy_from_slice(&random(!n).to_be_bytes());
-    let report = Report {
-        version: Version::V1,
-        immediate: false,
-        retransmittable: false,
-        restarted: false,
-        sequence: 0,
-        reporter,
-        store: 1,
-        body: Body::KeyWrite { redundancy: 0, key, value: &[n as u8; VALUE] },
-    };
+    let value = [n as u8; VALUE];
+    let body = Body::KeyWrite { redundancy: 0, key, value: &value };
+    let report = Report { reporter, ..Report::new(1, body) };
     let source = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 50_000);
     let destination = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 40_040);
     let mut packet = vec![0; 28 + report.buffer_len()];

@@ -67,14 +67,16 @@ fn runs_of_reports() -> Finding {
 
 /// Whether many RoCEv2 frames do, which takes a kernel that numbers them from 0, too.
 fn runs_of_frames() -> Finding {
-    match dta_link::udp::numbers_from_zero() {
-        Ok(false) => Finding::note(
-            RUNS_OF_FRAMES,
-            "the kernel does not number the datagrams of a message 0, 1, 2, …",
-            "RoCEv2 frames leave one by one: each costs a pass through the kernel",
-        ),
-        _ => runs(RUNS_OF_FRAMES, UdpConfig::roce_in_runs, "RoCEv2 frame"),
-    }
+    let told = match dta_link::udp::numbers_from_zero() {
+        Ok(true) => return runs(RUNS_OF_FRAMES, UdpConfig::roce_in_runs, "RoCEv2 frame"),
+        Ok(false) => "the kernel does not number the datagrams of a message 0, 1, 2, …".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Finding::note(
+        RUNS_OF_FRAMES,
+        told,
+        "RoCEv2 frames leave one by one: each costs a pass through the kernel",
+    )
 }
 
 const RUNS_OF_FRAMES: &str = "runs of frames";

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use dta_proto::wire::dta::{Body, Report, Version};
+use dta_proto::wire::dta::{Body, Report};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -320,16 +320,7 @@ impl Translator {
 
     /// As [`Translator::report`], as this reporter.
     pub(crate) fn report_as(&mut self, reporter: u16, store: u16, body: Body<'_>) {
-        let report = Report {
-            version: Version::V1,
-            immediate: false,
-            retransmittable: false,
-            restarted: false,
-            sequence: self.sequence,
-            reporter,
-            store,
-            body,
-        };
+        let report = Report { sequence: self.sequence, reporter, ..Report::new(store, body) };
         self.sequence += 1;
         let mut bytes = [0; 128];
         let len = report.emit(&mut bytes).unwrap();

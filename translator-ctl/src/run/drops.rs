@@ -187,14 +187,9 @@ mod tests {
 
     fn report(sequence: u32, store: u16, value: &[u8]) -> Vec<u8> {
         let report = Report {
-            version: Version::V1,
-            immediate: false,
-            retransmittable: false,
-            restarted: false,
             sequence,
             reporter: 7,
-            store,
-            body: Body::KeyWrite { redundancy: 0, key: Key([1; 16]), value },
+            ..Report::new(store, Body::KeyWrite { redundancy: 0, key: Key([1; 16]), value })
         };
         let mut payload = [0; 256];
         let len = report.emit(&mut payload).unwrap();

@@ -18,7 +18,7 @@ use dta_proto::program::{
     Endpoint, Entry, Lists, Mac, Program, Purpose, QueuePair, Rkey, Service, Store, Transport,
 };
 use dta_proto::store::{StoreKind, StoreSpec};
-use dta_proto::wire::dta::{self, Body, Report, Version};
+use dta_proto::wire::dta::{self, Body, Report};
 use dta_proto::wire::roce::Psn;
 
 /// Numbers at the ends of what a register, a PSN or a sequence can be.
@@ -120,16 +120,7 @@ fn take(reference: &mut Reference, report: &Report<'_>) -> Made {
 }
 
 fn report(sequence: u32, body: Body<'_>) -> Report<'_> {
-    Report {
-        version: Version::V1,
-        immediate: false,
-        retransmittable: true,
-        restarted: false,
-        sequence,
-        reporter: REPORTER,
-        store: STORE,
-        body,
-    }
+    Report { retransmittable: true, sequence, reporter: REPORTER, ..Report::new(STORE, body) }
 }
 
 /// What stands in an RDMA WRITE: PSN, address, payload.

@@ -5,8 +5,9 @@
 //!   its link and its responder. `steering`: the thread of each queue pair.
 //! - [`counter`]: the counters. [`counter_file`]: the file in which they survive a kill.
 //! - `execute`: the verdicts. `request`, `answer`: the bytes of both directions. `keys`, `queue_pair`,
-//!   over `index`: the responder's lookups. `refused`: refused requests, for the log.
+//!   over `index`: the responder's lookups. `alike`: packets like the one before. `refused`: refused requests, for the log.
 
+mod alike;
 mod answer;
 pub mod counter;
 pub mod counter_file;

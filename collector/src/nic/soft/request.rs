@@ -86,8 +86,7 @@ impl Request {
         if udp.checksum() != 0 && !checksum_pending() && !udp_checksum_ok(packet) {
             return Err(Counter::DroppedUdpChecksum);
         }
-        let undamaged = if id_unknown() { icrc_ok_for_any_id(packet) } else { icrc_ok(packet) };
-        if !undamaged {
+        if !is_undamaged(packet, id_unknown) {
             return Err(Counter::DroppedIcrc);
         }
         if ip.dst() != local.ip {
@@ -178,6 +177,29 @@ impl Request {
         let at = usize::from(self.payload.0) - IMM_DT_LEN;
         packet.get(at..)?.first_chunk().map(|bytes| ImmDt::parse(bytes).0)
     }
+}
+
+/// Whether the iCRC is right.
+#[inline]
+pub(super) fn is_undamaged(packet: &[u8], id_unknown: impl FnOnce() -> bool) -> bool {
+    if id_unknown() { icrc_ok_for_any_id(packet) } else { icrc_ok(packet) }
+}
+
+/// Whether a packet has no UDP checksum.
+#[inline]
+pub(super) fn has_no_checksum(packet: &[u8]) -> bool {
+    packet.get(ipv4::HEADER_LEN..).and_then(udp::Header::of).is_some_and(|udp| udp.checksum() == 0)
+}
+
+/// The PSN, and the address in the RETH; zeros if the packet is too short for them.
+#[inline(always)]
+pub(super) fn psn_and_address(packet: &[u8]) -> (Psn, u64) {
+    let Some(headers) = packet.get(UDP_END..).and_then(<[u8]>::first_chunk::<{ BTH_LEN + 8 }>) else {
+        return (Psn::new(0), 0);
+    };
+    let (bth, va) = headers.split_at(BTH_LEN);
+    let psn = u32::from_be_bytes([0, bth[9], bth[10], bth[11]]);
+    (Psn::new(psn), va.first_chunk().map_or(0, |va| u64::from_be_bytes(*va)))
 }
 
 #[cold]

@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 use dta_proto::batch::Batch;
 use dta_proto::queue_pair::has_24_bits;
-use dta_proto::wire::roce::{self, Opcode, Psn};
+use dta_proto::wire::roce::{self, ICRC_LEN, Opcode, Psn};
 
+use super::alike::Alike;
 use super::answer;
 use super::counter::{Counter, Counts};
 use super::execute::{self, Execution, Out};
@@ -22,7 +23,7 @@ use super::keys::{Entry, Keys, MAX_REGISTRATIONS};
 use super::packets::Packets;
 use super::queue_pair::{MAX_QUEUE_PAIRS, QueuePair, QueuePairs};
 use super::refused::{Refusal, Refused};
-use super::request::{Local, Request};
+use super::request::{Local, Request, has_no_checksum, is_undamaged, psn_and_address};
 use super::responder_config::ResponderConfig;
 use super::steering;
 use crate::nic::{
@@ -290,19 +291,24 @@ impl Responder {
         let local = Local { ip: config.ip, port: config.port };
         steps.clear();
         requests.clear();
+        let (pair, region, write) = (None, None, None);
         let mut pass =
-            Pass { mtu: config.mtu, keys, queue_pairs, steps, requests, refused, pair: None, region: None };
+            Pass { mtu: config.mtu, keys, queue_pairs, steps, requests, refused, pair, region, write };
         let mut asked = 0;
         for index in 0..input.count() {
-            let whole = input.frame(index).is_some();
+            let (packet, whole) = (input.packet(index), input.frame(index).is_some());
             let (pending, id) = (|| input.checksum_pending(index), || input.id_unknown(index));
-            let checked = Request::check(input.packet(index), local, whole, pending, id);
-            let prepared = checked.and_then(|(packet, first)| match first {
-                UC_WRITE_ONLY => pass.prepare(packet, Opcode::UcWriteOnly),
-                other => pass.prepare_any(packet, other),
-            });
-            if let Err(reason) = prepared {
-                pass.steps.push(Step::Drop(reason));
+            if whole || !pass.repeat(packet, id) {
+                let checked = Request::check(packet, local, whole, pending, id);
+                let prepared = checked.and_then(|(packet, first)| match first {
+                    UC_WRITE_ONLY => pass.prepare(packet, Opcode::UcWriteOnly),
+                    other => pass.prepare_any(packet, other),
+                });
+                match prepared {
+                    Ok(()) if !whole => pass.remember(packet),
+                    Ok(()) => {}
+                    Err(reason) => pass.steps.push(Step::Drop(reason)),
+                }
             }
             if index % AT_ONCE == AT_ONCE - 1 {
                 fetch(pass.keys, &pass.steps[asked..]);
@@ -380,9 +386,34 @@ struct Pass<'a> {
     pair: Option<(u32, usize, &'a QueuePair)>,
     /// The last region found, with its rkey and place.
     region: Option<(u32, usize, &'a Entry)>,
+    /// The last packet that became a [`Step::Write`] otherwise than by [`Pass::repeat`], and its region.
+    write: Option<(Alike, Write, &'a Entry)>,
 }
 
 impl<'a> Pass<'a> {
+    /// Makes a step of a packet that is like the last WRITE. If it is not, or there is anything wrong with it, nothing
+    /// happens.
+    #[inline(always)]
+    fn repeat(&mut self, packet: &[u8], id_unknown: impl FnOnce() -> bool) -> bool {
+        let Some((alike, write, entry)) = &self.write else { return false };
+        if !alike.is(packet) || !is_undamaged(packet, id_unknown) {
+            return false;
+        }
+        let (psn, va) = psn_and_address(packet);
+        let Some(offset) = entry.offset(va, u64::from(write.payload.1 - write.payload.0)) else { return false };
+        self.steps.push(Step::Write(Write { psn, offset, ..*write }));
+        true
+    }
+
+    /// Remembers what the last step was made of, if it is a WRITE without a UDP checksum, which each packet has of its own,
+    /// and nothing follows it.
+    fn remember(&mut self, packet: &[u8]) {
+        let (Some(Step::Write(write)), Some((_, _, entry))) = (self.steps.last(), self.region) else { return };
+        if packet.len() == usize::from(write.payload.1).next_multiple_of(4) + ICRC_LEN && has_no_checksum(packet) {
+            self.write = Alike::of(packet).map(|alike| (alike, *write, entry));
+        }
+    }
+
     /// Makes a step of an undamaged packet, or says why it is dropped.
     #[inline(always)] // on every packet's path: what depends on the opcode alone is decided at compile time
     fn prepare(&mut self, packet: &[u8], opcode: Opcode) -> Result<(), Counter> {

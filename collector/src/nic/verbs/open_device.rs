@@ -132,7 +132,8 @@ impl OpenDevice {
         let interface = entry.interface.clone().unwrap_or_default();
         let device = Device {
             name: name.to_owned(),
-            endpoint: Endpoint { mac: mac(&interface), ..Endpoint::new(entry.address()) },
+            // It reads the IPv4 id of each frame, which a run numbers.
+            endpoint: Endpoint { mac: mac(&interface), runs: true, ..Endpoint::new(entry.address()) },
             mtu: port.active_mtu,
             max_dest_rd_atomic: options
                 .max_dest_rd_atomic

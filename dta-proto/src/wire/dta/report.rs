@@ -25,7 +25,21 @@ pub struct Report<'a> {
     pub body: Body<'a>,
 }
 
-impl Report<'_> {
+impl<'a> Report<'a> {
+    /// A version-1 report for a store with all flags off, sequence number 0 and reporter id 0.
+    pub const fn new(store: u16, body: Body<'a>) -> Report<'a> {
+        Report {
+            version: Version::V1,
+            immediate: false,
+            retransmittable: false,
+            restarted: false,
+            sequence: 0,
+            reporter: 0,
+            store,
+            body,
+        }
+    }
+
     /// Byte 2.
     pub(super) const fn flags(&self) -> u8 {
         let mut flags = match self.version {

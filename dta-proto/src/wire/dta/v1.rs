@@ -77,16 +77,7 @@ mod tests {
     }
 
     fn report(body: Body<'_>) -> Report<'_> {
-        Report {
-            version: Version::V1,
-            immediate: false,
-            retransmittable: false,
-            restarted: false,
-            sequence: 0x0506_0708,
-            reporter: 0x0304,
-            store: 0x0102,
-            body,
-        }
+        Report { sequence: 0x0506_0708, reporter: 0x0304, ..Report::new(0x0102, body) }
     }
 
     fn all() -> Vec<(Vec<u8>, Report<'static>)> {

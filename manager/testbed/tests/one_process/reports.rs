@@ -7,7 +7,7 @@ use dta_proto::key::Key;
 use dta_proto::layout::hash;
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 use dta_proto::wire::datagram;
-use dta_proto::wire::dta::{Body, Report, Version};
+use dta_proto::wire::dta::{Body, Report};
 use dta_testbed::traffic::SplitMix;
 
 pub(crate) const VALUES: u16 = 1;
@@ -229,14 +229,10 @@ impl Made {
             }
         };
         let report = Report {
-            version: Version::V1,
             immediate: matches!(self.said, Said::Entry { immediate: true, .. }),
-            retransmittable: false,
-            restarted: false,
             sequence: self.sequence,
             reporter: self.reporter,
-            store,
-            body,
+            ..Report::new(store, body)
         };
         let mut payload = [0; 200];
         let len = report.emit(&mut payload).expect("a report of this test's own");
