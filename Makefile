@@ -137,7 +137,8 @@ pools: ## the tests of memory with no huge pages, with too few and with enough; 
 	    scripts/with-huge-pages $$pages $(CARGO) test $(TESTED) --test region_memory -- --ignored; \
 	done
 
-privileged: ## tests marked ignored because they need root, namespaces or tshark
+privileged: ## tests marked ignored because they need root, namespaces, tshark or moto
+	PYTHON=$(PYTHON) scripts/install-outside-readers $(TARGET)/outside-readers
 	$(CARGO) test $(TESTED) -- --ignored
 
 package: ## Debian packages, static programs and image, made of a debug build and used; as root
