@@ -143,9 +143,11 @@ privileged: ## tests marked ignored because they need root, namespaces, tshark o
 	PYTHON=$(PYTHON) scripts/install-outside-readers $(TARGET)/outside-readers
 	$(CARGO) test $(TESTED) -- --ignored
 
-package: ## Debian packages, static programs and image, made of a debug build and used; as root
+package: ## the Helm chart; Debian packages, static programs and image, made of a debug build and used; as root
 	$(CARGO) build $(TESTED) --bins --examples
 	packaging/build-deb $(TARGET)/debug $(TARGET)/package-test
+	PYTHON=$(PYTHON) scripts/install-outside-readers $(TARGET)/outside-readers
+	DTA_PROGRAMS=$(abspath $(TARGET))/debug PYTHONPATH=$(TARGET)/outside-readers $(PYTHON) -m pytest -q -p no:cacheprovider packaging/test
 	packaging/test/packages $(TARGET)/package-test
 	packaging/build-static dev $(TARGET)/package-test
 	packaging/test/release
