@@ -49,8 +49,8 @@ HISTORY_NEEDS = $(TESTED) --bin dta-collector --bin dta-manager --example histor
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-build: install-build-deps ## release programs, with the verbs back end
-	$(CARGO) build --release --workspace --features dta-collector/verbs
+build: install-build-deps ## release programs, with RDMA devices (verbs) and object storage (s3)
+	$(CARGO) build --release --workspace --features dta-collector/verbs,dta-collector/s3
 
 deb: build install-package-deps ## Debian packages of the daemons and their tools, in target/packages
 	packaging/build-deb $(TARGET)/release $(TARGET)/packages
@@ -87,13 +87,15 @@ test: install-test-deps ebpf-check ## everything, as CI runs it
 	$(MAKE) -j3 privileged package rxe
 	$(MAKE) test-p4 e2e
 
-soak: ## the accounting with a tenth of all frames damaged, ten seeds; captures in ten epochs, asked over gRPC and with SQL; ten million reports of random flows; a database away for a minute; each attack on each daemon for a minute, as root; SOAK_REPORTS=100000000: also whether memory stays flat
+soak: ## the accounting with a tenth of all frames damaged, ten seeds; captures in ten epochs, asked over gRPC and with SQL; ten million reports of random flows; a database and object storage away for a minute; each attack on each daemon for a minute, as root; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test $(TESTED) --test faults
 	DTA_EPOCHS=10 $(CARGO) test $(TESTED) --test epochs
 	$(CARGO) build $(HISTORY_NEEDS)
 	DTA_EPOCHS=10 $(HISTORY_TEST) testbed
 	DTA_INT_REPORTS=10000000 $(CARGO) test $(TESTED) --test int_flood -- --nocapture
 	DTA_OUTAGE_SECONDS=60 $(CARGO) test $(TESTED) --test export -- --ignored a_database
+	PYTHON=$(PYTHON) scripts/install-outside-readers $(TARGET)/outside-readers
+	DTA_OUTAGE_SECONDS=60 $(CARGO) test $(TESTED) --test program -- --ignored object_storage
 	DTA_ATTACK_SECONDS=60 $(CARGO) test $(TESTED) --test attack -- --include-ignored --nocapture --test-threads 1
 	$(if $(SOAK_REPORTS),$(CARGO) run --release -p dta-manager -- bench memory --reports $(SOAK_REPORTS))
 
@@ -137,12 +139,15 @@ pools: ## the tests of memory with no huge pages, with too few and with enough; 
 	    scripts/with-huge-pages $$pages $(CARGO) test $(TESTED) --test region_memory -- --ignored; \
 	done
 
-privileged: ## tests marked ignored because they need root, namespaces or tshark
+privileged: ## tests marked ignored because they need root, namespaces, tshark or moto
+	PYTHON=$(PYTHON) scripts/install-outside-readers $(TARGET)/outside-readers
 	$(CARGO) test $(TESTED) -- --ignored
 
-package: ## Debian packages, static programs and image, made of a debug build and used; as root
+package: ## the Helm chart; Debian packages, static programs and image, made of a debug build and used; as root
 	$(CARGO) build $(TESTED) --bins --examples
 	packaging/build-deb $(TARGET)/debug $(TARGET)/package-test
+	PYTHON=$(PYTHON) scripts/install-outside-readers $(TARGET)/outside-readers
+	DTA_PROGRAMS=$(abspath $(TARGET))/debug PYTHONPATH=$(TARGET)/outside-readers $(PYTHON) -m pytest -q -p no:cacheprovider packaging/test
 	packaging/test/packages $(TARGET)/package-test
 	packaging/build-static dev $(TARGET)/package-test
 	packaging/test/release

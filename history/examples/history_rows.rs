@@ -1,4 +1,5 @@
-//! Makes tables of all kinds of stores in a folder, and prints their rows as JSON: what readers written by others must find there.
+//! Makes tables of all kinds of stores in a folder, and prints their rows as JSON: what readers written by others must find there,
+//! and in the copies that it makes in object storage if a URL follows (with the feature `s3`).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::ControlFlow;
@@ -12,7 +13,7 @@ use dta_proto::store::{Merge, SlotKeys, StoreKind, StoreSpec};
 use serde_json::{Value, json};
 
 fn main() {
-    let dir = PathBuf::from(std::env::args_os().nth(1).expect("usage: history_rows FOLDER"));
+    let dir = PathBuf::from(std::env::args_os().nth(1).expect("usage: history_rows FOLDER [URL]"));
     let key_write = |slots, keys| StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2, keys };
     let table = |name: &str, kind| {
         Table::open(&dir, &StoreSpec { id: 1, name: name.to_owned(), kind }).expect("a table")
@@ -47,13 +48,34 @@ fn main() {
         std::fs::remove_file(commit).expect("a commit");
     }
     let mut told: Vec<Value> = tables.iter().chain([&checkpointed]).map(said).collect();
-    told.push(flows(&dir));
-    told.push(events(&dir));
+    let ((flows, of_flows), (events, of_events)) = (flows(&dir), events(&dir));
+    told.extend([of_flows, of_events]);
+    if let Some(url) = std::env::args().nth(2) {
+        upload(&url, tables.iter().chain([&checkpointed, &flows, &events]));
+    }
     println!("{}", Value::from(told));
 }
 
+#[cfg(feature = "s3")]
+fn upload<'a>(url: &str, tables: impl Iterator<Item = &'a Table>) {
+    use dta_history::s3::{Bucket, Followed, Mirror};
+
+    let (_stop, stopped) = tokio::sync::watch::channel(false);
+    let bucket = Bucket::open(url, &std::env::vars().collect(), stopped).expect("a place");
+    let bucket = std::sync::Arc::new(bucket);
+    for table in tables {
+        let name = table.path().file_name().and_then(|name| name.to_str()).expect("a name");
+        Mirror::new(bucket.clone(), name).follow(table, &mut Followed::default()).expect("a copy");
+    }
+}
+
+#[cfg(not(feature = "s3"))]
+fn upload<'a>(url: &str, _: impl Iterator<Item = &'a Table>) {
+    panic!("{url}: built without the feature s3");
+}
+
 /// Makes a table of rows with names.
-fn flows(dir: &Path) -> Value {
+fn flows(dir: &Path) -> (Table, Value) {
     let kind = StoreKind::KeyWrite { slots: 8, value_len: 12, redundancy: 1, keys: SlotKeys::Hashed };
     let spec = StoreSpec { id: 1, name: "int-values".to_owned(), kind };
     let cells = [
@@ -88,11 +110,11 @@ fn flows(dir: &Path) -> Value {
         flush.finish(&epoch).expect("committed");
     }
     table.compact(1..3).expect("compacted").expect("files");
-    json!({ "store": "int-values.flows", "rows": rows })
+    (table, json!({ "store": "int-values.flows", "rows": rows }))
 }
 
 /// Makes a table of entries with names.
-fn events(dir: &Path) -> Value {
+fn events(dir: &Path) -> (Table, Value) {
     let kind = StoreKind::Append { lists: 4, ring: 64, batch_len: 64, entry_len: 12, notify: false };
     let spec = StoreSpec { id: 1, name: "int-events".to_owned(), kind };
     let cells = [("name", Cell::Text), ("time", Cell::U64), ("src", Cell::Address)];
@@ -114,7 +136,7 @@ fn events(dir: &Path) -> Value {
         flush.finish(&of).expect("committed");
     }
     table.compact(1..3).expect("compacted").expect("files");
-    json!({ "store": "int-events.events", "rows": rows })
+    (table, json!({ "store": "int-events.events", "rows": rows }))
 }
 
 /// The table's name, and all of its rows.

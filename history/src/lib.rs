@@ -9,6 +9,7 @@
 //! - [`Table::open_rows`] is a table whose rows say by name what a store held.
 //! - [`Table::retain`] and [`Table::make_room`] remove the oldest; [`Table::compact`] makes one file of many epochs' files,
 //!   [`Table::coarsen`] one epoch of many.
+//! - With the feature `s3`, `s3::Mirror` keeps a copy of a table in object storage.
 
 mod cache;
 mod compact;
@@ -20,6 +21,8 @@ mod flush;
 mod layout;
 mod log;
 mod retention;
+#[cfg(feature = "s3")]
+pub mod s3;
 mod table;
 mod temporary;
 mod vacuum;

@@ -12,7 +12,7 @@ use crate::temporary::PREFIX;
 use crate::{HistoryError, Table};
 
 /// For how long a file that was compacted into another one stays, for whoever is reading it (milliseconds).
-const GRACE: u64 = 10 * 60 * 1000;
+pub(crate) const GRACE: u64 = 10 * 60 * 1000;
 
 impl Table {
     /// Removes temporary files and data files that no commit names, unless somebody is writing them, and files that were compacted

@@ -227,6 +227,7 @@ mod tests {
                 "[[store]]\nid = 1\nname = \"a\"\nkind = \"key-write\"\nslots = 8\nvalue_len = 12\nredundancy = 1\nepoch = \"1s\"\n".into(),
             ),
             ("history", "[history]\nkeep_bytes = \"0GiB\"\n".into()),
+            ("place of copies", "[history]\nurl = \"https://bucket\"\n".into()),
             ("coarse", "[history]\ncoarse = { after = \"1d\" }\n".into()),
             ("listen", "[collector]\nlisten = \"localhost\"\n".into()),
             ("link", "[soft]\nlink = \"tcp\"\n".into()),

@@ -17,6 +17,9 @@ pub struct History {
     /// Folder with a table for each store that has epochs; unset, [`History::directory`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
+    /// Place in object storage that has a copy of all tables, `s3://BUCKET/PREFIX`, for this collector alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
     /// Epochs that ended longer ago are removed.
     #[serde(with = "dta_files::span")]
     pub keep: Duration,
@@ -43,7 +46,7 @@ impl Default for History {
     fn default() -> Self {
         let day = Duration::from_secs(86_400);
         let coarse = Coarse { after: day, every: Duration::from_secs(3600) };
-        Self { directory: None, keep: 7 * day, keep_bytes: 20 << 30, coarse }
+        Self { directory: None, url: None, keep: 7 * day, keep_bytes: 20 << 30, coarse }
     }
 }
 
@@ -52,6 +55,15 @@ impl History {
     pub fn directory(&self, name: &str) -> PathBuf {
         let folder = || dta_files::state_directory(&format!("history-{name}"));
         self.directory.clone().unwrap_or_else(folder)
+    }
+
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        match &self.url {
+            Some(url) if url.strip_prefix("s3://").is_none_or(|place| place.trim_matches('/').is_empty()) => {
+                Err(ConfigError::value("history.url", url, "s3://BUCKET or s3://BUCKET/PREFIX"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

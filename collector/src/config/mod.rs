@@ -307,6 +307,7 @@ impl Config {
         self.limits.check()?;
         self.metrics.check()?;
         self.export.check()?;
+        self.history.check()?;
         if !self.listen.ip().is_loopback() && self.tls.is_none() && !self.insecure {
             let exposed = format!(
                 "refusing to listen on {} without TLS: anyone who opens a session gets keys to this machine's memory. \

@@ -12,7 +12,7 @@
 //!
 //! Besides: [`Epochs::at`], a store as it was at a moment, from memory or from its history; [`Epochs::series`], the store
 //! in one epoch after another; [`Epochs::list_in`], a list in the epochs of a span; [`Epochs::list`] (`known`), which epochs it has; `keeper`, what all of these
-//! threads do; `typed`, what stores for INT held, in columns with names, and `events`, of their lists; `key_directory`, of which keys; `thin`, the thread that keeps histories small; `due`, clocks; `write`, an epoch into the history; `pace`, how fast;
+//! threads do; `upload`, copies in object storage; `typed`, what stores for INT held, in columns with names, and `events`, of their lists; `key_directory`, of which keys; `thin`, the thread that keeps histories small; `due`, clocks; `write`, an epoch into the history; `pace`, how fast;
 //! `waterfall`, what became of its reports; `journal`, the file that says when the epochs in memory began, for the next
 //! start; `elements`, a store's memory as slots, and slots as a store.
 
@@ -35,6 +35,8 @@ mod tests;
 mod thin;
 mod turn;
 mod typed;
+#[cfg(feature = "s3")]
+mod upload;
 mod waterfall;
 mod write;
 
@@ -101,6 +103,16 @@ pub enum EpochsError {
     /// The journal cannot be read.
     #[error(transparent)]
     Journal(#[from] journal::JournalError),
+    /// Object storage cannot take copies of histories.
+    #[cfg(feature = "s3")]
+    #[error("history.url: {0}")]
+    Upload(#[from] dta_history::s3::S3Error),
+    /// Nor can this program.
+    #[cfg(not(feature = "s3"))]
+    #[error(
+        "history.url is {0:?}, but this program was built without object storage: build it with `--features dta-collector/s3`"
+    )]
+    NoUpload(String),
     /// No thread.
     #[error("no thread for epochs: {0}")]
     Thread(std::io::Error),
@@ -111,6 +123,8 @@ pub enum EpochsError {
 pub struct Keep {
     /// Folder of the histories, one table for each store.
     pub directory: PathBuf,
+    /// Place in object storage that has a copy of them.
+    pub url: Option<String>,
     /// Epochs that ended longer ago are removed.
     pub keep: Option<Duration>,
     /// Bound of all histories' data files together, in bytes.
@@ -126,6 +140,8 @@ pub struct Keep {
 pub struct Epochs {
     of: BTreeMap<String, Arc<StoreEpochs>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    #[cfg(feature = "s3")]
+    uploads: Option<Arc<upload::Counters>>,
 }
 
 /// The epochs of one store.
@@ -180,7 +196,7 @@ impl Epochs {
     /// becomes true.
     ///
     /// # Errors
-    /// A store's history cannot be opened, or it is that of another store.
+    /// A store's history cannot be opened, or it is that of another store; object storage refuses copies.
     pub fn start(
         stores: &Arc<Stores>,
         every: &BTreeMap<String, Duration>,
@@ -188,6 +204,12 @@ impl Epochs {
         traffic: &Arc<dyn Traffic>,
         stop: &watch::Receiver<bool>,
     ) -> Result<Epochs, EpochsError> {
+        #[cfg(feature = "s3")]
+        let bucket = keep.url.as_deref().map(|url| upload::open(url, stop)).transpose()?;
+        #[cfg(not(feature = "s3"))]
+        if let Some(url) = &keep.url {
+            return Err(EpochsError::NoUpload(url.clone()));
+        }
         let mut epochs = Epochs::default();
         for (name, every) in every {
             let open = stores.get(name)?;
@@ -223,6 +245,12 @@ impl Epochs {
             let thinner = Thinner::new(epochs.of.values().cloned().collect(), keep.clone(), stop.clone())?;
             epochs.spawn("epochs' histories", move || thinner.run())?;
         }
+        #[cfg(feature = "s3")]
+        if let Some(bucket) = bucket {
+            let uploader = upload::Uploader::new(bucket, epochs.of.values().cloned().collect(), stop.clone());
+            epochs.uploads = Some(uploader.counters());
+            epochs.spawn("epochs' copies", move || uploader.run())?;
+        }
         Ok(epochs)
     }
 
@@ -242,7 +270,7 @@ impl Epochs {
         if self.of.is_empty() {
             return Vec::new();
         }
-        [
+        let own = [
             (&names::EPOCHS_SEALED, sum(|c| &c.sealed)),
             (&names::EPOCHS_WRITTEN, sum(|c| &c.written)),
             (&names::EPOCHS_PUT_OFF, sum(|c| &c.put_off)),
@@ -251,8 +279,12 @@ impl Epochs {
             (&names::EPOCHS_OVERWRITTEN, sum(|c| &c.overwritten)),
             (&names::EPOCHS_DAMAGED, sum(|c| &c.damaged)),
         ]
-        .map(|(counter, value)| (counter.of(&[]), value))
-        .into()
+        .map(|(counter, value)| (counter.of(&[]), value));
+        #[cfg(feature = "s3")]
+        let uploads = self.uploads.iter().flat_map(|uploads| uploads.all());
+        #[cfg(not(feature = "s3"))]
+        let uploads = [];
+        own.into_iter().chain(uploads).collect()
     }
 
     /// Waits for the threads, which end once `stop` is true.

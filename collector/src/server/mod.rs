@@ -350,8 +350,9 @@ async fn begin_epochs(
     if config.epochs.is_empty() {
         return Ok(Arc::default());
     }
-    let History { keep, keep_bytes, coarse, .. } = config.history.clone();
+    let History { url, keep, keep_bytes, coarse, .. } = config.history.clone();
     let keep = Keep {
+        url,
         directory: config.history.directory(&config.name),
         keep: Some(keep),
         keep_bytes: Some(keep_bytes),

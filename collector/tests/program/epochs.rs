@@ -20,7 +20,7 @@ fn key(n: u32) -> Key {
     Key([n.to_be_bytes(); 4].as_flattened().try_into().unwrap())
 }
 
-fn value(n: u32) -> [u8; 12] {
+pub(super) fn value(n: u32) -> [u8; 12] {
     [n, !n, n].map(u32::to_be_bytes).as_flattened().try_into().unwrap()
 }
 
@@ -30,11 +30,11 @@ fn spec() -> StoreSpec {
 }
 
 /// The folder of a collector with epochs of two seconds.
-struct World(TempDir);
+pub(super) struct World(TempDir);
 
 impl World {
     /// Its store "flows" has these keys.
-    fn new(keys: u32) -> World {
+    pub(super) fn new(keys: u32) -> World {
         let world = World(tempfile::tempdir().unwrap());
         let text = format!(
             "[collector]\nname = 'epochs'\n[history]\ndirectory = '{}'\nkeep = '30m'\n[[store]]\nid = 1\nname = 'flows'\nkind = 'key-write'\n\
@@ -55,7 +55,7 @@ impl World {
         world
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
@@ -64,7 +64,7 @@ impl World {
     }
 
     /// With these variables of the environment.
-    fn start_with(&self, variables: &[(&str, &str)]) -> Running {
+    pub(super) fn start_with(&self, variables: &[(&str, &str)]) -> Running {
         let log = std::fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
         let mut child = program()
             .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory"])
@@ -83,7 +83,7 @@ impl World {
     }
 
     /// Writes a value of a key into the memory of the open epoch, as a NIC does, and gives its generation.
-    fn write(&self, n: u32, value: &[u8; 12]) -> u64 {
+    pub(super) fn write(&self, n: u32, value: &[u8; 12]) -> u64 {
         let path = self.path("memory/flows.region");
         let mut slot = [0; 16];
         layout::key_write::encode(&mut slot, &key(n), value);
@@ -101,7 +101,7 @@ impl World {
         }
     }
 
-    fn kept(&self) -> Vec<Kept> {
+    pub(super) fn kept(&self) -> Vec<Kept> {
         let table = Table::open_existing(&self.path("history"), "flows");
         let epochs = table.and_then(|table| table.epochs());
         epochs.map_or(Vec::new(), |epochs| epochs.iter().map(|kept| Kept::clone(kept)).collect())
@@ -120,7 +120,7 @@ impl World {
     }
 }
 
-fn until(what: &str, mut is: impl FnMut() -> bool) {
+pub(super) fn until(what: &str, mut is: impl FnMut() -> bool) {
     let since = Instant::now();
     while !is() {
         assert!(since.elapsed() < PATIENCE, "{what}: not yet");
@@ -142,7 +142,7 @@ async fn held(collector: &Running, keys: &[u32], at: u64) -> Result<Vec<Option<V
     Ok(answers.of_keys.into_iter().map(value).collect())
 }
 
-async fn counter(collector: &Running, name: &str) -> u64 {
+pub(super) async fn counter(collector: &Running, name: &str) -> u64 {
     let client = Client::connect(&ClientOptions::plain(&collector.address)).await.unwrap();
     let nodes = client.statistics().await.unwrap();
     let own = nodes.iter().find(|node| node.node == "collector").unwrap();

@@ -2,6 +2,8 @@
 
 mod epochs;
 mod reliability;
+#[cfg(feature = "s3")]
+mod upload;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -64,6 +64,16 @@ table! {
         EPOCHS_DAMAGED: "epochs.damaged", Times, Beside,
             "places that are damaged in the logs of histories, each named in the collector's log: what only they say is not found"
             .kind(Kind::Now);
+        UPLOAD_EPOCHS: "upload.epochs", Epochs, Beside,
+            "epochs that came into object storage (`[history] url`); an epoch of a store and those of its tables of flows, metrics and drops count each";
+        UPLOAD_WAITING: "upload.waiting", Epochs, Beside, "epochs in histories that are not in object storage yet" .kind(Kind::Now);
+        UPLOAD_MISSED: "upload.missed", Epochs, Beside,
+            "epochs that were removed from a history before object storage had them: it was away for longer than they are kept";
+        UPLOAD_BYTES: "upload.bytes", Bytes, Beside, "bytes of data files uploaded to object storage";
+        UPLOAD_COMMITS: "upload.commits", Times, Beside, "commits of tables in object storage";
+        UPLOAD_REMOVED: "upload.removed", Times, Beside, "data files removed from object storage";
+        UPLOAD_FAILED: "upload.failed", Times, Beside,
+            "times that a history could not be copied to object storage: it is tried again";
         QUERY_KEYS: "query.KIND.keys", Keys, Beside, "keys asked for in queries" .with(&[KIND]);
         QUERY_FOUND: "query.KIND.found", Keys, Beside,
             "keys asked for in queries that had an answer: for a counter, a value other than 0; for a sketch, a known one"

@@ -68,7 +68,7 @@ crate::named! {
         Frames: "frames",
         /// Packets that a NIC or link receives or sends.
         Packets: "packets",
-        /// Bytes from the IPv4 header on.
+        /// Bytes, of frames from the IPv4 header on.
         Bytes: "bytes",
         /// RDMA operations: writes and atomics.
         Operations: "operations",

@@ -10,6 +10,7 @@ use parquet::basic::{Compression, Repetition, Type as Physical, ZstdLevel};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int32Type, Int64Type};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::properties::WriterProperties;
+use parquet::file::reader::ChunkReader;
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::record::reader::RowIter;
@@ -27,11 +28,11 @@ use crate::temporary::Temporary;
 /// A checkpoint is made with every so many commits.
 pub(crate) const EVERY: u64 = 100;
 /// For how long commits stay that a checkpoint has, for whoever is reading them.
-const STAY: Duration = Duration::from_secs(24 * 60 * 60);
+pub(crate) const STAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// For how long a checkpoint says that a file was removed (milliseconds): longer than it stays.
 const REMOVED: u64 = 60 * 60 * 1000;
 /// Says where the newest checkpoint is.
-const LAST: &str = "_last_checkpoint";
+pub(crate) const LAST: &str = "_last_checkpoint";
 
 const SCHEMA: &str = "
 message checkpoint {
@@ -63,7 +64,12 @@ message checkpoint {
 
 /// The checkpoint of a version.
 pub(crate) fn path(table: &Path, version: u64) -> PathBuf {
-    table.join(FOLDER).join(format!("{version:020}.checkpoint.parquet"))
+    table.join(FOLDER).join(name(version))
+}
+
+/// The name of that file.
+pub(crate) fn name(version: u64) -> String {
+    format!("{version:020}.checkpoint.parquet")
 }
 
 /// The version whose checkpoint this is, by the name of the file.
@@ -73,8 +79,24 @@ pub(crate) fn version_of_checkpoint(name: &str) -> Option<u64> {
 
 /// The version of the newest checkpoint, if there is one.
 pub(crate) fn last(table: &Path) -> Option<u64> {
-    let text = std::fs::read(table.join(FOLDER).join(LAST)).ok()?;
-    serde_json::from_slice::<Value>(&text).ok()?.get("version")?.as_u64()
+    said_last(&std::fs::read(table.join(FOLDER).join(LAST)).ok()?)
+}
+
+/// The version of the newest checkpoint, by the text of [`LAST`].
+pub(crate) fn said_last(text: &[u8]) -> Option<u64> {
+    serde_json::from_slice::<Value>(text).ok()?.get("version")?.as_u64()
+}
+
+/// What the log says, as the bytes of a checkpoint of a version, and the text of [`LAST`] that names it.
+#[cfg(feature = "s3")]
+pub(crate) fn bytes(state: &State, version: u64, now: u64) -> Result<(Vec<u8>, Vec<u8>)> {
+    let (actions, mut bytes) = (actions(state, now), Vec::new());
+    shred(&mut bytes, &actions)?;
+    Ok((bytes, pointer(version, actions.len())))
+}
+
+fn pointer(version: u64, size: usize) -> Vec<u8> {
+    json!({ "version": version, "size": size }).to_string().into_bytes()
 }
 
 /// Writes what the log says into a checkpoint, and removes commits and checkpoints before it that are a day old.
@@ -84,16 +106,16 @@ pub(crate) fn last(table: &Path) -> Option<u64> {
 pub(crate) fn write(table: &Path, state: &State, now: u64) -> Result<(), HistoryError> {
     let Some(version) = state.next.checked_sub(1) else { return Ok(()) };
     let actions = actions(state, now);
-    let (folder, name) = (table.join(FOLDER), path(table, version));
+    let folder = table.join(FOLDER);
     let mut file = Temporary::new(&folder)?;
     shred(file.file(), &actions).map_err(HistoryError::parquet(file.path()))?;
-    file.rename(&name)?;
+    file.rename(&path(table, version))?;
     file.keep();
-    let mut pointer = Temporary::new(&folder)?;
-    let text = json!({ "version": version, "size": actions.len() }).to_string();
-    pointer.file().write_all(text.as_bytes()).map_err(HistoryError::io("write", pointer.path()))?;
-    pointer.rename(&folder.join(LAST))?;
-    pointer.keep();
+    let mut last = Temporary::new(&folder)?;
+    let text = pointer(version, actions.len());
+    last.file().write_all(&text).map_err(HistoryError::io("write", last.path()))?;
+    last.rename(&folder.join(LAST))?;
+    last.keep();
     trim(&folder, version)
 }
 
@@ -134,8 +156,15 @@ fn actions(state: &State, now: u64) -> Vec<Value> {
 /// # Errors
 /// It cannot be read, or is damaged.
 pub(crate) fn read(table: &Path, version: u64) -> Result<Vec<Action>, String> {
-    let file =
-        std::fs::File::open(path(table, version)).and_then(Pread::new).map_err(|error| error.to_string())?;
+    let file = std::fs::File::open(path(table, version)).and_then(Pread::new);
+    read_from(file.map_err(|error| error.to_string())?)
+}
+
+/// Reads the bytes of a checkpoint.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_from(file: impl ChunkReader + 'static) -> Result<Vec<Action>, String> {
     let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
     let mut actions = Vec::new();
     for row in RowIter::from_file_into(Box::new(reader)) {

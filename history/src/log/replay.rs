@@ -56,8 +56,7 @@ impl State {
             let path = checkpoint::path(table, version);
             match checkpoint::read(table, version) {
                 Ok(actions) => {
-                    actions.into_iter().for_each(|action| state.apply(Some(action), &path));
-                    state.next = version + 1;
+                    state.read_checkpoint(actions, version, &path);
                     break;
                 }
                 Err(error) => state.damage.push(format!("{} is damaged: {error}", path.display())),
@@ -104,19 +103,30 @@ impl State {
             }
             Err(error) => return Err(HistoryError::io("read", &path)(error)),
         };
+        self.read_commit(&text, &path);
+        Ok(true)
+    }
+
+    /// Takes the text of the next commit. `path` is for messages.
+    pub(crate) fn read_commit(&mut self, text: &[u8], path: &Path) {
         for (number, line) in
             text.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty())
         {
             let action = std::str::from_utf8(line).map_err(|error| error.to_string());
             match action.and_then(|line| Action::read(line).map_err(|error| error.to_string())) {
-                Ok(action) => self.apply(action, &path),
+                Ok(action) => self.apply(action, path),
                 Err(error) => {
                     self.damage.push(format!("{} line {} is damaged: {error}", path.display(), number + 1))
                 }
             }
         }
         self.next += 1;
-        Ok(true)
+    }
+
+    /// Takes the actions of a checkpoint, in place of all commits up to its version.
+    pub(crate) fn read_checkpoint(&mut self, actions: Vec<Action>, version: u64, path: &Path) {
+        actions.into_iter().for_each(|action| self.apply(Some(action), path));
+        self.next = version + 1;
     }
 
     fn apply(&mut self, action: Option<Action>, path: &Path) {

@@ -7,6 +7,9 @@ import importlib
 import json
 import os
 import subprocess
+import sys
+import threading
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -30,6 +33,37 @@ def tables(tmp_path_factory):
     folder = tmp_path_factory.mktemp("history")
     made = subprocess.run([PROGRAMS / "examples/history_rows", folder], check=True, capture_output=True)
     return folder, json.loads(made.stdout)
+
+
+@pytest.fixture(scope="module")
+def storage():
+    """Object storage, which moto's server stands in for, with an empty bucket: what the environment says of it."""
+    reader("moto")
+    command = [sys.executable, "-u", "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            url = next(line for line in server.stderr if "Running on" in line).split()[-1]
+            # It logs each request.
+            threading.Thread(target=server.stderr.read, daemon=True).start()
+            urllib.request.urlopen(urllib.request.Request(f"{url}/bucket", method="PUT"))
+            yield {
+                "AWS_ENDPOINT_URL": url,
+                "AWS_ACCESS_KEY_ID": "key",
+                "AWS_SECRET_ACCESS_KEY": "secret",
+                "AWS_REGION": "us-east-1",
+            }
+        finally:
+            server.kill()
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory, storage):
+    """The same of copies in object storage; no file of the tables themselves is left."""
+    folder = tmp_path_factory.mktemp("copied")
+    command = [PROGRAMS / "examples/history_rows", folder / "history", "s3://bucket/dta"]
+    made = subprocess.run(command, check=True, capture_output=True, env=os.environ | storage)
+    (folder / "history").rename(folder / "away")
+    return "s3://bucket/dta", json.loads(made.stdout)
 
 
 # By the beginning of a store's name.
@@ -73,7 +107,7 @@ def check(tables, where, read):
     for table in made:
         expected = [tuple(row) for row in table["rows"] if where[1](row)]
         assert len(expected) > 10
-        rows = read(folder / table["store"], table, where[0].format(slot=f'"{columns(table)[1]}"'))
+        rows = read(f"{folder}/{table['store']}", table, where[0].format(slot=f'"{columns(table)[1]}"'))
         assert sorted(map(plain, rows)) == sorted(expected), table["store"]
 
 
@@ -81,7 +115,7 @@ def test_delta_rs(tables, where):
     deltalake = reader("deltalake")
 
     def read(path, table, condition):
-        delta = deltalake.DeltaTable(str(path))
+        delta = deltalake.DeltaTable(path)
         assert [field.name for field in delta.schema().fields] == columns(table)
         assert delta.metadata().name == table["store"]
         assert json.loads(delta.metadata().configuration["dta.store"])["name"] == table["store"].split(".")[0]
@@ -97,10 +131,20 @@ def test_duckdb(tables, where):
     deltalake, duckdb = reader("deltalake"), reader("duckdb")
 
     def read(path, table, condition):
-        files = deltalake.DeltaTable(str(path)).file_uris()
+        files = deltalake.DeltaTable(path).file_uris()
         return duckdb.execute(f"select * from read_parquet(?) where {condition}", [files]).fetchall()
 
     check(tables, where, read)
+
+
+def clickhouse(chdb, source, table, condition):
+    """Rows of a table function."""
+    is_bytes = [name in ("key", "value", "entry") for name in columns(table)]
+    cells = [f'lower(hex("{name}"))' if of else f'"{name}"' for name, of in zip(columns(table), is_bytes)]
+    query = f"select {', '.join(cells)} from {source} where {condition}"
+    lines = str(chdb.query(query, "JSONCompactEachRow")).splitlines()
+    is_text = [name in ("key", "value", "entry", "src", "dst", "name") for name in columns(table)]
+    return [[cell if of else int(cell) for of, cell in zip(is_text, json.loads(line))] for line in lines]
 
 
 def test_clickhouse(tables, where, monkeypatch):
@@ -109,12 +153,7 @@ def test_clickhouse(tables, where, monkeypatch):
     monkeypatch.chdir(tables[0])
 
     def read(path, table, condition):
-        is_bytes = [name in ("key", "value", "entry") for name in columns(table)]
-        cells = [f'lower(hex("{name}"))' if of else f'"{name}"' for name, of in zip(columns(table), is_bytes)]
-        query = f"select {', '.join(cells)} from deltaLakeLocal('{path}') where {condition}"
-        lines = str(chdb.query(query, "JSONCompactEachRow")).splitlines()
-        is_text = [name in ("key", "value", "entry", "src", "dst", "name") for name in columns(table)]
-        return [[cell if of else int(cell) for of, cell in zip(is_text, json.loads(line))] for line in lines]
+        return clickhouse(chdb, f"deltaLakeLocal('{path}')", table, condition)
 
     check(tables, where, read)
 
@@ -127,3 +166,42 @@ def test_a_version_of_the_past_is_read_as_it_was(tables):
         files = [set(deltalake.DeltaTable(str(folder / table["store"]), version=version).file_uris()) for version in range(10)]
         assert [len(of_version) for of_version in files] == [0, 1, 2, 3, 4, 5, 6, 7, 5, 4]
         assert len(files[7] & files[8]) == 4
+
+
+def test_delta_rs_from_object_storage(copies, storage, where):
+    deltalake = reader("deltalake")
+    options = storage | {"AWS_ALLOW_HTTP": "true"}
+
+    def read(path, table, condition):
+        delta = deltalake.DeltaTable(path, storage_options=options)
+        query = deltalake.QueryBuilder().register("history", delta)
+        answer = query.execute(f"select * from history where {condition}").read_all()
+        return zip(*([cell.as_py() for cell in answer.column(name)] for name in columns(table)))
+
+    check(copies, where, read)
+
+
+def test_duckdb_from_object_storage(copies, storage, where):
+    """What delta-rs hands over as Arrow: DuckDB's own reader of S3 is an extension that it downloads."""
+    deltalake, duckdb = reader("deltalake"), reader("duckdb")
+    reader("pyarrow")
+    options = storage | {"AWS_ALLOW_HTTP": "true"}
+
+    def read(path, table, condition):
+        history = deltalake.DeltaTable(path, storage_options=options).to_pyarrow_dataset()
+        connection = duckdb.connect()
+        connection.register("history", history)
+        return connection.execute(f"select * from history where {condition}").fetchall()
+
+    check(copies, where, read)
+
+
+def test_clickhouse_from_object_storage(copies, storage, where):
+    chdb = reader("chdb")
+
+    def read(path, table, condition):
+        url = path.replace("s3://", f"{storage['AWS_ENDPOINT_URL']}/")
+        source = f"deltaLake('{url}', '{storage['AWS_ACCESS_KEY_ID']}', '{storage['AWS_SECRET_ACCESS_KEY']}')"
+        return clickhouse(chdb, source, table, condition)
+
+    check(copies, where, read)

@@ -142,6 +142,7 @@ fn keep(directory: &Path) -> Keep {
     Keep {
         directory: directory.to_owned(),
         keep: Some(Duration::from_secs(3600)),
+        url: None,
         keep_bytes: Some(1 << 30),
         coarse: None,
         patience: Duration::from_secs(60),

@@ -1,0 +1,172 @@
+//! The thread that keeps copies of histories in object storage. What is written there is on disk already, so nothing waits
+//! for it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use dta_history::s3::{Bucket, Followed, Mirror, S3Error, Variables};
+use tokio::sync::watch;
+
+use super::StoreEpochs;
+use super::keeper::{count, wait};
+
+/// How often it is looked whether a table has changed.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a start waits for object storage that does not answer: then it goes on without.
+const START: Duration = Duration::from_secs(5);
+/// How long a failure waits before it is tried again: at first, and at most.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+/// How often the log says that it still fails.
+const REMIND: Duration = Duration::from_secs(60);
+
+/// What became of copies.
+#[derive(Default)]
+pub(super) struct Counters {
+    epochs: AtomicU64,
+    missed: AtomicU64,
+    bytes: AtomicU64,
+    commits: AtomicU64,
+    removed: AtomicU64,
+    failed: AtomicU64,
+    waiting: AtomicU64,
+}
+
+impl Counters {
+    /// Names are explained in docs/counters.md.
+    pub(super) fn all(&self) -> Vec<(String, u64)> {
+        use dta_proto::counter::collector as names;
+        [
+            (&names::UPLOAD_EPOCHS, &self.epochs),
+            (&names::UPLOAD_MISSED, &self.missed),
+            (&names::UPLOAD_BYTES, &self.bytes),
+            (&names::UPLOAD_COMMITS, &self.commits),
+            (&names::UPLOAD_REMOVED, &self.removed),
+            (&names::UPLOAD_FAILED, &self.failed),
+            (&names::UPLOAD_WAITING, &self.waiting),
+        ]
+        .map(|(counter, value)| (counter.of(&[]), value.load(Ordering::Relaxed)))
+        .into()
+    }
+}
+
+/// Opens a place in object storage and checks it. One that does not answer is checked later: `false`.
+pub(super) fn open(url: &str, stop: &watch::Receiver<bool>) -> Result<(Bucket, bool), S3Error> {
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    let variables: Variables = std::env::vars_os().filter_map(text).collect::<BTreeMap<_, _>>();
+    let bucket = Bucket::open(url, &variables, stop.clone())?;
+    match bucket.check(START) {
+        Ok(()) => {
+            tracing::info!(url, "object storage takes copies of histories");
+            Ok((bucket, true))
+        }
+        Err(error) if error.is_away() => {
+            tracing::warn!(%error, "object storage does not answer: histories stay here until it does");
+            Ok((bucket, false))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) struct Uploader {
+    bucket: Arc<Bucket>,
+    is_checked: bool,
+    /// The copies of each store's tables.
+    copies: Vec<(Arc<StoreEpochs>, Vec<Mirror>)>,
+    counters: Arc<Counters>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Uploader {
+    pub(super) fn new(
+        (bucket, is_checked): (Bucket, bool),
+        all: Vec<Arc<StoreEpochs>>,
+        stop: watch::Receiver<bool>,
+    ) -> Uploader {
+        let bucket = Arc::new(bucket);
+        let copies = |of: Arc<StoreEpochs>| {
+            let name =
+                |path: &std::path::Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let mirrors = of.tables().map(|table| Mirror::new(bucket.clone(), &name(table.path())));
+            let mirrors = mirrors.collect();
+            (of, mirrors)
+        };
+        let copies = all.into_iter().map(copies).collect();
+        Uploader { bucket, is_checked, copies, counters: Arc::default(), stop }
+    }
+
+    pub(super) fn counters(&self) -> Arc<Counters> {
+        self.counters.clone()
+    }
+
+    /// Until the collector stops.
+    pub(super) fn run(mut self) {
+        let (mut pause, mut since, mut told) = (AGAIN.0, None, None::<Instant>);
+        let mut next = LOOK;
+        while let Ok(()) = wait(&self.stop, next) {
+            match self.look() {
+                Ok(()) => {
+                    if let Some(since) = since.take().map(|since: Instant| since.elapsed()) {
+                        let seconds = since.as_secs_f64();
+                        tracing::info!(seconds, "object storage takes copies of histories again");
+                    }
+                    (pause, told, next) = (AGAIN.0, None, LOOK);
+                }
+                Err(S3Error::Stopped) => return,
+                Err(error) => {
+                    count(&self.counters.failed, 1);
+                    since.get_or_insert_with(Instant::now);
+                    if told.is_none_or(|told| told.elapsed() > REMIND) {
+                        told = Some(Instant::now());
+                        let waiting = self.counters.waiting.load(Ordering::Relaxed);
+                        tracing::warn!(%error, waiting, "a history cannot be copied to object storage; trying again");
+                    }
+                    next = pause;
+                    pause = (pause * 2).min(AGAIN.1);
+                }
+            }
+        }
+    }
+
+    /// Brings all copies up to date; gives the first failure.
+    fn look(&mut self) -> Result<(), S3Error> {
+        if !self.is_checked {
+            self.bucket.check(START)?;
+            self.is_checked = true;
+        }
+        let mut all = Ok(());
+        for (of, mirrors) in &mut self.copies {
+            for (table, mirror) in of.tables().zip(mirrors) {
+                let mut done = Followed::default();
+                let before = mirror.waiting() as u64;
+                let followed = mirror.follow(table, &mut done);
+                self.counters
+                    .waiting
+                    .fetch_add((mirror.waiting() as u64).wrapping_sub(before), Ordering::Relaxed);
+                let Followed { epochs, missed, bytes, commits, removed } = done;
+                for (counter, by) in [
+                    (&self.counters.epochs, epochs),
+                    (&self.counters.missed, missed),
+                    (&self.counters.bytes, bytes),
+                    (&self.counters.commits, commits),
+                    (&self.counters.removed, removed),
+                ] {
+                    count(counter, by);
+                }
+                if missed > 0 {
+                    tracing::warn!(table = %table.path().display(), missed, "epochs were removed before object storage had them");
+                }
+                match followed {
+                    Ok(()) => {}
+                    // What holds up all tables is not tried with each of them.
+                    Err(error) if error.is_away() || matches!(error, S3Error::Stopped) => return Err(error),
+                    Err(error) => all = all.and(Err(error)),
+                }
+            }
+        }
+        all
+    }
+}

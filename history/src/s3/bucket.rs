@@ -1,0 +1,275 @@
+//! A place in object storage: its objects are put, read, listed and removed.
+
+use std::fs::File;
+use std::future::Future;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use object_store::aws::AmazonS3;
+use object_store::path::Path;
+use object_store::{
+    BackoffConfig, Error, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload,
+    RetryConfig,
+};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+use super::http::Http;
+use super::{S3Error, Variables, credentials};
+use crate::temporary::random;
+
+/// Files up to this length are one request, others have parts of it: one is in memory at a time.
+const PART: u64 = 16 << 20;
+/// Most parts that S3 takes.
+const PARTS: u64 = 10_000;
+/// A request that fails is sent again twice, within this time.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// A place in object storage. Its settings and credentials are those that Amazon's tools know: `AWS_ACCESS_KEY_ID`,
+/// `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`, `AWS_CA_BUNDLE`, `AWS_PROFILE`, the files in
+/// `~/.aws`, tokens of Kubernetes and of containers, and the metadata of an instance.
+#[derive(Debug)]
+pub struct Bucket {
+    url: String,
+    prefix: Path,
+    store: AmazonS3,
+    http: Http,
+    /// Only `None` when it is dropped.
+    runtime: Option<Runtime>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Bucket {
+    /// A place by its URL, `s3://BUCKET/PREFIX`, with the variables of the environment. Reads the files that they name; makes no
+    /// connection. Calls end when `stop` becomes true.
+    ///
+    /// # Errors
+    /// The URL is none; a variable or a file makes no sense.
+    pub fn open(url: &str, variables: &Variables, stop: watch::Receiver<bool>) -> Result<Bucket, S3Error> {
+        let (bucket, prefix) = Bucket::parts(url)?;
+        let http = Http::new(variables)?;
+        let again = RetryConfig {
+            backoff: BackoffConfig {
+                init_backoff: Duration::from_millis(100),
+                max_backoff: Duration::from_secs(1),
+                base: 2.0,
+            },
+            max_retries: 2,
+            retry_timeout: AGAIN,
+        };
+        let store = credentials::builder(variables)?
+            .with_bucket_name(bucket)
+            .with_http_connector(http.clone())
+            .with_retry(again)
+            .build()
+            .map_err(|error| S3Error::Refused { url: url.to_owned(), problem: error.to_string() })?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(2).build();
+        let runtime =
+            runtime.map_err(|error| S3Error::Away { url: url.to_owned(), problem: error.to_string() })?;
+        let url = url.trim_end_matches('/').to_owned();
+        Ok(Bucket { url, prefix, store, http, runtime: Some(runtime), stop })
+    }
+
+    /// The bucket and the prefix that a URL names.
+    ///
+    /// # Errors
+    /// It is none of object storage.
+    pub fn parts(url: &str) -> Result<(&str, Path), S3Error> {
+        let is_none = || S3Error::Url(url.to_owned());
+        let (bucket, prefix) =
+            url.strip_prefix("s3://").ok_or_else(is_none)?.split_once('/').unwrap_or_default();
+        let bucket = if prefix.is_empty() { url["s3://".len()..].trim_end_matches('/') } else { bucket };
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+        if bucket.is_empty() || !bucket.bytes().all(is_plain) {
+            return Err(is_none());
+        }
+        Ok((bucket, Path::parse(prefix).map_err(|_| is_none())?))
+    }
+
+    /// Finds out whether objects can be put there, and one that exists is not replaced by a writer that asks for that; leaves
+    /// nothing.
+    ///
+    /// # Errors
+    /// The server refuses, does not answer `within` that time, or replaces objects.
+    pub fn check(&self, within: Duration) -> Result<(), S3Error> {
+        let path = self.path(&[&format!(".dta-check-{:016x}", random())]);
+        let check = async {
+            // One that failed but was done is sent again, and refused then.
+            self.try_put_new(&path, Bytes::from_static(b"first")).await?;
+            let is_replaced = self.try_put_new(&path, Bytes::from_static(b"second")).await;
+            self.store.delete(&path).await.map_err(|error| self.failed(error))?;
+            is_replaced
+        };
+        let checked = self.run(async {
+            tokio::time::timeout(within, check).await.unwrap_or_else(|_| {
+                let problem = format!("no answer within {} s", within.as_secs());
+                Err(S3Error::Away { url: self.url.clone(), problem })
+            })
+        });
+        match checked {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(S3Error::Unconditional(self.url.clone())),
+            Err(_) if self.http.status() == 501 => Err(S3Error::Unconditional(self.url.clone())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The path of an object by its names below the place.
+    pub(super) fn path(&self, names: &[&str]) -> Path {
+        names.iter().fold(self.prefix.clone(), |path, name| path.join(*name))
+    }
+
+    /// Puts an object, in place of what is there.
+    pub(super) fn put(&self, path: &Path, bytes: Bytes) -> Result<(), S3Error> {
+        let put =
+            self.run(async { self.store.put(path, bytes.into()).await.map_err(|error| self.failed(error)) });
+        put.map(|_| ())
+    }
+
+    /// Puts an object that is not there. `false`: it is there, perhaps because the answer of an earlier try was lost.
+    pub(super) fn put_new(&self, path: &Path, bytes: Bytes) -> Result<bool, S3Error> {
+        self.run(self.try_put_new(path, bytes))
+    }
+
+    async fn try_put_new(&self, path: &Path, bytes: Bytes) -> Result<bool, S3Error> {
+        match self.store.put_opts(path, bytes.into(), PutMode::Create.into()).await {
+            Ok(_) => Ok(true),
+            Err(Error::AlreadyExists { .. }) => Ok(false),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// Puts the bytes of a file. Until all of them are there, there is no object.
+    pub(super) fn put_file(
+        &self,
+        path: &Path,
+        local: &std::path::Path,
+        file: &File,
+        len: u64,
+    ) -> Result<(), S3Error> {
+        let part = PART.max(len.div_ceil(PARTS));
+        let read = |at: u64| {
+            let mut bytes = vec![0; part.min(len - at) as usize];
+            file.read_exact_at(&mut bytes, at).map_err(|error| S3Error::file(local, error))?;
+            Ok::<_, S3Error>(Bytes::from(bytes))
+        };
+        if len <= part {
+            return self.put(path, read(0)?);
+        }
+        let failed = |error| self.failed(error);
+        self.run(async {
+            let mut upload = self.store.put_multipart(path).await.map_err(failed)?;
+            let put = async |upload: &mut Box<dyn MultipartUpload>| {
+                for at in (0..len).step_by(part as usize) {
+                    upload.put_part(PutPayload::from(read(at)?)).await.map_err(failed)?;
+                }
+                upload.complete().await.map_err(failed)
+            };
+            let put = put(&mut upload).await;
+            if put.is_err() {
+                // Its parts would be kept and paid for. What a killed program leaves, a rule of the bucket removes.
+                let _ = upload.abort().await;
+            }
+            put.map(|_| ())
+        })
+    }
+
+    /// The bytes of an object; `None` if there is none.
+    pub(super) fn get(&self, path: &Path) -> Result<Option<Bytes>, S3Error> {
+        let get = async { self.store.get(path).await?.bytes().await };
+        self.run(async {
+            match get.await {
+                Ok(bytes) => Ok(Some(bytes)),
+                // Not so if there is no bucket.
+                Err(Error::NotFound { source, .. }) if !source.to_string().contains("NoSuchBucket") => {
+                    Ok(None)
+                }
+                Err(error) => Err(self.failed(error)),
+            }
+        })
+    }
+
+    /// The objects in a folder, and not in those below it.
+    pub(super) fn list(&self, folder: &Path) -> Result<Vec<ObjectMeta>, S3Error> {
+        let list = self.store.list_with_delimiter(Some(folder));
+        self.run(async { list.await.map(|listed| listed.objects).map_err(|error| self.failed(error)) })
+    }
+
+    /// Removes objects, as far as they are there.
+    pub(super) fn delete(&self, paths: Vec<Path>) -> Result<(), S3Error> {
+        let paths = futures_util::stream::iter(paths.into_iter().map(Ok));
+        let deleted = self.store.delete_stream(Box::pin(paths));
+        self.run(async {
+            let missing = |error| match error {
+                Error::NotFound { .. } => Ok(()),
+                error => Err(self.failed(error)),
+            };
+            deleted.map_ok(|_| ()).or_else(|error| async { missing(error) }).try_collect::<()>().await
+        })
+    }
+
+    /// Runs to its end, or until the program stops.
+    fn run<T>(&self, call: impl Future<Output = Result<T, S3Error>>) -> Result<T, S3Error> {
+        let mut stop = self.stop.clone();
+        let runtime = self.runtime.as_ref().expect("there until it is dropped");
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                // A sender that is gone cannot stop anything any more.
+                _ = stop.wait_for(|stops| *stops) => Err(S3Error::Stopped),
+                done = call => done,
+            }
+        })
+    }
+
+    /// What a failure means, by the last answer.
+    fn failed(&self, error: Error) -> S3Error {
+        let (url, problem) = (self.url.clone(), words(&error));
+        match self.http.status() {
+            // Of an answer that was good, the rest did not come, or it made no sense.
+            0 | 200..=299 | 408 | 429 | 500.. => S3Error::Away { url, problem },
+            _ => S3Error::Refused { url, problem },
+        }
+    }
+}
+
+impl Drop for Bucket {
+    fn drop(&mut self) {
+        // A request that hangs is left to itself.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// An error in one line, with all that is behind it.
+fn words(error: &Error) -> String {
+    let text = error.to_string();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_a_bucket_and_a_prefix() {
+        let parts = |url| Bucket::parts(url).map(|(bucket, prefix)| (bucket.to_owned(), prefix.to_string()));
+        let are = |bucket: &str, prefix: &str| (bucket.to_owned(), prefix.to_owned());
+        assert_eq!(parts("s3://b").unwrap(), are("b", ""));
+        assert_eq!(parts("s3://b/").unwrap(), are("b", ""));
+        assert_eq!(parts("s3://my.bucket-1/a/b").unwrap(), are("my.bucket-1", "a/b"));
+        assert_eq!(parts("s3://my.bucket-1/a/b/").unwrap(), are("my.bucket-1", "a/b"));
+        for bad in ["", "b", "s3://", "s3:///a", "s3://b/a//c", "http://b/a", "s3://b?x/a", "s3://b/../c"] {
+            assert!(parts(bad).is_err(), "{bad}: {:?}", parts(bad));
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Why a copy cannot be made.
+
+use std::path::{Path, PathBuf};
+
+use crate::HistoryError;
+
+/// Why object storage cannot be used, or a table not be copied there.
+#[derive(Debug, thiserror::Error)]
+pub enum S3Error {
+    /// Not a place in object storage.
+    #[error("{0:?} is no place in object storage: s3://BUCKET or s3://BUCKET/PREFIX is one")]
+    Url(String),
+    /// What the environment or one of its files says makes no sense.
+    #[error("{}: {problem}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The server does not refuse an object that exists already.
+    #[error(
+        "{0}: its server replaces an object although it was asked not to (PUT with `If-None-Match: *`). Two writers could \
+         take the same commit of a table; use a server with conditional writes, such as S3, MinIO, Ceph or R2"
+    )]
+    Unconditional(String),
+    /// The server refuses, and will again.
+    #[error("{url}: {problem}")]
+    Refused {
+        /// The place.
+        url: String,
+        /// What it says.
+        problem: String,
+    },
+    /// The server does not answer, or not now.
+    #[error("{url}: {problem}")]
+    Away {
+        /// The place.
+        url: String,
+        /// What happened.
+        problem: String,
+    },
+    /// What is there is no copy of this table.
+    #[error("{url} is no copy of the table: {problem}")]
+    Foreign {
+        /// The place of the table.
+        url: String,
+        /// What is there.
+        problem: String,
+    },
+    /// The table itself cannot be read.
+    #[error(transparent)]
+    Table(#[from] HistoryError),
+    /// The program stops.
+    #[error("stopped")]
+    Stopped,
+}
+
+impl S3Error {
+    /// Whether it may work later, without anybody doing something about it.
+    pub fn is_away(&self) -> bool {
+        matches!(self, S3Error::Away { .. })
+    }
+
+    pub(super) fn file(path: &Path, problem: impl ToString) -> S3Error {
+        S3Error::File { path: path.to_owned(), problem: problem.to_string() }
+    }
+}

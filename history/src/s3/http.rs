@@ -1,0 +1,119 @@
+//! HTTP for `object_store`, by the client that exporters use. Requests block, so each has a thread of the runtime.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+};
+use ureq::Agent;
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+
+use super::{S3Error, Variables};
+
+/// Timeout of connecting.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Timeout of a step of a request in which no byte moves.
+const STEP: Duration = Duration::from_secs(30);
+/// Most bytes of an answer: of checkpoints, others are small.
+const ANSWER: u64 = 256 << 20;
+
+#[derive(Clone, Debug)]
+pub(super) struct Http {
+    agent: Agent,
+    status: Arc<AtomicU16>,
+}
+
+impl Http {
+    /// With the certificate authorities of `AWS_CA_BUNDLE`, if it is set.
+    pub(super) fn new(variables: &Variables) -> Result<Http, S3Error> {
+        let roots = match variables.get("AWS_CA_BUNDLE") {
+            Some(path) => authorities(Path::new(path))?,
+            None => RootCerts::WebPki,
+        };
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            // A proxy in the environment is for browsing.
+            .proxy(None)
+            .timeout_connect(Some(CONNECT))
+            .timeout_per_read(Some(STEP))
+            .timeout_per_write(Some(STEP))
+            .tls_config(TlsConfig::builder().root_certs(roots).build())
+            .user_agent(concat!("dta-history/", env!("CARGO_PKG_VERSION")))
+            .build();
+        Ok(Http { agent: agent.into(), status: Arc::default() })
+    }
+
+    /// The status of the last request's answer; 0 if there was none.
+    pub(super) fn status(&self) -> u16 {
+        self.status.load(Ordering::Relaxed)
+    }
+}
+
+fn authorities(path: &Path) -> Result<RootCerts, S3Error> {
+    let pem = std::fs::read(path).map_err(|error| S3Error::file(path, error))?;
+    let mut certificates = Vec::new();
+    for item in parse_pem(&pem) {
+        if let PemItem::Certificate(certificate) = item.map_err(|error| S3Error::file(path, error))? {
+            certificates.push(certificate);
+        }
+    }
+    if certificates.is_empty() {
+        return Err(S3Error::file(path, "there is no PEM certificate in it"));
+    }
+    Ok(RootCerts::Specific(Arc::new(certificates)))
+}
+
+impl HttpConnector for Http {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(self.clone()))
+    }
+}
+
+#[async_trait]
+impl HttpService for Http {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        self.status.store(0, Ordering::Relaxed);
+        let agent = self.agent.clone();
+        let call = move || {
+            // ureq sends a body, of no bytes too, with whatever is given one.
+            let answer = if matches!(parts.method.as_str(), "PUT" | "POST") {
+                agent.run(ureq::http::Request::from_parts(parts, &body[..]))
+            } else {
+                agent.run(ureq::http::Request::from_parts(parts, ()))
+            };
+            let (parts, mut body) = answer?.into_parts();
+            Ok((parts, body.with_config().limit(ANSWER).read_to_vec()?))
+        };
+        let answer = tokio::task::spawn_blocking(call).await;
+        let (parts, body) =
+            answer.map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?.map_err(failed)?;
+        self.status.store(parts.status.as_u16(), Ordering::Relaxed);
+        Ok(HttpResponse::from_parts(parts, Bytes::from(body).into()))
+    }
+}
+
+fn failed(error: ureq::Error) -> HttpError {
+    let kind = match &error {
+        ureq::Error::Timeout(ureq::Timeout::Connect)
+        | ureq::Error::HostNotFound
+        | ureq::Error::ConnectionFailed => HttpErrorKind::Connect,
+        ureq::Error::Timeout(_) => HttpErrorKind::Timeout,
+        ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+            HttpErrorKind::Connect
+        }
+        ureq::Error::Io(_) => HttpErrorKind::Interrupted,
+        _ => HttpErrorKind::Unknown,
+    };
+    HttpError::new(kind, error)
+}

@@ -1,0 +1,390 @@
+//! The copy of a table in object storage.
+//!
+//! It has a log of its own and not a copy of the table's: what is committed is the difference between what the table has now
+//! and what the copy has. So nothing is uploaded that the table has removed meanwhile, and each version of the copy names
+//! files that are there, however far it is behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dta_files::moment::now;
+use object_store::ObjectMeta;
+use serde_json::json;
+
+use super::{Bucket, S3Error};
+use crate::Table;
+use crate::epoch::Kept;
+use crate::flush::FILE;
+use crate::log::action::{Action, PROTOCOL, lines};
+use crate::log::replay::{Entry, State};
+use crate::log::{FOLDER, checkpoint, commit_name, version_of};
+use crate::retention::remove;
+use crate::vacuum::GRACE;
+
+/// Most new files in one commit.
+const FILES: usize = 16;
+/// For how long a file stays that no commit names (milliseconds): somebody else may be about to commit it.
+const UNNAMED: u64 = 24 * 60 * 60 * 1000;
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Followed {
+    /// Epochs that the copy has got.
+    pub epochs: u64,
+    /// Epochs that the table lost before the copy had them.
+    pub missed: u64,
+    /// Bytes of the data files that were uploaded.
+    pub bytes: u64,
+    /// Commits.
+    pub commits: u64,
+    /// Data files that were removed from object storage.
+    pub removed: u64,
+}
+
+/// The copy of a table, in a folder by its name.
+pub struct Mirror {
+    bucket: Arc<Bucket>,
+    name: String,
+    remote: Option<Remote>,
+    /// The version that the table was to have next when the copy had all of it.
+    like: Option<u64>,
+    /// Epochs that the table had and the copy has not got.
+    waiting: BTreeMap<u64, Arc<Kept>>,
+    /// Files that the table names and that cannot be read.
+    unreadable: BTreeSet<String>,
+}
+
+/// What object storage has.
+struct Remote {
+    state: State,
+    /// Its data files, whether the log names them or not.
+    present: BTreeSet<String>,
+}
+
+impl Mirror {
+    /// The copy of a table whose folder has this name. It is looked at when it is first used.
+    pub fn new(bucket: Arc<Bucket>, name: &str) -> Mirror {
+        Mirror {
+            bucket,
+            name: name.to_owned(),
+            remote: None,
+            like: None,
+            waiting: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
+        }
+    }
+
+    /// How many epochs of the table the copy has not got.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Makes the copy like the table. What was done is added to `done`, also if the rest failed: the next call goes on.
+    ///
+    /// # Errors
+    /// Object storage or the table cannot be read or written; what is there is no copy of this table.
+    pub fn follow(&mut self, table: &Table, done: &mut Followed) -> Result<(), S3Error> {
+        let next = table.refreshed()?.next;
+        if self.remote.is_none() || self.like != Some(next) {
+            let followed = self.catch_up(table, done);
+            if let Err(S3Error::Foreign { .. }) = followed {
+                // Somebody may put it right.
+                self.remote = None;
+            }
+            followed?;
+        }
+        self.vacuum(done)
+    }
+
+    fn catch_up(&mut self, table: &Table, done: &mut Followed) -> Result<(), S3Error> {
+        loop {
+            let state = table.refreshed()?.clone();
+            self.note(&state, done);
+            if self.remote.is_none() {
+                let remote = self.open(&state)?;
+                // The copy of an earlier life.
+                self.waiting.retain(|number, _| !remote.state.epochs.contains_key(number));
+                self.remote = Some(remote);
+                self.note(&state, done);
+            }
+            let remote = self.remote.as_ref().expect("it is open");
+            let Some(step) = step(&state, &remote.state, &self.unreadable) else {
+                self.like = Some(state.next);
+                return Ok(());
+            };
+            if self.upload_all(table, &step.adds, done)? {
+                self.commit_step(&step, done)?;
+            }
+            self.note(&state, done);
+        }
+    }
+
+    fn remote(&mut self) -> &mut Remote {
+        self.remote.as_mut().expect("it is open")
+    }
+
+    /// Notes which epochs wait, which have come to the copy, and which were lost before.
+    fn note(&mut self, table: &State, done: &mut Followed) {
+        let copied = self.remote.as_ref().map(|remote| &remote.state.epochs);
+        for (number, (kept, _)) in &table.epochs {
+            if copied.is_none_or(|epochs| !epochs.contains_key(number)) {
+                self.waiting.entry(*number).or_insert_with(|| kept.clone());
+            }
+        }
+        // Which of them are in the copy is not known yet.
+        let Some(copied) = copied else { return };
+        let before = self.waiting.len();
+        self.waiting.retain(|number, _| !copied.contains_key(number));
+        done.epochs += (before - self.waiting.len()) as u64;
+        if !table.damage.is_empty() {
+            return;
+        }
+        // One that was made part of a longer one comes with that.
+        let is_part = |kept: &Kept| {
+            let spans = |(by, _): &(Arc<Kept>, Arc<Entry>)| {
+                by.epoch.opened <= kept.epoch.opened && kept.epoch.flipped_to <= by.epoch.flipped_to
+            };
+            table.epochs.values().chain(copied.values()).any(spans)
+        };
+        self.waiting.retain(|number, kept| {
+            let is_there = table.epochs.contains_key(number);
+            done.missed += u64::from(!is_there && !is_part(kept));
+            is_there
+        });
+    }
+
+    /// Reads what object storage has; makes the copy if there is none.
+    fn open(&self, table: &State) -> Result<Remote, S3Error> {
+        let mut state = self.read()?;
+        let unknown = || self.foreign("the table's own log is damaged, and does not say which table it is");
+        let meta = table.meta.as_ref().ok_or_else(unknown)?;
+        if state.next == 0 {
+            let info = Action::info("CREATE TABLE", json!({}), now());
+            self.commit(&mut state, &[info, Action::Protocol(PROTOCOL), Action::MetaData(meta.clone())])?;
+        }
+        if state.meta.as_ref().map(|meta| &meta.id) != Some(&meta.id) {
+            return Err(self.foreign(
+                "it is that of another table. Give each collector a url of its own; if the table was made anew, move what is there away",
+            ));
+        }
+        let (mut present, mut gone) = (BTreeSet::new(), Vec::new());
+        for object in self.bucket.list(&self.bucket.path(&[&self.name]))? {
+            let Some(name) = object.location.filename().filter(|name| name.starts_with(FILE)) else {
+                continue;
+            };
+            let is_named = [&state.files, &table.files].iter().any(|files| files.contains_key(name))
+                || state.removed.contains_key(name);
+            if is_named || age(&object) < UNNAMED {
+                present.insert(name.to_owned());
+            } else {
+                gone.push(object.location);
+            }
+        }
+        self.bucket.delete(gone)?;
+        Ok(Remote { state, present })
+    }
+
+    /// Reads the log in object storage.
+    fn read(&self) -> Result<State, S3Error> {
+        let mut state = State::default();
+        if let Some(version) = self.get(checkpoint::LAST)?.and_then(|text| checkpoint::said_last(&text)) {
+            let name = checkpoint::name(version);
+            let bytes = self.get(&name)?.ok_or_else(|| self.foreign(&format!("{name} is missing")))?;
+            let actions = checkpoint::read_from(bytes);
+            let actions = actions.map_err(|error| self.foreign(&format!("{name} is damaged: {error}")))?;
+            state.read_checkpoint(actions, version, Path::new(&name));
+        }
+        self.read_on(&mut state)?;
+        Ok(state)
+    }
+
+    /// Reads the commits that have come since.
+    fn read_on(&self, state: &mut State) -> Result<(), S3Error> {
+        loop {
+            let name = commit_name(state.next);
+            let Some(text) = self.get(&name)? else { return Ok(()) };
+            state.read_commit(&text, Path::new(&name));
+            if let Some(damage) = state.damage.first() {
+                return Err(self.foreign(damage));
+            }
+        }
+    }
+
+    fn get(&self, name: &str) -> Result<Option<Bytes>, S3Error> {
+        self.bucket.get(&self.bucket.path(&[&self.name, FOLDER, name]))
+    }
+
+    fn foreign(&self, problem: &str) -> S3Error {
+        S3Error::Foreign { url: format!("{}/{}", self.bucket.url(), self.name), problem: problem.to_owned() }
+    }
+
+    /// Uploads data files. `false`: the table has dropped one meanwhile.
+    fn upload_all(
+        &mut self,
+        table: &Table,
+        files: &[Arc<Entry>],
+        done: &mut Followed,
+    ) -> Result<bool, S3Error> {
+        for entry in files {
+            let (name, len) = (&entry.add.path, entry.add.size);
+            if self.remote().present.contains(name) {
+                continue;
+            }
+            let path = table.path().join(name);
+            let to = self.bucket.path(&[&self.name, name]);
+            let file = File::open(&path).map_err(|error| S3Error::file(&path, error));
+            let put = file.and_then(|file| self.bucket.put_file(&to, &path, &file, len));
+            match put {
+                Ok(()) => {
+                    self.remote().present.insert(name.clone());
+                    done.bytes += len;
+                }
+                Err(S3Error::File { .. }) if !table.refreshed()?.files.contains_key(name) => {
+                    return Ok(false);
+                }
+                Err(error @ S3Error::File { .. }) => {
+                    // Others do not wait for it.
+                    self.unreadable.insert(name.clone());
+                    return Err(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Commits a step, unless somebody else has committed something meanwhile: that is read then. If the answer is lost, the next call
+    /// finds the commit there.
+    fn commit_step(&mut self, step: &Step, done: &mut Followed) -> Result<(), S3Error> {
+        let mut remote = self.remote.take().expect("it is open");
+        let committed = self.commit(&mut remote.state, &step.actions());
+        if let Ok(true) = committed {
+            done.commits += 1;
+            if remote.state.next.is_multiple_of(checkpoint::EVERY) {
+                // Readers do without, and the next one has all that this one would have had.
+                let _ = self.checkpoint(&remote.state);
+            }
+        }
+        self.remote = Some(remote);
+        committed.map(|_| ())
+    }
+
+    /// Takes the next version with these actions. `false`: there is one already; the log was read on.
+    fn commit(&self, state: &mut State, actions: &[Action]) -> Result<bool, S3Error> {
+        let (name, text) = (commit_name(state.next), Bytes::from(lines(actions)));
+        let is_taken = self.bucket.put_new(&self.bucket.path(&[&self.name, FOLDER, &name]), text.clone())?;
+        if is_taken {
+            state.read_commit(&text, Path::new(&name));
+        } else {
+            self.read_on(state)?;
+        }
+        Ok(is_taken)
+    }
+
+    /// Writes a checkpoint, and removes commits and checkpoints before it that are a day old.
+    fn checkpoint(&self, state: &State) -> Result<(), S3Error> {
+        let (version, log) = (state.next - 1, [&self.name, FOLDER]);
+        let path = |name: &str| self.bucket.path(&[log[0], log[1], name]);
+        let made = checkpoint::bytes(state, version, now());
+        let (bytes, last) = made.map_err(|error| self.foreign(&error.to_string()))?;
+        self.bucket.put(&path(&checkpoint::name(version)), bytes.into())?;
+        self.bucket.put(&path(checkpoint::LAST), last.into())?;
+        let is_old = |object: &ObjectMeta| {
+            let of = object.location.filename();
+            let of = of.and_then(|name| version_of(name).or_else(|| checkpoint::version_of_checkpoint(name)));
+            of.is_some_and(|of| of < version) && age(object) > checkpoint::STAY.as_millis() as u64
+        };
+        let objects = self.bucket.list(&self.bucket.path(&log))?;
+        self.bucket.delete(objects.into_iter().filter(is_old).map(|object| object.location).collect())
+    }
+
+    /// Removes data files that a commit removed ten minutes ago or longer.
+    fn vacuum(&mut self, done: &mut Followed) -> Result<(), S3Error> {
+        let old = |at: &u64| at.saturating_add(GRACE) <= now();
+        let removed = &self.remote().state.removed;
+        let removed: Vec<String> =
+            removed.iter().filter(|(_, at)| old(at)).map(|(name, _)| name.clone()).collect();
+        let (here, gone): (Vec<_>, Vec<_>) =
+            removed.into_iter().partition(|name| self.remote().present.contains(name));
+        if !here.is_empty() {
+            let paths = here.iter().map(|name| self.bucket.path(&[&self.name, name]));
+            self.bucket.delete(paths.collect())?;
+            done.removed += here.len() as u64;
+        }
+        let remote = self.remote();
+        for name in here.iter().chain(&gone) {
+            remote.state.removed.remove(name);
+            remote.present.remove(name);
+        }
+        Ok(())
+    }
+}
+
+/// What one commit does.
+struct Step {
+    adds: Vec<Arc<Entry>>,
+    removes: Vec<Arc<Entry>>,
+}
+
+/// What brings a copy nearer to its table; `None`: it has all.
+///
+/// Files of epochs that are newer than whatever goes come first, a few at a time. All others are one commit with what goes, so that no
+/// version has an epoch twice, or lacks one that the version before had.
+fn step(table: &State, copy: &State, unreadable: &BTreeSet<String>) -> Option<Step> {
+    // Of a damaged log it is not known what else the table has.
+    let goes = |name: &String| {
+        !table.files.contains_key(name) && (table.damage.is_empty() || table.removed.contains_key(name))
+    };
+    let removes = copy.files.iter().filter(|(name, _)| goes(name));
+    let removes: Vec<Arc<Entry>> = removes.map(|(_, entry)| entry.clone()).collect();
+    let comes = |name: &String| !copy.files.contains_key(name) && !unreadable.contains(name);
+    let adds = table.files.iter().filter(|(name, _)| comes(name));
+    let mut adds: Vec<Arc<Entry>> = adds.map(|(_, entry)| entry.clone()).collect();
+    adds.sort_by_key(|entry| opened(entry).min());
+    let last = removes.iter().flat_map(|entry| opened(entry)).max();
+    let is_newer = |entry: &&Arc<Entry>| opened(entry).all(|opened| Some(opened) > last);
+    let newer: Vec<Arc<Entry>> = adds.iter().filter(is_newer).take(FILES).cloned().collect();
+    if !newer.is_empty() {
+        return Some(Step { adds: newer, removes: Vec::new() });
+    }
+    (!adds.is_empty() || !removes.is_empty()).then_some(Step { adds, removes })
+}
+
+/// When a file's epochs were opened.
+fn opened(entry: &Entry) -> impl Iterator<Item = u64> {
+    entry.epochs.iter().map(|kept| kept.epoch.opened)
+}
+
+impl Step {
+    fn actions(&self) -> Vec<Action> {
+        let now = now();
+        let epochs = |entries: &[Arc<Entry>]| {
+            let epochs = entries.iter().flat_map(|entry| &entry.epochs);
+            epochs.map(|kept| (kept.epoch.number, kept.clone())).collect::<BTreeMap<u64, Arc<Kept>>>()
+        };
+        // The same rows in other files are no news.
+        let is_data = epochs(&self.adds) != epochs(&self.removes);
+        let operation = match (self.adds.is_empty(), self.removes.is_empty()) {
+            (_, true) => "WRITE",
+            (true, false) => "DELETE",
+            (false, false) if is_data => "MERGE",
+            (false, false) => "OPTIMIZE",
+        };
+        let info = Action::info(operation, json!({ "files": self.adds.len().to_string() }), now);
+        let removes = self.removes.iter().map(|entry| Action::Remove(remove(entry, is_data, now)));
+        let adds = self.adds.iter().map(|entry| {
+            let mut add = entry.add.clone();
+            add.data_change = is_data;
+            Action::Add(add)
+        });
+        std::iter::once(info).chain(removes).chain(adds).collect()
+    }
+}
+
+/// How old an object is (milliseconds).
+fn age(object: &ObjectMeta) -> u64 {
+    now().saturating_sub(object.last_modified.timestamp_millis().max(0).cast_unsigned())
+}
