@@ -13,12 +13,14 @@
 
 pub mod agent;
 mod ask;
+mod away;
 mod channel;
 pub mod collector;
 mod epochs;
 mod error;
 pub mod event_rings;
 mod options;
+mod replicas;
 mod spread;
 pub mod translator;
 

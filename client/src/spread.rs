@@ -5,10 +5,13 @@
 //! answer, only what it alone has is missing: queries for the rest go to the others.
 //!
 //! Placements are cached for keys, until an answer has another version or a refusal may come from an old one.
+//!
+//! Keys that several collectors have are asked of all of them: `replicas.rs`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use dta_proto::buckets::{self, Buckets};
+use dta_proto::buckets::{self, Copies};
 use dta_proto::control::{
     self, EntriesRequest, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics,
     PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest,
@@ -22,6 +25,7 @@ use dta_proto::wire::dta::{Addressing, Primitive};
 use futures_util::future::join_all;
 use tonic::{Code, Status};
 
+use crate::away::{Away, REST, patiently};
 use crate::{Answers, Ask, ClientError, Following, KeyAnswer, Moment, Question, Series, Span, epochs};
 
 /// One of several collectors.
@@ -36,8 +40,9 @@ pub struct Member {
 /// Several collectors, queried as one; a single one is used as it is. Clones share the cache.
 #[derive(Clone)]
 pub struct Spread {
-    members: Vec<Member>,
+    pub(crate) members: Vec<Member>,
     kept: Arc<Mutex<Option<Arc<Placement>>>>,
+    pub(crate) away: Arc<Away>,
     /// The moment that questions about now are about.
     at: Moment,
 }
@@ -46,39 +51,50 @@ pub struct Spread {
 type Told<T> = Vec<(usize, T)>;
 
 /// What the collectors that answer have.
-struct Placement {
+pub(crate) struct Placement {
     parts: Vec<Part>,
     /// Of each collector; 0 = it may change without notice, or did not answer.
-    versions: Vec<u64>,
+    pub(crate) versions: Vec<u64>,
+    /// When each collector started, by its clock; 0 = not known.
+    pub(crate) started: Vec<u64>,
     /// Why one of the collectors did not answer.
     away: Option<Status>,
+    /// Until when it is kept, if one did not answer.
+    until: Option<Instant>,
 }
 
 /// What is known about a store.
-struct Parts<'a> {
+pub(crate) struct Parts<'a> {
     /// Its name.
-    name: &'a str,
+    pub(crate) name: &'a str,
     /// What each answering collector has of it; never empty.
-    all: Vec<&'a Part>,
+    pub(crate) all: Vec<&'a Part>,
     /// Why one of the collectors did not answer.
     away: Option<&'a Status>,
 }
 
 /// A part of a store.
-struct Part {
-    member: usize,
-    spec: StoreSpec,
+pub(crate) struct Part {
+    pub(crate) member: usize,
+    pub(crate) spec: StoreSpec,
     /// Whether anything of the store is at this collector.
     is_here: bool,
     /// Whether an open session writes there, if that is known.
     is_written: Option<bool>,
-    buckets: Buckets,
+    pub(crate) buckets: Copies,
     lists: Vec<ListRange>,
+}
+
+impl Parts<'_> {
+    /// How many collectors have each key.
+    pub(crate) fn replicas(&self) -> usize {
+        self.all.iter().map(|part| part.buckets.count()).max().unwrap_or(1)
+    }
 }
 
 /// The only one of these parts or, of several, the only one that is being written. `Err(None)` if there is none, and
 /// two of them if there are several.
-fn the_one<'a>(have: impl Iterator<Item = &'a Part>) -> Result<&'a Part, Option<[&'a Part; 2]>> {
+pub(crate) fn the_one<'a>(have: impl Iterator<Item = &'a Part>) -> Result<&'a Part, Option<[&'a Part; 2]>> {
     let mut have: Vec<&Part> = have.collect();
     // Those being written first, then those for which it is unknown.
     have.sort_by_key(|part| std::cmp::Reverse(part.is_written.map_or(1, |is| 2 * u8::from(is))));
@@ -93,7 +109,14 @@ fn the_one<'a>(have: impl Iterator<Item = &'a Part>) -> Result<&'a Part, Option<
 impl Spread {
     /// Queries all of these, at least one.
     pub fn new(members: Vec<Member>) -> Spread {
-        Spread { members, kept: Arc::default(), at: Moment::Now }
+        let away = Arc::new(Away::none(members.len()));
+        Spread { members, kept: Arc::default(), away, at: Moment::Now }
+    }
+
+    /// The addresses of those that did not answer the last question to them, a short time ago.
+    pub fn away(&self) -> Vec<&str> {
+        let is_away = |(n, _): &(usize, &Member)| self.away.why(*n).is_some();
+        self.members.iter().enumerate().filter(is_away).map(|(_, member)| member.address.as_str()).collect()
     }
 
     /// The same collectors; what is asked about now is asked about this moment.
@@ -117,12 +140,23 @@ impl Spread {
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        let answers = join_all(self.members.iter().map(|member| ask(member.ask.clone()))).await;
+        self.told(join_all(self.members.iter().map(|member| ask(member.ask.clone()))).await)
+    }
+
+    /// What each returned that answered, and why one of the others did not.
+    fn told<T>(
+        &self,
+        answers: Vec<Result<T, ClientError>>,
+    ) -> Result<(Told<T>, Option<Status>), ClientError> {
         let (mut all, mut away) = (Vec::new(), None);
         for (member, answer) in answers.into_iter().enumerate() {
             match answer {
-                Ok(answer) => all.push((member, answer)),
+                Ok(answer) => {
+                    self.away.note(member, None);
+                    all.push((member, answer));
+                }
                 Err(error) if is_away(&error) && self.members.len() > 1 => {
+                    self.away.note(member, error.status().cloned());
                     let address = &self.members[member].address;
                     away = Some(Status::unavailable(format!(
                         "the collector at {address} does not answer: {error}"
@@ -145,16 +179,23 @@ impl Spread {
         }
     }
 
-    /// Queries who has what, and caches it if all answer with a version.
+    /// Queries who has what, and caches it if all answer with a version; if some do not, but others may have the same, for a
+    /// short time.
     async fn learn(&self) -> Result<Arc<Placement>, ClientError> {
-        let (told, away) = self.each(|ask| async move { ask.placement().await }).await?;
-        let mut placement = Placement { parts: Vec::new(), versions: vec![0; self.members.len()], away };
-        for (member, PlacementResponse { version, stores }) in told {
-            placement.versions[member] = version;
+        let asked = self.members.iter().map(|member| member.ask.placement());
+        let (told, away) = self.told(patiently(asked).await)?;
+        let (until, none) = (away.is_some().then(|| Instant::now() + REST), vec![0; self.members.len()]);
+        let mut placement =
+            Placement { parts: Vec::new(), versions: none.clone(), started: none, away, until };
+        let mut all_versioned = true;
+        for (member, PlacementResponse { version, stores, started }) in told {
+            all_versioned &= version != 0;
+            (placement.versions[member], placement.started[member]) = (version, started);
             placement.parts.extend(stores.into_iter().filter_map(|store| part(member, store)));
         }
+        let has_replicas = placement.parts.iter().any(|part| part.buckets.count() > 1);
         let placement = Arc::new(placement);
-        let is_kept = !placement.versions.contains(&0);
+        let is_kept = all_versioned && (until.is_none() || has_replicas);
         *self.kept() = is_kept.then(|| placement.clone());
         Ok(placement)
     }
@@ -229,7 +270,7 @@ impl Spread {
                 None => stores.push(StorePlacement { store, generation, ..StorePlacement::default() }),
             }
         }
-        PlacementResponse { version: 0, stores }
+        PlacementResponse { stores, ..PlacementResponse::default() }
     }
 
     /// The stores of several collectors as one; those of a single one unchanged.
@@ -280,7 +321,7 @@ impl Spread {
     }
 
     /// Refuses if `what` is at two collectors, according to both.
-    fn at_both(&self, what: &str, parts: [&Part; 2]) -> ClientError {
+    pub(crate) fn at_both(&self, what: &str, parts: [&Part; 2]) -> ClientError {
         let [a, b] = parts.map(|part| &self.members[part.member].address);
         refusal(format!(
             "{what} of store {:?} is at {a} and at {b}, according to both; if these are two stores, ask one collector at a time",
@@ -292,8 +333,18 @@ impl Spread {
     fn member_of(&self, parts: &Parts<'_>, primitive: Primitive, key: &Key) -> Result<usize, ClientError> {
         let is_sketch = primitive.addressing() == Addressing::Column;
         let bucket = buckets::of_key(key);
-        let has = |part: &&&Part| is_sketch || part.buckets.contains(bucket);
-        match the_one(parts.all.iter().filter(has).copied()) {
+        let of_replica = |n: usize| -> Result<&Part, Option<[&Part; 2]>> {
+            let has = |part: &&Part| is_sketch || part.buckets.copy(n).contains(bucket);
+            the_one(parts.all.iter().copied().filter(has))
+        };
+        // Of several that have it, the first that answers.
+        let answers = |found: &Result<&Part, Option<[&Part; 2]>>| match found {
+            Ok(part) => self.away.why(part.member).is_none(),
+            Err(claims) => claims.is_some(),
+        };
+        let further = (1..parts.replicas()).map(of_replica);
+        let found = std::iter::once(of_replica(0)).chain(further).find(answers);
+        match found.unwrap_or_else(|| of_replica(0)) {
             Ok(part) => Ok(part.member),
             Err(Some(two)) if is_sketch => Err(self.at_both("a sketch", two)),
             Err(None) if is_sketch => Err(self.at_none("a sketch", parts)),
@@ -318,7 +369,7 @@ impl Spread {
     }
 
     /// Refuses what no answering collector has.
-    fn at_none(&self, what: &str, Parts { name, away, .. }: &Parts<'_>) -> ClientError {
+    pub(crate) fn at_none(&self, what: &str, Parts { name, away, .. }: &Parts<'_>) -> ClientError {
         if let Some(away) = away {
             let message = format!(
                 "{what} of store {name:?} is at none of the answering collectors; {}",
@@ -355,6 +406,9 @@ impl Spread {
         question: &Question,
     ) -> Result<(Answers, bool), ClientError> {
         let parts = self.parts(placement, &question.store, question.kind.primitive())?;
+        if parts.replicas() > 1 {
+            return self.ask_replicas(placement, &parts, question).await;
+        }
         let places = self.places(&parts, question)?;
         let answered =
             join_all(places.iter().map(|(member, places)| {
@@ -379,12 +433,12 @@ impl Spread {
 }
 
 /// A question about some of its keys.
-fn part_of(question: &Question, store: &str, places: &[usize]) -> Question {
+pub(crate) fn part_of(question: &Question, store: &str, places: &[usize]) -> Question {
     let keys = places.iter().map(|place| question.keys[*place]).collect();
     Question { store: store.to_owned(), keys, kind: question.kind, at: question.at }
 }
 
-fn refusal(message: String) -> ClientError {
+pub(crate) fn refusal(message: String) -> ClientError {
     Status::invalid_argument(message).into()
 }
 
@@ -474,7 +528,8 @@ impl Ask for Spread {
         if let Some(only) = self.only() {
             return only.ask(question).await;
         }
-        let kept = self.kept().clone();
+        let is_fresh = |kept: &Arc<Placement>| kept.until.is_none_or(|until| Instant::now() < until);
+        let kept = self.kept().clone().filter(is_fresh);
         if let Some(kept) = kept {
             match self.ask_by(&kept, &question).await {
                 Ok((answers, false)) => return Ok(answers),
@@ -486,7 +541,7 @@ impl Ask for Spread {
         Ok(self.ask_by(&placement, &question).await?.0)
     }
 
-    /// Each collector has epochs of its own, with the answers for its keys.
+    /// Each collector has epochs of its own, with the answers for its keys. Of several that have a key, one is asked.
     async fn series(&self, question: Question, span: Span) -> Result<Series, ClientError> {
         if let Some(only) = self.only() {
             return only.series(question, span).await;
@@ -518,7 +573,7 @@ impl Ask for Spread {
         let primitive = named.map_or(Primitive::KeyWrite, |part| part.spec.kind.primitive());
         let parts = self.parts(&placement, &request.store, primitive)?;
         // Without those of one that does not answer, a list would look whole.
-        if let Some(away) = parts.away {
+        if let Some(away) = parts.away.filter(|_| parts.replicas() == 1) {
             return Err(away.clone().into());
         }
         let asked = join_all(parts.all.iter().map(|part| {
@@ -574,7 +629,7 @@ impl Ask for Spread {
 }
 
 /// Whether a collector did not answer at all.
-fn is_away(error: &ClientError) -> bool {
+pub(crate) fn is_away(error: &ClientError) -> bool {
     error.status().is_some_and(|status| status.code() == Code::Unavailable)
 }
 

@@ -54,7 +54,7 @@ impl Ask for Fake {
             StorePlacement { store, buckets, lists, elsewhere, written, generation }
         };
         let stores = self.stores.iter().cloned().map(placement).collect();
-        self.there(PlacementResponse { version: self.version, stores })
+        self.there(PlacementResponse { version: self.version, stores, started: self.number.into() })
     }
 
     async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
@@ -135,7 +135,7 @@ fn store(id: u16, name: &str, kind: StoreKind) -> StoreInfo {
 
 /// A collector with these buckets, the lists from `first` on, and the sketch if no other has it.
 fn fake(number: u8, buckets: &str, first: u32, sketch_at: &str) -> Fake {
-    let buckets = bucket_ranges(buckets.parse().unwrap());
+    let buckets = bucket_ranges(&buckets.parse().unwrap());
     let lists = vec![ListRange { store: "events".into(), first, count: 4 }.into()];
     let append = StoreKind::Append { lists: 8, ring: 64, batch_len: 32, entry_len: 8, notify: false };
     let sketch = StoreKind::SketchMerge { columns: 4, rows: 2, epochs: 2, merge: Merge::Sum, expected: 1 };
@@ -382,4 +382,65 @@ async fn epochs_of_all_collectors_are_listed_and_answers_name_what_they_have_in_
     assert!(refused.to_string().contains("collector at 1:1 does not answer"), "{refused}");
     let refused = both.all_epochs("others", 0, 0).await.unwrap_err();
     assert!(refused.to_string().contains("there is no store"), "{refused}");
+}
+
+/// A collector with these buckets by copy in `flows`.
+fn replica(number: u8, copies: [&str; 2]) -> Fake {
+    let mut fake = Fake { version: 5, ..fake(number, "0-255", 0, "") };
+    let copies = copies.map(|text| text.parse().unwrap()).into_iter().collect();
+    fake.stores[0].buckets = bucket_ranges(&copies);
+    fake
+}
+
+#[tokio::test]
+async fn copies_at_two_collectors_are_weighed_together_and_one_may_be_away() {
+    let keys = keys();
+    let (late, early) = (replica(2, ["0-127", "128-255"]), replica(1, ["128-255", "0-127"]));
+    let both = spread(&[late.clone(), early.clone()]);
+    let told_of = async |all: &Spread, policy, at_least| {
+        let answers = all.key_write("flows", &keys, policy, at_least).await.unwrap();
+        assert_eq!(answers.len(), keys.len());
+        assert!(answers.iter().zip(&keys).all(|(answer, key)| answer.key == key.0));
+        let told = |answer: &KeyWriteAnswer| {
+            (answer.value.clone(), answer.agreeing, answer.differing, answer.copies)
+        };
+        assert!(answers.iter().all(|answer| told(answer) == told(&answers[0])), "{answers:?}");
+        told(&answers[0])
+    };
+    // They differ: the one that started first comes first.
+    assert_eq!(told_of(&both, Policy::First, 0).await, (Some(vec![1]), 1, 1, 2));
+    assert_eq!(told_of(&both, Policy::Plurality, 0).await, (Some(vec![1]), 1, 1, 2));
+    assert_eq!(told_of(&both, Policy::AtLeast, 2).await, (None, 1, 1, 2));
+    assert_eq!(told_of(&both, Policy::AtLeast, 1).await, (Some(vec![1]), 1, 1, 2));
+    for wrong in [0, 3] {
+        let refused = told(both.key_write("flows", &keys, Policy::AtLeast, wrong)).await;
+        assert!(refused.contains(&format!("`at_least` is {wrong}")), "{refused}");
+    }
+    assert!(both.away().is_empty());
+
+    let gone = Fake { is_away: true, ..early.clone() };
+    let asked = || gone.asked[1].load(Ordering::Relaxed);
+    let before = asked();
+    for (members, learned) in [([late.clone(), gone.clone()], false), ([gone.clone(), late.clone()], true)] {
+        // One that knew both, and one that finds one away.
+        let all = match learned {
+            false => Spread { members: spread(&members).members, ..both.clone() },
+            true => spread(&members),
+        };
+        for _ in 0..3 {
+            assert_eq!(told_of(&all, Policy::First, 0).await, (Some(vec![2]), 1, 0, 1));
+            assert_eq!(all.away(), ["1:1"]);
+        }
+    }
+    // It was asked what it has once, by the one that found it away.
+    assert_eq!(asked() - before, 1);
+    let nobody = spread(&[Fake { is_away: true, ..late }, gone.clone()]);
+    assert!(told(nobody.key_write("flows", &keys, Policy::First, 0)).await.contains("does not answer"));
+}
+
+#[tokio::test]
+async fn two_that_say_to_have_the_same_copy_are_refused() {
+    let both = spread(&[replica(1, ["0-255", "9"]), replica(2, ["0-127", "128-255"])]);
+    let refused = asked(&both, "flows", &keys()).await.unwrap_err();
+    assert!(refused.contains("is at 1:1 and at 2:1"), "{refused}");
 }

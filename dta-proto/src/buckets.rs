@@ -7,8 +7,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::key::Key;
 use crate::layout::hash;
+use crate::store::MAX_REDUNDANCY;
 
 /// The bucket of a key with this [`hash::key_hash`].
 #[inline]
@@ -164,6 +167,158 @@ impl FromStr for Buckets {
 
 crate::serde_as_text!(Buckets);
 
+/// Most copies of a bucket that are placed, each at a collector of its own: as many as a key can have.
+pub const MAX_COPIES: usize = MAX_REDUNDANCY as usize;
+
+/// The buckets that one collector has, by copy: where `n` is placed, it is the `n`-th collector of those buckets. Stores
+/// that are at one collector use copy 0 alone. As text and in JSON: `"0-127"`, or with further copies
+/// `["0-127", "128-255"]`, where `"none"` stands for no bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub struct Copies([Buckets; MAX_COPIES]);
+
+#[derive(Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "ranges of buckets such as \"0-127\", or a list of them, the n-th of which has the buckets whose copy n is there"
+)]
+enum Written {
+    First(String),
+    Each(Vec<String>),
+}
+
+impl Copies {
+    /// No copy of any bucket.
+    pub const NONE: Copies = Copies([Buckets::NONE; MAX_COPIES]);
+
+    /// So many copies of every bucket.
+    pub fn all(count: usize) -> Copies {
+        std::iter::repeat_n(Buckets::ALL, count).collect()
+    }
+
+    /// The buckets of which copy `n` is here.
+    pub fn copy(&self, n: usize) -> Buckets {
+        self.0.get(n).copied().unwrap_or(Buckets::NONE)
+    }
+
+    /// The number of the last copy of which there is any bucket, plus 1.
+    pub fn count(&self) -> usize {
+        self.0.iter().rposition(|buckets| *buckets != Buckets::NONE).map_or(0, |last| last + 1)
+    }
+
+    /// The first `count` copies.
+    pub fn first(self, count: usize) -> Copies {
+        self.0.into_iter().take(count).collect()
+    }
+
+    /// The buckets of which there is any copy.
+    pub fn any(&self) -> Buckets {
+        self.0.into_iter().fold(Buckets::NONE, Buckets::or)
+    }
+
+    /// The number of the copy of a bucket that is here; the lowest, if there are several.
+    pub fn of_bucket(&self, bucket: u8) -> Option<usize> {
+        self.0.iter().position(|buckets| buckets.contains(bucket))
+    }
+
+    /// A bucket of which two copies are here.
+    pub fn twice(&self) -> Option<u8> {
+        let mut seen = Buckets::NONE;
+        self.0.into_iter().find_map(|buckets| {
+            let both = seen.and(buckets).first();
+            seen = seen.or(buckets);
+            both
+        })
+    }
+
+    /// A copy of a bucket that both have: the copy, and the bucket.
+    pub fn overlap(&self, other: &Copies) -> Option<(usize, u8)> {
+        (0..MAX_COPIES).find_map(|n| Some((n, self.0[n].and(other.0[n]).first()?)))
+    }
+
+    /// Adds the copies that another set has.
+    pub fn or(self, other: Copies) -> Copies {
+        Copies(std::array::from_fn(|n| self.0[n].or(other.0[n])))
+    }
+
+    /// Whether it is the whole of a store at one collector.
+    pub fn is_whole(&self) -> bool {
+        *self == Copies::default()
+    }
+}
+
+impl Default for Copies {
+    /// Copy 0 of all: a store is at one collector unless configured otherwise.
+    fn default() -> Self {
+        Buckets::ALL.into()
+    }
+}
+
+impl From<Buckets> for Copies {
+    fn from(first: Buckets) -> Self {
+        [first].into_iter().collect()
+    }
+}
+
+impl FromStr for Copies {
+    type Err = BucketsError;
+
+    /// Copy 0 of these buckets.
+    fn from_str(text: &str) -> Result<Self, BucketsError> {
+        Ok(text.parse::<Buckets>()?.into())
+    }
+}
+
+impl FromIterator<Buckets> for Copies {
+    /// Those beyond [`MAX_COPIES`] are left out.
+    fn from_iter<I: IntoIterator<Item = Buckets>>(of: I) -> Self {
+        let mut copies = Copies::NONE;
+        copies.0.iter_mut().zip(of).for_each(|(copy, buckets)| *copy = buckets);
+        copies
+    }
+}
+
+impl fmt::Display for Copies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.copy(0))?;
+        (1..self.count()).try_for_each(|n| write!(f, "; copy {n} of {}", self.copy(n)))
+    }
+}
+
+impl TryFrom<Written> for Copies {
+    type Error = CopiesError;
+
+    fn try_from(written: Written) -> Result<Self, CopiesError> {
+        let each = match written {
+            Written::First(first) => return Ok(first.parse()?),
+            Written::Each(each) if (1..=MAX_COPIES).contains(&each.len()) => each,
+            Written::Each(each) => return Err(CopiesError::Count(each.len())),
+        };
+        let buckets = |text: String| if text == "none" { Ok(Buckets::NONE) } else { text.parse() };
+        Ok(each.into_iter().map(buckets).collect::<Result<_, BucketsError>>()?)
+    }
+}
+
+impl From<Copies> for Written {
+    fn from(copies: Copies) -> Self {
+        match copies.count() {
+            0 | 1 => Written::First(copies.copy(0).to_string()),
+            count => Written::Each((0..count).map(|n| copies.copy(n).to_string()).collect()),
+        }
+    }
+}
+
+/// Why a text names no copies of buckets.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CopiesError {
+    /// One of the sets is none.
+    #[error(transparent)]
+    Buckets(#[from] BucketsError),
+    /// Too many, or none.
+    #[error("{0} copies of buckets are listed, but there can be 1 to {MAX_COPIES}")]
+    Count(usize),
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,6 +342,27 @@ mod tests {
         let ends: Buckets = "0,255".parse().unwrap();
         assert_eq!((ends.ranges(), ends.to_string()), (vec![(0, 0), (255, 255)], "0,255".to_string()));
         assert_eq!((of_hash(0x00ff_ffff), of_hash(0x0100_0000), of_hash(u32::MAX)), (0, 1, 255));
+    }
+
+    #[test]
+    fn copies_are_read_as_they_are_written() {
+        let read = serde_json::from_str::<Copies>;
+        for text in [r#""0-127""#, r#"["0-127","128-255"]"#, r#"["none","0-63,200","none","9"]"#] {
+            assert_eq!(serde_json::to_string(&read(text).unwrap()).unwrap(), text);
+        }
+        let both = read(r#"["0-127","127-255"]"#).unwrap();
+        assert_eq!((both.count(), both.any(), both.twice()), (2, Buckets::ALL, Some(127)));
+        assert_eq!([0, 127, 128].map(|bucket| both.of_bucket(bucket)), [Some(0), Some(0), Some(1)]);
+        assert_eq!(both.first(1), Buckets::range(0, 127).into());
+        assert_eq!((Copies::all(1), Copies::all(4).count(), Copies::NONE.count()), (Copies::default(), 4, 0));
+        assert_eq!(both.to_string(), "0-127; copy 1 of 127-255");
+        let five = format!("[{}]", [r#""9""#; 5].join(","));
+        for (text, words) in
+            [("[]", "0 copies"), (&five, "5 copies"), (r#"["0-256"]"#, "0 to 255"), ("7", "such as")]
+        {
+            let told = read(text).unwrap_err().to_string();
+            assert!(told.contains(words), "{text}: {told}");
+        }
     }
 
     #[test]

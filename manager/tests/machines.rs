@@ -167,6 +167,40 @@ fn a_tenth_of_all_frames_lost_repeated_moved_and_damaged_between_machines_is_acc
 
 #[test]
 #[ignore = "needs root, ip, unshare and sshd: make test runs it"]
+fn keys_at_two_collectors_are_exact_and_with_a_tenth_of_all_frames_lost_accounted_for() {
+    let test = "keys_at_two_collectors_are_exact_and_with_a_tenth_of_all_frames_lost_accounted_for";
+    let (Some(bed), Some(captures)) =
+        (bed_of(test, &[&MACHINES[..], &[("store2", 4)]].concat()), captures(test))
+    else {
+        return;
+    };
+    let capture = captures.join("traffic/real-1kxun.pcap").display().to_string();
+    let topology = bed.topology(|_| String::new());
+    bed.add(&topology, "collector", &[("store2", 4, "")]);
+    let text = std::fs::read_to_string(&topology).unwrap();
+    let spread = text.replacen("[translator]\n", "[translator]\nspread_copies = true\n", 1);
+    assert_ne!(text, spread);
+    std::fs::write(&topology, spread).unwrap();
+    for (transport, faults) in ["uc", "rc"]
+        .into_iter()
+        .flat_map(|of| [(of, "none"), (of, "drop=0.1,dup=0.1,reorder=0.1,corrupt=0.1")])
+    {
+        let what = format!("{transport}, {faults}");
+        let arguments = ["--pcap", &capture, "--transport", transport, "--faults", faults];
+        let result = outcome(&bed.run(&topology, &arguments));
+        assert_good(&what, &result);
+        if faults == "none" {
+            assert_exact_but_for_sketches(&what, &result);
+        }
+        println!("{what}: {} reports, {:?}, {:?}", result.1["sent"], result.1["losses"], executed(&result.1));
+        let executed = executed(&result.1);
+        assert!(executed.len() == 2 && executed.iter().all(|(_, frames)| *frames > 2000), "{executed:?}");
+        bed.is_clean();
+    }
+}
+
+#[test]
+#[ignore = "needs root, ip, unshare and sshd: make test runs it"]
 fn a_program_that_is_copied_is_exact_and_is_gone_afterwards() {
     let Some(bed) = bed("a_program_that_is_copied_is_exact_and_is_gone_afterwards") else { return };
     let topology = bed.topology(|_| "deploy = true".into());

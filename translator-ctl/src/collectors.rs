@@ -1,6 +1,6 @@
 //! The configured collectors.
 
-use dta_proto::buckets::Buckets;
+use dta_proto::buckets::{Buckets, Copies};
 use dta_proto::control::{CollectorShare, bucket_ranges};
 use dta_proto::list_range::ListRange;
 use serde::{Deserialize, Serialize};
@@ -17,8 +17,9 @@ pub struct Collector {
     /// Append lists to use; empty = all lists of these stores.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lists: Vec<ListRange>,
-    /// Its key buckets in keyed stores that several collectors share, such as `0-127`; all if not given.
-    pub buckets: Option<Buckets>,
+    /// Its key buckets in keyed stores that several collectors share, such as `0-127`, or a list of them by copy, for stores
+    /// with replicas; all if not given.
+    pub buckets: Option<Copies>,
 }
 
 /// All collectors in the order of their indices. In a file this is one address, a list of addresses and
@@ -58,30 +59,36 @@ impl Collector {
 /// Why the collectors' buckets do not fit together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BucketsMisfit {
-    /// A bucket that two collectors have; their indices.
-    Twice { index: u8, bucket: u8, other: u8 },
-    /// Buckets that no collector has.
-    Nowhere(Buckets),
+    /// A copy of a bucket that two collectors have; their indices.
+    Twice { index: u8, copy: usize, bucket: u8, other: u8 },
+    /// A bucket of which one collector has two copies.
+    Together { index: u8, bucket: u8 },
+    /// Buckets of which no collector has this copy.
+    Nowhere { copy: usize, buckets: Buckets },
 }
 
 impl Collectors {
-    /// Checks that each bucket is at exactly one collector, if buckets are given.
+    /// Checks that each copy of each bucket is at exactly one collector, if buckets are given, and at another one than the
+    /// other copies.
     pub(crate) fn check_buckets(&self) -> Result<(), BucketsMisfit> {
         let given = || self.indices().zip(self.iter()).filter_map(|(n, c)| Some((n, c, c.buckets?)));
-        let mut all = Buckets::NONE;
+        let mut all = Copies::NONE;
         for (index, collector, buckets) in given() {
+            if let Some(bucket) = buckets.twice() {
+                return Err(BucketsMisfit::Together { index, bucket });
+            }
             for (other, earlier, theirs) in given().take_while(|(other, ..)| *other < index) {
-                let both = buckets.and(theirs).first();
-                if let Some(bucket) = both.filter(|_| collector.may_share_with(earlier)) {
-                    return Err(BucketsMisfit::Twice { index, bucket, other });
+                let both = buckets.overlap(&theirs);
+                if let Some((copy, bucket)) = both.filter(|_| collector.may_share_with(earlier)) {
+                    return Err(BucketsMisfit::Twice { index, copy, bucket, other });
                 }
             }
             all = all.or(buckets);
         }
-        if all != Buckets::NONE && !all.is_all() {
-            return Err(BucketsMisfit::Nowhere(all.others()));
+        match (0..all.count()).find(|copy| !all.copy(*copy).is_all()) {
+            Some(copy) => Err(BucketsMisfit::Nowhere { copy, buckets: all.copy(copy).others() }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Names of the settings that differ; if the collectors or their order differ, only the addresses.
@@ -105,7 +112,7 @@ impl Collectors {
         let share = |collector: &Collector| CollectorShare {
             address: collector.address.clone(),
             stores: collector.stores.clone(),
-            buckets: bucket_ranges(collector.buckets.unwrap_or_default()),
+            buckets: bucket_ranges(&collector.buckets.unwrap_or_default()),
             lists: collector.lists.iter().cloned().map(Into::into).collect(),
         };
         self.iter().map(share).collect()

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
-use dta_proto::buckets::Buckets;
+use dta_proto::buckets::Copies;
 use dta_proto::key::Key;
 use dta_proto::program::{
     Endpoint, Entry, Lists, Mac, Primitive, Program, Purpose, QueuePair, Rkey, Service, SketchReporter,
@@ -140,7 +140,7 @@ pub fn program() -> Program {
         let collector = collector_of(id);
         program.set(Entry::Store(Store {
             collector,
-            buckets: Buckets::ALL,
+            buckets: Copies::default(),
             spec,
             address,
             length,

@@ -334,10 +334,10 @@ pub(super) fn shared(at: u8) -> Program {
                     collector: 1,
                     address: store.address << 8,
                     rkey: Rkey(store.rkey.0 + 0x1000),
-                    buckets: buckets.others(),
+                    buckets: buckets.others().into(),
                     ..store.clone()
                 };
-                program.set(Entry::Store(Store { buckets, ..store }));
+                program.set(Entry::Store(Store { buckets: buckets.into(), ..store }));
                 program.set(Entry::Store(second));
             }
             Entry::Lists(lists) if lists.first == 4 => {
@@ -362,7 +362,7 @@ fn keys(at: u8) -> [Vec<Key>; 2] {
 }
 
 /// Collector, address and remote key of each frame.
-fn places(frames: &[Vec<u8>]) -> Vec<(u8, u64, u32)> {
+pub(super) fn places(frames: &[Vec<u8>]) -> Vec<(u8, u64, u32)> {
     let place = |frame: &Vec<u8>| {
         let received = Received::parse(frame).unwrap();
         let collector = u8::from(received.ipv4.dst() == SECOND);
@@ -471,7 +471,7 @@ fn keys_of_nobody_are_dropped_by_name() {
     let mut program = shared(128);
     for id in [KW, KI, PC, SM] {
         let part = program.part(id, 1).unwrap().clone();
-        program.set(Entry::Store(Store { buckets: Buckets::range(128, 254), ..part }));
+        program.set(Entry::Store(Store { buckets: Buckets::range(128, 254).into(), ..part }));
     }
     let mut bench = bench(&program);
     let last = (0..100_000).map(numbered).find(|key| buckets::of_key(key) == 255).unwrap();

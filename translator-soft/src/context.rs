@@ -25,6 +25,21 @@ impl Context<'_> {
         self.with_pair(self.regions.of_hash(h).ok_or(Reason::NoBucket)?)
     }
 
+    /// Whether any region with the keys of this hash can be sent to.
+    #[inline]
+    pub(crate) fn reach(&self, h: u32) -> Result<(), Reason> {
+        let first = self.place_of_hash(h).map(|_| ());
+        if first.is_ok() || !(1..self.regions.replicas()).any(|n| self.reaches(h, n)) {
+            first
+        } else {
+            Ok(())
+        }
+    }
+
+    fn reaches(&self, h: u32, replica: usize) -> bool {
+        self.regions.of_replica(h, replica).is_some_and(|place| self.egress.has_pair_of(place))
+    }
+
     /// The place of a collector's region, if it can be sent to.
     #[inline]
     pub(crate) fn place_of_collector(&self, collector: u8) -> Result<usize, Reason> {
@@ -48,5 +63,23 @@ impl Context<'_> {
     ) {
         let place = place.unwrap_or(usize::MAX);
         self.egress.write(self.now, place, write, offset_of, origins, self.out);
+    }
+
+    /// Sends copies of one payload to the regions with the keys of this hash: copy n to the `replica_of(n)`-th, at
+    /// `offset_of(n)`. Those without a queue pair count as lost operations.
+    #[inline]
+    pub(crate) fn write_replicas(
+        &mut self,
+        h: u32,
+        write: &Write<'_>,
+        replica_of: impl Fn(u8) -> usize,
+        offset_of: impl Fn(u8) -> u64,
+        origins: impl Iterator<Item = Origin>,
+    ) {
+        if self.regions.replicas() == 1 {
+            return self.write(self.regions.of_hash(h), write, offset_of, origins);
+        }
+        let place = |n| self.regions.of_replica(h, replica_of(n)).unwrap_or(usize::MAX);
+        self.egress.write_apart(self.now, write, |n| (place(n), offset_of(n)), origins, self.out);
     }
 }

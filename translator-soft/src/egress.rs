@@ -231,28 +231,9 @@ impl Egress {
         origins: impl Iterator<Item = Origin>,
         out: &mut Output,
     ) {
-        let Write { action, copies, payload, primitive, reports } = *write;
-        let first_origin = self.origins.next();
-        if self.name_reports {
-            origins.for_each(|o| self.origins.push(o));
-        }
-        let named = (self.origins.next() - first_origin) as u16;
+        let Write { action, copies, payload, .. } = *write;
         let pair = self.pair_of(store);
-        let group = self.next_group;
-        self.next_group = group.wrapping_add(1);
-        let p = self.counters.of(primitive);
-        p.emitted += u64::from(reports);
-        p.operations += u64::from(copies);
-        let meta = FrameMeta {
-            primitive: Some(primitive),
-            pair,
-            copy: 0,
-            copies,
-            reports,
-            group,
-            first_origin,
-            origins: named,
-        };
+        let meta = FrameMeta { pair, ..self.begin_write(write, origins) };
         // Unacknowledged operations are sent at once and not kept.
         if let Some(Some(Pair { requester, .. })) = self.pairs.get_mut(usize::from(pair))
             && let Some(Some(frames)) = self.stores.get(store)
@@ -269,6 +250,48 @@ impl Egress {
         for copy in 0..copies {
             let meta = FrameMeta { copy, ..meta };
             self.post(now, (store, offset_of(copy)), action, payload, &meta, out);
+        }
+    }
+
+    /// As [`Egress::write`], with each copy to a target of its own.
+    pub(crate) fn write_apart(
+        &mut self,
+        now: u64,
+        write: &Write<'_>,
+        target_of: impl Fn(u8) -> Target,
+        origins: impl Iterator<Item = Origin>,
+        out: &mut Output,
+    ) {
+        let meta = self.begin_write(write, origins);
+        for copy in 0..write.copies {
+            let target = target_of(copy);
+            let meta = FrameMeta { copy, pair: self.pair_of(target.0), ..meta };
+            self.post(now, target, write.action, write.payload, &meta, out);
+        }
+    }
+
+    /// Counts a write, and describes what its frames carry, but for their queue pair.
+    #[inline]
+    fn begin_write(&mut self, write: &Write<'_>, origins: impl Iterator<Item = Origin>) -> FrameMeta {
+        let Write { copies, primitive, reports, .. } = *write;
+        let first_origin = self.origins.next();
+        if self.name_reports {
+            origins.for_each(|o| self.origins.push(o));
+        }
+        let named = (self.origins.next() - first_origin) as u16;
+        let group = self.next_group;
+        self.next_group = group.wrapping_add(1);
+        let p = self.counters.of(primitive);
+        p.emitted += u64::from(reports);
+        p.operations += u64::from(copies);
+        FrameMeta {
+            primitive: Some(primitive),
+            copies,
+            reports,
+            group,
+            first_origin,
+            origins: named,
+            ..FrameMeta::IDLE
         }
     }
 
@@ -317,12 +340,11 @@ impl Egress {
             let mut meta = FrameMeta {
                 primitive: Some(Primitive::KeyWrite),
                 pair,
-                copy: 0,
                 copies,
                 reports: 1,
                 group: self.next_group,
                 first_origin: self.origins.next(),
-                origins: 0,
+                ..FrameMeta::IDLE
             };
             for ((key, value), hash) in each {
                 let element = element(key, value);

@@ -17,6 +17,6 @@ pub(crate) trait Gathers {
     fn oldest(&self) -> Option<u64>;
 
     /// Discards what is held and known for the region at a place, because the region goes or memory may hold
-    /// newer data. The region then starts out like one of a new store.
+    /// newer data. The region then starts out like one of a new store. What another collector has, too, stays.
     fn discard(&mut self, regions: &Regions, place: usize, counters: &mut EngineCounters);
 }

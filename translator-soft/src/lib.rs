@@ -37,6 +37,8 @@ mod primitive;
 mod rc_tests;
 pub mod reference;
 mod regions;
+#[cfg(test)]
+mod replicas_tests;
 mod reporters;
 pub mod requester;
 mod run;

@@ -1,10 +1,10 @@
 //! Which reports are lost with a frame.
 //!
 //! Every frame has a [`FrameMeta`]. A report with copies is lost when all its copies are; an increment is
-//! lost when any of its copies is, since a query takes the minimum. Increments of several reports may share a
-//! frame, so their frames name their reports one by one in the [`Origins`] ring.
+//! lost at a collector when any of its copies there is, since a query takes the minimum, and lost when it is at all
+//! collectors that have the key. Increments of several reports may share a frame, so their frames name their reports one by one in the [`Origins`] ring.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use dta_proto::program::Primitive;
 
@@ -30,8 +30,10 @@ pub struct FrameMeta {
     pub pair: u8,
     /// Copy number, from 0.
     pub copy: u8,
-    /// Number of copies with the same reports.
+    /// Number of copies with the same reports; of increments, at one collector.
     pub copies: u8,
+    /// Collectors to which an increment goes; 1 for other primitives.
+    pub replicas: u8,
     /// Number of reports in it.
     pub reports: u16,
     /// Number that all copies of the same reports share.
@@ -49,6 +51,7 @@ impl FrameMeta {
         pair: pair_place::NONE,
         copy: 0,
         copies: 1,
+        replicas: 1,
         reports: 0,
         group: 0,
         first_origin: 0,
@@ -99,8 +102,8 @@ const REMEMBERED: usize = 1 << 16;
 pub struct LossTracker {
     /// Lost copies per group, in two generations.
     groups: [HashMap<u32, u8>; 2],
-    /// Serials of lost increments, in two generations.
-    increments: [HashSet<u32>; 2],
+    /// Where increments are lost, by serial: a bit for each queue pair. In two generations.
+    increments: [HashMap<u32, u64>; 2],
 }
 
 impl LossTracker {
@@ -110,12 +113,15 @@ impl LossTracker {
             None => 0,
             Some(Primitive::KeyIncrement) => {
                 let (mut lost, mut named) = (0, 0);
+                // The last bit is for those without a queue pair.
+                let pair = 1 << meta.pair.min(63);
                 for origin in origins.of(meta) {
                     named += 1;
-                    if !self.increments[1].contains(&origin.serial)
-                        && self.increments[0].insert(origin.serial)
-                    {
-                        lost += 1;
+                    let earlier = self.increments[1].remove(&origin.serial).unwrap_or(0);
+                    let pairs = self.increments[0].entry(origin.serial).or_insert(earlier);
+                    if *pairs & pair == 0 {
+                        *pairs |= pair;
+                        lost += u64::from(pairs.count_ones() == u32::from(meta.replicas));
                     }
                 }
                 if self.increments[0].len() >= REMEMBERED {
@@ -177,6 +183,22 @@ mod tests {
         let second = FrameMeta { first_origin: 2, origins: 2, ..first };
         assert_eq!(tracker.lose(&first, &origins), 2);
         assert_eq!(tracker.lose(&second, &origins), 1);
+    }
+
+    #[test]
+    fn an_increment_with_replicas_is_lost_once_it_is_at_all_of_them() {
+        let mut origins = Origins::new(8);
+        for serial in [1, 2] {
+            origins.push(Origin { serial, ..Origin::default() });
+        }
+        let mut tracker = LossTracker::default();
+        let both = FrameMeta { origins: 2, replicas: 2, pair: 1, ..meta(Primitive::KeyIncrement, 0, 2, 2) };
+        assert_eq!(tracker.lose(&both, &origins), 0);
+        assert_eq!(tracker.lose(&FrameMeta { copy: 1, ..both }, &origins), 0);
+        // That of serial 2 is at the other collector, too.
+        let second = FrameMeta { pair: pair_place::NONE, first_origin: 1, origins: 1, ..both };
+        assert_eq!(tracker.lose(&second, &origins), 1);
+        assert_eq!(tracker.lose(&FrameMeta { copy: 1, ..second }, &origins), 0);
     }
 
     #[test]

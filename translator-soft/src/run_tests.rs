@@ -37,7 +37,7 @@ fn programs() -> Vec<Program> {
     without.remove(&EntryKey::QueuePair(0, Purpose::Write));
     let mut several = shared(128);
     let part = several.part(KW, 1).unwrap().clone();
-    several.set(Entry::Store(Store { buckets: Buckets::range(128, 200), ..part }));
+    several.set(Entry::Store(Store { buckets: Buckets::range(128, 200).into(), ..part }));
     vec![
         program(Transport::Uc, false),
         program(Transport::Rc, false),

@@ -97,7 +97,8 @@ impl Ask for Fake {
             generation,
             ..StorePlacement::default()
         };
-        Ok(PlacementResponse { version: 1, stores: self.stores.iter().map(placement).collect() })
+        let stores = self.stores.iter().map(placement).collect();
+        Ok(PlacementResponse { version: 1, stores, ..PlacementResponse::default() })
     }
 
     async fn ask(&self, question: Question) -> Result<Answers, ClientError> {

@@ -57,7 +57,7 @@ impl Ask for Client {
             StorePlacement { store, buckets, lists, elsewhere, written, generation }
         };
         let stores = self.stores().await?.into_iter().map(placement).collect();
-        Ok(PlacementResponse { version: 0, stores })
+        Ok(PlacementResponse { stores, ..PlacementResponse::default() })
     }
 
     async fn ask(&self, question: Question) -> Result<Answers, ClientError> {

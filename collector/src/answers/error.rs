@@ -28,6 +28,14 @@ pub enum AskError {
         /// Copies per key of this store.
         copies: u8,
     },
+    /// A copy that keys of the store do not have.
+    #[error("copy {copy} was asked for, but this store has copies 0 to {}", copies - 1)]
+    NoCopy {
+        /// What was asked for.
+        copy: u32,
+        /// Copies per key of this store.
+        copies: u8,
+    },
     /// A list that the store does not have.
     #[error("there is no list {list}: store {store:?} has lists 0 to {last}")]
     List {
@@ -94,6 +102,7 @@ impl AskError {
             Self::Store(StoreError::Kind { .. } | StoreError::Ambiguous { .. })
             | Self::TooManyKeys(_)
             | Self::AtLeast { .. }
+            | Self::NoCopy { .. }
             | Self::List { .. }
             | Self::TooManyBytes(_) => Code::InvalidArgument,
             Self::BeyondEnd { .. } => Code::OutOfRange,

@@ -129,7 +129,7 @@ impl Ask for Memory {
             ..StorePlacement::default()
         };
         let stores = move |memory: &Self| Ok(memory.current()?.all().iter().map(placement).collect());
-        Ok(PlacementResponse { version: 0, stores: self.blocking(stores).await? })
+        Ok(PlacementResponse { stores: self.blocking(stores).await?, ..PlacementResponse::default() })
     }
 
     async fn ask(&self, question: Question) -> Result<Answers, ClientError> {

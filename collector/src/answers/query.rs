@@ -90,6 +90,8 @@ impl Memory {
             (Wanted::First, _) => Policy::First,
             (Wanted::Plurality, _) => Policy::Plurality,
             (Wanted::AtLeast, Ok(least)) if (1..=reader.copies()).contains(&least) => Policy::AtLeast(least),
+            (Wanted::OneCopy, Ok(copy)) if copy < reader.copies() => Policy::Copy(copy),
+            (Wanted::OneCopy, _) => return Err(AskError::NoCopy { copy: at_least, copies: reader.copies() }),
             (Wanted::AtLeast, _) => return Err(AskError::AtLeast { at_least, copies: reader.copies() }),
         };
         let mut answers = vec![key_write::Answer::default(); keys.len()];

@@ -31,6 +31,8 @@ pub(super) struct File {
 #[derive(Serialize, Deserialize)]
 pub(super) struct StoreTable {
     pub(super) epoch: Option<Span>,
+    pub(super) spread_copies: Option<bool>,
+    pub(super) replicas: Option<u8>,
     #[serde(flatten)]
     pub(super) spec: StoreSpec,
 }
@@ -107,6 +109,12 @@ fn of_file(file: File) -> Result<Config, ConfigError> {
     if let Some(tables) = file.store {
         let of = |table: &StoreTable| Some((table.spec.name.clone(), table.epoch?.0));
         config.epochs = tables.iter().filter_map(of).collect();
+        for (index, table) in tables.iter().enumerate() {
+            let replicas = super::replicas::of_table(table).map_err(|error| in_table(error, index))?;
+            if replicas > 1 {
+                config.replicas.insert(table.spec.name.clone(), replicas);
+            }
+        }
         let stores: Vec<StoreSpec> = tables.into_iter().map(|table| table.spec).collect();
         let mut taken = Taken::default();
         for (index, store) in stores.iter().enumerate() {
@@ -114,10 +122,7 @@ fn of_file(file: File) -> Result<Config, ConfigError> {
             let checked = taken.add(store);
             let checked =
                 checked.and_then(|()| epoch.map_or(Ok(()), |every| super::history::check_epoch(*every)));
-            checked.map_err(|error| {
-                let key = error.key().replacen("store", &format!("store[{index}]"), 1);
-                error.of_key(key)
-            })?;
+            checked.map_err(|error| in_table(error, index))?;
         }
         config.stores = stores;
     }
@@ -126,6 +131,12 @@ fn of_file(file: File) -> Result<Config, ConfigError> {
     config.check()?;
     config.listen = listen;
     Ok(config)
+}
+
+/// An error of a store, as one of the table of this index.
+fn in_table(error: ConfigError, index: usize) -> ConfigError {
+    let key = error.key().replacen("store", &format!("store[{index}]"), 1);
+    error.of_key(key)
 }
 
 fn soft(table: SoftTable) -> Result<Soft, ConfigError> {

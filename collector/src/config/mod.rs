@@ -8,6 +8,7 @@ mod file;
 mod history;
 mod limits;
 mod metrics;
+mod replicas;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,6 +74,9 @@ pub struct Config {
     pub stores: Vec<StoreSpec>,
     /// How long an epoch is, of the stores that have epochs, by name.
     pub epochs: BTreeMap<String, Duration>,
+    /// How many collectors are to have each key, of the stores of which more than one is, by name. The copies of a key-write
+    /// store are spread over them; as many collectors as there are copies, at most.
+    pub replicas: BTreeMap<String, u8>,
 }
 
 /// Where regions are kept.
@@ -211,6 +215,7 @@ impl Default for Config {
             history: History::default(),
             stores: default_stores(),
             epochs: BTreeMap::new(),
+            replicas: BTreeMap::new(),
         }
     }
 }

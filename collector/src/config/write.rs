@@ -1,6 +1,6 @@
 //! Writes a configuration as a file.
 
-use dta_proto::store::StoreSpec;
+use dta_proto::store::{StoreKind, StoreSpec};
 use serde::Serialize;
 
 use super::file::{Collector, File, SoftTable, Span, StoreTable};
@@ -63,9 +63,15 @@ impl Config {
     }
 
     fn store_tables(&self) -> Vec<StoreTable> {
-        let table = |spec: &StoreSpec| StoreTable {
-            epoch: self.epochs.get(&spec.name).copied().map(Span),
-            spec: spec.clone(),
+        let table = |spec: &StoreSpec| {
+            let replicas = self.replicas.get(&spec.name).copied();
+            let is_spread = matches!(spec.kind, StoreKind::KeyWrite { .. });
+            StoreTable {
+                epoch: self.epochs.get(&spec.name).copied().map(Span),
+                spread_copies: replicas.filter(|_| is_spread).map(|_| true),
+                replicas: replicas.filter(|_| !is_spread),
+                spec: spec.clone(),
+            }
         };
         self.stores.iter().map(table).collect()
     }

@@ -172,6 +172,7 @@ impl Server {
             .with_epochs(epochs.clone())
             .with_operators(operators(config))
             .with_limits(&config.limits)
+            .with_replicas(config.replicas.clone())
             .with_connections(connections.clone());
         let ticks = Arc::new(AtomicU64::new(0));
         let mut tasks = vec![tokio::spawn(tick(sessions.clone(), ticks.clone(), stopped.clone()))];

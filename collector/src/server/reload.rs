@@ -46,6 +46,7 @@ impl Server {
         }
         // What can fail comes first, memory last: then nothing has to be rolled back.
         let service = self.service.clone().with_operators(operators(new)).with_limits(&new.limits);
+        let service = service.with_replicas(new.replicas.clone());
         if !added.is_empty() {
             let (stores, specs) = (self.stores.clone(), added.clone());
             tokio::task::spawn_blocking(move || stores.add(&specs)).await??;
@@ -110,6 +111,9 @@ fn fixed(old: &Config, new: &Config) -> Vec<String> {
     for store in &old.stores {
         if old.epochs.get(&store.name) != new.epochs.get(&store.name) {
             keys.push(format!("store {} (epoch)", store.name));
+        }
+        if old.replicas.get(&store.name) != new.replicas.get(&store.name) {
+            keys.push(format!("store {} (spread_copies or replicas)", store.name));
         }
         match new.stores.iter().find(|other| other.name == store.name) {
             Some(other) if other == store => {}

@@ -20,14 +20,20 @@ impl Service {
         }
         let primitive = question.kind.primitive();
         let store = &self.stores.of_primitive(&question.store, primitive)?.spec.name;
+        let replicas = self.replicas(store);
         if primitive.addressing() == Addressing::Column {
             return refuse(shared.sketch(store), || "the sketch".into(), store);
         }
         for key in &question.keys {
             let bucket = buckets::of_key(key);
-            refuse(shared.bucket(store, bucket), || format!("key {key} (bucket {bucket})"), store)?;
+            refuse(shared.bucket(store, replicas, bucket), || format!("key {key} (bucket {bucket})"), store)?;
         }
         Ok(())
+    }
+
+    /// How many collectors are to have each key of a store.
+    pub(super) fn replicas(&self, store: &str) -> usize {
+        self.replicas.get(store).map_or(1, |replicas| usize::from(*replicas))
     }
 
     /// Refuses a list that another collector has.
@@ -50,16 +56,17 @@ impl Service {
             if shared.is_empty() {
                 return place;
             }
-            let (buckets, lists) = shared.here(&spec.name);
+            let (buckets, lists) = shared.here(&spec.name, self.replicas(&spec.name));
             match spec.kind.primitive().addressing() {
-                Addressing::Key => place.buckets = bucket_ranges(buckets),
+                Addressing::Key => place.buckets = bucket_ranges(&buckets),
                 Addressing::List => place.lists = lists.into_iter().map(Into::into).collect(),
                 Addressing::Column => {}
             }
             place.elsewhere = shared.elsewhere(&spec.name).unwrap_or_default();
             place
         };
-        PlacementResponse { version, stores: self.stores.all().iter().map(placement).collect() }
+        let started = shared.started;
+        PlacementResponse { version, started, stores: self.stores.all().iter().map(placement).collect() }
     }
 
     /// The version of [`Service::here`]; it changes when a store is added, too. Stores are never removed.

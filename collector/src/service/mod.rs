@@ -16,6 +16,7 @@ mod tail;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use dta_proto::control::collector_server::{Collector, CollectorServer};
@@ -54,6 +55,8 @@ pub struct Service {
     exporters: Arc<OnceLock<OfSinks>>,
     /// Whose turn it is to read all counters.
     counting: Arc<tokio::sync::Mutex<()>>,
+    /// As [`Config::replicas`](crate::config::Config::replicas).
+    replicas: Arc<BTreeMap<String, u8>>,
 }
 
 impl Service {
@@ -76,6 +79,7 @@ impl Service {
             connections: Arc::default(),
             exporters: Arc::default(),
             counting: Arc::default(),
+            replicas: Arc::default(),
         }
     }
 
@@ -89,6 +93,11 @@ impl Service {
     pub fn with_limits(self, limits: &Limits) -> Self {
         let rules = Arc::new(Rules { sessions: limits.sessions_per_certificate, ..(*self.rules).clone() });
         Self { rules, tails: Arc::new(Semaphore::new(limits.tails)), ..self }
+    }
+
+    /// Asks translators to give each key of these stores to more than one collector.
+    pub fn with_replicas(self, replicas: BTreeMap<String, u8>) -> Self {
+        Self { replicas: Arc::new(replicas), ..self }
     }
 
     /// Adds these counters of connections to the service's own.

@@ -119,6 +119,7 @@ impl Service {
                 length: region.registration.len,
                 rkey: region.registration.rkey,
                 generation: region.generation,
+                replicas: self.replicas(&store.spec.name) as u32,
             });
         }
         Ok(control::Session {

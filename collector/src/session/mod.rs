@@ -338,7 +338,9 @@ impl Sessions {
         };
         let inner = Inner { leases, statistics, ..Inner::default() };
         // So that no version is that of an earlier run.
-        shared.version = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_micros() as u64);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        shared.version = (now.as_micros() as u64).max(1);
+        shared.started = now.as_millis() as u64;
         let shared = Mutex::new(Known { shared: Arc::new(shared), dirty: false });
         let files = Files::default();
         let (inner, settled) = (Mutex::new(inner), Condvar::new());

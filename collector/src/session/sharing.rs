@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use bincode::{Decode, Encode};
-use dta_proto::buckets::Buckets;
+use dta_proto::buckets::{Buckets, Copies};
 use dta_proto::list_range::ListRange;
 
 use super::state::{self, StateError};
@@ -18,8 +18,8 @@ pub struct Share {
     pub address: String,
     /// Stores, by name; empty = all.
     pub stores: Vec<String>,
-    /// Buckets of the keys of keyed stores.
-    pub buckets: Buckets,
+    /// Buckets of the keys of keyed stores, by copy. Stores of which one collector has each key use copy 0 alone.
+    pub buckets: Copies,
     /// Append lists; all lists of a store that is not named here.
     pub lists: Vec<ListRange>,
 }
@@ -63,6 +63,8 @@ pub struct Shared {
     all: Vec<Told>,
     /// Changes with every update, and with every start of the collector; never 0.
     pub version: u64,
+    /// When the collector started, in milliseconds since 1970.
+    pub started: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -220,9 +222,9 @@ impl Shared {
         last.into_iter().chain(same).collect()
     }
 
-    /// Where the keys of a bucket of a keyed store are.
-    pub fn bucket(&self, store: &str, bucket: u8) -> Whereabouts {
-        self.whereabouts(store, |share| share.buckets.contains(bucket))
+    /// Where the keys of a bucket of a keyed store are, of which so many collectors have each.
+    pub fn bucket(&self, store: &str, replicas: usize, bucket: u8) -> Whereabouts {
+        self.whereabouts(store, |share| share.buckets.first(replicas).of_bucket(bucket).is_some())
     }
 
     /// Where a sketch is: it is at one collector.
@@ -235,23 +237,26 @@ impl Shared {
         self.whereabouts(store, |share| share.has_list(store, list))
     }
 
-    /// Buckets and lists of a store that are here; all of them if it is not shared.
-    pub fn here(&self, store: &str) -> (Buckets, Vec<ListRange>) {
-        let mut here: Option<(Buckets, Vec<ListRange>)> = None;
+    /// Buckets and lists of a store that are here, if so many collectors have each key; all of them if it is not shared.
+    pub fn here(&self, store: &str, replicas: usize) -> (Copies, Vec<ListRange>) {
+        let mut here: Option<(Copies, Vec<ListRange>)> = None;
         for told in self.deciding(store).into_iter().filter(|told| told.writes(store)) {
             let Some(share) = told.sharing.as_ref().and_then(|s| s.all.get(s.own)) else {
-                return (Buckets::ALL, Vec::new());
+                return (Copies::default(), Vec::new());
             };
-            let (buckets, lists) = here.get_or_insert((Buckets::NONE, Vec::new()));
-            *buckets = buckets.or(share.buckets);
+            let (buckets, lists) = here.get_or_insert((Copies::NONE, Vec::new()));
+            *buckets = buckets.or(share.buckets.first(replicas));
             lists.extend(share.lists.iter().filter(|range| range.store == store).cloned());
         }
-        here.unwrap_or((Buckets::ALL, Vec::new()))
+        here.unwrap_or((Copies::default(), Vec::new()))
     }
 }
 
-/// Address, stores, ranges of buckets, lists (name of the store, first, how many).
+/// Address, stores, ranges of buckets with [`NEXT_COPY`] between copies, lists (name of the store, first, how many).
 type StoredShare = (String, Vec<String>, Vec<(u8, u8)>, Vec<(String, u32, u32)>);
+
+/// No range: it separates the ranges of two copies.
+const NEXT_COPY: (u8, u8) = (u8::MAX, 0);
 
 #[derive(Encode, Decode)]
 struct Stored {
@@ -265,7 +270,8 @@ const FILE: &str = "sharing.bin";
 pub(super) fn save(dir: &Path, shared: &Shared) -> Result<(), StateError> {
     let share = |share: &Share| {
         let lists = share.lists.iter().map(|l| (l.store.clone(), l.first, l.count)).collect();
-        (share.address.clone(), share.stores.clone(), share.buckets.ranges(), lists)
+        let of_copies: Vec<_> = (0..share.buckets.count()).map(|n| share.buckets.copy(n).ranges()).collect();
+        (share.address.clone(), share.stores.clone(), of_copies.join(&NEXT_COPY), lists)
     };
     let stored = |told: &Told| Stored {
         session: told.session.clone(),
@@ -278,10 +284,12 @@ pub(super) fn save(dir: &Path, shared: &Shared) -> Result<(), StateError> {
 
 /// All of them as ended: [`Shared::open_are`] marks those that are not.
 pub(super) fn load(dir: &Path) -> Result<Shared, StateError> {
+    let of_ranges =
+        |ranges: &[(u8, u8)]| ranges.iter().fold(Buckets::NONE, |all, (a, b)| all.or(Buckets::range(*a, *b)));
     let share = |(address, stores, buckets, lists): StoredShare| Share {
         address,
         stores,
-        buckets: buckets.into_iter().fold(Buckets::NONE, |all, (a, b)| all.or(Buckets::range(a, b))),
+        buckets: buckets.split(|range| *range == NEXT_COPY).map(of_ranges).collect(),
         lists: lists.into_iter().map(|(store, first, count)| ListRange { store, first, count }).collect(),
     };
     let told = |stored: Stored| {
@@ -291,7 +299,7 @@ pub(super) fn load(dir: &Path) -> Result<Shared, StateError> {
         Told { session: stored.session, is_open: false, stores: stored.stores, sharing }
     };
     let all = state::load::<Vec<Stored>>(&dir.join(FILE))?.unwrap_or_default();
-    Ok(Shared { all: all.into_iter().map(told).collect(), version: 0 })
+    Ok(Shared { all: all.into_iter().map(told).collect(), ..Shared::default() })
 }
 
 #[cfg(test)]
@@ -319,11 +327,11 @@ mod tests {
     #[test]
     fn what_another_collector_has_is_told_with_its_address() {
         let mut shared = Shared::default();
-        assert_eq!(shared.bucket("flows", 200), Whereabouts::Here);
+        assert_eq!(shared.bucket("flows", 1, 200), Whereabouts::Here);
         assert!(shared.note("tor1", &names(&["flows", "events"]), Some(&sharing(0))));
         assert!(!shared.note("tor1", &names(&["flows", "events"]), Some(&sharing(0))));
         let at_b = || Whereabouts::At("b:1".into());
-        let of = |buckets: [u8; 5]| buckets.map(|bucket| shared.bucket("flows", bucket));
+        let of = |buckets: [u8; 5]| buckets.map(|bucket| shared.bucket("flows", 1, bucket));
         // What nobody has is queried here.
         assert_eq!(
             of([0, 127, 128, 254, 255]),
@@ -334,12 +342,35 @@ mod tests {
             [Whereabouts::Here, Whereabouts::Here, at_b(), at_b()]
         );
         // A store that the session does not write, or another session writes completely, is here.
-        assert_eq!(shared.bucket("others", 200), Whereabouts::Here);
-        assert_eq!(shared.here("flows"), (Buckets::range(0, 127), Vec::new()));
-        assert_eq!(shared.here("events").1.len(), 1);
+        assert_eq!(shared.bucket("others", 1, 200), Whereabouts::Here);
+        assert_eq!(shared.here("flows", 1), (Buckets::range(0, 127).into(), Vec::new()));
+        assert_eq!(shared.here("events", 1).1.len(), 1);
         assert!(shared.note("tor2", &names(&["flows"]), None));
-        assert_eq!((shared.bucket("flows", 200), shared.here("flows").0), (Whereabouts::Here, Buckets::ALL));
+        assert_eq!(
+            (shared.bucket("flows", 1, 200), shared.here("flows", 1).0),
+            (Whereabouts::Here, Copies::default())
+        );
         assert_eq!(shared.list("events", 4), at_b());
+    }
+
+    #[test]
+    fn a_bucket_is_here_with_any_of_the_copies_that_its_store_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut both = sharing(0);
+        both.all[0].buckets =
+            ["0-127", "200-255"].map(|text| text.parse::<Buckets>().unwrap()).into_iter().collect();
+        let mut shared = Shared::default();
+        shared.note("tor1", &names(&["flows"]), Some(&both));
+        let at_b = Whereabouts::At("b:1".into());
+        assert_eq!(
+            [1, 2].map(|replicas| shared.bucket("flows", replicas, 200)),
+            [at_b.clone(), Whereabouts::Here]
+        );
+        assert_eq!(shared.bucket("flows", 2, 199), at_b);
+        assert_eq!(shared.here("flows", 1).0, Buckets::range(0, 127).into());
+        assert_eq!(shared.here("flows", 2).0, both.all[0].buckets);
+        save(dir.path(), &shared).unwrap();
+        assert_eq!(load(dir.path()).unwrap().here("flows", 4).0, both.all[0].buckets);
     }
 
     #[test]
@@ -350,8 +381,8 @@ mod tests {
         shared.note("tor1", &names(&["flows", "events"]), Some(&all));
         let at_a = || Whereabouts::At("a:1".into());
         assert_eq!((shared.sketch("sketch"), shared.elsewhere("sketch")), (at_a(), Some("a:1".into())));
-        assert_eq!((shared.bucket("counts", 200), shared.elsewhere("flows")), (at_a(), None));
-        assert_eq!(shared.bucket("flows", 200), Whereabouts::Here);
+        assert_eq!((shared.bucket("counts", 1, 200), shared.elsewhere("flows")), (at_a(), None));
+        assert_eq!(shared.bucket("flows", 1, 200), Whereabouts::Here);
         // Where another session writes it here, it is here.
         shared.note("tor2", &names(&["sketch"]), None);
         assert_eq!((shared.sketch("sketch"), shared.elsewhere("sketch")), (Whereabouts::Here, None));
@@ -370,16 +401,16 @@ mod tests {
         let mut shared = Shared::default();
         shared.note("alone", &flows, None);
         assert!(shared.end("alone") && !shared.end("alone") && !shared.is_written("flows"));
-        assert_eq!(shared.bucket("flows", 233), Whereabouts::Here);
+        assert_eq!(shared.bucket("flows", 1, 233), Whereabouts::Here);
         shared.note("both", &flows, Some(&sharing(0)));
         shared.note("both@1", &flows, Some(&sharing(0)));
         let is_spread = |shared: &Shared| {
-            (shared.bucket("flows", 233), shared.bucket("flows", 3)) == (at_b(), Whereabouts::Here)
-                && shared.here("flows").0 == Buckets::range(0, 127)
+            (shared.bucket("flows", 1, 233), shared.bucket("flows", 1, 3)) == (at_b(), Whereabouts::Here)
+                && shared.here("flows", 1).0 == Buckets::range(0, 127).into()
         };
         assert!(is_spread(&shared) && shared.is_written("flows"));
         // What no open session has, an ended one may.
-        assert_eq!(shared.bucket("flows", 255), Whereabouts::Here);
+        assert_eq!(shared.bucket("flows", 1, 255), Whereabouts::Here);
         // It stays so across a restart, and when the newer ones have ended as well.
         save(dir.path(), &shared).unwrap();
         let mut again = load(dir.path()).unwrap();
@@ -394,7 +425,10 @@ mod tests {
         assert!(is_spread(&shared));
         // The first one comes back.
         shared.note("alone", &flows, None);
-        assert_eq!((shared.bucket("flows", 233), shared.here("flows").0), (Whereabouts::Here, Buckets::ALL));
+        assert_eq!(
+            (shared.bucket("flows", 1, 233), shared.here("flows", 1).0),
+            (Whereabouts::Here, Copies::default())
+        );
         // A session that writes other lists does not make the lists of ended ones absent.
         let events = names(&["events"]);
         let mut shared = Shared::default();
@@ -418,7 +452,7 @@ mod tests {
         assert_eq!(shared.all.len(), MOST);
         assert_eq!(shared.all.iter().filter(|told| told.sharing.is_some()).count(), 20);
         assert!(shared.note("newcomer", &flows, Some(&sharing(0))));
-        assert_eq!(shared.bucket("flows", 200), Whereabouts::At("b:1".into()));
+        assert_eq!(shared.bucket("flows", 1, 200), Whereabouts::At("b:1".into()));
     }
 
     #[test]
@@ -455,8 +489,8 @@ mod tests {
         save(dir.path(), &shared).unwrap();
         let mut again = load(dir.path()).unwrap();
         again.open_are(|_| true);
-        assert_eq!(again.bucket("flows", 5), Whereabouts::At("a:1".into()));
-        assert_eq!(again.bucket("flows", 128), Whereabouts::Here);
+        assert_eq!(again.bucket("flows", 1, 5), Whereabouts::At("a:1".into()));
+        assert_eq!(again.bucket("flows", 1, 128), Whereabouts::Here);
         assert_eq!(format!("{again:?}"), format!("{shared:?}"));
     }
 }

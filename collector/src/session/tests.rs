@@ -325,7 +325,7 @@ fn an_ended_session_claims_no_bucket_against_an_open_one_over_a_restart_too() {
     let both =
         |name: &str| OpenRequest { sharing: Some(spread.clone()), lease: None, ..wanting(name, &["flows"]) };
     let at_b = || Whereabouts::At("b:1".into());
-    let places = |sessions: &Sessions| [3, 233].map(|bucket| sessions.shared().bucket("flows", bucket));
+    let places = |sessions: &Sessions| [3, 233].map(|bucket| sessions.shared().bucket("flows", 1, bucket));
     let sessions = open();
     let t0 = Instant::now();
     sessions.open(&wanting("alone", &["flows"]), t0).unwrap();

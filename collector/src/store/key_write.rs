@@ -169,6 +169,9 @@ impl<const VALUE: usize, const SLOT: usize, const N: usize> Copied<VALUE, SLOT, 
         if SLOT > CHECKSUM_LEN + VALUE {
             compare_keys(keys, slots, matching);
         }
+        if let Policy::Copy(n) = policy {
+            matching.iter_mut().for_each(|matching| *matching &= 1 << n);
+        }
         for i in 0..many {
             let (slots, matching) = (&slots[i], matching[i]);
             // Branch-free: a processor cannot predict whether a random key's copy matches.

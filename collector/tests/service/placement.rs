@@ -31,7 +31,7 @@ fn shared(addresses: [&str; 2], limit: u8, own_share: u32) -> OpenSessionRequest
     let buckets = [Buckets::range(0, limit - 1), Buckets::range(limit, 255)];
     let share = |(address, buckets): (&str, Buckets)| CollectorShare {
         address: address.into(),
-        buckets: bucket_ranges(buckets),
+        buckets: bucket_ranges(&buckets.into()),
         ..CollectorShare::default()
     };
     let shares = addresses.into_iter().zip(buckets).map(share).collect();
@@ -56,7 +56,7 @@ async fn a_placement_has_another_version_after_each_change_and_each_start() {
     let opened = version(&client).await;
     assert!(all.insert(opened));
     let flows = &client.placement().await.unwrap().stores[0];
-    assert_eq!((read(&flows.buckets).unwrap(), flows.written), (Buckets::range(0, 99), Some(true)));
+    assert_eq!((read(&flows.buckets).unwrap(), flows.written), (Buckets::range(0, 99).into(), Some(true)));
     // Nothing changes with a renewal.
     let request =
         RenewSessionRequest { name: "t".into(), generation: session.generation, ..Default::default() };

@@ -1,29 +1,43 @@
 //! Sets of buckets as messages.
 
 use super::{BucketRange, MessageError};
-use crate::buckets::Buckets;
+use crate::buckets::{Buckets, Copies, MAX_COPIES};
 
-/// The ranges of a set; empty if it has every bucket.
-pub fn bucket_ranges(buckets: Buckets) -> Vec<BucketRange> {
-    if buckets.is_all() {
+/// The ranges of copies; empty for copy 0 of every bucket.
+pub fn bucket_ranges(copies: &Copies) -> Vec<BucketRange> {
+    if copies.is_whole() {
         return Vec::new();
     }
-    let range = |(first, last): (u8, u8)| BucketRange { first: first.into(), last: last.into() };
-    buckets.ranges().into_iter().map(range).collect()
+    let of_copy = |copy: usize| {
+        let range = move |(first, last): (u8, u8)| BucketRange {
+            first: first.into(),
+            last: last.into(),
+            copy: copy as u32,
+        };
+        copies.copy(copy).ranges().into_iter().map(range)
+    };
+    (0..copies.count()).flat_map(of_copy).collect()
 }
 
-/// The set that the ranges describe; every bucket if there are none.
+/// The copies that the ranges describe; copy 0 of every bucket if there are none.
 ///
 /// # Errors
 /// An invalid range.
-pub fn buckets(ranges: &[BucketRange]) -> Result<Buckets, MessageError> {
+pub fn buckets(ranges: &[BucketRange]) -> Result<Copies, MessageError> {
     if ranges.is_empty() {
-        return Ok(Buckets::ALL);
+        return Ok(Copies::default());
     }
-    let mut all = Buckets::NONE;
-    for &BucketRange { first, last } in ranges {
-        match (u8::try_from(first), u8::try_from(last)) {
-            (Ok(a), Ok(b)) if a <= b => all = all.or(Buckets::range(a, b)),
+    let mut all = [Buckets::NONE; MAX_COPIES];
+    for &BucketRange { first, last, copy } in ranges {
+        let of_copy = all.get_mut(copy as usize);
+        match (u8::try_from(first), u8::try_from(last), of_copy) {
+            (Ok(a), Ok(b), Some(all)) if a <= b => *all = all.or(Buckets::range(a, b)),
+            (_, _, None) => {
+                return Err(MessageError(format!(
+                    "copy {copy} of buckets is named, but copies are numbered from 0 to {}",
+                    MAX_COPIES - 1
+                )));
+            }
             _ => {
                 return Err(MessageError(format!(
                     "buckets {first} to {last} are no range: first and last are numbers from 0 to 255, the least first"
@@ -31,5 +45,5 @@ pub fn buckets(ranges: &[BucketRange]) -> Result<Buckets, MessageError> {
             }
         }
     }
-    Ok(all)
+    Ok(all.into_iter().collect())
 }

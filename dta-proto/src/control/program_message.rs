@@ -40,10 +40,11 @@ impl From<&Entry> for control::ProgramEntry {
                     length: e.length,
                     rkey: e.rkey.0,
                     generation: e.generation,
+                    replicas: 0,
                 }),
                 queue_pair: control::Purpose::from(e.queue_pair).into(),
                 collector: e.collector.into(),
-                buckets: control::bucket_ranges(e.buckets),
+                buckets: control::bucket_ranges(&e.buckets),
             }),
             Entry::Lists(e) => EntryMessage::Lists(control::ListsEntry {
                 store: e.store.into(),
@@ -224,6 +225,7 @@ impl TryFrom<&control::ProgramChange> for Change {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buckets::Buckets;
     use crate::program::diff;
 
     /// The program that the frame vectors are made with.
@@ -236,7 +238,8 @@ mod tests {
         let mut program = sample();
         program.set(Entry::Session(Session { collector: 3, generation: u64::MAX }));
         program.set(Entry::SketchReporter(SketchReporter { store: 5, reporter: 9, bit: 3 }));
-        let buckets = "0,7-9,255".parse().unwrap();
+        let buckets =
+            ["0,7-9,255", "1-6,200"].map(|text| text.parse::<Buckets>().unwrap()).into_iter().collect();
         program.set(Entry::Store(Store { collector: 3, buckets, ..program.store(1).unwrap().clone() }));
         program.set(Entry::Lists(Lists {
             store: 2,

@@ -80,6 +80,8 @@ pub enum Policy {
     Plurality,
     /// As [`Policy::Plurality`], but only if at least this many copies hold it.
     AtLeast(u8),
+    /// Copy n alone, counted from 0.
+    Copy(u8),
 }
 
 /// The combined answer of up to four copies.
@@ -110,6 +112,9 @@ pub enum Outcome<V> {
 /// that coincide count as two copies.
 #[inline]
 pub fn choose<V: PartialEq + Copy>(policy: Policy, copies: &[Option<V>]) -> Outcome<V> {
+    if let Policy::Copy(n) = policy {
+        return choose(Policy::First, copies.get(usize::from(n)).map_or(&[], std::slice::from_ref));
+    }
     let agreeing = |value: V| copies.iter().flatten().filter(|other| **other == value).count() as u8;
     let matching = copies.iter().flatten().count() as u8;
     let Some(first) = copies.iter().flatten().next().copied() else {
@@ -165,6 +170,11 @@ mod tests {
             Outcome::Undecided { agreeing: 2, differing: 1 }
         );
         assert_eq!(choose::<u32>(Policy::AtLeast(1), &[None, None]), Outcome::Absent);
+        let copy = |n| choose(Policy::Copy(n), &[Some(7), None, Some(9)]);
+        assert_eq!(
+            [copy(0), copy(1), copy(2), copy(3)],
+            [found(7, 1, 0), Outcome::Absent, found(9, 1, 0), Outcome::Absent]
+        );
     }
 
     proptest! {

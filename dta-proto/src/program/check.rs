@@ -5,7 +5,7 @@
 use core::fmt;
 use core::net::IpAddr;
 
-use crate::buckets::Buckets;
+use crate::buckets::Copies;
 use crate::queue_pair::has_24_bits;
 use crate::store::{SpecError, StoreKind};
 
@@ -114,7 +114,7 @@ fn check_store(store: &Store) -> Result<(), CheckError> {
     if address & (length - 1) != 0 {
         return fail("the address must be aligned to the length, so that address = base | offset");
     }
-    if store.buckets == Buckets::NONE {
+    if store.buckets == Copies::NONE {
         return Err(CheckError::value("store.buckets", 0, "at least one bucket"));
     }
     let must = store.spec.kind.primitive().purpose();
@@ -287,6 +287,13 @@ fn check_whole(program: &Program) -> Result<(), CheckError> {
             }
             Entry::Version0(_) => refers_well(program, entry)?,
             Entry::Store(next) => {
+                if let Some(bucket) = next.buckets.twice() {
+                    let (name, collector) = (&next.spec.name, next.collector);
+                    return Err(CheckError(format!(
+                        "two copies of bucket {bucket} of store `{name}` are at collector {collector}: each copy is at a \
+                         collector of its own"
+                    )));
+                }
                 parts.retain(|other| other.spec.id == next.spec.id);
                 parts.iter().try_for_each(|other| parts_fit(other, next))?;
                 parts.push(next);
@@ -297,7 +304,7 @@ fn check_whole(program: &Program) -> Result<(), CheckError> {
     Ok(())
 }
 
-/// Whether two entries of a store at two collectors agree and share no key.
+/// Whether two entries of a store at two collectors agree, and share no copy of a key.
 fn parts_fit(a: &Store, b: &Store) -> Result<(), CheckError> {
     let (store, name, first, second) = (a.spec.id, &a.spec.name, a.collector, b.collector);
     if a.spec != b.spec {
@@ -307,18 +314,22 @@ fn parts_fit(a: &Store, b: &Store) -> Result<(), CheckError> {
         )));
     }
     let is_append = a.spec.kind.primitive() == Primitive::Append;
-    match a.buckets.and(b.buckets).first().filter(|_| !is_append) {
+    match a.buckets.overlap(&b.buckets).filter(|_| !is_append) {
         None => Ok(()),
-        Some(bucket) => Err(CheckError(format!(
-            "bucket {bucket} of store `{name}` is at collector {first} and at collector {second}: let their `buckets` not \
-             overlap, or give one of the stores another name and id"
-        ))),
+        Some((copy, bucket)) => {
+            let copy = if copy == 0 { String::new() } else { format!("copy {copy} of ") };
+            Err(CheckError(format!(
+                "{copy}bucket {bucket} of store `{name}` is at collector {first} and at collector {second}: let their \
+                 `buckets` not overlap, or give one of the stores another name and id"
+            )))
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buckets::Buckets;
     use crate::program::Session;
 
     /// The program of the frame vectors: all at one collector.
@@ -344,7 +355,7 @@ mod tests {
     fn part(id: u16, collector: u8, buckets: Buckets) -> Change {
         let Some(mut store) = sample().store(1).cloned() else { panic!("the sample has it") };
         store.spec.id = id;
-        Change::Insert { entry: Entry::Store(Store { collector, buckets, ..store }) }
+        Change::Insert { entry: Entry::Store(Store { collector, buckets: buckets.into(), ..store }) }
     }
 
     fn refusal(changes: &[Change]) -> String {
@@ -407,13 +418,33 @@ mod tests {
         {
             let changes = [part(1, 0, parts[0]), part(1, 2, parts[1])];
             let program = checked(&sample(), &changes).unwrap();
-            assert_eq!(program.parts_of(1).map(|part| part.buckets).collect::<Vec<_>>(), parts);
+            let of_parts: Vec<Copies> = program.parts_of(1).map(|part| part.buckets).collect();
+            assert_eq!(of_parts, parts.map(Copies::from));
         }
         // Buckets can move between collectors in either order of changes.
         let have = checked(&sample(), &[part(1, 0, low), part(1, 2, high)]).unwrap();
         let want = checked(&sample(), &[part(1, 0, high), part(1, 2, low)]).unwrap();
         let changes = super::super::diff(&have, &want);
         assert_eq!((changes.len(), checked(&have, &changes)), (2, Ok(want)));
+    }
+
+    #[test]
+    fn each_copy_of_a_bucket_is_at_a_collector_of_its_own() {
+        let (low, high) = (Buckets::range(0, 127), Buckets::range(128, 255));
+        let part = |collector: u8, copies: [Buckets; 2]| {
+            let Some(store) = sample().store(1).cloned() else { panic!("the sample has it") };
+            let buckets = copies.into_iter().collect();
+            Change::Insert { entry: Entry::Store(Store { collector, buckets, ..store }) }
+        };
+        let both = [part(0, [low, high]), part(1, [high, low])];
+        assert_eq!(checked(&sample(), &both).unwrap().parts_of(1).count(), 2);
+        let told = refusal(&[part(0, [low, high]), part(1, [Buckets::NONE, high])]);
+        assert!(
+            told.starts_with("copy 1 of bucket 128 of store `kw` is at collector 0 and at collector 1"),
+            "{told}"
+        );
+        let told = refusal(&[part(0, [low, Buckets::range(127, 200)])]);
+        assert!(told.starts_with("two copies of bucket 127 of store `kw` are at collector 0"), "{told}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::buckets::Buckets;
+use crate::buckets::Copies;
 use crate::store::StoreSpec;
 use serde::{Deserialize, Serialize};
 
@@ -157,9 +157,11 @@ pub struct Store {
     pub collector: u8,
     /// Id, name and layout.
     pub spec: StoreSpec,
-    /// The key buckets of this region. Ignored for append stores: see [`Lists`].
-    #[serde(default, skip_serializing_if = "Buckets::is_all")]
-    pub buckets: Buckets,
+    /// The key buckets of this region, by copy. A key-write store whose buckets are at several collectors has copy n of a
+    /// key at the `n`-th of them, counted round; other stores are written to each. Ignored for append stores: see
+    /// [`Lists`].
+    #[serde(default, skip_serializing_if = "Copies::is_whole")]
+    pub buckets: Copies,
     /// Address of the region on the wire (iova), aligned to the region's length.
     pub address: u64,
     /// Bytes of the region, a power of two.

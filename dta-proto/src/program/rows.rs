@@ -13,7 +13,7 @@ use super::{
     Endpoint, Entry, EntryKey, Flush, Lists, Mac, Mode, Program, QueuePair, Rkey, Service, Session,
     SketchReporter, Store, Version0,
 };
-use crate::buckets::Buckets;
+use crate::buckets::Copies;
 use crate::store::{StoreKind, StoreSpec};
 
 /// One row of one table.
@@ -39,8 +39,8 @@ pub enum Value {
     Word(&'static str),
     /// A user-chosen name.
     Name(String),
-    /// A set of key buckets.
-    Buckets(Buckets),
+    /// Sets of key buckets, by copy.
+    Buckets(Copies),
     /// An IP address.
     Ip(IpAddr),
     /// An Ethernet address.

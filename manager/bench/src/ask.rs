@@ -87,7 +87,7 @@ async fn share(both: [&Collector; 2]) -> anyhow::Result<()> {
     let buckets = [Buckets::range(0, SECOND - 1), Buckets::range(SECOND, u8::MAX)];
     let share = |((_, _, address), buckets): (&Collector, Buckets)| CollectorShare {
         address: address.clone(),
-        buckets: bucket_ranges(buckets),
+        buckets: bucket_ranges(&buckets.into()),
         ..CollectorShare::default()
     };
     let shares: Vec<_> = both.into_iter().zip(buckets).map(share).collect();

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-use dta_proto::buckets::Buckets;
+use dta_proto::buckets::Copies;
 use dta_proto::crc::crc32_update;
 use dta_proto::key::{KEY_LEN, Key};
 use dta_proto::layout::hash;
@@ -76,7 +76,7 @@ impl KeyWriteBench {
         }));
         program.set(Entry::Store(Store {
             collector: 0,
-            buckets: Buckets::ALL,
+            buckets: Copies::default(),
             address,
             length: spec.region_len(),
             rkey: Rkey(rkey),

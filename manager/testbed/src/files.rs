@@ -6,9 +6,10 @@ use std::path::Path;
 use serde::Serialize;
 
 use dta_proto::store::StoreSpec;
-use dta_proto::wire::dta::EpochEnd;
+use dta_proto::wire::dta::{EpochEnd, Primitive};
 
 use super::daemons::Plan;
+use crate::share::Share;
 
 /// Where a collector is.
 pub struct CollectorPlace<'a> {
@@ -52,6 +53,10 @@ struct HistoryTable {
 struct StoreTable<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     epoch: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spread_copies: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replicas: Option<usize>,
     #[serde(flatten)]
     spec: &'a StoreSpec,
 }
@@ -89,7 +94,12 @@ pub fn collector(plan: &Plan<'_>, place: &CollectorPlace<'_>) -> anyhow::Result<
         let begins_empty = spec.kind.primitive().epoch_end() == EpochEnd::Replaces;
         plan.epochs.filter(|_| begins_empty).map(|every| format!("{}s", every.as_secs()))
     };
-    let stores = plan.topology.share().stores(place.number, &plan.topology.stores);
+    let share = plan.topology.share();
+    let stores = share.stores(place.number, &plan.topology.stores);
+    let table = |spec| {
+        let (spread_copies, replicas) = replicas(share, spec);
+        StoreTable { epoch: epoch(spec), spread_copies, replicas, spec }
+    };
     let file = CollectorFile {
         collector: CollectorTable {
             name: "testbed",
@@ -102,9 +112,19 @@ pub fn collector(plan: &Plan<'_>, place: &CollectorPlace<'_>) -> anyhow::Result<
         verbs: place.verbs.map(|address| VerbsTable { address: address.to_string() }),
         metrics: MetricsTable { listen: "off" },
         history: plan.epochs.map(|_| HistoryTable { directory: history(&place.memory) }),
-        store: stores.into_iter().map(|spec| StoreTable { epoch: epoch(spec), spec }).collect(),
+        store: stores.into_iter().map(table).collect(),
     };
     Ok(toml::to_string(&file)?)
+}
+
+/// What a store's table says of the collectors that have each key: `spread_copies` and `replicas`.
+fn replicas(share: Share, spec: &StoreSpec) -> (Option<bool>, Option<usize>) {
+    let replicas = Some(share.replicas()).filter(|replicas| *replicas > 1);
+    match spec.kind.primitive() {
+        Primitive::KeyWrite => (replicas.map(|_| true), None),
+        Primitive::Postcarding | Primitive::KeyIncrement => (None, replicas),
+        Primitive::Append | Primitive::SketchMerge => (None, None),
+    }
 }
 
 /// Where a collector keeps its history: beside its memory.

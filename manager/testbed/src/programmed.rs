@@ -8,7 +8,7 @@ use dta_collector::config::MemoryConfig;
 use dta_collector::nic::{Access, NicError, QueuePairInfo, QueuePairRequest, Registration};
 use dta_collector::region::{Region, RegionOptions};
 use dta_collector::store::Store;
-use dta_proto::buckets::Buckets;
+use dta_proto::buckets::Copies;
 use dta_proto::program::{self, Endpoint, Entry, Lists, Program, Purpose, QueuePair, Rkey, Transport};
 use dta_proto::store::{StoreKind, StoreSpec};
 
@@ -53,7 +53,7 @@ pub fn programmed(
         program.set(Entry::Store(program::Store {
             collector: 0,
             spec: store.spec.clone(),
-            buckets: Buckets::ALL,
+            buckets: Copies::default(),
             address: registration.iova,
             length: registration.len,
             rkey: Rkey(registration.rkey),

@@ -126,6 +126,11 @@ pub async fn run(options: &Options, progress: impl FnMut(u64, u64)) -> anyhow::R
         topology.translator.lease_seconds = topology.translator.lease_seconds.max(CHAOS_LEASE);
     }
     let topology = &topology;
+    anyhow::ensure!(
+        options.epochs.is_none() || !topology.translator.spread_copies,
+        "with spread_copies each collector ends its epochs by its own clock, and a report is in an epoch of two of them: run \
+         it without epochs"
+    );
     let source = source(options)?;
     let folder = Folder::new().context("cannot make a folder for the testbed")?;
     let far = match topology.machines.is_empty() {
@@ -366,7 +371,8 @@ fn most_reports(topology: &Topology) -> u64 {
 
 /// The most operations that one report of any store becomes.
 fn most_copies(topology: &Topology) -> u64 {
-    topology.stores.iter().filter_map(|store| store.redundancy()).max().unwrap_or(1).into()
+    let copies = topology.stores.iter().filter_map(|store| store.redundancy()).max().unwrap_or(1);
+    u64::from(copies) * topology.share().replicas() as u64
 }
 
 fn source(options: &Options) -> anyhow::Result<Source> {

@@ -1,4 +1,5 @@
-//! What each of several collectors has: keys by their buckets, lists by ranges, and a sketch at the first, whole.
+//! What each of several collectors has: keys by their buckets, lists by ranges, and a sketch at the first, whole. A key may
+//! be at two of them.
 
 use std::ops::Range;
 
@@ -23,43 +24,72 @@ fn places(part: usize, of: usize, parts: usize) -> Range<usize> {
 
 /// So many collectors, by number from 0. One alone has everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share(usize);
+pub struct Share {
+    collectors: usize,
+    /// How many of them have each key.
+    replicas: usize,
+}
 
 impl Share {
     /// One collector.
-    pub const ALONE: Share = Share(1);
+    pub const ALONE: Share = Share { collectors: 1, replicas: 1 };
 
-    /// `collectors` of them, 1 to [`MOST`].
+    /// `collectors` of them, 1 to [`MOST`], each key at one.
     pub fn among(collectors: usize) -> Share {
-        Share(collectors.clamp(1, MOST))
+        Share { collectors: collectors.clamp(1, MOST), replicas: 1 }
+    }
+
+    /// The same with each key at so many of them: copies of values are spread, and others written to each.
+    pub fn with_replicas(self, replicas: usize) -> Share {
+        Share { replicas, ..self }
     }
 
     /// How many there are.
     pub fn collectors(self) -> usize {
-        self.0
+        self.collectors
     }
 
-    /// The collector that has a key.
+    /// How many of them have each key.
+    pub fn replicas(self) -> usize {
+        self.replicas
+    }
+
+    /// The collector that has a key; the first one.
     pub fn of_key(self, key: &Key) -> usize {
-        part(buckets::of_key(key).into(), 256, self.0)
+        part(buckets::of_key(key).into(), 256, self.collectors)
+    }
+
+    /// The number of a slot of the `replica`-th collector of a key, through all collectors.
+    fn slot_at(self, key: &Key, replica: usize, slot: u64, slots: u64) -> u64 {
+        ((self.of_key(key) + replica) % self.collectors) as u64 * slots + slot
     }
 
     /// The collector that has a list of a store with `lists` lists.
     pub fn of_list(self, list: u32, lists: u32) -> usize {
-        part(list as usize, lists as usize, self.0)
+        part(list as usize, lists as usize, self.collectors)
     }
 
-    /// The slots of a key as [`hash::slots`] has them, numbered through all collectors: keys of two collectors never
-    /// have the same one.
+    /// The slots of a value as [`hash::slots`] has them, numbered through all collectors: what is at two collectors never
+    /// has the same one.
     pub fn slots(self, key: &Key, redundancy: u8, slots: u64) -> Vec<u64> {
-        let before = self.of_key(key) as u64 * slots;
-        hash::slots(key, redundancy, slots).iter().map(|slot| before + slot).collect()
+        let own = hash::slots(key, redundancy, slots);
+        let slots =
+            own.iter().enumerate().map(|(n, slot)| self.slot_at(key, n % self.replicas, *slot, slots));
+        slots.collect()
+    }
+
+    /// The slots of a path or counter, numbered like [`Share::slots`]: all at one collector, then all at the next that
+    /// has the key.
+    pub fn slots_of_each(self, key: &Key, redundancy: u8, slots: u64) -> Vec<u64> {
+        let own = hash::slots(key, redundancy, slots);
+        let at = |replica| own.iter().map(move |slot| self.slot_at(key, replica, *slot, slots));
+        (0..self.replicas).flat_map(at).collect()
     }
 
     /// The stores of which a collector has something.
     pub fn stores(self, collector: usize, stores: &[StoreSpec]) -> Vec<&StoreSpec> {
         let has = |store: &&StoreSpec| match store.kind {
-            StoreKind::Append { lists, .. } => !places(collector, lists as usize, self.0).is_empty(),
+            StoreKind::Append { lists, .. } => !places(collector, lists as usize, self.collectors).is_empty(),
             StoreKind::SketchMerge { .. } => collector == 0,
             _ => true,
         };
@@ -84,18 +114,19 @@ impl Share {
         for store in self.stores(collector, stores) {
             names.push(format!("\"{}\"", store.name));
             if let StoreKind::Append { lists: of, .. } = store.kind {
-                let Range { start, end } = places(collector, of as usize, self.0);
+                let Range { start, end } = places(collector, of as usize, self.collectors);
                 let count = end - start;
                 lists.push(format!("{{ store = \"{}\", first = {start}, count = {count} }}", store.name));
             }
         }
-        let Range { start, end } = places(collector, 256, self.0);
-        format!(
-            "{all}stores = [{}]\nbuckets = \"{start}-{}\"\nlists = [{}]\n",
-            names.join(", "),
-            end - 1,
-            lists.join(", ")
-        )
+        let buckets = |replica: usize| {
+            let first = (collector + self.collectors - replica) % self.collectors;
+            let Range { start, end } = places(first, 256, self.collectors);
+            format!("\"{start}-{}\"", end - 1)
+        };
+        let buckets: Vec<String> = (0..self.replicas).map(buckets).collect();
+        let buckets = if self.replicas == 1 { buckets.concat() } else { format!("[{}]", buckets.join(", ")) };
+        format!("{all}stores = [{}]\nbuckets = {buckets}\nlists = [{}]\n", names.join(", "), lists.join(", "))
     }
 }
 
@@ -142,10 +173,10 @@ mod tests {
             let mut sketches = 0;
             for (n, collector) in collectors.into_iter().enumerate() {
                 let buckets = collector.buckets.unwrap();
-                for bucket in buckets.iter() {
+                for bucket in buckets.copy(0).iter() {
                     assert_eq!(part(bucket.into(), 256, count), n);
                 }
-                all = all.or(buckets);
+                all = all.or(buckets.copy(0));
                 let names: Vec<_> = share.stores(n, &stores).iter().map(|store| &store.name).collect();
                 assert_eq!(collector.stores.iter().collect::<Vec<_>>(), names);
                 sketches += usize::from(collector.stores.contains(&"packets".to_owned()));
@@ -168,6 +199,30 @@ mod tests {
             let slots = share.slots(&key(n), 2, 8);
             assert!(slots.iter().all(|slot| *slot / 8 == collectors[usize::from(n)] as u64));
             assert_eq!(Share::ALONE.slots(&key(n), 2, 8), hash::slots(&key(n), 2, 8)[..]);
+        }
+    }
+
+    #[test]
+    fn each_key_is_at_as_many_collectors_as_the_translator_is_configured_to_write_it_to() {
+        let stores = Topology::load(None).unwrap().stores;
+        let share = Share::among(3).with_replicas(2);
+        let addresses: Vec<String> = (1..=3).map(|n| format!("127.0.0.1:{n}")).collect();
+        let text = format!("[translator]\n{}", share.tables(&addresses, &stores));
+        let (config, _) = Config::parse(&text, Path::new("t.toml")).unwrap();
+        config.check().unwrap();
+        let copies: Vec<_> = config.translator.collector.iter().map(|c| c.buckets.unwrap()).collect();
+        for n in 0..50 {
+            let key = Key([n; 16]);
+            let at = |copy: usize| {
+                copies.iter().position(|copies| copies.copy(copy).contains(buckets::of_key(&key))).unwrap()
+                    as u64
+            };
+            let own = hash::slots(&key, 3, 8);
+            let slots = [at(0) * 8 + own[0], at(1) * 8 + own[1], at(0) * 8 + own[2]];
+            assert_eq!((at(0) as usize, share.slots(&key, 3, 8)), (share.of_key(&key), slots.to_vec()));
+            let each = [0, 1].map(|copy| own.iter().map(move |slot| (copy, *slot))).into_iter().flatten();
+            let each: Vec<u64> = each.map(|(copy, slot)| at(copy) * 8 + slot).collect();
+            assert_eq!(share.slots_of_each(&key, 3, 8), each);
         }
     }
 }

@@ -105,11 +105,13 @@ pub struct Translator {
     pub flush_ms: u64,
     /// Seconds that the lease lasts without renewal.
     pub lease_seconds: u32,
+    /// Whether two collectors have each key: the copies of values are spread over them, paths and counters are at both.
+    pub spread_copies: bool,
 }
 
 impl Default for Translator {
     fn default() -> Self {
-        Self { flush_ms: 200, lease_seconds: 10 }
+        Self { flush_ms: 200, lease_seconds: 10, spread_copies: false }
     }
 }
 
@@ -210,7 +212,12 @@ impl Topology {
 
     /// What of its stores each collector has.
     pub fn share(&self) -> Share {
-        Share::among(self.machines.iter().filter(|machine| machine.has(Role::Collector)).count())
+        self.share_among(self.machines.iter().filter(|machine| machine.has(Role::Collector)).count())
+    }
+
+    /// The same of so many collectors.
+    pub fn share_among(&self, collectors: usize) -> Share {
+        Share::among(collectors).with_replicas(if self.translator.spread_copies { 2 } else { 1 })
     }
 
     fn check(&self, places: &Places) -> Result<(), TopologyError> {
@@ -286,6 +293,10 @@ impl Topology {
         }
         if self.translator.lease_seconds == 0 {
             return fail(places, "translator.lease_seconds", "0".into(), "at least 1");
+        }
+        if self.translator.spread_copies && self.share().collectors() < 2 {
+            let must = "false with fewer than two machines that have the role collector";
+            return fail(places, "translator.spread_copies", "true".into(), must);
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Translators with leases of a real collector: what happens to their reports when a lease ends, is
 //! taken, or comes back. Needs no privilege.
 
+mod copies;
 mod epochs;
 mod ground;
 mod plan;

@@ -419,20 +419,29 @@ impl Translator {
             check_lists(&format!("translator.collector[{index}]"), &collector.lists)?;
         }
         let of = |index: u8| self.collector.get(index).and_then(|c| c.buckets).unwrap_or_default();
+        let key = |index: u8| format!("translator.collector[{index}].buckets");
+        let written = |index: u8| serde_json::json!(of(index));
+        let of_copy = |copy: usize| if copy == 0 { String::new() } else { format!("copy {copy} of ") };
         match self.collector.check_buckets() {
             Ok(()) => Ok(()),
-            Err(BucketsMisfit::Twice { index, bucket, other }) => fail(
-                &format!("translator.collector[{index}].buckets"),
+            Err(BucketsMisfit::Twice { index, copy, bucket, other }) => fail(
+                &key(index),
                 format!(
-                    "\"{}\", and the collector at {} has bucket {bucket}, too",
-                    of(index),
-                    self.collector.address(other)
+                    "{}, and the collector at {} has {}bucket {bucket}, too",
+                    written(index),
+                    self.collector.address(other),
+                    of_copy(copy)
                 ),
                 "such that each bucket is at one collector",
             ),
-            Err(BucketsMisfit::Nowhere(buckets)) => fail(
+            Err(BucketsMisfit::Together { index, bucket }) => fail(
+                &key(index),
+                format!("{}, which has bucket {bucket} twice", written(index)),
+                "such that each copy of a bucket is at a collector of its own",
+            ),
+            Err(BucketsMisfit::Nowhere { copy, buckets }) => fail(
                 "translator.collector",
-                format!("without buckets {buckets}"),
+                format!("without {}buckets {buckets}", of_copy(copy)),
                 "such that each bucket is at one collector, where any has `buckets`",
             ),
         }
@@ -776,6 +785,22 @@ mod tests {
             (
                 "collector = [{ address = 'a:1', buckets = '1-127' }, { address = 'b:1', buckets = '128-254' }]",
                 "translator.collector is without buckets 0,255",
+            ),
+            (
+                "collector = [{ address = 'a:1', buckets = ['0-127', '128-255'] }, { address = 'b:1', buckets = ['128-255', '0-128'] }]",
+                "translator.collector.buckets is [\"128-255\",\"0-128\"], which has bucket 128 twice",
+            ),
+            (
+                "collector = [{ address = 'a:1', buckets = ['0-127', '128-255'] }, { address = 'b:1', buckets = ['128-255', '0-126'] }]",
+                "translator.collector is without copy 1 of buckets 127",
+            ),
+            (
+                "collector = [{ address = 'a:1', buckets = ['0-127', '128-255'] }, { address = 'b:1', buckets = ['128-254', '0-127,255'] }]",
+                "translator.collector.buckets is [\"128-254\",\"0-127,255\"], and the collector at a:1 has copy 1 of bucket 255, too",
+            ),
+            (
+                "collector = [{ address = 'a:1', buckets = ['0-255', 'none', 'none', 'none', 'none'] }]",
+                "t.toml, line 2, key `translator.collector`: ",
             ),
             (
                 "collector = [{ address = 'a:1', buckets = '0-256' }]",

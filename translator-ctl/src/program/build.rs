@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use dta_proto::buckets::Buckets;
+use dta_proto::buckets::Copies;
 use dta_proto::program::{
     CheckError, Entry, Flush, Lists, Mode, Primitive, Program, Service, SketchReporter, Store, Version0,
 };
@@ -19,7 +19,7 @@ pub struct Wanted {
     /// Addresses of the collectors, by index, for messages.
     pub collectors: Vec<String>,
     /// Key buckets of each collector, by index.
-    pub buckets: Vec<Buckets>,
+    pub buckets: Vec<Copies>,
     /// Where to receive reports.
     pub service: Service,
     /// Whether to restrict targets to what a switch does.
@@ -57,12 +57,19 @@ pub fn build(grants: &[Option<&Grant>], wanted: &Wanted) -> Result<Program, Buil
         let after_ms = if wanted.reference { 0 } else { after_ms };
         program.set(Entry::Flush(Flush { primitive, after_ms }));
     }
-    let all_stores: Vec<Store> = grants.iter().flatten().flat_map(|grant| &grant.stores).cloned().collect();
-    let all_stores: Vec<Store> = all_stores.into_iter().map(|store| with_buckets(store, wanted)).collect();
+    let granted: Vec<&Store> = grants.iter().flatten().flat_map(|grant| &grant.stores).collect();
+    same_replicas(&granted, wanted)?;
+    let mut all_stores =
+        granted.into_iter().map(|store| with_buckets(store, wanted)).collect::<Result<Vec<Store>, _>>()?;
+    // A collector may have further copies alone, and nothing of a store without replicas.
+    all_stores.retain(|store| store.buckets != Copies::NONE);
     let lists: Vec<&Lists> = grants.iter().flatten().flat_map(|grant| &grant.lists).collect();
     offered_once(&all_stores, &lists, wanted)?;
     for grant in grants.iter().flatten() {
-        grant.entries().for_each(|entry| program.set(entry));
+        grant
+            .entries()
+            .filter(|entry| !matches!(entry, Entry::Store(_)))
+            .for_each(|entry| program.set(entry));
     }
     all_stores.iter().for_each(|store| program.set(Entry::Store(store.clone())));
     // Shared stores once: others refer to them by id.
@@ -114,12 +121,50 @@ fn takes_unnamed(store: &Store) -> bool {
 }
 
 /// The store with its collector's buckets, if keys can be shared.
-fn with_buckets(store: Store, wanted: &Wanted) -> Store {
-    let buckets = match store.spec.kind.primitive().addressing() {
-        Addressing::Key => wanted.buckets.get(usize::from(store.collector)).copied().unwrap_or_default(),
-        Addressing::List | Addressing::Column => Buckets::ALL,
+fn with_buckets(store: &Store, wanted: &Wanted) -> Result<Store, BuildError> {
+    let primitive = store.spec.kind.primitive();
+    if primitive.addressing() != Addressing::Key {
+        return Ok(Store { buckets: Copies::default(), ..store.clone() });
+    }
+    let replicas = store.buckets.count();
+    let placed = wanted.buckets.iter().map(Copies::count).max().unwrap_or(1);
+    // Copies are spread over as many collectors as there are.
+    let (setting, least) = match primitive {
+        Primitive::KeyWrite => ("spread_copies = true".to_owned(), replicas.min(2)),
+        _ => (format!("replicas = {replicas}"), replicas),
     };
-    Store { buckets, ..store }
+    if placed < least {
+        return Err(BuildError(format!(
+            "store `{}` has {setting} at its collectors, which takes {least} collectors, but the configuration places {placed} \
+             copy of each bucket: let the `buckets` of each [[translator.collector]] be a list by copy, such as [\"0-127\", \
+             \"128-255\"] for one of two and [\"128-255\", \"0-127\"] for the other",
+            store.spec.name
+        )));
+    }
+    let buckets = wanted.buckets.get(usize::from(store.collector)).copied().unwrap_or_default();
+    Ok(Store { buckets: buckets.first(replicas), ..store.clone() })
+}
+
+/// Rejects a store that has other replicas at one collector than at another.
+fn same_replicas(granted: &[&Store], wanted: &Wanted) -> Result<(), BuildError> {
+    for (i, b) in granted.iter().enumerate() {
+        let other = granted[..i].iter().find(|a| a.spec == b.spec && a.buckets.count() != b.buckets.count());
+        if let Some(a) = other {
+            let of = |store: &Store| {
+                let address =
+                    wanted.collectors.get(usize::from(store.collector)).cloned().unwrap_or_default();
+                format!("{} at {address}", store.buckets.count())
+            };
+            return Err(BuildError(format!(
+                "store `{}` is to have each key at one number of collectors, but that is {} and {}: give it the same \
+                 `spread_copies` or `replicas` at both",
+                b.spec.name,
+                of(a),
+                of(b)
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The ranges of a store's lists at its collector: first, and the number after the last.
@@ -133,7 +178,7 @@ fn ranges(lists: &[&Lists], store: &Store) -> Vec<(u64, u64)> {
 fn share(a: &Store, b: &Store, lists: &[&Lists]) -> bool {
     a.spec == b.spec
         && match a.spec.kind.primitive().addressing() {
-            Addressing::Key => a.buckets.and(b.buckets) == Buckets::NONE,
+            Addressing::Key => a.buckets.overlap(&b.buckets).is_none(),
             Addressing::List => {
                 let (mine, theirs) = (ranges(lists, a), ranges(lists, b));
                 !mine.iter().any(|m| theirs.iter().any(|t| m.0 < t.1 && t.0 < m.1))
@@ -201,7 +246,7 @@ mod tests {
     fn wanted(version0: &[(Primitive, &str)]) -> Wanted {
         Wanted {
             collectors: vec!["a:1".into(), "b:1".into()],
-            buckets: vec![Buckets::ALL; 2],
+            buckets: vec![Copies::default(); 2],
             service: Service { address: std::net::Ipv4Addr::LOCALHOST.into(), port: 40040 },
             reference: false,
             flush_ms: [(Primitive::Append, 1), (Primitive::Postcarding, 1), (Primitive::SketchMerge, 1)],

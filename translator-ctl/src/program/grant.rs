@@ -1,6 +1,6 @@
 //! What one collector's session grants: queue pairs, stores and append lists, as program entries.
 
-use dta_proto::buckets::Buckets;
+use dta_proto::buckets::{Copies, MAX_COPIES};
 use dta_proto::control;
 use dta_proto::program::{EndedQueuePair, Endpoint, Entry, Lists, Purpose, QueuePair, Rkey, Session, Store};
 use dta_proto::queue_pair::has_24_bits;
@@ -26,7 +26,8 @@ pub struct Grant {
     pub session: Option<Session>,
     /// Its queue pairs; none after its session has ended.
     pub queue_pairs: Vec<QueuePair>,
-    /// Its stores with their regions.
+    /// Its stores with their regions. Their buckets are what the collector takes: all, in as many copies as its store is to
+    /// have replicas.
     pub stores: Vec<Store>,
     /// The append lists that this translator may write.
     pub lists: Vec<Lists>,
@@ -156,10 +157,14 @@ fn store(collector: u8, region: &control::Region) -> Result<Store, GrantError> {
     let spec = StoreSpec::try_from(spec).map_err(|error| GrantError(error.to_string()))?;
     let (address, length) = (region.address, region.length);
     let queue_pair = spec.kind.primitive().purpose();
+    let replicas = region.replicas.max(1);
+    if replicas as usize > MAX_COPIES {
+        return Err(out_of_range("regions.replicas", replicas.into()));
+    }
     Ok(Store {
         collector,
         spec,
-        buckets: Buckets::ALL,
+        buckets: Copies::all(replicas as usize),
         address,
         length,
         rkey: Rkey(region.rkey),

@@ -3,7 +3,7 @@
 use dta_cli::table::Table;
 use serde_json::{Value, json};
 
-use dta_proto::buckets::Buckets;
+use dta_proto::buckets::Copies;
 use dta_proto::program::{Change, Entry, Program};
 
 const REDACTED: &str = "redacted";
@@ -85,8 +85,8 @@ fn at_collector(index: u8) -> String {
 }
 
 /// Describes a part of a store.
-fn of_buckets(buckets: Buckets) -> String {
-    if buckets.is_all() { String::new() } else { format!(", buckets {buckets}") }
+fn of_buckets(buckets: Copies) -> String {
+    if buckets.is_whole() { String::new() } else { format!(", buckets {buckets}") }
 }
 
 fn describe(entry: &Entry, show_secrets: bool) -> (String, String) {

@@ -168,7 +168,7 @@ mod tests {
     use std::net::SocketAddrV4;
 
     use dta_dataplane::{Engine, Limits, Output};
-    use dta_proto::buckets::Buckets;
+    use dta_proto::buckets::Copies;
     use dta_proto::key::Key;
     use dta_proto::program::{Purpose, Rkey};
     use dta_proto::store::{StoreKind, StoreSpec};
@@ -206,7 +206,7 @@ mod tests {
             collector: 0,
             length: spec.region_len(),
             spec,
-            buckets: Buckets::ALL,
+            buckets: Copies::default(),
             address: 1 << 32,
             rkey: Rkey(1),
             generation: 1,

@@ -147,6 +147,7 @@ impl Fake {
             length: spec.region_len(),
             rkey: 0xdead_0000 + u32::from(spec.id) + (moved(spec) as u32) * 0x100,
             generation: 1 + moved(spec),
+            replicas: 1,
         });
         let pair = |purpose: Purpose, transport: Transport, qpn| ResponderQueuePair {
             purpose: purpose.into(),

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use dta_dataplane::reference::{Made, Reference};
 use dta_p4_suite::assembly::pipeline::{DEPARSER, Pipeline};
 use dta_p4_suite::assembly::profiles::{self, LONG_BATCHES, POSTCARDS, SKETCHES, WORDS};
-use dta_proto::buckets::Buckets;
+use dta_proto::buckets::Copies;
 use dta_proto::key::Key;
 use dta_proto::layout::{append, hash};
 use dta_proto::program::{
@@ -101,7 +101,7 @@ fn reference_of(kind: StoreKind, positions: Vec<(u32, u32)>, more: Vec<Entry>, s
     let spec = StoreSpec { id: STORE, name: "store".to_owned(), kind };
     program.set(Entry::Store(Store {
         collector: 0,
-        buckets: Buckets::ALL,
+        buckets: Copies::default(),
         length: spec.region_len(),
         spec,
         address: ADDRESS,

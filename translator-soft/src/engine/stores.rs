@@ -17,10 +17,10 @@ pub(super) struct InstalledStore {
 }
 
 impl InstalledStore {
-    /// The shape of a key-write store without inline keys; `None` for any other.
+    /// The shape of a key-write store without inline keys, each key of which is at one collector; `None` for any other.
     pub(super) fn key_write(&self) -> Option<KeyWriteShape> {
         match &self.state {
-            State::KeyWrite(shape) => Some(*shape),
+            State::KeyWrite(shape) if self.regions.replicas() == 1 => Some(*shape),
             _ => None,
         }
     }

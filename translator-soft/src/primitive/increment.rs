@@ -39,6 +39,7 @@ struct Sum {
     last: u32,
     copy: u8,
     copies: u8,
+    replicas: u8,
 }
 
 struct Part {
@@ -81,17 +82,24 @@ impl Increments {
             return Err(Reason::Redundancy);
         }
         let h = hash::key_hash(key);
-        let store = context.place_of_hash(h)?;
-        if self.parts.len() + usize::from(copies) > MOST {
+        context.reach(h)?;
+        let replicas = context.regions.replicas();
+        if self.parts.len() + usize::from(copies) * replicas > MOST {
             self.send(context.now, context.egress, context.out);
         }
         let counters = &mut context.egress.counters;
         counters.of(Primitive::KeyIncrement).emitted += 1;
-        for copy in 0..copies {
-            let part = self.parts.len() as u32;
-            self.parts.push(Part { origin, next: NONE });
-            let slot = hash::slot(h, usize::from(copy), slots);
-            self.add(Sum { store, slot, delta, first: part, last: part, copy, copies }, counters);
+        // All of the key's counters at each collector that has the key.
+        for replica in 0..replicas {
+            let store = context.regions.of_replica(h, replica).unwrap_or(usize::MAX);
+            for n in 0..copies {
+                let part = self.parts.len() as u32;
+                self.parts.push(Part { origin, next: NONE });
+                let slot = hash::slot(h, usize::from(n), slots);
+                let (copy, replicas) = (replica as u8 * copies + n, replicas as u8);
+                let sum = Sum { store, slot, delta, first: part, last: part, copy, copies, replicas };
+                self.add(sum, counters);
+            }
         }
         Ok(())
     }
@@ -147,6 +155,7 @@ impl Increments {
                 pair: egress.pair_of(sum.store),
                 copy: sum.copy,
                 copies: sum.copies,
+                replicas: sum.replicas,
                 reports,
                 group: 0,
                 first_origin,

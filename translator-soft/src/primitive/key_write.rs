@@ -45,7 +45,7 @@ impl KeyWriteShape {
             return Err(Reason::ValueLength);
         }
         let h = hash::key_hash(key);
-        let place = context.place_of_hash(h)?;
+        context.reach(h)?;
         // Most slots are short, which leaves less to clear per report.
         let (mut short, mut long);
         let slot = match layout::CHECKSUM_LEN + usize::from(value_len) {
@@ -67,7 +67,9 @@ impl KeyWriteShape {
             reports: 1,
         };
         let offset = |n: u8| layout::offset(hash::slot(h, usize::from(n), slots), value_len);
-        context.write(Some(place), &write, offset, std::iter::once(origin));
+        // Copies are spread over the collectors that have the key.
+        let replicas = context.regions.replicas();
+        context.write_replicas(h, &write, |n| usize::from(n) % replicas, offset, std::iter::once(origin));
         Ok(())
     }
 }

@@ -89,7 +89,7 @@ impl PostcardState {
             return Err(Reason::Hop);
         }
         let h = hash::key_hash(key);
-        context.place_of_hash(h)?;
+        context.reach(h)?;
         let mark = Mark { reporter: origin.reporter, sequence: origin.sequence };
         if let Some(restarts) = restarts {
             match self.left.judge(key, hop, length, mark, restarts) {
@@ -219,15 +219,17 @@ impl PostcardState {
         let bytes = &mut bytes[..layout::row_len(self.hops) as usize];
         layout::encode(bytes, key, path);
         let h = hash::key_hash(key);
+        // All copies go to each collector that has the key.
+        let copies = self.copies;
         let write = Write {
             action: Action::WRITE,
-            copies: self.copies,
+            copies: copies * context.regions.replicas() as u8,
             payload: bytes,
             primitive: Primitive::Postcarding,
             reports,
         };
-        let offset = |n| layout::offset(hash::slot(h, usize::from(n), self.slots), self.hops);
-        context.write(context.regions.of_hash(h), &write, offset, origins);
+        let offset = |n| layout::offset(hash::slot(h, usize::from(n % copies), self.slots), self.hops);
+        context.write_replicas(h, &write, |n| usize::from(n / copies), offset, origins);
     }
 }
 
@@ -254,11 +256,11 @@ impl Gathers for PostcardState {
         self.ages.oldest().map(|(_, born)| born)
     }
 
-    /// Discards what is held.
+    /// Discards what is held for this region alone.
     fn discard(&mut self, regions: &Regions, place: usize, counters: &mut EngineCounters) {
         let mut held = 0;
         for (at, row) in self.rows.iter_mut().enumerate() {
-            if row.reports != 0 && regions.of_hash(hash::key_hash(&row.key)) == Some(place) {
+            if row.reports != 0 && regions.are_only_at(hash::key_hash(&row.key), place) {
                 held += u64::from(row.reports);
                 *row = Row::default();
                 self.ages.remove(at);

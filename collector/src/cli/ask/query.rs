@@ -142,7 +142,14 @@ impl What {
         A: TryFrom<KeyAnswer, Error = ClientError> + Send,
     {
         let all = super::block_on(async {
-            Ok(self.ask().await?.ask_by_epoch::<A>(&self.store, keys, kind).await?)
+            let ask = self.ask().await?;
+            let answers = ask.ask_by_epoch::<A>(&self.store, keys, kind).await?;
+            for address in ask.away() {
+                eprintln!(
+                    "dta-collector: the collector at {address} does not answer: these answers are of the others"
+                );
+            }
+            Ok(answers)
         })?;
         let of = |(epoch, answers): (Option<Epoch>, Vec<A>)| {
             answers.into_iter().map(move |answer| (answer, epoch.clone()))

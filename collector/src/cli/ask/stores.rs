@@ -61,7 +61,7 @@ impl Here {
         let buckets = control::buckets(&info.buckets)?;
         let lists = || info.lists.iter().map(|l| Range { first: l.first, count: l.count }).collect();
         let here = Here {
-            buckets: (!buckets.is_all()).then(|| buckets.to_string()),
+            buckets: (!buckets.is_whole()).then(|| buckets.to_string()),
             lists: (!info.lists.is_empty()).then(lists),
             elsewhere: (!info.elsewhere.is_empty()).then(|| info.elsewhere.clone()),
         };

@@ -14,7 +14,8 @@ use dta_client::{ClientError, KeyAnswer, Question, QuestionKind, Spread};
 use dta_proto::control::{self, EpochState, MAX_KEYS};
 use serde::Serialize;
 
-use super::{Tally, share};
+use super::Tally;
+use crate::share::Share;
 use crate::workload::SeenFlow;
 
 /// An epoch of a store, by its collector. Moments are milliseconds since 1970 by its clock.
@@ -167,7 +168,7 @@ impl Epochs {
     /// A collector refuses, or answers from another epoch.
     pub(super) async fn ask<A>(
         &self,
-        all: &Spread,
+        (all, share): (&Spread, Share),
         store: &str,
         flows: &[SeenFlow],
         kind: QuestionKind,
@@ -175,7 +176,6 @@ impl Epochs {
     where
         A: TryFrom<KeyAnswer, Error = ClientError> + Send,
     {
-        let share = share(all);
         let mut answers: Vec<Vec<A>> = flows.iter().map(|_| Vec::new()).collect();
         for (collector, epochs) in self.of.iter().enumerate() {
             let here: Vec<usize> =
@@ -185,7 +185,11 @@ impl Epochs {
                     let keys = some.iter().map(|n| flows[*n].key).collect();
                     let at = if self.are_real { epoch.opened.into() } else { Default::default() };
                     let question = Question { store: store.to_owned(), keys, kind, at };
-                    let answer = all.members()[collector].ask.ask(question).await?;
+                    // Of keys at several collectors, all are asked.
+                    let answer = match share.replicas() {
+                        1 => all.members()[collector].ask.ask(question).await?,
+                        _ => all.ask(question).await?,
+                    };
                     anyhow::ensure!(
                         !self.are_real || answer.generation == epoch.generation,
                         "store {store:?} was asked for epoch {}, and answered from epoch {}",

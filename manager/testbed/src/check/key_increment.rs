@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use dta_client::{AskKeys, ClientError, Spread};
 use dta_proto::store::{StoreKind, StoreSpec};
 
-use super::{Asked, Ends, LOST_TO_TRANSLATOR, Pools, Tally, keys, share};
+use super::{Asked, Ends, LOST_TO_TRANSLATOR, Pools, Tally, keys};
 use crate::journal::{Entry, Journal};
 use crate::share::Share;
 use crate::topology::Primitive;
@@ -19,7 +19,7 @@ pub(super) async fn of(
     pools: &mut Pools,
 ) -> Result<(Tally, Ends), ClientError> {
     let answers = ask(all, store, asked.flows).await?;
-    Ok(check((&store.kind, share(all)), asked.flows, asked.journal, &answers, pools))
+    Ok(check((&store.kind, asked.answers.share), asked.flows, asked.journal, &answers, pools))
 }
 
 /// The counter of every flow.
@@ -52,7 +52,9 @@ pub(super) fn check(
             let (truth, reports) = &mut by_flow[flow as usize];
             *truth = truth.wrapping_add(delta);
             reports.push(entry);
-            for (n, slot) in share.slots(&flows[flow as usize].key, redundancy, slots).iter().enumerate() {
+            for (n, slot) in
+                share.slots_of_each(&flows[flow as usize].key, redundancy, slots).iter().enumerate()
+            {
                 let counter = counters.entry(*slot).or_default();
                 if entry.fate.landed(n) {
                     counter[0] = counter[0].wrapping_add(delta);
@@ -69,15 +71,21 @@ pub(super) fn check(
             continue;
         }
         tally.queried += 1;
-        let places = share.slots(&flows[index].key, redundancy, slots);
+        let places = share.slots_of_each(&flows[index].key, redundancy, slots);
         // A key whose copies share one counter adds to it once per copy.
         let portion = |slot: &u64, of: usize| {
             let times = places.iter().filter(|other| *other == slot).count() as u64;
             counters.get(slot).map_or(0, |counter| counter[of]) / times
         };
-        let (least, expected) =
-            places.iter().map(|slot| portion(slot, 0)).enumerate().min_by_key(|(_, n)| *n).unwrap_or((0, 0));
-        let most = places.iter().map(|slot| portion(slot, 1)).min().unwrap_or(0);
+        // At each collector the least of the key's counters counts, and of several collectors the most.
+        let numbered: Vec<(usize, &u64)> = places.iter().enumerate().collect();
+        let at_each = || numbered.chunks(redundancy.into());
+        let least_at = |of: &[(usize, &u64)]| {
+            of.iter().map(|(n, slot)| (*n, portion(slot, 0))).min_by_key(|(_, count)| *count)
+        };
+        let (least, expected) = at_each().filter_map(least_at).max_by_key(|(_, n)| *n).unwrap_or((0, 0));
+        let most_at = |of: &[(usize, &u64)]| of.iter().map(|(_, slot)| portion(slot, 1)).min();
+        let most = at_each().filter_map(most_at).max().unwrap_or(0);
         let answer = answers[index];
         // Differences beyond the records, as reports: only whole reports can be gone or late.
         let lacking = expected.saturating_sub(answer);

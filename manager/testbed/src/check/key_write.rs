@@ -17,7 +17,7 @@ use crate::workload::{Body, SeenFlow};
 
 /// The value of every flow, in each epoch.
 pub(super) async fn ask(
-    all: &Spread,
+    all: (&Spread, Share),
     store: &StoreSpec,
     flows: &[SeenFlow],
     epochs: &Epochs,

@@ -57,7 +57,7 @@ impl Asked<'_> {
         store: &StoreSpec,
         pools: &mut Pools,
     ) -> anyhow::Result<(Tallies, Ends)> {
-        let (of, share) = (self.answers, (&store.kind, share(all)));
+        let (of, share) = (self.answers, (&store.kind, self.answers.share));
         let (tally, ends) = match store.kind.primitive() {
             Primitive::KeyWrite => {
                 let answers = &of.values;
@@ -86,6 +86,8 @@ impl Asked<'_> {
 
 /// What the stores that may have epochs answered, by flow and epoch.
 pub struct Answers {
+    /// How the collectors that were asked share what there is.
+    share: Share,
     epochs_of_values: Epochs,
     epochs_of_paths: Epochs,
     values: Vec<Vec<Option<Vec<u8>>>>,
@@ -104,9 +106,11 @@ impl Answers {
         [epochs_of_values, epochs_of_paths]: [Epochs; 2],
     ) -> anyhow::Result<Self> {
         let store = |primitive| topology.store(primitive);
-        let values = key_write::ask(all, store(Primitive::KeyWrite), flows, &epochs_of_values).await?;
-        let paths = postcarding::ask(all, store(Primitive::Postcarding), flows, &epochs_of_paths).await?;
-        Ok(Self { epochs_of_values, epochs_of_paths, values, paths })
+        let share = topology.share_among(all.members().len());
+        let of = (all, share);
+        let values = key_write::ask(of, store(Primitive::KeyWrite), flows, &epochs_of_values).await?;
+        let paths = postcarding::ask(of, store(Primitive::Postcarding), flows, &epochs_of_paths).await?;
+        Ok(Self { share, epochs_of_values, epochs_of_paths, values, paths })
     }
 
     /// Asks the same once more.
@@ -149,11 +153,6 @@ impl Answers {
         (values + paths > 0)
             .then(|| format!("{values} values and {paths} paths are answered otherwise since epochs {were}"))
     }
-}
-
-/// How collectors that are asked as one share what there is.
-fn share(all: &Spread) -> Share {
-    Share::among(all.members().len())
 }
 
 fn keys(flows: &[SeenFlow]) -> Vec<Key> {

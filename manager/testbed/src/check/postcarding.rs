@@ -51,7 +51,7 @@ impl Rows {
 
 /// The path of every flow, in each epoch.
 pub(super) async fn ask(
-    all: &Spread,
+    all: (&Spread, Share),
     store: &StoreSpec,
     flows: &[SeenFlow],
     epochs: &Epochs,
@@ -102,7 +102,7 @@ pub(super) fn check(
         if let Body::Postcard { flow, hop } = entry.report.body {
             let seen = &flows[flow as usize];
             let of = epochs.of_report(share.of_key(&seen.key), &journal.under_way(place, held));
-            for (n, slot) in share.slots(&seen.key, redundancy, slots).iter().enumerate() {
+            for (n, slot) in share.slots_of_each(&seen.key, redundancy, slots).iter().enumerate() {
                 if entry.fate.may_have_landed(n) {
                     let when = row_written(place, entry, n, rows.evicted);
                     occupancy[of.clone()].iter_mut().for_each(|of| of.write(*slot, flow, when));
@@ -116,7 +116,7 @@ pub(super) fn check(
     for (index, reports) in by_flow.iter().enumerate() {
         let flow = &flows[index];
         let collector = share.of_key(&flow.key);
-        let places = share.slots(&flow.key, redundancy, slots);
+        let places = share.slots_of_each(&flow.key, redundancy, slots);
         // Copies of the postcard's row that no record shows lost, and that no other key can have overwritten.
         let there = |last: &Postcard<'_>, epoch: usize| {
             let overwritten = |n, slot| {

@@ -210,6 +210,13 @@ impl Lowering<'_> {
 
     fn store(&self, tables: &mut Tables, store: &Store) -> Result<(), TargetError> {
         let cannot = |why: String| cannot_write(&store.spec.name, &why);
+        if store.buckets.count() > 1 {
+            return Err(cannot(
+                "its keys have replicas at several collectors (spread_copies, replicas), and the P4 programs look up one \
+                 collector for all copies: only software translators write such stores"
+                    .into(),
+            ));
+        }
         let id = store.spec.id;
         let (key, number) = (table::Store { store: id }, self.places.number(id));
         let element_shift = store.spec.element_len().trailing_zeros();
@@ -323,7 +330,7 @@ impl Lowering<'_> {
                         },
                     ),
                 }
-                if !store.buckets.is_all() {
+                if !store.buckets.is_whole() {
                     return Err(cannot("its columns are shared by several collectors".into()));
                 }
             }
@@ -335,7 +342,7 @@ impl Lowering<'_> {
         }
         let pair = pair_number(store.collector, store.queue_pair);
         let (address, rkey) = (store.address, store.rkey.0);
-        for (first, last) in store.buckets.ranges() {
+        for (first, last) in store.buckets.copy(0).ranges() {
             let bucket = first..=last;
             // On Tofino also for the keys of rows that are sent.
             if self.platform == Platform::Tofino && matches!(store.spec.kind, StoreKind::Postcarding { .. }) {

@@ -1,0 +1,245 @@
+//! Keys that several collectors have: all of them are asked, and one answer is made of theirs.
+//!
+//! Of a key-write store, each has some of the copies. Each copy is asked for by itself, and the question's policy chooses
+//! among all that were found. Paths and counters are whole at each. A collector that does not answer is left out as long
+//! as another one has the key.
+
+use std::collections::BTreeMap;
+
+use dta_proto::buckets;
+use dta_proto::control::{CounterAnswer, KeyWriteAnswer, PathAnswer};
+use dta_proto::layout::key_write::{Outcome, Policy as Choice, choose};
+use tonic::{Code, Status};
+
+use crate::away::patiently;
+use crate::spread::{Part, Parts, Placement, Spread, is_away, part_of, refusal, the_one};
+use crate::{Answers, ClientError, KeyAnswer, Policy, Question, QuestionKind, epochs};
+
+/// The keys to ask each collector for, by their places in the question; and the copy, if it is asked for one.
+type Asked = BTreeMap<(usize, Option<u8>), Vec<usize>>;
+
+/// An answer about a key. Where answers differ, the first in order comes first.
+struct Found {
+    /// When its collector started; the last if that is not known.
+    started: u64,
+    copy: Option<u8>,
+    answer: KeyAnswer,
+}
+
+impl Spread {
+    /// Queries all collectors that have the keys. Also returns whether the placement of one has changed since
+    /// `placement`.
+    pub(crate) async fn ask_replicas(
+        &self,
+        placement: &Placement,
+        parts: &Parts<'_>,
+        question: &Question,
+    ) -> Result<(Answers, bool), ClientError> {
+        let asked = self.asked_of_replicas(parts, question)?;
+        // Those that did not answer lately are asked if there is nobody else.
+        let some_are_there = asked.keys().any(|(member, _)| self.away.why(*member).is_none());
+        let answered = patiently(asked.iter().map(|(&(member, copy), places)| {
+            let kind = match copy {
+                Some(copy) => QuestionKind::KeyWrite { policy: Policy::OneCopy, at_least: copy.into() },
+                None => question.kind,
+            };
+            let question = Question { kind, ..part_of(question, parts.name, places) };
+            async move {
+                match self.away.why(member).filter(|_| some_are_there) {
+                    Some(why) => Err(why.into()),
+                    None => self.members[member].ask.ask(question).await,
+                }
+            }
+        }));
+        let mut of_keys: Vec<Vec<Found>> = question.keys.iter().map(|_| Vec::new()).collect();
+        let (mut is_old, mut epochs, mut missing) = (false, Vec::new(), None);
+        for ((&(member, copy), places), answers) in asked.iter().zip(answered.await) {
+            let answers = match answers {
+                Ok(answers) => answers,
+                Err(error) if is_away(&error) => {
+                    if self.away.why(member).is_none() {
+                        self.away.note(member, error.status().cloned());
+                    }
+                    let why =
+                        format!("the collector at {} does not answer: {error}", self.members[member].address);
+                    missing = Some(Status::unavailable(why).into());
+                    continue;
+                }
+                // It was down at the moment that is asked about.
+                Err(error) if error.status().is_some_and(|status| status.code() == Code::OutOfRange) => {
+                    missing.get_or_insert(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            self.away.note(member, None);
+            is_old |= answers.placement != placement.versions[member];
+            epochs.push(answers.epoch);
+            let started = placement.started[member].wrapping_sub(1);
+            for (place, answer) in places.iter().zip(answers.of_keys) {
+                of_keys[*place].push(Found { started, copy, answer });
+            }
+        }
+        let answer = |found: Vec<Found>| {
+            if found.is_empty() {
+                let fewer =
+                    || Status::internal("a collector answered fewer keys than it was asked for").into();
+                return Err(missing.take().unwrap_or_else(fewer));
+            }
+            together(question.kind, found)
+        };
+        let of_keys = of_keys.into_iter().map(answer).collect::<Result<_, _>>()?;
+        Ok((Answers { of_keys, generation: 0, placement: 0, epoch: epochs::in_common(epochs) }, is_old))
+    }
+
+    fn asked_of_replicas(&self, parts: &Parts<'_>, question: &Question) -> Result<Asked, ClientError> {
+        let replicas = parts.replicas();
+        let mut asked = Asked::new();
+        for (place, key) in question.keys.iter().enumerate() {
+            let bucket = buckets::of_key(key);
+            let mut is_there = false;
+            for replica in 0..replicas {
+                let has = |part: &&Part| part.buckets.copy(replica).contains(bucket);
+                let part = match the_one(parts.all.iter().copied().filter(has)) {
+                    Ok(part) => part,
+                    // Its collector did not answer when it was asked what it has.
+                    Err(None) => continue,
+                    Err(Some(two)) => return Err(self.at_both(&format!("bucket {bucket}"), two)),
+                };
+                is_there = true;
+                let copies = part.spec.redundancy().unwrap_or(1);
+                for copy in copies_at(question.kind, copies, replica, replicas)? {
+                    asked.entry((part.member, copy)).or_default().push(place);
+                }
+            }
+            if !is_there {
+                return Err(self.at_none(&format!("bucket {bucket}, of {key},"), parts));
+            }
+        }
+        Ok(asked)
+    }
+}
+
+/// The copies to ask the `replica`-th collector of a key for; `None` alone = all that it has.
+fn copies_at(
+    kind: QuestionKind,
+    copies: u8,
+    replica: usize,
+    replicas: usize,
+) -> Result<Vec<Option<u8>>, ClientError> {
+    let QuestionKind::KeyWrite { policy, at_least } = kind else { return Ok(vec![None]) };
+    if policy == Policy::AtLeast && !(1..=u32::from(copies)).contains(&at_least) {
+        return Err(refusal(format!(
+            "`at_least` is {at_least}, but this store has {copies} copies: ask for 1 to {copies}"
+        )));
+    }
+    let is_there = |copy: &u8| usize::from(*copy) % replicas == replica;
+    let is_asked = |copy: &u8| policy != Policy::OneCopy || u32::from(*copy) == at_least;
+    Ok((0..copies).filter(is_there).filter(is_asked).map(Some).collect())
+}
+
+/// One answer of those about one key, at least one.
+fn together(kind: QuestionKind, mut found: Vec<Found>) -> Result<KeyAnswer, ClientError> {
+    found.sort_by_key(|found| (found.started, found.copy));
+    let answers = found.into_iter().map(|found| found.answer);
+    Ok(match kind {
+        QuestionKind::KeyWrite { policy, at_least } => value(policy, at_least, &all(answers)?).into(),
+        QuestionKind::Postcarding => path(all(answers)?).into(),
+        // Each has at least what it was given. One that was down was given less.
+        QuestionKind::KeyIncrement => {
+            let counts: Vec<CounterAnswer> = all(answers)?;
+            counts.into_iter().max_by_key(|answer| answer.value).unwrap_or_default().into()
+        }
+        QuestionKind::SketchMerge { .. } => {
+            answers.into_iter().next().unwrap_or_else(|| kind.answer_of_none())
+        }
+    })
+}
+
+fn all<A: TryFrom<KeyAnswer, Error = ClientError>>(
+    answers: impl Iterator<Item = KeyAnswer>,
+) -> Result<Vec<A>, ClientError> {
+    answers.map(A::try_from).collect()
+}
+
+/// The value that the policy chooses among single copies.
+fn value(policy: Policy, at_least: u32, copies: &[KeyWriteAnswer]) -> KeyWriteAnswer {
+    let values: Vec<Option<&[u8]>> = copies.iter().map(|copy| copy.value.as_deref()).collect();
+    let choice = match policy {
+        Policy::First | Policy::OneCopy => Choice::First,
+        Policy::Plurality => Choice::Plurality,
+        Policy::AtLeast => Choice::AtLeast(u8::try_from(at_least).unwrap_or(u8::MAX)),
+    };
+    let (value, agreeing, differing) = match choose(choice, &values) {
+        Outcome::Absent => (None, 0, 0),
+        Outcome::Undecided { agreeing, differing } => (None, agreeing, differing),
+        Outcome::Found { value, agreeing, differing } => (Some(value.to_vec()), agreeing, differing),
+    };
+    KeyWriteAnswer {
+        key: copies.first().map(|copy| copy.key.clone()).unwrap_or_default(),
+        value,
+        agreeing: agreeing.into(),
+        differing: differing.into(),
+        copies: copies.len() as u32,
+    }
+}
+
+/// The path of which most is known; among several, the first.
+fn path(answers: Vec<PathAnswer>) -> PathAnswer {
+    let known = |answer: &PathAnswer| {
+        (answer.found, answer.complete, answer.present.iter().filter(|present| **present).count())
+    };
+    let Some(best) = answers.iter().rev().max_by_key(|answer| known(answer)).cloned() else {
+        return PathAnswer::default();
+    };
+    let is_same = |other: &&PathAnswer| {
+        (&other.hops, &other.present, other.path_length) == (&best.hops, &best.present, best.path_length)
+    };
+    let (same, others): (Vec<&PathAnswer>, Vec<&PathAnswer>) = answers.iter().partition(is_same);
+    let agreeing = same.iter().map(|answer| answer.agreeing).sum();
+    let differing = same.iter().map(|answer| answer.differing).sum::<u32>()
+        + others.iter().map(|answer| answer.agreeing + answer.differing).sum::<u32>();
+    PathAnswer { agreeing, differing, ..best }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(started: u64, answer: impl Into<KeyAnswer>) -> Found {
+        Found { started, copy: None, answer: answer.into() }
+    }
+
+    #[test]
+    fn a_counter_is_the_most_that_any_collector_has_counted() {
+        let count = |value| CounterAnswer { key: vec![9], value };
+        let answers = vec![found(1, count(3)), found(2, count(7)), found(3, count(0))];
+        assert_eq!(together(QuestionKind::KeyIncrement, answers).unwrap(), count(7).into());
+    }
+
+    #[test]
+    fn a_path_is_the_one_of_which_most_is_known() {
+        let path = |hops: &[Option<u32>], complete, copies| PathAnswer {
+            found: copies > 0,
+            hops: hops.iter().map(|hop| hop.unwrap_or(0)).collect(),
+            present: hops.iter().map(Option::is_some).collect(),
+            complete,
+            agreeing: copies,
+            ..PathAnswer::default()
+        };
+        let of = |answers: Vec<Found>| {
+            PathAnswer::try_from(together(QuestionKind::Postcarding, answers).unwrap()).unwrap()
+        };
+        let (whole, part) = (path(&[Some(1), Some(2)], true, 1), path(&[Some(1), None], false, 2));
+        let none = PathAnswer::default();
+        let best = of(vec![found(1, none.clone()), found(2, part.clone()), found(3, whole.clone())]);
+        assert_eq!(best, PathAnswer { differing: 2, ..whole.clone() });
+        assert_eq!(of(vec![found(1, part.clone()), found(2, none.clone())]), part);
+        assert_eq!(of(vec![found(1, none.clone())]), none);
+        // Of two that are whole, that of the collector that runs longest.
+        let other = path(&[Some(3), Some(4)], true, 1);
+        let both = of(vec![found(5, other.clone()), found(4, whole.clone()), found(6, whole.clone())]);
+        assert_eq!(both, PathAnswer { agreeing: 2, differing: 1, ..whole });
+        assert_eq!(of(vec![found(4, other.clone()), found(5, none)]), other);
+    }
+}

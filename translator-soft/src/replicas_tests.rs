@@ -1,0 +1,141 @@
+//! One engine, two collectors that have the same keys: the copies of values are spread, counters and paths are at both.
+
+use dta_proto::buckets;
+use dta_proto::key::Key;
+use dta_proto::layout::{hash, key_increment, key_write, postcarding};
+use dta_proto::program::*;
+use dta_proto::store::StoreKind;
+use dta_proto::wire::dta::Body;
+use proptest::prelude::*;
+
+use super::Limits;
+use super::collectors_tests::{numbered, places, shared};
+use super::counters::Discard;
+use super::tests::{Bench, KI, KW, PC};
+
+/// The shared program with both copies of each bucket: a collector has copy 1 of the other's.
+fn apart() -> Program {
+    let mut program = shared(128);
+    for id in [KW, KI, PC] {
+        let parts: Vec<Store> = program.parts_of(id).cloned().collect();
+        for part in parts {
+            let own = part.buckets.copy(0);
+            let buckets = [own, own.others()].into_iter().collect();
+            program.set(Entry::Store(Store { buckets, ..part }));
+        }
+    }
+    program
+}
+
+fn bench(program: &Program) -> Bench {
+    Bench::new(program, Limits { name_reports: true, ..Limits::default() })
+}
+
+/// Collector, address and rkey of each operation that is due for a report of a key, in the order of the places.
+fn due(program: &Program, id: u16, key: &Key, copies: u8) -> Vec<(u8, u64, u32)> {
+    let first = buckets::of_key(key) / 128;
+    let at = |replica: u8, n: u8| {
+        let collector = (first + replica) % 2;
+        let part = program.part(id, collector).unwrap();
+        let slot = |slots| hash::slot(hash::key_hash(key), n.into(), slots);
+        let offset = match part.spec.kind {
+            StoreKind::KeyWrite { slots, value_len, .. } => key_write::offset(slot(slots), value_len),
+            StoreKind::KeyIncrement { slots, .. } => key_increment::offset(slot(slots)),
+            StoreKind::Postcarding { slots, hops, .. } => postcarding::offset(slot(slots), hops),
+            _ => unreachable!("stores with keys"),
+        };
+        (collector, part.address + offset, part.rkey.0)
+    };
+    let mut due: Vec<_> = match id {
+        KW => (0..copies).map(|n| at(n % 2, n)).collect(),
+        _ => [0, 1].into_iter().flat_map(|replica| (0..copies).map(move |n| at(replica, n))).collect(),
+    };
+    due.sort_unstable();
+    due
+}
+
+/// One report of each primitive for a key; the path is complete.
+fn reports(bench: &mut Bench, key: Key, redundancy: u8) -> [(u16, u8, Vec<u8>); 3] {
+    let asked = if redundancy == 0 { 2 } else { redundancy };
+    [
+        (KW, asked, bench.v1(7, KW, Body::KeyWrite { redundancy, key, value: &[1; 12] })),
+        (KI, 2, bench.v1(7, KI, Body::KeyIncrement { redundancy: 0, key, delta: 5 })),
+        (PC, 2, bench.v1(7, PC, Body::Postcard { key, hop: 0, path_length: 1, value: 7 })),
+    ]
+}
+
+fn sorted(frames: &[Vec<u8>]) -> Vec<(u8, u64, u32)> {
+    let mut at = places(frames);
+    at.sort_unstable();
+    at
+}
+
+proptest! {
+    #[test]
+    fn copies_of_values_are_spread_and_others_go_to_each(key: [u8; 16], redundancy in 0u8..3) {
+        let program = apart();
+        let mut bench = bench(&program);
+        for (id, copies, report) in reports(&mut bench, Key(key), redundancy) {
+            prop_assert_eq!(sorted(&bench.ingest(0, &[report])), due(&program, id, &Key(key), copies));
+        }
+        prop_assert_eq!(bench.engine.counters().check(), None);
+        prop_assert_eq!(bench.engine.counters().named().into_iter().find(|(name, _)| name == "lost_operations"), Some(("lost_operations".into(), 0)));
+    }
+
+    /// Without its queue pairs, or without its region.
+    #[test]
+    fn what_one_collector_cannot_take_the_other_still_gets(key: [u8; 16], gone in 0u8..2, is_unknown: bool) {
+        let mut program = apart();
+        let whole = program.clone();
+        for purpose in Purpose::ALL {
+            program.remove(&EntryKey::QueuePair(gone, purpose));
+        }
+        if is_unknown {
+            [KW, KI, PC].into_iter().for_each(|id| { program.remove(&EntryKey::Store(id, gone)); });
+        }
+        let mut bench = bench(&program);
+        let mut lost = 0;
+        for (id, copies, report) in reports(&mut bench, Key(key), 0) {
+            let mut left = due(&whole, id, &Key(key), copies);
+            let all = left.len();
+            left.retain(|(collector, ..)| *collector != gone);
+            lost += (all - left.len()) as u64;
+            let sent = sorted(&bench.ingest(0, &[report]));
+            prop_assert_eq!(sent, left);
+        }
+        let counters = bench.engine.counters();
+        prop_assert_eq!(counters.check(), None);
+        let named = |name: &str| counters.named().into_iter().find(|(of, _)| of == name).map(|(_, count)| count);
+        prop_assert_eq!((named("lost"), named("lost_operations"), named("accepted")), (Some(0), Some(lost), Some(3)));
+    }
+}
+
+#[test]
+fn a_run_of_values_is_spread_like_single_ones() {
+    let program = apart();
+    let mut bench = Bench::new(&program, Limits::default());
+    let keys: Vec<Key> = (0..20).map(numbered).collect();
+    let reports: Vec<_> = keys
+        .iter()
+        .map(|key| bench.v1(7, KW, Body::KeyWrite { redundancy: 0, key: *key, value: &[1; 12] }))
+        .collect();
+    let mut all: Vec<_> = keys.iter().flat_map(|key| due(&program, KW, key, 2)).collect();
+    all.sort_unstable();
+    assert_eq!(sorted(&bench.ingest(0, &reports)), all);
+}
+
+#[test]
+fn a_path_that_is_held_for_both_stays_when_one_of_them_is_forgotten() {
+    let program = apart();
+    let mut bench = bench(&program);
+    let key = numbered(3);
+    let report = bench.v1(7, PC, Body::Postcard { key, hop: 0, path_length: 2, value: 7 });
+    assert!(bench.ingest(0, &[report]).is_empty());
+    for collector in [0, 1] {
+        let entry = Entry::Store(program.part(PC, collector).unwrap().clone());
+        bench.engine.apply(0, &[Change::Forget { entry }], &mut bench.out).unwrap();
+        assert_eq!(bench.engine.counters().discarded(Discard::StoreRemoved), 0);
+    }
+    let report = bench.v1(7, PC, Body::Postcard { key, hop: 1, path_length: 2, value: 8 });
+    assert_eq!(sorted(&bench.ingest(0, &[report])), due(&program, PC, &key, 2));
+}
