@@ -59,7 +59,7 @@ async fn answers_exactly(transport: &str) {
     assert!(counted.translator("link.roce.sent") > KEYS.into());
     assert!(counted.translator("link.roce.received") > 0);
     // What has ended has left nothing at the interfaces.
-    drop((bed.translator, bed.collector));
+    drop(bed);
     let begun = Instant::now();
     while ["near", "far"].iter().any(|interface| told(interface).contains("prog/xdp")) {
         assert!(begun.elapsed() < PATIENCE, "{}{}", told("near"), told("far"));

@@ -49,10 +49,10 @@ fn reports() -> Vec<Vec<u8>> {
 }
 
 pub(crate) struct Bed {
-    pub(crate) collector: Daemon,
+    _collector: Daemon,
     client: Client,
     control: translator::Client,
-    pub(crate) translator: Daemon,
+    translator: Daemon,
     _folder: tempfile::TempDir,
 }
 
@@ -98,7 +98,7 @@ impl Bed {
         let options = ClientOptions { call: Some(Duration::from_secs(10)), ..plain };
         let client = Client::connect_lazy(&options).expect("an address");
         let control = translator::Client::connect_lazy(translator.said("control")).expect("an address");
-        Bed { collector, client, control, translator, _folder: folder }
+        Bed { _collector: collector, client, control, translator, _folder: folder }
     }
 
     /// Sends all reports, waits until they are in memory, as `landed` says of the counters, and asks for what they said.

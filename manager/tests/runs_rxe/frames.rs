@@ -181,11 +181,6 @@ fn send(region: &Region, to: &Registration, pairs: &[QueuePairInfo; 3]) -> Sent 
         });
     }
     assert_eq!(link.runs(), RunUse::BOTH, "they were not refused");
-    println!(
-        "{} answers, {} with an id of 64 and more",
-        answered.len(),
-        answered.iter().filter(|id| **id >= 64).count()
-    );
     sent
 }
 

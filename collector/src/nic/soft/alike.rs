@@ -50,7 +50,8 @@ impl Alike {
             return false;
         };
         let both = self.words.iter().zip(&DECIDES).zip(words);
-        let differ = both.fold(0, |all, ((own, mask), word)| all | (own ^ (u64::from_ne_bytes(*word) & mask)));
+        let differ =
+            both.fold(0, |all, ((own, mask), word)| all | (own ^ (u64::from_ne_bytes(*word) & mask)));
         differ == 0 && packet.len() == self.len
     }
 }

@@ -400,7 +400,9 @@ impl<'a> Pass<'a> {
             return false;
         }
         let (psn, va) = psn_and_address(packet);
-        let Some(offset) = entry.offset(va, u64::from(write.payload.1 - write.payload.0)) else { return false };
+        let Some(offset) = entry.offset(va, u64::from(write.payload.1 - write.payload.0)) else {
+            return false;
+        };
         self.steps.push(Step::Write(Write { psn, offset, ..*write }));
         true
     }
@@ -408,8 +410,12 @@ impl<'a> Pass<'a> {
     /// Remembers what the last step was made of, if it is a WRITE without a UDP checksum, which each packet has of its own,
     /// and nothing follows it.
     fn remember(&mut self, packet: &[u8]) {
-        let (Some(Step::Write(write)), Some((_, _, entry))) = (self.steps.last(), self.region) else { return };
-        if packet.len() == usize::from(write.payload.1).next_multiple_of(4) + ICRC_LEN && has_no_checksum(packet) {
+        let (Some(Step::Write(write)), Some((_, _, entry))) = (self.steps.last(), self.region) else {
+            return;
+        };
+        if packet.len() == usize::from(write.payload.1).next_multiple_of(4) + ICRC_LEN
+            && has_no_checksum(packet)
+        {
             self.write = Alike::of(packet).map(|alike| (alike, *write, entry));
         }
     }
