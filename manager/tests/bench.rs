@@ -48,7 +48,7 @@ fn reports_and_frames_cross_a_veth_pair_in_runs_cut_and_one_by_one() {
     let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = rows.as_array().unwrap();
     let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["wire", "wire-cut", "wire-plain"]);
+    assert_eq!(names, ["wire", "wire-cut", "wire-cut-no-gro", "wire-plain", "wire-xdp"]);
     assert!(rows.iter().all(|row| row["value"].as_f64().unwrap() > 0.0), "{rows:?}");
     let left = std::process::Command::new("ip").args(["netns", "list"]).output().unwrap();
     assert!(!String::from_utf8_lossy(&left.stdout).contains("dta-bench"), "namespaces are left");

@@ -68,6 +68,7 @@ cases! {
     CASES;
     "translator": translator::run, 0.45, None, true, "software translator: key-write datagram to RoCEv2 frame, N = 1";
     "nic": nic::run, 0.5, Some(30e6), true, "software NIC: UC WRITE of 16 B, checked iCRC, random in 1 GiB";
+    "nic-small": nic::small, 0.0, None, false, "the same in 4 MiB";
     "chain": chain::run, 0.5, Some(10e6), true, "both in one process: report to memory";
     "workers": workers::run, 1.7, None, false, "two workers on two cores, report to memory, beside one worker";
     "query": query::run, 0.4, Some(25e6), true, "key-write query, N = 2, random keys, 1 GiB";
@@ -91,7 +92,9 @@ cases! {
     WIRE;
     "wire": wire::in_runs, 0.3, Some(3e6), false, "reporter, translator, collector over a veth pair: reports and frames in runs, beside `chain`";
     "wire-cut": wire::cut, 0.0, None, false, "the same, with runs cut before they cross the pair, and GRO behind it";
-    "wire-plain": wire::plain, 0.0, None, false, "the same, with frames one by one";
+    "wire-cut-no-gro": wire::cut_without_gro, 0.0, None, false, "the same without GRO";
+    "wire-plain": wire::plain, 0.0, None, false, "as `wire`, with frames one by one";
+    "wire-xdp": wire::xdp, 0.0, None, false, "as `wire`, with frames by AF_XDP";
 }
 
 /// Runs these. Calls `about` before each.

@@ -24,3 +24,8 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     anyhow::ensure!(executed == handed, "{handed} frames were handed to the NIC, and {executed} executed");
     Ok(rates)
 }
+
+/// A store that fits into the caches.
+pub(super) fn small(scale: &Scale) -> anyhow::Result<Rates> {
+    run(&Scale { memory: 1 << 22, ..*scale })
+}

@@ -2,7 +2,7 @@
 //! reports and frames cross a veth pair. The floor is both stages chained in one process (`chain`).
 //!
 //! A veth pair passes runs on whole. Where they are cut, each report and frame leaves the sending end by itself, as on a
-//! wire, and the receiving end joins what it can (GRO).
+//! wire, and the receiving end joins what it can (GRO), or does not.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 use dta_collector::nic::soft::CounterFile;
 use dta_link::shared_ring::RingUse;
+use dta_proto::wire::roce;
 use dta_testbed::alone::Alone;
 use dta_testbed::daemons::Plan;
 use dta_testbed::files::{self, CollectorPlace, TranslatorPlace};
@@ -28,31 +29,60 @@ const SIDES: [(&str, &str); 2] = [("dta-bench-here", "dta-bench-a"), ("dta-bench
 /// Addresses of the ends, for testing devices (RFC 2544): no host has them.
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 12, 1), Ipv4Addr::new(198, 18, 12, 2)];
 
+/// How frames leave translator and NIC.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Frames {
+    /// By UDP sockets.
+    Sockets { runs: bool },
+    /// Past the kernel's network stack.
+    Xdp,
+}
+
+/// What the pair does with runs of reports and frames.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pair {
+    /// Passes them on.
+    Whole,
+    /// Cuts them before it passes them on; says whether they are joined behind it.
+    Cut { joined: bool },
+}
+
 /// Reports and frames in runs.
 pub(super) fn in_runs(scale: &Scale) -> anyhow::Result<Rates> {
-    run(scale, true, false)
+    run(scale, Frames::Sockets { runs: true }, Pair::Whole)
 }
 
 /// Frames one by one.
 pub(super) fn plain(scale: &Scale) -> anyhow::Result<Rates> {
-    run(scale, false, false)
+    run(scale, Frames::Sockets { runs: false }, Pair::Whole)
 }
 
-/// Reports and frames in runs, which are cut before they cross the pair.
+/// Reports and frames in runs, which are cut before they cross the pair, and joined behind it.
 pub(super) fn cut(scale: &Scale) -> anyhow::Result<Rates> {
-    run(scale, true, true)
+    run(scale, Frames::Sockets { runs: true }, Pair::Cut { joined: true })
 }
 
-fn run(scale: &Scale, runs: bool, cut: bool) -> anyhow::Result<Rates> {
+/// The same, not joined behind it.
+pub(super) fn cut_without_gro(scale: &Scale) -> anyhow::Result<Rates> {
+    run(scale, Frames::Sockets { runs: true }, Pair::Cut { joined: false })
+}
+
+/// Frames by AF_XDP, reports in runs.
+pub(super) fn xdp(scale: &Scale) -> anyhow::Result<Rates> {
+    run(scale, Frames::Xdp, Pair::Whole)
+}
+
+fn run(scale: &Scale, frames: Frames, pair: Pair) -> anyhow::Result<Rates> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let folder = Folder::new()?;
     let topology = topology(scale)?;
+    let runs = frames != Frames::Sockets { runs: false };
     let plan = Plan { ring: RingUse::Off, runs, ..Plan::plain(&topology, folder.path()) };
-    let namespaces = Namespaces::set_up(cut)?;
-    let (counters, reports, _daemons) = runtime.block_on(start(&plan, &namespaces))?;
+    let namespaces = Namespaces::set_up(pair)?;
+    let (counters, reports, _daemons) = runtime.block_on(start(&plan, frames, &namespaces))?;
     namespaces.enter(0)?;
     let mut work = Work::in_runs(reports, ADDRESSES[0], counters.clone())?;
-    let window = if runs && !cut { WINDOW_OF_RUNS } else { WINDOW };
+    let window = if runs && pair == Pair::Whole { WINDOW_OF_RUNS } else { WINDOW };
     let rates = beside_chain_of(scale, window, &mut work)?;
     // Frames that arrived, but with a wrong iCRC, would be no rate of writes.
     let counted = CounterFile::read(&counters)?.1;
@@ -66,20 +96,24 @@ fn run(scale: &Scale, runs: bool, cut: bool) -> anyhow::Result<Rates> {
 /// namespace of the translator afterwards.
 async fn start(
     plan: &Plan<'_>,
+    frames: Frames,
     namespaces: &Namespaces,
 ) -> anyhow::Result<(PathBuf, SocketAddrV4, [Daemon; 2])> {
     let path = |name: &str| plan.folder.join(name);
     let said = |daemon: &Daemon, field: &str| daemon.ready()[field].as_str().unwrap_or_default().to_owned();
+    let links = SIDES.map(|(_, end)| (frames == Frames::Xdp).then(|| format!("xdp:{end}")));
+    // Only a socket can have a port that the kernel chooses.
+    let port = if frames == Frames::Xdp { roce::PORT } else { 0 };
     namespaces.enter(0)?;
     let place = CollectorPlace {
         number: 0,
         listen: SocketAddr::from((ADDRESSES[0], 0)).to_string(),
         memory: path("memory").display().to_string(),
         address: ADDRESSES[0],
-        port: 0,
+        port,
         device: &plan.topology.collector.device,
         verbs: None,
-        link: None,
+        link: links[0].as_deref(),
     };
     std::fs::write(path("collector.toml"), files::collector(plan, &place)?)?;
     let mut arguments = files::collector_arguments(plan, path("collector.toml").display().to_string());
@@ -92,13 +126,14 @@ async fn start(
         control: "127.0.0.1:0".into(),
         collectors: vec![said(&collector, "listen")],
         source: ADDRESSES[1],
-        source_port: 0,
+        source_port: port,
         ring: plan.ring.to_string(),
     };
     std::fs::write(path("translator.toml"), files::translator(plan, &place))?;
     let (config, ledger) = (path("translator.toml"), path("ledger"));
-    let arguments =
+    let mut arguments =
         files::translator_arguments(plan, config.display().to_string(), ledger.display().to_string());
+    arguments.extend(links[1].iter().flat_map(|link| ["--link".into(), link.clone()]));
     let translator = Daemon::start("translator", "__translator", &arguments, &path("translator.log")).await?;
     let reports = said(&translator, "listen").parse().context("the translator's address of reports")?;
     let counters = counter_file_in(&path("memory"))?;
@@ -112,8 +147,7 @@ struct Namespaces {
 }
 
 impl Namespaces {
-    /// `cut`: whether the ends of the pair send each datagram of a run by itself.
-    fn set_up(cut: bool) -> anyhow::Result<Namespaces> {
+    fn set_up(pair: Pair) -> anyhow::Result<Namespaces> {
         let alone = Alone::with(SIDES[0].0)?;
         // Possible leftovers of a killed run.
         take_down();
@@ -128,8 +162,11 @@ impl Namespaces {
             ip(format!("-n {space} address add {address}/24 dev {end}"))?;
             ip(format!("-n {space} link set lo up"))?;
             ip(format!("-n {space} link set {end} up"))?;
-            if cut {
-                step("ip", &format!("netns exec {space} ethtool -K {end} tx-udp-segmentation off gro on"))?;
+            if let Pair::Cut { joined } = pair {
+                let gro = if joined { "on" } else { "off" };
+                // A pair joins nothing that comes from an end with segmentation of TCP.
+                let features = format!("tx-udp-segmentation off tso off gro {gro}");
+                step("ip", &format!("netns exec {space} ethtool -K {end} {features}"))?;
             }
             namespaces.files.push(File::open(format!("/run/netns/{space}"))?);
         }

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use dta_proto::key::Key;
 use dta_proto::queue_pair::{Purpose, Transport};
 use dta_proto::store::{StoreKind, StoreSpec};
-use dta_proto::wire::dta::{Body, MAX_VALUE_LEN, Report, Version};
+use dta_proto::wire::dta::{Body, MAX_VALUE_LEN, Report};
 use dta_proto::wire::frame::Route;
 use dta_proto::wire::roce::{BthFields, Psn, Repr};
 use dta_proto::wire::{datagram, ethernet};
@@ -20,8 +20,8 @@ const ETHERNET: usize = ethernet::HEADER_LEN + 4 + 8 + 12;
 /// What one core does per second.
 #[derive(Clone, Debug)]
 pub struct Parts {
-    /// Reports taken from a socket in runs.
-    pub reports: f64,
+    /// Datagrams sent by a socket in runs, or taken, each alone on the wire.
+    pub runs: f64,
     /// Datagrams sent or taken one by one.
     pub reports_plain: f64,
     /// Frames made of reports.
@@ -36,11 +36,12 @@ pub struct Parts {
     pub xdp_take: f64,
 }
 
-/// Those of docs/speed.md; of the ring, docs/decisions/speed.md; of AF_XDP, docs/decisions/af-xdp.md: 1.6 and up to 2.5 µs.
+/// Those of docs/speed.md; of runs and the ring, docs/decisions/speed.md; of AF_XDP, docs/decisions/af-xdp.md: 1.6 and up
+/// to 2.5 µs.
 impl Default for Parts {
     fn default() -> Self {
         Parts {
-            reports: 7.8e6,
+            runs: 1e6 / 0.43,
             reports_plain: 0.42e6,
             translator: 22.2e6,
             nic: 17.6e6,
@@ -62,9 +63,8 @@ pub struct Figure {
 
 impl Parts {
     /// The parts that `dta-manager bench` measures, by its names.
-    pub fn benchmarks(&mut self) -> [(&'static str, &mut f64); 4] {
+    pub fn benchmarks(&mut self) -> [(&'static str, &mut f64); 3] {
         [
-            ("reports", &mut self.reports),
             ("reports-plain", &mut self.reports_plain),
             ("translator", &mut self.translator),
             ("nic", &mut self.nic),
@@ -183,10 +183,10 @@ pub fn rate(size: &Size, way: Way, parts: &Parts, machines: &Machines) -> Rate {
     let cores = f64::from(machines.cores);
     let workers = if way == Way::Xdp { 1.0 } else { cores };
     // Seconds of a core, per report or frame.
-    let take_report = 1.0 / if machines.plain { parts.reports_plain } else { parts.reports };
+    let take_report = 1.0 / if machines.plain { parts.reports_plain } else { parts.runs };
     let (send, take) = match way {
         Way::Ring => (1.0 / parts.ring, 1.0 / parts.ring),
-        Way::Udp | Way::Rdma | Way::SwitchRdma => (1.0 / parts.reports_plain, 1.0 / parts.reports_plain),
+        Way::Udp | Way::Rdma | Way::SwitchRdma => (1.0 / parts.runs, 1.0 / parts.runs),
         Way::Xdp => (1.0 / parts.xdp_send, 1.0 / parts.xdp_take),
     };
     // Also a report that makes less than a frame is looked at.
@@ -239,17 +239,7 @@ fn report_len(store: &StoreSpec) -> usize {
             Body::SketchMerge { epoch: 0, column: 0, cells: &value[..4 * usize::from(rows)] }
         }
     };
-    let report = Report {
-        version: Version::V1,
-        immediate: false,
-        retransmittable: false,
-        restarted: false,
-        sequence: 0,
-        reporter: 0,
-        store: 0,
-        body,
-    };
-    datagram::HEADER_LEN + report.buffer_len()
+    datagram::HEADER_LEN + Report::new(0, body).buffer_len()
 }
 
 /// Bytes of an IP packet with a frame that writes an element.
@@ -302,8 +292,11 @@ mod tests {
             let told = format!(" {} M/s |", *part / 1e6);
             assert!(row.ends_with(&told), "{name}: {told} is not in {row}");
         }
+        let decisions = include_str!("../../../docs/decisions/speed.md").replace('\n', " ");
         let ring = format!("{} to 16.7 M frames/s", parts.ring / 1e6);
-        assert!(include_str!("../../../docs/decisions/speed.md").contains(&ring), "{ring}");
+        assert!(decisions.contains(&ring), "{ring}");
+        let runs = format!("{:.2} µs at each end", 1e6 / parts.runs);
+        assert!(decisions.contains(&runs), "{runs}");
         let xdp = format!("{} µs of CPU time by AF_XDP", 1e6 / parts.xdp_send);
         let page = include_str!("../../../docs/decisions/af-xdp.md").replace('\n', " ");
         assert!(page.contains(&xdp), "{xdp}");
@@ -315,29 +308,31 @@ mod tests {
     fn the_page_names_each_part() {
         let page = include_str!("../../../docs/sizing.md");
         let parts = Parts::default();
-        for part in [parts.reports, parts.reports_plain, parts.translator, parts.nic, parts.ring] {
+        for part in [parts.reports_plain, parts.translator, parts.nic, parts.ring] {
             assert!(page.contains(&format!("| {} M/s |", part / 1e6)), "{part}");
         }
-        for part in [parts.xdp_send, parts.xdp_take] {
-            assert!(page.contains(&format!("| {} µs |", 1e6 / part)), "{part}");
+        for part in [parts.runs, parts.xdp_send, parts.xdp_take] {
+            let micros = (1e8 / part).round() / 100.0;
+            assert!(page.contains(&format!("| {micros} µs |")), "{micros}");
         }
         for way in Way::ALL {
             assert!(page.contains(&format!("| {} |", way.words())), "{}", way.words());
         }
     }
 
-    /// All parts were measured together, too, with the sender, on two cores: the row `ring` of docs/speed.md, and single
-    /// frames by sockets.
+    /// All of them were measured together, too, with the sender, on two cores: the row `wire-cut` of docs/speed.md.
     #[test]
     fn the_sum_of_the_parts_is_near_what_was_measured_of_the_whole() {
         let (parts, one) = (Parts::default(), size(Primitive::KeyWrite, 1));
-        let whole = |cores: f64| 2.0 / (2.0 / cores + 1.0 / parts.reports);
-        let ring = rate(&one, Way::Ring, &parts, &MACHINES);
-        let ring = whole(bound(&ring, Part::Cores));
-        assert!((3.5e6..4.5e6).contains(&ring), "{ring}");
         let udp = rate(&one, Way::Udp, &parts, &MACHINES);
-        let udp = whole(2.0 / (2.0 / bound(&udp, Part::Translator) + 2.0 / bound(&udp, Part::Collector)));
-        assert!((0.24e6..0.38e6 * 1.1).contains(&udp), "{udp}");
+        let cores = f64::from(MACHINES.cores);
+        let seconds = [Part::Translator, Part::Collector].map(|part| cores / bound(&udp, part));
+        let whole = cores / (1.0 / parts.runs + seconds.iter().sum::<f64>());
+        let row =
+            include_str!("../../../docs/speed.md").lines().find(|line| line.starts_with("| `wire-cut` |"));
+        let told = row.and_then(|row| row.trim_end_matches(" M/s |").rsplit(' ').next()).expect("such a row");
+        let told: f64 = 1e6 * told.parse::<f64>().expect("a rate");
+        assert!((told * 0.9..told * 1.1).contains(&whole), "{whole} {told}");
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! What is measured, and its frames.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use anyhow::Context;
 use dta_collector::nic::{Access, Purpose, QueuePairInfo, Registration, Transport};
 use dta_collector::region::Region;
-use dta_proto::batch::Batch;
+use dta_proto::batch::{Addresses, Batch};
 use dta_proto::wire::ethernet::Mac;
 use dta_proto::wire::frame::{FetchAddTemplate, Route, WriteTemplate};
 use dta_proto::wire::roce::{self, Psn};
@@ -84,8 +84,11 @@ impl Case {
 
     /// Makes frames 0 to `frames` - 1 for a queue pair that expects PSN 0, in bursts.
     pub(super) fn frames(&self, frames: u64, to: &Destination) -> anyhow::Result<Vec<Batch>> {
-        let route =
-            Route { ethernet: Some((to.mac, to.from_mac)), ..Route::new(to.from, to.ip, to.queue_pair.qpn) };
+        let route = Route::new(to.from, to.ip, to.queue_pair.qpn);
+        let route = match to.by {
+            By::Frames { mac, from_mac } => Route { ethernet: Some((mac, from_mac)), ..route },
+            By::Sockets { .. } => route,
+        };
         let qpn = to.queue_pair.qpn;
         let Registration { iova, rkey, .. } = to.region;
         let emit: Box<Emit> = match self.operation {
@@ -119,7 +122,13 @@ impl Case {
                 let mut batch = Batch::with_packet_capacity(BURST as usize, 144);
                 for number in burst * BURST..frames.min((burst + 1) * BURST) {
                     let len = emit(number, &mut buffer).context("a frame")?;
-                    batch.push_frame(&buffer[..len], 0).context("a frame")?;
+                    let By::Sockets { runs } = to.by else {
+                        batch.push_frame(&buffer[..len], 0).context("a frame")?;
+                        continue;
+                    };
+                    let destination = SocketAddrV4::new(to.ip, roce::PORT);
+                    let addresses = Addresses { source: route.source(), destination, runs };
+                    batch.add_datagram(len, addresses, 0).copy_from_slice(&buffer[..len]);
                 }
                 Ok(batch)
             })
@@ -135,10 +144,18 @@ fn value(number: u64) -> u64 {
     number + 1
 }
 
+/// How frames are sent.
+#[derive(Clone, Copy)]
+pub(super) enum By {
+    /// As whole frames between these.
+    Frames { mac: Mac, from_mac: Mac },
+    /// By UDP sockets, in runs or one by one.
+    Sockets { runs: bool },
+}
+
 /// Source and destination of frames.
 pub(super) struct Destination {
-    pub(super) mac: Mac,
-    pub(super) from_mac: Mac,
+    pub(super) by: By,
     pub(super) ip: Ipv4Addr,
     pub(super) from: Ipv4Addr,
     pub(super) queue_pair: QueuePairInfo,
@@ -181,8 +198,7 @@ mod tests {
                 })
                 .unwrap();
             let to = Destination {
-                mac: Mac([2, 0, 0, 0, 0, 1]),
-                from_mac: Mac([2, 0, 0, 0, 0, 2]),
+                by: By::Frames { mac: Mac([2, 0, 0, 0, 0, 1]), from_mac: Mac([2, 0, 0, 0, 0, 2]) },
                 ip: near,
                 from: far,
                 queue_pair,

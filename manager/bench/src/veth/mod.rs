@@ -43,14 +43,14 @@ impl Length {
     pub const QUICK: Self = Self { frames: 1 << 12, turns: 1 };
 }
 
-/// One figure. Names are `CASE.NIC`, and `CASE.soft/rxe` or `CASE.xdp/soft` for comparisons; `xdp` is the software
-/// NIC with both ends on AF_XDP.
+/// One figure. Names are `CASE.NIC`, and `CASE.soft/rxe`, `CASE.xdp/soft` or `CASE.runs/plain` for comparisons; `xdp` is
+/// the software NIC with both ends on AF_XDP, `runs` and `plain` are soft-RoCE, which gets frames by UDP sockets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// What was measured.
     pub name: String,
     /// `ops/s`, operations per second with the sender on the same CPU; or `ns/op`, CPU time per operation without the
-    /// sender's (in `xdp/soft` with it).
+    /// sender's (in `xdp/soft` and `runs/plain` with it).
     pub unit: &'static str,
     /// The figure.
     pub value: f64,
@@ -107,11 +107,17 @@ pub fn run(
         let (mut sender, mut soft) = (Measured::MAX, Measured::MAX);
         // The NIC that the software NIC is compared with, and the cost of sending alone there.
         let (mut other_sender, mut other) = (Measured::MAX, Measured::MAX);
+        // Frames by UDP sockets to soft-RoCE.
+        let (mut plain, mut runs) = (Measured::MAX, Measured::MAX);
         for _ in 0..length.turns {
             sender = sender.best(turn.nobody(case, Way::Packet)?);
             soft = soft.best(turn.soft(case, Way::Packet)?);
             match nic {
-                NicKind::Rxe => other = other.best(turn.rxe(case)?),
+                NicKind::Rxe => {
+                    other = other.best(turn.rxe(case)?);
+                    plain = plain.best(turn.rxe_by_sockets(case, false)?);
+                    runs = runs.best(turn.rxe_by_sockets(case, true)?);
+                }
                 NicKind::Soft => {
                     other_sender = other_sender.best(turn.nobody(case, Way::Xdp)?);
                     other = other.best(turn.soft(case, Way::Xdp)?);
@@ -131,6 +137,9 @@ pub fn run(
                 push("rxe", "ns/op", cost(other, sender), sender.busy);
                 push("soft/rxe", "ops/s", rate(soft), rate(other));
                 push("soft/rxe", "ns/op", cost(soft, sender), cost(other, sender));
+                // Sender and NIC together.
+                push("runs/plain", "ops/s", rate(runs), rate(plain));
+                push("runs/plain", "ns/op", runs.busy, plain.busy);
             }
             NicKind::Soft => {
                 push("xdp", "ops/s", rate(other), rate(other_sender));

@@ -1,16 +1,21 @@
 //! The veth pair between sender and NIC.
 
+use std::fs::File;
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
 
 use anyhow::Context;
 use dta_proto::wire::ethernet::Mac;
 use dta_testbed::alone::Alone;
 use dta_testbed::ground::step;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// The NIC's end of the pair.
 pub(super) const NEAR: &str = "dta-bench-near";
 /// The sender's.
 pub(super) const FAR: &str = "dta-bench-far";
+/// The far end's network namespace, while it has one.
+const SPACE: &str = "dta-bench-far";
 /// The RDMA device on the NIC's end, while there is one.
 pub(super) const DEVICE: &str = "dta-bench";
 
@@ -57,6 +62,55 @@ impl Pair {
         }
         Ok(rxe)
     }
+
+    /// Gives the far end, in a network namespace of its own, the address that frames come from; undone on drop. What
+    /// leaves it in runs is cut first, as before a wire. Answers go to an Ethernet address that nobody has, as otherwise.
+    pub(super) fn far_with_address(&self) -> anyhow::Result<Far> {
+        let far = Far(());
+        for arguments in [
+            format!("netns add {SPACE}"),
+            format!("link set {FAR} netns {SPACE}"),
+            format!("-n {SPACE} link set lo up"),
+            format!("-n {SPACE} address add {FAR_IP}/24 dev {FAR}"),
+            format!("-n {SPACE} link set {FAR} up"),
+            format!("-n {SPACE} neighbour replace {NEAR_IP} lladdr {NEAR_MAC} nud permanent dev {FAR}"),
+            format!("netns exec {SPACE} ethtool -K {FAR} tx-udp-segmentation off"),
+        ] {
+            step("ip", &arguments).context("cannot give the far end an address, which needs root")?;
+        }
+        Ok(far)
+    }
+}
+
+/// The far end in a network namespace of its own.
+pub(super) struct Far(());
+
+impl Far {
+    /// Does something within it.
+    pub(super) fn within<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let enter = |file: &File| {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+                .context("cannot enter a network namespace")
+        };
+        let before = File::open("/proc/thread-self/ns/net")?;
+        enter(&File::open(format!("/run/netns/{SPACE}"))?)?;
+        let done = work();
+        enter(&before)?;
+        done
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        for arguments in [
+            format!("-n {SPACE} address flush dev {FAR}"),
+            format!("-n {SPACE} link set {FAR} netns {}", std::process::id()),
+            format!("netns delete {SPACE}"),
+            format!("link set {FAR} up"),
+        ] {
+            let _ = step("ip", &arguments);
+        }
+    }
 }
 
 impl Drop for Pair {
@@ -69,6 +123,7 @@ impl Drop for Pair {
 fn take_down() {
     let _ = step("rdma", &format!("link delete {DEVICE}"));
     let _ = step("ip", &format!("link delete {NEAR}"));
+    let _ = step("ip", &format!("netns delete {SPACE}"));
 }
 
 /// Soft-RoCE on the NIC's end.

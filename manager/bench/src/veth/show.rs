@@ -8,8 +8,9 @@ use super::Row;
 /// How the figures were measured.
 const METHOD: &str = "\
 CPU time of a frame: the whole machine's, less that of sending the same frames
-to an Ethernet address that nobody has (sender alone); in xdp/soft, with it.
-xdp: both ends by AF_XDP; soft: both by AF_PACKET. Every frame landed.";
+to an Ethernet address that nobody has (sender alone); in xdp/soft and
+runs/plain, with it. xdp: both ends by AF_XDP; soft: both by AF_PACKET.
+runs/plain: rxe, UDP sockets. Every frame landed.";
 
 /// A table, and how its figures were measured.
 pub fn table(rows: &[Row], look: Look) -> String {

@@ -9,12 +9,12 @@ use dta_collector::nic::soft::{SoftNic, SoftNicConfig};
 use dta_collector::nic::verbs::{self, GidWish, VerbsOptions};
 use dta_collector::nic::{Endpoint, Nic, QueuePairInfo, QueuePairRequest, Registration};
 use dta_collector::region::{Region, RegionOptions};
-use dta_link::{Link, PacketConfig, Way, Wire, WireLink};
+use dta_link::{Link, PacketConfig, RunUse, UdpConfig, UdpLink, Way, Wire, WireLink};
 use dta_proto::batch::Batch;
-use dta_proto::wire::ethernet::Mac;
+use dta_proto::wire::frame::Route;
 use dta_proto::wire::roce;
 
-use super::case::{BURST, Case, Destination};
+use super::case::{BURST, By, Case, Destination};
 use super::cpu::Moment;
 use super::pair::{DEVICE, FAR, FAR_IP, NEAR, NEAR_IP, NEAR_MAC, NOBODY, Pair, SENDER_MAC, SOFT_MAC};
 
@@ -66,7 +66,8 @@ impl Turn<'_> {
     pub(super) fn nobody(&mut self, case: &Case, way: Way) -> anyhow::Result<Measured> {
         let queue_pair = QueuePairInfo { qpn: 0x11, expected_psn: 0, max_dest_rd_atomic: 0 };
         let region = Registration { iova: IOVA, len: self.frames * case.slot_len(), rkey: 1 };
-        let mut bursts = case.frames(self.frames, &destination(NOBODY, queue_pair, region))?;
+        let by = By::Frames { mac: NOBODY, from_mac: SENDER_MAC };
+        let mut bursts = case.frames(self.frames, &destination(by, queue_pair, region))?;
         send(&mut sender(way)?, &mut bursts, |_| true)
     }
 
@@ -75,11 +76,39 @@ impl Turn<'_> {
         let mut config = SoftNicConfig::new(SocketAddrV4::new(NEAR_IP, roce::PORT));
         config.mac = Some(SOFT_MAC);
         let nic = SoftNic::wire(config, &Wire { way, interface: NEAR.into() })?;
-        self.send_to(case, &nic, SOFT_MAC, way).context("the software NIC")
+        let by = By::Frames { mac: SOFT_MAC, from_mac: SENDER_MAC };
+        self.send_to(case, &nic, by, |_| sender(way)).context("the software NIC")
     }
 
     /// Sends the frames to soft-RoCE, through the collector's verbs backend.
     pub(super) fn rxe(&mut self, case: &Case) -> anyhow::Result<Measured> {
+        let by = By::Frames { mac: NEAR_MAC, from_mac: SENDER_MAC };
+        self.to_rxe(case, by, |_| sender(Way::Packet))
+    }
+
+    /// The same by UDP sockets of the far end, in runs or one by one.
+    pub(super) fn rxe_by_sockets(&mut self, case: &Case, runs: bool) -> anyhow::Result<Measured> {
+        let far = self.pair.far_with_address()?;
+        let open = |qpn| {
+            let address = SocketAddrV4::new(FAR_IP, roce::PORT).into();
+            let config = if runs { UdpConfig::roce_in_runs(address) } else { UdpConfig::roce(address) };
+            far.within(|| {
+                let mut link = UdpLink::open(&config)?;
+                // Sockets stay where they were made.
+                link.open_source(Route::new(FAR_IP, NEAR_IP, qpn).source())?;
+                ensure!(link.runs() == RunUse { send: runs, receive: runs }, "{}", link.runs());
+                Ok(link)
+            })
+        };
+        self.to_rxe(case, By::Sockets { runs }, open)
+    }
+
+    fn to_rxe<L: Link>(
+        &mut self,
+        case: &Case,
+        by: By,
+        open: impl FnOnce(u32) -> anyhow::Result<L>,
+    ) -> anyhow::Result<Measured> {
         let _device = self.pair.rxe()?;
         let options = VerbsOptions {
             device: DEVICE.to_owned(),
@@ -88,10 +117,17 @@ impl Turn<'_> {
         };
         // Declared after the device, so dropped before it.
         let nic = verbs::open(&options)?;
-        self.send_to(case, &*nic, NEAR_MAC, Way::Packet).context("soft-RoCE")
+        self.send_to(case, &*nic, by, open).context("soft-RoCE")
     }
 
-    fn send_to(&mut self, case: &Case, nic: &dyn Nic, mac: Mac, way: Way) -> anyhow::Result<Measured> {
+    /// Sends the frames to a NIC through the link that `open` makes for a queue pair.
+    fn send_to<L: Link>(
+        &mut self,
+        case: &Case,
+        nic: &dyn Nic,
+        by: By,
+        open: impl FnOnce(u32) -> anyhow::Result<L>,
+    ) -> anyhow::Result<Measured> {
         let frames = self.frames;
         let len = (frames * case.slot_len()).next_multiple_of(4096);
         let region =
@@ -113,9 +149,10 @@ impl Turn<'_> {
             access: case.access(),
             receives: 0,
         })?;
-        let mut bursts = case.frames(frames, &destination(mac, queue_pair, registration))?;
+        let mut bursts = case.frames(frames, &destination(by, queue_pair, registration))?;
         let last_of = |burst: usize| (burst as u64 + 1) * BURST - 1;
-        let sent = send(&mut sender(way)?, &mut bursts, |burst| case.landed(&region, last_of(burst), frames));
+        let mut link = open(queue_pair.qpn)?;
+        let sent = send(&mut link, &mut bursts, |burst| case.landed(&region, last_of(burst), frames));
         let landed = (0..frames).filter(|&number| case.landed(&region, number, frames)).count() as u64;
         ensure!(
             landed == frames,
@@ -133,14 +170,14 @@ fn sender(way: Way) -> anyhow::Result<WireLink> {
     Ok(WireLink::open(way, &PacketConfig::new(FAR, []), None)?)
 }
 
-fn destination(mac: Mac, queue_pair: QueuePairInfo, region: Registration) -> Destination {
-    Destination { mac, from_mac: SENDER_MAC, ip: NEAR_IP, from: FAR_IP, queue_pair, region }
+fn destination(by: By, queue_pair: QueuePairInfo, region: Registration) -> Destination {
+    Destination { by, ip: NEAR_IP, from: FAR_IP, queue_pair, region }
 }
 
 /// Sends all bursts, at most `AHEAD` of them in flight: `landed` returns whether all frames up to the end of a burst
 /// have landed.
 fn send(
-    link: &mut WireLink,
+    link: &mut impl Link,
     bursts: &mut [Batch],
     landed: impl Fn(usize) -> bool,
 ) -> anyhow::Result<Measured> {
