@@ -10,6 +10,7 @@ use crate::store::StoreKind;
 /// One step from one program to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case")]
+#[allow(clippy::large_enum_variant)] // a program has few entries, and they change seldom
 pub enum Change {
     /// The target lacks the entry.
     Insert {

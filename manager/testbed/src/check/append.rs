@@ -10,6 +10,7 @@ use dta_proto::store::{StoreKind, StoreSpec};
 use super::memory::memory;
 use super::{Asked, Ends, LOST_TO_TRANSLATOR, Pools, Tally};
 use crate::journal::{Entry, Journal};
+use crate::share::Share;
 use crate::topology::Primitive;
 use crate::workload::{Body, SeenFlow};
 
@@ -68,7 +69,7 @@ async fn ask(all: &Spread, store: &StoreSpec) -> Result<Vec<TailAnswer>, ClientE
             answer.entries.extend(message.entries);
         }
         let length = ring * u64::from(batch_len);
-        let owner = &*all.members()[asked.answers.share.of_list(list, lists)].ask;
+        let owner = &*all.members()[Share::among(all.members().len()).of_list(list, lists)].ask;
         let bytes = memory(owner, store, append::place_offset(list, 0, ring, batch_len), length).await?;
         let batches = bytes.chunks_exact(batch_len.into()).filter_map(|batch| {
             match append::decode(batch, list, entry_len) {

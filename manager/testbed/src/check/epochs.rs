@@ -10,7 +10,7 @@
 
 use std::ops::RangeInclusive;
 
-use dta_client::{ClientError, KeyAnswer, Question, QuestionKind, Spread};
+use dta_client::{Ask, ClientError, KeyAnswer, Question, QuestionKind, Spread};
 use dta_proto::control::{self, EpochState, MAX_KEYS};
 use serde::Serialize;
 
