@@ -171,10 +171,11 @@ fn serve(mut client: TcpStream, server: SocketAddr, shared: &Shared) {
     let (method, path) = (words.next().unwrap(), words.next().unwrap());
     let mut request = Request { method, path, status: None, fate: Fate::Answered };
     let fate = (shared.faults.lock().unwrap())(&request);
-    let is_left_out = |line: &&str| {
+    let stays = |line: &&str| {
         let line = line.to_ascii_lowercase();
-        !line.starts_with("connection:")
-            && !(fate == Fate::Unconditional && line.starts_with("if-none-match:"))
+        let is_condition = line.starts_with("if-none-match:");
+        let is_left_out = is_condition && fate == Fate::Unconditional;
+        !line.starts_with("connection:") && !is_left_out
     };
     let answer = match fate {
         Fate::Refused => None,
@@ -189,7 +190,7 @@ fn serve(mut client: TcpStream, server: SocketAddr, shared: &Shared) {
             if let Fate::After(time) = fate {
                 std::thread::sleep(time);
             }
-            let head: Vec<&str> = head.split("\r\n").filter(is_left_out).collect();
+            let head: Vec<&str> = head.split("\r\n").filter(stays).collect();
             let asked =
                 [format!("{}\r\nConnection: close\r\n\r\n", head.join("\r\n")).as_bytes(), &body].concat();
             let answer = exchange(server, &asked).unwrap_or_default();

@@ -82,7 +82,7 @@ fn of_four_requests_three_fail() {
     let mut state = 1u64;
     follows_with(move |_| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        if (state >> 33) % 4 == 0 { Fate::Answered } else { Fate::Status(500) }
+        if (state >> 33).is_multiple_of(4) { Fate::Answered } else { Fate::Status(500) }
     });
 }
 
