@@ -83,7 +83,7 @@ impl Turn<'_> {
     /// Sends the frames to soft-RoCE, through the collector's verbs backend.
     pub(super) fn rxe(&mut self, case: &Case) -> anyhow::Result<Measured> {
         let by = By::Frames { mac: NEAR_MAC, from_mac: SENDER_MAC };
-        self.to_rxe(case, by, |_| sender(Way::Packet))
+        self.send_to_rxe(case, by, |_| sender(Way::Packet))
     }
 
     /// The same by UDP sockets of the far end, in runs or one by one.
@@ -100,10 +100,10 @@ impl Turn<'_> {
                 Ok(link)
             })
         };
-        self.to_rxe(case, By::Sockets { runs }, open)
+        self.send_to_rxe(case, By::Sockets { runs }, open)
     }
 
-    fn to_rxe<L: Link>(
+    fn send_to_rxe<L: Link>(
         &mut self,
         case: &Case,
         by: By,
