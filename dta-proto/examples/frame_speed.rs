@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use std::time::Instant;
 
 use dta_proto::key::Key;
-use dta_proto::wire::dta::{Body, Report, Version};
+use dta_proto::wire::dta::{Body, Report};
 use dta_proto::wire::frame::{FetchAddTemplate, Received, Route, WriteTemplate};
 use dta_proto::wire::roce::{BthFields, Psn, Repr, Transport};
 

@@ -15,8 +15,19 @@ fn every_benchmark_runs_and_gives_its_row() {
     let rows: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let rows = rows.as_array().unwrap();
     let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
-    let first =
-        ["translator", "nic", "chain", "workers", "query", "tail", "ask", "loopback", "ring", "no-ring"];
+    let first = [
+        "translator",
+        "nic",
+        "nic-small",
+        "chain",
+        "workers",
+        "query",
+        "tail",
+        "ask",
+        "loopback",
+        "ring",
+        "no-ring",
+    ];
     let history = ["history-write", "history-nic", "history-query", "history-key", "history-series"];
     assert_eq!(names, [&first[..], &["reports", "reports-plain"], &history, &["nic-file"]].concat());
     for row in rows {
