@@ -796,7 +796,7 @@ fn own() -> Vec<Known> {
         Then("dta-collector check-config --config collector.toml | grep slots", &["slots = 16777216"]),
     ),
     alone(
-        "dta-manager bench reports translator nic -o json > figures.json",
+        "dta-manager bench reports-plain translator nic -o json > figures.json",
         Instead(
             "dta-manager bench reports translator nic --quick -o json > figures.json || [ $? = 4 ]; jq .[].name figures.json",
             &["reports-plain", "translator", "nic"],
