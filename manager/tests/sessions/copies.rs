@@ -249,24 +249,13 @@ fn counters_and_paths_at_both_survive_one_of_them() {
 }
 
 #[test]
-fn what_a_translator_cannot_place_twice_is_refused_in_words() {
-    let first = Ground::start_with(STORES, "127.0.0.1", "127.0.0.1:0");
-    let once = "[[store]]\nid = 1\nname = 'flows'\nkind = 'key-write'\nslots = 131072\nvalue_len = 12\nredundancy = 2\n";
-    let second = Ground::start_with(once, "127.0.0.3", "127.0.0.1:0");
-    let addresses = [first.address(), second.address()];
-    let alone = format!("[translator]\nsource = '127.71.6.13'\ncollector = '{}'\n", first.address());
-    let flows = "stores = ['flows']\n";
-    let of = |buckets| config("127.71.6.13", addresses, buckets);
-    for (config, words) in [
-        (alone, ["store `flows` has spread_copies = true", "2 collectors", "`buckets`"]),
-        (of(["'0-127'", "'128-255'"]), ["store `flows` has spread_copies = true", "1 copy", "`buckets`"]),
-        (of(HALVES).replace("buckets", &format!("{flows}buckets")), ["2 at ", "1 at ", "`spread_copies`"]),
-    ] {
-        let (status, told) = first.translator_ends(&config, &[]);
-        assert_ne!(status, Some(0), "{config}");
-        for word in words {
-            assert!(told.contains(word), "{config}: {told}");
-        }
+fn a_translator_with_one_collector_refuses_to_spread_copies_in_words() {
+    let ground = Ground::start_with(STORES, "127.0.0.1", "127.0.0.1:0");
+    let config = format!("[translator]\nsource = '127.71.6.13'\ncollector = '{}'\n", ground.address());
+    let (status, told) = ground.translator_ends(&config, &[]);
+    assert_ne!(status, Some(0), "{told}");
+    for word in ["store `flows` has spread_copies = true", "2 collectors", "`buckets`"] {
+        assert!(told.contains(word), "{word}: {told}");
     }
 }
 

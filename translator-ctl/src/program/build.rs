@@ -339,6 +339,25 @@ mod tests {
     }
 
     #[test]
+    fn copies_that_cannot_be_spread_are_refused_in_words() {
+        let (mut first, mut second) = (grant(0, 0), grant(1, 0));
+        for grant in [&mut first, &mut second] {
+            grant.stores.retain(|store| store.spec.id == 1);
+        }
+        first.stores[0].buckets = Copies::all(2);
+        let twice = Wanted { buckets: vec![Copies::all(2); 2], ..wanted(&[]) };
+        let refusal =
+            |grants: [&Grant; 2], wanted: &Wanted| build(&grants.map(Some), wanted).unwrap_err().to_string();
+        let told = refusal([&first, &second], &twice);
+        assert!(told.contains("2 at a:1 and 1 at b:1") && told.contains("`spread_copies`"), "{told}");
+        second.stores[0].buckets = Copies::all(2);
+        let once = Wanted { buckets: vec![Copies::all(1); 2], ..wanted(&[]) };
+        let told = refusal([&first, &second], &once);
+        let words = ["store `kw` has spread_copies = true", "2 collectors", "1 copy", "`buckets`"];
+        assert!(words.iter().all(|word| told.contains(word)), "{told}");
+    }
+
+    #[test]
     fn what_two_collectors_offer_is_refused_with_both_addresses() {
         let refusal = |change: fn(&mut StoreSpec)| {
             let (first, mut second) = (grant(0, 0), grant(1, 20));

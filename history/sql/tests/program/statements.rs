@@ -61,7 +61,7 @@ fn tables_of_all_kinds_of_stores_have_the_rows_that_were_written() {
     let folder = tempfile::tempdir().unwrap();
     let made = std::process::Command::new(dta_program("examples/history_rows")).arg(folder.path()).output();
     let tables: Vec<Value> = serde_json::from_slice(&made.unwrap().stdout).unwrap();
-    assert_eq!(tables.len(), 8);
+    assert_eq!(tables.len(), 9);
     for table in tables {
         let store = table["store"].as_str().unwrap();
         let statement = format!("select * except (opened, closed) from \"{store}\"");
