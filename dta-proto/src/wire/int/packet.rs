@@ -125,7 +125,8 @@ fn read_layer<'a>(
     // Built from parts only at the end: a packet built once is not copied.
     let (mut protocol, mut ports) = (ip.protocol, (0, 0));
     let (mut found, mut rest) = (None, &[][..]);
-    if ip.has_ports {
+    let with_ports = ip.is_first && has_ports(protocol);
+    if with_ports {
         ports = ports_of(ip.rest).unwrap_or_default();
         found = match protocol {
             TCP => find_in_tcp(ip.rest, ip.dscp, form)?,
@@ -149,7 +150,7 @@ fn read_layer<'a>(
         }
         stack
     });
-    let behind = if ip.has_ports && protocol == ipv4::PROTOCOL_UDP {
+    let behind = if with_ports && protocol == ipv4::PROTOCOL_UDP {
         Some(Outer::Udp(ports.1, rest))
     } else if ip.is_first && Outer::is_tunnel(ip.protocol) {
         Some(Outer::Ip(ip.protocol, ip.rest))
@@ -264,8 +265,6 @@ struct Ip<'a> {
     length: u16,
     /// Whether it is no later fragment.
     is_first: bool,
-    /// Whether both ports follow.
-    has_ports: bool,
     rest: &'a [u8],
 }
 
@@ -288,7 +287,6 @@ fn ipv4_packet(bytes: &[u8]) -> Result<Ip<'_>> {
         ttl: header.ttl(),
         length,
         is_first: !header.is_later_fragment(),
-        has_ports: has_ports(header.protocol()) && !header.is_later_fragment(),
         rest: bytes.get(header_len..end).unwrap_or(&[]),
     })
 }
@@ -319,7 +317,6 @@ fn ipv6_packet(bytes: &[u8]) -> Result<Ip<'_>> {
         ttl: header[7],
         length,
         is_first: first_fragment,
-        has_ports: has_ports(protocol) && first_fragment,
         rest: bytes.get(at..end).unwrap_or(&[]),
     })
 }
