@@ -49,8 +49,8 @@ HISTORY_NEEDS = $(TESTED) --bin dta-collector --bin dta-manager --example histor
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-build: install-build-deps ## release programs, with RDMA devices (verbs) and object storage (s3)
-	$(CARGO) build --release --workspace --features dta-collector/verbs,dta-collector/s3
+build: install-build-deps ## release programs, with RDMA devices (verbs), object storage (s3) and clusters (etcd)
+	$(CARGO) build --release --workspace --features dta-collector/verbs,dta-collector/s3,dta-collector/kafka,dta-collector/otlp,dta-collector/remote-write,dta-collector/etcd,dta-translator/etcd
 
 deb: build install-package-deps ## Debian packages of the daemons and their tools, in target/packages
 	packaging/build-deb $(TARGET)/release $(TARGET)/packages
@@ -99,9 +99,10 @@ soak: ## the accounting with a tenth of all frames damaged, ten seeds; captures 
 	DTA_ATTACK_SECONDS=60 $(CARGO) test $(TESTED) --test attack -- --include-ignored --nocapture --test-threads 1
 	$(if $(SOAK_REPORTS),$(CARGO) run --release -p dta-manager -- bench memory --reports $(SOAK_REPORTS))
 
-lint: ## formatting, clippy, licences and advisories of the dependencies
+lint: ## formatting, lock files, clippy, licences and advisories of the dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --check --manifest-path history/sql/Cargo.toml
+	for lock in history/sql fuzz/libfuzzer; do $(CARGO) metadata --locked --format-version 1 --manifest-path $$lock/Cargo.toml >/dev/null || exit 1; done
 	$(CARGO) clippy $(TESTED) --all-targets $(GUEST_TESTS) -- -D warnings
 	shellcheck -x $(SCRIPTS)
 	scripts/check-dependencies

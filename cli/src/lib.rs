@@ -28,6 +28,7 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Directive;
 
 pub use static_names::choose_name_sources;
 pub use status::{Misuse, Status, misuse};
@@ -125,13 +126,21 @@ impl FromStr for LogFormat {
     }
 }
 
+/// The client of Kafka.
+const KAFKA: &str = "rskafka";
+
 /// Writes logs to standard error, in colour on a terminal. `filter` is in `RUST_LOG` syntax (`info`,
 /// `dta_collector=debug`); an invalid or empty one counts as `info`. A program that has set up its own log
 /// keeps it.
 pub fn log(filter: &str, format: LogFormat) {
     // An empty filter would be accepted, and let only errors through.
     let filter = if filter.trim().is_empty() { "info" } else { filter };
-    let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let mut read = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    // It logs each attempt to reach a broker; its errors are logged by those who call it.
+    if !filter.contains(KAFKA) {
+        read = read.add_directive(Directive::from_str(&format!("{KAFKA}=off")).expect("a name and a level"));
+    }
+    let filter = read;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     let _ = match format {
         LogFormat::Text => log.with_ansi(terminal::has_colours(&io::stderr())).try_init(),

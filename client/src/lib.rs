@@ -19,9 +19,12 @@ pub mod collector;
 mod epochs;
 mod error;
 pub mod event_rings;
+mod everywhere;
+mod merge;
 mod options;
 mod replicas;
 mod spread;
+mod tails;
 pub mod translator;
 
 pub use ask::{

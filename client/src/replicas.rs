@@ -4,16 +4,17 @@
 //! among all that were found. Paths and counters are whole at each. A collector that does not answer is left out as long
 //! as another one has the key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dta_proto::buckets;
 use dta_proto::control::{CounterAnswer, KeyWriteAnswer, PathAnswer};
 use dta_proto::layout::key_write::{Outcome, Policy as Choice, choose};
-use tonic::{Code, Status};
 
 use crate::away::patiently;
-use crate::spread::{Part, Parts, Placement, Spread, is_away, part_of, refusal, the_one};
-use crate::{Answers, ClientError, KeyAnswer, Policy, Question, QuestionKind, epochs};
+use crate::spread::{
+    Group, Part, Parts, Placement, fewer_keys, is_away, is_not_kept, part_of, refusal, the_one,
+};
+use crate::{Answers, ClientError, KeyAnswer, Moment, Policy, Question, QuestionKind, epochs, merge};
 
 /// The keys to ask each collector for, by their places in the question; and the copy, if it is asked for one.
 type Asked = BTreeMap<(usize, Option<u8>), Vec<usize>>;
@@ -22,20 +23,33 @@ type Asked = BTreeMap<(usize, Option<u8>), Vec<usize>>;
 struct Found {
     /// When its collector started; the last if that is not known.
     started: u64,
+    /// When the epoch was opened that it is of; 0 if it is of now.
+    opened: u64,
     copy: Option<u8>,
     answer: KeyAnswer,
 }
 
-impl Spread {
-    /// Queries all collectors that have the keys. Also returns whether the placement of one has changed since
-    /// `placement`.
+impl Found {
+    /// Whether it has what it was asked for; of what is not copied, always.
+    fn has_copy(&self) -> bool {
+        !matches!(&self.answer, KeyAnswer::KeyWrite(KeyWriteAnswer { value: None, .. }))
+    }
+}
+
+impl Group {
+    /// Queries all collectors that have the keys, or all that there are, as keys may have moved. Also returns whether the
+    /// placement of one has changed since `placement`.
     pub(crate) async fn ask_replicas(
         &self,
         placement: &Placement,
         parts: &Parts<'_>,
         question: &Question,
+        everywhere: bool,
     ) -> Result<(Answers, bool), ClientError> {
-        let asked = self.asked_of_replicas(parts, question)?;
+        let asked = match everywhere {
+            true => self.asked_everywhere(parts, question)?,
+            false => self.asked_of_replicas(parts, question)?,
+        };
         // Those that did not answer lately are asked if there is nobody else.
         let some_are_there = asked.keys().any(|(member, _)| self.away.why(*member).is_none());
         let answered = patiently(asked.iter().map(|(&(member, copy), places)| {
@@ -60,36 +74,43 @@ impl Spread {
                     if self.away.why(member).is_none() {
                         self.away.note(member, error.status().cloned());
                     }
-                    let why =
-                        format!("the collector at {} does not answer: {error}", self.members[member].address);
-                    missing = Some(Status::unavailable(why).into());
+                    missing = Some(self.is_silent(member, &error).into());
                     continue;
                 }
                 // It was down at the moment that is asked about.
-                Err(error) if error.status().is_some_and(|status| status.code() == Code::OutOfRange) => {
+                Err(error) if is_not_kept(&error) => {
                     missing.get_or_insert(error);
                     continue;
                 }
                 Err(error) => return Err(error),
             };
             self.away.note(member, None);
-            is_old |= answers.placement != placement.versions[member];
+            is_old |= !everywhere && answers.placement != placement.versions[member];
+            let is_past = question.at != Moment::Now;
+            let opened = answers.epoch.as_ref().filter(|_| is_past).map_or(0, |epoch| epoch.opened);
             epochs.push(answers.epoch);
             let started = placement.started[member].wrapping_sub(1);
             for (place, answer) in places.iter().zip(answers.of_keys) {
-                of_keys[*place].push(Found { started, copy, answer });
+                of_keys[*place].push(Found { started, opened, copy, answer });
             }
         }
         let answer = |found: Vec<Found>| {
             if found.is_empty() {
-                let fewer =
-                    || Status::internal("a collector answered fewer keys than it was asked for").into();
-                return Err(missing.take().unwrap_or_else(fewer));
+                return Err(missing.take().unwrap_or_else(fewer_keys));
             }
             together(question.kind, found)
         };
         let of_keys = of_keys.into_iter().map(answer).collect::<Result<_, _>>()?;
         Ok((Answers { of_keys, generation: 0, placement: 0, epoch: epochs::in_common(epochs) }, is_old))
+    }
+
+    /// All copies of all keys, of all collectors: also of those that have nothing of the store now.
+    fn asked_everywhere(&self, parts: &Parts<'_>, question: &Question) -> Result<Asked, ClientError> {
+        let places: Vec<usize> = (0..question.keys.len()).collect();
+        let copies = parts.all.first().and_then(|part| part.spec.redundancy()).unwrap_or(1);
+        let copies = copies_at(question.kind, copies, 0, 1)?;
+        let each = (0..self.members.len()).flat_map(|member| copies.iter().map(move |copy| (member, *copy)));
+        Ok(each.map(|asked| (asked, places.clone())).collect())
     }
 
     fn asked_of_replicas(&self, parts: &Parts<'_>, question: &Question) -> Result<Asked, ClientError> {
@@ -140,7 +161,11 @@ fn copies_at(
 
 /// One answer of those about one key, at least one.
 fn together(kind: QuestionKind, mut found: Vec<Found>) -> Result<KeyAnswer, ClientError> {
+    merge::keep_latest(&mut found, |found| (found.opened, &found.answer));
     found.sort_by_key(|found| (found.started, found.copy));
+    // Of a copy that was asked of several, it counts who has it.
+    let mut known: BTreeSet<Option<u8>> = found.iter().filter(|f| f.has_copy()).map(|f| f.copy).collect();
+    found.retain(|found| found.has_copy() || known.insert(found.copy));
     let answers = found.into_iter().map(|found| found.answer);
     Ok(match kind {
         QuestionKind::KeyWrite { policy, at_least } => value(policy, at_least, &all(answers)?).into(),
@@ -207,7 +232,7 @@ mod tests {
     use super::*;
 
     fn found(started: u64, answer: impl Into<KeyAnswer>) -> Found {
-        Found { started, copy: None, answer: answer.into() }
+        Found { started, opened: 0, copy: None, answer: answer.into() }
     }
 
     #[test]
@@ -215,6 +240,35 @@ mod tests {
         let count = |value| CounterAnswer { key: vec![9], value };
         let answers = vec![found(1, count(3)), found(2, count(7)), found(3, count(0))];
         assert_eq!(together(QuestionKind::KeyIncrement, answers).unwrap(), count(7).into());
+    }
+
+    #[test]
+    fn of_a_copy_that_several_were_asked_for_it_counts_who_has_it() {
+        let kind = QuestionKind::KeyWrite { policy: Policy::AtLeast, at_least: 2 };
+        let copy = |started, copy, value: Option<u8>| Found {
+            copy: Some(copy),
+            ..found(started, KeyWriteAnswer { value: value.map(|v| vec![v]), ..KeyWriteAnswer::default() })
+        };
+        let of = |answers| KeyWriteAnswer::try_from(together(kind, answers).unwrap()).unwrap();
+        let moved = of(vec![copy(1, 0, None), copy(1, 1, Some(7)), copy(2, 0, Some(7)), copy(2, 1, None)]);
+        assert_eq!((moved.value, moved.agreeing, moved.copies), (Some(vec![7]), 2, 2));
+        let none = of(vec![copy(1, 0, None), copy(1, 1, None), copy(2, 0, None), copy(2, 1, None)]);
+        assert_eq!((none.value, none.copies), (None, 2));
+    }
+
+    #[test]
+    fn of_a_moment_the_epoch_that_was_opened_last_comes_before_the_collector_that_runs_longest() {
+        let kind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
+        let copy = |started, opened, copy, value: Option<u8>| {
+            let answer = KeyWriteAnswer { value: value.map(|v| vec![v]), ..KeyWriteAnswer::default() };
+            Found { copy: Some(copy), opened, ..found(started, answer) }
+        };
+        let of = |answers| KeyWriteAnswer::try_from(together(kind, answers).unwrap()).unwrap();
+        // The first was down, and is back; by its clock it has been running longest.
+        let moved = of(vec![copy(1, 3000, 0, Some(7)), copy(2, 9000, 0, None), copy(2, 9000, 1, Some(8))]);
+        assert_eq!((moved.value, moved.differing, moved.copies), (Some(vec![8]), 0, 2));
+        let alone = of(vec![copy(1, 3000, 0, Some(7)), copy(2, 9000, 1, None)]);
+        assert_eq!(alone.value, Some(vec![7]));
     }
 
     #[test]

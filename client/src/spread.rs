@@ -7,6 +7,8 @@
 //! Placements are cached for keys, until an answer has another version or a refusal may come from an old one.
 //!
 //! Keys that several collectors have are asked of all of them: `replicas.rs`.
+//!
+//! In a cluster, collectors come and go ([`Spread::set_members`]): `everywhere.rs`, `tails.rs`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -26,7 +28,10 @@ use futures_util::future::join_all;
 use tonic::{Code, Status};
 
 use crate::away::{Away, REST, patiently};
-use crate::{Answers, Ask, ClientError, Following, KeyAnswer, Moment, Question, Series, Span, epochs};
+use crate::{
+    Answers, Ask, ClientError, Following, KeyAnswer, Moment, Question, QuestionKind, Series, Span, epochs,
+    tails,
+};
 
 /// One of several collectors.
 #[derive(Clone)]
@@ -37,14 +42,19 @@ pub struct Member {
     pub ask: Arc<dyn Ask>,
 }
 
-/// Several collectors, queried as one; a single one is used as it is. Clones share the cache.
+/// Several collectors, queried as one; a single one is used as it is. Clones share the collectors and the cache.
 #[derive(Clone)]
 pub struct Spread {
-    pub(crate) members: Vec<Member>,
-    kept: Arc<Mutex<Option<Arc<Placement>>>>,
-    pub(crate) away: Arc<Away>,
+    group: Arc<Mutex<Arc<Group>>>,
     /// The moment that questions about now are about.
     at: Moment,
+}
+
+/// The collectors that there are at one time, and what is known of them.
+pub(crate) struct Group {
+    pub(crate) members: Arc<[Member]>,
+    kept: Mutex<Option<Arc<Placement>>>,
+    pub(crate) away: Away,
 }
 
 /// The placements of several collectors, by their index.
@@ -53,6 +63,8 @@ type Told<T> = Vec<(usize, T)>;
 /// What the collectors that answer have.
 pub(crate) struct Placement {
     parts: Vec<Part>,
+    /// Whether one of the collectors is in a cluster.
+    is_cluster: bool,
     /// Of each collector; 0 = it may change without notice, or did not answer.
     pub(crate) versions: Vec<u64>,
     /// When each collector started, by its clock; 0 = not known.
@@ -109,19 +121,69 @@ pub(crate) fn the_one<'a>(have: impl Iterator<Item = &'a Part>) -> Result<&'a Pa
 impl Spread {
     /// Queries all of these, at least one.
     pub fn new(members: Vec<Member>) -> Spread {
-        let away = Arc::new(Away::none(members.len()));
-        Spread { members, kept: Arc::default(), away, at: Moment::Now }
+        Spread { group: Arc::new(Mutex::new(Group::new(members))), at: Moment::Now }
+    }
+
+    /// From now on, queries go to these; of none, they fail.
+    pub fn set_members(&self, members: Vec<Member>) {
+        *self.group.lock().unwrap_or_else(PoisonError::into_inner) = Group::new(members);
+    }
+
+    fn group(&self) -> Arc<Group> {
+        self.group.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The addresses of those that did not answer the last question to them, a short time ago.
-    pub fn away(&self) -> Vec<&str> {
-        let is_away = |(n, _): &(usize, &Member)| self.away.why(*n).is_some();
-        self.members.iter().enumerate().filter(is_away).map(|(_, member)| member.address.as_str()).collect()
+    pub fn away(&self) -> Vec<String> {
+        let group = self.group();
+        let is_away = |(n, _): &(usize, &Member)| group.away.why(*n).is_some();
+        group.members.iter().enumerate().filter(is_away).map(|(_, member)| member.address.clone()).collect()
     }
 
     /// The same collectors; what is asked about now is asked about this moment.
     pub fn at(self, at: Moment) -> Spread {
         Spread { at, ..self }
+    }
+
+    /// The collectors.
+    pub fn members(&self) -> Arc<[Member]> {
+        self.group().members.clone()
+    }
+
+    /// [`Ask::statistics`]; with several collectors, nodes of the collectors themselves have their collector's
+    /// address as session.
+    ///
+    /// # Errors
+    /// As [`Ask::statistics`].
+    pub async fn statistics_by_address(&self) -> Result<Vec<NodeStatistics>, ClientError> {
+        let group = self.group();
+        let is_one = group.only().is_some();
+        let with_address = |(member, mut node): (usize, NodeStatistics)| {
+            if node.session.is_empty() && !is_one {
+                node.session.clone_from(&group.members[member].address);
+            }
+            node
+        };
+        Ok(group.nodes().await?.into_iter().map(with_address).collect())
+    }
+
+    /// The stores of those collectors that answer: one of each name.
+    pub async fn stores_that_answer(&self) -> Result<Vec<StoreInfo>, ClientError> {
+        let group = self.group();
+        Ok(group.summed(group.any(|ask| async move { ask.stores().await }).await?))
+    }
+
+    /// [`Ask::placement`] of those collectors that answer.
+    pub async fn placement_that_answers(&self) -> Result<PlacementResponse, ClientError> {
+        let group = self.group();
+        Ok(group.merged(group.any(|ask| async move { ask.placement().await }).await?))
+    }
+}
+
+impl Group {
+    fn new(members: Vec<Member>) -> Arc<Group> {
+        let away = Away::none(members.len());
+        Arc::new(Group { members: members.into(), kept: Mutex::default(), away })
     }
 
     fn only(&self) -> Option<&Arc<dyn Ask>> {
@@ -133,7 +195,7 @@ impl Spread {
 
     /// What each answering collector returns for `ask`, and why one of the others did not answer. They are queried in
     /// parallel.
-    async fn each<T, F>(
+    pub(crate) async fn each<T, F>(
         &self,
         ask: impl Fn(Arc<dyn Ask>) -> F,
     ) -> Result<(Told<T>, Option<Status>), ClientError>
@@ -148,6 +210,9 @@ impl Spread {
         &self,
         answers: Vec<Result<T, ClientError>>,
     ) -> Result<(Told<T>, Option<Status>), ClientError> {
+        if self.members.is_empty() {
+            return Err(Status::unavailable("no collector is in the cluster").into());
+        }
         let (mut all, mut away) = (Vec::new(), None);
         for (member, answer) in answers.into_iter().enumerate() {
             match answer {
@@ -157,15 +222,18 @@ impl Spread {
                 }
                 Err(error) if is_away(&error) && self.members.len() > 1 => {
                     self.away.note(member, error.status().cloned());
-                    let address = &self.members[member].address;
-                    away = Some(Status::unavailable(format!(
-                        "the collector at {address} does not answer: {error}"
-                    )));
+                    away = Some(self.is_silent(member, &error));
                 }
                 Err(error) => return Err(error),
             }
         }
         Ok((all, away))
+    }
+
+    /// That a collector does not answer, with its address.
+    pub(crate) fn is_silent(&self, member: usize, error: &ClientError) -> Status {
+        let address = &self.members[member].address;
+        Status::unavailable(format!("the collector at {address} does not answer: {error}"))
     }
 
     /// The same for those that answer, at least one.
@@ -185,11 +253,12 @@ impl Spread {
         let asked = self.members.iter().map(|member| member.ask.placement());
         let (told, away) = self.told(patiently(asked).await)?;
         let (until, none) = (away.is_some().then(|| Instant::now() + REST), vec![0; self.members.len()]);
-        let mut placement =
-            Placement { parts: Vec::new(), versions: none.clone(), started: none, away, until };
+        let (parts, versions) = (Vec::new(), none.clone());
+        let mut placement = Placement { parts, is_cluster: false, versions, started: none, away, until };
         let mut all_versioned = true;
-        for (member, PlacementResponse { version, stores, started }) in told {
+        for (member, PlacementResponse { version, stores, started, cluster }) in told {
             all_versioned &= version != 0;
+            placement.is_cluster |= cluster != 0;
             (placement.versions[member], placement.started[member]) = (version, started);
             placement.parts.extend(stores.into_iter().filter_map(|store| part(member, store)));
         }
@@ -202,27 +271,6 @@ impl Spread {
 
     fn kept(&self) -> MutexGuard<'_, Option<Arc<Placement>>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The collectors.
-    pub fn members(&self) -> &[Member] {
-        &self.members
-    }
-
-    /// [`Ask::statistics`]; with several collectors, nodes of the collectors themselves have their collector's
-    /// address as session.
-    ///
-    /// # Errors
-    /// As [`Ask::statistics`].
-    pub async fn statistics_by_address(&self) -> Result<Vec<NodeStatistics>, ClientError> {
-        let is_one = self.only().is_some();
-        let with_address = |(member, mut node): (usize, NodeStatistics)| {
-            if node.session.is_empty() && !is_one {
-                node.session.clone_from(&self.members[member].address);
-            }
-            node
-        };
-        Ok(self.nodes().await?.into_iter().map(with_address).collect())
     }
 
     /// The nodes of all collectors that answer, and which of them answered. A node that hands its counters to several
@@ -245,16 +293,6 @@ impl Spread {
         Ok(all)
     }
 
-    /// The stores of those collectors that answer: one of each name.
-    pub async fn stores_that_answer(&self) -> Result<Vec<StoreInfo>, ClientError> {
-        Ok(self.summed(self.any(|ask| async move { ask.stores().await }).await?))
-    }
-
-    /// [`Ask::placement`] of those collectors that answer.
-    pub async fn placement_that_answers(&self) -> Result<PlacementResponse, ClientError> {
-        Ok(self.merged(self.any(|ask| async move { ask.placement().await }).await?))
-    }
-
     /// The placements of several collectors as one; a single one unchanged. The generation of a store on several
     /// collectors is the sum of theirs, so it changes when any of them has other memory.
     fn merged(&self, answers: Told<PlacementResponse>) -> PlacementResponse {
@@ -262,15 +300,19 @@ impl Spread {
         if self.only().is_some() {
             return answers.next().unwrap_or_default();
         }
-        let mut stores: Vec<StorePlacement> = Vec::new();
-        for StorePlacement { store, generation, .. } in answers.flat_map(|answer| answer.stores) {
+        let (mut stores, mut newest): (Vec<StorePlacement>, u64) = (Vec::new(), 0);
+        let of_answer = |answer: PlacementResponse| {
+            newest = newest.max(answer.cluster);
+            answer.stores
+        };
+        for StorePlacement { store, generation, .. } in answers.flat_map(of_answer) {
             let name = |store: &Option<control::Store>| store.as_ref().map(|store| store.name.clone());
             match stores.iter_mut().find(|known| name(&known.store) == name(&store)) {
                 Some(known) => known.generation = known.generation.wrapping_add(generation),
                 None => stores.push(StorePlacement { store, generation, ..StorePlacement::default() }),
             }
         }
-        PlacementResponse { stores, ..PlacementResponse::default() }
+        PlacementResponse { stores, cluster: newest, ..PlacementResponse::default() }
     }
 
     /// The stores of several collectors as one; those of a single one unchanged.
@@ -353,18 +395,15 @@ impl Spread {
         }
     }
 
-    /// The member that has a list, and the name of its store.
-    async fn member_of_list(&self, store: &str, list: u32) -> Result<(usize, String), ClientError> {
-        // What is followed has no version that would show when a cached placement is old.
-        let placement = self.learn().await?;
-        let parts = self.parts(&placement, store, Primitive::Append)?;
+    /// The member that has a list.
+    fn member_of_list(&self, parts: &Parts<'_>, list: u32) -> Result<usize, ClientError> {
         let has =
             |part: &&&Part| part.lists.is_empty() || part.lists.iter().any(|range| range.contains(list));
         let what = format!("list {list}");
         match the_one(parts.all.iter().filter(has).copied()) {
-            Ok(part) => Ok((part.member, parts.name.to_owned())),
+            Ok(part) => Ok(part.member),
             Err(Some(two)) => Err(self.at_both(&what, two)),
-            Err(None) => Err(self.at_none(&what, &parts)),
+            Err(None) => Err(self.at_none(&what, parts)),
         }
     }
 
@@ -406,8 +445,13 @@ impl Spread {
         question: &Question,
     ) -> Result<(Answers, bool), ClientError> {
         let parts = self.parts(placement, &question.store, question.kind.primitive())?;
+        let is_past = question.at != Moment::Now || question.kind == QuestionKind::KeyIncrement;
+        let everywhere = placement.is_cluster && is_past;
         if parts.replicas() > 1 {
-            return self.ask_replicas(placement, &parts, question).await;
+            return self.ask_replicas(placement, &parts, question, everywhere).await;
+        }
+        if everywhere {
+            return Ok((self.ask_all(&parts, question).await?, false));
         }
         let places = self.places(&parts, question)?;
         let answered =
@@ -426,10 +470,14 @@ impl Spread {
             }
         }
         let of_keys: Option<Vec<KeyAnswer>> = of_keys.into_iter().collect();
-        let of_keys = of_keys
-            .ok_or_else(|| Status::internal("a collector answered fewer keys than it was asked for"))?;
+        let of_keys = of_keys.ok_or_else(fewer_keys)?;
         Ok((Answers { of_keys, generation, placement: 0, epoch: epochs::in_common(epochs) }, is_old))
     }
+}
+
+/// A collector that leaves out keys does not know the protocol.
+pub(crate) fn fewer_keys() -> ClientError {
+    Status::internal("a collector answered fewer keys than it was asked for").into()
 }
 
 /// A question about some of its keys.
@@ -507,49 +555,56 @@ fn summed(infos: impl Iterator<Item = StoreInfo>) -> Vec<StoreInfo> {
 impl Ask for Spread {
     /// One of each name, with usage summed if several share it. All must answer.
     async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
-        match self.each(|ask| async move { ask.stores().await }).await? {
+        let group = self.group();
+        match group.each(|ask| async move { ask.stores().await }).await? {
             (_, Some(away)) => Err(away.into()),
-            (told, None) => Ok(self.summed(told)),
+            (told, None) => Ok(group.summed(told)),
         }
     }
 
     /// One of each name: together the collectors have all of it. All must answer.
     async fn placement(&self) -> Result<PlacementResponse, ClientError> {
-        match self.each(|ask| async move { ask.placement().await }).await? {
+        let group = self.group();
+        match group.each(|ask| async move { ask.placement().await }).await? {
             (_, Some(away)) => Err(away.into()),
-            (answers, None) => Ok(self.merged(answers)),
+            (answers, None) => Ok(group.merged(answers)),
         }
     }
 
     async fn ask(&self, mut question: Question) -> Result<Answers, ClientError> {
+        let group = self.group();
         if question.at == Moment::Now {
             question.at = self.at;
         }
-        if let Some(only) = self.only() {
+        if let Some(only) = group.only() {
             return only.ask(question).await;
         }
         let is_fresh = |kept: &Arc<Placement>| kept.until.is_none_or(|until| Instant::now() < until);
-        let kept = self.kept().clone().filter(is_fresh);
+        let kept = group.kept().clone().filter(is_fresh);
         if let Some(kept) = kept {
-            match self.ask_by(&kept, &question).await {
+            match group.ask_by(&kept, &question).await {
                 Ok((answers, false)) => return Ok(answers),
                 Err(error) if !may_be_old(&error) => return Err(error),
                 _ => {}
             }
         }
-        let placement = self.learn().await?;
-        Ok(self.ask_by(&placement, &question).await?.0)
+        let placement = group.learn().await?;
+        Ok(group.ask_by(&placement, &question).await?.0)
     }
 
     /// Each collector has epochs of its own, with the answers for its keys. Of several that have a key, one is asked.
     async fn series(&self, question: Question, span: Span) -> Result<Series, ClientError> {
-        if let Some(only) = self.only() {
+        let group = self.group();
+        if let Some(only) = group.only() {
             return only.series(question, span).await;
         }
-        let placement = self.learn().await?;
-        let parts = self.parts(&placement, &question.store, question.kind.primitive())?;
-        let asked = self.places(&parts, &question)?.into_iter().map(|(member, places)| {
-            self.members[member].ask.series(part_of(&question, parts.name, &places), span)
+        let placement = group.learn().await?;
+        let parts = group.parts(&placement, &question.store, question.kind.primitive())?;
+        if placement.is_cluster {
+            return group.series_of_all(&parts, &question, span).await;
+        }
+        let asked = group.places(&parts, &question)?.into_iter().map(|(member, places)| {
+            group.members[member].ask.series(part_of(&question, parts.name, &places), span)
         });
         let told = join_all(asked).await.into_iter().collect::<Result<Vec<Series>, _>>()?;
         // What comes after the end of one is asked of all again.
@@ -565,46 +620,69 @@ impl Ask for Spread {
 
     /// Those of each collector that has a part of the store, with its address.
     async fn epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
-        if let Some(only) = self.only() {
+        let group = self.group();
+        if let Some(only) = group.only() {
             return only.epochs(request).await;
         }
-        let placement = self.learn().await?;
+        let placement = group.learn().await?;
         let named = store::named(placement.parts.iter(), |part| &part.spec, &request.store);
         let primitive = named.map_or(Primitive::KeyWrite, |part| part.spec.kind.primitive());
-        let parts = self.parts(&placement, &request.store, primitive)?;
+        let parts = group.parts(&placement, &request.store, primitive)?;
+        let request = EpochsRequest { store: parts.name.to_owned(), ..request };
+        if placement.is_cluster {
+            return group.epochs_of_all(request, parts.replicas()).await;
+        }
         // Without those of one that does not answer, a list would look whole.
         if let Some(away) = parts.away.filter(|_| parts.replicas() == 1) {
             return Err(away.clone().into());
         }
-        let asked = join_all(parts.all.iter().map(|part| {
-            let request = EpochsRequest { store: parts.name.to_owned(), ..request.clone() };
-            self.members[part.member].ask.epochs(request)
-        }));
+        let asked =
+            join_all(parts.all.iter().map(|part| group.members[part.member].ask.epochs(request.clone())));
         let mut told = Vec::new();
         for (part, answer) in parts.all.iter().zip(asked.await) {
-            told.push((self.members[part.member].address.as_str(), answer?));
+            told.push((group.members[part.member].address.as_str(), answer?));
         }
         Ok(epochs::together(told))
     }
 
     async fn tail(&self, request: TailRequest) -> Result<Following, ClientError> {
-        if let Some(only) = self.only() {
-            return only.tail(request).await;
+        let group = self.group();
+        // What is followed has no version that would show when a cached placement is old.
+        let placement = match (group.only(), group.learn().await) {
+            (None, placement) => placement?,
+            // A cluster may have one collector now.
+            (Some(_), Ok(placement)) if placement.is_cluster => placement,
+            (Some(only), _) => return only.tail(request).await,
+        };
+        let parts = group.parts(&placement, &request.store, Primitive::Append)?;
+        let member = &group.members[group.member_of_list(&parts, request.list)?];
+        let request = TailRequest { store: parts.name.to_owned(), ..request };
+        // What is read once, or from a sequence on, is what one collector has.
+        let goes_on = !request.until_caught_up && request.from_sequence == 0;
+        if placement.is_cluster && goes_on {
+            return tails::follow(self.clone(), request, member.address.clone()).await;
         }
-        let (member, store) = self.member_of_list(&request.store, request.list).await?;
-        self.members[member].ask.tail(TailRequest { store, ..request }).await
+        member.ask.tail(request).await
     }
 
     async fn entries(&self, request: EntriesRequest) -> Result<Following, ClientError> {
-        if let Some(only) = self.only() {
+        let group = self.group();
+        if let Some(only) = group.only() {
             return only.entries(request).await;
         }
-        let (member, store) = self.member_of_list(&request.store, request.list).await?;
-        self.members[member].ask.entries(EntriesRequest { store, ..request }).await
+        let placement = group.learn().await?;
+        let parts = group.parts(&placement, &request.store, Primitive::Append)?;
+        let request = EntriesRequest { store: parts.name.to_owned(), ..request };
+        if placement.is_cluster {
+            return group.entries_of_all(request).await;
+        }
+        let member = group.member_of_list(&parts, request.list)?;
+        group.members[member].ask.entries(request).await
     }
 
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
-        match self.only() {
+        let group = self.group();
+        match group.only() {
             Some(only) => only.read_memory(request).await,
             None => Err(refusal("memory can be read from one collector at a time".into())),
         }
@@ -612,8 +690,9 @@ impl Ask for Spread {
 
     /// Those of all collectors that answer. The NIC is that of the first one.
     async fn sessions(&self) -> Result<ListSessionsResponse, ClientError> {
+        let group = self.group();
         let mut all = ListSessionsResponse::default();
-        for (_, told) in self.any(|ask| async move { ask.sessions().await }).await? {
+        for (_, told) in group.any(|ask| async move { ask.sessions().await }).await? {
             if all.device.is_empty() {
                 (all.device, all.collector) = (told.device, told.collector);
             }
@@ -624,13 +703,19 @@ impl Ask for Spread {
 
     /// Those of all collectors that answer.
     async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError> {
-        Ok(self.nodes().await?.into_iter().map(|(_, node)| node).collect())
+        let group = self.group();
+        Ok(group.nodes().await?.into_iter().map(|(_, node)| node).collect())
     }
 }
 
 /// Whether a collector did not answer at all.
 pub(crate) fn is_away(error: &ClientError) -> bool {
     error.status().is_some_and(|status| status.code() == Code::Unavailable)
+}
+
+/// Whether a collector has nothing of the moment that it was asked about.
+pub(crate) fn is_not_kept(error: &ClientError) -> bool {
+    error.status().is_some_and(|status| status.code() == Code::OutOfRange)
 }
 
 /// Whether a refusal may come from an old placement.

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dta_proto::control::{CounterAnswer, Epoch, KeyWriteAnswer, Policy, bucket_ranges};
+use dta_proto::control::{CounterAnswer, Epoch, KeyWriteAnswer, Policy, TailResponse, bucket_ranges};
 use dta_proto::store::{Merge, StoreKind};
 use tokio::sync::Barrier;
 
@@ -18,6 +18,8 @@ struct Fake {
     stores: Vec<StoreInfo>,
     /// Of its placement.
     version: u64,
+    /// Of the cluster's.
+    cluster: u64,
     /// The newest first, two in each answer.
     epochs: Vec<Epoch>,
     is_away: bool,
@@ -54,7 +56,8 @@ impl Ask for Fake {
             StorePlacement { store, buckets, lists, elsewhere, written, generation }
         };
         let stores = self.stores.iter().cloned().map(placement).collect();
-        self.there(PlacementResponse { version: self.version, stores, started: self.number.into() })
+        let (version, cluster, started) = (self.version, self.cluster, self.number.into());
+        self.there(PlacementResponse { version, stores, started, cluster })
     }
 
     async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
@@ -104,8 +107,17 @@ impl Ask for Fake {
         self.refuses()
     }
 
+    /// An entry with its number in each epoch that it has, the oldest first.
     async fn entries(&self, _: EntriesRequest) -> Result<Following, ClientError> {
-        self.refuses()
+        if self.epochs.is_empty() {
+            return self.refuses();
+        }
+        let messages = self.epochs.clone().into_iter().rev().flat_map(|epoch| {
+            let epoch = TailResponse { epoch: Some(epoch), ..TailResponse::default() };
+            [epoch, TailResponse { entries: vec![vec![self.number]], ..TailResponse::default() }]
+        });
+        let messages: Vec<_> = messages.map(Ok).collect();
+        self.there(Following::new(tokio_stream::iter(messages)))
     }
 
     async fn read_memory(&self, _: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
@@ -158,6 +170,13 @@ fn fake(number: u8, buckets: &str, first: u32, sketch_at: &str) -> Fake {
 fn spread(fakes: &[Fake]) -> Spread {
     let member = |fake: &Fake| Member { address: format!("{}:1", fake.number), ask: Arc::new(fake.clone()) };
     Spread::new(fakes.iter().map(member).collect())
+}
+
+/// Other members in place of these, with what was learned from them.
+fn with_members(of: &Spread, fakes: &[Fake]) -> Spread {
+    let other = spread(fakes);
+    *other.group().kept() = of.group().kept().clone();
+    other
 }
 
 fn keys() -> Vec<Key> {
@@ -270,7 +289,7 @@ async fn who_has_what_is_asked_once_until_an_answer_says_that_it_is_old() {
         Fake { asked: a.asked, ..versioned(1, "0-199", 6) },
         Fake { asked: b.asked, ..versioned(2, "200-255", 8) },
     );
-    let later = Spread { members: spread(&[a.clone(), b]).members, ..both };
+    let later = with_members(&both, &[a.clone(), b]);
     for _ in 0..5 {
         assert_eq!(asked(&later, "flows", &keys).await, Ok(of_a(200)));
     }
@@ -278,11 +297,85 @@ async fn who_has_what_is_asked_once_until_an_answer_says_that_it_is_old() {
 
     // What one no longer has, because it is down, is asked of the one that has it now; this is not cached.
     let whole = Fake { asked: counts[1].clone(), ..versioned(2, "0-255", 9) };
-    let later = Spread { members: spread(&[Fake { is_away: true, ..a }, whole]).members, ..later };
+    let later = with_members(&later, &[Fake { is_away: true, ..a }, whole]);
     for _ in 0..2 {
         assert_eq!(asked(&later, "flows", &keys).await, Ok(vec![2; keys.len()]));
     }
     assert_eq!((asked_for(0), asked_for(1)), ([0, 0], [4, 4]));
+}
+
+#[tokio::test]
+async fn in_a_cluster_collectors_come_and_go_and_what_moved_is_asked_of_all() {
+    let of_cluster = |number, buckets| Fake { version: 5, cluster: 3, ..fake(number, buckets, 0, "") };
+    let cluster = spread(&[of_cluster(1, "0-99"), of_cluster(2, "100-255")]);
+    let becomes = |fakes: &[Fake]| cluster.set_members(spread(fakes).members().to_vec());
+    let keys = keys();
+    let both: Vec<u8> = keys.iter().map(|key| if buckets::of_key(key) < 100 { 1 } else { 2 }).collect();
+    assert_eq!(asked(&cluster, "flows", &keys).await, Ok(both));
+    // All are asked about a moment that is past. Each answers, and the first one's value is taken.
+    let past = cluster.clone().at(Moment::UnixMillis(NonZeroU64::new(7).unwrap()));
+    assert_eq!(asked(&past, "flows", &keys).await, Ok(vec![1; keys.len()]));
+    // One that was down says what it had before.
+    let since = |opened, fake| Fake { epochs: vec![Epoch { opened, ..Epoch::default() }], ..fake };
+    becomes(&[since(3000, of_cluster(1, "0-99")), since(9000, of_cluster(2, "100-255"))]);
+    assert_eq!(asked(&past, "flows", &keys).await, Ok(vec![2; keys.len()]));
+    // Another one comes, and one goes.
+    becomes(&[of_cluster(2, "0-199"), of_cluster(3, "200-255")]);
+    let others: Vec<u8> = keys.iter().map(|key| if buckets::of_key(key) < 200 { 2 } else { 3 }).collect();
+    assert_eq!(asked(&cluster, "flows", &keys).await, Ok(others));
+    // Counters need all of them.
+    becomes(&[of_cluster(2, "0-255"), Fake { is_away: true, ..of_cluster(3, "0-255") }]);
+    assert!(told(cluster.counter("counts", &keys)).await.contains("collector at 3:1 does not answer"));
+    becomes(&[]);
+    assert!(told(cluster.counter("counts", &keys)).await.contains("no collector is in the cluster"));
+}
+
+#[tokio::test]
+async fn in_a_cluster_the_past_is_asked_of_all_and_in_order() {
+    let of_cluster = |number, buckets, opened: &[u64]| {
+        let epoch = |opened: &u64| Epoch {
+            opened: *opened,
+            flipped_from: *opened + 60_000,
+            flipped_to: *opened + 60_000,
+            ..Epoch::default()
+        };
+        let epochs = opened.iter().map(epoch).collect();
+        Fake { version: 5, cluster: 3, epochs, ..fake(number, buckets, 0, "") }
+    };
+    // The second one has nothing any more.
+    let a = of_cluster(1, "0-255", &[240_020, 180_000, 120_020]);
+    let mut b = of_cluster(2, "0-255", &[180_010, 120_000, 60_000]);
+    b.stores.iter_mut().for_each(|store| store.elsewhere = "1:1".into());
+    let both = spread(&[a, b.clone()]);
+    let told = both.all_epochs("flows", 0, 0).await.unwrap();
+    let told: Vec<_> = told.iter().map(|epoch| (epoch.opened, epoch.collector.as_str())).collect();
+    let all = [(240_020, "1:1"), (180_010, "2:1"), (180_000, "1:1"), (120_020, "1:1"), (120_000, "2:1")];
+    assert_eq!(told, [all.as_slice(), &[(60_000, "2:1")]].concat());
+    let kind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
+    let series = both.series_of::<KeyWriteAnswer>("flows", &keys(), kind, Span::default()).await.unwrap();
+    let told: Vec<_> = series
+        .iter()
+        .map(|(epoch, answers)| (epoch.opened, answers[0].value.as_ref().unwrap()[0], answers.len()))
+        .collect();
+    let all = [(60_000, 2), (120_020, 2), (180_010, 1), (240_020, 1)];
+    assert_eq!(told, all.map(|(opened, number)| (opened, number, keys().len())));
+    let request = EntriesRequest { store: "events".into(), list: 1, ..EntriesRequest::default() };
+    let (mut entries, mut told, mut of) = (both.entries(request.clone()).await.unwrap(), Vec::new(), 0);
+    while let Some(message) = entries.message().await.unwrap() {
+        of = message.epoch.map_or(of, |epoch| epoch.opened);
+        told.extend(message.entries.iter().map(|entry| (of, entry[0])));
+    }
+    let all = [(60_000, 2), (120_000, 2), (120_020, 1), (180_000, 1), (180_010, 2), (240_020, 1)];
+    assert_eq!(told, all);
+    // What one that does not answer has may be missing.
+    let some = spread(&[Fake { is_away: true, ..of_cluster(1, "0-255", &[60_000]) }, b]);
+    assert!(told_of(some.entries(request).await.map(drop)).contains("collector at 1:1 does not answer"));
+    let refused = some.series_of::<KeyWriteAnswer>("flows", &keys(), kind, Span::default()).await;
+    assert!(told_of(refused.map(drop)).contains("collector at 1:1 does not answer"));
+}
+
+fn told_of(answer: Result<(), ClientError>) -> String {
+    answer.unwrap_err().to_string()
 }
 
 #[tokio::test]
@@ -424,7 +517,7 @@ async fn copies_at_two_collectors_are_weighed_together_and_one_may_be_away() {
     for (members, learned) in [([late.clone(), gone.clone()], false), ([gone.clone(), late.clone()], true)] {
         // One that knew both, and one that finds one away.
         let all = match learned {
-            false => Spread { members: spread(&members).members, ..both.clone() },
+            false => with_members(&both, &members),
             true => spread(&members),
         };
         for _ in 0..3 {

@@ -290,7 +290,7 @@ impl TryFrom<Written> for Copies {
 
     fn try_from(written: Written) -> Result<Self, CopiesError> {
         let each = match written {
-            Written::First(first) => return Ok(first.parse()?),
+            Written::First(first) => vec![first],
             Written::Each(each) if (1..=MAX_COPIES).contains(&each.len()) => each,
             Written::Each(each) => return Err(CopiesError::Count(each.len())),
         };
@@ -347,7 +347,8 @@ mod tests {
     #[test]
     fn copies_are_read_as_they_are_written() {
         let read = serde_json::from_str::<Copies>;
-        for text in [r#""0-127""#, r#"["0-127","128-255"]"#, r#"["none","0-63,200","none","9"]"#] {
+        for text in [r#""0-127""#, r#"["0-127","128-255"]"#, r#"["none","0-63,200","none","9"]"#, r#""none""#]
+        {
             assert_eq!(serde_json::to_string(&read(text).unwrap()).unwrap(), text);
         }
         let both = read(r#"["0-127","127-255"]"#).unwrap();

@@ -39,6 +39,11 @@ pub struct Flow {
     pub proto: u8,
 }
 
+/// Whether the protocol's header starts with both ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
+pub const fn has_ports(proto: u8) -> bool {
+    matches!(proto, 6 | 17 | 33 | 132 | 136)
+}
+
 /// A string is neither a flow nor a key in hex.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(

@@ -13,7 +13,9 @@
 //! - [`buckets`]: which keys are at which collector, if several share a store.
 //! - [`placement`]: who has which buckets and lists, and the plan of who is to have them next.
 //! - [`queue_pair`], [`name`]: queue pairs; valid names of stores and sessions.
+//! - [`flow_record`]: what exporters of NetFlow and IPFIX say of a flow.
 //! - [`key`]: the 16-byte key and the flow it can hold.
+//! - [`backoff`]: how long to wait before another try.
 //! - [`named`], [`serde_as_text`]: for types that are text in files, messages and on command lines.
 //! - [`prefix`]: prefixes of addresses.
 //! - [`telemetry`]: what INT becomes in the stores: keys, values, entries of lists.
@@ -24,6 +26,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backoff;
 pub mod batch;
 pub mod buckets;
 #[cfg(feature = "control")]
@@ -34,6 +37,7 @@ pub mod counter;
 pub mod crc;
 pub mod endpoint;
 pub mod fit;
+pub mod flow_record;
 pub mod key;
 pub mod layout;
 pub mod list_range;

@@ -13,6 +13,9 @@
 //! | `drop` | drops of a switch by reason | switch 32, reason 8 |
 //! | `fdrp` | drops of a flow by reason | flow, reason 8: CRCs |
 //! | `pkts`, `byts` | packets and bytes of a flow | flow: CRCs |
+//! | `samp` | sampling rate of a flow's packets and bytes | flow: CRCs |
+//! | `last` | bytes of a flow in the last record of an exporter | flow, exporter 32: CRCs |
+//! | `ifnm` | name of an interface, in the key directory only | switch 32, port 32 |
 //!
 //! An unavailable number is all ones in a key.
 //!
@@ -23,9 +26,12 @@ use core::net::IpAddr;
 
 use crate::crc;
 use crate::key::{Flow, KEY_LEN, Key};
+use crate::trace::Name;
 
 /// Length of an entry of the event lists.
 pub const ENTRY_LEN: usize = 60;
+/// Longest meaning of a key in an entry.
+const MEANS_LEN: usize = ENTRY_LEN - 4 - KEY_LEN - 1;
 /// Length of a [`Value`].
 pub const VALUE_LEN: usize = 12;
 /// Length of a [`Path`].
@@ -285,6 +291,23 @@ pub fn bytes_key(flow: &Flow) -> Key {
     long_key(FlowBytes::of(flow).get(), *b"byts")
 }
 
+/// Key of the rate at which the packets of a flow were sampled before they were counted: one in so many.
+pub fn sampling_key(flow: &Flow) -> Key {
+    long_key(FlowBytes::of(flow).get(), *b"samp")
+}
+
+/// Key of the bytes of a flow in the last record of an exporter.
+pub fn last_record_key(flow: &Flow, exporter: u32) -> Key {
+    let mut bytes = FlowBytes::of(flow);
+    bytes.push(&exporter.to_be_bytes());
+    long_key(bytes.get(), *b"last")
+}
+
+/// Key of an interface's name.
+pub fn interface_name_key(switch: u32, port: u32) -> Key {
+    short_key(&[switch, port], *b"ifnm")
+}
+
 /// A number at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
@@ -425,7 +448,7 @@ impl Via {
 /// - drop: `"drop", time 64, flow key[16], switch 32, ingress port 32, egress port 32, queue 32, reason 8, 0 ..`
 /// - congestion: `"cong", time 64, flow key[16], switch 32, egress port 32, queue 32, occupancy 32, latency 32, 0 ..`
 /// - key: `"keys", key[16], length 8, bytes ..`: what the key stands for, at most 39 bytes: nothing if the
-///   key is self-explanatory, the flow for an IPv6 flow,
+///   key is self-explanatory, the flow for an IPv6 flow, the name of an interface,
 ///   `key[16] of the flow, switch 32, egress port 32, time 64` for a hop latency, and
 ///   `key[16] of the flow, reason 32` for the drops of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -504,6 +527,8 @@ pub enum Means {
         /// When.
         time: u64,
     },
+    /// The name of an interface, of which 39 bytes are kept.
+    Name(Name),
 }
 
 /// Writes one field after another.
@@ -618,6 +643,10 @@ impl Entry {
                         writer.put(&[32]).put(&flow.0).put(&switch.to_be_bytes());
                         writer.number(*port).put(&time.to_be_bytes());
                     }
+                    Means::Name(name) => {
+                        let name = name.bytes(MEANS_LEN);
+                        writer.put(&[name.len() as u8]).put(name);
+                    }
                 }
             }
         }
@@ -632,6 +661,10 @@ impl Entry {
             let key = reader.key()?;
             let [len] = reader.take()?;
             let means = match len {
+                1.. if key.0.ends_with(b"ifnm") => {
+                    let name = reader.0.get(..len.into())?;
+                    Means::Name(Name::new(&String::from_utf8_lossy(name)))
+                }
                 0 => Means::Itself,
                 20 => {
                     let flow = reader.key()?;

@@ -224,6 +224,16 @@ impl Name {
         Name { bytes, len: len as u8 }
     }
 
+    /// Its first bytes, at most so many, cut at a character boundary.
+    pub(crate) fn bytes(&self, most: usize) -> &[u8] {
+        let all = &self.bytes[..usize::from(self.len)];
+        let mut len = all.len().min(most);
+        while all.get(len).is_some_and(|byte| byte & 0xc0 == 0x80) {
+            len -= 1;
+        }
+        &all[..len]
+    }
+
     /// The text; invalid characters from the network are replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes[..usize::from(self.len)]).into_owned()

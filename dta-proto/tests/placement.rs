@@ -53,6 +53,20 @@ fn clusters(events: Vec<Event>, zones: usize, weights: &[u64]) -> Vec<Vec<Member
     all
 }
 
+/// The last of the placements that follow each other before nothing more moves. Usually that is the first.
+fn settled(before: &Placement, members: &[Member], copies: usize) -> Placement {
+    let mut after = next(before, members, copies);
+    for _ in 0..8 {
+        let again = next(&after, members, copies);
+        if again == after {
+            return after;
+        }
+        assert_eq!(again.version, after.version + 1);
+        after = again;
+    }
+    panic!("eight placements follow {before:?} and each other");
+}
+
 fn in_service(members: &[Member]) -> Vec<&Member> {
     members.iter().filter(|member| !member.drained).collect()
 }
@@ -115,9 +129,9 @@ proptest! {
         }
     }
 
-    /// With copies in zones each is where it can be, whatever the weights, and planning again changes nothing.
+    /// With copies in zones each is where it can be, whatever the weights, and there is an end to moves.
     #[test]
-    fn copies_are_in_different_zones_and_settled_at_once(
+    fn copies_are_in_different_zones_and_settled_in_the_end(
         events in prop::collection::vec(event(24), 1..20),
         weights in prop::collection::vec(0u64..9, 1..6),
         zones in 1usize..6,
@@ -125,15 +139,42 @@ proptest! {
     ) {
         let mut before = Placement::default();
         for members in clusters(events, zones, &weights) {
-            let after = next(&before, &members, copies);
-            prop_assert_eq!(&next(&after, &members, copies), &after);
+            let first = next(&before, &members, copies);
             if !in_service(&members).is_empty() {
-                assert_placed(&after, &members, copies);
-                prop_assert!(after == before || after.version == before.version + 1);
+                assert_placed(&first, &members, copies);
+                prop_assert!(first == before || first.version == before.version + 1);
             }
+            let after = settled(&before, &members, copies);
             // It is read by others as it was planned.
             let json = serde_json::to_string(&after).unwrap();
             prop_assert_eq!(serde_json::from_str::<Placement>(&json).unwrap(), after.clone());
+            before = after;
+        }
+    }
+
+    /// Whatever happens, a bucket of which a copy is left keeps one where it is.
+    #[test]
+    fn a_bucket_never_loses_both_copies_while_one_is_left(
+        events in prop::collection::vec(event(8), 1..40),
+        weights in prop::collection::vec(1u64..4, 1..4),
+    ) {
+        let of = |n: usize| Member { zone: String::new(), ..member(n, 1, weights[n % weights.len()]) };
+        let mut before = Placement::default();
+        for members in clusters(events, 1, &[1]) {
+            let members: Vec<Member> = (0..8).filter_map(|n| {
+                let drained = members.iter().find(|member| member.id == of(n).id)?.drained;
+                Some(Member { drained, ..of(n) })
+            }).collect();
+            let after = next(&before, &members, 2);
+            if before.keys.len() == after.keys.len() {
+                for bucket in 0..=255 {
+                    let is_left = |(_, id): &(usize, &str)| in_service(&members).iter().any(|m| m.id == *id);
+                    let left: Vec<(usize, &str)> = before.of_bucket(bucket).enumerate().filter(is_left).collect();
+                    let now: Vec<&str> = after.of_bucket(bucket).collect();
+                    let stays = left.iter().any(|(copy, id)| now[*copy] == *id);
+                    prop_assert!(left.is_empty() || stays, "{bucket}: of {left:?}, {now:?} are left");
+                }
+            }
             before = after;
         }
     }
@@ -146,7 +187,7 @@ proptest! {
         for racks in racks {
             // Four zones with a machine of each rack, and one more rack than was drawn.
             let members: Vec<Member> = (0..4 * (racks + 1)).map(|n| member(n, 4, 3)).collect();
-            let after = next(&before, &members, 2);
+            let after = settled(&before, &members, 2);
             assert_placed(&after, &members, 2);
             for (copy, member) in (0..2).flat_map(|copy| members.iter().map(move |member| (copy, member))) {
                 assert_balanced(held(&after, copy, member), 1, members.len() as u64, BUCKETS);
@@ -184,6 +225,38 @@ fn who_joins_gets_its_share_of_each_and_who_goes_leaves_its_own_only() {
     drained.iter_mut().for_each(|member| member.drained = true);
     assert_eq!(next(&four, &drained, 1), four);
     assert_eq!(next(&four, &[], 1), four);
+}
+
+#[test]
+fn who_dies_takes_nothing_along_and_the_others_stay_equally_loaded() {
+    for count in 3..12 {
+        let mut before = Placement::default();
+        // They come one by one.
+        for n in 1..=count {
+            before = next(&before, &equal(0..n), 2);
+        }
+        for dies in 0..count {
+            let mut left = equal(0..count);
+            let id = left.remove(dies).id;
+            let after = next(&before, &left, 2);
+            for bucket in 0..=255 {
+                let (had, has): (Vec<_>, Vec<_>) =
+                    (before.of_bucket(bucket).collect(), after.of_bucket(bucket).collect());
+                for copy in 0..2 {
+                    // All that moves beside what died is for equal load, of buckets that have both copies.
+                    let stays = had[copy] == id || had[copy] == has[copy] || !had.contains(&id.as_str());
+                    assert!(stays, "of {count}, {id} dies: bucket {bucket} goes from {had:?} to {has:?}");
+                }
+            }
+            for (copy, member) in (0..2).flat_map(|copy| left.iter().map(move |member| (copy, member))) {
+                let (held, share) = (held(&after, copy, member) as f64, BUCKETS as f64 / left.len() as f64);
+                assert!(
+                    (held - share).abs() < 2.0,
+                    "of {count}, {id} dies: {held} of copy {copy}, not {share:.1}"
+                );
+            }
+        }
+    }
 }
 
 #[test]

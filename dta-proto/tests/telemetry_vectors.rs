@@ -3,6 +3,7 @@
 
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{self, ENTRY_LEN, Entry, Location, Means, Metric, Path, Value, Via, Why};
+use dta_proto::trace::Name;
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
@@ -19,6 +20,9 @@ fn keys_are_those_of_the_vectors() {
             "fdrp" => telemetry::flow_drops_key(&flow(), number(0).unwrap() as u8),
             "pkts" => telemetry::packets_key(&flow()),
             "byts" => telemetry::bytes_key(&flow()),
+            "samp" => telemetry::sampling_key(&flow()),
+            "last" => telemetry::last_record_key(&flow(), number(0).unwrap()),
+            "ifnm" => telemetry::interface_name_key(number(0).unwrap(), number(1).unwrap()),
             "qocc" => telemetry::queue_occupancy_key(number(0).unwrap(), number(1), number(2)),
             "qcon" => telemetry::queue_congestion_key(number(0).unwrap(), number(1), number(2)),
             "util" => telemetry::link_utilization_key(number(0).unwrap(), number(1)),
@@ -83,6 +87,18 @@ fn entries_that_carry_a_path_or_a_port_are_those_of_the_vectors() {
     }
 }
 
+#[test]
+fn a_name_that_is_too_long_ends_at_a_character() {
+    let means = |name: &str| Means::Name(Name::new(name));
+    let read = |name: &str| {
+        let entry = Entry::Key { key: telemetry::interface_name_key(4, 3), means: means(name) };
+        Entry::parse(&entry.bytes()).unwrap()
+    };
+    let long = format!("{}é", "x".repeat(38));
+    assert_eq!(read(&long), read(&long[..38]));
+    assert_eq!(read(&"x".repeat(60)), read(&"x".repeat(39)));
+}
+
 fn number() -> impl Strategy<Value = Option<u32>> {
     prop::option::of(0..u32::MAX)
 }
@@ -135,6 +151,10 @@ fn entry() -> impl Strategy<Value = Entry> {
     let hop = (key(), any::<u32>()).prop_map(|(key, switch)| Means::Hop(key, switch));
     let leaves = (key(), any::<u32>(), number(), any::<u64>())
         .prop_map(|(flow, switch, port, time)| Means::Leaves { flow, switch, port, time });
+    let name = (any::<(u32, u32)>(), "[a-zA-Z0-9/.é-]{1,19}").prop_map(|((switch, port), name)| {
+        let key = telemetry::interface_name_key(switch, port);
+        Entry::Key { key, means: Means::Name(Name::new(&name)) }
+    });
     prop_oneof![
         change.prop_map(|(time, key, metric, why, (old, new), place)| Entry::Change {
             time,
@@ -162,6 +182,7 @@ fn entry() -> impl Strategy<Value = Entry> {
         ),
         (key(), prop_oneof![Just(Means::Itself), v6, hop, leaves])
             .prop_map(|(key, means)| Entry::Key { key, means }),
+        name,
     ]
 }
 

@@ -34,13 +34,14 @@ for one in FLOWS:
     for switch in (4, 0x01000004, 0xFFFFFFFE):
         key = crcs(tuple_ + struct.pack(">I", switch)) + b"hlat"
         KEYS.append(dict(kind="hlat", flow=text(*one), numbers=[switch], key=key.hex()))
-    for kind, more, numbers in (("fdrp", b"\x47", [71]), ("pkts", b"", []), ("byts", b"", [])):
+    for kind, more, numbers in (("fdrp", b"\x47", [71]), ("pkts", b"", []), ("byts", b"", []), ("samp", b"", []), ("last", b"\x0a\x09\x00\x01", [0x0A090001])):
         KEYS.append(dict(kind=kind, flow=text(*one), numbers=numbers, key=(crcs(tuple_ + more) + kind.encode()).hex()))
 for kind, numbers, layout in (
     ("qocc", [4, 3, 5], ">III"),
     ("qcon", [4, None, 5], ">III"),
     ("util", [4, 3], ">II4x"),
     ("drop", [4, 71], ">IB7x"),
+    ("ifnm", [4, 3], ">II4x"),
 ):
     packed = struct.pack(layout, *(0xFFFFFFFF if n is None else n for n in numbers))
     KEYS.append(dict(kind=kind, numbers=numbers, key=(packed + kind.encode()).hex()))

@@ -1,16 +1,25 @@
 //! The configuration of an exporter: the table `[export]` of a collector's configuration.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use dta_files::config_file::ConfigError;
+use dta_proto::prefix::Prefix;
+use dta_proto::telemetry::{Entry, Metric, Why};
 use serde::{Deserialize, Serialize};
 
-use crate::events::Stores;
+use crate::events::{Event, Stores};
 use crate::schema::Schema;
 use crate::source::DEFAULT_STORE;
 
-/// The variable with the token or password if no file has it.
+/// The variable with InfluxDB's token or password if no file has it.
 pub const SECRET_VARIABLE: &str = "DTA_EXPORT_INFLUX_SECRET";
+/// The variable with OTLP's token if no file has it.
+pub const OTLP_SECRET_VARIABLE: &str = "DTA_EXPORT_OTLP_SECRET";
+/// The variable with the password of a Kafka user if no file has it.
+pub const KAFKA_SECRET_VARIABLE: &str = "DTA_EXPORT_KAFKA_SECRET";
+/// The variable with remote write's token or password if no file has it.
+pub const REMOTE_WRITE_SECRET_VARIABLE: &str = "DTA_EXPORT_REMOTE_WRITE_SECRET";
 
 /// The table `[export]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +33,12 @@ pub struct Config {
     pub values: String,
     /// An InfluxDB server.
     pub influx: Option<Influx>,
+    /// An OpenTelemetry collector.
+    pub otlp: Option<Otlp>,
+    /// A server that takes Prometheus remote write.
+    pub remote_write: Option<RemoteWrite>,
+    /// A topic of Kafka.
+    pub kafka: Option<Kafka>,
     /// A file of JSON lines.
     pub json: Option<Json>,
 }
@@ -31,7 +46,16 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         let Stores { paths, values } = Stores::default();
-        Self { events: DEFAULT_STORE.into(), paths, values, influx: None, json: None }
+        Self {
+            events: DEFAULT_STORE.into(),
+            paths,
+            values,
+            influx: None,
+            otlp: None,
+            remote_write: None,
+            kafka: None,
+            json: None,
+        }
     }
 }
 
@@ -89,12 +113,306 @@ impl Default for Influx {
 }
 
 impl Influx {
+    /// The name of its exporter in counters and logs.
+    pub const SINK: &str = "influx";
+
     /// The default spool directory: `/var/lib/dta/export-NAME` for root, else in the user's state folder.
     pub fn spool_directory(&self, name: &str) -> PathBuf {
         if let Some(spool) = &self.spool {
             return spool.clone();
         }
         dta_files::state_directory(&format!("export-{name}"))
+    }
+}
+
+dta_proto::named! {
+    /// What OTLP carries.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Signal {
+        /// Events, as log records.
+        Logs: "logs",
+        /// What `/metrics` has.
+        Metrics: "metrics",
+        /// Paths of flows.
+        Traces: "traces",
+    }
+}
+
+impl Signal {
+    /// The name of its exporter in counters and logs.
+    pub fn sink(self) -> &'static str {
+        match self {
+            Signal::Logs => "otlp-logs",
+            Signal::Metrics => "otlp-metrics",
+            Signal::Traces => "otlp-traces",
+        }
+    }
+}
+
+dta_proto::named! {
+    /// How OTLP travels.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum OtlpProtocol {
+        /// Protobuf over HTTP.
+        #[default]
+        Http: "http",
+        /// gRPC.
+        Grpc: "grpc",
+    }
+}
+
+impl FromStr for OtlpProtocol {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::from_name(text).ok_or_else(|| format!("must be one of {}", Self::NAMES.join(", ")))
+    }
+}
+
+/// The table `[export.otlp]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Otlp {
+    /// `http://HOST:PORT` or `https://HOST:PORT`. With HTTP a path may follow, and `/v1/logs` and the like are added.
+    pub url: String,
+    /// How requests travel.
+    pub protocol: OtlpProtocol,
+    /// What is sent.
+    pub signals: Vec<Signal>,
+    /// File with a token in its first line; unset, the variable [`OTLP_SECRET_VARIABLE`]. Without both, none is sent.
+    pub secret_file: Option<PathBuf>,
+    /// The header with the token; unset, it is `Authorization: Bearer TOKEN`.
+    pub secret_header: Option<String>,
+    /// CAs of the server's certificate (PEM); unset, those that browsers trust.
+    pub ca: Option<PathBuf>,
+    /// Whether names of switches, ports and drop reasons are written next to their numbers.
+    pub names: bool,
+    /// Directory with a spool for each signal; unset, [`Otlp::spool_directory`].
+    pub spool: Option<PathBuf>,
+    /// Limit of each spool, in MiB.
+    pub spool_mib: u64,
+    /// Milliseconds that events may wait to be sent together.
+    pub flush_ms: u64,
+    /// Seconds after which metrics are sent again.
+    pub metrics_seconds: u64,
+    /// Which paths are traces.
+    pub traces: Traces,
+}
+
+impl Default for Otlp {
+    fn default() -> Self {
+        Self {
+            url: "http://127.0.0.1:4318".into(),
+            protocol: OtlpProtocol::default(),
+            signals: vec![Signal::Logs, Signal::Metrics],
+            secret_file: None,
+            secret_header: None,
+            ca: None,
+            names: true,
+            spool: None,
+            spool_mib: 256,
+            flush_ms: 200,
+            metrics_seconds: 60,
+            traces: Traces::default(),
+        }
+    }
+}
+
+/// The table `[export.otlp.traces]`: which changes of a flow's path or latency are traces, of those whose path is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Traces {
+    /// One in so many of these.
+    pub one_in: u64,
+    /// Only flows with an end in this prefix.
+    pub prefix: Option<Prefix>,
+    /// Only those whose latency is at least so many nanoseconds.
+    pub least_latency_ns: u64,
+}
+
+impl Default for Traces {
+    fn default() -> Self {
+        Self { one_in: 100, prefix: None, least_latency_ns: 0 }
+    }
+}
+
+impl Traces {
+    /// Whether an event is to be a trace.
+    pub(crate) fn admit(&self, event: &Event) -> bool {
+        let Entry::Change { metric, why, key, time, new, .. } = event.entry else { return false };
+        // Nothing changed; or the path of the entry before, which says that it loops.
+        if matches!(why, Why::KeepAlive | Why::Loop) {
+            return false;
+        }
+        let latency = match metric {
+            // With the path, which has just been reported.
+            Metric::FlowLatency if why == Why::New => return false,
+            Metric::FlowLatency => Some(new),
+            Metric::FlowPath => event.latency.map(u64::from),
+            _ => return false,
+        };
+        // The same in each life of this program.
+        let number = crc32fast::hash(&[&key.0[..], &time.to_be_bytes()].concat());
+        u64::from(number).is_multiple_of(self.one_in)
+            && latency.unwrap_or_default() >= self.least_latency_ns
+            && self.prefix.is_none_or(|prefix| {
+                event.meaning.and_then(|meaning| meaning.flow()).is_some_and(|flow| prefix.has_end_of(&flow))
+            })
+    }
+}
+
+impl Otlp {
+    /// The directory of a signal's spool; by default in `/var/lib/dta/export-NAME-otlp` for root, else in the user's
+    /// state folder.
+    pub fn spool_directory(&self, name: &str, signal: Signal) -> PathBuf {
+        let all = self.spool.clone();
+        all.unwrap_or_else(|| dta_files::state_directory(&format!("export-{name}-otlp"))).join(signal.name())
+    }
+}
+
+dta_proto::named! {
+    /// A version of Prometheus remote write.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum RemoteWriteVersion {
+        /// `prometheus.WriteRequest`.
+        #[default]
+        #[serde(rename = "1.0")]
+        One: "1.0",
+        /// `io.prometheus.write.v2.Request`.
+        #[serde(rename = "2.0")]
+        Two: "2.0",
+    }
+}
+
+impl FromStr for RemoteWriteVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::from_name(text).ok_or_else(|| format!("must be one of {}", Self::NAMES.join(", ")))
+    }
+}
+
+/// The table `[export.remote_write]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RemoteWrite {
+    /// Where requests go, with its path.
+    pub url: String,
+    /// The protocol's version.
+    pub version: RemoteWriteVersion,
+    /// User of a server with passwords; without, the secret is a bearer token.
+    pub user: Option<String>,
+    /// File with the token or password in its first line; unset, the variable [`REMOTE_WRITE_SECRET_VARIABLE`].
+    pub secret_file: Option<PathBuf>,
+    /// CAs of the server's certificate (PEM); unset, those that browsers trust.
+    pub ca: Option<PathBuf>,
+    /// Directory of the spool; unset, [`RemoteWrite::spool_directory`].
+    pub spool: Option<PathBuf>,
+    /// Limit of the spool, in MiB.
+    pub spool_mib: u64,
+    /// Seconds after which metrics are sent again.
+    pub metrics_seconds: u64,
+}
+
+impl Default for RemoteWrite {
+    fn default() -> Self {
+        Self {
+            url: "http://127.0.0.1:9090/api/v1/write".into(),
+            version: RemoteWriteVersion::default(),
+            user: None,
+            secret_file: None,
+            ca: None,
+            spool: None,
+            spool_mib: 256,
+            metrics_seconds: 15,
+        }
+    }
+}
+
+impl RemoteWrite {
+    /// The name of its exporter in counters and logs.
+    pub const SINK: &str = "remote-write";
+
+    /// The default spool directory: `/var/lib/dta/export-NAME-remote-write` for root, else in the user's state folder.
+    pub fn spool_directory(&self, name: &str) -> PathBuf {
+        let own = || dta_files::state_directory(&format!("export-{name}-{}", Self::SINK));
+        self.spool.clone().unwrap_or_else(own)
+    }
+}
+
+dta_proto::named! {
+    /// How a user of Kafka says who it is (SASL).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum KafkaLogin {
+        /// The password as it is.
+        #[default]
+        Plain: "plain",
+        /// SCRAM with SHA-256.
+        #[serde(rename = "scram-sha-256")]
+        ScramSha256: "scram-sha-256",
+        /// SCRAM with SHA-512.
+        #[serde(rename = "scram-sha-512")]
+        ScramSha512: "scram-sha-512",
+    }
+}
+
+/// The table `[export.kafka]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Kafka {
+    /// Brokers to begin with, each `HOST:PORT`.
+    pub brokers: Vec<String>,
+    /// The topic, which must exist.
+    pub topic: String,
+    /// User of brokers that want one.
+    pub user: Option<String>,
+    /// How the user says who it is.
+    pub login: KafkaLogin,
+    /// File with the user's password in its first line; unset, the variable [`KAFKA_SECRET_VARIABLE`].
+    pub secret_file: Option<PathBuf>,
+    /// Whether brokers are reached over TLS.
+    pub tls: bool,
+    /// CAs of the brokers' certificates (PEM); unset, those that browsers trust.
+    pub ca: Option<PathBuf>,
+    /// Whether names of switches, ports and drop reasons are written next to their numbers.
+    pub names: bool,
+    /// Directory of the spool; unset, [`Kafka::spool_directory`].
+    pub spool: Option<PathBuf>,
+    /// Limit of the spool, in MiB.
+    pub spool_mib: u64,
+    /// Milliseconds that events may wait to be sent together.
+    pub flush_ms: u64,
+}
+
+impl Default for Kafka {
+    fn default() -> Self {
+        Self {
+            brokers: vec!["127.0.0.1:9092".into()],
+            topic: "dta-events".into(),
+            user: None,
+            login: KafkaLogin::default(),
+            secret_file: None,
+            tls: false,
+            ca: None,
+            names: true,
+            spool: None,
+            spool_mib: 256,
+            flush_ms: 200,
+        }
+    }
+}
+
+impl Kafka {
+    /// The name of its exporter in counters and logs.
+    pub const SINK: &str = "kafka";
+
+    /// The default spool directory: `/var/lib/dta/export-NAME-kafka` for root, else in the user's state folder.
+    pub fn spool_directory(&self, name: &str) -> PathBuf {
+        let own = || dta_files::state_directory(&format!("export-{name}-{}", Self::SINK));
+        self.spool.clone().unwrap_or_else(own)
     }
 }
 
@@ -116,7 +434,59 @@ const fn yes() -> bool {
 impl Config {
     /// Whether anything is to be exported.
     pub fn is_on(&self) -> bool {
-        self.influx.is_some() || self.json.is_some()
+        self.has_events() || self.has_metrics()
+    }
+
+    /// Whether events are to be exported.
+    pub fn has_events(&self) -> bool {
+        self.influx.is_some()
+            || self.json.is_some()
+            || self.kafka.is_some()
+            || self.has(Signal::Logs)
+            || self.has(Signal::Traces)
+    }
+
+    /// Whether metrics are to be exported.
+    pub fn has_metrics(&self) -> bool {
+        self.remote_write.is_some() || self.has(Signal::Metrics)
+    }
+
+    fn has(&self, signal: Signal) -> bool {
+        self.otlp.as_ref().is_some_and(|otlp| otlp.signals.contains(&signal))
+    }
+
+    /// The exporters that have a spool: their names, the spools' directories, and their limits in bytes. `name` is the
+    /// collector's.
+    pub fn spools(&self, name: &str) -> Vec<(&'static str, PathBuf, u64)> {
+        let mut all = Vec::new();
+        if let Some(influx) = &self.influx {
+            all.push((Influx::SINK, influx.spool_directory(name), influx.spool_mib << 20));
+        }
+        for (otlp, signal) in
+            self.otlp.iter().flat_map(|otlp| otlp.signals.iter().map(move |one| (otlp, *one)))
+        {
+            all.push((signal.sink(), otlp.spool_directory(name, signal), otlp.spool_mib << 20));
+        }
+        if let Some(remote) = &self.remote_write {
+            all.push((RemoteWrite::SINK, remote.spool_directory(name), remote.spool_mib << 20));
+        }
+        if let Some(kafka) = &self.kafka {
+            all.push((Kafka::SINK, kafka.spool_directory(name), kafka.spool_mib << 20));
+        }
+        all
+    }
+
+    /// Tables that name a secret, each with its URL.
+    pub(crate) fn secrets(&self) -> Vec<(&'static str, &str)> {
+        let influx = self.influx.iter().filter(|influx| influx.user.is_some() || influx.org.is_some());
+        let otlp = self.otlp.iter().filter(|otlp| is_set(&otlp.secret_file, OTLP_SECRET_VARIABLE));
+        let remote = self.remote_write.iter();
+        let remote = remote.filter(|remote| is_set(&remote.secret_file, REMOTE_WRITE_SECRET_VARIABLE));
+        influx
+            .map(|influx| ("export.influx", influx.url.as_str()))
+            .chain(otlp.map(|otlp| ("export.otlp", otlp.url.as_str())))
+            .chain(remote.map(|remote| ("export.remote_write", remote.url.as_str())))
+            .collect()
     }
 
     /// The stores other than that of the events.
@@ -147,41 +517,173 @@ impl Config {
                 "`file` must name a file, or \"-\" for standard output",
             ));
         }
-        self.influx.as_ref().map_or(Ok(()), Influx::check)
+        self.influx.as_ref().map_or(Ok(()), Influx::check)?;
+        self.otlp.as_ref().map_or(Ok(()), Otlp::check)?;
+        self.remote_write.as_ref().map_or(Ok(()), RemoteWrite::check)?;
+        self.kafka.as_ref().map_or(Ok(()), Kafka::check)
+    }
+}
+
+fn is_set(secret_file: &Option<PathBuf>, variable: &str) -> bool {
+    secret_file.is_some() || std::env::var_os(variable).is_some_and(|secret| !secret.is_empty())
+}
+
+/// Checks the URL of a table, and that only https has a `ca`. `server` says what is there, `example` how its URL looks.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn check_url(
+    table: &str,
+    url: &str,
+    ca: &Option<PathBuf>,
+    variable: &str,
+    [server, example]: [&str; 2],
+) -> Result<(), ConfigError> {
+    let key = format!("{table}.url");
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    let rest = rest.map(|rest| rest.trim_end_matches('/'));
+    match rest {
+        None | Some("") => {
+            return Err(ConfigError::new(
+                key,
+                format!(
+                    "{:?} is not the URL of {server}; write {example}",
+                    url.split('@').next_back().unwrap_or_default()
+                ),
+            ));
+        }
+        Some(rest) if rest.contains(['?', '#', ' ']) => {
+            return Err(ConfigError::new(
+                key,
+                format!(
+                    "the URL of {server} ends with its host, port or path; whatever else is needed has keys of its own"
+                ),
+            ));
+        }
+        // What precedes the @ is not repeated: it may be a password.
+        Some(rest) if rest.split('/').next().is_some_and(|host| host.contains('@')) => {
+            return Err(ConfigError::new(
+                key,
+                format!(
+                    "the URL of {server} names a user or password: give `user`, and the password in `secret_file` or the variable {variable}"
+                ),
+            ));
+        }
+        Some(_) => {}
+    }
+    if ca.is_some() && !url.starts_with("https://") {
+        return Err(ConfigError::new(format!("{table}.ca"), "`ca` is for an https URL"));
+    }
+    Ok(())
+}
+
+/// Checks numbers of a table: key, value, least and most.
+fn check_numbers(table: &str, numbers: &[(&str, u64, u64, u64)]) -> Result<(), ConfigError> {
+    for (name, value, least, most) in numbers {
+        if !(least..=most).contains(&value) {
+            return Err(ConfigError::new(
+                format!("{table}.{name}"),
+                format!("`{name}` is {value}; it must be {least} to {most}"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Limits of `spool_mib`, in MiB.
+const SPOOL: [u64; 2] = [16, 1 << 20];
+
+impl Otlp {
+    fn check(&self) -> Result<(), ConfigError> {
+        const TABLE: &str = "export.otlp";
+        let what = ["an OpenTelemetry collector", "http://HOST:4318"];
+        check_url(TABLE, &self.url, &self.ca, OTLP_SECRET_VARIABLE, what)?;
+        let authority = self.url.split_once("://").map_or("", |(_, rest)| rest.trim_end_matches('/'));
+        if self.protocol == OtlpProtocol::Grpc && authority.contains('/') {
+            return Err(ConfigError::new(
+                "export.otlp.url",
+                "over gRPC, `url` ends with its host or port: only HTTP has a path",
+            ));
+        }
+        if self.signals.is_empty()
+            || (1..self.signals.len()).any(|n| self.signals[..n].contains(&self.signals[n]))
+        {
+            return Err(ConfigError::new(
+                "export.otlp.signals",
+                "`signals` must name what is sent, each once, such as [\"logs\", \"metrics\"]",
+            ));
+        }
+        if self.secret_header.as_ref().is_some_and(|name| !is_header(name)) {
+            return Err(ConfigError::new(
+                "export.otlp.secret_header",
+                "`secret_header` must be the name of an HTTP header, such as \"api-key\"",
+            ));
+        }
+        let [least, most] = SPOOL;
+        check_numbers(
+            TABLE,
+            &[
+                ("spool_mib", self.spool_mib, least, most),
+                ("flush_ms", self.flush_ms, 1, 60_000),
+                ("metrics_seconds", self.metrics_seconds, 1, 86_400),
+            ],
+        )?;
+        check_numbers("export.otlp.traces", &[("one_in", self.traces.one_in, 1, u64::MAX)])
+    }
+}
+
+fn is_header(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+}
+
+impl RemoteWrite {
+    fn check(&self) -> Result<(), ConfigError> {
+        const TABLE: &str = "export.remote_write";
+        let what = ["a receiver of remote write", "http://HOST:9090/api/v1/write"];
+        check_url(TABLE, &self.url, &self.ca, REMOTE_WRITE_SECRET_VARIABLE, what)?;
+        let [least, most] = SPOOL;
+        check_numbers(
+            TABLE,
+            &[
+                ("spool_mib", self.spool_mib, least, most),
+                ("metrics_seconds", self.metrics_seconds, 1, 86_400),
+            ],
+        )
+    }
+}
+
+impl Kafka {
+    fn check(&self) -> Result<(), ConfigError> {
+        const TABLE: &str = "export.kafka";
+        let wrong = |key: &str, reason: &str| Err(ConfigError::new(format!("{TABLE}.{key}"), reason));
+        let is_broker = |broker: &String| {
+            broker.rsplit_once(':').is_some_and(|(host, port)| {
+                !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok()
+            })
+        };
+        if self.brokers.is_empty() || !self.brokers.iter().all(is_broker) {
+            return wrong("brokers", "`brokers` must name brokers, each as HOST:PORT");
+        }
+        let is_in_names = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if self.topic.is_empty() || self.topic.len() > 249 || !self.topic.chars().all(is_in_names) {
+            return wrong("topic", "`topic` must name a topic: letters, digits, `.`, `_` and `-`");
+        }
+        if self.ca.is_some() && !self.tls {
+            return wrong("ca", "`ca` is for `tls = true`");
+        }
+        let [least, most] = SPOOL;
+        check_numbers(
+            TABLE,
+            &[("spool_mib", self.spool_mib, least, most), ("flush_ms", self.flush_ms, 1, 60_000)],
+        )
     }
 }
 
 impl Influx {
     fn check(&self) -> Result<(), ConfigError> {
-        let rest = self.url.strip_prefix("http://").or_else(|| self.url.strip_prefix("https://"));
-        let rest = rest.map(|rest| rest.trim_end_matches('/'));
-        match rest {
-            None | Some("") => {
-                return Err(ConfigError::new(
-                    "export.influx.url",
-                    format!(
-                        "{:?} is not the URL of an InfluxDB server; write http://HOST:8086",
-                        self.url.split('@').next_back().unwrap_or_default()
-                    ),
-                ));
-            }
-            Some(rest) if rest.contains(['?', '#', ' ']) => {
-                return Err(ConfigError::new(
-                    "export.influx.url",
-                    "the URL of an InfluxDB server ends with its host, port or path: database, organisation and bucket are keys of their own",
-                ));
-            }
-            // What precedes the @ is not repeated: it may be a password.
-            Some(rest) if rest.split('/').next().is_some_and(|host| host.contains('@')) => {
-                return Err(ConfigError::new(
-                    "export.influx.url",
-                    format!(
-                        "the URL of an InfluxDB server names a user or password: give `user`, and the password in `secret_file` or the variable {SECRET_VARIABLE}"
-                    ),
-                ));
-            }
-            Some(_) => {}
-        }
+        const TABLE: &str = "export.influx";
+        let what = ["an InfluxDB server", "http://HOST:8086"];
+        check_url(TABLE, &self.url, &self.ca, SECRET_VARIABLE, what)?;
         let blank = |name: &Option<String>| name.as_ref().is_some_and(String::is_empty);
         match (&self.database, &self.org, &self.bucket) {
             (Some(_), None, None) if blank(&self.database) => {
@@ -206,22 +708,14 @@ impl Influx {
                 "`database` (1.x server), or `org` and `bucket` (2.x server), must say where points go",
             )),
         }?;
-        if self.ca.is_some() && !self.url.starts_with("https://") {
-            return Err(ConfigError::new("export.influx.ca", "`ca` is for an https URL"));
-        }
-        for (key, value, least, most) in [
-            ("export.influx.spool_mib", self.spool_mib, 16, 1 << 20),
-            ("export.influx.flush_ms", self.flush_ms, 1, 60_000),
-            ("export.influx.state_seconds", self.state_seconds, 0, 86_400),
-        ] {
-            if !(least..=most).contains(&value) {
-                let name = key.rsplit('.').next().unwrap_or(key);
-                return Err(ConfigError::new(
-                    key,
-                    format!("`{name}` is {value}; it must be {least} to {most}"),
-                ));
-            }
-        }
-        Ok(())
+        let [least, most] = SPOOL;
+        check_numbers(
+            TABLE,
+            &[
+                ("spool_mib", self.spool_mib, least, most),
+                ("flush_ms", self.flush_ms, 1, 60_000),
+                ("state_seconds", self.state_seconds, 0, 86_400),
+            ],
+        )
     }
 }

@@ -27,8 +27,10 @@ pub struct ExportCounters {
     pub(crate) delivered: AtomicU64,
     /// Requests that were repeated.
     pub(crate) retried: AtomicU64,
-    /// Points that the database will never accept.
+    /// Points that the receiver will never accept.
     pub(crate) rejected: AtomicU64,
+    /// Pages of metrics that could not be made.
+    pub(crate) without_page: AtomicU64,
     /// Points that were in the spool at the start.
     pub(crate) found: AtomicU64,
     pub(crate) spool: OnceLock<Arc<Spool>>,
@@ -43,7 +45,7 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
 }
 
 impl ExportCounters {
-    /// All counters by name, for the exporter to `sink` (`influx` or `json`).
+    /// All counters by name, for the exporter to `sink`, such as `influx`.
     pub fn named(&self, sink: &str) -> Vec<(String, u64)> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let [entries, unreadable, overwritten, missing, damaged, interrupted] =
@@ -61,6 +63,7 @@ impl ExportCounters {
             (&names::EXPORT_UNNAMED, load(&self.events.unnamed)),
             (&names::EXPORT_WITHOUT_PATH, load(&self.events.without_path)),
             (&names::EXPORT_FORGOTTEN, load(&self.events.forgotten)),
+            (&names::EXPORT_WITHOUT_PAGE, load(&self.without_page)),
             (&names::EXPORT_FOUND, load(&self.found)),
             (&names::EXPORT_MADE, load(&self.made)),
             (&names::EXPORT_STATE, load(&self.state)),

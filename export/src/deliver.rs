@@ -1,22 +1,26 @@
-//! From the spool to the database, on its own thread: only this thread waits for the database.
+//! From the spool to its receiver, on its own thread: only this thread waits for the receiver.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dta_proto::backoff::Backoff;
+
 use crate::counters::{ExportCounters, add};
-use crate::influx::{Server, Written};
+use crate::receiver::{Receiver, Written};
 use crate::spool::{Record, Spool};
 
-/// Delay before a database is tried again: doubles each time, up to the longest.
-const SHORTEST: Duration = Duration::from_millis(250);
-const LONGEST: Duration = Duration::from_secs(10);
-/// How often the log says that a database is still down.
+/// How long a receiver is left alone before it is tried again.
+const AGAIN: Backoff = Backoff::within(Duration::from_millis(250), Duration::from_secs(10));
+/// The longest that a receiver may ask to be left alone.
+const LEFT_ALONE: Duration = Duration::from_secs(300);
+/// How often the log says that a receiver is still down.
 const REMIND: Duration = Duration::from_secs(60);
 /// Delay when the spool itself fails.
 const SPOOL: Duration = Duration::from_secs(1);
 
 /// Delivers until the spool is closed.
-pub(crate) fn run(spool: &Spool, server: &Server, counters: &Arc<ExportCounters>) {
+pub(crate) fn run(sink: &str, spool: &Spool, receiver: &dyn Receiver, counters: &Arc<ExportCounters>) {
     let mut away = Away::default();
     let mut told = false;
     loop {
@@ -24,7 +28,7 @@ pub(crate) fn run(spool: &Spool, server: &Server, counters: &Arc<ExportCounters>
         let is_failed = oldest.is_err();
         match oldest {
             Ok(Some(record)) => {
-                if !deliver(spool, server, counters, &record, &mut away) {
+                if !deliver(sink, spool, receiver, counters, &record, &mut away) {
                     return;
                 }
             }
@@ -35,7 +39,7 @@ pub(crate) fn run(spool: &Spool, server: &Server, counters: &Arc<ExportCounters>
             }
             Err(error) => {
                 if !told {
-                    tracing::error!(%error, "cannot read the spool; trying again");
+                    tracing::error!(sink, %error, "cannot read the spool; trying again");
                 }
                 if spool.sleep(SPOOL) {
                     return;
@@ -47,47 +51,68 @@ pub(crate) fn run(spool: &Spool, server: &Server, counters: &Arc<ExportCounters>
 }
 
 /// What went wrong with the last record.
-#[derive(Default)]
 struct Away {
     since: Option<Instant>,
     told: Option<Instant>,
-    pause: Duration,
+    again: Backoff,
     /// The last position of the spool could not be written.
     is_unwritten: bool,
 }
 
+impl Default for Away {
+    fn default() -> Self {
+        Away { since: None, told: None, again: AGAIN, is_unwritten: false }
+    }
+}
+
 /// Sends a record until it is accepted; `false` if the spool was closed before that.
 fn deliver(
+    sink: &str,
     spool: &Spool,
-    server: &Server,
+    receiver: &dyn Receiver,
     counters: &ExportCounters,
     record: &Record,
     away: &mut Away,
 ) -> bool {
-    let rejected = match server.write(&record.body, record.points) {
+    // An answer may be so wrong that a library panics.
+    let written = catch_unwind(AssertUnwindSafe(|| receiver.write(&record.body, record.points)));
+    let rejected = match written.unwrap_or_else(|_| Written::later("its answer cannot be read")) {
         Written::Done => 0,
         Written::Rejected { points, reason } => {
-            tracing::warn!(points, reason, "the database rejects points for good: they are dropped");
+            if points > 0 {
+                tracing::warn!(
+                    sink,
+                    points,
+                    reason,
+                    "the receiver rejects points for good: they are dropped"
+                );
+            } else {
+                tracing::warn!(
+                    sink,
+                    reason,
+                    "the receiver rejects parts of points for good: they go without"
+                );
+            }
             points
         }
-        Written::Later(reason) => {
+        Written::Later { reason, after } => {
             add(&counters.retried, 1);
             away.since.get_or_insert_with(Instant::now);
             if away.told.is_none_or(|told| told.elapsed() > REMIND) {
                 away.told = Some(Instant::now());
                 tracing::warn!(
+                    sink,
                     reason,
                     points = spool.points(),
-                    "the database does not accept points: they stay in the spool until it does"
+                    "the receiver does not accept points: they stay in the spool until it does"
                 );
             }
-            away.pause = (2 * away.pause).clamp(SHORTEST, LONGEST);
             // The next turn takes the oldest record again: this one may have been dropped meanwhile.
-            return !spool.sleep(away.pause);
+            return !spool.sleep(pause(away.again.pause(), after));
         }
     };
     if let Some(since) = away.since {
-        tracing::info!(seconds = since.elapsed().as_secs_f64(), "the database accepts points again");
+        tracing::info!(sink, seconds = since.elapsed().as_secs_f64(), "the receiver accepts points again");
         *away = Away { is_unwritten: away.is_unwritten, ..Away::default() };
     }
     // Dropped while being sent: it counts as dropped.
@@ -98,9 +123,29 @@ fn deliver(
     if let Err(error) = &done
         && !away.is_unwritten
     {
-        tracing::warn!(%error, "cannot write the position of the spool: after a restart, delivered points would be \
+        tracing::warn!(sink, %error, "cannot write the position of the spool: after a restart, delivered points would be \
             sent again");
     }
     away.is_unwritten = done.is_err();
     true
+}
+
+/// How long to wait: as long as the receiver asks, within reason.
+fn pause(own: Duration, asked: Option<Duration>) -> Duration {
+    own.max(asked.unwrap_or_default().min(LEFT_ALONE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receiver_is_left_alone_as_long_as_it_asks_within_reason() {
+        let own = Duration::from_secs(1);
+        let pause = |asked: Option<u64>| pause(own, asked.map(Duration::from_secs));
+        assert_eq!(pause(None), own);
+        assert_eq!(pause(Some(0)), own);
+        assert_eq!(pause(Some(7)), Duration::from_secs(7));
+        assert_eq!(pause(Some(u64::MAX)), LEFT_ALONE);
+    }
 }

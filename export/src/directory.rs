@@ -5,7 +5,7 @@
 //! counted. The translator reports each key again with its keep-alive, so that a forgotten one comes back.
 
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{Entry, Location, Means};
+use dta_proto::telemetry::{self, Entry, Location, Means};
 use lru::LruCache;
 
 /// Default number of keys in a directory: some 30 megabytes if it is full.
@@ -134,7 +134,7 @@ impl Directory {
             return Some(own);
         }
         match *self.keys.get(key)? {
-            Means::Itself => None,
+            Means::Itself | Means::Name(_) => None,
             Means::Flow(flow) => Some(Meaning::Flow(flow)),
             Means::Hop(flow_key, number) => {
                 let flow = self.flow(&flow_key);
@@ -154,6 +154,14 @@ impl Directory {
     pub fn port(&self, key: &Key) -> Option<(u64, Option<u32>)> {
         match self.keys.peek(key)? {
             Means::Leaves { port, time, .. } => Some((*time, *port)),
+            _ => None,
+        }
+    }
+
+    /// The name of an interface, as the switch reports it.
+    pub fn interface(&self, switch: u32, port: u32) -> Option<String> {
+        match self.keys.peek(&telemetry::interface_name_key(switch, port))? {
+            Means::Name(name) => Some(name.text()),
             _ => None,
         }
     }

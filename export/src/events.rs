@@ -15,10 +15,11 @@ use std::time::Duration;
 use dta_client::{Ask, AskKeys, ClientError, Policy};
 use dta_proto::control::MAX_KEYS;
 use dta_proto::key::Key;
-use dta_proto::telemetry::{Entry, Metric, Path, Value, Via, Why, list, store};
+use dta_proto::telemetry::{Entry, Metric, Path, Value, Via, Why, hop_latency_key, list, store};
 use lru::LruCache;
 use tokio::time::{Interval, MissedTickBehavior};
 
+use crate::config::Traces;
 use crate::directory::{Directory, Meaning};
 use crate::source::{Batch, LISTS, Source};
 
@@ -43,6 +44,8 @@ pub struct Event {
     pub path: Option<Path>,
     /// Latency of the flow at that time, for a [`Metric::FlowPath`].
     pub latency: Option<u32>,
+    /// Nanoseconds in each switch on the path, at that time, as far as known; `None` if it is not to be a trace.
+    pub hops: Option<Vec<Option<u32>>>,
 }
 
 /// Events that came together.
@@ -111,7 +114,14 @@ struct Waiting {
 
 impl EventReader {
     /// Completes events of `source`, with queries to `ask`; needs a tokio runtime.
-    pub fn new(source: Source, ask: Arc<dyn Ask>, stores: Stores, counters: Arc<LookupCounters>) -> Self {
+    /// Those that `traces` wants get the latency of each switch on their path.
+    pub fn new(
+        source: Source,
+        ask: Arc<dyn Ask>,
+        stores: Stores,
+        traces: Option<Traces>,
+        counters: Arc<LookupCounters>,
+    ) -> Self {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
@@ -119,7 +129,7 @@ impl EventReader {
             tick,
             ticks: 0,
             directory: Directory::default(),
-            lookup: Lookup { ask, stores, paths: LruCache::unbounded() },
+            lookup: Lookup { ask, stores, traces, paths: LruCache::unbounded() },
             counters,
             waiting: VecDeque::new(),
             completing: None,
@@ -144,6 +154,7 @@ impl EventReader {
                 let mut missing = 0;
                 for events in events.chunks_mut(MAX_KEYS) {
                     missing += self.lookup.complete(events).await;
+                    self.lookup.complete_hops(events).await;
                 }
                 self.counters.without_path.fetch_add(missing, Ordering::Relaxed);
                 let events = self.completing.take().unwrap_or_default();
@@ -198,7 +209,7 @@ impl EventReader {
             if !is_known(&entry) && !meaning.is_some_and(|meaning| complete(&meaning)) {
                 self.counters.unnamed.fetch_add(1, Ordering::Relaxed);
             }
-            Event { entry, meaning, path: None, latency: None }
+            Event { entry, meaning, path: None, latency: None, hops: None }
         };
         Some(batch.entries.into_iter().map(event).collect())
     }
@@ -231,6 +242,7 @@ fn complete(meaning: &Meaning) -> bool {
 struct Lookup {
     ask: Arc<dyn Ask>,
     stores: Stores,
+    traces: Option<Traces>,
     /// The last path of each flow, from its events; at most [`PATHS`].
     paths: LruCache<Key, Path>,
 }
@@ -281,6 +293,28 @@ impl Lookup {
             }
         }
         missing
+    }
+
+    /// Adds the latencies of all switches on the paths of events that are to be traces.
+    async fn complete_hops(&self, events: &mut [Event]) {
+        let Some(traces) = &self.traces else { return };
+        let keys = |event: &Event| -> Option<Vec<Option<Key>>> {
+            let (flow, path) = (event.meaning?.flow()?, event.path.filter(|_| traces.admit(event))?);
+            let key = |switch: &u32| (*switch != u32::MAX).then(|| hop_latency_key(&flow, *switch));
+            Some(path.switches().iter().map(key).collect())
+        };
+        for event in events {
+            let (Some(keys), Some(time)) = (keys(event), event.entry.time()) else { continue };
+            let values = self
+                .values(&self.stores.values, keys.iter().flatten().copied().collect(), Value::parse)
+                .await;
+            let latency = |key: &Option<Key>| {
+                // A later value belongs to a later event.
+                let value = values.get(&(*key)?).filter(|value| value.time <= time)?;
+                Some(value.value)
+            };
+            event.hops = Some(keys.iter().map(latency).collect());
+        }
     }
 
     async fn refresh(&self, events: &mut [Event], now: u64) {

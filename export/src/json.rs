@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::events::{Event, Positions};
 use crate::names::Names;
+use crate::networks::Ends;
 use crate::schema::known_before;
 
 /// An event as a line of JSON. Unknown values are left out.
@@ -32,6 +33,9 @@ pub struct Line {
     /// The flow, such as `10.0.0.1:5000->10.0.0.2:5000/udp`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flow: Option<String>,
+    /// Whose its ends are.
+    #[serde(flatten)]
+    pub ends: Ends,
     /// Switch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch: Option<u32>,
@@ -90,13 +94,15 @@ impl Line {
         };
         let known = |number: u32| Some(number).filter(|number| *number != u32::MAX);
         let hex = |key: Key| key.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let flow = event.meaning.and_then(|meaning| meaning.flow());
         let mut line = Line {
             time,
             event: kind,
             metric: None,
             why: None,
             key: Some(key).filter(|key| *key != Key::default()).map(hex),
-            flow: event.meaning.and_then(|meaning| meaning.flow()).map(|flow| flow.to_string()),
+            flow: flow.map(|flow| flow.to_string()),
+            ends: names.ends(flow),
             switch: place.switch,
             switch_name: place.switch.and_then(|switch| names.switch(switch)).map(str::to_owned),
             ingress_port: None,

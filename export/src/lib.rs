@@ -5,28 +5,43 @@
 //! it. Modules depend in one direction:
 //!
 //! - [`source`] follows the lists and decodes their entries; [`directory`] remembers what keys stand for;
-//! - [`kind`] says what an event is about, and [`fields`] what it says; [`names`] has people's names of switches, ports and drop reasons;
+//! - [`kind`] says what an event is about, and [`fields`] what it says; [`names`] has people's
+//!   names of switches, ports and drop reasons, and [`networks`] whose addresses are;
 //! - [`events`] combines both: events with their flows and paths, in order;
 //! - [`schema`] makes [points](point) of events; [`json`] makes lines of them;
 //! - [`gauges`] are telemetry for Prometheus;
-//! - [`spool`] keeps points on disk until a separate thread has delivered them over HTTP;
+//! - [`spool`] keeps records on disk until a separate thread has delivered them;
+//! - `sink` says what goes where: how events and pages of metrics are encoded (`encode`), and who takes them
+//!   (`receiver`). There is a module for each kind: `influx`, `otlp`, `remote_write`,
+//!   `kafka`;
 //! - [`run`] runs exporters as configured by a [`config`], and [`counters`] has their counters.
 
 pub mod config;
 pub mod counters;
 mod deliver;
 pub mod directory;
+mod encode;
 mod error;
 pub mod events;
 pub mod fields;
 pub mod gauges;
+mod http;
 mod influx;
 pub mod json;
+#[cfg(feature = "kafka")]
+mod kafka;
 pub mod kind;
 pub mod names;
+pub mod networks;
+#[cfg(feature = "otlp")]
+mod otlp;
 pub mod point;
+mod receiver;
+#[cfg(feature = "remote-write")]
+mod remote_write;
 pub mod run;
 pub mod schema;
+mod sink;
 pub mod source;
 pub mod spool;
 mod unique;

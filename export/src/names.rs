@@ -1,7 +1,9 @@
-//! People's names for switches, their ports and drop reasons, from an optional TOML file:
+//! People's names for switches, their ports, drop reasons and [networks](crate::networks), from an optional TOML file:
 //!
 //! ```toml
 //! drop-reasons = "fabric-tna-1.1"
+//! networks = "networks.csv"
+//! maxmind = ["GeoLite2-ASN.mmdb"]
 //!
 //! [switch.6]
 //! name = "leaf1"
@@ -18,10 +20,14 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use dta_files::config_file::{self, FileError};
+use dta_proto::key::Flow;
 use dta_proto::wire::int::drop_reason::Table;
 use serde::Deserialize;
+
+use crate::networks::{Ends, Networks};
 
 /// The default file, if it exists: `~/.config/dta/names.toml`, or `/etc/dta/names.toml`.
 pub const FILE: &str = "names.toml";
@@ -35,6 +41,7 @@ pub struct Names {
     switches: BTreeMap<u32, Switch>,
     reasons: BTreeMap<u8, String>,
     table: Table,
+    networks: Option<Arc<Networks>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,6 +55,8 @@ struct Switch {
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 struct File {
     drop_reasons: Option<String>,
+    networks: Option<PathBuf>,
+    maxmind: Vec<PathBuf>,
     switch: BTreeMap<String, SwitchTable>,
     drop_reason: BTreeMap<String, String>,
 }
@@ -98,6 +107,14 @@ impl Names {
             table.map_err(|error| places.wrong(key, error.to_string()))
         };
         names.table = table(file.drop_reasons, "drop-reasons")?.unwrap_or_default();
+        if file.networks.is_some() || !file.maxmind.is_empty() {
+            // Next to this file, unless they say otherwise.
+            let beside = |file: PathBuf| path.parent().unwrap_or(Path::new("")).join(file);
+            let key = if file.networks.is_some() { "networks" } else { "maxmind" };
+            let maxmind = file.maxmind.into_iter().map(beside).collect();
+            let networks = Networks::open(file.networks.map(beside), maxmind);
+            names.networks = Some(networks.map_err(|what| places.wrong(key, what))?);
+        }
         for (number, SwitchTable { name, drop_reasons, port }) in file.switch {
             let key = format!("switch.{number}");
             let number: u32 = self::number(&number, u32::MAX - 1).map_err(|what| places.wrong(&key, what))?;
@@ -161,6 +178,12 @@ impl Names {
         let mut names = switches.into_iter().map(|switch| self.drop_reason(Some(switch), reason));
         let first = names.next().unwrap_or_else(|| self.drop_reason(None, reason));
         first.filter(|first| names.all(|name| name == Some(first)))
+    }
+
+    /// Whose the ends of a flow are, as far as files say.
+    pub fn ends(&self, flow: Option<Flow>) -> Ends {
+        let ends = |networks: &Arc<Networks>| Some(networks.ends(&flow?));
+        self.networks.as_ref().and_then(ends).unwrap_or_default()
     }
 
     /// The switch of this name.
@@ -275,6 +298,8 @@ mod tests {
             ),
             ("[drop-reason]\n1 = \"a\\nb\"\n", "line 2, key `drop-reason.1`: a name has"),
             ("[ports]\n", "line 1, key `ports`: unknown field"),
+            ("\nnetworks = \"no.csv\"\n", "line 2, key `networks`: no.csv: No such file"),
+            ("maxmind = [\"/no.mmdb\"]\n", "line 1, key `maxmind`: /no.mmdb: "),
             (
                 "drop-reasons = \"fabric\"\n",
                 "line 1, key `drop-reasons`: \"fabric\" is no table of drop reasons: write fabric-tna-1.1",

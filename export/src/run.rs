@@ -1,11 +1,14 @@
 //! Running exporters: each follows the lists separately, so that none waits for another.
 
+use std::net::IpAddr;
 use std::num::NonZeroUsize;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dta_client::Ask;
+use dta_metrics::Page;
 use dta_proto::key::Key;
 use dta_proto::telemetry::{Entry, Metric, is_since_1970};
 use lru::LruCache;
@@ -13,21 +16,21 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::config::{Config, Influx};
+use crate::config::{Config, KafkaLogin, Traces};
 use crate::counters::{ExportCounters, OfSinks, add};
 use crate::deliver;
+use crate::encode::{EncodeEvents, EncodePages};
 use crate::error::ExportError;
 use crate::events::{Event, EventReader, Events, Positions};
-use crate::influx::Server;
 use crate::json::{Line, Output};
 use crate::names::Names;
-use crate::schema::Schema;
+use crate::sink::{Sink, What, sinks, wanted};
 use crate::source::{Begin, LISTS, Options, Source};
 use crate::spool::{Checkpoint, Spool};
 use crate::unique::Times;
 
 /// Most points per record.
-const RECORD: u64 = 5_000;
+pub(crate) const RECORD: u64 = 5_000;
 /// Most values whose state is kept: those reported longest ago are dropped.
 const STATE: usize = 65_536;
 /// Series whose last times are kept with each record.
@@ -37,31 +40,50 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// How long to wait for deliveries at the end.
 const END: Duration = Duration::from_secs(3);
 
+/// Makes a page of metrics, or says why it cannot.
+pub type Pages = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Page, String>> + Send>> + Send + Sync>;
+
 /// Checks what [`Exporters::start`] would check: secrets and certificates. Makes no connection and changes nothing.
 ///
 /// # Errors
 /// What would keep it from starting, as far as that can be checked.
 pub fn look(config: &Config) -> Result<(), ExportError> {
     config.check()?;
-    config.influx.as_ref().map(Server::new).transpose()?;
-    Ok(())
+    sinks(config, "", &Arc::default()).map(drop)
+}
+
+/// Warns of a table whose secret goes to its URL as it is.
+pub fn in_clear(table: &str, url: &str) -> Option<String> {
+    let is_hidden = url.starts_with("https://") || url.strip_prefix("http://").is_some_and(is_this_host);
+    (!is_hidden).then(|| {
+        format!("[{table}] {url} is not https: anyone who sees the traffic sees the token or password")
+    })
 }
 
 /// Warnings, in sentences.
 pub fn warnings(config: &Config) -> Vec<String> {
-    let in_clear = config.influx.as_ref().filter(|influx| {
-        let host = influx.url.strip_prefix("http://").unwrap_or_default();
-        let is_here = ["127.", "localhost", "[::1]"].iter().any(|here| host.starts_with(here));
-        let has_secret = influx.user.is_some() || influx.org.is_some();
-        has_secret && !influx.url.starts_with("https://") && !is_here
-    });
-    let warning = |influx: &Influx| {
+    let in_clear = config.secrets().into_iter().filter_map(|(table, url)| in_clear(table, url));
+    let kafka = config
+        .kafka
+        .iter()
+        .filter(|kafka| kafka.user.is_some() && kafka.login == KafkaLogin::Plain && !kafka.tls);
+    let brokers = kafka.flat_map(|kafka| &kafka.brokers).filter(|broker| !is_this_host(broker));
+    let of_broker = |broker: &String| {
         format!(
-            "[export.influx] {} is not https: anyone who sees the traffic sees the token or password",
-            influx.url
+            "[export.kafka] {broker} is reached without TLS: anyone who sees the traffic sees the password"
         )
     };
-    in_clear.map(warning).into_iter().collect()
+    in_clear.chain(brokers.map(of_broker)).collect()
+}
+
+/// Whether a URL without its scheme is one of this host.
+fn is_this_host(rest: &str) -> bool {
+    let authority = rest.split('/').next().unwrap_or_default();
+    let host = match authority.strip_prefix('[') {
+        Some(bracketed) => bracketed.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback())
 }
 
 /// Where to begin without an earlier run, whether to end, and names.
@@ -81,68 +103,77 @@ pub struct Exporters {
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     counters: OfSinks,
-    delivery: Option<(Arc<Spool>, thread::JoinHandle<()>)>,
+    deliveries: Vec<(Arc<Spool>, thread::JoinHandle<()>)>,
 }
 
 impl Exporters {
-    /// Starts the exporters in a configuration; `name` is the collector's, and part of the name of the spool's
-    /// directory. Needs a tokio runtime.
+    /// Starts the exporters in a configuration; `name` is the collector's, and part of the names of the spools'
+    /// directories. Those of metrics send what `pages` makes. Needs a tokio runtime.
     ///
     /// # Errors
-    /// Something that it needs on this machine is missing. A database that is down is not an error.
-    pub fn start(config: &Config, name: &str, ask: &Arc<dyn Ask>, run: Run) -> Result<Self, ExportError> {
+    /// Something that it needs on this machine is missing. A receiver that is down is not an error.
+    pub fn start(
+        config: &Config,
+        name: &str,
+        ask: &Arc<dyn Ask>,
+        pages: &Pages,
+        run: Run,
+    ) -> Result<Self, ExportError> {
         config.check()?;
         let (stop, stopped) = watch::channel(false);
-        let mut all = Self { stop, tasks: Vec::new(), counters: Vec::new(), delivery: None };
-        let names = |wanted: bool| if wanted { run.names.clone() } else { Arc::new(Names::none()) };
+        let mut all = Self { stop, tasks: Vec::new(), counters: Vec::new(), deliveries: Vec::new() };
         // What can fail comes before anything is started.
-        let influx = match &config.influx {
-            Some(influx) => {
-                let server = Server::new(influx)?;
-                let spool = Spool::open(&influx.spool_directory(name), influx.spool_mib << 20)?;
-                Some((influx, server, Arc::new(spool)))
-            }
-            None => None,
-        };
+        let mut opened = Vec::new();
+        for sink in sinks(config, name, &run.names)? {
+            let spool = Arc::new(Spool::open(&sink.spool, sink.most)?);
+            opened.push((sink, spool));
+        }
         let json = match &config.json {
             Some(json) => {
                 let path = &json.file;
                 let output = Output::open(path)
                     .map_err(|source| ExportError(format!("cannot write {}: {source}", path.display())))?;
-                Some((output, names(json.names)))
+                Some((output, wanted(&run.names, json.names)))
             }
             None => None,
         };
-        let reader = |read: Positions, counters: &ExportCounters| {
+        let reader = |read: Positions, traces: Option<Traces>, counters: &ExportCounters| {
             let begin = read.map(|sequence| match sequence {
                 0 => Some(run.begin),
                 sequence => Some(Begin::Behind(sequence)),
             });
             let options = Options { store: config.events.clone(), begin, once: run.once };
             let source = Source::new(ask.clone(), &options, counters.source.clone());
-            EventReader::new(source, ask.clone(), config.stores(), counters.events.clone())
+            EventReader::new(source, ask.clone(), config.stores(), traces, counters.events.clone())
         };
-        if let Some((influx, server, spool)) = influx {
+        for (Sink { name, what, receiver, .. }, spool) in opened {
             let counters = Arc::new(ExportCounters::default());
             add(&counters.found, spool.points());
             let _ = counters.spool.set(spool.clone());
-            let kept = spool.checkpoint();
-            let names = names(influx.names);
-            let points =
-                Points::new(influx, names, reader(kept.read, &counters), spool.clone(), kept, &counters);
-            all.tasks.push(tokio::spawn(points.run(stopped.clone(), run.once)));
+            let into = ToSpool { spool: spool.clone(), counters: counters.clone(), stopped: stopped.clone() };
+            let task = match what {
+                What::Events { encoder, flush, state_every, traces } => {
+                    let kept = spool.checkpoint();
+                    let reader = reader(kept.read, traces, &counters);
+                    tokio::spawn(Points::new(encoder, flush, state_every, reader, kept, into).run(run.once))
+                }
+                What::Pages { encoder, every } => {
+                    tokio::spawn(send_pages(pages.clone(), encoder, every, into, run.once))
+                }
+            };
+            all.tasks.push(task);
             let (of_thread, counted) = (spool.clone(), counters.clone());
             let thread = thread::Builder::new()
                 .name("dta-export".into())
-                .spawn(move || deliver::run(&of_thread, &server, &counted))
+                .spawn(move || deliver::run(name, &of_thread, &*receiver, &counted))
                 .map_err(|error| ExportError(format!("cannot start a thread: {error}")))?;
-            all.delivery = Some((spool, thread));
-            all.counters.push(("influx", counters));
+            all.deliveries.push((spool, thread));
+            all.counters.push((name, counters));
         }
         if let Some((output, names)) = json {
             let counters = Arc::new(ExportCounters::default());
             let read = output.read().unwrap_or([0; LISTS]);
-            let reader = reader(read, &counters);
+            let reader = reader(read, None, &counters);
             all.tasks.push(tokio::spawn(lines(reader, names, output, counters.clone(), stopped)));
             all.counters.push(("json", counters));
         }
@@ -171,12 +202,15 @@ impl Exporters {
                 tracing::warn!("an exporter did not end in time: what it had read will be read again");
             }
         }
-        if let Some((spool, thread)) = self.delivery.take() {
-            spool.close();
-            let joined = tokio::task::spawn_blocking(move || thread.join());
-            // It may wait for a database: a point sent again after the next start is the same.
-            let _ = tokio::time::timeout(END, joined).await;
-        }
+        let (spools, threads): (Vec<_>, Vec<_>) = self.deliveries.drain(..).unzip();
+        spools.iter().for_each(|spool| spool.close());
+        let joined = tokio::task::spawn_blocking(move || {
+            threads.into_iter().for_each(|thread| {
+                let _ = thread.join();
+            })
+        });
+        // They may wait for a receiver: what is sent again after the next start is the same.
+        let _ = tokio::time::timeout(END, joined).await;
     }
 }
 
@@ -190,17 +224,93 @@ fn interrupted(error: &dta_client::ClientError) {
     tracing::warn!(%error, "cannot follow events at the moment; trying again");
 }
 
+/// Into a spool.
+struct ToSpool {
+    spool: Arc<Spool>,
+    counters: Arc<ExportCounters>,
+    stopped: watch::Receiver<bool>,
+}
+
+impl ToSpool {
+    /// Adds a record to the spool. Retries until the end if that fails.
+    async fn append(&self, record: Vec<u8>, points: u64, kept: Checkpoint) {
+        let record = Arc::new(record);
+        let mut told = false;
+        loop {
+            let (spool, record, kept) = (self.spool.clone(), record.clone(), kept.clone());
+            let append = move || spool.append(&record, points, kept);
+            let error = match tokio::task::spawn_blocking(append).await {
+                Ok(Ok(())) => {
+                    add(&self.counters.made, points);
+                    return;
+                }
+                Ok(Err(error)) => error.to_string(),
+                Err(error) => error.to_string(),
+            };
+            if !told {
+                tracing::error!(error, "cannot write points to the spool; trying again");
+                told = true;
+            }
+            if *self.stopped.borrow() {
+                return;
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Waits until everything is delivered or dropped.
+    async fn empty(&self) {
+        while self.spool.points() > 0 && !*self.stopped.borrow() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// From pages of metrics to the spool.
+async fn send_pages(
+    pages: Pages,
+    mut encoder: Box<dyn EncodePages>,
+    every: Duration,
+    into: ToSpool,
+    once: bool,
+) {
+    let mut interval = tokio::time::interval(every);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut is_told = false;
+    loop {
+        tokio::select! {
+            _ = interval.tick() => {}
+            () = until(into.stopped.clone()) => return,
+        }
+        match pages().await {
+            Ok(page) => {
+                is_told = false;
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                for (record, points) in encoder.records(page, now.as_nanos() as u64) {
+                    into.append(record, points, Checkpoint::default()).await;
+                }
+            }
+            Err(error) => {
+                add(&into.counters.without_page, 1);
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::warn!(error, "cannot collect metrics to export; trying again");
+                }
+            }
+        }
+        if once && !is_told {
+            return into.empty().await;
+        }
+    }
+}
+
 /// From events to the spool.
 struct Points {
     reader: EventReader,
-    spool: Arc<Spool>,
-    schema: Schema,
-    names: Arc<Names>,
+    encoder: Box<dyn EncodeEvents>,
+    into: ToSpool,
     flush: Duration,
     state_every: Option<Duration>,
     times: Times,
-    counters: Arc<ExportCounters>,
-    lines: String,
     points: u64,
     read: Positions,
     /// The last event of each key and metric; empty if the state is not exported.
@@ -209,32 +319,28 @@ struct Points {
 
 impl Points {
     fn new(
-        config: &Influx,
-        names: Arc<Names>,
+        encoder: Box<dyn EncodeEvents>,
+        flush: Duration,
+        state_every: Option<Duration>,
         reader: EventReader,
-        spool: Arc<Spool>,
         kept: Checkpoint,
-        counters: &Arc<ExportCounters>,
+        into: ToSpool,
     ) -> Self {
         let most = NonZeroUsize::new(STATE).unwrap_or(NonZeroUsize::MIN);
-        let is_told = config.state_seconds > 0;
         Self {
             reader,
-            spool,
-            schema: config.schema,
-            names,
-            flush: Duration::from_millis(config.flush_ms),
-            state_every: is_told.then(|| Duration::from_secs(config.state_seconds)),
+            encoder,
+            into,
+            flush,
+            state_every,
             times: Times::new(&kept.recent),
-            counters: counters.clone(),
-            lines: String::new(),
             points: 0,
             read: kept.read,
-            state: if is_told { LruCache::new(most) } else { LruCache::unbounded() },
+            state: if state_every.is_some() { LruCache::new(most) } else { LruCache::unbounded() },
         }
     }
 
-    async fn run(mut self, stopped: watch::Receiver<bool>, once: bool) {
+    async fn run(mut self, once: bool) {
         let mut flush_at: Option<Instant> = None;
         let mut state_at = self.state_every.map(|every| Instant::now() + every);
         let at = |at: Option<Instant>| async move {
@@ -252,14 +358,14 @@ impl Points {
                 },
                 () = at(flush_at) => {}
                 () = at(state_at) => {
-                    self.tell_state(&stopped).await;
+                    self.tell_state().await;
                     state_at = self.state_every.map(|every| Instant::now() + every);
                 }
-                () = until(stopped.clone()) => break,
+                () = until(self.into.stopped.clone()) => break,
             }
             let is_due = flush_at.is_some_and(|at| Instant::now() >= at);
             if self.points >= RECORD || (self.points > 0 && is_due) {
-                self.spool(&stopped).await;
+                self.spool().await;
             }
             flush_at = match flush_at {
                 _ if self.points == 0 => None,
@@ -267,18 +373,17 @@ impl Points {
                 _ => Some(Instant::now() + self.flush),
             };
         }
-        self.spool(&stopped).await;
-        // `once` waits until everything is in the database.
-        while once && self.spool.points() > 0 && !*stopped.borrow() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        self.spool().await;
+        if once {
+            self.into.empty().await;
         }
     }
 
     fn take(&mut self, Events { events, read }: Events) {
-        add(&self.counters.taken, events.len() as u64);
+        add(&self.into.counters.taken, events.len() as u64);
         for event in events {
             if !self.put(&event) {
-                add(&self.counters.skipped, 1);
+                add(&self.into.counters.skipped, 1);
             }
             if self.state_every.is_some()
                 && let Entry::Change { key, metric, time, .. } = event.entry
@@ -290,65 +395,36 @@ impl Points {
         self.read = read;
     }
 
-    /// Writes the point of an event; `false` if it has none.
+    /// Adds an event to the next record; `false` if it has no point.
     fn put(&mut self, event: &Event) -> bool {
-        let Some(point) = self.schema.point(event, &self.names) else { return false };
-        // Points of one report's path and latency should have the same time.
-        let part = match event.entry {
-            Entry::Change { metric, .. } => metric as u8,
-            _ => 0,
-        };
-        let series = point.series();
-        let time = self.times.give(&series, part, point.time);
-        point.write(&mut self.lines, &series, time);
-        self.points += 1;
-        true
+        let is_put = self.encoder.put(event, &mut self.times);
+        self.points += u64::from(is_put);
+        is_put
     }
 
     /// Writes a point of each current value.
-    async fn tell_state(&mut self, stopped: &watch::Receiver<bool>) {
+    async fn tell_state(&mut self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut events: Vec<Event> = self.state.iter().map(|(_, event)| event.clone()).collect();
         self.reader.refresh(&mut events, now.as_nanos() as u64).await;
         for event in &events {
             if self.put(event) {
-                add(&self.counters.state, 1);
+                add(&self.into.counters.state, 1);
             }
             if self.points >= RECORD {
-                self.spool(stopped).await;
+                self.spool().await;
             }
         }
     }
 
-    /// Moves new points into the spool. Retries until the end if that fails.
-    async fn spool(&mut self, stopped: &watch::Receiver<bool>) {
+    /// Moves new points into the spool.
+    async fn spool(&mut self) {
         if self.points == 0 {
             return;
         }
         let kept = Checkpoint { read: self.read, recent: self.times.recent(RECENT) };
-        let (lines, points) = (std::mem::take(&mut self.lines), std::mem::take(&mut self.points));
-        let lines = Arc::new(lines);
-        let mut told = false;
-        loop {
-            let (spool, lines, kept) = (self.spool.clone(), lines.clone(), kept.clone());
-            let append = move || spool.append(lines.as_bytes(), points, kept);
-            let error = match tokio::task::spawn_blocking(append).await {
-                Ok(Ok(())) => {
-                    add(&self.counters.made, points);
-                    return;
-                }
-                Ok(Err(error)) => error.to_string(),
-                Err(error) => error.to_string(),
-            };
-            if !told {
-                tracing::error!(error, "cannot write points to the spool; trying again");
-                told = true;
-            }
-            if *stopped.borrow() {
-                return;
-            }
-            tokio::time::sleep(AGAIN).await;
-        }
+        let points = std::mem::take(&mut self.points);
+        self.into.append(self.encoder.take(), points, kept).await;
     }
 }
 
@@ -411,5 +487,47 @@ async fn lines(
             tokio::time::sleep(AGAIN).await;
         }
         add(&counters.delivered, count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Kafka;
+
+    #[test]
+    fn a_name_that_begins_like_this_host_is_another_host() {
+        for here in ["127.0.0.1:8086", "127.9.9.9", "localhost/x", "LOCALHOST:1", "[::1]:8086/write"] {
+            assert!(is_this_host(here), "{here}");
+        }
+        for there in ["127.evil.example", "localhost.example:80", "[::2]:1", "10.0.0.1", "1270.0.0.1", ""] {
+            assert!(!is_this_host(there), "{there}");
+        }
+    }
+
+    #[test]
+    fn a_password_that_goes_to_another_host_in_clear_is_warned_of() {
+        let kafka = |user: Option<&str>, login, tls, brokers: &[&str]| Config {
+            kafka: Some(Kafka {
+                user: user.map(str::to_owned),
+                login,
+                tls,
+                brokers: brokers.iter().map(|broker| broker.to_string()).collect(),
+                ..Kafka::default()
+            }),
+            ..Config::default()
+        };
+        let brokers = ["127.0.0.1:9092", "broker.example:9092"];
+        let told = warnings(&kafka(Some("dta"), KafkaLogin::Plain, false, &brokers));
+        assert_eq!(told.len(), 1);
+        assert!(told[0].contains("broker.example:9092"), "{told:?}");
+        for silent in [
+            kafka(None, KafkaLogin::Plain, false, &brokers),
+            kafka(Some("dta"), KafkaLogin::Plain, true, &brokers),
+            kafka(Some("dta"), KafkaLogin::ScramSha256, false, &brokers),
+            kafka(Some("dta"), KafkaLogin::Plain, false, &brokers[..1]),
+        ] {
+            assert_eq!(warnings(&silent), [""; 0]);
+        }
     }
 }

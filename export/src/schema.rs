@@ -82,16 +82,23 @@ fn hex(key: &Key) -> String {
 }
 
 /// The tags of an event's subject.
-fn flow_tags(meaning: Option<Meaning>, key: &Key) -> Vec<(&'static str, String)> {
+fn flow_tags(meaning: Option<Meaning>, key: &Key, names: &Names) -> Vec<(&'static str, String)> {
     match meaning.and_then(|meaning| meaning.flow()) {
-        Some(flow) => vec![
-            ("dport", flow.dport.to_string()),
-            ("dst", flow.dst.to_string()),
-            ("flow", flow.to_string()),
-            ("proto", flow.proto.to_string()),
-            ("sport", flow.sport.to_string()),
-            ("src", flow.src.to_string()),
-        ],
+        Some(flow) => {
+            let ends = names.ends(Some(flow));
+            vec![
+                ("dport", flow.dport.to_string()),
+                ("dst", flow.dst.to_string()),
+                ("dst_as", text(ends.destination_as)),
+                ("dst_network", ends.destination_network.unwrap_or_default()),
+                ("flow", flow.to_string()),
+                ("proto", flow.proto.to_string()),
+                ("sport", flow.sport.to_string()),
+                ("src", flow.src.to_string()),
+                ("src_as", text(ends.source_as)),
+                ("src_network", ends.source_network.unwrap_or_default()),
+            ]
+        }
         None if *key == Key::default() => Vec::new(),
         None => vec![("key", hex(key))],
     }
@@ -112,11 +119,11 @@ fn tags(event: &Event, names: &Names) -> Option<Point> {
                     fields.extend(event.path.map(|path| ("path", Field::Text(path.to_string()))));
                     fields.push(("hops", Field::Integer(new & 0xff)));
                     fields.push(("loop", Field::Bool(new >> 8 != 0)));
-                    flow_tags(event.meaning, &key)
+                    flow_tags(event.meaning, &key, names)
                 }
-                Metric::FlowLatency => flow_tags(event.meaning, &key),
+                Metric::FlowLatency => flow_tags(event.meaning, &key, names),
                 Metric::HopLatency => {
-                    let mut tags = flow_tags(event.meaning, &key);
+                    let mut tags = flow_tags(event.meaning, &key, names);
                     tags.extend(switch_tags(place.switch, names));
                     tags
                 }
@@ -132,7 +139,7 @@ fn tags(event: &Event, names: &Names) -> Option<Point> {
             Some(Point { measurement, tags, fields, time })
         }
         Entry::Drop { time, key, place, ingress_port, reason } => {
-            let mut tags = flow_tags(event.meaning, &key);
+            let mut tags = flow_tags(event.meaning, &key, names);
             let reason_name = names.drop_reason(place.switch, reason).unwrap_or_default();
             tags.extend([("reason", reason.to_string()), ("reason_name", reason_name.to_owned())]);
             tags.extend(switch_tags(place.switch, names));
@@ -149,7 +156,7 @@ fn tags(event: &Event, names: &Names) -> Option<Point> {
             Some(Point { measurement: "drops".into(), tags, fields, time })
         }
         Entry::Congestion { time, key, place, occupancy, latency } => {
-            let mut tags = flow_tags(event.meaning, &key);
+            let mut tags = flow_tags(event.meaning, &key, names);
             tags.extend(place_tags(place, names));
             let mut fields = vec![("value", Field::Integer(1))];
             fields.extend(numbers(&[("occupancy", occupancy), ("latency", latency)]));

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dta_client::{Ask, ClientError, Following};
+use dta_proto::backoff::Backoff;
 use dta_proto::control::{TailRequest, TailResponse};
 use dta_proto::layout::append::{forward, is_after};
 use dta_proto::telemetry::{Entry, list};
@@ -25,9 +26,10 @@ pub const DEFAULT_STORE: &str = dta_proto::telemetry::store::EVENTS;
 /// How many lists there are; their numbers are in [`dta_proto::telemetry::list`].
 pub const LISTS: usize = list::COUNT as usize;
 
-/// Delay before a collector is retried: doubles each time, up to the longest.
-const SHORTEST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(2);
+/// How often it is looked whether an empty list has something.
+const LOOK: Duration = Duration::from_secs(2);
+/// How long to wait before a collector is tried again.
+const AGAIN: Backoff = Backoff::within(Duration::from_millis(100), Duration::from_secs(2));
 /// Batches that wait to be taken; beyond this the lists wait, and the writer may overtake them, which is reported.
 const QUEUE: usize = 4;
 
@@ -227,21 +229,20 @@ impl List {
 
     /// Follows the list; ends when everything there has been read, if `once`.
     async fn follow(&mut self, once: bool) -> Result<(), Gone> {
-        let (mut pause, mut told) = (SHORTEST, false);
+        let (mut again, mut told) = (AGAIN, false);
         loop {
             match self.attempt(once, &mut told).await? {
                 Ok(()) => return Ok(()),
                 Err(error) => {
                     // What was followed and broke off is retried soon.
                     if !told {
-                        (pause, told) = (SHORTEST, true);
+                        (again, told) = (AGAIN, true);
                         self.counters.interrupted.fetch_add(1, Ordering::Relaxed);
                         self.sender.send(Err(error)).await.map_err(|_| Gone)?;
                     }
                 }
             }
-            tokio::time::sleep(pause).await;
-            pause = (2 * pause).min(LONGEST);
+            tokio::time::sleep(again.pause()).await;
         }
     }
 
@@ -288,7 +289,7 @@ impl List {
                 let newest = loop {
                     match self.newest().await? {
                         0 if once => return Ok(None),
-                        0 => tokio::time::sleep(LONGEST).await,
+                        0 => tokio::time::sleep(LOOK).await,
                         newest => break newest,
                     }
                 };

@@ -1,12 +1,42 @@
-//! Unique times per series, so that no point replaces another: a database keeps one point per series and time, and
+//! What is unique: identifiers, and times per series, so that no point replaces another: a database keeps one point per series and time, and
 //! two reports may have arrived in the same nanosecond, or carry the same switch's time.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroUsize;
+#[cfg(any(feature = "kafka", feature = "otlp"))]
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use lru::LruCache;
 use serde::{Deserialize, Serialize};
+
+/// Gives what is sent an identifier, which it keeps when it is sent again. No two are the same, whichever process gives them.
+#[cfg(any(feature = "kafka", feature = "otlp"))]
+pub(crate) struct Ids {
+    /// Of this process.
+    own: u64,
+    given: u64,
+}
+
+#[cfg(any(feature = "kafka", feature = "otlp"))]
+impl Ids {
+    pub(crate) fn new() -> Self {
+        // What cannot be had at random is at least not had twice.
+        Self { own: getrandom::u64().unwrap_or_else(|_| now()), given: 0 }
+    }
+
+    /// One that was not given before.
+    pub(crate) fn next(&mut self) -> u128 {
+        self.given += 1;
+        u128::from(self.own) << 64 | u128::from(self.given)
+    }
+}
+
+/// Nanoseconds since 1970.
+#[cfg(any(feature = "kafka", feature = "otlp"))]
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
+}
 
 /// Series whose last time is remembered.
 const SERIES: NonZeroUsize = NonZeroUsize::new(65_536).expect("not 0");

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod dta;
+mod flows;
 mod int;
 mod key;
 mod packet;
@@ -41,5 +42,8 @@ pub const KEY: Target = Target { name: "key", check: key::check, seeds: seeds::k
 /// Telemetry Reports of INT, of every dialect: any bytes are reports or errors, and no accessor panics.
 pub const INT: Target = Target { name: "int", check: int::check, seeds: seeds::int_reports };
 
+/// Flow exports of one exporter, one datagram after another: any bytes are records or reasons, and memory is bounded.
+pub const FLOWS: Target = Target { name: "flows", check: flows::check, seeds: flows::seeds };
+
 /// All of them.
-pub const TARGETS: [Target; 5] = [DTA, ROCE, PACKET, KEY, INT];
+pub const TARGETS: [Target; 6] = [DTA, ROCE, PACKET, KEY, INT, FLOWS];

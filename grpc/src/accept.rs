@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use dta_proto::backoff::Backoff;
 use dta_proto::counter::collector as names;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -23,8 +24,8 @@ use crate::pool::Pool;
 use crate::quiet::Quiet;
 use crate::stream::{Connection, Line, PREFACE, Transport};
 
-/// First and longest pause after an error of the listener, such as too many open files.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// The pauses after errors of the listener, such as too many open files.
+const AGAIN: Backoff = Backoff::within(Duration::from_millis(50), Duration::from_secs(1));
 
 /// First byte of a TLS client: a record of a handshake (RFC 8446 section 5.1).
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -175,7 +176,7 @@ async fn run<A, F>(
         sender,
     });
     let (mut errors, mut full) = (Quiet::default(), Quiet::default());
-    let mut pause = PAUSE.0;
+    let mut again = AGAIN;
     loop {
         let accepted = tokio::select! {
             accepted = accept() => accepted,
@@ -183,7 +184,7 @@ async fn run<A, F>(
         };
         match accepted {
             Ok((socket, address)) => {
-                pause = PAUSE.0;
+                again = AGAIN;
                 let Entered::Passed(place, displaced) = shared.gate.enter(address) else {
                     count(&shared.counters.refused);
                     if let Some(times) = full.event(Instant::now()) {
@@ -206,7 +207,7 @@ async fn run<A, F>(
                     tracing::error!(%error, times, "cannot accept connections; trying again every second");
                 }
                 tokio::select! {
-                    () = tokio::time::sleep(pause) => pause = (2 * pause).min(PAUSE.1),
+                    () = tokio::time::sleep(again.pause()) => {}
                     () = shared.sender.closed() => return,
                 }
             }

@@ -1,5 +1,6 @@
 //! Makes tables of all kinds of stores in a folder, and prints their rows as JSON: what readers written by others must find there,
-//! and in the copies that it makes in object storage if a URL follows (with the feature `s3`).
+//! in the copies that it makes in object storage if a URL follows (with the feature `s3`), and in ClickHouse if the URL is that of a server
+//! (with the feature `clickhouse`).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::ControlFlow;
@@ -51,7 +52,8 @@ fn main() {
     let ((flows, of_flows), (events, of_events)) = (flows(&dir), events(&dir));
     told.extend([of_flows, of_events]);
     if let Some(url) = std::env::args().nth(2) {
-        upload(&url, tables.iter().chain([&checkpointed, &flows, &events]));
+        let all = tables.iter().chain([&checkpointed, &flows, &events]);
+        if url.starts_with("http://") { insert(&url, all) } else { upload(&url, all) }
     }
     println!("{}", Value::from(told));
 }
@@ -64,14 +66,30 @@ fn upload<'a>(url: &str, tables: impl Iterator<Item = &'a Table>) {
     let bucket = Bucket::open(url, &std::env::vars().collect(), stopped).expect("a place");
     let bucket = std::sync::Arc::new(bucket);
     for table in tables {
-        let name = table.path().file_name().and_then(|name| name.to_str()).expect("a name");
-        Mirror::new(bucket.clone(), name).follow(table, &mut Followed::default()).expect("a copy");
+        Mirror::new(bucket.clone(), &table.name()).follow(table, &mut Followed::default()).expect("a copy");
     }
 }
 
 #[cfg(not(feature = "s3"))]
 fn upload<'a>(url: &str, _: impl Iterator<Item = &'a Table>) {
     panic!("{url}: built without the feature s3");
+}
+
+#[cfg(feature = "clickhouse")]
+fn insert<'a>(url: &str, tables: impl Iterator<Item = &'a Table>) {
+    use dta_history::clickhouse::{Inserted, Inserter, Server};
+
+    let server = std::sync::Arc::new(Server::open(url, "dta", None, None, "c1").expect("a URL"));
+    server.check().expect("a server");
+    for table in tables {
+        let mut inserter = Inserter::new(server.clone(), &table.name());
+        inserter.follow(table, &mut Inserted::default()).expect("all rows");
+    }
+}
+
+#[cfg(not(feature = "clickhouse"))]
+fn insert<'a>(url: &str, _: impl Iterator<Item = &'a Table>) {
+    panic!("{url}: built without the feature clickhouse");
 }
 
 /// Makes a table of rows with names.

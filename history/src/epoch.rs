@@ -33,6 +33,17 @@ impl Epoch {
     pub fn holds(&self, moment: u64) -> bool {
         (self.opened..=self.flipped_to).contains(&moment)
     }
+
+    /// Whether it is another one, or all of that is part of it.
+    #[cfg(any(feature = "clickhouse", feature = "s3"))]
+    pub(crate) fn spans(&self, other: &Epoch) -> bool {
+        self.opened <= other.opened && other.flipped_to <= self.flipped_to
+    }
+
+    /// Whether one that was opened at `opened` comes between it and a moment behind its end.
+    pub fn is_before(&self, opened: u64, moment: u64) -> bool {
+        self.opened < opened && opened <= moment && self.flipped_from <= moment
+    }
 }
 
 /// An epoch in a table.

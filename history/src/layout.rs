@@ -51,6 +51,12 @@ pub(crate) enum Part {
 /// Bytes that a row has for a text.
 pub(crate) const TEXT: usize = 16;
 
+/// Where a text of an element, without the zeros behind it, begins and ends.
+pub(crate) fn text(element: &[u8], at: usize) -> Range<usize> {
+    let len = element[at..][..TEXT].iter().position(|byte| *byte == 0);
+    at..at + len.unwrap_or(TEXT)
+}
+
 /// What a column of [`Table::open_rows`](crate::Table::open_rows) and
 /// [`Table::open_entries`](crate::Table::open_entries) holds: the next bytes of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

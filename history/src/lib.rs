@@ -9,9 +9,12 @@
 //! - [`Table::open_rows`] is a table whose rows say by name what a store held.
 //! - [`Table::retain`] and [`Table::make_room`] remove the oldest; [`Table::compact`] makes one file of many epochs' files,
 //!   [`Table::coarsen`] one epoch of many.
-//! - With the feature `s3`, `s3::Mirror` keeps a copy of a table in object storage.
+//! - With the feature `s3`, `s3::Mirror` keeps a copy of a table in object storage; with the feature `clickhouse`,
+//!   `clickhouse::Inserter` inserts its rows into a table of a ClickHouse server.
 
 mod cache;
+#[cfg(feature = "clickhouse")]
+pub mod clickhouse;
 mod compact;
 mod data;
 mod epoch;

@@ -152,9 +152,20 @@ impl Table {
         &self.path
     }
 
+    /// Its name: that of its folder.
+    pub fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     /// The store.
     pub fn spec(&self) -> &StoreSpec {
         &self.spec
+    }
+
+    /// What tells it from a table by the same name; empty if the log's words on that are damaged.
+    #[cfg(feature = "clickhouse")]
+    pub(crate) fn id(&self) -> String {
+        self.state().meta.as_ref().map_or(String::new(), |meta| meta.id.clone())
     }
 
     /// The epochs that are kept, by number.
@@ -173,7 +184,15 @@ impl Table {
     pub fn at(&self, moment: u64) -> Result<Option<Arc<Kept>>, HistoryError> {
         let state = self.refreshed()?;
         let mut holding = state.epochs.values().map(|(kept, _)| kept).filter(|kept| kept.epoch.holds(moment));
-        Ok(holding.next_back().cloned())
+        let found = holding.next_back();
+        // Reports of this moment were no longer for an epoch of which the next one had begun, be it over by now. Only a moment
+        // behind its end needs a look at later ones.
+        let has_next = |found: &&Arc<Kept>| {
+            let mut later = state.epochs.range(found.epoch.number + 1..);
+            moment >= found.epoch.flipped_from
+                && later.any(|(_, (next, _))| found.epoch.is_before(next.epoch.opened, moment))
+        };
+        Ok(found.filter(|found| !has_next(found)).cloned())
     }
 
     /// Bytes of the data files.
@@ -279,8 +298,8 @@ impl Table {
         })
     }
 
-    /// Hands over the rows of an epoch, until `each` breaks.
-    fn rows(
+    /// Hands over the rows of an epoch, until `each` breaks: always in the same order, whichever files have them.
+    pub(crate) fn rows(
         &self,
         epoch: u64,
         mut each: impl FnMut(u64, &[u8]) -> ControlFlow<()>,

@@ -100,6 +100,12 @@ impl LinkCounters {
         self.sent_bytes += bytes as u64;
     }
 
+    /// Counts the packets of a run, and their bytes together.
+    pub(crate) fn count_run_sent(&mut self, packets: usize, bytes: usize) {
+        self.sent += packets as u64;
+        self.sent_bytes += bytes as u64;
+    }
+
     /// Counts one packet that the kernel refused with `error`.
     pub(crate) fn count_unsent(&mut self, error: &std::io::Error) {
         *match error.raw_os_error() {

@@ -157,7 +157,7 @@ mod tests {
             assert_ne!(b.recv(&mut batch, Some(Duration::from_secs(5))).unwrap(), 0, "stuck at {expected}");
             for index in 0..batch.len() {
                 assert_eq!(batch.packet(index), expected.to_be_bytes());
-                assert_eq!(batch.cookie(index), expected.into());
+                assert_eq!(batch.cookie(index), u64::from(expected));
                 expected += 1;
             }
         }

@@ -93,7 +93,9 @@ async fn a_flow_and_its_events_are_those_of_three_reports() {
     let mut bed = Bed::new("intcollector", "").await;
     bed.replay(file, 3).await;
     let names = bed.0.folder.path().join("names.toml");
-    std::fs::write(&names, NAMES).unwrap();
+    std::fs::write(&names, format!("networks = \"networks.csv\"\n{NAMES}")).unwrap();
+    let networks = "prefix,name,asn\n10.0.0.0/8,all,64512\n10.0.0.2/31,lab,\n";
+    std::fs::write(bed.0.folder.path().join("networks.csv"), networks).unwrap();
     let names = ["--names", names.to_str().unwrap()];
 
     // The flow, for programs.
@@ -124,6 +126,26 @@ async fn a_flow_and_its_events_are_those_of_three_reports() {
     );
     assert!(flow["path"]["age_seconds"].is_number(), "{flow:#}");
 
+    // Whose its ends are, wherever it is shown.
+    let ends = |of: &Value| {
+        ["source_network", "source_as", "destination_network", "destination_as"].map(|end| of[end].clone())
+    };
+    let wanted = [json!("all"), json!(64512), json!("lab"), Value::Null];
+    let (top, _) = bed.json(&[&["top", "--by", "reports"][..], &names].concat());
+    let events = bed.events(&names);
+    let about = events.iter().find(|event| event["flow"] == FLOW).unwrap();
+    for of in [flow, &top["flows"][0], about] {
+        assert_eq!(ends(of), wanted, "{of:#}");
+    }
+    const WORDS: &str = "all (AS 64512) -> lab";
+    for command in [&["query", "flow", FLOW][..], &["top", "--by", "reports"], &["tail", "events", "--once"]]
+    {
+        let told = text(&bed.run(&[command, &names].concat()));
+        assert!(told.contains(WORDS), "{command:?}: {told}");
+        let told = text(&bed.run(command));
+        assert!(!told.contains("lab"), "{command:?}: {told}");
+    }
+
     // For people: it fits, and says what it does not know.
     let drawn = text(&bed.run(&[&["query", "flow", FLOW][..], &names].concat()));
     assert!(drawn.lines().all(|line| line.chars().count() <= 80), "{drawn}");
@@ -138,7 +160,10 @@ async fn a_flow_and_its_events_are_those_of_three_reports() {
     let places: Vec<_> =
         order.iter().map(|part| drawn.find(part).unwrap_or_else(|| panic!("{part}: {drawn}"))).collect();
     assert!(places.is_sorted(), "{drawn}");
-    assert!(drawn.contains("Packets and bytes are counted only with per_packet = true."), "{drawn}");
+    assert!(
+        drawn.contains("Packets and bytes are counted with per_packet = true and of flow records."),
+        "{drawn}"
+    );
 
     // A flow that nobody reported is absent, and the others are shown anyway.
     let (told, status) = bed.json(&["query", "flow", "10.0.0.9:1->10.0.0.2:2/tcp", FLOW]);

@@ -23,6 +23,8 @@ fn every_benchmark_runs_and_gives_its_row() {
         "workers",
         "query",
         "tail",
+        "flows",
+        "sflow",
         "ask",
         "loopback",
         "ring",
@@ -48,6 +50,17 @@ fn reports_of_int_over_loopback_give_their_row() {
     let [value, floor, ratio] = ["value", "floor", "ratio"].map(|name| row[name].as_f64().unwrap());
     assert!(value > 0.0 && floor > 0.0 && (ratio - floor / value).abs() < 0.01, "{row}");
     assert_eq!(row["least_ratio"], 0.3);
+}
+
+#[test]
+#[ignore = "needs etcd-server"]
+#[cfg(feature = "etcd")]
+fn queries_of_a_cluster_give_their_row() {
+    let output = manager(&["bench", "--cluster", "--quick", "--output", "json"]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code().is_some_and(|code| [0, 4].contains(&code)), "{told}");
+    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&rows[0]["name"], &rows[0]["least_ratio"]), (&"ask-cluster".into(), &0.8.into()), "{rows}");
 }
 
 #[test]

@@ -137,7 +137,11 @@ impl Bed {
         );
         // The same ports after a restart, so that the translator finds it.
         let ports = [free_port(), free_port()];
-        Bed(IntBed::start_in(folder, &Setup { dialects, collector: &collector, ports, translator }).await)
+        Bed(IntBed::start_in(
+            folder,
+            &Setup { dialects, collector: &collector, ports, translator, ..Setup::default() },
+        )
+        .await)
     }
 
     /// Waits until this many reports were decoded, and all that they became has left the translator.

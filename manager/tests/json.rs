@@ -17,8 +17,12 @@ const FLOW: &str = "10.0.0.1:5000->10.0.0.2:5000/udp";
 /// A drop of a packet of that flow, as the translator's rules for INT append it.
 const DROP: &str = "0x64726f70,0,7,0x0a000001,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0";
 
-/// Schemas of what needs an RDMA device, a long run, a capture of INT or records of hosts; they are held against elsewhere.
-const ELSEWHERE: [&str; 12] = [
+/// Schemas of what needs etcd, an RDMA device, a long run, a capture of INT or records of hosts; they are held against elsewhere.
+const ELSEWHERE: [&str; 15] = [
+    // cluster/main.rs
+    "dta-collector-placement-show",
+    "dta-collector-placement-drain",
+    "dta-collector-placement-rebalance",
     // Others refer to them, and are held against with them.
     "epoch",
     "store",

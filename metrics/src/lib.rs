@@ -20,7 +20,7 @@ mod reply;
 pub use address::Address;
 pub use name::metric_name;
 pub use nodes::nodes;
-pub use page::{Kind, Labels, Page};
+pub use page::{Family, Kind, Labels, Number, Page};
 pub use port::{Port, PortError, Served};
 pub use process::Process;
 

@@ -50,18 +50,34 @@ pub struct Page {
     left_out: u64,
 }
 
+/// Series of one name.
 #[derive(Debug)]
-struct Family {
-    help: Cow<'static, str>,
-    kind: Kind,
-    series: BTreeMap<Labels, Number>,
+pub struct Family {
+    /// What they count.
+    pub help: Cow<'static, str>,
+    /// Whether they may fall.
+    pub kind: Kind,
+    /// Their values, by labels.
+    pub series: BTreeMap<Labels, Number>,
 }
 
 /// A number that keeps all its digits.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Number {
+pub enum Number {
+    /// A whole number.
     Whole(u64),
+    /// Any other.
     Real(f64),
+}
+
+impl Number {
+    /// The nearest real number.
+    pub fn real(self) -> f64 {
+        match self {
+            Number::Whole(whole) => whole as f64,
+            Number::Real(real) => real,
+        }
+    }
 }
 
 impl Page {
@@ -124,12 +140,17 @@ impl Page {
         self.encoded(Format::OpenMetrics)
     }
 
-    pub(crate) fn encoded(mut self, format: Format) -> String {
+    /// All families by name, a counter's without `_total`.
+    pub fn families(mut self) -> BTreeMap<String, Family> {
         let (name, help) = LEFT_OUT;
         let left_out = self.left_out;
         self.add(name, Kind::Gauge, help, Labels::new(), left_out);
+        self.families
+    }
+
+    pub(crate) fn encoded(self, format: Format) -> String {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Formatted { page: self, format }));
+        registry.register_collector(Box::new(Formatted { families: self.families(), format }));
         let mut text = String::new();
         // A `String` takes any text.
         let _ = match format {
@@ -142,13 +163,13 @@ impl Page {
 
 #[derive(Debug)]
 struct Formatted {
-    page: Page,
+    families: BTreeMap<String, Family>,
     format: Format,
 }
 
 impl Collector for Formatted {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for (name, family) in &self.page.families {
+        for (name, family) in &self.families {
             let kind = match family.kind {
                 Kind::Counter => MetricType::Counter,
                 Kind::Gauge => MetricType::Gauge,

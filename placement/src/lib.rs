@@ -1,14 +1,31 @@
-//! Who has which keys and lists, where several collectors share stores, and where that is said: in the configuration,
-//! or in etcd.
+//! Who has which keys and lists, where collectors find each other in etcd.
 //!
 //! - [`View`] is what is known: the collectors, and the placement.
-//! - [`Source::follow`] gives the newest view, and tells when there is another one.
-//! - [`etcd`] (feature `etcd`): how a collector joins, how it is planned who has what, and how a collector is drained.
+//! - [`follow`] gives the newest view, and tells when there is another one; [`read`] asks once.
+//! - [`join`]: a collector is there as long as its lease, and plans who has what if it is elected.
+//! - [`drain`], [`rebalance`]: what people change.
+//! - [`InEffect`]: which placement the stores of a collector go by, as those with epochs take one at an epoch's start.
+//!
+//! Without the feature `etcd` all of this refuses, and says so.
 
+mod config;
+mod error;
 #[cfg(feature = "etcd")]
-pub mod etcd;
-mod source;
+mod etcd;
+mod in_effect;
+mod membership;
 mod view;
+mod views;
+#[cfg(not(feature = "etcd"))]
+mod without;
 
-pub use source::{Source, Views};
+pub use config::{Config, Tls};
+pub use error::EtcdError;
+#[cfg(feature = "etcd")]
+pub use etcd::{drain, follow, join, read, rebalance};
+pub use in_effect::InEffect;
+pub use membership::{Lease, Membership};
 pub use view::{Collector, View};
+pub use views::Views;
+#[cfg(not(feature = "etcd"))]
+pub use without::{drain, follow, join, read, rebalance};

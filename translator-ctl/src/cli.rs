@@ -26,7 +26,7 @@ use serde_json::json;
 use tracing::info;
 
 use crate::collectors::Collectors;
-use crate::config::{Config, ConfigError, EXAMPLE, IntListener, Translator};
+use crate::config::{Config, ConfigError, EXAMPLE, FlowListener, IntListener, Translator};
 use crate::control_address::ControlAddress;
 use crate::program::{changes_json, changes_table, program_json, program_table};
 use crate::reporter_watch;
@@ -73,6 +73,9 @@ struct Settings {
     /// http://127.0.0.1:40050]
     #[arg(long, global = true, env, value_name = "HOST:PORT", value_delimiter = ',')]
     collector: Option<Vec<String>>,
+    /// Use the collectors of the cluster in etcd, as they come and go: etcd://HOST:PORT[,HOST:PORT][/PREFIX]
+    #[arg(long, global = true, env, value_name = "URL", conflicts_with = "collector")]
+    cluster: Option<dta_placement::Config>,
     /// What to log, such as `info` or `dta_translator=debug`
     #[arg(long, global = true, env, default_value = "info")]
     log: String,
@@ -90,7 +93,10 @@ enum Command {
         dta-translator run --link eth1 --source 10.9.0.2 --collector 10.9.0.1:40050\n  \
         dta-translator run --collector 10.0.0.5:40050,10.0.0.7:40050 \\\n      \
             --listen 10.0.0.6:40040 --source 10.0.0.6\n  \
+        dta-translator run --cluster etcd://10.0.0.1:2379 \\\n      \
+            --listen 10.0.0.6:40040 --source 10.0.0.6\n  \
         dta-translator run --int 'udp://0.0.0.0:32766?dialect=sdfabric'\n  \
+        dta-translator run --flows udp://0.0.0.0:2055 --sflow udp://0.0.0.0:6343\n  \
         dta-translator check-config --config translator.toml\n\n\
         Each of several collectors has its own stores, and a session with this translator's name. The \
         translator is ready when one session is open and every other collector was tried: one that is \
@@ -146,7 +152,8 @@ Examples:
 The switch is programmed as by `setup`, with a lease that is renewed. When a collector restarts or a queue \
 pair changes, it is programmed again. Batches and paths older than the flush times \
 ([translator.flush]) are sent, and sketch columns once per flush time: a switch sends none of them on its \
-own. A silent RC queue pair is probed and, if it does not answer, replaced.
+own. A silent RC queue pair is probed and, if it does not answer, replaced. In a cluster \
+([translator.cluster]), the switch is programmed again when collectors come and go.
 
 A switch with role = \"reporter\" has no lease: it is checked every two seconds, and reprogrammed if it \
 restarted or its entries were changed. Counters that changed are logged every minute and at the end.
@@ -222,6 +229,10 @@ struct Own {
     /// v2.0, sdfabric, intcollector, geant or noviflow [default: nowhere]
     #[arg(long, env, value_delimiter = ',', value_name = "udp://ADDR:PORT?dialect=DIALECT")]
     int: Option<Vec<IntListener>>,
+    /// Also receive NetFlow v5, v9, IPFIX and sFlow v5 here, each on any of these ports; several separated
+    /// by commas [default: nowhere]
+    #[arg(long, visible_alias = "sflow", env, value_delimiter = ',', value_name = "udp://ADDR:PORT")]
+    flows: Option<Vec<FlowListener>>,
     /// Source address of RoCEv2 frames, to which answers go [default: 127.0.0.2]
     #[arg(long, env, value_name = "HOST", value_parser = host::ip)]
     source: Option<IpAddr>,
@@ -362,8 +373,8 @@ pub fn main() -> ExitCode {
     main_from(std::env::args_os())
 }
 
-/// The program has no cargo features.
-const FEATURES: &[&str] = &[];
+/// The cargo features built in, as `--version` prints them.
+const FEATURES: &[&str] = if cfg!(feature = "etcd") { &["etcd"] } else { &[] };
 
 /// Runs the program with these arguments, the first being its name.
 pub fn main_from(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
@@ -392,6 +403,11 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         && config.switch(switch)?.is_reporter()
     {
         return block_on(of_reporter(&config, switch, &cli.command));
+    }
+    let needs_list = matches!(cli.command, Command::Setup(_) | Command::Plan(_) | Command::Teardown(_));
+    if needs_list && config.translator.cluster.is_some() {
+        let must = "left out for `setup`, `plan` and `teardown`, which take a list of collectors (`collector`); `watch` follows a cluster";
+        return Err(ConfigError::shown("translator.cluster", "given", must).into());
     }
     match &cli.command {
         Command::Run(args) => run::run(
@@ -523,6 +539,10 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
     places.over("translator.name", &mut t.name, &cli.settings.name);
     let collectors = cli.settings.collector.clone().map(Collectors::at);
     places.over("translator.collector", &mut t.collector, &collectors);
+    places.over("translator.cluster", &mut t.cluster, &cli.settings.cluster.clone().map(Some));
+    if collectors.is_some() {
+        t.cluster = None;
+    }
     let own = match &cli.command {
         Command::Run(args) => Some(&args.own),
         Command::CheckConfig(own) => Some(own),
@@ -532,6 +552,7 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
         places.over("translator.listen", &mut t.listen, &args.listen);
         places.over("translator.workers", &mut t.workers, &args.workers);
         places.over("translator.int.listen", &mut t.int.listen, &args.int);
+        places.over("translator.flows.listen", &mut t.flows.listen, &args.flows);
         places.over("translator.source", &mut t.source, &args.source);
         places.over("translator.source_port", &mut t.source_port, &args.source_port);
         places.over("translator.link", &mut t.link, &args.link.clone().map(Some));

@@ -1,5 +1,7 @@
 //! The configured collectors.
 
+use std::collections::BTreeMap;
+
 use dta_proto::buckets::{Buckets, Copies};
 use dta_proto::control::{CollectorShare, bucket_ranges};
 use dta_proto::list_range::ListRange;
@@ -22,11 +24,11 @@ pub struct Collector {
     pub buckets: Option<Copies>,
 }
 
-/// All collectors in the order of their indices. In a file this is one address, a list of addresses and
+/// All collectors by their indices, which a cluster may leave gaps in. In a file this is one address, a list of addresses and
 /// tables, or one `[[translator.collector]]` each.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Written", into = "Written")]
-pub struct Collectors(Vec<Collector>);
+pub struct Collectors(BTreeMap<u8, Collector>);
 
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(
@@ -121,7 +123,17 @@ impl Collectors {
     /// Collectors at these addresses, without restrictions.
     pub fn at<A: Into<String>>(addresses: impl IntoIterator<Item = A>) -> Collectors {
         let collector = |address: A| Collector { address: address.into(), ..Collector::default() };
-        Collectors(addresses.into_iter().map(collector).collect())
+        Collectors::numbered(addresses.into_iter().map(collector))
+    }
+
+    /// Collectors at these indices.
+    pub(crate) fn by_index(collectors: BTreeMap<u8, Collector>) -> Collectors {
+        Collectors(collectors)
+    }
+
+    /// Collectors from index 0 on. Whatever is beyond all indices stays out: a file is checked for that by their number.
+    fn numbered(collectors: impl IntoIterator<Item = Collector>) -> Collectors {
+        Collectors((0..=u8::MAX).zip(collectors).collect())
     }
 
     /// Number of collectors.
@@ -131,17 +143,17 @@ impl Collectors {
 
     /// All indices.
     pub fn indices(&self) -> impl Iterator<Item = u8> + use<> {
-        (0..=u8::MAX).take(self.0.len())
+        self.0.keys().copied().collect::<Vec<_>>().into_iter()
     }
 
     /// All collectors, by index.
     pub fn iter(&self) -> impl Iterator<Item = &Collector> {
-        self.0.iter()
+        self.0.values()
     }
 
     /// The collector at a valid index.
     pub fn get(&self, index: u8) -> Option<&Collector> {
-        self.0.get(usize::from(index))
+        self.0.get(&index)
     }
 
     /// The address of a collector; empty if there is none at the index.
@@ -158,13 +170,14 @@ impl From<Written> for Collectors {
         };
         match written {
             Written::Address(address) => Collectors::at([address]),
-            Written::List(list) => Collectors(list.into_iter().map(collector).collect()),
+            Written::List(list) => Collectors::numbered(list.into_iter().map(collector)),
         }
     }
 }
 
 impl From<Collectors> for Written {
-    fn from(Collectors(mut all): Collectors) -> Self {
+    fn from(Collectors(all): Collectors) -> Self {
+        let mut all: Vec<Collector> = all.into_values().collect();
         let is_plain = |c: &Collector| c.stores.is_empty() && c.lists.is_empty() && c.buckets.is_none();
         if let [one] = &mut all[..]
             && is_plain(one)

@@ -2,8 +2,11 @@
 //! target in step with it.
 
 use dta_cli::number::counted;
+use dta_placement::View;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
@@ -11,6 +14,7 @@ use futures_util::future::try_join_all;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
+use crate::cluster::roster::Roster;
 use crate::config::Translator;
 use crate::packets::for_collector;
 use crate::program::Grant;
@@ -37,7 +41,7 @@ pub struct KnownLeases {
     known: Known,
     start: Start,
     /// By collector.
-    leases: Vec<LeaseState>,
+    leases: BTreeMap<u8, LeaseState>,
 }
 
 /// State of one lease.
@@ -50,17 +54,27 @@ struct LeaseState {
 }
 
 impl KnownLeases {
-    /// The initial state for this many collectors.
-    pub fn new(collectors: usize) -> KnownLeases {
+    /// The initial state for the collectors of a configuration.
+    pub fn new(config: &Translator) -> KnownLeases {
         KnownLeases {
-            known: Known::new(collectors),
-            start: Start::new(collectors),
-            leases: (0..collectors).map(|_| LeaseState::default()).collect(),
+            known: Known::new(config),
+            start: Start::new(config.collector.indices(), config.cluster.is_none()),
+            leases: config.collector.indices().map(|index| (index, LeaseState::default())).collect(),
         }
     }
-}
 
-impl KnownLeases {
+    /// Takes in a newer view of the cluster, with the indices of its collectors. The next [`keep`] goes by it.
+    pub(crate) fn learn(&mut self, view: &Arc<View>, roster: &Roster) {
+        self.known.learn(view, roster);
+        let known = std::mem::take(&mut self.leases);
+        let is_there = |index: &u8| roster.iter().any(|(_, of)| of == *index);
+        self.leases = known.into_iter().filter(|(index, _)| is_there(index)).collect();
+        for (_, index) in roster.iter() {
+            self.leases.entry(index).or_default();
+        }
+        self.start.are(self.leases.keys().copied());
+    }
+
     /// Whether a target could hold what these collectors would grant under another configuration, with what
     /// it holds of the others.
     ///
@@ -134,7 +148,7 @@ impl Failure {
 /// Opens a session with each collector, programs the target, and keeps both in step with the collectors,
 /// independently of each other. A failed request to the target is repeated. `tell` receives the status of the
 /// leases. The translator is ready when the target first holds one collector's grant, and every other
-/// collector's was applied or failed.
+/// collector's was applied or failed; in a cluster, not before its stores are placed.
 ///
 /// Returns when `halt` becomes true, between two steps: the target then holds one program, and [`keep`] can
 /// continue with other sessions of the same names and what was `kept`.
@@ -152,12 +166,21 @@ pub async fn keep(
 ) -> anyhow::Result<Halted> {
     let KnownLeases { known, start, leases: all } = kept;
     let leases = Leases { config, target: Shared::new(config, target, known), start, halt, tell };
-    let each = sessions.iter_mut().zip(all.iter_mut());
+    if config.cluster.is_some() {
+        leases.settle().await?;
+    }
+    // Both are in the order of indices.
+    let each = sessions.iter_mut().zip(all.values_mut());
     try_join_all(each.map(|(session, kept)| leases.keep(session, kept))).await?;
-    if all.iter().any(|kept| kept.over.is_none()) {
+    if config.cluster.is_some() {
+        // There may be other collectors later.
+        leases.until_halt(std::future::pending::<()>()).await;
         return Ok(Halted);
     }
-    let mut over: Vec<SessionError> = all.iter_mut().filter_map(|kept| kept.over.take()).collect();
+    if all.values().any(|kept| kept.over.is_none()) {
+        return Ok(Halted);
+    }
+    let mut over: Vec<SessionError> = all.values_mut().filter_map(|kept| kept.over.take()).collect();
     match (over.pop(), over.len()) {
         (Some(only), 0) => bail!(only),
         (last, _) => {
@@ -168,6 +191,18 @@ pub async fn keep(
 }
 
 impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
+    /// Makes the target hold what follows from the newest view of the cluster, before any session is open again.
+    async fn settle(&self) -> anyhow::Result<()> {
+        match self.target.settle().await {
+            Err(refusal) if self.is_end(&refusal) => Err(Failure::from(refusal).into_error()),
+            Err(refusal) => {
+                warn!(error = %refusal, "the placement waits for the next session");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
     /// Keeps the lease of one collector until another translator takes the session, or until halted. An error
     /// ends the program.
     async fn keep(&self, session: &mut Session, kept: &mut LeaseState) -> anyhow::Result<()> {
@@ -186,12 +221,16 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         loop {
             let Some(opened) = self.open(session, &mut fresh, *was_open).await else { return Ok(()) };
             match opened {
-                Ok(()) => {
+                Ok(is_whole) => {
                     // Renewals must know this generation from the first one.
-                    session.applied();
+                    if is_whole {
+                        session.applied();
+                    }
                     *was_open = true;
-                    let ready = self.start.programmed(collector);
-                    self.tell(ready, None)?;
+                    let ready = self.start.programmed(collector) | self.is_now_placed().await;
+                    let nowhere = "the cluster has placed nothing at its collectors yet";
+                    let waits_for = (!self.start.is_placed()).then_some((session.address(), nowhere));
+                    self.tell(ready, waits_for)?;
                     backoff = BACKOFF.0;
                     let Some(failure) = self.renew(session).await? else { return Ok(()) };
                     if let Failure::Session(over @ SessionError::Superseded(_)) = failure {
@@ -237,6 +276,11 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         }
     }
 
+    /// Whether the cluster has placed all stores, and that makes the translator ready.
+    async fn is_now_placed(&self) -> bool {
+        !self.start.is_placed() && self.target.is_placed().await && self.start.placed()
+    }
+
     /// Waits for a future that may be dropped; `None` if halted first. Not for what changes the target.
     async fn until_halt<O>(&self, work: impl Future<Output = O>) -> Option<O> {
         let mut halt = self.halt.clone();
@@ -266,7 +310,7 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         session: &mut Session,
         fresh: &mut bool,
         was_open: bool,
-    ) -> Option<Result<(), Failure>> {
+    ) -> Option<Result<bool, Failure>> {
         let opened = self.until_halt(session.open(self.config.lease_seconds, *fresh)).await?;
         Some(match opened {
             Ok(opened) => self.program(session, opened, fresh, was_open).await,
@@ -274,14 +318,14 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         })
     }
 
-    /// Applies the grant of an opened session to the target.
+    /// Applies the grant of an opened session to the target. Returns whether it holds all of it.
     async fn program(
         &self,
         session: &Session,
         opened: Opened,
         fresh: &mut bool,
         was_open: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         let Opened { grant, resumed, reporters } = opened;
         info!(name = self.config.name, collector = session.address(), resumed, "session is open");
         // New queue pairs, if requested, exist by now.
@@ -301,11 +345,13 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
             Failure::Session(_) => {}
             Failure::Refusal(refusal) if self.is_end(refusal) => return Err(failure.into_error()),
             // Contradictory configurations: at the start there is somebody to fix them.
-            Failure::Refusal(_) if !may_pass && !self.start.is_ready() => return Err(failure.into_error()),
+            Failure::Refusal(_) if !may_pass && !self.start.is_ready() && self.config.cluster.is_none() => {
+                return Err(failure.into_error());
+            }
             Failure::Refusal(_) => {}
         }
         let ready = self.start.failed(session.collector(), may_pass);
-        if self.start.is_hopeless() {
+        if self.start.is_hopeless() && self.config.cluster.is_none() {
             return Err(failure.into_error());
         }
         self.tell(ready, Some((session.address(), &failure.to_string())))
@@ -325,7 +371,7 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
 
     /// Whether there is only one collector.
     fn is_alone(&self) -> bool {
-        self.config.collector.count() == 1
+        self.config.collector.count() == 1 && self.config.cluster.is_none()
     }
 
     /// Renews until the session must be reopened; returns the reason, or `None` if halted.
@@ -353,7 +399,8 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
             if holds && is_through(session, former_regions, &mut ahead_since) {
                 session.applied();
             }
-            let Some(renewed) = self.until_halt(session.renew(nodes, frames_by)).await else {
+            let placement = self.target.version().await;
+            let Some(renewed) = self.until_halt(session.renew(nodes, frames_by, placement)).await else {
                 return Ok(None);
             };
             match renewed {
@@ -365,7 +412,7 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                         return Err(Failure::from(refusal).into_error());
                     }
                     holds = match self.target.apply(collector, newest, After::Renewal).await {
-                        Ok(()) => true,
+                        Ok(is_whole) => is_whole,
                         Err(refusal) if refusal.may_pass() => {
                             warn!(collector = session.address(), error = %refusal, "trying again with the next renewal");
                             false
@@ -375,6 +422,9 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                         }
                         Err(refusal) => return Ok(Some(refusal.into())),
                     };
+                    if self.is_now_placed().await {
+                        self.tell(true, None)?;
+                    }
                     if let Some(more) = session.more_stores().filter(|more| known_stores != Some(*more)) {
                         known_stores = Some(more);
                         // Checked first: a session that is refused on opening would be lost.

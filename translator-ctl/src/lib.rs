@@ -14,6 +14,7 @@
 //! - [`config`], [`collectors`], [`cli`]: the rest of the program.
 
 pub mod cli;
+pub(crate) mod cluster;
 pub mod collectors;
 pub mod config;
 pub mod control_address;

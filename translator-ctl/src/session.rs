@@ -257,31 +257,35 @@ impl Session {
             stores: stores.to_vec(),
             lists: lists.iter().cloned().map(Into::into).collect(),
             fresh: false,
-            shares: c.collector.shares(),
+            // In a cluster, collectors know themselves what each has.
+            shares: if c.cluster.is_none() { c.collector.shares() } else { Vec::new() },
             own_share: self.collector.into(),
         }
     }
 
     /// Renews the lease and hands in counters. Returns the collector's current grant, which is
-    /// [applied](Session::applied) later. `frames_by` describes how frames travel.
+    /// [applied](Session::applied) later. `frames_by` describes how frames travel; `placement` is the version of the
+    /// cluster's placement that the data plane goes by, or 0.
     pub async fn renew(
         &mut self,
         statistics: Vec<NodeStatistics>,
         frames_by: &str,
+        placement: u64,
     ) -> Result<Grant, SessionError> {
-        self.renew_or_leave(statistics, frames_by, false).await
+        self.renew_or_leave(statistics, frames_by, placement, false).await
     }
 
     /// Hands in the final counters and says goodbye: everything held has been sent. The lease runs on, so
     /// that the next start resumes the session.
     pub async fn leave(&mut self, statistics: Vec<NodeStatistics>) -> Result<(), SessionError> {
-        self.renew_or_leave(statistics, "", true).await.map(drop)
+        self.renew_or_leave(statistics, "", 0, true).await.map(drop)
     }
 
     async fn renew_or_leave(
         &mut self,
         mut statistics: Vec<NodeStatistics>,
         frames_by: &str,
+        placement: u64,
         leaving: bool,
     ) -> Result<Grant, SessionError> {
         loop {
@@ -291,6 +295,7 @@ impl Session {
                 generation: self.applied,
                 statistics,
                 frames_by: frames_by.to_owned(),
+                placement,
                 leaving: leaving && rest.is_empty(),
             };
             let session = self.client.renew_session(request).await.map_err(|e| self.error(e))?;

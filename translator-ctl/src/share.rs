@@ -1,11 +1,16 @@
 //! What the leases of all collectors share: the target, and the collectors' grants, which together make one
 //! program.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
 
+use dta_placement::View;
 use dta_proto::program::Program;
 use tokio::sync::Mutex;
 
+use crate::cluster::placing::Placing;
+use crate::cluster::roster::Roster;
 use crate::config::Translator;
 use crate::program::{BuildError, Grant, Wanted, build};
 use crate::session::RingAt;
@@ -47,16 +52,46 @@ struct State<'a, T> {
 
 /// State of a target. It survives a change of configuration.
 pub(crate) struct Known {
-    /// Each collector's grant, as the target holds it.
-    grants: Vec<Option<Grant>>,
+    /// Each collector's grant.
+    granted: BTreeMap<u8, Grant>,
+    /// What the target holds of each.
+    held: BTreeMap<u8, Grant>,
+    /// In a cluster, which placement stores go by.
+    placing: Option<Placing>,
     /// Reporters for which a collector has sent earlier positions.
     told: HashSet<u16>,
 }
 
 impl Known {
-    /// For a target not programmed yet, and this many collectors.
-    pub(crate) fn new(collectors: usize) -> Known {
-        Known { grants: vec![None; collectors], told: HashSet::new() }
+    /// For a target not programmed yet.
+    pub(crate) fn new(config: &Translator) -> Known {
+        let placing = config.cluster.is_some().then(Placing::default);
+        Known { granted: BTreeMap::new(), held: BTreeMap::new(), placing, told: HashSet::new() }
+    }
+
+    /// Takes in a newer view of the cluster. The target holds it after [`Shared::settle`].
+    pub(crate) fn learn(&mut self, view: &Arc<View>, roster: &Roster) {
+        let placing = self.placing.get_or_insert_default();
+        placing.learn(view.clone(), roster.clone());
+        self.granted.retain(|index, _| roster.iter().any(|(_, of)| of == *index));
+    }
+
+    /// What the target should hold of grants, and whether all new regions of one collector are among it.
+    fn held_of(
+        &mut self,
+        granted: &BTreeMap<u8, Grant>,
+        collector: Option<u8>,
+    ) -> (BTreeMap<u8, Grant>, bool) {
+        let Some(placing) = &mut self.placing else { return (granted.clone(), true) };
+        let now = Instant::now();
+        placing.settle(granted, now);
+        let (mut held, mut is_whole) = (BTreeMap::new(), true);
+        for (index, grant) in granted {
+            let (used, all) = placing.used(grant, self.held.get(index), *index, now);
+            is_whole &= all || collector != Some(*index);
+            held.insert(*index, used);
+        }
+        (held, is_whole)
     }
 
     /// Whether the target could hold these collectors' grants, with what it holds of the others.
@@ -69,14 +104,15 @@ impl Known {
         granted: Vec<(u8, Grant)>,
         wanted: &Wanted,
     ) -> Result<(), String> {
-        let mut grants = self.grants.clone();
+        let mut held = self.held.clone();
         for (collector, grant) in granted {
-            if let Some(place) = grants.get_mut(usize::from(collector)) {
-                *place = Some(grant);
-            }
+            let used = match &self.placing {
+                Some(placing) => placing.used(&grant, held.get(&collector), collector, Instant::now()).0,
+                None => grant,
+            };
+            held.insert(collector, used);
         }
-        let all: Vec<Option<&Grant>> = grants.iter().map(Option::as_ref).collect();
-        let want = build(&all, wanted).map_err(|error| error.to_string())?;
+        let want = build(&of_each(&held, wanted), wanted).map_err(|error| error.to_string())?;
         target.could_hold(&want).await.map_err(|error| error.to_string())
     }
 }
@@ -96,15 +132,32 @@ impl<'a, T: Target> Shared<'a, T> {
         Ok(())
     }
 
-    /// Makes the target hold a collector's current grant, together with the others'.
-    pub(crate) async fn apply(&self, collector: u8, grant: Grant, after: After) -> Result<(), Refusal> {
-        self.take(collector, |_| Some(grant), after).await
+    /// Makes the target hold a collector's current grant, together with the others'. Returns whether it holds all of
+    /// it: in a cluster, new regions may have to wait for those of other collectors.
+    pub(crate) async fn apply(&self, collector: u8, grant: Grant, after: After) -> Result<bool, Refusal> {
+        self.take(Some(collector), |_| Some(grant), after).await
+    }
+
+    /// In a cluster, makes the target hold what follows from its newest view.
+    pub(crate) async fn settle(&self) -> Result<(), Refusal> {
+        self.take(None, |_| None, After::Renewal).await.map(drop)
+    }
+
+    /// The version of the cluster's placement that the target goes by; 0 = none.
+    pub(crate) async fn version(&self) -> u64 {
+        self.state.lock().await.known.placing.as_ref().map_or(0, Placing::version)
+    }
+
+    /// Whether all stores that were granted are placed, as far as the target goes by a cluster's placement.
+    pub(crate) async fn is_placed(&self) -> bool {
+        let known = &*self.state.lock().await.known;
+        known.placing.as_ref().is_none_or(|placing| placing.are_placed(&known.granted))
     }
 
     /// Removes an ended session's queue pairs from the target: reports for this collector's stores are then
     /// dropped under that name (`no_queue_pair`) instead of being sent in vain.
     pub(crate) async fn stand_down(&self, collector: u8) -> Result<(), Refusal> {
-        self.take(collector, |held| held.map(Grant::ended), After::Renewal).await
+        self.take(Some(collector), |held| held.map(Grant::ended), After::Renewal).await.map(drop)
     }
 
     /// Routes frames to a collector's NIC through a ring, if possible.
@@ -129,20 +182,27 @@ impl<'a, T: Target> Shared<'a, T> {
 
     async fn take(
         &self,
-        collector: u8,
+        collector: Option<u8>,
         becomes: impl FnOnce(Option<Grant>) -> Option<Grant>,
         after: After,
-    ) -> Result<(), Refusal> {
+    ) -> Result<bool, Refusal> {
         let mut state = self.state.lock().await;
-        let mut grants = state.known.grants.clone();
-        if let Some(grant) = grants.get_mut(usize::from(collector)) {
-            *grant = becomes(grant.take());
+        let mut granted = state.known.granted.clone();
+        if let Some(collector) = collector
+            && let Some(grant) = becomes(granted.remove(&collector))
+        {
+            granted.insert(collector, grant);
         }
-        let all: Vec<Option<&Grant>> = grants.iter().map(Option::as_ref).collect();
-        let want: Program = build(&all, &self.wanted)?;
+        let (held, is_whole) = state.known.held_of(&granted, collector);
+        let want: Program = build(&of_each(&held, &self.wanted), &self.wanted)?;
         state.target.apply(&want, after).await?;
         // Anything half done is found, and completed or undone, with the next program.
-        state.known.grants = grants;
-        Ok(())
+        (state.known.granted, state.known.held) = (granted, held);
+        Ok(is_whole)
     }
+}
+
+/// The grants of all collectors; `None` for one that has not answered.
+fn of_each<'g>(grants: &'g BTreeMap<u8, Grant>, wanted: &Wanted) -> Vec<Option<&'g Grant>> {
+    wanted.collectors.keys().map(|index| grants.get(index)).collect()
 }

@@ -10,9 +10,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Mutex, watch};
 use tracing::{info, warn};
 
+use crate::cluster::following::{Following, Sessions};
 use crate::config::{Config, Translator};
-use crate::lease::{self, Event, KnownLeases};
-use crate::session::Session;
+use crate::lease::Event;
 use crate::switches::p4::P4Switch;
 use crate::switches::{After, ApplyError, Status, Target, TargetError};
 
@@ -82,14 +82,10 @@ async fn keep(
 ) -> anyhow::Result<()> {
     let mut stop = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let sessions = translator.collector.indices();
-    let mut sessions: Vec<Session> = sessions
-        .map(|collector| Session::new(translator, collector, translator.endpoint()))
-        .collect::<Result<_, _>>()?;
+    let (mut cluster, begin) = Following::of(translator)?;
+    let mut sessions = Sessions::new(begin, translator.endpoint())?;
     let switch = Arc::new(Mutex::new(switch));
     let mut target = Watched(switch.clone());
-    let mut kept = KnownLeases::new(sessions.len());
-    let (halt, halted) = watch::channel(false);
     let tell = |event: Event<'_>| {
         info!("{event}");
         if event.ready {
@@ -98,16 +94,30 @@ async fn keep(
         }
         Ok(())
     };
-    let leases = lease::keep(translator, &mut sessions, &mut target, &mut kept, halted, tell);
-    let mut leases = std::pin::pin!(leases);
     let mut flushing = std::pin::pin!(flush_by_time(&switch));
     loop {
-        tokio::select! {
-            // An error or a requested end: the switch holds one whole program then.
-            ended = &mut leases => return ended.map(drop),
-            _ = stop.recv() => drop(halt.send_replace(true)),
-            _ = interrupt.recv() => drop(halt.send_replace(true)),
-            never = &mut flushing => match never {},
+        let (halt, halted) = watch::channel(false);
+        let (mut seen, mut stops) = (None, false);
+        {
+            let mut leases = std::pin::pin!(sessions.keep(&mut target, halted, tell));
+            loop {
+                tokio::select! {
+                    // An error, or halted: the switch holds one whole program then.
+                    ended = &mut leases => {
+                        ended?;
+                        break;
+                    }
+                    _ = stop.recv() => stops = true,
+                    _ = interrupt.recv() => stops = true,
+                    view = cluster.newer() => seen = Some(view),
+                    never = &mut flushing => match never {},
+                }
+                halt.send_replace(true);
+            }
+        }
+        match seen {
+            Some(view) if !stops => drop(cluster.learn(&view, std::iter::once(&mut sessions))),
+            _ => return Ok(()),
         }
     }
 }

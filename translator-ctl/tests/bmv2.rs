@@ -300,10 +300,11 @@ fn bmv2_makes_the_frames_of_the_software() {
     if write {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../translator-p4");
         let file = std::fs::File::create(folder.join("frames/bmv2.pcap.gz")).expect("a file");
-        // Queue pair by queue pair, so that the same frames make the same file.
+        // NACKs as they came, then queue pair by queue pair, so that the same frames make the same file.
         let mut frames = bed.captured.clone();
         frames.sort_by_key(|frame| {
-            (frame[30..34].to_vec(), frame[36..38] != [0x12, 0xb7], frame[47..50].to_vec())
+            let is_nack = frame[36..38] != [0x12, 0xb7];
+            (!is_nack).then(|| (frame[30..34].to_vec(), frame[47..50].to_vec()))
         });
         capture::write(file, frames.iter().map(Vec::as_slice)).expect("it is written");
         let digest = include_str!("../../translator-p4/compiled/v1model/sources.sha256");

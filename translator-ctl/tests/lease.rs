@@ -164,7 +164,7 @@ async fn keep(
     let config = bed.translator();
     let mut session = Session::new(&config, 0, config.endpoint()).unwrap();
     let (_halt, halted) = tokio::sync::watch::channel(false);
-    let mut kept = lease::KnownLeases::new(1);
+    let mut kept = lease::KnownLeases::new(&config);
     let tell = |event: lease::Event<'_>| if event.ready { ready() } else { Ok(()) };
     lease::keep(&config, std::slice::from_mut(&mut session), target, &mut kept, halted, tell).await
 }

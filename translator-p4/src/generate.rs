@@ -9,7 +9,7 @@ use dta_proto::program::{
     Endpoint, Entry, Lists, Mac, Primitive, Program, Purpose, QueuePair, Rkey, Service, SketchReporter,
     Store, Transport, Version0,
 };
-use dta_proto::store::{Merge, StoreKind, StoreSpec};
+use dta_proto::store::{Merge, SlotKeys, StoreKind, StoreSpec};
 use dta_proto::wire::datagram;
 use dta_proto::wire::dta::{self, Body, Report, Version};
 
@@ -50,7 +50,7 @@ pub const TRANSLATOR_MAC: [u8; 6] = [2, 0, 0, 9, 0, 2];
 
 /// The first id of the stores of each primitive.
 const KEY_WRITE: u16 = 1;
-const POSTCARDING: u16 = 20;
+const POSTCARDING: u16 = 21;
 const KEY_INCREMENT: u16 = 30;
 const APPEND: u16 = 40;
 const SKETCH: u16 = 60;
@@ -73,16 +73,22 @@ const LISTS: [(u8, u8, bool); 13] = [
 /// Rows, and how cells become one.
 const SKETCHES: [(u8, Merge); 6] =
     [(1, Merge::Sum), (2, Merge::Sum), (3, Merge::Max), (4, Merge::Or), (2, Merge::Max), (4, Merge::Sum)];
-const VALUES: [u8; 4] = [4, 12, 28, 60];
+const VALUES: [(u8, SlotKeys); 5] = [
+    (4, SlotKeys::Hashed),
+    (12, SlotKeys::Hashed),
+    (28, SlotKeys::Hashed),
+    (60, SlotKeys::Hashed),
+    (12, SlotKeys::Inline),
+];
 const HOPS: [u8; 2] = [6, 14];
 
 fn kinds() -> Vec<(u16, StoreKind)> {
     let mut kinds = Vec::new();
-    for (at, value_len) in (0..).zip(VALUES) {
+    for (at, (value_len, keys)) in (0..).zip(VALUES) {
         for redundancy in 1..=4 {
             let slots = 1 << (6 + 3 * at + u64::from(redundancy));
             let id = KEY_WRITE + 4 * at as u16 + u16::from(redundancy) - 1;
-            kinds.push((id, StoreKind::KeyWrite { slots, value_len, redundancy, keys: Default::default() }));
+            kinds.push((id, StoreKind::KeyWrite { slots, value_len, redundancy, keys }));
         }
     }
     for (at, hops) in (0..).zip(HOPS) {

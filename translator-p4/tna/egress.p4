@@ -53,7 +53,7 @@ parser Work(packet_in packet, out egress_headers_t hdr, out egress_metadata_t me
             (KEY_WRITE, 3): key_one;
 #endif
             (KEY_WRITE, 4): key_three;
-            (KEY_WRITE, 5): key_seven;
+            (KEY_WRITE, 5): slot_of_32;
             (POSTCARDING, _): key_seven;
             (KEY_INCREMENT, _): key_two;
 #endif
@@ -89,6 +89,30 @@ parser Work(packet_in packet, out egress_headers_t hdr, out egress_metadata_t me
         packet.extract(hdr.w0);
         packet.extract(hdr.w1);
         packet.extract(hdr.w2);
+        transition accept;
+    }
+    state slot_of_32 {
+        transition select(hdr.bridge.inline_keys) {
+            1: key_before_three;
+            default: key_seven;
+        }
+    }
+    // The key is parsed twice: for its hash, and as the first words of the slot.
+    state key_before_three {
+        meta.sends = 1;
+        hdr.w0.setValid();
+        hdr.w0.word = packet.lookahead<bit<32>>();
+        hdr.w1.setValid();
+        hdr.w1.word = packet.lookahead<bit<64>>()[31:0];
+        hdr.w2.setValid();
+        hdr.w2.word = packet.lookahead<bit<96>>()[31:0];
+        hdr.w3.setValid();
+        hdr.w3.word = packet.lookahead<bit<128>>()[31:0];
+        packet.extract(hdr.key_first);
+        packet.extract(hdr.key);
+        packet.extract(hdr.w4);
+        packet.extract(hdr.w5);
+        packet.extract(hdr.w6);
         transition accept;
     }
     state key_seven {

@@ -80,11 +80,12 @@ control Admission(
 
     // ---- Stores.
 #ifdef DTA_KEYS
-    action key_write_store(bit<8> number, bit<8> copies, bit<8> value_words, bit<32> slots_mask, bit<8> element_shift) {
+    action key_write_store(bit<8> number, bit<8> copies, bit<8> value_words, bit<1> inline_keys, bit<32> slots_mask, bit<8> element_shift) {
         meta.primitive = KEY_WRITE;
         hdr.bridge.reports = 0x11;
         meta.copies = (bit<16>)copies;
         meta.store_words = value_words;
+        hdr.bridge.inline_keys = inline_keys;
         hdr.bridge.store_number = number;
         hdr.bridge.mask = slots_mask;
         hdr.bridge.element_shift = element_shift;
@@ -409,6 +410,7 @@ control Admission(
         hdr.kind.flooded = 0;
         hdr.kind.port = intrinsic.ingress_port;
         if (meta.is_command == 0) {
+            hdr.bridge.inline_keys = 0;
             hdr.bridge.hurries = 0;
             hdr.bridge.notify = 0;
             hdr.bridge.flush = 0;

@@ -80,7 +80,9 @@ header bridge_t {
     bit<8> store_number;
     // Index into `emitted_reports`: primitive * 16 + reports in the element.
     bit<8> reports;
-    bit<4> reserved;
+    bit<3> reserved;
+    // The slot holds the key before the value.
+    bit<1> inline_keys;
     // The batch is sent with this report, full or not.
     bit<1> hurries;
     // Its frame has an immediate, which wakes the reader.
@@ -163,6 +165,7 @@ header icrc_bytes_t {
 @pa_no_overlay("ingress", "hdr.bridge.pair")
 @pa_no_overlay("ingress", "hdr.bridge.store_number")
 @pa_no_overlay("ingress", "hdr.bridge.reports")
+@pa_no_overlay("ingress", "hdr.bridge.inline_keys")
 @pa_no_overlay("ingress", "hdr.bridge.hurries")
 @pa_no_overlay("ingress", "hdr.bridge.notify")
 @pa_no_overlay("ingress", "hdr.bridge.flush")

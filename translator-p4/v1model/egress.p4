@@ -291,10 +291,10 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 bit<8> reason = REASON_NONE;
                 bit<32> own = meta.reporter_bit;
                 bit<32> ahead = meta.epoch - epoch;
-                if (merged != 0 && ahead[31:31] == 1) {
-                    reason = REASON_EPOCH_OLD;
-                } else if (own == 0) {
+                if (own == 0) {
                     reason = REASON_SKETCH_REPORTERS;
+                } else if (merged != 0 && ahead[31:31] == 1) {
+                    reason = REASON_EPOCH_OLD;
                 }
                 if (reason == REASON_NONE && merged != 0 && epoch != meta.epoch) {
                     // A newer epoch takes the place: what was not sent of the older one is superseded.

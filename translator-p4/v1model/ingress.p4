@@ -87,11 +87,12 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 
     // ---- Stores.
-    action key_write_store(bit<8> number, bit<8> copies, bit<8> value_words, bit<32> slots_mask, bit<8> element_shift) {
+    action key_write_store(bit<8> number, bit<8> copies, bit<8> value_words, bit<1> inline_keys, bit<32> slots_mask, bit<8> element_shift) {
         meta.primitive = KEY_WRITE;
         meta.store_number = number;
         meta.copies = copies;
         meta.store_words = value_words;
+        meta.inline_keys = inline_keys;
         meta.slots_mask = slots_mask;
         meta.element_shift = element_shift;
     }
@@ -448,6 +449,9 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 meta.reason = REASON_VALUE_LENGTH;
             }
             meta.copies = meta.redundancy == 0 ? meta.copies : meta.redundancy;
+            if (meta.inline_keys == 1) {
+                meta.value = meta.key ++ meta.value[479:128];
+            }
         } else if (meta.primitive == KEY_INCREMENT) {
             if (is_command) {
                 meta.reason = REASON_WRONG_PRIMITIVE;

@@ -115,6 +115,8 @@ struct metadata_t {
     bit<8> primitive;
     // Words of the store's values, entries or cells.
     bit<8> store_words;
+    // Slots hold the key in front of the value.
+    bit<1> inline_keys;
     bit<8> copies;
     bit<8> hops;
     bit<32> lists;

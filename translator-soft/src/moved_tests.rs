@@ -1,12 +1,13 @@
 //! A store's region is replaced while operations are in flight to it.
 
+use dta_proto::buckets::Copies;
 use dta_proto::program::*;
 use dta_proto::wire::dta::Body;
 use dta_proto::wire::frame::Received;
 use dta_proto::wire::roce::{Psn, Syndrome};
 
 use super::Limits;
-use super::counters::LossCause;
+use super::counters::{LossCause, Reason};
 use super::tests::{AP, ATOMIC_QPN, Bench, KI, KW, WRITE_QPN, answer, key, program};
 
 const MS: u64 = 1_000_000;
@@ -254,6 +255,22 @@ fn a_store_that_goes_takes_what_left_for_its_former_regions_along() {
     assert_eq!(w.bench.engine.counters().lost(LossCause::StoreRemoved), (2, 2));
     assert_eq!(w.bench.engine.former_regions(), 0);
     assert!(w.again(LATE).iter().all(|f| (f.2, f.3) == (0, 0)), "zero-length writes use their PSNs up");
+}
+
+#[test]
+fn a_region_that_loses_all_its_buckets_is_still_gone_back_to() {
+    let mut w = World::new();
+    let before = w.add(0);
+    let mut want = w.bench.engine.program().clone();
+    let Some(Entry::Store(store)) = want.remove(&EntryKey::Store(KI, 0)) else { panic!() };
+    want.set(Entry::Store(Store { buckets: Copies::NONE, ..store }));
+    assert_eq!(w.apply(1, &want), []);
+    assert_eq!(w.add(2), []);
+    assert_eq!(w.bench.engine.counters().dropped(Reason::NoBucket), 1);
+    assert_eq!(w.again(LATE), before);
+    w.acknowledge(LATE + 1, before[1]);
+    assert_eq!(w.again(3 * LATE), []);
+    assert_eq!(w.bench.engine.counters().lost(LossCause::StoreRemoved), (0, 0));
 }
 
 #[test]

@@ -45,7 +45,9 @@ pub trait AskKeys: Ask {
         A: TryFrom<KeyAnswer, Error = ClientError> + Send,
     {
         let mut all = Vec::new();
-        for keys in keys.chunks(MAX_KEYS) {
+        // With half of what an answer takes it has two epochs at least: collectors open theirs one after the other, and each
+        // answer must go further than that.
+        for keys in keys.chunks(MAX_KEYS / 2) {
             let (mut rest, mut from) = (span, 0);
             loop {
                 let Series { epochs, next } = self.series(Question::now(store, keys, kind), rest).await?;

@@ -4,6 +4,7 @@ use dta_client::ClientError;
 use dta_proto::control::{MAX_KEYS, MAX_READ};
 use tonic::{Code, Status};
 
+use crate::cluster::Adrift;
 use crate::epochs::MomentError;
 use crate::region::{AccessError, RegionError};
 use crate::store::{MemoryError, StoreError};
@@ -49,7 +50,7 @@ pub enum AskError {
     /// Something that another collector holds.
     #[error(
         "{what} of store {store:?} is at the collector at {address}: several collectors share the store; ask that one, or all \
-         (--collector A,B)"
+         (--collector A,B, or --cluster)"
     )]
     Elsewhere {
         /// The key with its bucket, or the list.
@@ -59,6 +60,17 @@ pub enum AskError {
         /// The other's gRPC address.
         address: String,
     },
+    /// Something of a cluster whose collector is gone, or nowhere yet.
+    #[error("{what} of store {store:?} is at no collector of the cluster now; ask again")]
+    Nowhere {
+        /// The key with its bucket, or the list.
+        what: String,
+        /// The store.
+        store: String,
+    },
+    /// This collector may not answer for its part.
+    #[error(transparent)]
+    Adrift(#[from] Adrift),
     /// A read that is too long.
     #[error("{0} bytes in one read, but at most {MAX_READ} are allowed; read in several")]
     TooManyBytes(u32),
@@ -107,6 +119,7 @@ impl AskError {
             | Self::TooManyBytes(_) => Code::InvalidArgument,
             Self::BeyondEnd { .. } => Code::OutOfRange,
             Self::Elsewhere { .. } => Code::FailedPrecondition,
+            Self::Nowhere { .. } | Self::Adrift(_) => Code::Unavailable,
             Self::Moment(MomentError::Future { .. } | MomentError::Empty { .. }) => Code::InvalidArgument,
             Self::Moment(MomentError::NotKept { .. }) => Code::OutOfRange,
             Self::Moment(MomentError::History(_) | MomentError::Memory(_) | MomentError::Region(_)) => {

@@ -64,7 +64,12 @@ pub fn main() -> ExitCode {
 }
 
 /// The cargo features built in, as `--version` prints them.
-const FEATURES: &[&str] = if cfg!(feature = "verbs") { &["verbs"] } else { &[] };
+const FEATURES: &[&str] = match (cfg!(feature = "verbs"), cfg!(feature = "etcd")) {
+    (true, true) => &["verbs", "etcd"],
+    (true, false) => &["verbs"],
+    (false, true) => &["etcd"],
+    (false, false) => &[],
+};
 
 /// Runs the program with these arguments, the first of which is the program's name: so another program can run it in
 /// its own process.

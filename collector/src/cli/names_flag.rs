@@ -6,10 +6,10 @@ use clap::Args;
 #[cfg(feature = "ask")]
 use dta_export::names::Names;
 
-/// Which file has the names of switches, ports and drop reasons.
+/// Which file has the names of switches, ports, drop reasons and networks.
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct NamesFlag {
-    /// File with names of switches, ports and drop reasons; `none` reads no file [default:
+    /// File with names of switches, ports, drop reasons and networks; `none` reads no file [default:
     /// ~/.config/dta/names.toml or /etc/dta/names.toml, if there is one]
     #[arg(long, env, value_name = "FILE")]
     pub(super) names: Option<PathBuf>,

@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use anyhow::Context;
 use dta_cli::service_manager::ServiceManager;
 use dta_cli::{LogFormat, Status};
-use dta_files::{config_file, host};
+use dta_files::config_file::{self, Places};
+use dta_files::host;
 use serde::Serialize;
 
 use super::names_flag::NamesFlag;
 use super::supervise::{self, Signals};
-use crate::config::{Config, ConfigError, MemoryConfig, SoftLink, Telemetry, Tls, Transport};
+use crate::config::{Cluster, Config, ConfigError, MemoryConfig, SoftLink, Telemetry, Tls, Transport};
 use crate::server::Server;
 
 /// Threads for calls; the software NIC has its own.
@@ -30,6 +31,7 @@ Examples:
   dta-collector serve --device mlx5_0     a real NIC
   dta-collector serve --listen 10.0.0.5:40050 \\
       --tls-cert c.crt --tls-key c.key --tls-client-ca ca.crt
+  dta-collector serve --listen 10.0.0.5:40050 --cluster etcd://10.0.0.1:2379
 
 Flags override DTA_COLLECTOR_* variables, which override the file. When ready, it prints one line of JSON with its addresses. SIGTERM and SIGINT shut it down cleanly; sessions and stores survive even a kill.
 
@@ -108,6 +110,18 @@ pub(super) struct Settings {
     /// GID index of the RDMA device, instead of the best match
     #[arg(long, env, value_name = "N")]
     gid_index: Option<u32>,
+    /// Join the cluster in etcd: etcd://HOST:PORT[,HOST:PORT][/PREFIX]
+    #[arg(long, env, value_name = "URL")]
+    cluster: Option<dta_placement::Config>,
+    /// Name in the cluster, unlike that of any other collector [default: --name]
+    #[arg(long, env, value_name = "ID")]
+    id: Option<String>,
+    /// Address by which others in the cluster reach gRPC here [default: --listen]
+    #[arg(long, env, value_name = "HOST:PORT")]
+    cluster_address: Option<String>,
+    /// What fails as a whole with this collector, such as a rack
+    #[arg(long, env, value_name = "NAME")]
+    zone: Option<String>,
     /// Certificate of the gRPC service (PEM)
     #[arg(long, env, value_name = "FILE", requires_all = ["tls_key", "tls_client_ca"])]
     tls_cert: Option<PathBuf>,
@@ -152,6 +166,7 @@ impl Settings {
         places.over("soft.threads", &mut soft.threads, &self.soft_threads);
         places.over("soft.faults", &mut soft.faults, &self.soft_faults);
         places.over("soft.fault_seed", &mut soft.fault_seed, &self.soft_fault_seed);
+        self.joins(&mut config, &mut places)?;
         config.names = self.names.names.clone().or(config.names);
         config.verbs.port = self.ib_port.or(config.verbs.port);
         config.verbs.address = self.roce_address.or(config.verbs.address);
@@ -166,6 +181,33 @@ impl Settings {
         places.over("collector.insecure", &mut config.insecure, &self.insecure);
         config.check().map_err(|error| places.at(error))?;
         Ok((config, path))
+    }
+}
+
+impl Settings {
+    /// Applies the flags about a cluster.
+    fn joins(&self, config: &mut Config, places: &mut Places) -> Result<(), ConfigError> {
+        if let Some(etcd) = &self.cluster {
+            places.forget("cluster.etcd");
+            match &mut config.cluster {
+                Some(cluster) => cluster.etcd = etcd.clone(),
+                none => *none = Some(Cluster::at(etcd.clone())),
+            }
+        }
+        let own = [("id", &self.id), ("cluster-address", &self.cluster_address), ("zone", &self.zone)];
+        match (&mut config.cluster, own.into_iter().find(|(_, flag)| flag.is_some())) {
+            (Some(cluster), _) => {
+                cluster.id = self.id.clone().or(cluster.id.take());
+                cluster.address = self.cluster_address.clone().or(cluster.address.take());
+                places.over("cluster.zone", &mut cluster.zone, &self.zone);
+                Ok(())
+            }
+            (None, None) => Ok(()),
+            (None, Some((flag, _))) => {
+                let reason = format!("--{flag} is for a collector in a cluster: give --cluster, too");
+                Err(ConfigError::new("cluster", reason))
+            }
+        }
     }
 }
 

@@ -10,8 +10,8 @@ use dta_proto::store::StoreSpec;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Config, ConfigError, History, Limits, MemoryConfig, Metrics, RingUse, Soft, Taken, Tls, Transport, Verbs,
-    default_directory,
+    Cluster, Config, ConfigError, History, Limits, MemoryConfig, Metrics, RingUse, Soft, Taken, Tls,
+    Transport, Verbs, default_directory,
 };
 
 #[derive(Serialize, Deserialize, Default)]
@@ -25,6 +25,7 @@ pub(super) struct File {
     pub(super) metrics: Metrics,
     pub(super) export: dta_export::config::Config,
     pub(super) history: History,
+    pub(super) cluster: Option<Cluster>,
     pub(super) store: Option<Vec<StoreTable>>,
 }
 
@@ -106,6 +107,7 @@ fn of_file(file: File) -> Result<Config, ConfigError> {
     config.metrics = file.metrics;
     config.export = file.export;
     config.history = file.history;
+    config.cluster = file.cluster;
     if let Some(tables) = file.store {
         let of = |table: &StoreTable| Some((table.spec.name.clone(), table.epoch?.0));
         config.epochs = tables.iter().filter_map(of).collect();
@@ -239,6 +241,12 @@ mod tests {
             ),
             ("history", "[history]\nkeep_bytes = \"0GiB\"\n".into()),
             ("place of copies", "[history]\nurl = \"https://bucket\"\n".into()),
+            ("server of rows", "[history.clickhouse]\nurl = \"clickhouse://db:9000\"\n".into()),
+            (
+                "password of the server's URL",
+                "[history.clickhouse]\nurl = \"http://dta:secret@db:8123\"\n".into(),
+            ),
+            ("password of nobody", "[history.clickhouse]\nsecret_file = \"/etc/dta/secret\"\n".into()),
             ("coarse", "[history]\ncoarse = { after = \"1d\" }\n".into()),
             ("listen", "[collector]\nlisten = \"localhost\"\n".into()),
             ("link", "[soft]\nlink = \"tcp\"\n".into()),

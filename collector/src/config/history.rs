@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use dta_export::config::check_url;
+use dta_history::clickhouse::Server;
 use serde::{Deserialize, Serialize};
 
-use super::ConfigError;
+use super::{Config, ConfigError};
 
 /// The shortest epoch: translators move to other memory with their renewals, one in a second.
 const SHORTEST: Duration = Duration::from_secs(2);
@@ -28,6 +30,58 @@ pub struct History {
     pub keep_bytes: u64,
     /// What becomes of old epochs.
     pub coarse: Coarse,
+    /// A database of ClickHouse that gets the rows of all tables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clickhouse: Option<ClickHouse>,
+}
+
+/// The variable with the password of ClickHouse's user if no file has it.
+const SECRET_VARIABLE: &str = "DTA_HISTORY_CLICKHOUSE_SECRET";
+
+/// Table `[history.clickhouse]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClickHouse {
+    /// `http://HOST:8123` or `https://HOST:8443`; a path may follow.
+    pub url: String,
+    /// The database, which must exist.
+    pub database: String,
+    /// The user; unset, the server's default user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// File with the user's password in its first line; unset, the variable `DTA_HISTORY_CLICKHOUSE_SECRET`, or no password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<PathBuf>,
+    /// CAs of the server's certificate (PEM); unset, those that browsers trust.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+}
+
+impl Default for ClickHouse {
+    fn default() -> Self {
+        Self {
+            url: "http://127.0.0.1:8123".into(),
+            database: "default".into(),
+            user: None,
+            secret_file: None,
+            ca: None,
+        }
+    }
+}
+
+impl ClickHouse {
+    fn check(&self) -> Result<(), ConfigError> {
+        let what = ["a ClickHouse server", "http://HOST:8123"];
+        check_url("history.clickhouse", &self.url, &self.ca, SECRET_VARIABLE, what)?;
+        if self.database.is_empty() {
+            return Err(ConfigError::value("history.clickhouse.database", "", "the name of a database"));
+        }
+        if self.secret_file.is_some() && self.user.is_none() {
+            let must = "left out without `user`, whose password it has";
+            return Err(ConfigError::shown("history.clickhouse.secret_file", "set", must));
+        }
+        Ok(())
+    }
 }
 
 /// Old epochs become fewer: of those that were opened in one span of `every`, one is made, with what each slot held at the end.
@@ -46,7 +100,7 @@ impl Default for History {
     fn default() -> Self {
         let day = Duration::from_secs(86_400);
         let coarse = Coarse { after: day, every: Duration::from_secs(3600) };
-        Self { directory: None, url: None, keep: 7 * day, keep_bytes: 20 << 30, coarse }
+        Self { directory: None, url: None, keep: 7 * day, keep_bytes: 20 << 30, coarse, clickhouse: None }
     }
 }
 
@@ -62,8 +116,31 @@ impl History {
             Some(url) if url.strip_prefix("s3://").is_none_or(|place| place.trim_matches('/').is_empty()) => {
                 Err(ConfigError::value("history.url", url, "s3://BUCKET or s3://BUCKET/PREFIX"))
             }
-            _ => Ok(()),
+            _ => self.clickhouse.as_ref().map_or(Ok(()), ClickHouse::check),
         }
+    }
+}
+
+impl Config {
+    /// The ClickHouse that gets the rows of histories. Reads the password and certificate authorities; makes no connection.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn clickhouse(&self) -> anyhow::Result<Option<Server>> {
+        let Some(ClickHouse { url, database, user, secret_file, ca }) = &self.history.clickhouse else {
+            return Ok(None);
+        };
+        let wrong = |error: String| anyhow::anyhow!("history.clickhouse: {error}");
+        let secret = dta_files::http::secret(secret_file.as_deref(), SECRET_VARIABLE).map_err(wrong)?;
+        let login = match (user, secret) {
+            (None, None) => None,
+            (user, secret) => {
+                Some((user.as_deref().unwrap_or("default").to_owned(), secret.unwrap_or_default()))
+            }
+        };
+        let name = self.cluster.as_ref().map_or(&self.name[..], |cluster| cluster.id(self));
+        let server = Server::open(url, database, login, ca.as_deref(), name);
+        server.map(Some).map_err(|error| wrong(error.to_string()))
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`Config::load`] gives a checked configuration or an error that names the file, the line and the
 //! key. The caller ([`crate::cli`]) applies flags to the fields, then [`Config::check`] checks the whole again.
 
+mod cluster;
 mod example;
 mod file;
 mod history;
@@ -27,9 +28,10 @@ use dta_proto::telemetry::store as int;
 use dta_proto::wire::ethernet::Mac;
 use serde::{Deserialize, Serialize};
 
+pub use cluster::Cluster;
 pub use dta_files::config_file::ConfigError;
 pub use example::EXAMPLE;
-pub use history::{Coarse, History};
+pub use history::{ClickHouse, Coarse, History};
 pub use limits::Limits;
 pub use metrics::{Metrics, Telemetry};
 
@@ -70,6 +72,8 @@ pub struct Config {
     pub export: dta_export::config::Config,
     /// What is kept of stores with epochs.
     pub history: History,
+    /// The cluster that it joins.
+    pub cluster: Option<Cluster>,
     /// Stores, in the order of the file; ids and names are unique.
     pub stores: Vec<StoreSpec>,
     /// How long an epoch is, of the stores that have epochs, by name.
@@ -213,6 +217,7 @@ impl Default for Config {
             metrics: Metrics::default(),
             export: dta_export::config::Config::default(),
             history: History::default(),
+            cluster: None,
             stores: default_stores(),
             epochs: BTreeMap::new(),
             replicas: BTreeMap::new(),
@@ -313,6 +318,7 @@ impl Config {
         self.metrics.check()?;
         self.export.check()?;
         self.history.check()?;
+        self.cluster.as_ref().map_or(Ok(()), |cluster| cluster.check(self))?;
         if !self.listen.ip().is_loopback() && self.tls.is_none() && !self.insecure {
             let exposed = format!(
                 "refusing to listen on {} without TLS: anyone who opens a session gets keys to this machine's memory. \

@@ -46,6 +46,7 @@ impl Config {
             metrics: self.metrics.clone(),
             export: self.export.clone(),
             history: self.history.clone(),
+            cluster: self.cluster.clone(),
             store: Some(self.store_tables()),
         })
     }

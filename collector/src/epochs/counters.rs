@@ -7,7 +7,7 @@ use dta_history::Epoch;
 use serde_json::Value;
 
 use super::due::Due;
-use super::keeper::{Again, Keeper, Stopped};
+use super::keeper::{AGAIN, Keeper, Stopped};
 use super::write::{WriteError, write};
 use super::{elements, now};
 
@@ -18,7 +18,7 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
     let mut due = Due::of(opened, of.every, store.region.found());
     let mut before = (!store.region.found()).then(|| keeper.totals());
     loop {
-        let mut again = Again::default();
+        let mut again = AGAIN;
         keeper.until(&due)?;
         let begins = loop {
             let totals = keeper.totals();

@@ -46,6 +46,12 @@ impl Due {
         if in_step && present > self.opened { (present, present) } else { (ended, present) }
     }
 
+    /// Until when its memory can answer, if it ended at `closed`. While a collector is down, others hold what it held, so its
+    /// memory says nothing of the time from the end that its epoch was to have until it is back.
+    pub(super) fn known_until(&self, closed: u64) -> u64 {
+        if self.found && closed > self.end + SLACK.as_millis() as u64 { self.end } else { closed }
+    }
+
     /// How many ends of epochs have passed since.
     pub(super) fn put_off(&self) -> u64 {
         (self.since.elapsed().saturating_sub(self.length).as_millis() / self.every.as_millis()) as u64
@@ -92,6 +98,19 @@ impl Ageing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_says_nothing_of_the_time_in_which_its_collector_was_down() {
+        let every = Duration::from_secs(3);
+        let found = Due::of(7000, every, true);
+        // Back before its end, in time, and late.
+        assert_eq!(
+            [8000, 9000, 10_000, 10_001, 40_000].map(|at| found.known_until(at)),
+            [8000, 9000, 10_000, 9000, 9000]
+        );
+        // Memory was lacking for the next one.
+        assert_eq!(Due::new(7000, every).known_until(40_000), 40_000);
+    }
 
     #[test]
     fn a_clock_that_jumps_forward_is_believed_after_an_hour_and_one_that_goes_back_at_once() {

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dta_history::{Epoch, HistoryError, Table};
+use dta_proto::backoff::Backoff;
 use dta_proto::wire::dta::EpochEnd;
 use tokio::sync::watch;
 
@@ -19,8 +20,8 @@ use crate::store::{Store, Stores};
 
 /// How often it is looked whether an epoch is over or sealed, and whether a list has something new.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
-/// How long a failure waits before it is tried again: at first, and at most.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// How long a failure waits before it is tried again.
+pub(super) const AGAIN: Backoff = Backoff::within(Duration::from_millis(500), Duration::from_secs(30));
 
 pub(super) struct Keeper {
     pub(super) of: Arc<StoreEpochs>,
@@ -33,15 +34,6 @@ pub(super) struct Keeper {
 
 /// The collector stops.
 pub(super) struct Stopped;
-
-/// A failure that is tried again, less and less often.
-pub(super) struct Again(Duration);
-
-impl Default for Again {
-    fn default() -> Self {
-        Again(AGAIN.0)
-    }
-}
 
 /// When what is in no history yet begins, of a store whose memory stays: where the history ends.
 pub(super) fn goes_on(history: &Table) -> Result<u64, HistoryError> {
@@ -112,13 +104,11 @@ impl Keeper {
         &self,
         what: &str,
         error: &dyn std::error::Error,
-        again: &mut Again,
+        again: &mut Backoff,
     ) -> Result<(), Stopped> {
         count(&self.of.counters.failed, 1);
         self.warn(what, error);
-        self.wait(again.0)?;
-        again.0 = (again.0 * 2).min(AGAIN.1);
-        Ok(())
+        self.wait(again.pause())
     }
 
     pub(super) fn warn(&self, what: &str, error: &dyn std::error::Error) {

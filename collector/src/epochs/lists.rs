@@ -8,11 +8,12 @@ use std::convert::Infallible;
 use std::time::Instant;
 
 use dta_history::{Entry, Epoch, Flush, HistoryError};
+use dta_proto::backoff::Backoff;
 use dta_proto::layout::append::{is_after, next};
 use serde_json::json;
 
 use super::due::Due;
-use super::keeper::{Again, Keeper, LOOK, Stopped, count};
+use super::keeper::{AGAIN, Keeper, LOOK, Stopped, count};
 use super::now;
 use super::waterfall::Totals;
 use super::write::{WriteError, finish, make_room, next_number};
@@ -29,11 +30,17 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
     let of = &keeper.of;
     let (store, _) = of.in_memory().open.clone();
     let lists = Lists::new(&store).expect("a store of lists");
-    let mut again = Again::default();
+    let mut again = AGAIN;
+    let mut is_last_try = false;
+    // A collector that stops while it waits tries once more: its memory may end with it.
+    let mut failed = |what: &str, error: &dyn std::error::Error, again: &mut Backoff| {
+        let stops = keeper.failed(what, error, again).is_err();
+        if stops && std::mem::replace(&mut is_last_try, stops) { Err(Stopped) } else { Ok(()) }
+    };
     let mut positions = loop {
         match begin(keeper, lists) {
             Ok(positions) => break positions,
-            Err(error) => keeper.failed("lists could not be read", &error, &mut again)?,
+            Err(error) => failed("lists could not be read", &error, &mut again)?,
         }
     };
     // A kill may have come between the two.
@@ -52,14 +59,14 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
                 count(&of.counters.overwritten, done.overwritten);
                 of.in_memory().open.1 = done.begins;
                 keeper.written_of(&store, &done.epoch);
-                again = Again::default();
+                again = AGAIN;
                 if done.stops {
                     return Err(Stopped);
                 }
             }
             Err(error) => {
                 if let Err(error) = make_room(&of.history, error) {
-                    keeper.failed("lists could not be written; their epoch goes on", &error, &mut again)?;
+                    failed("lists could not be written; their epoch goes on", &error, &mut again)?;
                 }
             }
         }

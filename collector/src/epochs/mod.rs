@@ -12,7 +12,7 @@
 //!
 //! Besides: [`Epochs::at`], a store as it was at a moment, from memory or from its history; [`Epochs::series`], the store
 //! in one epoch after another; [`Epochs::list_in`], a list in the epochs of a span; [`Epochs::list`] (`known`), which epochs it has; `keeper`, what all of these
-//! threads do; `upload`, copies in object storage; `typed`, what stores for INT held, in columns with names, and `events`, of their lists; `key_directory`, of which keys; `thin`, the thread that keeps histories small; `due`, clocks; `write`, an epoch into the history; `pace`, how fast;
+//! threads do; `upload`, copies in object storage, `insert`, rows for ClickHouse, and `follow`, what these two have in common; `typed`, what stores for INT held, in columns with names, and `events`, of their lists; `key_directory`, of which keys; `thin`, the thread that keeps histories small; `due`, clocks; `write`, an epoch into the history; `pace`, how fast;
 //! `waterfall`, what became of its reports; `journal`, the file that says when the epochs in memory began, for the next
 //! start; `elements`, a store's memory as slots, and slots as a store.
 
@@ -21,6 +21,8 @@ mod due;
 mod elements;
 mod entries;
 mod events;
+mod follow;
+mod insert;
 mod journal;
 mod keeper;
 mod key_directory;
@@ -48,6 +50,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use dta_files::moment::now;
+use dta_history::clickhouse::{ClickHouseError, Server};
 use dta_history::{HistoryError, Table};
 use dta_proto::store::StoreSpec;
 use dta_proto::wire::dta::EpochEnd;
@@ -84,6 +87,15 @@ pub trait Traffic: Send + Sync {
     /// Whether anybody may still write to the memory of a generation of a store.
     fn writers(&self, store: &str, generation: u64) -> Writers;
 
+    /// The memory of a generation of a store begins to be written at a moment, in milliseconds since 1970; epochs are so
+    /// long. Said before anybody gets a key to it.
+    fn begins(&self, store: &str, generation: u64, at: u64, length: Duration);
+
+    /// Whether others hold what this collector holds, while it is down.
+    fn is_taken_over(&self) -> bool {
+        false
+    }
+
     /// The counters of all nodes: translators, reporters and the NIC.
     fn counted(&self) -> Vec<Counted>;
 }
@@ -113,6 +125,9 @@ pub enum EpochsError {
         "history.url is {0:?}, but this program was built without object storage: build it with `--features dta-collector/s3`"
     )]
     NoUpload(String),
+    /// ClickHouse refuses rows of histories.
+    #[error("history.clickhouse: {0}")]
+    Insert(#[from] ClickHouseError),
     /// No thread.
     #[error("no thread for epochs: {0}")]
     Thread(std::io::Error),
@@ -125,6 +140,8 @@ pub struct Keep {
     pub directory: PathBuf,
     /// Place in object storage that has a copy of them.
     pub url: Option<String>,
+    /// A database of ClickHouse that gets their rows.
+    pub clickhouse: Option<Arc<Server>>,
     /// Epochs that ended longer ago are removed.
     pub keep: Option<Duration>,
     /// Bound of all histories' data files together, in bytes.
@@ -142,6 +159,7 @@ pub struct Epochs {
     threads: Mutex<Vec<JoinHandle<()>>>,
     #[cfg(feature = "s3")]
     uploads: Option<Arc<upload::Counters>>,
+    inserts: Option<Arc<insert::Counters>>,
 }
 
 /// The epochs of one store.
@@ -196,7 +214,8 @@ impl Epochs {
     /// becomes true.
     ///
     /// # Errors
-    /// A store's history cannot be opened, or it is that of another store; object storage refuses copies.
+    /// A store's history cannot be opened, or it is that of another store; object storage refuses copies, or ClickHouse
+    /// rows.
     pub fn start(
         stores: &Arc<Stores>,
         every: &BTreeMap<String, Duration>,
@@ -210,6 +229,7 @@ impl Epochs {
         if let Some(url) = &keep.url {
             return Err(EpochsError::NoUpload(url.clone()));
         }
+        keep.clickhouse.as_deref().map_or(Ok(()), insert::check)?;
         let mut epochs = Epochs::default();
         for (name, every) in every {
             let open = stores.get(name)?;
@@ -239,6 +259,10 @@ impl Epochs {
             let known = known.clone();
             let (of, stores, traffic, stop) = (of.clone(), stores.clone(), traffic.clone(), stop.clone());
             let keeper = Keeper { of, stores, known, traffic, patience: keep.patience, stop };
+            let replaces = keeper.of.history.spec().kind.primitive().epoch_end() == EpochEnd::Replaces;
+            if replaces && keeper.traffic.is_taken_over() {
+                turn::catch_up(&keeper);
+            }
             epochs.spawn(&format!("epochs {}", keeper.of.name), move || keeper.run())?;
         }
         if !epochs.of.is_empty() {
@@ -250,6 +274,13 @@ impl Epochs {
             let uploader = upload::Uploader::new(bucket, epochs.of.values().cloned().collect(), stop.clone());
             epochs.uploads = Some(uploader.counters());
             epochs.spawn("epochs' copies", move || uploader.run())?;
+        }
+        if let Some(server) = &keep.clickhouse {
+            let inserts = insert::Inserts::new(server, epochs.of.values().cloned().collect(), stop.clone());
+            epochs.inserts = Some(inserts.counters());
+            // Nobody waits for its end: a request cannot be cut off, and the next start sends again what has no answer.
+            let thread = std::thread::Builder::new().name("epochs' inserts".to_owned());
+            thread.spawn(move || inserts.run()).map_err(EpochsError::Thread)?;
         }
         Ok(epochs)
     }
@@ -284,7 +315,8 @@ impl Epochs {
         let uploads = self.uploads.iter().flat_map(|uploads| uploads.all());
         #[cfg(not(feature = "s3"))]
         let uploads = [];
-        own.into_iter().chain(uploads).collect()
+        let inserts = self.inserts.iter().flat_map(|inserts| inserts.all());
+        own.into_iter().chain(uploads).chain(inserts).collect()
     }
 
     /// Waits for the threads, which end once `stop` is true.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dta_files::moment::utc;
-use dta_history::HistoryError;
+use dta_history::{HistoryError, Kept};
 use dta_proto::control::Epoch;
 use dta_proto::key::Key;
 
@@ -73,7 +73,7 @@ impl Epochs {
         if at > present {
             return Err(MomentError::Future { at, now: present });
         }
-        let (open, in_memory) = {
+        let (open, in_memory, began) = {
             let in_memory = of.in_memory();
             let (open, opened) = &in_memory.open;
             if at >= *opened {
@@ -85,10 +85,12 @@ impl Epochs {
                 return Ok((Arc::clone(&former.store), of_former(former)));
             }
             let oldest = in_memory.former.first().map_or(*opened, |former| former.opened);
-            (Arc::clone(open), oldest)
+            let began: Vec<u64> = in_memory.former.iter().map(|former| former.opened).collect();
+            (Arc::clone(open), oldest, began)
         };
         let history = &of.history;
-        let Some(kept) = history.at(at)? else {
+        let has_next = |kept: &Kept| began.iter().any(|opened| kept.epoch.is_before(*opened, at));
+        let Some(kept) = history.at(at)?.filter(|kept| !has_next(kept)) else {
             let kept = history.epochs()?.iter().map(|kept| kept.epoch.opened).min();
             let oldest = kept.map_or(in_memory, |kept| kept.min(in_memory));
             return Err(MomentError::NotKept { store: store.to_owned(), at, oldest });

@@ -11,7 +11,7 @@ use dta_proto::layout::sketch_merge::{Held, column_len, decode, encode};
 use dta_proto::store::StoreKind;
 use serde_json::Value;
 
-use super::keeper::{Again, Keeper, Stopped, count};
+use super::keeper::{AGAIN, Keeper, Stopped, count};
 use super::waterfall::Totals;
 use super::write::{WriteError, write};
 use super::{elements, now};
@@ -28,11 +28,11 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
     let before = (!store.region.found()).then(|| keeper.totals());
     let (written, open) = (None, BTreeMap::new());
     let mut ring = Ring { store: &store, columns, rows, epochs, written, open, looked: begun, before };
-    let mut again = Again::default();
+    let mut again = AGAIN;
     loop {
         match ring.look(keeper) {
             Ok(()) => {
-                again = Again::default();
+                again = AGAIN;
                 keeper.wait(keeper.of.every)?;
             }
             Err(error) => keeper.failed("a sketch could not be written", &error, &mut again)?,

@@ -5,10 +5,11 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use dta_history::{Epoch, Table};
+use dta_proto::backoff::Backoff;
 use serde_json::Value;
 
 use super::due::Due;
-use super::keeper::{Again, Keeper, LOOK, Stopped, count};
+use super::keeper::{AGAIN, Keeper, LOOK, Stopped, count};
 use super::pace::Pace;
 use super::write::{WriteError, write};
 use super::{Former, elements, journal, now};
@@ -18,6 +19,22 @@ use crate::store::{Successor, former_path};
 
 /// How long writers may take to move before the log says so. They renew their sessions every second.
 const LATE: Duration = Duration::from_secs(30);
+
+/// Ends an epoch that was over before this collector started, before anybody can write to its memory again. If that fails, it
+/// ends as others do.
+pub(super) fn catch_up(keeper: &Keeper) {
+    let (open, opened) = keeper.of.in_memory().open.clone();
+    let due = Due::of(opened, keeper.of.every, true);
+    if !open.region.found() || !due.is_over() {
+        return;
+    }
+    let (closed, begins) = due.closed(now());
+    let moments = (due.known_until(closed), begins);
+    let next = keeper.stores.successor(&keeper.of.name).map_err(Into::into);
+    if let Err(error) = next.and_then(|successor| open_next(keeper, successor, moments, true)) {
+        keeper.warn("an epoch that is over goes on for now", &*error);
+    }
+}
 
 /// Until the collector stops.
 pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
@@ -37,10 +54,10 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
             }
             keep(keeper, &former, writers == Writers::Moved, waterfall)?;
         }
-        let mut again = Again::default();
+        let mut again = AGAIN;
         let successor = successor(keeper, &mut again)?;
         keeper.until(&due)?;
-        match open_next(keeper, successor, &due) {
+        match open_next(keeper, successor, due.closed(now()), false) {
             Ok(begins) => due = Due::new(begins, keeper.of.every),
             Err(error) => keeper.failed("the next epoch is put off", &*error, &mut again)?,
         }
@@ -53,7 +70,7 @@ fn oldest(keeper: &Keeper) -> Option<Former> {
 }
 
 /// Makes the memory of the next epoch.
-fn successor(keeper: &Keeper, again: &mut Again) -> Result<Successor, Stopped> {
+fn successor(keeper: &Keeper, again: &mut Backoff) -> Result<Successor, Stopped> {
     loop {
         match keeper.stores.successor(&keeper.of.name) {
             Ok(successor) => return Ok(successor),
@@ -62,26 +79,36 @@ fn successor(keeper: &Keeper, again: &mut Again) -> Result<Successor, Stopped> {
     }
 }
 
-/// Gives the store the memory of the next epoch. Says when that began.
-fn open_next(keeper: &Keeper, successor: Successor, due: &Due) -> Result<u64, Box<dyn std::error::Error>> {
+/// Gives the store the memory of the next epoch. `closed` and `begins` are when the one before ended and this one begins;
+/// `found`: that one was over before this collector started. Says when it began.
+fn open_next(
+    keeper: &Keeper,
+    successor: Successor,
+    (closed, begins): (u64, u64),
+    found: bool,
+) -> Result<u64, Box<dyn std::error::Error>> {
     let of = &keeper.of;
-    let (store, opened) = of.in_memory().open.clone();
-    let (closed, begins) = due.closed(now());
+    let ((store, opened), mut began) = {
+        let in_memory = of.in_memory();
+        let former = in_memory.former.iter().map(|former| (former.store.generation, former.opened));
+        (in_memory.open.clone(), former.collect::<BTreeMap<_, _>>())
+    };
     let next = successor.generation();
     let file = match keeper.stores.memory() {
         MemoryConfig::Anonymous => None,
         MemoryConfig::Directory(dir) => {
             // Before the files change places: a start that finds them knows both moments.
-            let began = BTreeMap::from([(store.generation, opened), (next, begins)]);
+            began.extend([(store.generation, opened), (next, begins)]);
             journal::write(dir, &of.name, &began)?;
             Some(former_path(dir, &of.name, store.generation))
         }
     };
+    keeper.traffic.begins(&of.name, next, begins, of.every);
     // Who asks while files change places does not wait for the disk, and finds what was open until then.
     let open = keeper.stores.replace(successor, file.is_some())?;
     let mut in_memory = of.in_memory();
     in_memory.open = (open, begins);
-    in_memory.former.push(Former { store, opened, closed, since: Instant::now(), file, found: false });
+    in_memory.former.push(Former { store, opened, closed, since: Instant::now(), file, found });
     Ok(begins)
 }
 
@@ -121,7 +148,7 @@ fn keep(keeper: &Keeper, former: &Former, confirmed: bool, waterfall: Value) -> 
         waterfall,
         ..Epoch::default()
     };
-    let (begun, mut again) = (Instant::now(), Again::default());
+    let (begun, mut again) = (Instant::now(), AGAIN);
     loop {
         // It is written well before the next one is over.
         let pace = Pace::new(keeper.of.every / 4, &keeper.stop);

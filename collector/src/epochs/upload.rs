@@ -1,25 +1,18 @@
-//! The thread that keeps copies of histories in object storage. What is written there is on disk already, so nothing waits
-//! for it.
+//! The thread that keeps copies of histories in object storage.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dta_history::s3::{Bucket, Followed, Mirror, S3Error, Variables};
 use tokio::sync::watch;
 
-use super::StoreEpochs;
-use super::keeper::{count, wait};
+use super::keeper::count;
+use super::{StoreEpochs, follow};
 
-/// How often it is looked whether a table has changed.
-const LOOK: Duration = Duration::from_secs(1);
 /// How long a start waits for object storage that does not answer: then it goes on without.
 const START: Duration = Duration::from_secs(5);
-/// How long a failure waits before it is tried again: at first, and at most.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
-/// How often the log says that it still fails.
-const REMIND: Duration = Duration::from_secs(60);
 
 /// What became of copies.
 #[derive(Default)]
@@ -88,10 +81,7 @@ impl Uploader {
     ) -> Uploader {
         let bucket = Arc::new(bucket);
         let copies = |of: Arc<StoreEpochs>| {
-            let name =
-                |path: &std::path::Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let mirrors = of.tables().map(|table| Mirror::new(bucket.clone(), &name(table.path())));
-            let mirrors = mirrors.collect();
+            let mirrors = of.tables().map(|table| Mirror::new(bucket.clone(), &table.name())).collect();
             (of, mirrors)
         };
         let copies = all.into_iter().map(copies).collect();
@@ -104,31 +94,8 @@ impl Uploader {
 
     /// Until the collector stops.
     pub(super) fn run(mut self) {
-        let (mut pause, mut since, mut told) = (AGAIN.0, None, None::<Instant>);
-        let mut next = LOOK;
-        while let Ok(()) = wait(&self.stop, next) {
-            match self.look() {
-                Ok(()) => {
-                    if let Some(since) = since.take().map(|since: Instant| since.elapsed()) {
-                        let seconds = since.as_secs_f64();
-                        tracing::info!(seconds, "object storage takes copies of histories again");
-                    }
-                    (pause, told, next) = (AGAIN.0, None, LOOK);
-                }
-                Err(S3Error::Stopped) => return,
-                Err(error) => {
-                    count(&self.counters.failed, 1);
-                    since.get_or_insert_with(Instant::now);
-                    if told.is_none_or(|told| told.elapsed() > REMIND) {
-                        told = Some(Instant::now());
-                        let waiting = self.counters.waiting.load(Ordering::Relaxed);
-                        tracing::warn!(%error, waiting, "a history cannot be copied to object storage; trying again");
-                    }
-                    next = pause;
-                    pause = (pause * 2).min(AGAIN.1);
-                }
-            }
-        }
+        let (counters, stop) = (self.counters.clone(), self.stop.clone());
+        follow::run("object storage", &stop, &counters.failed, &counters.waiting, || self.look());
     }
 
     /// Brings all copies up to date; gives the first failure.
@@ -141,11 +108,9 @@ impl Uploader {
         for (of, mirrors) in &mut self.copies {
             for (table, mirror) in of.tables().zip(mirrors) {
                 let mut done = Followed::default();
-                let before = mirror.waiting() as u64;
+                let before = mirror.waiting();
                 let followed = mirror.follow(table, &mut done);
-                self.counters
-                    .waiting
-                    .fetch_add((mirror.waiting() as u64).wrapping_sub(before), Ordering::Relaxed);
+                follow::moved(&self.counters.waiting, before, mirror.waiting());
                 let Followed { epochs, missed, bytes, commits, removed } = done;
                 for (counter, by) in [
                     (&self.counters.epochs, epochs),

@@ -24,14 +24,22 @@ pub fn check(config: &Config) -> anyhow::Result<Vec<String>> {
     let path = config.tls.as_ref().map(|tls| tls.cert.display().to_string()).unwrap_or_default();
     let soon = soon.map(|warning| format!("the TLS certificate {path} {warning}"));
     let exports =
-        config.export.is_on() && config.stores.iter().all(|store| store.name != config.export.events);
+        config.export.has_events() && config.stores.iter().all(|store| store.name != config.export.events);
     let no_events = exports.then(|| {
         format!(
-            "nothing will be exported: there is no store {:?} of events ([export] events)",
+            "no events will be exported: there is no store {:?} of events ([export] events)",
             config.export.events
         )
     });
-    Ok(soon.into_iter().chain(no_events).chain(dta_export::run::warnings(&config.export)).collect())
+    let clickhouse = config.history.clickhouse.as_ref().filter(|clickhouse| clickhouse.user.is_some());
+    let in_clear =
+        clickhouse.and_then(|clickhouse| dta_export::run::in_clear("history.clickhouse", &clickhouse.url));
+    Ok(soon
+        .into_iter()
+        .chain(no_events)
+        .chain(in_clear)
+        .chain(dta_export::run::warnings(&config.export))
+        .collect())
 }
 
 /// The names of switches, ports and drop reasons.
@@ -53,6 +61,7 @@ pub(super) fn checked(config: &Config) -> anyhow::Result<Option<ServerTls>> {
     });
     let tls = files.map(|files| dta_grpc::tls::server(&files, SystemTime::now())).transpose()?;
     dta_export::run::look(&config.export)?;
+    config.clickhouse()?;
     let need = |store: &StoreSpec| epochs::memory_len(store, config.epochs.contains_key(&store.name));
     let need = config.stores.iter().map(need).fold(0, u64::saturating_add);
     let (have, place) = match &config.memory {

@@ -2,6 +2,7 @@
 
 mod certificate;
 mod check;
+mod cluster;
 mod collapse;
 mod directory;
 mod metrics;
@@ -29,6 +30,7 @@ use tokio::task::JoinHandle;
 
 pub use check::check;
 
+use crate::cluster::Cluster;
 use crate::config::{Config, History, MemoryConfig};
 use crate::epochs::{Counted, Epochs, Keep, Traffic};
 use crate::nic::{self, Device, Nic, NicError};
@@ -89,12 +91,14 @@ pub struct Server {
     former: Vec<JoinHandle<Result<(), tonic::transport::Error>>>,
     listener: Arc<TcpListener>,
     connections: Arc<dta_grpc::ConnectionCounters>,
-    metrics: Option<Metrics>,
+    metrics: Metrics,
     health: Health,
     /// Epochs of stores.
     epochs: Arc<Epochs>,
     /// What goes out to databases.
     exporters: Option<Exporters>,
+    /// Its place in a cluster.
+    membership: Option<cluster::Joined>,
     /// The names of switches, ports and drop reasons.
     names: Arc<Names>,
     /// Whether a thread takes the NIC's immediates.
@@ -133,7 +137,8 @@ impl Server {
         let listener = TcpListener::bind(config.listen).await.map_err(cannot_listen)?;
         let listen = listener.local_addr().map_err(cannot_listen)?;
 
-        let metrics = dta_metrics::Port::open(&config.metrics.listen, dta_metrics::COLLECTOR_ADDRESS).await?;
+        let metrics_port =
+            dta_metrics::Port::open(&config.metrics.listen, dta_metrics::COLLECTOR_ADDRESS).await?;
 
         let folder = match &config.memory {
             MemoryConfig::Anonymous => None,
@@ -166,14 +171,16 @@ impl Server {
 
         let (stop, stopped) = watch::channel(false);
         let connections = Arc::new(dta_grpc::ConnectionCounters::default());
-        let traffic = Observed { sessions: sessions.clone(), nic: nic.clone() };
+        let cluster = config.cluster.as_ref().map(|cluster| Arc::new(cluster::of(cluster, config)));
+        let traffic = Observed { sessions: sessions.clone(), nic: nic.clone(), cluster: cluster.clone() };
         let epochs = begin_epochs(config, &stores, traffic, &stopped).await?;
         let service = Service::new(stores.clone(), sessions.clone(), nic.clone(), stopped.clone())
             .with_epochs(epochs.clone())
             .with_operators(operators(config))
             .with_limits(&config.limits)
             .with_replicas(config.replicas.clone())
-            .with_connections(connections.clone());
+            .with_connections(connections.clone())
+            .with_cluster(cluster.clone());
         let ticks = Arc::new(AtomicU64::new(0));
         let mut tasks = vec![tokio::spawn(tick(sessions.clone(), ticks.clone(), stopped.clone()))];
         if nic.pins_memory() {
@@ -186,17 +193,22 @@ impl Server {
         if wakes {
             tasks.push(notify::spawn(nic.clone(), service.wake(), stopped.clone()));
         }
-        let exporters = export(config, &names, &service)?;
         let listener = Arc::new(listener);
         let health = standard::health(SERVICE);
+        let mut metrics = Metrics::new(config, service.clone(), health.clone());
+        let exporters = export(config, &names, &service, &metrics)?;
         let validity = tls.as_ref().map(|tls| tls.validity);
         let grpc = serve(listener.clone(), config, tls, &service, &health, connections.clone(), &stopped)?;
         health.set(true);
-        let metrics = metrics.map(|port| Metrics::serve(port, config, service.clone(), health.clone()));
-        if let Some(metrics) = &metrics {
-            metrics.set_certificate(validity);
-            metrics.follow(&config.metrics, &names, &stores);
+        if let Some(port) = metrics_port {
+            metrics.serve(port);
         }
+        metrics.set_certificate(validity);
+        metrics.follow(&config.metrics, &names, &stores);
+        let membership = match (&config.cluster, cluster) {
+            (Some(of), Some(cluster)) => Some(cluster::join(of, config, listen, &device, cluster)?),
+            _ => None,
+        };
         let took = began.elapsed();
         Ok(Self {
             listen,
@@ -218,6 +230,7 @@ impl Server {
             health,
             epochs,
             exporters,
+            membership,
             names,
             wakes,
             config: config.clone(),
@@ -232,7 +245,7 @@ impl Server {
 
     /// Where metrics are scraped, if anywhere.
     pub fn metrics(&self) -> Option<SocketAddr> {
-        self.metrics.as_ref().map(Metrics::address)
+        self.metrics.address()
     }
 
     /// The stores.
@@ -287,6 +300,10 @@ impl Server {
     pub async fn stop(self) -> anyhow::Result<()> {
         let began = tokio::time::Instant::now();
         self.health.set(false);
+        // First of all: what it has goes to others at once.
+        if let Some(membership) = self.membership {
+            membership.leave().await;
+        }
         drop(self.metrics);
         // They follow lists, which end with the service.
         if let Some(exporters) = self.exporters
@@ -328,11 +345,22 @@ impl Server {
 struct Observed {
     sessions: Arc<Sessions>,
     nic: Arc<dyn Nic>,
+    cluster: Option<Arc<Cluster>>,
 }
 
 impl Traffic for Observed {
     fn writers(&self, store: &str, generation: u64) -> Writers {
         self.sessions.writers(store, generation)
+    }
+
+    fn is_taken_over(&self) -> bool {
+        self.cluster.is_some()
+    }
+
+    fn begins(&self, store: &str, generation: u64, at: u64, length: Duration) {
+        if let Some(cluster) = &self.cluster {
+            cluster.turn(store, generation, at, length);
+        }
     }
 
     fn counted(&self) -> Vec<Counted> {
@@ -354,6 +382,7 @@ async fn begin_epochs(
     let History { url, keep, keep_bytes, coarse, .. } = config.history.clone();
     let keep = Keep {
         url,
+        clickhouse: config.clickhouse()?.map(Arc::new),
         directory: config.history.directory(&config.name),
         keep: Some(keep),
         keep_bytes: Some(keep_bytes),
@@ -367,13 +396,18 @@ async fn begin_epochs(
 }
 
 /// Starts what goes out to databases, if anything does.
-fn export(config: &Config, names: &Arc<Names>, service: &Service) -> anyhow::Result<Option<Exporters>> {
+fn export(
+    config: &Config,
+    names: &Arc<Names>,
+    service: &Service,
+    metrics: &Metrics,
+) -> anyhow::Result<Option<Exporters>> {
     if !config.export.is_on() {
         return Ok(None);
     }
     let ask: Arc<dyn Ask> = Arc::new(service.clone());
     let run = Run { names: names.clone(), ..Run::default() };
-    let exporters = Exporters::start(&config.export, &config.name, &ask, run)?;
+    let exporters = Exporters::start(&config.export, &config.name, &ask, &metrics.pages(), run)?;
     service.tell_exporters(exporters.counters());
     Ok(Some(exporters))
 }

@@ -68,9 +68,10 @@ impl Server {
             self.wakes = true;
             self.tasks.push(notify::spawn(self.nic.clone(), service.wake(), self.stopped.clone()));
         }
-        if let Some(metrics) = &self.metrics {
-            metrics.set_certificate(validity);
-            metrics.follow(&new.metrics, &self.names, &self.stores);
+        self.metrics.set_certificate(validity);
+        self.metrics.follow(&new.metrics, &self.names, &self.stores);
+        if let Some(membership) = &self.membership {
+            membership.has_stores_of(new);
         }
         self.service = service;
         self.config = new.clone();
@@ -98,6 +99,7 @@ fn fixed(old: &Config, new: &Config) -> Vec<String> {
         ("soft.ring", old.soft.ring != new.soft.ring),
         ("soft.runs", old.soft.runs != new.soft.runs),
         ("soft.threads", old.soft.threads != new.soft.threads),
+        ("cluster", old.cluster != new.cluster),
         ("tls", old.tls.is_some() != new.tls.is_some()),
     ] {
         if differs {

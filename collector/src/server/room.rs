@@ -1,23 +1,23 @@
-//! Free space where a collector writes: its file systems, and the spool of its exporter.
+//! Free space where a collector writes: its file systems, and the spools of its exporters.
 
 use std::path::{Path, PathBuf};
 
-use dta_metrics::{Kind, Labels, Page};
+use dta_export::config::Influx;
+use dta_metrics::{Kind, Page};
 
 use crate::config::{Config, MemoryConfig};
 
 /// The folders that a collector writes to.
 pub(super) struct Room {
-    /// By purpose: `memory`, `spool`, `json`.
-    folders: Vec<(&'static str, PathBuf)>,
-    /// The spool, and its limit in bytes.
-    spool: Option<(PathBuf, u64)>,
+    /// By purpose: `memory`, `json`, `spool` (InfluxDB's), `spool-SINK`.
+    folders: Vec<(String, PathBuf)>,
+    /// The spools by exporter, and their limits in bytes.
+    spools: Vec<(&'static str, PathBuf, u64)>,
 }
 
 impl Room {
     pub(super) fn of(config: &Config) -> Room {
-        let spool = config.export.influx.as_ref();
-        let spool = spool.map(|influx| (influx.spool_directory(&config.name), influx.spool_mib << 20));
+        let spools = config.export.spools(&config.name);
         let memory = match &config.memory {
             MemoryConfig::Anonymous => None,
             MemoryConfig::Directory(folder) => Some(folder.clone()),
@@ -25,13 +25,15 @@ impl Room {
         // `-` is standard output.
         let json = config.export.json.as_ref().map(|json| json.file.as_path());
         let json = json.filter(|file| *file != Path::new("-")).and_then(Path::parent);
-        let folders = [
-            ("memory", memory),
-            ("spool", spool.as_ref().map(|(folder, _)| folder.clone())),
-            ("json", json.map(|folder| Path::new(".").join(folder))),
-        ];
-        let folders = folders.into_iter().filter_map(|(name, folder)| Some((name, folder?))).collect();
-        Room { folders, spool }
+        let json = json.map(|folder| Path::new(".").join(folder));
+        let of_sink = |(sink, folder, _): &(&str, PathBuf, u64)| {
+            let name = if *sink == Influx::SINK { "spool".to_owned() } else { format!("spool-{sink}") };
+            (name, folder.clone())
+        };
+        let named = |name: &str, folder: Option<PathBuf>| Some((name.to_owned(), folder?));
+        let folders = named("memory", memory).into_iter().chain(named("json", json));
+        let folders = folders.chain(spools.iter().map(of_sink)).collect();
+        Room { folders, spools }
     }
 
     /// Asks the file systems, so it may block.
@@ -39,18 +41,19 @@ impl Room {
         for (name, folder) in &self.folders {
             // One that cannot be read has no series.
             let Ok(system) = rustix::fs::statvfs(folder) else { continue };
-            let labels = || vec![("folder".into(), (*name).to_owned())];
+            let labels = || vec![("folder".into(), name.clone())];
             let bytes = |blocks: u64| blocks.saturating_mul(system.f_frsize);
             let free = "bytes that this collector may still write to the file system of a folder";
             page.add("dta_collector_disk_free_bytes", Kind::Gauge, free, labels(), bytes(system.f_bavail));
             let size = "bytes of the file system of a folder that this collector writes to";
             page.add("dta_collector_disk_size_bytes", Kind::Gauge, size, labels(), bytes(system.f_blocks));
         }
-        if let Some((folder, most)) = &self.spool {
-            let help = "bytes of the spool, which has what the database has not taken yet";
-            page.add("dta_collector_export_spool_bytes", Kind::Gauge, help, Labels::new(), size(folder));
+        for (sink, folder, most) in &self.spools {
+            let labels = || vec![("sink".into(), (*sink).to_owned())];
+            let help = "bytes of an exporter's spool, which has what its receiver has not taken yet";
+            page.add("dta_collector_export_spool_bytes", Kind::Gauge, help, labels(), size(folder));
             let help = "bytes that the spool may have (spool_mib); beyond, the oldest points are dropped";
-            page.add("dta_collector_export_spool_limit_bytes", Kind::Gauge, help, Labels::new(), *most);
+            page.add("dta_collector_export_spool_limit_bytes", Kind::Gauge, help, labels(), *most);
         }
     }
 }
@@ -63,7 +66,7 @@ fn size(folder: &Path) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use dta_export::config::{Influx, Json};
+    use dta_export::config::Json;
 
     use super::*;
 
@@ -80,9 +83,10 @@ mod tests {
         let mut page = Page::default();
         Room::of(&config).put(&mut page);
         let text = page.text();
-        for line in
-            ["dta_collector_export_spool_bytes 1024", "dta_collector_export_spool_limit_bytes 16777216"]
-        {
+        for line in [
+            "dta_collector_export_spool_bytes{sink=\"influx\"} 1024",
+            "dta_collector_export_spool_limit_bytes{sink=\"influx\"} 16777216",
+        ] {
             assert!(text.lines().any(|told| told == line), "no {line} in {text}");
         }
         for folder in ["memory", "spool", "json"] {

@@ -1,20 +1,25 @@
 //! If several collectors share stores: queries for what another one has are refused with its address.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use dta_client::Question;
-use dta_proto::buckets;
+use dta_client::{Moment, Question};
+use dta_proto::buckets::{self, Copies};
 use dta_proto::control::{PlacementResponse, StorePlacement, bucket_ranges};
 use dta_proto::wire::dta::{Addressing, Primitive};
 
 use super::Service;
 use crate::answers::AskError;
+use crate::cluster::{Cluster, Part, Place};
 use crate::session::sharing::{Shared, Whereabouts};
 use crate::store::Store;
 
 impl Service {
     /// Refuses keys and sketches that another collector has.
     pub(super) fn check(&self, shared: &Shared, question: &Question) -> Result<(), AskError> {
+        if let Some(cluster) = &self.cluster {
+            return self.check_in(cluster, question);
+        }
         if shared.is_empty() {
             return Ok(());
         }
@@ -36,8 +41,36 @@ impl Service {
         self.replicas.get(store).map_or(1, |replicas| usize::from(*replicas))
     }
 
-    /// Refuses a list that another collector has.
+    /// The same in a cluster. What an epoch that is over holds was placed here when it was reported, and what counters
+    /// hold stays when their keys move: neither is refused.
+    fn check_in(&self, cluster: &Cluster, question: &Question) -> Result<(), AskError> {
+        let primitive = question.kind.primitive();
+        if question.at != Moment::Now || primitive == Primitive::KeyIncrement {
+            return Ok(());
+        }
+        cluster.check(Instant::now())?;
+        let store = &self.stores.of_primitive(&question.store, primitive)?.spec.name;
+        if primitive.addressing() == Addressing::Column {
+            return refuse_in(cluster.list(store, 0), || "the sketch".into(), store);
+        }
+        let replicas = self.replicas(store);
+        for key in &question.keys {
+            let bucket = buckets::of_key(key);
+            refuse_in(
+                cluster.bucket(store, replicas, bucket),
+                || format!("key {key} (bucket {bucket})"),
+                store,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a list that another collector has. In a cluster, each answers with the entries that it got: a list that moves
+    /// leaves them behind.
     pub(super) fn check_list(&self, store: &str, list: u32) -> Result<(), AskError> {
+        if self.cluster.is_some() {
+            return Ok(());
+        }
         let shared = self.sessions.shared();
         if shared.is_empty() {
             return Ok(());
@@ -47,7 +80,14 @@ impl Service {
     }
 
     /// The part of each store that is here.
-    pub(super) fn here(&self, shared: &Shared) -> PlacementResponse {
+    ///
+    /// # Errors
+    /// This collector cannot tell.
+    pub(super) fn here(&self, shared: &Shared) -> Result<PlacementResponse, AskError> {
+        if let Some(cluster) = &self.cluster {
+            cluster.check(Instant::now())?;
+            return Ok(self.here_in(cluster, shared));
+        }
         let version = self.version(shared);
         let placement = |store: &Arc<Store>| {
             let (spec, generation) = (&store.spec, store.generation);
@@ -65,13 +105,50 @@ impl Service {
             place.elsewhere = shared.elsewhere(&spec.name).unwrap_or_default();
             place
         };
-        let started = shared.started;
-        PlacementResponse { version, started, stores: self.stores.all().iter().map(placement).collect() }
+        let stores = self.stores.all().iter().map(placement).collect();
+        Ok(PlacementResponse { version, stores, started: shared.started, cluster: 0 })
+    }
+
+    /// The same in a cluster.
+    fn here_in(&self, cluster: &Cluster, shared: &Shared) -> PlacementResponse {
+        let version = self.version(shared);
+        let placement = |store: &Arc<Store>| {
+            let spec = &store.spec;
+            let Part { buckets, lists, other } = cluster.part(&spec.name, self.replicas(&spec.name));
+            let nothing = match spec.kind.primitive().addressing() {
+                Addressing::Key => buckets == Copies::NONE,
+                Addressing::List | Addressing::Column => lists.is_empty(),
+            };
+            let mut place = StorePlacement {
+                store: Some(spec.into()),
+                written: Some(!nothing),
+                generation: store.generation,
+                ..StorePlacement::default()
+            };
+            match spec.kind.primitive().addressing() {
+                _ if nothing => place.elsewhere = other.unwrap_or_else(|| "no collector".into()),
+                Addressing::Key => place.buckets = bucket_ranges(&buckets),
+                Addressing::List => place.lists = lists.into_iter().map(Into::into).collect(),
+                Addressing::Column => {}
+            }
+            place
+        };
+        let stores = self.stores.all().iter().map(placement).collect();
+        PlacementResponse { version, stores, started: shared.started, cluster: cluster.version() }
     }
 
     /// The version of [`Service::here`]; it changes when a store is added, too. Stores are never removed.
     pub(super) fn version(&self, shared: &Shared) -> u64 {
-        shared.version + self.stores.all().len() as u64
+        let of_cluster = self.cluster.as_ref().map_or(0, |cluster| cluster.versions());
+        shared.version.wrapping_add(of_cluster).wrapping_add(self.stores.all().len() as u64)
+    }
+}
+
+fn refuse_in(place: Place, what: impl FnOnce() -> String, store: &str) -> Result<(), AskError> {
+    match place {
+        Place::Here => Ok(()),
+        Place::At(address) => Err(AskError::Elsewhere { what: what(), store: store.into(), address }),
+        Place::Gone => Err(AskError::Nowhere { what: what(), store: store.into() }),
     }
 }
 

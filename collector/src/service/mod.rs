@@ -32,6 +32,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tonic::{Request, Response, Status};
 
 use crate::answers::Memory;
+use crate::cluster::Cluster;
 use crate::config::Limits;
 use crate::epochs::Epochs;
 use crate::nic::Nic;
@@ -53,6 +54,8 @@ pub struct Service {
     rules: Arc<Rules>,
     connections: Arc<dta_grpc::ConnectionCounters>,
     exporters: Arc<OnceLock<OfSinks>>,
+    /// Its place in a cluster, if it is in one.
+    cluster: Option<Arc<Cluster>>,
     /// Whose turn it is to read all counters.
     counting: Arc<tokio::sync::Mutex<()>>,
     /// As [`Config::replicas`](crate::config::Config::replicas).
@@ -78,6 +81,7 @@ impl Service {
             rules: Arc::new(Rules { operators: Vec::new(), sessions: limits.sessions_per_certificate }),
             connections: Arc::default(),
             exporters: Arc::default(),
+            cluster: None,
             counting: Arc::default(),
             replicas: Arc::default(),
         }
@@ -108,6 +112,11 @@ impl Service {
     /// Adds these counters of exporters to the service's own, by sink; only the first call counts.
     pub fn tell_exporters(&self, counters: OfSinks) {
         let _ = self.exporters.set(counters);
+    }
+
+    /// Answers for what the cluster says that is here.
+    pub fn with_cluster(self, cluster: Option<Arc<Cluster>>) -> Self {
+        Self { cluster, ..self }
     }
 
     /// Answers about other moments from these epochs.

@@ -47,6 +47,9 @@ impl Service {
             .sessions
             .renew(&request.name, caller, request.generation, &statistics, Instant::now())
             .map_err(status::session)?;
+        if let Some(cluster) = &self.cluster {
+            cluster.hear(&request.name, request.placement, Instant::now());
+        }
         self.sessions.note_frames_by(&request.name, &request.frames_by);
         self.sessions.note_leaving(&request.name, request.leaving);
         self.with_ring(session)
@@ -120,6 +123,7 @@ impl Service {
                 rkey: region.registration.rkey,
                 generation: region.generation,
                 replicas: self.replicas(&store.spec.name) as u32,
+                placement: self.cluster.as_ref().and_then(|c| c.version_of(&region.store, region.memory)),
             });
         }
         Ok(control::Session {

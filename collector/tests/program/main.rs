@@ -1,6 +1,7 @@
 //! The program `dta-collector`: what it prints, how it ends, and what is there after a kill.
 
 mod epochs;
+mod inserts;
 mod reliability;
 #[cfg(feature = "s3")]
 mod upload;

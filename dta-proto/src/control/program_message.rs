@@ -6,6 +6,7 @@ use super::convert::unknown;
 use super::program_change::Change as ChangeMessage;
 use super::program_entry::Entry as EntryMessage;
 use super::{MessageError, purpose, transport};
+use crate::buckets::Copies;
 use crate::control;
 use crate::program::{
     Change, EndedQueuePair, Endpoint, Entry, Flush, Lists, Mode, Primitive, Program, QueuePair, Rkey,
@@ -41,10 +42,12 @@ impl From<&Entry> for control::ProgramEntry {
                     rkey: e.rkey.0,
                     generation: e.generation,
                     replicas: 0,
+                    placement: None,
                 }),
                 queue_pair: control::Purpose::from(e.queue_pair).into(),
                 collector: e.collector.into(),
                 buckets: control::bucket_ranges(&e.buckets),
+                idle: e.buckets == Copies::NONE,
             }),
             Entry::Lists(e) => EntryMessage::Lists(control::ListsEntry {
                 store: e.store.into(),
@@ -159,7 +162,7 @@ fn store(m: &control::StoreEntry) -> Result<Store> {
     Ok(Store {
         collector: narrow("store.collector", m.collector)?,
         spec: StoreSpec::try_from(spec)?,
-        buckets: control::buckets(&m.buckets)?,
+        buckets: if m.idle { Copies::NONE } else { control::buckets(&m.buckets)? },
         address: region.address,
         length: region.length,
         rkey: Rkey(region.rkey),
@@ -240,7 +243,9 @@ mod tests {
         program.set(Entry::SketchReporter(SketchReporter { store: 5, reporter: 9, bit: 3 }));
         let buckets =
             ["0,7-9,255", "1-6,200"].map(|text| text.parse::<Buckets>().unwrap()).into_iter().collect();
-        program.set(Entry::Store(Store { collector: 3, buckets, ..program.store(1).unwrap().clone() }));
+        let store = program.store(1).unwrap().clone();
+        program.set(Entry::Store(Store { collector: 3, buckets, ..store.clone() }));
+        program.set(Entry::Store(Store { collector: 4, buckets: Copies::NONE, ..store }));
         program.set(Entry::Lists(Lists {
             store: 2,
             collector: 3,

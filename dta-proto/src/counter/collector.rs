@@ -30,8 +30,18 @@ const fn count_of_kinds() -> usize {
     count
 }
 
-const SINK: Variable =
-    Variable { word: "SINK", values: Values::Of(&[Value::plain("influx"), Value::plain("json")]) };
+const SINK: Variable = Variable {
+    word: "SINK",
+    values: Values::Of(&[
+        Value::plain("influx"),
+        Value::plain("json"),
+        Value::plain("kafka"),
+        Value::plain("otlp-logs"),
+        Value::plain("otlp-metrics"),
+        Value::plain("otlp-traces"),
+        Value::plain("remote-write"),
+    ]),
+};
 
 table! {
     /// The collector's own counters.
@@ -74,6 +84,14 @@ table! {
         UPLOAD_REMOVED: "upload.removed", Times, Beside, "data files removed from object storage";
         UPLOAD_FAILED: "upload.failed", Times, Beside,
             "times that a history could not be copied to object storage: it is tried again";
+        INSERT_EPOCHS: "insert.epochs", Epochs, Beside,
+            "epochs whose rows were inserted into ClickHouse (`[history.clickhouse]`); an epoch of a store and those of its tables of flows, metrics and drops count each";
+        INSERT_WAITING: "insert.waiting", Epochs, Beside, "epochs in histories that ClickHouse does not have yet" .kind(Kind::Now);
+        INSERT_MISSED: "insert.missed", Epochs, Beside,
+            "epochs that ClickHouse will not get, or not whole: they were removed from a history before, became part of a longer epoch while they were being inserted, or cannot be read";
+        INSERT_ROWS: "insert.rows", Rows, Beside, "rows of histories inserted into ClickHouse";
+        INSERT_FAILED: "insert.failed", Times, Beside,
+            "times that rows of a history could not be inserted into ClickHouse: it is tried again";
         QUERY_KEYS: "query.KIND.keys", Keys, Beside, "keys asked for in queries" .with(&[KIND]);
         QUERY_FOUND: "query.KIND.found", Keys, Beside,
             "keys asked for in queries that had an answer: for a counter, a value other than 0; for a sketch, a known one"
@@ -138,22 +156,24 @@ table! {
             .with(&[SINK]);
         EXPORT_FORGOTTEN: "export.SINK.forgotten", Keys, Beside,
             "keys whose meaning was evicted because 262,144 others were used since" .with(&[SINK]);
+        EXPORT_WITHOUT_PAGE: "export.SINK.without_page", Times, Beside,
+            "times that no metrics were exported, because the collector did not answer" .with(&[SINK]);
         EXPORT_FOUND: "export.SINK.found", Points, Beside, "points in the spool at the start" .with(&[SINK]);
         EXPORT_MADE: "export.SINK.made", Points, Beside,
             "points (or lines) made and put into the spool (or the file)" .with(&[SINK]);
         EXPORT_STATE: "export.SINK.state", Points, Beside,
             "points made from values exported every `state_seconds` rather than from an event" .with(&[SINK]);
-        EXPORT_DELIVERED: "export.SINK.delivered", Points, Beside, "points that the database accepted, or lines written"
+        EXPORT_DELIVERED: "export.SINK.delivered", Points, Beside, "points that the receiver accepted, or lines written"
             .with(&[SINK]);
-        EXPORT_SPOOLED: "export.SINK.spooled", Points, Beside, "points in the spool that the database has not accepted yet"
+        EXPORT_SPOOLED: "export.SINK.spooled", Points, Beside, "points in the spool that the receiver has not accepted yet"
             .kind(Kind::Now) .with(&[SINK]);
         EXPORT_DROPPED_SPOOL_FULL: "export.SINK.dropped.spool_full", Points, Beside,
             "points dropped because the spool was full: the oldest go first" .with(&[SINK]);
         EXPORT_DROPPED_SPOOL_DAMAGED: "export.SINK.dropped.spool_damaged", Points, Beside,
             "points lost because spool files were damaged or removed" .with(&[SINK]);
         EXPORT_DROPPED_REJECTED: "export.SINK.dropped.rejected", Points, Beside,
-            "points that the database rejects permanently: older than its retention, or with a field of another type" .with(&[SINK]);
-        EXPORT_RETRIED: "export.SINK.retried", Times, Beside, "requests to the database (or writes to the file) that failed and were retried"
+            "points that the receiver rejects permanently, such as those older than its retention or with a field of another type" .with(&[SINK]);
+        EXPORT_RETRIED: "export.SINK.retried", Times, Beside, "requests to the receiver (or writes to the file) that failed and were retried"
             .with(&[SINK]);
     }
 }

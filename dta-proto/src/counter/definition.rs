@@ -76,7 +76,7 @@ crate::named! {
         Sequences: "sequences",
         /// NACK datagrams.
         Nacks: "NACKs",
-        /// Rows of postcards.
+        /// Rows of postcards, or of histories.
         Rows: "rows",
         /// ACKs, NAKs and other answers of a NIC.
         Answers: "answers",

@@ -5,12 +5,14 @@
 //! `docs/counters.md` has the same tables; a test keeps both equal.
 //!
 //! - [`translator`], [`reporter`], [`nic`], [`collector`], [`ring`], [`between`]: the tables, by the node that counts.
+//! - [`gaps`]: what is missing of numbered datagrams.
 //! - [`Reason`], [`Discard`], [`LossCause`], [`nic::Counter`], [`LinkLoss`], [`Fault`]: enumerations that
 //!   index arrays of counters.
 
 pub mod between;
 pub mod collector;
 mod definition;
+pub mod gaps;
 mod link;
 pub mod nic;
 mod node;
@@ -23,7 +25,7 @@ mod variable;
 pub use definition::{Definition, Found, Kind, MAX_VARIABLES, Step, Table, Unit};
 pub use link::{Fault, LinkLoss};
 pub use node::{EVICTED, Node, Stage, find};
-pub use reason::{Discard, IntReason, LossCause, Reason};
+pub use reason::{Discard, FlowReason, IntReason, LossCause, Reason};
 pub use variable::{Value, Values, Variable};
 
 /// Declares the counters of one table of the document: a static per definition, and the table.

@@ -1,7 +1,8 @@
 //! A translator's counters.
 
 use super::{
-    Discard, Fault, IntReason, Kind, LinkLoss, LossCause, Reason, Table, Value, Values, Variable, ring, table,
+    Discard, Fault, FlowReason, IntReason, Kind, LinkLoss, LossCause, Reason, Table, Value, Values, Variable,
+    ring, table,
 };
 use crate::queue_pair::Purpose;
 use crate::telemetry::Metric;
@@ -9,7 +10,7 @@ use crate::wire::dta::Primitive;
 
 /// The tables, in the order of the document.
 pub(super) static TABLES: &[&Table] =
-    &[&OWN, &OF_PRIMITIVE, &NOT_ACCEPTED, &KNOWN_LOST, &QUEUE_PAIR, &LINKS, &ring::RING, &INT];
+    &[&OWN, &OF_PRIMITIVE, &NOT_ACCEPTED, &KNOWN_LOST, &QUEUE_PAIR, &LINKS, &ring::RING, &INT, &FLOWS];
 
 const PRIMITIVES: [Value; Primitive::ALL.len()] = {
     let mut names = [Value::plain(""); Primitive::ALL.len()];
@@ -39,11 +40,17 @@ const METRICS: [Value; Metric::ALL.len()] = {
 const METRIC: Variable = Variable { word: "METRIC", values: Values::Of(&METRICS) };
 const SOURCE: Variable = Variable { word: "SOURCE", values: Values::Any };
 const INT_REASON: Variable = Variable { word: "REASON", values: Values::Of(IntReason::VALUES) };
+const FLOW_REASON: Variable = Variable { word: "REASON", values: Values::Of(FlowReason::VALUES) };
 const COLLECTOR: Variable = Variable { word: "COLLECTOR", values: Values::Number };
 const PURPOSE: Variable = Variable { word: "PURPOSE", values: Values::Of(&PURPOSES) };
 const LINK: Variable = Variable {
     word: "LINK",
-    values: Values::Of(&[Value::plain(REPORTS), Value::plain(ROCE), Value::plain(INT_LINK)]),
+    values: Values::Of(&[
+        Value::plain(REPORTS),
+        Value::plain(ROCE),
+        Value::plain(INT_LINK),
+        Value::plain(FLOWS_LINK),
+    ]),
 };
 const LOSS: Variable = Variable { word: "REASON", values: Values::Of(LinkLoss::VALUES) };
 const FAULTY: Variable = Variable {
@@ -56,6 +63,8 @@ const FAULT: Variable = Variable { word: "FAULT", values: Values::Of(Fault::VALU
 pub const REPORTS: &str = "reports";
 /// All INT listeners' links, summed.
 pub const INT_LINK: &str = "int";
+/// All listeners for flow exports, summed.
+pub const FLOWS_LINK: &str = "flows";
 /// The link for outgoing frames and incoming answers; faults on frames.
 pub const ROCE: &str = "roce";
 /// Faults on NACKs.
@@ -219,7 +228,7 @@ table! {
         INT_CHANGED: "int.changed", Reports, Beside, "Telemetry Reports that led to values, events or drop counts";
         INT_PRIMITIVES: "int.primitives", Reports, Beside,
             "key-writes, entries, increments and postcards made from Telemetry Reports. Each then counts in `received`";
-        INT_EVENTS: "int.events", Reports, Beside, "event list entries made from Telemetry Reports" .detail();
+        INT_EVENTS: "int.events", Reports, Beside, "event list entries made from Telemetry Reports and flow records" .detail();
         INT_SUPERSEDED: "int.superseded", Times, Beside,
             "values not written because a later one of the same key came in the same batch. Their events are still written"
             .detail();
@@ -253,5 +262,42 @@ table! {
         INT_KEYS: "int.keys", Keys, Beside, "keys whose last written values are remembered" .kind(Kind::Now);
         INT_EVICTED: "int.evicted", Keys, Beside,
             "keys evicted by others. When seen again they count as new: an extra event, never a missing one";
+    }
+}
+
+table! {
+    /// A translator's counters of flow exports, before they become primitives.
+    FLOWS "translator, flows" {
+        FLOWS_DATAGRAMS: "flows.datagrams", Datagrams, Beside, "datagrams received as flow exports";
+        FLOWS_RECORDS: "flows.records", Reports, Beside,
+            "flow records, samples of packets and notices of drops received; a datagram that cannot be read and a set of data without a template count as one. `flows.records = flows.dropped.* + flows.not_watched + flows.elsewhere + flows.counted + flows.drops`";
+        FLOWS_DROPPED: "flows.dropped.REASON", Reports, Beside, "flow records rejected" .with(&[FLOW_REASON]);
+        FLOWS_NOT_WATCHED: "flows.not_watched", Reports, Beside, "records of flows not on the watchlist";
+        FLOWS_ELSEWHERE: "flows.elsewhere", Reports, Beside,
+            "records whose packets and bytes were not added to their flow's because another exporter, or the same one in the other direction, counts it";
+        FLOWS_COUNTED: "flows.counted", Reports, Beside, "records whose packets and bytes were added to their flow's";
+        FLOWS_SAMPLED: "flows.sampled", Reports, Beside,
+            "of `flows.counted`, those of sampled packets: their numbers were multiplied by the sampling rate" .detail();
+        FLOWS_DROPS: "flows.drops", Reports, Beside, "notices of packets that an exporter dropped";
+        FLOWS_NAMES: "flows.names", Times, Beside, "names of interfaces read from options data" .detail();
+        FLOWS_INTERFACES: "flows.interfaces", Times, Beside, "counters of interfaces read from sFlow" .detail();
+        FLOWS_UNUSED: "flows.unused", Times, Beside, "samples of sFlow without anything that is used: counters of hosts, formats of vendors" .detail();
+        FLOWS_PRIMITIVES: "flows.primitives", Reports, Beside,
+            "increments, entries and key-writes made from these. Each then counts in `received`";
+        FLOWS_OPTIONS: "flows.options", Times, Beside, "sampling rates read from options data" .detail();
+        FLOWS_TEMPLATES: "flows.templates", Times, Beside, "templates held" .kind(Kind::Now);
+        FLOWS_GAPS: "flows.gaps", Sequences, Beside,
+            "sequence numbers missing: datagrams of NetFlow v9 and sFlow, records of NetFlow v5 and IPFIX";
+        FLOWS_GAPS_FILLED: "flows.gaps_filled", Sequences, Beside,
+            "missing sequence numbers that arrived later; `flows.gaps - flows.gaps_filled` are lost";
+        FLOWS_GAPS_OF: "flows.gaps_of.SOURCE", Sequences, Beside,
+            "sequence numbers missing of one exporter, named `ADDRESS/FORMAT/DOMAIN` (`v5`, `v9`, `ipfix` or `sflow`); the 32 with the most"
+            .with(&[SOURCE]) .detail();
+        FLOWS_GAPS_FILLED_OF: "flows.gaps_filled_of.SOURCE", Sequences, Beside,
+            "missing sequence numbers of one exporter that arrived later" .with(&[SOURCE]) .detail();
+        FLOWS_REPEATS: "flows.repeats", Datagrams, Beside,
+            "datagrams of exporters with a number already seen. They are still processed";
+        FLOWS_RESTARTS: "flows.restarts", Times, Beside, "times that an exporter restarted its numbering";
+        FLOWS_SOURCES: "flows.sources", Times, Beside, "exporters heard from, by format and domain" .kind(Kind::Now);
     }
 }

@@ -10,6 +10,8 @@ pub(super) trait Fits {
     fn may(&self, part: usize, member: usize) -> bool;
     /// Whether, beyond that, nothing else would have to move because of it.
     fn is_free(&self, part: usize, member: usize) -> bool;
+    /// Whether something of the part stays where it was.
+    fn keeps(&self, part: usize, member: usize) -> bool;
 }
 
 /// Who holds each part. Members are numbered.
@@ -46,8 +48,9 @@ impl<'a, F: Fits> Layer<'a, F> {
                 }
             }
         }
-        while self.step(|fits, part, member| fits.may(part, member) && fits.is_free(part, member))
-            || self.step(|fits, part, member| fits.may(part, member))
+        let may = |fits: &F, part, member| fits.may(part, member) && fits.keeps(part, member);
+        while self.step(|fits, part, member| may(fits, part, member) && fits.is_free(part, member))
+            || self.step(may)
         {}
         carried.iter_mut().zip(&self.over).for_each(|(carried, over)| *carried += over);
         self.holders
@@ -56,15 +59,17 @@ impl<'a, F: Fits> Layer<'a, F> {
     /// The member that takes a part.
     fn best(&self, part: usize, carried: &[i64], in_runs: bool) -> Option<usize> {
         let before = part.checked_sub(1).filter(|_| in_runs).and_then(|part| self.holders[part]);
-        let goes_on = |member: &usize| self.over[*member] <= -ONE && self.fits.may(part, *member);
+        let may = |member: &usize| self.fits.may(part, *member);
+        let keeps = |member: &usize| self.fits.keeps(part, *member);
+        let goes_on = |member: &usize| self.over[*member] <= -ONE && may(member) && keeps(member);
         if let Some(member) = before.filter(goes_on) {
             return Some(member);
         }
         let rank = |member: &usize| {
             let (over, is_free) = (self.over[*member], self.fits.is_free(part, *member));
-            (over >= 0, !is_free, over + carried[*member])
+            (!keeps(member), over >= 0, !is_free, over + carried[*member])
         };
-        (0..self.over.len()).filter(|member| self.fits.may(part, *member)).min_by_key(rank)
+        (0..self.over.len()).filter(may).min_by_key(rank)
     }
 
     /// Takes one part from a member that has too many, or for one that has too few, along the shortest path of moves

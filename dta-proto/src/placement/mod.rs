@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::buckets::Buckets;
+use crate::buckets::{Buckets, Copies};
 use crate::list_range::ListRange;
 
 /// Who has what. The default, with version 0, places nothing.
@@ -24,6 +24,9 @@ use crate::list_range::ListRange;
 pub struct Placement {
     /// Increases with every change.
     pub version: u64,
+    /// When it was written, in milliseconds since 1970, by the clock of whoever wrote it; 0 = long ago.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub since: u64,
     /// For each copy of a key, the buckets of each collector by its id; every bucket once, and at another collector
     /// than in any other copy.
     pub keys: Vec<BTreeMap<String, Buckets>>,
@@ -36,6 +39,8 @@ pub struct Placement {
 #[derive(Deserialize)]
 struct Unchecked {
     version: u64,
+    #[serde(default)]
+    since: u64,
     keys: Vec<BTreeMap<String, Buckets>>,
     #[serde(default)]
     lists: BTreeMap<String, Vec<ListRange>>,
@@ -50,8 +55,13 @@ impl TryFrom<Unchecked> for Placement {
     type Error = PlacementError;
 
     fn try_from(read: Unchecked) -> Result<Placement, PlacementError> {
-        Placement::new(read.version, read.keys, read.lists)
+        let placement = Placement::new(read.version, read.keys, read.lists)?;
+        Ok(Placement { since: read.since, ..placement })
     }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Placement {
@@ -98,7 +108,7 @@ impl Placement {
                 return Err(PlacementError(format!("list {list} of store {store:?} is placed twice")));
             }
         }
-        Ok(Placement { version, keys, lists })
+        Ok(Placement { version, since: 0, keys, lists })
     }
 
     /// The collectors of a bucket: copy `n` is at the `n`-th.
@@ -111,6 +121,11 @@ impl Placement {
     /// The buckets of which a collector has this copy.
     pub fn buckets(&self, copy: usize, id: &str) -> Buckets {
         self.keys.get(copy).and_then(|of_copy| of_copy.get(id)).copied().unwrap_or(Buckets::NONE)
+    }
+
+    /// What a collector has of a store whose keys are at so many collectors, or at as many as there are.
+    pub fn copies(&self, replicas: usize, id: &str) -> Copies {
+        (0..replicas).map(|copy| self.buckets(copy, id)).collect()
     }
 
     /// The collector of a list.
@@ -143,6 +158,8 @@ mod tests {
         assert_eq!(placement.of_bucket(127).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(placement.of_bucket(128).collect::<Vec<_>>(), ["b", "a"]);
         assert_eq!(placement.buckets(1, "a").to_string(), "128-255");
+        let of_a = [1, 2, 3].map(|replicas| placement.copies(replicas, "a").to_string());
+        assert_eq!(of_a, ["0-127", "0-127; copy 1 of 128-255", "0-127; copy 1 of 128-255"]);
         assert_eq!((placement.buckets(2, "a"), placement.buckets(0, "c")), (Buckets::NONE, Buckets::NONE));
         let of_list = |store, list| placement.of_list(store, list);
         assert_eq!(
@@ -150,7 +167,7 @@ mod tests {
             (Some("b"), None, None)
         );
         // A later version may say more.
-        let more = JSON.replacen('{', r#"{"since":"2026-01-01","#, 1);
+        let more = JSON.replacen('{', r#"{"later":"2026-01-01","#, 1);
         assert_eq!(serde_json::from_str::<Placement>(&more).unwrap(), placement);
     }
 

@@ -41,7 +41,9 @@ impl Member {
 /// - Each member has its share of each copy of all buckets and of each store's lists by weight, to within one.
 /// - Copies of a bucket are in different zones, or, if there are fewer zones than copies, at different members. This
 ///   comes before equal load: a zone gets no more than one copy of a bucket.
-/// - What need not move for the first two stays.
+/// - Of the copies that a bucket has at members that stay, one stays where it is, under its number, as far as zones
+///   allow: what was written of the bucket can still be found. This comes before equal load, too.
+/// - What need not move for these stays.
 pub fn next(before: &Placement, members: &[Member], copies: usize) -> Placement {
     let members = in_service(members);
     if members.is_empty() {
@@ -50,11 +52,12 @@ pub fn next(before: &Placement, members: &[Member], copies: usize) -> Placement 
     let mut carried = vec![0; members.len()];
     let mut next = Placement {
         version: before.version,
+        since: before.since,
         keys: keys(before, &members, copies, &mut carried),
         lists: lists(before, &members, &mut carried),
     };
     if next != *before {
-        next.version += 1;
+        next.version = next.version.saturating_add(1);
     }
     next
 }
@@ -105,6 +108,18 @@ struct Copy<'a> {
     earlier: Vec<Vec<usize>>,
     /// Those that had later copies, and would have to lose them.
     later: Vec<Vec<usize>>,
+    /// What is left of each bucket, by which this copy and later ones decide whether it can still be found; empty if
+    /// there is one copy, or another number of them than before, as all are numbered anew then.
+    left: Vec<Left>,
+}
+
+/// What is left of a bucket, of which some copies are settled.
+#[derive(Clone, Copy)]
+enum Left {
+    /// Nothing, or a settled copy: the others may move.
+    Free,
+    /// No settled copy. The one to settle is at this member, if at any.
+    At(Option<usize>),
 }
 
 impl Copy<'_> {
@@ -169,6 +184,16 @@ impl Fits for Copy<'_> {
     fn is_free(&self, part: usize, member: usize) -> bool {
         self.is_clear(&self.later[part], member)
     }
+
+    fn keeps(&self, part: usize, member: usize) -> bool {
+        match self.left.get(part) {
+            None | Some(Left::Free) => true,
+            Some(Left::At(holder)) => {
+                *holder == Some(member)
+                    || self.later[part].iter().any(|later| self.apart(*later) != self.apart(member))
+            }
+        }
+    }
 }
 
 fn keys(
@@ -187,7 +212,15 @@ fn keys(
             had.iter().for_each(|bucket| holders[usize::from(bucket)] = Some(n));
         }
     }
+    let had = holders.clone();
     for copy in 0..copies {
+        let left = |bucket: usize| {
+            let stays = |n: usize| had[n][bucket].is_some() && holders[n][bucket] == had[n][bucket];
+            let is_gone = had.iter().all(|had| had[bucket].is_none());
+            if is_gone || (0..copy).any(stays) { Left::Free } else { Left::At(had[copy][bucket]) }
+        };
+        let is_as_before = copies > 1 && before.keys.len() == copies;
+        let left = (0..BUCKETS).filter(|_| is_as_before).map(left).collect();
         let of_others = |others: &[Vec<Option<usize>>]| -> Vec<Vec<usize>> {
             (0..BUCKETS).map(|bucket| others.iter().filter_map(|holders| holders[bucket]).collect()).collect()
         };
@@ -196,6 +229,7 @@ fn keys(
             by_zone: copy < zones,
             earlier: of_others(&holders[..copy]),
             later: of_others(&holders[copy + 1..]),
+            left,
         };
         // First copies lie in runs, for few rows in a switch. The others are scattered, so that the load of a
         // collector that dies is taken over by all.
@@ -220,6 +254,10 @@ impl Fits for Has {
     }
 
     fn is_free(&self, _: usize, _: usize) -> bool {
+        true
+    }
+
+    fn keeps(&self, _: usize, _: usize) -> bool {
         true
     }
 }

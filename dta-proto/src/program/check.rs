@@ -5,7 +5,6 @@
 use core::fmt;
 use core::net::IpAddr;
 
-use crate::buckets::Copies;
 use crate::queue_pair::has_24_bits;
 use crate::store::{SpecError, StoreKind};
 
@@ -113,9 +112,6 @@ fn check_store(store: &Store) -> Result<(), CheckError> {
     }
     if address & (length - 1) != 0 {
         return fail("the address must be aligned to the length, so that address = base | offset");
-    }
-    if store.buckets == Copies::NONE {
-        return Err(CheckError::value("store.buckets", 0, "at least one bucket"));
     }
     let must = store.spec.kind.primitive().purpose();
     if store.queue_pair != must {
@@ -329,7 +325,7 @@ fn parts_fit(a: &Store, b: &Store) -> Result<(), CheckError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buckets::Buckets;
+    use crate::buckets::{Buckets, Copies};
     use crate::program::Session;
 
     /// The program of the frame vectors: all at one collector.

@@ -43,8 +43,10 @@ pub enum Layer {
     TelemetryReport,
     /// INT in a packet, from its shim.
     Int,
-    /// The packet in a Telemetry Report.
+    /// The packet in a Telemetry Report or an sFlow sample.
     Reported,
+    /// An sFlow datagram.
+    Sflow,
 }
 
 /// What is wrong with a field.
@@ -132,6 +134,7 @@ impl fmt::Display for Layer {
             Layer::TelemetryReport => "Telemetry Report",
             Layer::Int => "INT",
             Layer::Reported => "packet in a report",
+            Layer::Sflow => "sFlow",
         })
     }
 }

@@ -9,6 +9,7 @@
 //! - [`datagram`]: UDP in IPv4, built and parsed in one place.
 //! - [`roce`]: the InfiniBand transport headers and the invariant CRC.
 //! - [`frame`]: whole RoCEv2 frames, as the software translator and NIC send them.
+//! - [`sflow`]: samples and notices of sFlow, and the packets in them.
 //! - [`int`]: Telemetry Reports and the INT in the reported packets.
 
 pub mod arp;
@@ -21,6 +22,7 @@ pub mod frame;
 pub mod int;
 pub mod ipv4;
 pub mod roce;
+pub mod sflow;
 pub mod udp;
 
 pub use error::{Error, Kind, Layer, Result};

@@ -29,7 +29,7 @@ async fn reader(lists: &Lists) -> (EventReader, Arc<LookupCounters>) {
     let ask = Arc::new(lists.clone());
     let source = Source::new(ask.clone(), &Options::default(), Arc::default());
     let counters = Arc::new(LookupCounters::default());
-    let mut reader = EventReader::new(source, ask, Stores::default(), counters.clone());
+    let mut reader = EventReader::new(source, ask, Stores::default(), None, counters.clone());
     nothing_comes(&mut reader).await;
     (reader, counters)
 }

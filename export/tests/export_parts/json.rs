@@ -7,6 +7,7 @@ use dta_proto::telemetry::list;
 use serde_json::Value;
 
 use crate::lists::Lists;
+use crate::recorder::pages;
 use crate::source::drop_at;
 
 #[tokio::test]
@@ -19,7 +20,7 @@ async fn a_file_gets_each_event_once_over_several_runs() {
     for run in 0..3 {
         (1..=3).for_each(|n| lists.put(list::DROPS, vec![drop_at(10 * run + n)]));
         let run = Run { once: true, ..Run::default() };
-        let mut exporters = Exporters::start(&config, "json", &ask, run).unwrap();
+        let mut exporters = Exporters::start(&config, "json", &ask, &pages(), run).unwrap();
         exporters.ended().await;
         exporters.stop().await;
     }
@@ -41,8 +42,8 @@ async fn names_can_be_left_out() {
     let lists = Lists::default();
     lists.put(list::DROPS, vec![drop_at(5)]);
     let ask: Arc<dyn Ask> = Arc::new(lists);
-    let mut exporters =
-        Exporters::start(&config, "json", &ask, Run { once: true, ..Run::default() }).unwrap();
+    let run = Run { once: true, ..Run::default() };
+    let mut exporters = Exporters::start(&config, "json", &ask, &pages(), run).unwrap();
     exporters.ended().await;
     exporters.stop().await;
     let line: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();

@@ -1,9 +1,25 @@
-//! The parts of the exporter without a database and without a collector: needs no privilege and starts no program.
+//! The parts of the exporter without a collector. What starts a program is ignored unless asked for.
 
 mod directory;
 mod events;
+#[cfg(feature = "otlp")]
+mod grpc;
 mod influx;
 mod json;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod lists;
+#[cfg(feature = "otlp")]
+mod otlp;
+#[cfg(feature = "remote-write")]
+mod prometheus;
+mod recorder;
+#[cfg(feature = "remote-write")]
+mod remote_write;
+#[cfg(feature = "otlp")]
+mod rotel;
 mod schema;
 mod source;
+mod tls;
+#[cfg(feature = "otlp")]
+mod traces;

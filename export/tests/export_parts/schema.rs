@@ -13,7 +13,7 @@ fn flow() -> Flow {
 fn change(key: Key, metric: Metric, new: u64, place: Location, meaning: Meaning) -> Event {
     let entry =
         Entry::Change { time: 1524138290, key, metric, why: Why::Moved, old: 400, new, place, path: None };
-    Event { entry, meaning: Some(meaning), path: None, latency: None }
+    Event { entry, meaning: Some(meaning), path: None, latency: None, hops: None }
 }
 
 fn line(schema: Schema, event: &Event) -> Option<String> {
@@ -104,6 +104,7 @@ fn what_is_not_known_is_left_out_and_nothing_is_lost() {
         meaning,
         path: None,
         latency: None,
+        hops: None,
     };
     let unread = line(Schema::Tags, &drop(Key::default(), None)).unwrap();
     assert_eq!(unread, "drops,reason=71 value=1i 7\n");
@@ -135,14 +136,14 @@ fn names_stand_beside_the_numbers_of_the_schema_of_tags_alone() {
     assert_eq!(line(Schema::IntCollector, &link).trim_end(), plain);
     let place = Location { switch: Some(4), port: Some(9), queue: None };
     let entry = Entry::Drop { time: 7, key: Key::default(), place, ingress_port: Some(3), reason: 71 };
-    let drop = Event { entry, meaning: None, path: None, latency: None };
+    let drop = Event { entry, meaning: None, path: None, latency: None, hops: None };
     assert_eq!(
         line(Schema::Tags, &drop),
         "drops,reason=71,reason_name=traffic-manager,switch=4,switch_name=leaf1 value=1i,ingress_port=3i,egress_port=9i,ingress_port_name=\"to host 3\" 7\n"
     );
     let place = Location { port: Some(3), ..place };
     let entry = Entry::Congestion { time: 7, key: Key::default(), place, occupancy: Some(9), latency: None };
-    let congestion = Event { entry, meaning: None, path: None, latency: None };
+    let congestion = Event { entry, meaning: None, path: None, latency: None, hops: None };
     assert_eq!(
         line(Schema::Tags, &congestion),
         "congestion,port=3,port_name=to\\ host\\ 3,switch=4,switch_name=leaf1 value=1i,occupancy=9i 7\n"
@@ -162,6 +163,6 @@ fn names_stand_beside_the_numbers_of_a_line_of_json() {
     assert_eq!(named(&link), ["leaf1", "to host 3", "", ""]);
     let place = Location { switch: Some(4), port: Some(9), queue: None };
     let entry = Entry::Drop { time: 7, key: Key::default(), place, ingress_port: Some(3), reason: 71 };
-    let drop = Event { entry, meaning: None, path: None, latency: None };
+    let drop = Event { entry, meaning: None, path: None, latency: None, hops: None };
     assert_eq!(named(&drop), ["leaf1", "", "to host 3", "traffic-manager"]);
 }

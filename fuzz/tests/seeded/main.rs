@@ -56,6 +56,11 @@ fn int_reports() {
     holds(dta_fuzz::INT);
 }
 
+#[test]
+fn flow_exports() {
+    holds(dta_fuzz::FLOWS);
+}
+
 /// A decoder with a mistake behind two bytes that no seed has.
 #[test]
 fn a_mistake_is_found_and_its_input_told() {

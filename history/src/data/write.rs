@@ -14,7 +14,7 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::ColumnPath;
 
 use super::BATCH;
-use crate::layout::{EPOCH, Layout, Order, Part, SLOT, TEXT};
+use crate::layout::{EPOCH, Layout, Order, Part, SLOT, text};
 
 /// Rows of a row group: they are held in memory until it is full.
 const GROUP: usize = 1 << 18;
@@ -96,11 +96,8 @@ impl<W: Write + Send> DataWriter<W> {
                     })?;
                 }
                 Part::Text(at) => {
-                    binaries(&mut writer, elements.len(), len, |row| {
-                        let text = &elements[row + at..][..TEXT];
-                        let end = text.iter().position(|byte| *byte == 0).unwrap_or(TEXT);
-                        elements.slice(row + at..row + at + end).into()
-                    })?;
+                    let of = |row| elements.slice(text(&elements, row + at)).into();
+                    binaries(&mut writer, elements.len(), len, of)?;
                 }
             }
             writer.close()?;

@@ -13,7 +13,6 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
 };
 use ureq::Agent;
-use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use super::{S3Error, Variables};
 
@@ -33,21 +32,12 @@ pub(super) struct Http {
 impl Http {
     /// With the certificate authorities of `AWS_CA_BUNDLE`, if it is set.
     pub(super) fn new(variables: &Variables) -> Result<Http, S3Error> {
-        let roots = match variables.get("AWS_CA_BUNDLE") {
-            Some(path) => authorities(Path::new(path))?,
-            None => RootCerts::WebPki,
-        };
-        let agent = Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            // A proxy in the environment is for browsing.
-            .proxy(None)
+        let ca = variables.get("AWS_CA_BUNDLE").map(Path::new);
+        let agent = dta_files::http::client(ca, concat!("dta-history/", env!("CARGO_PKG_VERSION")))
+            .map_err(|error| S3Error::file(ca.unwrap_or(Path::new("")), error))?
             .timeout_connect(Some(CONNECT))
             .timeout_per_read(Some(STEP))
             .timeout_per_write(Some(STEP))
-            .tls_config(TlsConfig::builder().root_certs(roots).build())
-            .user_agent(concat!("dta-history/", env!("CARGO_PKG_VERSION")))
             .build();
         Ok(Http { agent: agent.into(), status: Arc::default() })
     }
@@ -56,20 +46,6 @@ impl Http {
     pub(super) fn status(&self) -> u16 {
         self.status.load(Ordering::Relaxed)
     }
-}
-
-fn authorities(path: &Path) -> Result<RootCerts, S3Error> {
-    let pem = std::fs::read(path).map_err(|error| S3Error::file(path, error))?;
-    let mut certificates = Vec::new();
-    for item in parse_pem(&pem) {
-        if let PemItem::Certificate(certificate) = item.map_err(|error| S3Error::file(path, error))? {
-            certificates.push(certificate);
-        }
-    }
-    if certificates.is_empty() {
-        return Err(S3Error::file(path, "there is no PEM certificate in it"));
-    }
-    Ok(RootCerts::Specific(Arc::new(certificates)))
 }
 
 impl HttpConnector for Http {

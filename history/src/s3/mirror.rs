@@ -144,10 +144,7 @@ impl Mirror {
         }
         // One that was made part of a longer one comes with that.
         let is_part = |kept: &Kept| {
-            let spans = |(by, _): &(Arc<Kept>, Arc<Entry>)| {
-                by.epoch.opened <= kept.epoch.opened && kept.epoch.flipped_to <= by.epoch.flipped_to
-            };
-            table.epochs.values().chain(copied.values()).any(spans)
+            table.epochs.values().chain(copied.values()).any(|(by, _)| by.epoch.spans(&kept.epoch))
         };
         self.waiting.retain(|number, kept| {
             let is_there = table.epochs.contains_key(number);

@@ -9,7 +9,9 @@ import os
 import subprocess
 import sys
 import threading
+import urllib.parse
 import urllib.request
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -205,3 +207,89 @@ def test_clickhouse_from_object_storage(copies, storage, where):
         return clickhouse(chdb, source, table, condition)
 
     check(copies, where, read)
+
+
+def test_clickhouse_reads_two_collectors_as_one_table(tmp_path, storage):
+    """The view of docs/history.md: each row once, with its collector."""
+    chdb_session = reader("chdb.session")
+    parts, expected = [], []
+    for number in (1, 2):
+        prefix = f"collector-{number}"
+        command = [PROGRAMS / "examples/history_rows", tmp_path / prefix, f"s3://bucket/{prefix}"]
+        made = subprocess.run(command, check=True, capture_output=True, env=os.environ | storage)
+        table = next(table for table in json.loads(made.stdout) if table["store"].endswith(".flows"))
+        url = f"{storage['AWS_ENDPOINT_URL']}/bucket/{prefix}/{table['store']}"
+        source = f"deltaLake('{url}', '{storage['AWS_ACCESS_KEY_ID']}', '{storage['AWS_SECRET_ACCESS_KEY']}')"
+        parts.append(f"select {number} as collector, * from {source}")
+        expected += [[number, *row[:2]] for row in table["rows"]]
+    session = chdb_session.Session(str(tmp_path / "clickhouse"))
+    session.query(f"create database dta; create view dta.flows as {' union all '.join(parts)}")
+    rows = session.query("select collector, epoch, flow from dta.flows", "JSONCompactEachRow")
+    assert sorted([int(cell) for cell in json.loads(line)] for line in str(rows).splitlines()) == sorted(expected)
+
+
+@pytest.fixture
+def server(tmp_path):
+    """ClickHouse's HTTP interface as far as inserts need it, in front of its engine: URL and session. Each insert is done twice, as if its answer
+    had been lost."""
+    session = reader("chdb.session").Session(str(tmp_path / "clickhouse"))
+    session.query("create database dta")
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            parameters = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query))
+            (tmp_path / "body").write_bytes(self.rfile.read(int(self.headers["Content-Length"])))
+            statement, database = parameters.pop("query"), parameters.pop("database")
+            # Not a setting but a parameter of the interface: that an answer comes when all is done.
+            assert parameters.pop("wait_end_of_query") == "1"
+            settings = ", ".join(f"{name} = '{value}'" for name, value in parameters.items())
+            infile = f"FROM INFILE '{tmp_path}/body' SETTINGS {settings} FORMAT RowBinary"
+            status, answer = 200, ""
+            try:
+                session.query(f"use {database}")
+                if statement.startswith("INSERT"):
+                    for _ in range(2):
+                        session.query(statement.replace("FORMAT RowBinary", infile))
+                else:
+                    answer = str(session.query(statement, "TabSeparated"))
+            except RuntimeError as error:
+                # As the server says it.
+                status, answer = 404, str(error)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(answer.encode())))
+            self.end_headers()
+            self.wfile.write(answer.encode())
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as http:
+        threading.Thread(target=http.serve_forever).start()
+        yield f"http://127.0.0.1:{http.server_port}", session
+        http.shutdown()
+    session.close()
+
+
+def test_rows_inserted_into_clickhouse(server, tmp_path):
+    url, session = server
+    command = [PROGRAMS / "examples/history_rows", tmp_path / "history", url]
+    made = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    for table in made:
+        name, names = table["store"], columns(table)
+        types = str(session.query(f"describe table dta.`{name}`", "JSONCompactEachRow"))
+        types = [json.loads(line)[:2] for line in types.splitlines()]
+        assert [column for column, _ in types] == ["collector", "opened", "closed", *names]
+        is_bytes = [of.startswith("FixedString") for _, of in types[3:]]
+        cells = [f"lower(hex(`{column}`))" if of else f"`{column}`" for column, of in zip(names, is_bytes)]
+        query = f"select {', '.join(cells)} from dta.`{name}` where collector = 'c1' and closed >= opened"
+        rows = map(json.loads, str(session.query(query, "JSONCompactEachRow")).splitlines())
+        is_number = [of.startswith("UInt") for _, of in types[3:]]
+        rows = [tuple(int(cell) if of else cell for cell, of in zip(row, is_number)) for row in rows]
+        # Delta has no unsigned numbers.
+        expected = [tuple(cell % 2**64 if of else cell for cell, of in zip(row, is_number)) for row in table["rows"]]
+        assert len(rows) > 1000 or "checkpoint" in name
+        assert sorted(rows) == sorted(expected), name
+    # Moments are those of epochs.
+    query = "select epoch, any(toUnixTimestamp64Milli(opened)), any(toUnixTimestamp64Milli(closed)) from dta.`key-write` group by epoch order by epoch"
+    rows = [json.loads(line) for line in str(session.query(query, "JSONCompactEachRow")).splitlines()]
+    assert [[int(cell) for cell in row] for row in rows] == [[n, n, n + 1] for n in (1, 2, 3, 4, 6)]

@@ -40,6 +40,18 @@ fn epochs_are_found_by_moment_and_slots_in_them_also_after_a_restart() {
 }
 
 #[test]
+fn an_epoch_that_was_sealed_late_does_not_answer_for_the_time_after_the_next_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let table = Table::open(dir.path(), &key_write(64, 4)).unwrap();
+    write(&table, &Epoch { flipped_to: 4 * MINUTE, ..epoch(0) }, &Model::new()).unwrap();
+    write(&table, &Epoch { flipped_to: 2 * MINUTE, ..epoch(1) }, &Model::new()).unwrap();
+    let at = |moment| table.at(moment).unwrap().map(|kept| kept.epoch.number);
+    assert_eq!([MINUTE - 1, MINUTE, 2 * MINUTE].map(at), [Some(0), Some(1), Some(1)]);
+    // Its collector was down.
+    assert_eq!([2 * MINUTE + 1, 3 * MINUTE].map(at), [None, None]);
+}
+
+#[test]
 fn many_row_groups_and_pages_are_looked_up_in_one_file_and_in_a_compacted_one() {
     let dir = tempfile::tempdir().unwrap();
     let spec = key_write(1 << 19, 4);

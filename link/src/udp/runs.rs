@@ -7,7 +7,8 @@ use std::os::fd::BorrowedFd;
 
 use dta_proto::wire::{datagram, roce};
 
-use super::{RUN_MAX, send_all, wait_for_room};
+use super::RUN_MAX;
+use super::sender::{send_all, wait_for_room};
 use crate::LinkCounters;
 use crate::sys::{Messages, Outgoing};
 
@@ -44,6 +45,8 @@ struct Run {
     segment: u16,
     to: Option<SocketAddrV4>,
     from: Option<Ipv4Addr>,
+    /// Bytes to count for them.
+    counted: usize,
 }
 
 impl Runs {
@@ -83,7 +86,7 @@ impl Runs {
             let error = match messages.send(socket, outgoing) {
                 Ok(sent) => {
                     for run in &rest[..sent] {
-                        run.members.clone().for_each(|place| counters.count_sent(of(place).1));
+                        counters.count_run_sent(run.members.len(), run.counted);
                         if run.members.len() > 1 {
                             self.refused = 0;
                         }
@@ -125,15 +128,14 @@ impl Runs {
         // The run still growing, and its first payload, which is copied when a second follows.
         let mut open: Option<&[u8]> = None;
         for (place, index) in queue.iter().enumerate() {
-            let Outgoing { bytes: payload, to, from, .. } = datagram(usize::from(*index)).0;
-            let may_join = match frames {
+            let (Outgoing { bytes: payload, to, from, .. }, counted) = datagram(usize::from(*index));
+            let may_join = || match frames {
                 true => roce::may_be_numbered(payload.len()),
                 false => !payload.is_empty(),
             };
             if let (Some(first), Some(run)) = (open, plan.last_mut())
                 && (run.to, run.from) == (to, from)
-                && may_join
-                && payload.len() <= first.len()
+                && (payload.len() == first.len() || payload.len() < first.len() && may_join())
                 && run.members.len() < RUN_MAX
                 && run.members.len() * first.len() + payload.len() <= BYTES_MAX
             {
@@ -148,14 +150,15 @@ impl Runs {
                 }
                 run.bytes.end = bytes.len();
                 run.members.end = place + 1;
+                run.counted += counted;
                 if payload.len() < first.len() {
                     open = None;
                 }
                 continue;
             }
             let segment = payload.len() as u16;
-            plan.push(Run { members: place..place + 1, bytes: 0..0, segment, to, from });
-            open = may_join.then_some(payload);
+            plan.push(Run { members: place..place + 1, bytes: 0..0, segment, to, from, counted });
+            open = may_join().then_some(payload);
         }
     }
 }

@@ -1,14 +1,16 @@
 //! Queries of one key at a time, over two collectors that share a store and over one collector. The collectors run in
-//! this process and are queried over loopback.
+//! this process and are queried over loopback. Who has which keys is said by a translator's session, or by etcd.
 
 use std::cell::Cell;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use dta_client::collector::Client;
 use dta_client::{Ask, AskKeys, ClientOptions, Member, Spread};
-use dta_collector::config::{Config, MemoryConfig};
+use dta_collector::config::{Cluster, Config, MemoryConfig};
 use dta_collector::server::Server;
 use dta_proto::buckets::{self, Buckets};
 use dta_proto::control::{
@@ -17,6 +19,9 @@ use dta_proto::control::{
 use dta_proto::key::Key;
 use dta_proto::layout::{self, hash};
 use dta_proto::store::{StoreKind, StoreSpec};
+use futures_util::future::join_all;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
 
 use super::harness::{Rates, Scale, measure};
 use super::query::key;
@@ -28,13 +33,60 @@ const KEYS: u64 = 256;
 const QUESTIONS: usize = 64;
 /// The first bucket of the second collector.
 const SECOND: u8 = 128;
+/// How long a cluster may take to be placed.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let (first, second) = runtime.block_on(async { anyhow::Ok((start().await?, start().await?)) })?;
+    let runtime = runtime()?;
+    let (first, second) = runtime.block_on(async { anyhow::Ok((start(None).await?, start(None).await?)) })?;
     runtime.block_on(share([&first, &second]))?;
+    rates(scale, &runtime, [first, second], Buckets::range(0, SECOND - 1))
+}
+
+/// The same in a cluster, with a node of etcd that is started for it.
+pub(super) fn in_cluster(scale: &Scale) -> anyhow::Result<Rates> {
+    let etcd = Etcd::start()?;
+    let config = etcd.config();
+    let runtime = runtime()?;
+    let of = |id: &str| Cluster { id: Some(id.to_owned()), ..Cluster::at(config.clone()) };
+    let (first, second) =
+        runtime.block_on(async { anyhow::Ok((start(Some(of("a"))).await?, start(Some(of("b"))).await?)) })?;
+    let begin = Instant::now();
+    let placed = loop {
+        let placed = runtime.block_on(dta_placement::read(&config)).map(|view| view.placement);
+        match placed {
+            Ok(placed) if placed.keys.iter().any(|of_copy| of_copy.len() == 2) => break placed,
+            _ if begin.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(100)),
+            Ok(placed) => anyhow::bail!("not everything is placed: {placed:?}"),
+            Err(error) => return Err(error.into()),
+        }
+    };
+    // Until both collectors have heard of it, too.
+    let both = [&first.1, &second.1];
+    while runtime
+        .block_on(join_all(both.map(Ask::placement)))
+        .iter()
+        .any(|told| told.as_ref().map_or(0, |told| told.cluster) < placed.version)
+    {
+        ensure!(begin.elapsed() < PATIENCE, "a collector does not hear of the placement");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    rates(scale, &runtime, [first, second], placed.buckets(0, "a"))
+}
+
+fn runtime() -> std::io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+}
+
+/// Asks two collectors, the first of which has these buckets, beside the first one alone.
+fn rates(
+    scale: &Scale,
+    runtime: &Runtime,
+    [first, second]: [Collector; 2],
+    of_first: Buckets,
+) -> anyhow::Result<Rates> {
     let all: Vec<Key> = (0..KEYS).map(key).collect();
-    let is_of_first = |key: &Key| buckets::of_key(key) < SECOND;
+    let is_of_first = |key: &Key| of_first.contains(buckets::of_key(key));
     for key in &all {
         write(if is_of_first(key) { &first.0 } else { &second.0 }, key)?;
     }
@@ -71,15 +123,52 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
 /// A collector with its client and its address.
 type Collector = (Server, Client, String);
 
-async fn start() -> anyhow::Result<Collector> {
+async fn start(cluster: Option<Cluster>) -> anyhow::Result<Collector> {
     let kind = StoreKind::KeyWrite { slots: SLOTS, value_len: 12, redundancy: 2, keys: Default::default() };
     let stores = vec![StoreSpec { id: 1, name: "flows".into(), kind }];
     let listen = (Ipv4Addr::LOCALHOST, 0).into();
-    let mut config = Config { listen, memory: MemoryConfig::Anonymous, stores, ..Config::default() };
+    let mut config = Config { listen, memory: MemoryConfig::Anonymous, stores, cluster, ..Config::default() };
     config.soft.port = 0;
     let server = Server::start(&config).await?;
     let address = server.listen.to_string();
     Ok((server, Client::connect(&ClientOptions::plain(&address)).await?, address))
+}
+
+/// A node of etcd, killed when it is dropped.
+struct Etcd {
+    node: Child,
+    url: String,
+    _folder: TempDir,
+}
+
+impl Etcd {
+    fn start() -> anyhow::Result<Etcd> {
+        let folder = tempfile::tempdir()?;
+        let free = || anyhow::Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?);
+        let [url, peers] = [free()?, free()?].map(|address| format!("http://{address}"));
+        let node = Command::new("etcd")
+            .arg("--data-dir")
+            .arg(folder.path())
+            .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
+            .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
+            .args(["--initial-cluster", &format!("default={peers}")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("cannot start etcd: install etcd-server")?;
+        Ok(Etcd { node, url, _folder: folder })
+    }
+
+    fn config(&self) -> dta_placement::Config {
+        dta_placement::Config::new(vec![self.url.clone()])
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.node.kill();
+        let _ = self.node.wait();
+    }
 }
 
 /// Tells both which keys each of them has, as a translator does.

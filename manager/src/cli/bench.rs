@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use dta_bench::int;
 use dta_bench::veth::{self, Length};
-use dta_bench::{CASES, Case, Scale, WIRE};
+use dta_bench::{CASES, CLUSTER, Case, Scale, WIRE};
 use dta_cli::number::grouped;
 use dta_cli::output::OutputFlag;
 use dta_cli::table::Look;
@@ -17,13 +17,15 @@ use serde::Serialize;
 #[command(after_help = "\
 Each figure is compared with its floor, the same memory accesses and checksums with nothing else, measured in turns with it; the fastest turn of each counts. The ratio decides: other machines have other floors. Build with --release.
 
-Benchmarks: translator, nic, nic-small, chain, workers, query, tail, ask, loopback, ring, no-ring, reports, reports-plain, history-write, history-nic, history-query, history-key, history-series, nic-file. `memory` runs only when it is named: a long run that watches the memory of the processes.
+Benchmarks: translator, nic, nic-small, chain, workers, query, tail, flows, sflow, ask, loopback, ring, no-ring, reports, reports-plain, history-write, history-nic, history-query, history-key, history-series, nic-file. `memory` runs only when it is named: a long run that watches the memory of the processes.
 
 --nic rxe compares the software NIC with the kernel's soft-RoCE, on the same frames from the same veth pair (uc-write-8, uc-write-64, rc-write-8, rc-write-64, rc-fetch-add). CPU time is the whole machine's, less that of sending the same frames to nobody; run nothing else. Frames by UDP sockets to soft-RoCE in runs are compared with single ones (runs/plain). --nic soft compares sender and software NIC by AF_XDP (xdp) with both by AF_PACKET (soft). Both need root, and the first a kernel with rdma_rxe and a build with libibverbs.
 
 --int measures Telemetry Reports of INT v1.0 with 3 and with 6 hops of all fields, of 100 and of 100,000 flows, from frame to memory on one core, in nanoseconds per report. The floor of int-unchanged is reading the reports and one load per value, that of int-changed and int-always (each value is written with each report) reading them and as many key-writes. int-loopback receives the reports of int-changed from a socket, and a NIC in another thread executes their frames from shared memory; its floor is the same datagrams received and discarded.
 
 --wire measures reporter, translator and collector as three processes in two network namespaces, so that reports and frames cross a veth pair: in runs, in runs that are cut before they cross it (with and without GRO behind it), with frames one by one, and by AF_XDP. Its floor is that of `ring`. Needs root.
+
+--cluster measures queries of two collectors that find each other in etcd (ask-cluster), and starts a node of it: install etcd-server, and build with the feature etcd.
 
 --trace measures what host tracing (`dta-reporter trace`) costs per packet at an interface, by the kernel's own test runs, in nanoseconds, compared with an empty program: reported, filtered out, sampled out, inside VXLAN, and with the defaults. Needs root.
 
@@ -35,6 +37,7 @@ Examples:
   dta-manager bench --quick
   dta-manager bench --int unchanged
   dta-manager bench --wire
+  dta-manager bench --cluster
   dta-manager bench --trace
   testbed/rxe-guest/run --timeout 300 -- \\
       target/release/dta-manager bench --nic rxe
@@ -56,6 +59,9 @@ pub(super) struct Bench {
     /// Measure three processes over a veth pair
     #[arg(long, conflicts_with_all = ["nic", "int", "trace"])]
     wire: bool,
+    /// Measure queries of a cluster
+    #[arg(long, conflicts_with_all = ["nic", "int", "trace", "wire"])]
+    cluster: bool,
     /// Measure the cost of host tracing per packet, in the kernel
     #[arg(long, conflicts_with_all = ["nic", "int"])]
     trace: bool,
@@ -88,7 +94,11 @@ impl Bench {
             return self.veth(nic);
         }
         let scale = if self.quick { Scale::QUICK } else { Scale::FULL };
-        let (with, cases): (_, &[Case]) = if self.wire { (" with --wire", &WIRE) } else { ("", &CASES) };
+        let (with, cases): (_, &[Case]) = match (self.wire, self.cluster) {
+            (true, _) => (" with --wire", &WIRE),
+            (_, true) => (" with --cluster", &CLUSTER),
+            _ => ("", &CASES),
+        };
         self.check(with, cases.iter().map(|case| case.name))?;
         let cases = cases.iter().filter(|case| self.wants(case.name));
         warn_of_debug();

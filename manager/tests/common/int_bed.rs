@@ -1,4 +1,4 @@
-//! A collector and a translator that takes Telemetry Reports of INT, as processes of a test.
+//! A collector and a translator that takes Telemetry Reports of INT or flow exports, as processes of a test.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,6 +20,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Setup<'a> {
     /// A listener for each of these dialects.
     pub dialects: &'a [&'a str],
+    /// Whether there is a listener for flow exports.
+    pub flows: bool,
     /// More tables of the collector's configuration.
     pub collector: &'a str,
     /// TCP port of the collector and UDP port of its NIC; 0: any.
@@ -66,8 +68,14 @@ impl IntBed {
         let listener = |dialect: &&str| format!("udp://127.0.0.1:0?dialect={dialect}");
         let int = setup.dialects.iter().map(listener).collect::<Vec<_>>().join(",");
         let config = path("translator.toml");
-        let translator =
-            Daemon::start(&["__translator", "run", "--ready", "--int", &int, "--config", &config]);
+        let mut arguments = vec!["__translator", "run", "--ready", "--config", &config];
+        if !setup.dialects.is_empty() {
+            arguments.extend(["--int", &int]);
+        }
+        if setup.flows {
+            arguments.extend(["--flows", "udp://127.0.0.1:0"]);
+        }
+        let translator = Daemon::start(&arguments);
         let client = client_of(&collector);
         let control = translator::Client::connect_lazy(translator.said("control")).unwrap();
         IntBed { collector: Some(collector), translator, client, control, folder }
@@ -179,9 +187,14 @@ impl Counted {
 
     /// Whether the NIC has executed what they became, too.
     pub fn is_in_memory(&self, reports: u64) -> bool {
+        self.is_taken(reports) && self.is_executed()
+    }
+
+    /// Whether nothing is on its way from the translator into memory.
+    pub fn is_executed(&self) -> bool {
         let executed = |what: &str| counter(&self.collector, "nic/", &format!("executed.{what}"));
         let sent = self.own("operations") + self.own("repeated_frames");
-        self.is_taken(reports) && executed("write") + executed("fetch_add") == sent
+        executed("write") + executed("fetch_add") == sent
     }
 }
 

@@ -61,6 +61,8 @@ const PACKAGES: &str = "`make package` tries packages, units and static programs
 const INSTALLS: &str =
     "it installs packages, for which a test has no place; those of Debian are what `make python` runs on";
 const CI: &str = "it is what CI runs, and this test is part of it";
+const CLUSTER: &str = "it needs etcd: manager/tests/cluster runs it";
+const CLUSTER_BENCH: &str = "it needs etcd: manager/tests/bench.rs runs it";
 const GUEST: &str = "it needs the guest with soft-RoCE: make rxe runs its tests";
 const P4: &str = "it needs a P4 switch: translator-ctl/tests/bmv2.rs runs it";
 const REPORTER: &str = "it needs a P4 switch: translator-ctl/tests/p4/reporter.rs runs it";
@@ -142,6 +144,7 @@ const TRANSLATOR_ELSEWHERE: &[(&str, &str)] =
     &[SERVE[0], ("dta-translator run --ready --listen 10.0.0.1:40040", "\"listen\"")];
 const EPOCHS: &str =
     "the default stores have no epochs; manager/tests/sessions/epochs.rs asks stores that have some";
+const OTHERS: &str = "it needs what takes it, which export/tests/export_parts starts";
 const INFLUX: &str = "it needs an InfluxDB server, which manager/tests/export.rs starts";
 const MORE_ENTRIES: &[(&str, &str)] =
     &[("while sleep 0.5; do dta-reporter send append --list 0 --value 10,11,12,13; done", "")];
@@ -339,6 +342,24 @@ fn own() -> Vec<Known> {
         "dta-collector config --example > collector.toml",
         alone("dta-collector check-config --config collector.toml", Says(&["127.0.0.1:40050", "flows"])),
     ),
+    alone("dta-collector serve --listen 10.0.0.5:40050 --cluster etcd://10.0.0.1:2379", NotHere(CLUSTER)),
+    alone(
+        "dta-translator run --cluster etcd://10.0.0.1:2379 --listen 10.0.0.6:40040 --source 10.0.0.6",
+        NotHere(CLUSTER),
+    ),
+    alone("dta-collector placement show --cluster etcd://10.0.0.1:2379", NotHere(CLUSTER)),
+    alone("dta-collector placement drain c3 --cluster etcd://10.0.0.1:2379", NotHere(CLUSTER)),
+    alone("dta-collector placement drain c3 --undo --cluster etcd://10.0.0.1:2379", NotHere(CLUSTER)),
+    alone("dta-collector placement rebalance --cluster etcd://10.0.0.1:2379", NotHere(CLUSTER)),
+    alone(
+        "dta-collector serve --config collector.toml --listen 10.0.0.5:40050 --cluster etcd://10.0.0.1:2379,10.0.0.2:2379 --id c1",
+        NotHere(CLUSTER),
+    ),
+    alone(
+        "dta-translator run --listen 10.0.0.6:40040 --source 10.0.0.6 --cluster etcd://10.0.0.1:2379,10.0.0.2:2379",
+        NotHere(CLUSTER),
+    ),
+    alone("dta-collector query key-write --store flows 0123 --cluster etcd://10.0.0.1:2379", NotHere(CLUSTER)),
     alone("dta-collector serve --device mlx5_0", NotHere("it needs a NIC of NVIDIA")),
     with(
         "openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -days 2 -subj /CN=ca 2>/dev/null
@@ -426,6 +447,9 @@ fn own() -> Vec<Known> {
         ),
     ),
     alone("dta-collector export --influx http://127.0.0.1:8086 --database int", NotHere(INFLUX)),
+    alone("dta-collector export --otlp http://127.0.0.1:4318", NotHere(OTHERS)),
+    alone("dta-collector export --remote-write http://127.0.0.1:9090/api/v1/write", NotHere(OTHERS)),
+    alone("dta-collector export --kafka 127.0.0.1:9092 --kafka-topic dta-events", NotHere(OTHERS)),
     alone("dta-collector export --config collector.toml", NotHere(INFLUX)),
     up("dta-collector stats", Says(&["translator", "reporter", "accepted"])),
     up("dta-collector stats --watch", Shows(&["translator", "accepted"])),
@@ -540,6 +564,18 @@ fn own() -> Vec<Known> {
     ),
     up("dta-collector dashboard", Screen(&["flows"])),
     up("dta-collector dashboard --memory /dev/shm/dta-collector", Screen(&["flows"])),
+    with(
+        OTHER_COLLECTOR,
+        beside(
+            TWO_COLLECTORS,
+            alone(
+                "dta-collector dashboard --collector 10.0.0.5:40050,10.0.0.7:40050",
+                // The last one is the other's.
+                Screen(&["flows", "1 to 12 of 16"]),
+            ),
+        ),
+    ),
+    alone("dta-collector dashboard --cluster etcd://10.0.0.1:2379", NotHere(CLUSTER)),
     // dta-translator
     beside(SERVE, alone("dta-translator run", Serves(SEND_ONE, &["000005dc0000000000000000"]))),
     beside(
@@ -744,6 +780,7 @@ fn own() -> Vec<Known> {
     ),
     alone("dta-manager bench --int unchanged", Instead("dta-manager bench --int --quick unchanged-3-few || [ $? = 4 ]", &["nothing changes"], BENCH)),
     alone("dta-manager bench --wire", Instead("dta-manager bench --wire --quick || [ $? = 4 ]", &["veth pair", "one by one"], BENCH)),
+    alone("dta-manager bench --cluster", NotHere(CLUSTER_BENCH)),
     alone("dta-manager bench --trace", Instead("dta-manager bench --trace --quick || [ $? = 4 ]", &["empty program", "sampled out"], BENCH)),
     alone("dta-manager bench --quick", Instead("dta-manager bench query --quick || [ $? = 4 ]", &["query"], BENCH)),
     alone(
@@ -843,6 +880,15 @@ fn own() -> Vec<Known> {
             Serves("dta-translator stats -o json", &["int.received"]),
         ),
     ),
+    // docs/flows.md
+    beside(
+        SERVE,
+        alone(
+            "dta-translator run --flows udp://0.0.0.0:2055 --sflow udp://0.0.0.0:6343",
+            Serves("dta-translator stats -o json", &["flows.datagrams"]),
+        ),
+    ),
+    up("dta-collector top --by bytes -n 3", Says(&["No flow is known"])),
     alone(
         "dta-manager replay int-v1.0-three-reports.pcap --to 127.0.0.1:54321 --port 54321",
         NotHere("it needs a capture that the repository does not hold; the tests of INT replay it where it is"),

@@ -1,14 +1,12 @@
 //! One translator and two collectors that have the same keys: the copies of values are spread over them, counters and
 //! paths are at both.
 
-use std::collections::HashSet;
-
 use dta_proto::buckets;
 use dta_proto::key::Key;
-use dta_proto::layout::hash;
 use dta_proto::wire::dta::Body;
 use serde_json::{Value, json};
 
+use crate::apart;
 use crate::ground::{Ground, Translator, wait_until};
 
 const FLOWS: u16 = 1;
@@ -127,19 +125,7 @@ impl World {
 
 /// Keys of both halves, no two of which share a slot at any collector.
 fn keys(count: usize) -> Vec<Key> {
-    let (mut taken, mut keys) = (HashSet::new(), Vec::new());
-    for n in 0u32.. {
-        let mut key = Key::default();
-        key.0[12..].copy_from_slice(&n.to_be_bytes());
-        let slots = hash::slots(&key, 2, SLOTS);
-        if slots.iter().all(|slot| !taken.contains(slot)) {
-            taken.extend(slots.iter().copied());
-            keys.push(key);
-        }
-        if keys.len() == count {
-            break;
-        }
-    }
+    let keys = apart::keys(count, SLOTS);
     assert!([true, false].iter().all(|low| keys.iter().any(|key| (buckets::of_key(key) < 128) == *low)));
     keys
 }

@@ -1,6 +1,8 @@
 //! Translators with leases of a real collector: what happens to their reports when a lease ends, is
 //! taken, or comes back. Needs no privilege.
 
+#[path = "../common/apart.rs"]
+mod apart;
 mod copies;
 mod epochs;
 mod ground;

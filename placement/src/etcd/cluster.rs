@@ -1,8 +1,21 @@
 //! What etcd says, key by key.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use dta_files::moment;
 use dta_proto::placement::Placement;
 
-use crate::{Collector, View};
+use crate::{Collector, EtcdError, View};
+
+/// How long after a placement another one may be written that is for equal load alone, in milliseconds. Each leaves one
+/// copy of each bucket where it is; by the next one the others should have been reported again.
+const REST: u64 = 60_000;
+
+/// A placement as the value of its key.
+pub(super) fn json(placement: &Placement) -> Result<Vec<u8>, EtcdError> {
+    let dated = Placement { since: moment::now(), ..placement.clone() };
+    serde_json::to_vec(&dated).map_err(|error| EtcdError(error.to_string()))
+}
 
 /// The key of a collector.
 pub(super) fn collector_key(prefix: &str, id: &str) -> String {
@@ -50,6 +63,14 @@ pub(super) enum Placed {
 pub(super) struct Planner {
     pub(super) lease: i64,
     pub(super) created: i64,
+}
+
+/// Whether a placement differs from the one before for equal load alone: the same collectors have something.
+fn is_for_load(before: &Placement, next: &Placement) -> bool {
+    let ids = |placement: &Placement| -> BTreeSet<String> {
+        placement.keys.iter().flat_map(BTreeMap::keys).cloned().collect()
+    };
+    (before.keys.len(), &before.lists) == (next.keys.len(), &next.lists) && ids(before) == ids(next)
 }
 
 /// What etcd says, and what of it was the last that could be read.
@@ -105,7 +126,12 @@ impl Cluster {
         let mut next = self.view.next();
         match self.placed {
             Placed::Unreadable => None,
-            Placed::At(at) => (next != self.view.placement).then_some((next, at)),
+            Placed::At(at) => {
+                let before = &self.view.placement;
+                let rests =
+                    || moment::now() < before.since.saturating_add(REST) && is_for_load(before, &next);
+                (next != *before && !rests()).then_some((next, at))
+            }
             Placed::Not if next.keys.is_empty() => None,
             Placed::Not => {
                 // Above all versions there ever were, for each was written later than the revision it was made of.
@@ -150,6 +176,31 @@ mod tests {
         assert_eq!(cluster.plan(), None);
         cluster.apply("planner", None);
         assert_eq!(cluster.planner, None);
+    }
+
+    #[test]
+    fn equal_load_alone_is_no_reason_for_a_placement_soon_after_another() {
+        let mut cluster = Cluster { revision: 50, ..Cluster::default() };
+        cluster.apply("collectors/a", value(COLLECTOR, 1));
+        cluster.apply("collectors/b", value(COLLECTOR, 1));
+        let placed = |cluster: &mut Cluster, since: u64| {
+            let text = format!(r#"{{"version":9,"since":{since},"keys":[{{"a":"0-9","b":"10-255"}}]}}"#);
+            cluster.apply("placement", value(&text, 9));
+        };
+        placed(&mut cluster, moment::now());
+        assert_eq!(cluster.plan(), None);
+        // Who comes or goes does not wait.
+        for (key, there) in [("collectors/c", value(COLLECTOR, 60)), ("drained/b", value("", 61))] {
+            let mut other = cluster.clone();
+            other.apply(key, there);
+            assert!(other.plan().is_some(), "{key}");
+        }
+        let mut alone = cluster.clone();
+        alone.apply("collectors/b", None);
+        assert!(alone.plan().is_some());
+        placed(&mut cluster, moment::now() - REST);
+        let held = cluster.plan().map(|(next, _)| next.buckets(0, "a").iter().count());
+        assert_eq!(held, Some(128));
     }
 
     #[test]

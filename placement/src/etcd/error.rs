@@ -1,11 +1,8 @@
-//! Errors in words.
+//! What etcd's errors are called.
 
 use dta_grpc::tls::TlsError;
 
-/// Why something in etcd could not be read or changed, in words.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct EtcdError(pub(super) String);
+use crate::EtcdError;
 
 impl From<etcd_client::Error> for EtcdError {
     fn from(error: etcd_client::Error) -> Self {

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::config::any_turn;
+use super::connect::any_turn;
 use super::watched::Watched;
-use super::{Config, EtcdError};
-use crate::{View, Views};
+use crate::{Config, EtcdError, View, Views};
 
 /// How long to wait before the next node is asked. It doubles each time that all nodes have failed.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -53,8 +52,11 @@ impl Turns {
     }
 }
 
-/// Follows what etcd says.
-pub(crate) fn follow(config: Config) -> Views {
+/// Follows what etcd says, in a task of its own. The first view says nothing yet.
+///
+/// # Errors
+/// None, with the feature `etcd`.
+pub fn follow(config: Config) -> Result<Views, EtcdError> {
     let (newest, views) = watch::channel(Arc::new(View::default()));
     let task = async move {
         let mut turns = Turns::new(&config);
@@ -63,7 +65,7 @@ pub(crate) fn follow(config: Config) -> Views {
             turns.fails(&error).await;
         }
     };
-    Views::new(views, Some(tokio::spawn(task)))
+    Ok(Views::new(views, tokio::spawn(task)))
 }
 
 async fn until_it_ends(

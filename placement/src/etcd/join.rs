@@ -1,61 +1,30 @@
 //! A collector in the cluster: it is there as long as its lease, and plans if it is elected.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use dta_proto::placement::Placement;
 use etcd_client::{Client, Compare, CompareOp, LeaseKeepAliveStream, LeaseKeeper, PutOptions, Txn, TxnOp};
 use tokio::sync::{oneshot, watch};
 
-use super::cluster::{Cluster, collector_key, placement_key, planner_key};
+use super::cluster::{Cluster, collector_key, json, placement_key, planner_key};
 use super::follow::{Turns, tell};
 use super::watched::Watched;
-use super::{Config, EtcdError};
-use crate::{Collector, View, Views};
-
-/// A collector's place in the cluster. Dropped, it is as if the collector had died: the others notice when its lease
-/// ends.
-#[derive(Debug)]
-pub struct Membership {
-    /// What the collector itself knows of the cluster.
-    pub views: Views,
-    until: watch::Receiver<Option<Instant>>,
-    leave: Option<oneshot::Sender<()>>,
-    left: oneshot::Receiver<()>,
-}
-
-impl Membership {
-    /// Whether the collector is certainly in the cluster: nobody can have been given what it has. A process that was
-    /// stopped for longer than its lease sees at once that it is not.
-    pub fn is_in(&self) -> bool {
-        self.until.borrow().is_some_and(|until| Instant::now() < until)
-    }
-
-    /// Waits until it is in the cluster.
-    pub async fn is_joined(&mut self) {
-        // An error means that the task has ended, which it does only with this value.
-        let _ = self.until.wait_for(|until| until.is_some_and(|until| Instant::now() < until)).await;
-    }
-
-    /// Leaves at once, in place of when the lease ends. Whoever is not in a hurry is [drained](super::drain) first.
-    pub async fn leave(mut self) {
-        if let Some(leave) = self.leave.take() {
-            let _ = leave.send(());
-            let _ = (&mut self.left).await;
-        }
-    }
-}
+use crate::{Collector, Config, EtcdError, Membership, View, Views};
 
 /// Has a collector join, in a task of its own that keeps trying while etcd cannot be reached, or while another collector
-/// has this id.
-pub fn join(config: Config, id: String, collector: Collector) -> Membership {
+/// has this id. What the collector says of itself may change.
+///
+/// # Errors
+/// None, with the feature `etcd`.
+pub fn join(config: Config, id: String, says: watch::Receiver<Collector>) -> Result<Membership, EtcdError> {
     let (newest, views) = watch::channel(Arc::new(View::default()));
     let (until_sender, until) = watch::channel(None);
     let (leave, leaving) = oneshot::channel();
     let (gone, left) = oneshot::channel();
+    let collector = says.borrow().clone();
     let member = Member { config, id, collector, newest, until: until_sender, lease: None };
-    let task = tokio::spawn(member.run(leaving, gone));
-    Membership { views: Views::new(views, Some(task)), until, leave: Some(leave), left }
+    let task = tokio::spawn(member.run(says, leaving, gone));
+    Ok(Membership::new(Views::new(views, task), until, leave, left))
 }
 
 struct Member {
@@ -70,9 +39,15 @@ struct Member {
 }
 
 impl Member {
-    async fn run(mut self, mut leaving: oneshot::Receiver<()>, gone: oneshot::Sender<()>) {
+    async fn run(
+        mut self,
+        mut says: watch::Receiver<Collector>,
+        mut leaving: oneshot::Receiver<()>,
+        gone: oneshot::Sender<()>,
+    ) {
         let mut turns = Turns::new(&self.config);
         loop {
+            self.collector = says.borrow_and_update().clone();
             tokio::select! {
                 ended = self.until_it_ends(&mut turns) => {
                     let Err(error) = ended;
@@ -81,9 +56,12 @@ impl Member {
                         _ = &mut leaving => break,
                     }
                 }
+                // Under the same lease, it says something else.
+                Ok(()) = says.changed() => {}
                 _ = &mut leaving => break,
             }
         }
+        self.until.send_replace(None);
         if let Some(lease) = self.lease
             && let Err(error) = revoke(&self.config, lease).await
         {
@@ -104,12 +82,12 @@ impl Member {
         // Whoever was away learns first what others were given meanwhile.
         tell(&self.newest, &watched.cluster.view);
         self.holds_from(asked);
-        let mut renewals = tokio::time::interval(self.lease_time() / 3);
+        let mut renewals = tokio::time::interval(self.config.lease() / 3);
         renewals.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut asked: Option<Instant> = None;
         loop {
             if watched.cluster.view.collectors.get(&self.id) != Some(&self.collector) {
-                self.until.send_replace(None);
+                self.give_up(&mut client, lease).await;
                 return Err(EtcdError(format!("{:?} was taken out of the cluster", self.id)));
             }
             self.plan(&mut client, &watched.cluster, lease).await?;
@@ -122,7 +100,10 @@ impl Member {
                     Some(answer) if answer.ttl() > 0 => {
                         asked.take().into_iter().for_each(|asked| self.holds_from(asked));
                     }
-                    _ => return Err(EtcdError("etcd ended the lease".into())),
+                    _ => {
+                        self.until.send_replace(None);
+                        return Err(EtcdError("etcd ended the lease".into()));
+                    }
                 },
                 _ = renewals.tick() => {
                     // Another node may answer while the lease still holds.
@@ -135,13 +116,9 @@ impl Member {
         }
     }
 
-    fn lease_time(&self) -> Duration {
-        Duration::from_secs(self.config.lease_seconds.max(1).into())
-    }
-
     /// The lease holds for its time from when it was asked for: etcd counts from later on.
     fn holds_from(&self, asked: Instant) {
-        self.until.send_replace(Some(asked + self.lease_time()));
+        self.until.send_replace(Some(asked + self.config.lease()));
     }
 
     /// The lease of before if it holds, or another one.
@@ -162,19 +139,30 @@ impl Member {
         Ok((lease, client.lease_keep_alive(lease).await?))
     }
 
+    /// Ends the lease of a collector that is not in the cluster: otherwise it would go on as the planner, if it is that.
+    async fn give_up(&mut self, client: &mut Client, lease: i64) {
+        self.until.send_replace(None);
+        if client.lease_revoke(lease).await.is_ok() {
+            self.lease = None;
+        }
+    }
+
     /// Says that this collector is there, unless another one is there under its id.
-    async fn register(&self, client: &mut Client, lease: i64) -> Result<(), EtcdError> {
+    async fn register(&mut self, client: &mut Client, lease: i64) -> Result<(), EtcdError> {
         let key = collector_key(&self.config.prefix, &self.id);
         let there = client.get(key.as_str(), None).await?;
         let modified = match there.kvs().first() {
             None => 0,
-            Some(there) if there.lease() == lease => return Ok(()),
             Some(there) => {
-                let other: Option<Collector> = serde_json::from_slice(there.value()).ok();
-                let is_other = |other: &Collector| {
-                    other.generation >= self.collector.generation && *other != self.collector
-                };
-                if let Some(other) = other.filter(is_other) {
+                let said: Option<Collector> = serde_json::from_slice(there.value()).ok();
+                if there.lease() == lease && said.as_ref() == Some(&self.collector) {
+                    return Ok(());
+                }
+                let life = |of: &Collector| (of.generation, of.address.clone());
+                let own = life(&self.collector);
+                let is_other = |said: &Collector| life(said) != own && said.generation >= own.0;
+                if let Some(other) = said.filter(is_other) {
+                    self.give_up(client, lease).await;
                     return Err(EtcdError(format!(
                         "the collector at {} is in the cluster as {:?}: give each an id of its own, or wait until its lease ends",
                         other.address, self.id
@@ -222,8 +210,4 @@ impl Member {
 async fn revoke(config: &Config, lease: i64) -> Result<(), EtcdError> {
     config.connect_any().await?.lease_revoke(lease).await?;
     Ok(())
-}
-
-fn json(placement: &Placement) -> Result<Vec<u8>, EtcdError> {
-    serde_json::to_vec(placement).map_err(|error| EtcdError(error.to_string()))
 }

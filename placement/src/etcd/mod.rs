@@ -8,18 +8,20 @@
 //! | `placement` | a [`Placement`](dta_proto::placement::Placement) as JSON, replaced only if it is still the one that was planned from, and by the planner |
 
 mod cluster;
-mod config;
+mod connect;
 mod error;
 mod follow;
 mod join;
 mod watched;
 
-pub use config::{Config, Tls};
-pub use error::EtcdError;
-pub(crate) use follow::follow;
-pub use join::{Membership, join};
+pub use follow::follow;
+pub use join::join;
 
-use crate::View;
+use dta_proto::placement::Placement;
+use etcd_client::{Compare, CompareOp, Txn, TxnOp};
+
+use crate::{Config, EtcdError, View};
+use cluster::{Placed, json, placement_key};
 use watched::Watched;
 
 /// What etcd says now.
@@ -29,6 +31,35 @@ use watched::Watched;
 pub async fn read(config: &Config) -> Result<View, EtcdError> {
     let client = config.connect_any().await?;
     Ok(Watched::begin(client, &config.prefix, View::default()).await?.cluster.view)
+}
+
+/// Plans anew, as if nothing had been placed: each collector gets one range of buckets, if it can be. Gives the
+/// placement before and after.
+///
+/// # Errors
+/// As [`read`]; there is no collector; or the placement was changed meanwhile or cannot be read.
+pub async fn rebalance(config: &Config) -> Result<[Placement; 2], EtcdError> {
+    let mut client = config.connect_any().await?;
+    let cluster = Watched::begin(client.clone(), &config.prefix, View::default()).await?.cluster;
+    let before = cluster.view.placement.clone();
+    let Placed::At(replaces) = cluster.placed else {
+        return Err(EtcdError("there is no placement that could be read: nothing was changed".into()));
+    };
+    let unplaced = Placement { version: before.version, ..Placement::default() };
+    let next = View { placement: unplaced, ..cluster.view }.next();
+    if next.keys.is_empty() {
+        return Err(EtcdError("there is no collector that could have anything: nothing was changed".into()));
+    }
+    if (&next.keys, &next.lists) == (&before.keys, &before.lists) {
+        return Ok([before.clone(), before]);
+    }
+    let key = placement_key(&config.prefix);
+    let put = TxnOp::put(key.as_str(), json(&next)?, None);
+    let is_same = Compare::mod_revision(key, CompareOp::Equal, replaces);
+    match client.txn(Txn::new().when([is_same]).and_then([put])).await?.succeeded() {
+        true => Ok([before, next]),
+        false => Err(EtcdError("the placement was changed meanwhile: try again".into())),
+    }
 }
 
 /// Has a collector lose all that it has, or lets it have something again.

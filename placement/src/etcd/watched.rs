@@ -2,9 +2,8 @@
 
 use etcd_client::{Client, EventType, GetOptions, KeyValue, WatchOptions, WatchStream};
 
-use super::EtcdError;
 use super::cluster::{Cluster, Value};
-use crate::View;
+use crate::{EtcdError, View};
 
 /// What etcd says, kept up to date.
 pub(super) struct Watched {

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dta_placement::etcd::{Config, Membership, Tls, drain, join, read};
-use dta_placement::{Collector, Source, View, Views};
+use dta_placement::{Collector, Config, Membership, Tls, View, Views, drain, follow, join, read};
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 use nodes::Nodes;
+use tokio::sync::watch;
 
 /// How long a test waits for what must come before it says what came in its place.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -27,7 +27,12 @@ fn collector(n: u8, generation: u64) -> Collector {
 }
 
 fn enter(config: &Config, n: u8) -> Membership {
-    join(config.clone(), format!("c{n}"), collector(n, 1))
+    enter_as(config, n, collector(n, 1))
+}
+
+/// Joins under the id of the `n`-th.
+fn enter_as(config: &Config, n: u8, collector: Collector) -> Membership {
+    join(config.clone(), format!("c{n}"), watch::channel(collector).1).unwrap()
 }
 
 /// Waits for a view.
@@ -78,7 +83,7 @@ async fn until_at(views: &mut Views, ids: &[&str]) -> Arc<View> {
 async fn collectors_join_leave_are_drained_and_die() {
     let nodes = Nodes::start();
     let config = nodes.config();
-    let mut views = Source::Etcd(config.clone()).follow();
+    let mut views = follow(config.clone()).unwrap();
     let one = enter(&config, 1);
     let first = until_at(&mut views, &["c1"]).await;
     assert_eq!(first.collectors["c1"], collector(1, 1));
@@ -100,7 +105,7 @@ async fn collectors_join_leave_are_drained_and_die() {
     until_at(&mut views, &["c1", "c2"]).await;
     drain(&config, "c2", true).await.unwrap();
     let drained = until_at(&mut views, &["c1"]).await;
-    assert!(drained.collectors.contains_key("c2") && two.is_in());
+    assert!(drained.collectors.contains_key("c2") && two.lease().is_in());
     drain(&config, "c2", false).await.unwrap();
     until_at(&mut views, &["c1", "c2"]).await;
 
@@ -108,7 +113,7 @@ async fn collectors_join_leave_are_drained_and_die() {
     drop(one);
     let last = until_at(&mut views, &["c2"]).await;
     assert_eq!(last.collectors.keys().collect::<Vec<_>>(), ["c2"]);
-    assert!(two.is_in());
+    assert!(two.lease().is_in());
 }
 
 #[tokio::test]
@@ -116,7 +121,7 @@ async fn collectors_join_leave_are_drained_and_die() {
 async fn only_one_plans_and_nothing_is_written_over_what_it_was_not_planned_from() {
     let nodes = Nodes::with(1, "http", |_| Vec::new());
     let config = nodes.config();
-    let mut views = Source::Etcd(config.clone()).follow();
+    let mut views = follow(config.clone()).unwrap();
     let mut raw = Client::connect(&config.endpoints, None).await.unwrap();
     // All at once: each of them may become the planner.
     let members: Vec<Membership> = (1..=8).map(|n| enter(&config, n)).collect();
@@ -184,7 +189,7 @@ fn version(text: &str) -> u64 {
 async fn one_node_is_not_missed_and_without_a_quorum_the_last_placement_stays() {
     let mut nodes = Nodes::start();
     let config = nodes.config();
-    let mut views = Source::Etcd(config.clone()).follow();
+    let mut views = follow(config.clone()).unwrap();
     let members = [enter(&config, 1), enter(&config, 2)];
     until_at(&mut views, &["c1", "c2"]).await;
 
@@ -197,17 +202,56 @@ async fn one_node_is_not_missed_and_without_a_quorum_the_last_placement_stays() 
     eventually("no quorum", async || read(&config).await.is_err()).await;
     drop(three);
     let mut four = enter(&config, 4);
-    eventually("their leases cannot be renewed", async || !members.iter().any(Membership::is_in)).await;
-    assert!(!four.is_in());
+    eventually("their leases cannot be renewed", async || {
+        !members.iter().any(|member| member.lease().is_in())
+    })
+    .await;
+    assert!(!four.lease().is_in());
     assert_eq!(views.now(), before);
 
     nodes.start_node(0);
     four.is_joined().await;
     until_at(&mut views, &["c1", "c2", "c4"]).await;
     nodes.start_node(1);
-    eventually("both are in again", async || members.iter().all(Membership::is_in)).await;
+    eventually("both are in again", async || members.iter().all(|member| member.lease().is_in())).await;
     four.leave().await;
     until_at(&mut views, &["c1", "c2"]).await;
+}
+
+#[tokio::test]
+#[ignore = "needs etcd-server"]
+async fn a_planner_whose_id_another_one_takes_plans_no_more() {
+    let nodes = Nodes::with(1, "http", |_| Vec::new());
+    let config = nodes.config();
+    let mut views = follow(config.clone()).unwrap();
+    let mut first = enter(&config, 1);
+    first.is_joined().await;
+    until_at(&mut views, &["c1"]).await;
+    let mut stranger = enter_as(&config, 1, collector(2, 2));
+    stranger.is_joined().await;
+    eventually("the first is out", async || !first.lease().is_in()).await;
+    let _second = enter(&config, 2);
+    until_at(&mut views, &["c1", "c2"]).await;
+}
+
+#[tokio::test]
+#[ignore = "needs etcd-server"]
+async fn a_store_that_a_collector_says_it_has_later_is_placed() {
+    let nodes = Nodes::with(1, "http", |_| Vec::new());
+    let config = nodes.config();
+    let mut views = follow(config.clone()).unwrap();
+    let (says, said) = watch::channel(collector(1, 1));
+    let mut first = join(config.clone(), "c1".into(), said).unwrap();
+    first.is_joined().await;
+    until_at(&mut views, &["c1"]).await;
+    says.send_modify(|said| said.lists.extend([("more".to_owned(), 4)]));
+    let lists = |view: &View| view.placement.lists.get("c1").cloned().unwrap_or_default();
+    let view =
+        until(&mut views, "placed", |view| lists(view).iter().any(|range| range.store == "more")).await;
+    assert_eq!(lists(&view).iter().map(|range| range.count).sum::<u32>(), 12);
+    // It stayed in the cluster, under the lease that it has.
+    assert!(first.lease().is_in());
+    assert_eq!(view.collectors["c1"].lists["more"], 4);
 }
 
 #[tokio::test]
@@ -215,23 +259,23 @@ async fn one_node_is_not_missed_and_without_a_quorum_the_last_placement_stays() 
 async fn an_id_belongs_to_one_collector_and_to_its_latest_life() {
     let nodes = Nodes::with(1, "http", |_| Vec::new());
     let config = nodes.config();
-    let mut views = Source::Etcd(config.clone()).follow();
+    let mut views = follow(config.clone()).unwrap();
     let mut first = enter(&config, 1);
     first.is_joined().await;
     // Another one of the same id has to wait until the first is gone.
-    let mut other = join(config.clone(), "c1".into(), collector(2, 1));
+    let mut other = enter_as(&config, 1, collector(2, 1));
     let mut raw = Client::connect(&config.endpoints, None).await.unwrap();
     let mut two = enter(&config, 2);
     two.is_joined().await;
     until_at(&mut views, &["c1", "c2"]).await;
-    assert!(first.is_in() && !other.is_in());
+    assert!(first.lease().is_in() && !other.lease().is_in());
     first.leave().await;
     other.is_joined().await;
     until(&mut views, "the other one", |view| view.collectors.get("c1") == Some(&collector(2, 1))).await;
     // A later life of it need not wait, and the earlier one sees that it is out.
-    let mut later = join(config.clone(), "c1".into(), collector(2, 2));
+    let mut later = enter_as(&config, 1, collector(2, 2));
     later.is_joined().await;
-    eventually("the earlier life is out", async || !other.is_in()).await;
+    eventually("the earlier life is out", async || !other.lease().is_in()).await;
     until(&mut views, "the later life", |view| view.collectors.get("c1") == Some(&collector(2, 2))).await;
     // Whose key was taken away says again that it is there.
     raw.delete("/dta/collectors/c1", None).await.unwrap();
@@ -293,9 +337,9 @@ async fn over_tls_with_a_name_and_a_password() {
     raw.user_grant_role("root", "root").await.unwrap();
     raw.auth_enable().await.unwrap();
     eventually("a name is wanted", async || read(&config).await.is_err()).await;
-    let mut one = join(with_name.clone(), "c1".into(), collector(1, 1));
+    let mut one = enter(&with_name, 1);
     one.is_joined().await;
-    let mut views = Source::Etcd(with_name.clone()).follow();
+    let mut views = follow(with_name.clone()).unwrap();
     until_at(&mut views, &["c1"]).await;
     std::fs::write(path("credentials"), "root:wrong\n").unwrap();
     let refused =

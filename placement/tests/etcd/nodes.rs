@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use dta_placement::etcd::Config;
+use dta_placement::Config;
 use tempfile::TempDir;
 
 pub(super) struct Nodes {

@@ -1,5 +1,6 @@
 //! Configuration: one TOML file, overridden by flags and `DTA_*` variables.
 
+mod flows;
 mod int;
 mod matches;
 mod netcfg;
@@ -7,6 +8,7 @@ pub mod reporter;
 pub mod settings;
 mod switch;
 
+pub use flows::{FlowListener, FlowListenerError, FlowTable};
 pub use int::{IntListener, IntListenerError, IntStores, IntTable, MetricTable, Timestamps, Write};
 
 /// The commented configuration that `dta-translator config --example` prints. Lines that begin with
@@ -29,6 +31,7 @@ use crate::control_address::ControlAddress;
 use crate::program::{FrameSource, Wanted};
 use dta_client::{ClientOptions, ClientTls, Server};
 use dta_dataplane::Limits;
+use dta_dataplane::int::Rules;
 use dta_dataplane::requester::Timing;
 use dta_dataplane::workers::MAX_WORKERS;
 use dta_link::Wire;
@@ -63,6 +66,9 @@ pub struct Translator {
     pub workers: usize,
     /// The collectors. Each has its own session, all under the same name. The first has index 0.
     pub collector: Collectors,
+    /// The cluster whose collectors to use, in place of [`Translator::collector`]: which there are, and what each has,
+    /// is said in etcd.
+    pub cluster: Option<dta_placement::Config>,
     /// Where this translator's own gRPC service (statistics, flush, program) listens: a loopback port, or
     /// `unix:PATH`. With [`Translator::tls`], programs, which contain rkeys, are accepted only on a `unix:`
     /// socket.
@@ -117,6 +123,8 @@ pub struct Translator {
     pub rc: Rc,
     /// Telemetry Reports of INT.
     pub int: IntTable,
+    /// Flow exports: NetFlow, IPFIX and sFlow.
+    pub flows: FlowTable,
     /// Certificates for collectors at `https://`.
     pub tls: Option<Tls>,
 }
@@ -213,6 +221,7 @@ impl Default for Translator {
             listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), dta_proto::wire::dta::PORT),
             workers: 1,
             collector: Collectors::at(["http://127.0.0.1:40050"]),
+            cluster: None,
             control: ControlAddress::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 40051)),
             metrics: dta_metrics::Address::Auto,
             source: Ipv4Addr::new(127, 0, 0, 2).into(),
@@ -235,6 +244,7 @@ impl Default for Translator {
             limits: LimitsTable::default(),
             rc: Rc::default(),
             int: IntTable::default(),
+            flows: FlowTable::default(),
             tls: None,
         }
     }
@@ -317,6 +327,14 @@ fn check_lists(table: &str, lists: &[ListRange]) -> Result<(), ConfigError> {
 }
 
 impl Translator {
+    /// The rules for Telemetry Reports and flow records.
+    ///
+    /// # Errors
+    /// As [`IntTable::rules`].
+    pub fn rules(&self) -> Result<Rules, ConfigError> {
+        Ok(Rules { takeover: self.flows.takeover_ms.saturating_mul(1_000_000), ..self.int.rules()? })
+    }
+
     /// How a collector is reached.
     pub(crate) fn client_options(&self, collector: u8) -> ClientOptions {
         ClientOptions::new(self.collector.address(collector), self.tls.as_ref().map(Tls::files))
@@ -339,7 +357,8 @@ impl Translator {
     /// port, which the kernel chooses for all but the first.
     pub fn of_worker(&self, worker: usize) -> Translator {
         let own = Translator { name: name::of_worker(&self.name, worker), ..self.clone() };
-        let further = u32::try_from(2 * worker * self.collector.count()).unwrap_or(u32::MAX);
+        let collectors = if self.cluster.is_some() { MAX_COLLECTORS.into() } else { self.collector.count() };
+        let further = u32::try_from(2 * worker * collectors).unwrap_or(u32::MAX);
         match worker {
             0 => own,
             _ => Translator {
@@ -372,11 +391,11 @@ impl Translator {
                 "1 with `link`: one thread receives an interface's whole frames",
             );
         }
-        if !self.int.listen.is_empty() {
+        if !self.int.listen.is_empty() || !self.flows.listen.is_empty() {
             return fail(
                 "workers",
                 workers,
-                "1 with INT listeners (`int.listen`): one thread tracks their flows",
+                "1 with listeners for INT or flows (`int.listen`, `flows.listen`): one thread tracks their flows",
             );
         }
         let last = self.of_worker(self.workers - 1);
@@ -527,11 +546,13 @@ impl Translator {
         ] {
             ConfigError::range(format!("translator.{key}"), value, range)?;
         }
-        self.int.rules()?;
-        if self.int.listen.len() > crate::packets::MOST_LISTENERS {
+        self.flows.check()?;
+        self.rules()?;
+        let listeners = self.int.listen.len() + self.flows.listen.len();
+        if listeners > crate::packets::MOST_LISTENERS {
             return fail(
                 "translator.int.listen",
-                format!("a list of {}", self.int.listen.len()),
+                format!("a list of {listeners} with those of `flows.listen`"),
                 "at most 16 listeners",
             );
         }
@@ -616,8 +637,16 @@ impl Translator {
     /// The configured part of a program.
     pub fn wanted(&self) -> Wanted {
         Wanted {
-            collectors: self.collector.iter().map(|c| c.address.clone()).collect(),
-            buckets: self.collector.iter().map(|c| c.buckets.unwrap_or_default()).collect(),
+            collectors: self
+                .collector
+                .indices()
+                .zip(self.collector.iter().map(|c| c.address.clone()))
+                .collect(),
+            buckets: match self.cluster {
+                None => self.collector.iter().map(|c| c.buckets.unwrap_or_default()).collect(),
+                Some(_) => Vec::new(),
+            },
+            is_cluster: self.cluster.is_some(),
             service: Service { address: self.listen.ip(), port: self.listen.port() },
             reference: self.reference,
             flush_ms: [

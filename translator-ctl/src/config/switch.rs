@@ -381,6 +381,21 @@ impl Config {
                     settings::settings(p4, name)?;
                     continue;
                 }
+                // Which index a collector gets is not known beforehand.
+                if self.translator.cluster.is_some() {
+                    let fail = |key: &str, value: String, must: &str| {
+                        Err(ConfigError::shown(format!("{table}.{key}"), value, must))
+                    };
+                    if p4.collector_ports.len() > 1 {
+                        let must = "one port, which leads to all collectors of the cluster";
+                        return fail("collector_ports", format!("{:?}", p4.collector_ports), must);
+                    }
+                    if !p4.collector_macs.is_empty() {
+                        let must =
+                            "left out: collectors of a cluster say the Ethernet addresses of their NICs";
+                        return fail("collector_macs", "given".into(), must);
+                    }
+                }
             }
             let translator = switch.own().over(name, &self.translator);
             if !name::is_session(&translator.name) {
@@ -601,6 +616,19 @@ mod tests {
         let error = told(&[two, &switch("a", "queue_pairs = [0x13, 0x14]")].concat());
         assert!(error.contains("number 0x000013"), "{error}");
         parse(&[two, &switch("a", "queue_pairs = [0x15, 0x16]")].concat()).unwrap();
+    }
+
+    #[test]
+    fn in_a_cluster_all_collectors_are_behind_one_port() {
+        let with = |rest: &str| {
+            let cluster = "[translator.cluster]\nendpoints = ['http://10.0.0.1:2379']\n";
+            format!("{cluster}[switch.a]\ntype = 'bmv2'\ncontrol = '127.0.0.1:1'\n{rest}\n")
+        };
+        parse(&with("collector_ports = [1]")).unwrap();
+        let error = told(&with("collector_ports = [1, 2]"));
+        assert!(error.contains("one port, which leads to all collectors"), "{error}");
+        let error = told(&with("collector_macs = ['02:00:00:00:00:01']"));
+        assert!(error.contains("left out: collectors of a cluster"), "{error}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The INT side of the packet thread: its sockets, and the rules that turn Telemetry Reports into primitives.
+//! The INT side of the packet thread: its sockets and those of flow exports, and the rules that turn Telemetry Reports and
+//! flow records into primitives.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,28 +7,29 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dta_dataplane::int::{Arrival, Int, Made, Rules, StoreIds};
 use dta_dataplane::{Engine, Output};
-use dta_link::{Link, LinkError, UdpConfig, UdpLink};
+use dta_link::{Link, LinkCounters, LinkError, UdpConfig, UdpLink};
 use dta_proto::batch::Batch;
+use dta_proto::counter::gaps::GapCounters;
 use dta_proto::program::{Entry, Primitive, Program};
 use dta_proto::store::StoreKind;
 use dta_proto::telemetry::{self, ENTRY_LEN, PATH_LEN, VALUE_LEN};
 use dta_proto::wire::int::Settings;
 use tracing::{info, warn};
 
-use crate::config::{IntListener, IntStores};
+use super::flow_listeners::FlowListeners;
+use crate::config::{FlowTable, IntListener, IntStores};
 
-/// Most listeners.
+/// Most listeners, those for flows included.
 pub const MOST_LISTENERS: usize = 16;
 /// Datagrams per batch.
 const BATCH: usize = 128;
 /// Longest datagram received: a jumbo frame's. The link counts longer ones.
-const RECEIVED: usize = 9216;
-/// Sources with gaps that are reported by name, those with the most first.
-const NAMED_SOURCES: usize = 32;
+pub(super) const RECEIVED: usize = 9216;
 
 /// The listeners and the rules.
 pub struct IntSide {
     listeners: Vec<(UdpLink, Settings)>,
+    flows: FlowListeners,
     stores: IntStores,
     int: Int,
     made: Made,
@@ -37,7 +39,7 @@ pub struct IntSide {
 }
 
 impl IntSide {
-    /// Opens the listeners, at most [`MOST_LISTENERS`]; `None` if there are none.
+    /// Opens the listeners, at most [`MOST_LISTENERS`] together; `None` if there are none.
     ///
     /// # Errors
     /// A port in use, or an address that is not of this host.
@@ -45,8 +47,9 @@ impl IntSide {
         listeners: &[IntListener],
         stores: &IntStores,
         rules: Rules,
+        flows: &FlowTable,
     ) -> Result<Option<IntSide>, LinkError> {
-        if listeners.is_empty() {
+        if listeners.is_empty() && flows.listen.is_empty() {
             return Ok(None);
         }
         let open = |listener: &IntListener| {
@@ -56,6 +59,7 @@ impl IntSide {
         };
         Ok(Some(IntSide {
             listeners: listeners.iter().take(MOST_LISTENERS).map(open).collect::<Result<_, LinkError>>()?,
+            flows: FlowListeners::open(flows)?,
             stores: stores.clone(),
             int: Int::new(rules),
             made: Made::default(),
@@ -64,14 +68,19 @@ impl IntSide {
         }))
     }
 
-    /// The listeners' addresses, in the order of the configuration.
+    /// The addresses of INT's listeners, in the order of the configuration.
     pub fn addresses(&self) -> Vec<String> {
         self.listeners.iter().map(|(link, _)| link.local_addr().to_string()).collect()
     }
 
+    /// The same of the listeners for flows.
+    pub fn flow_addresses(&self) -> Vec<String> {
+        self.flows.addresses()
+    }
+
     /// What the thread waits for.
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.listeners.iter().map(|(link, _)| link.as_fd())
+        self.listeners.iter().map(|(link, _)| link.as_fd()).chain(self.flows.sockets())
     }
 
     /// Finds the stores after a change of program.
@@ -106,9 +115,7 @@ impl IntSide {
                 continue;
             }
             received += count;
-            let wall =
-                SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-            let at = Arrival { now, wall };
+            let at = Arrival { now, wall: wall() };
             let batch = &self.batch;
             // A socket's packets have complete headers.
             let datagrams = (0..batch.len()).filter_map(|index| {
@@ -118,6 +125,8 @@ impl IntSide {
             self.int.ingest_all(at, datagrams, settings, &mut self.made);
             execute(&mut self.made, now, engine, out);
         }
+        received += self.flows.take(now, &mut self.int, &mut self.made)?;
+        execute(&mut self.made, now, engine, out);
         // Counts that have waited long enough, even without input.
         self.int.tick(now, &mut self.made);
         execute(&mut self.made, now, engine, out);
@@ -134,28 +143,42 @@ impl IntSide {
     pub fn named(&self) -> Vec<(String, u64)> {
         use dta_proto::counter::translator as names;
         let mut named = self.int.named();
-        let mut lacking: Vec<_> =
-            self.int.sources().iter().filter(|(_, counters)| counters.gaps != 0).collect();
-        lacking.sort_by_key(|(name, counters)| (std::cmp::Reverse(counters.gaps), *name));
-        for (name, counters) in lacking.into_iter().take(NAMED_SOURCES) {
-            let name = name.to_string();
-            named.push((names::INT_GAPS_OF.of(&[&name]), counters.gaps));
-            named.push((names::INT_GAPS_FILLED_OF.of(&[&name]), counters.gaps_filled));
+        if !self.flows.is_empty() {
+            named.extend(self.int.records().named());
+            named.extend(self.flows.named());
         }
+        named.extend(GapCounters::named(
+            self.int.sources().iter(),
+            [&names::INT_GAPS_OF, &names::INT_GAPS_FILLED_OF],
+        ));
         named
     }
 
-    /// Counters of all listeners' links, summed.
-    pub(super) fn link(&self) -> dta_link::LinkCounters {
-        let mut sum = dta_link::LinkCounters::default();
-        for (link, _) in &self.listeners {
-            let counters = link.counters();
-            sum.received += counters.received;
-            sum.dropped_too_long += counters.dropped_too_long;
-            sum.dropped_by_kernel += counters.dropped_by_kernel;
-        }
-        sum
+    /// Counters of the links of INT's listeners, summed.
+    pub(super) fn link(&self) -> LinkCounters {
+        sum(self.listeners.iter().map(|(link, _)| link))
     }
+
+    /// The same of the listeners for flows; `None` if there are none.
+    pub(super) fn flows_link(&self) -> Option<LinkCounters> {
+        (!self.flows.is_empty()).then(|| self.flows.link())
+    }
+}
+
+/// Nanoseconds since 1970.
+pub(super) fn wall() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// Counters of links that receive, summed.
+pub(super) fn sum<'a>(links: impl Iterator<Item = &'a UdpLink>) -> LinkCounters {
+    links.fold(LinkCounters::default(), |mut sum, link| {
+        let counters = link.counters();
+        sum.received += counters.received;
+        sum.dropped_too_long += counters.dropped_too_long;
+        sum.dropped_by_kernel += counters.dropped_by_kernel;
+        sum
+    })
 }
 
 /// Passes on what was made.

@@ -3,6 +3,7 @@
 //! It knows neither sessions nor targets; [`Command`]s control it.
 
 mod bell;
+mod flow_listeners;
 mod int_side;
 pub mod ledger;
 mod packet_thread;

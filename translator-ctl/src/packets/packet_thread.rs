@@ -128,10 +128,12 @@ pub struct Snapshot {
     pub former_regions: usize,
     /// RoCEv2 packets that were no answers to us.
     pub answers_ignored: u64,
-    /// INT counters by their dotted names; empty without INT.
+    /// Counters of INT and flows by their dotted names; empty without listeners for them.
     pub int: Vec<(String, u64)>,
     /// All INT listeners' links, summed.
     pub int_link: Option<dta_link::LinkCounters>,
+    /// All links for flow exports, summed.
+    pub flows_link: Option<dta_link::LinkCounters>,
     /// Link of reports and NACKs.
     pub reports_link: dta_link::LinkCounters,
     /// Link of frames and answers.
@@ -172,6 +174,7 @@ impl Snapshot {
         self.answers_ignored += other.answers_ignored;
         self.int.extend(other.int);
         self.int_link = self.int_link.or(other.int_link);
+        self.flows_link = self.flows_link.or(other.flows_link);
         self.reports_link.add(&other.reports_link);
         self.roce_link.add(&other.roce_link);
         self.ring = self.ring.plus(other.ring);
@@ -204,7 +207,7 @@ impl Member {
 pub struct PacketThread {
     /// Receives and sends.
     pub reports: UdpLink,
-    /// Receives INT Telemetry Reports.
+    /// Receives INT Telemetry Reports and flow exports.
     pub int: Option<IntSide>,
     /// Frames out, answers in.
     pub roce: RoceLink,
@@ -345,7 +348,7 @@ impl PacketThread {
         }
     }
 
-    /// Processes received Telemetry Reports.
+    /// Processes received Telemetry Reports and flow exports.
     fn take_int(&mut self, now: u64, out: &mut Output) -> Result<usize, PacketThreadError> {
         match &mut self.int {
             Some(int) => Ok(int.take(now, &mut self.engine, out)?),
@@ -499,6 +502,7 @@ impl PacketThread {
             answers_ignored: self.engine.answers_ignored(),
             int: self.int.as_ref().map(IntSide::named).unwrap_or_default(),
             int_link: self.int.as_ref().map(IntSide::link),
+            flows_link: self.int.as_ref().and_then(IntSide::flows_link),
             reports_link: self.reports.counters(),
             roce_link: self.roce.counters(),
             ring: self.roce.ring_counters(),

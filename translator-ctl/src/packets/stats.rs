@@ -45,6 +45,9 @@ pub fn nodes(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeStatistics> 
     if let Some(of_int) = &snapshot.int_link {
         link(&mut counters, names::INT_LINK, of_int);
     }
+    if let Some(of_flows) = &snapshot.flows_link {
+        link(&mut counters, names::FLOWS_LINK, of_flows);
+    }
     link(&mut counters, names::ROCE, &snapshot.roce_link);
     ring(&mut counters, &snapshot.ring);
     faults(&mut counters, names::ROCE, &snapshot.roce_faults);
@@ -153,7 +156,7 @@ mod tests {
     use dta_dataplane::counters::EngineCounters;
     use dta_dataplane::requester::RequesterCounters;
     use dta_dataplane::{QueuePairStatus, Reporter};
-    use dta_proto::counter::find;
+    use dta_proto::counter::{FlowReason, find};
     use dta_proto::program::Transport;
 
     /// A translator with every counter nonzero.
@@ -201,8 +204,9 @@ mod tests {
             queue_pairs: pairs.collect(),
             answers_ignored: 1,
             former_regions: 1,
-            int: dta_dataplane::int::Int::new(dta_dataplane::int::Rules::default()).named(),
+            int: of_int(),
             int_link: Some(link),
+            flows_link: Some(link),
             reports_link: link,
             roce_link: link,
             ring: dta_link::RingCounters { opened: 1, ..Default::default() },
@@ -210,6 +214,20 @@ mod tests {
             nack_faults: faults,
             answer_faults: faults,
         }
+    }
+
+    /// INT and flows, with every reason and a gap.
+    fn of_int() -> Vec<(String, u64)> {
+        let mut int = dta_dataplane::int::Int::new(dta_dataplane::int::Rules::default());
+        FlowReason::ALL.iter().for_each(|reason| int.drop_record(*reason));
+        let mut decoder = dta_flows::Decoder::new(1);
+        for sequence in [1, 3] {
+            let header = [0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, sequence, 0, 0, 0, 0];
+            decoder.decode(0, [10, 0, 0, 1].into(), &header, |_| {});
+        }
+        let flows = decoder.named();
+        assert!(flows.contains(&("flows.gaps_of.10.0.0.1/v9/0".into(), 1)), "{flows:?}");
+        [int.named(), int.records().named(), flows].concat()
     }
 
     fn names_of(nodes: &[NodeStatistics]) -> Vec<(&str, &str)> {

@@ -1,6 +1,6 @@
 //! Builds a program from the collectors' grants and the configuration.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dta_proto::buckets::Copies;
 use dta_proto::program::{
@@ -17,9 +17,11 @@ use super::grant::Grant;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Addresses of the collectors, by index, for messages.
-    pub collectors: Vec<String>,
-    /// Key buckets of each collector, by index.
+    pub collectors: BTreeMap<u8, String>,
+    /// Key buckets of each collector, by index; in a cluster none, as grants say which it has.
     pub buckets: Vec<Copies>,
+    /// Whether collectors come and go: then all have the same stores, and none is the first.
+    pub is_cluster: bool,
     /// Where to receive reports.
     pub service: Service,
     /// Whether to restrict targets to what a switch does.
@@ -58,11 +60,16 @@ pub fn build(grants: &[Option<&Grant>], wanted: &Wanted) -> Result<Program, Buil
         program.set(Entry::Flush(Flush { primitive, after_ms }));
     }
     let granted: Vec<&Store> = grants.iter().flatten().flat_map(|grant| &grant.stores).collect();
-    same_replicas(&granted, wanted)?;
-    let mut all_stores =
-        granted.into_iter().map(|store| with_buckets(store, wanted)).collect::<Result<Vec<Store>, _>>()?;
-    // A collector may have further copies alone, and nothing of a store without replicas.
-    all_stores.retain(|store| store.buckets != Copies::NONE);
+    let all_stores: Vec<Store> = if wanted.is_cluster {
+        granted.into_iter().cloned().collect()
+    } else {
+        same_replicas(&granted, wanted)?;
+        let mut stores: Vec<Store> =
+            granted.into_iter().map(|store| with_buckets(store, wanted)).collect::<Result<_, _>>()?;
+        // A collector may have further copies alone, and nothing of a store without replicas.
+        stores.retain(|store| store.buckets != Copies::NONE);
+        stores
+    };
     let lists: Vec<&Lists> = grants.iter().flatten().flat_map(|grant| &grant.lists).collect();
     offered_once(&all_stores, &lists, wanted)?;
     for grant in grants.iter().flatten() {
@@ -96,10 +103,12 @@ pub fn build(grants: &[Option<&Grant>], wanted: &Wanted) -> Result<Program, Buil
         let chosen = match wanted.version0.iter().find(|(p, _)| *p == primitive) {
             Some((_, name)) => named(name, primitive, &|| format!("version 0 {primitive}"))?,
             // Only at the first collector: what is accepted must not depend on who answers.
-            None => match of_kind(primitive).iter().filter(|s| takes_unnamed(s)).collect::<Vec<_>>()[..] {
-                [only] => Some(only.spec.id),
-                _ => None,
-            },
+            None => {
+                match of_kind(primitive).iter().filter(|s| takes_unnamed(s, wanted)).collect::<Vec<_>>()[..] {
+                    [only] => Some(only.spec.id),
+                    _ => None,
+                }
+            }
         };
         if let Some(store) = chosen {
             program.set(Entry::Version0(Version0 { primitive, store }));
@@ -116,8 +125,8 @@ pub fn build(grants: &[Option<&Grant>], wanted: &Wanted) -> Result<Program, Buil
 }
 
 /// Whether a store qualifies as default for reports that name none.
-fn takes_unnamed(store: &Store) -> bool {
-    store.collector == 0 && !telemetry::is_store(&store.spec.name)
+fn takes_unnamed(store: &Store, wanted: &Wanted) -> bool {
+    (store.collector == 0 || wanted.is_cluster) && !telemetry::is_store(&store.spec.name)
 }
 
 /// The store with its collector's buckets, if keys can be shared.
@@ -151,8 +160,7 @@ fn same_replicas(granted: &[&Store], wanted: &Wanted) -> Result<(), BuildError> 
         let other = granted[..i].iter().find(|a| a.spec == b.spec && a.buckets.count() != b.buckets.count());
         if let Some(a) = other {
             let of = |store: &Store| {
-                let address =
-                    wanted.collectors.get(usize::from(store.collector)).cloned().unwrap_or_default();
+                let address = wanted.collectors.get(&store.collector).cloned().unwrap_or_default();
                 format!("{} at {address}", store.buckets.count())
             };
             return Err(BuildError(format!(
@@ -178,12 +186,11 @@ fn ranges(lists: &[&Lists], store: &Store) -> Vec<(u64, u64)> {
 fn share(a: &Store, b: &Store, lists: &[&Lists]) -> bool {
     a.spec == b.spec
         && match a.spec.kind.primitive().addressing() {
-            Addressing::Key => a.buckets.overlap(&b.buckets).is_none(),
+            Addressing::Key | Addressing::Column => a.buckets.overlap(&b.buckets).is_none(),
             Addressing::List => {
                 let (mine, theirs) = (ranges(lists, a), ranges(lists, b));
                 !mine.iter().any(|m| theirs.iter().any(|t| m.0 < t.1 && t.0 < m.1))
             }
-            Addressing::Column => false,
         }
 }
 
@@ -198,9 +205,8 @@ fn offered_once(stores: &[Store], lists: &[&Lists], wanted: &Wanted) -> Result<(
                 (false, true) => format!("a store of id {id} (`{}` and `{name}`)", a.spec.name),
                 (false, false) => continue,
             };
-            let address = |store: &Store| {
-                wanted.collectors.get(usize::from(store.collector)).cloned().unwrap_or_default()
-            };
+            let address =
+                |store: &Store| wanted.collectors.get(&store.collector).cloned().unwrap_or_default();
             return Err(BuildError(format!(
                 "the collector at {} and the one at {} both offer {what}: rename it and change its id at one of \
                  them, name the stores to use at each, or let them share it ([[translator.collector]] with \
@@ -231,8 +237,13 @@ mod tests {
     fn grant(collector: u8, beyond: u16) -> Grant {
         let sample: Program =
             serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();
-        let mut grant =
-            Grant { session: None, queue_pairs: Vec::new(), stores: Vec::new(), lists: Vec::new() };
+        let mut grant = Grant {
+            session: None,
+            queue_pairs: Vec::new(),
+            stores: Vec::new(),
+            goes_by: Default::default(),
+            lists: Vec::new(),
+        };
         for entry in sample.entries() {
             if let Entry::Store(store) = entry {
                 let name = format!("{}{}", store.spec.name, if beyond == 0 { "" } else { "x" });
@@ -245,8 +256,9 @@ mod tests {
 
     fn wanted(version0: &[(Primitive, &str)]) -> Wanted {
         Wanted {
-            collectors: vec!["a:1".into(), "b:1".into()],
+            collectors: [(0, "a:1".into()), (1, "b:1".into())].into(),
             buckets: vec![Copies::default(); 2],
+            is_cluster: false,
             service: Service { address: std::net::Ipv4Addr::LOCALHOST.into(), port: 40040 },
             reference: false,
             flush_ms: [(Primitive::Append, 1), (Primitive::Postcarding, 1), (Primitive::SketchMerge, 1)],

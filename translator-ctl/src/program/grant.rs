@@ -1,5 +1,7 @@
 //! What one collector's session grants: queue pairs, stores and append lists, as program entries.
 
+use std::collections::BTreeMap;
+
 use dta_proto::buckets::{Copies, MAX_COPIES};
 use dta_proto::control;
 use dta_proto::program::{EndedQueuePair, Endpoint, Entry, Lists, Purpose, QueuePair, Rkey, Session, Store};
@@ -29,6 +31,8 @@ pub struct Grant {
     /// Its stores with their regions. Their buckets are what the collector takes: all, in as many copies as its store is to
     /// have replicas.
     pub stores: Vec<Store>,
+    /// In a cluster, the version of the placement that the region of a store with epochs goes by, by the store's name.
+    pub goes_by: BTreeMap<String, u64>,
     /// The append lists that this translator may write.
     pub lists: Vec<Lists>,
 }
@@ -72,7 +76,10 @@ impl Grant {
             lists.extend(lists_of(session, collector, &store.spec)?);
         }
         let opened = Session { collector, generation: session.generation };
-        let grant = Grant { session: Some(opened), queue_pairs, stores, lists };
+        let goes_by =
+            |(store, region): (&Store, &control::Region)| Some((store.spec.name.clone(), region.placement?));
+        let goes_by = stores.iter().zip(&session.regions).filter_map(goes_by).collect();
+        let grant = Grant { session: Some(opened), queue_pairs, stores, goes_by, lists };
         grant
             .entries()
             .try_for_each(|entry| entry.check())

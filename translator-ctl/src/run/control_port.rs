@@ -116,6 +116,7 @@ mod tests {
             former_regions: 0,
             int: Vec::new(),
             int_link: None,
+            flows_link: None,
             reports_link: Default::default(),
             roce_link: Default::default(),
             ring: Default::default(),

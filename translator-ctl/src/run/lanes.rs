@@ -17,13 +17,12 @@ use dta_proto::program::Endpoint;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::Options;
+use crate::cluster::following::Sessions;
 use crate::config::Translator;
-use crate::lease::KnownLeases;
 use crate::packets::ledger::Ledger;
 use crate::packets::{
     Bell, Command, IntSide, Member, PacketThread, PacketThreadError, RoceLink, Snapshot, steering,
 };
-use crate::session::Session;
 use crate::switches::TargetError;
 use crate::switches::software::InProcess;
 
@@ -32,14 +31,10 @@ const BETWEEN: Duration = Duration::from_secs(1);
 
 /// One worker, as seen by the control side.
 pub(super) struct Lane {
-    /// The worker's version of the configuration.
-    pub(super) config: Translator,
-    /// One per collector.
-    pub(super) sessions: Vec<Session>,
+    /// Its sessions, with the worker's version of the configuration.
+    pub(super) sessions: Sessions,
     /// Its data plane. The first one's also knows the others.
     pub(super) target: InProcess,
-    /// State of its leases.
-    pub(super) kept: KnownLeases,
 }
 
 /// The links of all workers.
@@ -55,6 +50,8 @@ pub(super) struct Links {
     pub(super) frames: Option<RunUse>,
     /// Where INT Telemetry Reports arrive.
     pub(super) int_addresses: Vec<String>,
+    /// Where flow exports arrive.
+    pub(super) flow_addresses: Vec<String>,
 }
 
 impl Links {
@@ -69,8 +66,8 @@ impl Links {
             workers => UdpLink::open_group(&reports, workers, &steering::program(workers)),
         };
         let reports = reports.context("cannot receive reports (--listen)")?;
-        let int = IntSide::open(&config.int.listen, &config.int.stores, config.int.rules()?)
-            .context("cannot receive INT Telemetry Reports (--int)")?;
+        let int = IntSide::open(&config.int.listen, &config.int.stores, config.rules()?, &config.flows)
+            .context("cannot receive INT Telemetry Reports (--int) or flow exports (--flows, --sflow)")?;
         let roce = (0..config.workers).map(|worker| RoceLink::open(&config.of_worker(worker)));
         let roce: Vec<_> = roce
             .collect::<Result<_, _>>()
@@ -81,6 +78,7 @@ impl Links {
             runs: first.runs(),
             frames: roce.first().and_then(|(link, _)| link.runs()),
             int_addresses: int.as_ref().map(IntSide::addresses).unwrap_or_default(),
+            flow_addresses: int.as_ref().map(IntSide::flow_addresses).unwrap_or_default(),
             reports,
             roce,
             int,
@@ -148,12 +146,8 @@ impl Links {
             workers.threads.push(thread.context("cannot start the data plane")?);
             workers.turns.push(turns);
             let target = InProcess::new(config.name.clone(), life, commands.clone()).with_rings(&config);
-            let sessions: Vec<Session> = (config.collector.indices())
-                .map(|collector| Session::new(&config, collector, endpoint))
-                .collect::<Result<_, _>>()?;
-            let kept = KnownLeases::new(sessions.len());
             let target = if worker == 0 { target } else { target.untold() };
-            workers.lanes.push(Lane { config, sessions, target, kept });
+            workers.lanes.push(Lane { sessions: Sessions::new(config, endpoint)?, target });
             all_commands.push(commands);
         }
         if let Some(first) = workers.lanes.first_mut() {

@@ -17,15 +17,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use dta_link::fault::Faults;
+use dta_placement::View;
 use futures_util::future::{join_all, try_join_all};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch::channel as watch_channel};
 use tracing::{info, warn};
 
+use crate::cluster::following::Following;
 use crate::config::Translator;
 use crate::control_address::ControlAddress;
-use crate::lease::{self, Event, Halted};
+use crate::lease::{Event, Halted};
 use crate::packets::for_collector;
 use crate::session::Session;
 use dta_proto::control::NodeStatistics;
@@ -95,10 +97,12 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
     if options.blank && config.workers > 1 {
         bail!("a program from `setup` has one worker's queue pairs: leave out --blank or --workers");
     }
+    let (mut cluster, begin) = Following::of(config)?;
+    let config = &begin;
     let links = Links::open(config, options)?;
     let (listen, endpoint) = (links.listen, links.endpoint()?);
     let (runs, frames) = (links.runs, links.frames.map(|frames| frames.to_string()));
-    let int_addresses = links.int_addresses.clone();
+    let (int_addresses, flow_addresses) = (links.int_addresses.clone(), links.flow_addresses.clone());
     let own = control_port::Port::open(&config.control)
         .await
         .with_context(|| format!("cannot serve gRPC on {}: choose another --control", config.control))?;
@@ -130,6 +134,7 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
         let taken = Taken {
             listen,
             int: &int_addresses,
+            flows: &flow_addresses,
             control: &control_address,
             metrics: metrics_address,
             endpoint: &endpoint,
@@ -150,6 +155,7 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
     let result = loop {
         let (halt, mut halted) = watch_channel(false);
         let mut prepared: Option<Prepared> = None;
+        let mut seen: Option<Arc<View>> = None;
         let next = {
             let config = &config;
             let mut asked: Option<Asked<'_>> = None;
@@ -165,9 +171,8 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
                     Ok(Halted)
                 } else {
                     let each = lanes.iter_mut().enumerate().map(|(worker, lane)| {
-                        let Lane { config, sessions, target, kept } = lane;
-                        let tell = move |event: Event<'_>| tell(worker, event);
-                        lease::keep(config, sessions, target, kept, halted.clone(), tell)
+                        let Lane { sessions, target } = lane;
+                        sessions.keep(target, halted.clone(), move |event: Event<'_>| tell(worker, event))
                     });
                     try_join_all(each).await.map(|_| Halted)
                 }
@@ -198,6 +203,11 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
                             }
                         }
                     }
+                    // A configuration that is being prepared is for the collectors of now.
+                    view = cluster.newer(), if asked.is_none() => {
+                        seen = Some(view);
+                        halt.send_replace(true);
+                    }
                     ended = end.recv() => break Next::End(Err(match ended {
                         Some(Err(error)) => anyhow!(error).context("the data plane stopped"),
                         _ => anyhow!("the data plane stopped"),
@@ -206,16 +216,18 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
                 }
             }
         };
-        match (next, prepared) {
-            (Next::End(result), _) => break result,
-            (Next::Reload, Some(new)) => {
-                match reload::take(new, &mut config, &mut workers.lanes).await {
-                    Ok(()) => sessions_told.set_certificate(&config),
-                    Err(error) => reload::refused(&error),
-                }
-                manager.reloaded();
+        if let Next::End(result) = next {
+            break result;
+        }
+        if let Some(view) = seen {
+            config.collector = cluster.learn(&view, workers.lanes.iter_mut().map(|lane| &mut lane.sessions));
+        }
+        if let Some(new) = prepared {
+            match reload::take(new, &mut config, &mut workers.lanes).await {
+                Ok(()) => sessions_told.set_certificate(&config),
+                Err(error) => reload::refused(&error),
             }
-            (Next::Reload, None) => {}
+            manager.reloaded();
         }
     };
     manager.stopping();
@@ -227,8 +239,8 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
         info!(accepted = last.counters.primitives.iter().map(|p| p.accepted).sum::<u64>(), "stopped");
         if let (Ok(()), Some(first)) = (&result, workers.lanes.first_mut()) {
             let nodes = target.nodes(&last);
-            let alone = first.sessions.len() == 1;
-            let open = first.sessions.iter_mut().filter(|session| session.is_open());
+            let alone = first.sessions.all.len() == 1;
+            let open = first.sessions.all.iter_mut().filter(|session| session.is_open());
             join_all(open.map(|session| say_last(session, nodes.clone(), alone))).await;
         }
     }
@@ -261,6 +273,7 @@ async fn say_last(session: &mut Session, mut nodes: Vec<NodeStatistics>, alone: 
 struct Taken<'a> {
     listen: SocketAddrV4,
     int: &'a [String],
+    flows: &'a [String],
     control: &'a ControlAddress,
     metrics: Option<SocketAddr>,
     endpoint: &'a Endpoint,
@@ -272,7 +285,7 @@ fn ready_line(
     taken: &Taken<'_>,
     session: bool,
 ) -> anyhow::Result<()> {
-    let Taken { listen, int, control, metrics, endpoint } = taken;
+    let Taken { listen, int, flows, control, metrics, endpoint } = taken;
     if !options.ready {
         return Ok(());
     }
@@ -282,6 +295,7 @@ fn ready_line(
         "name": config.name,
         "listen": listen.to_string(),
         "int": int,
+        "flows": flows,
         "control": control.to_string(),
         "metrics": metrics,
         "source": format!("{}:{}", endpoint.ip, endpoint.port),

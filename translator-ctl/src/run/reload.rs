@@ -63,7 +63,11 @@ pub(super) async fn prepare(
     blank: bool,
     read: &Read<'_>,
 ) -> anyhow::Result<Option<Prepared>> {
-    let config = read()?;
+    let mut config = read()?;
+    if old.cluster.is_some() && config.cluster.is_some() {
+        // They are those of the cluster.
+        config.collector = old.collector.clone();
+    }
     let mut changed = dta_files::config_file::changes(old, &config);
     // The set of collectors cannot change; what to use at them can.
     if let Some(at) = changed.iter().position(|key| key == "collector") {
@@ -116,14 +120,22 @@ pub(super) async fn prepare(
 /// # Errors
 /// The data plane cannot hold what it needs. Nothing has changed then.
 pub(super) async fn take(new: Prepared, config: &mut Translator, lanes: &mut [Lane]) -> anyhow::Result<()> {
-    let Prepared { config: wanted, changed, granted } = new;
+    let Prepared { config: mut wanted, changed, granted } = new;
+    if wanted.cluster.is_some() {
+        // Collectors may have come and gone since.
+        wanted.collector = config.collector.clone();
+    }
     let mut again = Vec::new();
     for (worker, lane) in lanes.iter_mut().enumerate() {
         let wanted = wanted.of_worker(worker);
         // The other workers' grants differ only in queue pair numbers and rkeys.
         let granted = granted.clone();
-        lane.kept.could_hold(&wanted, &mut lane.target, granted).await.map_err(anyhow::Error::msg)?;
-        let sessions = lane.sessions.iter().map(|session| session.again(&wanted));
+        lane.sessions
+            .kept
+            .could_hold(&wanted, &mut lane.target, granted)
+            .await
+            .map_err(anyhow::Error::msg)?;
+        let sessions = lane.sessions.all.iter().map(|session| session.again(&wanted));
         again.push((sessions.collect::<Result<Vec<_>, _>>()?, wanted));
     }
     for lane in &*lanes {
@@ -137,7 +149,7 @@ pub(super) async fn take(new: Prepared, config: &mut Translator, lanes: &mut [La
     info!(changed, "configuration reloaded");
     *config = wanted;
     for (lane, (sessions, config)) in lanes.iter_mut().zip(again) {
-        (lane.sessions, lane.config) = (sessions, config);
+        (lane.sessions.all, lane.sessions.config) = (sessions, config);
     }
     Ok(())
 }

@@ -148,6 +148,7 @@ impl Fake {
             rkey: 0xdead_0000 + u32::from(spec.id) + (moved(spec) as u32) * 0x100,
             generation: 1 + moved(spec),
             replicas: 1,
+            placement: None,
         });
         let pair = |purpose: Purpose, transport: Transport, qpn| ResponderQueuePair {
             purpose: purpose.into(),

@@ -1,7 +1,7 @@
 //! The profiles of the program for Tofino: which stores each supports, and the resulting rows.
 
 use dta_proto::program::{Entry, Primitive, Program};
-use dta_proto::store::StoreKind;
+use dta_proto::store::{SlotKeys, StoreKind};
 use dta_translator::config::{Config, Profile, Switch};
 use dta_translator::setup;
 use dta_translator::switches::p4::P4Switch;
@@ -13,7 +13,8 @@ use dta_translator::switches::{After, Target as _};
 use crate::tofino::{FakeTofino, program_of_profile};
 use crate::{Bed, block_on, tofino_config};
 
-/// Stores of the vectors, by their number: batches of 32 bytes, postcards, a sketch, and batches of 16 bytes.
+/// Stores of the vectors, by their number: key-write, batches of 32 bytes, postcards, a sketch, and batches of 16 bytes.
+const KEY_WRITE: u16 = 1;
 pub(crate) const BATCHES_OF_32: u16 = 2;
 pub(crate) const POSTCARDS: u16 = 4;
 pub(crate) const SKETCH: u16 = 5;
@@ -74,9 +75,9 @@ fn each_profile_has_all_that_is_used() {
 fn each_profile_takes_its_own_stores_and_names_those_for_the_others() {
     let bed = Bed::start();
     let with_keys: &[_] = &[Profile::Postcards, Profile::Sketches];
-    // Key-write and key-increment are 1 and 3.
+    // Key-increment is 3.
     let makers = [
-        (1, with_keys),
+        (KEY_WRITE, with_keys),
         (3, with_keys),
         (BATCHES_OF_16, with_keys),
         (POSTCARDS, &[Profile::Postcards]),
@@ -142,6 +143,29 @@ fn parameters(target: &mut P4Switch, store: u16) -> (String, Vec<u128>) {
     match tables.get(&row) {
         Some(Holds::Action { name, params }) => (name.clone(), params.clone()),
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn inline_keys_are_told_to_bmv2_and_to_the_profiles_with_keys() {
+    let bed = Bed::start();
+    let tofinos = [Profile::Postcards, Profile::Sketches].map(|profile| switch(&bed, profile));
+    let configs = std::iter::once(bed.config("")).chain(tofinos.iter().map(|(_, config)| config.clone()));
+    for config in configs {
+        let mut entries = Vec::<Entry>::from(program(&[KEY_WRITE]));
+        for entry in &mut entries {
+            if let Entry::Store(store) = entry
+                && let StoreKind::KeyWrite { keys, .. } = &mut store.spec.kind
+            {
+                *keys = SlotKeys::Inline;
+                store.length = store.spec.region_len();
+            }
+        }
+        let mut target = target(&config);
+        block_on(target.apply(&Program::from(entries), After::Open)).unwrap();
+        // Two copies, three words of value, the key before them, 65,536 slots of 32 bytes.
+        let (name, params) = parameters(&mut target, KEY_WRITE);
+        assert_eq!((name.as_str(), &params[1..]), ("key_write_store", &[2, 3, 1, 0xffff, 5][..]));
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the parser of an assembly makes of a packet: which container gets what, and where the payload begins.
 //!
-//! Checksums are not computed, so none is wrong. There are no counters and no value sets.
+//! Checksums are not computed, so none is wrong. Counters are not counted: no state that compares one can be entered. There are no
+//! value sets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -102,7 +103,7 @@ impl Row {
                 })),
                 ("shift", what) => shift = what.parse().unwrap(),
                 ("next", what) => what.clone_into(&mut next),
-                ("buf_req" | "intr_md" | "hdr_len_inc_final_amt", _) => {}
+                ("buf_req" | "intr_md" | "hdr_len_inc_final_amt" | "counter" | "option", _) => {}
                 (name, _) if name.starts_with("checksum ") => {}
                 (name, what) if name.starts_with(['B', 'H', 'W', 'T']) => {
                     constants.push((name.to_owned(), what.parse().unwrap()));

@@ -5,6 +5,7 @@
 mod batches;
 mod columns;
 mod pipes;
+mod slots;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 

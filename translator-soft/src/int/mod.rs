@@ -9,16 +9,19 @@
 //! |---|---|
 //! | path of a flow through a stack | key-write of the path; an entry of list 0 when it changes, and another
 //! if it has a loop |
-//! | a switch that reports for itself (INT-XD, INT-MX) | postcards of the path known so far, when a switch is added and at each keep-alive |
+//! | a switch that reports for itself (INT-XD, INT-MX), or a flow record | postcards of the path known so far, when a switch is added and at each keep-alive |
 //! | flow latency, hop latency, queues, links | key-write of the value; an entry of list 0 |
 //! | a dropped packet | an entry of list 1; counters of switch and reason, and of flow and reason |
 //! | a packet in a congested queue | an entry of list 2 |
 //! | a key that is new or due for its keep-alive | an entry of list 3, the key directory |
 //! | every report of a flow | a counter of the flow's reports; with `per_packet`, of its packets and bytes |
+//!
+//! Flow records of other exporters use the same tables ([`Int::record`]).
 
 mod counters;
 mod made;
 mod prefetch;
+mod records;
 mod rules;
 mod seen;
 mod sources;
@@ -37,9 +40,10 @@ use dta_proto::wire::int::{self, Metadata, Packet, Report, Settings, Time};
 
 pub use counters::{IntCounters, IntReason};
 pub use made::Made;
+pub use records::RecordCounters;
 pub use rules::{MetricRule, Rules, StoreIds, TimeMode};
 pub use seen::Detect;
-pub use sources::{SourceCounters, SourceName, Sources};
+pub use sources::{SourceName, Sources};
 pub use watch::{Watch, WatchError};
 
 use seen::{Home, Name, Seen, Verdict};
@@ -54,6 +58,14 @@ const FLOW_DROP_COUNTER: u8 = 17;
 const TRAIL: u8 = 18;
 /// The port by which a flow leaves a switch, if there is no latency entry that could hold it.
 const HOP_PORT: u8 = 19;
+/// Which exporter counts a flow.
+const KEEPER: u8 = 20;
+/// A flow of which there are records, and its sampling rate.
+const RECORDED: u8 = 21;
+const SAMPLING: u8 = 22;
+/// Bytes that have left an interface, and its name.
+const OCTETS: u8 = 23;
+const INTERFACE_NAME: u8 = 24;
 /// Queues of a port that are stored beside its link.
 const BESIDE: u32 = 16;
 /// Added to the kind if the flow is IPv6 and its bits in the key are CRCs.
@@ -70,6 +82,7 @@ pub struct Int {
     tallies: Tallies,
     sources: Sources,
     counters: IntCounters,
+    records: RecordCounters,
 }
 
 /// Both clocks at a datagram's arrival, in nanoseconds.
@@ -211,6 +224,7 @@ impl Int {
             tallies: Tallies::new(if rules.gathers() { rules.keys / 2 } else { 0 }, rules.count_wait),
             sources: Sources::new(rules.sources),
             counters: IntCounters::default(),
+            records: RecordCounters::default(),
             stores: StoreIds::default(),
             rules,
         }
@@ -313,13 +327,18 @@ impl Int {
         }
     }
 
+    #[inline]
+    fn is_watched(&self, flow: &Flow) -> bool {
+        self.rules.watch.is_empty() || self.rules.watch.iter().any(|watch| watch.admits(flow))
+    }
+
     /// Names a report's flow and prefetches what is known of it. `None` if the packet cannot be parsed.
     #[inline]
     fn name(&mut self, report: &Report<'_>) -> Result<Option<Named>, Untaken> {
         match &report.packet {
             Ok(packet) => {
                 let flow = packet.inner_flow();
-                if !self.rules.watch.is_empty() && !self.rules.watch.iter().any(|watch| watch.admits(flow)) {
+                if !self.is_watched(flow) {
                     return Err(Untaken::NotWatched);
                 }
                 let named = Named::of(flow);
@@ -380,10 +399,24 @@ impl Int {
         let time = self.moment(at, local.ingress_time());
         let queue = local.drop_queue().map(u32::from);
         let place = Location { switch: report.switch, port: local.egress_port(), queue };
+        self.dropped(at, time, whose, place, local.ingress_port(), reason, made);
+    }
+
+    /// Reports a dropped packet, and counts it by switch and by flow.
+    #[expect(clippy::too_many_arguments, reason = "all of one drop, and no struct would be used twice")]
+    fn dropped(
+        &mut self,
+        at: Arrival,
+        time: u64,
+        whose: Option<Whose<'_>>,
+        place: Location,
+        ingress_port: Option<u32>,
+        reason: u8,
+        made: &mut Made,
+    ) {
         let key = whose.map_or(Key::default(), |whose| whose.key);
-        let entry = Entry::Drop { time, key, place, ingress_port: local.ingress_port(), reason };
-        self.event(list::DROPS, &entry, made);
-        if let Some(switch) = report.switch {
+        self.event(list::DROPS, &Entry::Drop { time, key, place, ingress_port, reason }, made);
+        if let Some(switch) = place.switch {
             let key = telemetry::drops_key(switch, reason);
             made.increment(self.stores.counters, key, 1);
             self.tell_key(at, DROP_COUNTER, key, Means::Itself, made);
@@ -445,7 +478,7 @@ impl Int {
         } else if let ([switch], true) = (path, report.flags.tracked || is_mx) {
             *(if is_mx { &mut self.counters.mx } else { &mut self.counters.xd }) += 1;
             if *switch != u32::MAX {
-                self.trail(at, whose, *switch, made);
+                self.trail(at, whose, *switch, 0, self.rules.learning, made);
             }
         }
     }
@@ -638,26 +671,36 @@ impl Int {
     }
 
     /// Processes a flow's report by a switch that reports for itself: its position on the path is known from
-    /// when it was first heard.
-    fn trail(&mut self, at: Arrival, whose: Whose<'_>, switch: u32, made: &mut Made) {
+    /// when the flow came to it, so many nanoseconds before this. A path that grows within `learning` has not changed.
+    /// Returns whether the path is followed, and the key directory has the flow by that.
+    fn trail(
+        &mut self,
+        at: Arrival,
+        whose: Whose<'_>,
+        switch: u32,
+        ago: u64,
+        learning: u64,
+        made: &mut Made,
+    ) -> bool {
         let rule = self.rules.metrics[Metric::FlowPath.index()];
         if !rule.on || self.stores.postcards.is_none() {
-            return;
+            return false;
         }
-        let (switches, settled) = match self.trails.hear(whose.key, switch, at.now) {
+        let came = (at.now as i64).saturating_sub_unsigned(ago);
+        let (switches, settled) = match self.trails.hear(whose.key, switch, came, at.now) {
             Heard::Full => {
                 self.counters.long_trails += 1;
-                return;
+                return true;
             }
             Heard::Known(switches) => (switches, true),
-            Heard::Added(switches, since) => (switches, since >= self.rules.learning),
+            Heard::Added(switches, since) => (switches, since >= learning),
         };
         let (summary, hops) = (summary(switches), switches.len() as u64);
         let verdict = self.seen.judge(&whose.name(TRAIL), summary, at.now, Detect::Any, rule.keep_alive);
         let (why, old) = match verdict {
             Verdict::Same => {
                 self.counters.suppressed[Metric::FlowPath.index()] += 1;
-                return;
+                return true;
             }
             Verdict::New => (Why::New, 0),
             // A trail that was evicted and starts over is learned again, too.
@@ -675,6 +718,7 @@ impl Int {
         if !matches!(why, Why::Moved | Why::Learning) {
             self.event(list::KEYS, &Entry::Key { key: whose.key, means: means_flow(whose.flow) }, made);
         }
+        true
     }
 
     /// Counts a flow's report: gathered, or written at once.

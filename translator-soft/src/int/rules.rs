@@ -71,6 +71,8 @@ pub struct Rules {
     pub learning: u64,
     /// Switches whose sequences are tracked.
     pub sources: usize,
+    /// Nanoseconds after which a flow is counted by another exporter, if the one that counts it has said nothing of it.
+    pub takeover: u64,
 }
 
 impl Default for Rules {
@@ -92,6 +94,7 @@ impl Default for Rules {
             trails: 1 << 14,
             learning: 5_000_000_000,
             sources: 4096,
+            takeover: 600_000_000_000,
         }
     }
 }

@@ -236,6 +236,37 @@ impl Seen {
         (verdict, moved)
     }
 
+    /// Remembers a value; returns the one before and its age. If that is less than `least`, it stays, and `None` is
+    /// returned, as for the first value.
+    pub(crate) fn exchange(&mut self, name: &Name, value: u64, now: u64, least: u64) -> Option<(u64, u64)> {
+        let now = now & TIME;
+        let Some(told) = self.find(name) else {
+            self.take_place(name, value, now);
+            return None;
+        };
+        let age = now.saturating_sub(told.meta & TIME);
+        if age < least {
+            return None;
+        }
+        told.meta = told.meta & !TIME | now;
+        Some((std::mem::replace(&mut told.value, value), age))
+    }
+
+    /// Whether this one keeps the name: the first that asked, until it has not asked for `silence` nanoseconds and another
+    /// does.
+    pub(crate) fn keeps(&mut self, name: &Name, who: u64, now: u64, silence: u64) -> bool {
+        let now = now & TIME;
+        let Some(told) = self.find(name) else {
+            self.take_place(name, who, now);
+            return true;
+        };
+        let keeps = told.value == who || now.saturating_sub(told.meta & TIME) >= silence;
+        if keeps {
+            (told.value, told.meta) = (who, told.meta & !TIME | now);
+        }
+        keeps
+    }
+
     #[inline(always)] // on the path of every value
     fn find(&mut self, name: &Name) -> Option<&mut Told> {
         let bucket = name.place & (self.buckets.len() - 1);
@@ -317,6 +348,23 @@ mod tests {
         assert_eq!(judge(1, 11, 160), Verdict::KeepAlive(10));
         assert_eq!(judge(1, 11, 161), Verdict::Same);
         assert_eq!((seen.held(), seen.evicted()), (2, 0));
+    }
+
+    #[test]
+    fn the_first_keeps_a_name_until_it_is_silent() {
+        let mut seen = Seen::new(4);
+        let mut keeps = |who, now| seen.keeps(&Name::alone(1, 7), who, now, 100);
+        assert!(keeps(5, 0) && !keeps(6, 50) && keeps(5, 90));
+        assert!(!keeps(6, 189), "its silence counts from when it asked last");
+        assert!(keeps(6, 190) && !keeps(5, 191));
+    }
+
+    #[test]
+    fn a_value_is_exchanged_for_the_one_before_and_its_age() {
+        let mut seen = Seen::new(4);
+        let mut exchange = |value, now| seen.exchange(&Name::alone(1, 7), value, now, 10);
+        assert_eq!([exchange(5, 0), exchange(6, 9)], [None, None], "the first, and one too early");
+        assert_eq!([exchange(7, 10), exchange(7, 30)], [Some((5, 10)), Some((7, 20))]);
     }
 
     #[test]

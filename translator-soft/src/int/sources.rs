@@ -7,12 +7,10 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use dta_proto::counter::gaps::{GapCounters, RESTART};
 use dta_proto::wire::int;
 use foldhash::fast::RandomState;
 
-/// A skip of this many or more is a restart: this many are never lost in a row unless the switch or the
-/// translator was down.
-const RESTART: u32 = 1 << 16;
 /// Sequences behind the newest that are distinguished from repeats.
 const WINDOW: u32 = 64;
 
@@ -34,37 +32,12 @@ impl std::fmt::Display for SourceName {
     }
 }
 
-/// Counters of one source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SourceCounters {
-    /// Datagrams.
-    pub received: u64,
-    /// Sequences skipped.
-    pub gaps: u64,
-    /// Of these, those that arrived later.
-    pub gaps_filled: u64,
-    /// Datagrams with a number already seen. They are processed all the same.
-    pub repeats: u64,
-    /// Times that the sequence restarted.
-    pub restarts: u64,
-}
-
-impl std::ops::AddAssign for SourceCounters {
-    fn add_assign(&mut self, other: SourceCounters) {
-        self.received += other.received;
-        self.gaps += other.gaps;
-        self.gaps_filled += other.gaps_filled;
-        self.repeats += other.repeats;
-        self.restarts += other.restarts;
-    }
-}
-
 #[derive(Clone, Copy)]
 struct Numbered {
     newest: u32,
     /// Bit d: the sequence d behind the newest was seen.
     seen: u64,
-    counters: SourceCounters,
+    counters: GapCounters,
 }
 
 /// All sources, at most a configured number; datagrams of others are only counted in total.
@@ -90,13 +63,13 @@ impl Sources {
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = (SourceName, SourceCounters)> {
+    pub fn iter(&self) -> impl Iterator<Item = (SourceName, GapCounters)> {
         self.all.iter().map(|(name, source)| (*name, source.counters))
     }
 
     /// The sum of all.
-    pub fn sum(&self) -> SourceCounters {
-        let mut sum = SourceCounters::default();
+    pub fn sum(&self) -> GapCounters {
+        let mut sum = GapCounters::default();
         self.all.iter().for_each(|(_, source)| sum += source.counters);
         sum
     }
@@ -122,7 +95,6 @@ impl Sources {
         }
         let known = &mut self.all[self.last].1;
         let counters = &mut known.counters;
-        counters.received += 1;
         let bits = u32::from(source.sequence_bits).min(32);
         let mask = u32::MAX >> (32 - bits);
         let ahead = sequence.wrapping_sub(known.newest) & mask;
@@ -153,7 +125,7 @@ impl Sources {
             self.beyond += 1;
             return;
         }
-        let counters = SourceCounters { received: 1, ..SourceCounters::default() };
+        let counters = GapCounters::default();
         self.places.insert(name, self.all.len());
         self.all.push((name, Numbered { newest: sequence, seen: u64::MAX, counters }));
     }
@@ -167,7 +139,7 @@ mod tests {
         int::Source { switch, hardware: 1, sequence, sequence_bits }
     }
 
-    fn of(bits: u8, sequences: &[u32]) -> SourceCounters {
+    fn of(bits: u8, sequences: &[u32]) -> GapCounters {
         let mut sources = Sources::new(1);
         for sequence in sequences {
             sources.note(IpAddr::from([127, 0, 0, 1]), &source(Some(7), *sequence, bits));
@@ -179,7 +151,6 @@ mod tests {
     fn gaps_late_ones_and_repeats() {
         let counted = of(32, &[5, 6, 9, 8, 8, 10]);
         assert_eq!((counted.gaps, counted.gaps_filled, counted.repeats), (2, 1, 1));
-        assert_eq!(counted.received, 6);
     }
 
     #[test]

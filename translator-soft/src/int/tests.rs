@@ -1,7 +1,10 @@
 //! Sequences of reports made by hand, as the encoder writes them.
 
 use std::collections::HashMap;
+use std::net::Ipv4Addr;
 
+use dta_proto::counter::FlowReason;
+use dta_proto::flow_record::{Exported, FlowRecord, InterfaceName, InterfaceOctets, PacketDrop, Start};
 use dta_proto::telemetry::PATH_LEN;
 use dta_proto::wire::dta::Body;
 use dta_proto::wire::int::emit::{self, Datagram, Hop, Local, Stack};
@@ -37,6 +40,18 @@ impl World {
         let mut made = Made::default();
         let at = Arrival { now, wall: 1_700_000_000 * SECOND + now };
         self.int.ingest(at, IpAddr::from([127, 0, 0, 1]), bytes, &self.settings, &mut made);
+        self.note(made)
+    }
+
+    /// Processes a flow record; returns how many primitives it made.
+    fn record(&mut self, now: u64, record: &FlowRecord) -> usize {
+        self.exported(now, &Exported::Flow(*record))
+    }
+
+    /// The same of whatever an exporter says.
+    fn exported(&mut self, now: u64, exported: &Exported) -> usize {
+        let mut made = Made::default();
+        self.int.exported(Arrival { now, wall: 1_700_000_000 * SECOND + now }, exported, &mut made);
         self.note(made)
     }
 
@@ -76,6 +91,7 @@ impl World {
             }
         }
         assert_eq!(self.int.counters().check(), None);
+        assert_eq!(self.int.records().check(), None);
         made.len()
     }
 
@@ -627,4 +643,199 @@ proptest! {
             prop_assert_eq!(world.path(flow), Some(switch.to_string()));
         }
     }
+}
+
+fn record(flow: Flow) -> FlowRecord {
+    let exporter = [10, 9, 0, 1].into();
+    FlowRecord {
+        flow,
+        exporter,
+        at_egress: false,
+        egress: None,
+        start: None,
+        packets: 3,
+        bytes: 300,
+        sampling: 1,
+    }
+}
+
+#[test]
+fn one_exporter_counts_a_flow_until_it_is_silent() {
+    let mut world = World::new(Rules { takeover: 100 * SECOND, ..Rules::default() });
+    let first = record(flow());
+    let (out, other) =
+        (FlowRecord { at_egress: true, ..first }, FlowRecord { exporter: [10, 9, 0, 2].into(), ..first });
+    let counts = |world: &World| {
+        [flow().key(), telemetry::packets_key(&flow()), telemetry::bytes_key(&flow())]
+            .map(|key| world.counts[&key])
+    };
+    // Records, packets and bytes, the bytes of this record, and of the flow's path a postcard, an event and its key.
+    assert_eq!(world.record(0, &first), 7);
+    assert_eq!(world.keys(), [(flow().key(), Means::Itself)]);
+    // Of others the bytes of the record, and the path if it is longer now.
+    assert_eq!((world.record(SECOND, &out), world.record(SECOND, &other)), (1, 4));
+    assert_eq!(world.record(2 * SECOND, &first), 4);
+    assert_eq!(counts(&world), [2, 6, 600]);
+    world.record(101 * SECOND, &other);
+    assert_eq!(counts(&world), [2, 6, 600]);
+    world.record(102 * SECOND, &other);
+    world.record(103 * SECOND, &first);
+    assert_eq!(counts(&world), [3, 9, 900]);
+    let told = world.int.records().clone();
+    assert_eq!((told.records, told.counted, told.elsewhere), (7, 3, 4));
+}
+
+#[test]
+fn a_record_of_sampled_packets_is_scaled_and_says_so() {
+    let mut world = World::new(Rules::default());
+    let sampled = FlowRecord { sampling: 100, ..record(flow()) };
+    world.record(0, &sampled);
+    assert_eq!(world.counts[&telemetry::packets_key(&flow())], 300);
+    assert_eq!(world.counts[&telemetry::bytes_key(&flow())], 30_000);
+    assert_eq!(world.value(telemetry::sampling_key(&flow())), Some(100));
+    world.writes.clear();
+    world.record(SECOND, &sampled);
+    assert_eq!(world.value(telemetry::sampling_key(&flow())), None, "the rate is the same");
+    world.record(61 * SECOND, &sampled);
+    assert_eq!(world.value(telemetry::sampling_key(&flow())), Some(100), "the keep-alive repeats it");
+    world.record(62 * SECOND, &record(flow()));
+    assert_eq!(world.value(telemetry::sampling_key(&flow())), Some(1), "the next are not sampled");
+    // Where nothing was ever sampled, nothing says so.
+    let mut world = World::new(Rules::default());
+    world.record(0, &record(flow()));
+    world.record(61 * SECOND, &record(flow()));
+    assert_eq!(world.value(telemetry::sampling_key(&flow())), None);
+}
+
+#[test]
+fn the_exporters_of_a_flow_are_its_path_in_the_order_in_which_it_came_to_them() {
+    let mut world = World::new(Rules::default());
+    let exporters = [1, 2, 3, 4].map(|n| Ipv4Addr::new(10, 9, 0, n));
+    let of = |n: usize, start| FlowRecord { exporter: exporters[n], start, ..record(flow()) };
+    let wall = 1_700_000_000 * SECOND;
+    // The last of three sends its records first, and one does not say when the flow began.
+    world.record(100 * SECOND, &of(2, Some(Start::Ago(9_998_000_000))));
+    world.record(101 * SECOND, &of(0, Some(Start::Ago(11_000_000_000))));
+    world.record(102 * SECOND, &of(1, Some(Start::At(wall + 90 * SECOND + 1_000_000))));
+    world.record(103 * SECOND, &of(3, None));
+    let path = exporters.map(Ipv4Addr::to_bits);
+    assert_eq!(world.postcards[&flow().key()], path);
+    let told = world.paths();
+    let why: Vec<_> = told.iter().map(|(why, _)| *why).collect();
+    assert_eq!(why, [Why::New, Why::Learning, Why::Learning, Why::Learning], "no path has changed");
+    assert_eq!(told[3].1, Some(Via::of(&Path::of(&path))));
+    // What each said last.
+    world.record(200 * SECOND, &FlowRecord { bytes: 70, sampling: 10, ..of(1, None) });
+    let last = exporters.map(|exporter| world.value(telemetry::last_record_key(&flow(), exporter.to_bits())));
+    assert_eq!(last, [Some(300), Some(700), Some(300), Some(300)]);
+    assert_eq!(world.postcards[&flow().key()], path);
+}
+
+#[test]
+fn names_of_interfaces_are_in_the_key_directory() {
+    let mut world = World::new(Rules::default());
+    let exporter = Ipv4Addr::new(10, 9, 0, 1);
+    let named = |name: &str| {
+        Exported::Name(InterfaceName { exporter, interface: 3, name: dta_proto::trace::Name::new(name) })
+    };
+    let key = telemetry::interface_name_key(exporter.to_bits(), 3);
+    for (at, name, is_told) in [
+        (0, "Gi0/3", true),
+        (1, "Gi0/3", false),
+        (2, "uplink", true),
+        (61, "uplink", false),
+        (62, "uplink", true),
+    ] {
+        world.exported(at * SECOND, &named(name));
+        let means = Means::Name(dta_proto::trace::Name::new(name));
+        assert_eq!(world.keys(), if is_told { vec![(key, means)] } else { vec![] }, "{at} s");
+    }
+}
+
+#[test]
+fn the_key_directory_knows_the_flow_and_where_it_leaves() {
+    let mut world = World::new(Rules::default());
+    let v6: Flow = "[2001:db8::1]:5000->[2001:db8::2]:443/udp".parse().unwrap();
+    let exporter = u32::from_be_bytes([10, 9, 0, 1]);
+    let out_of = |port| FlowRecord { egress: Some(port), ..record(v6) };
+    let leaves = |port, time| {
+        let time = 1_700_000_000 * SECOND + time;
+        let means = Means::Leaves { flow: v6.key(), switch: exporter, port: Some(port), time };
+        (telemetry::hop_latency_key(&v6, exporter), means)
+    };
+    world.record(0, &out_of(3));
+    assert_eq!(world.keys(), [(v6.key(), Means::Flow(v6)), leaves(3, 0)]);
+    world.record(SECOND, &out_of(3));
+    assert_eq!(world.keys(), []);
+    world.record(2 * SECOND, &out_of(4));
+    assert_eq!(world.keys(), [leaves(4, 2 * SECOND)]);
+    world.record(62 * SECOND, &out_of(4));
+    assert_eq!(world.keys(), [(v6.key(), Means::Flow(v6)), leaves(4, 62 * SECOND)]);
+}
+
+#[test]
+fn records_of_other_flows_and_bad_ones_are_counted_and_make_nothing() {
+    let mut world = World::new(Rules { watch: vec!["192.0.2.0/24".parse().unwrap()], ..Rules::default() });
+    assert_eq!(world.record(0, &record(flow())), 0);
+    FlowReason::ALL.iter().for_each(|reason| world.int.drop_record(*reason));
+    let told = world.int.records();
+    assert_eq!((told.records, told.not_watched, told.check()), (6, 1, None));
+    assert!(FlowReason::ALL.iter().all(|reason| told.dropped(*reason) == 1));
+    // Without stores nothing is made, and records are counted all the same.
+    let mut world = World::new(Rules::default());
+    world.int.set_stores(StoreIds::default());
+    assert_eq!(world.record(0, &FlowRecord { egress: Some(1), sampling: 9, ..record(flow()) }), 0);
+    assert_eq!(world.int.records().counted, 1);
+}
+
+#[test]
+fn a_notice_of_a_drop_is_what_a_report_about_one_is() {
+    let mut world = World::new(Rules { watch: vec!["10.0.0.0/24".parse().unwrap()], ..Rules::default() });
+    let exporter = Ipv4Addr::new(10, 9, 0, 1);
+    let drop = PacketDrop { flow: Some(flow()), exporter, ingress: Some(3), egress: Some(4), reason: 18 };
+    let switch = exporter.to_bits();
+    let (by_switch, by_flow) = (telemetry::drops_key(switch, 18), telemetry::flow_drops_key(&flow(), 18));
+    world.exported(0, &Exported::Drop(drop));
+    world.exported(SECOND, &Exported::Drop(PacketDrop { flow: None, ..drop }));
+    assert_eq!((world.counts[&by_switch], world.counts[&by_flow]), (2, 1));
+    let entry = |time, key| Entry::Drop {
+        time: 1_700_000_000 * SECOND + time,
+        key,
+        place: Location { switch: Some(switch), port: Some(4), queue: None },
+        ingress_port: Some(3),
+        reason: 18,
+    };
+    assert_eq!(world.entries[list::DROPS as usize], [entry(0, flow().key()), entry(SECOND, Key::default())]);
+    let keys = [(by_switch, Means::Itself), (by_flow, Means::Hop(flow().key(), 18))];
+    assert_eq!(world.keys(), keys);
+    let other = "192.0.2.1:1->192.0.2.2:2/udp".parse().unwrap();
+    assert_eq!(world.exported(SECOND, &Exported::Drop(PacketDrop { flow: Some(other), ..drop })), 0);
+    let told = world.int.records();
+    assert_eq!((told.records, told.drops, told.not_watched), (3, 2, 1));
+}
+
+#[test]
+fn counters_of_an_interface_are_the_utilisation_of_its_link() {
+    let mut world = World::new(Rules::default());
+    let exporter = Ipv4Addr::new(10, 9, 0, 1);
+    let of = |octets| {
+        Exported::Interface(InterfaceOctets { exporter, interface: 3, speed: 1_000_000_000, octets })
+    };
+    let key = telemetry::link_utilization_key(exporter.to_bits(), Some(3));
+    assert_eq!(world.exported(0, &of(1 << 40)), 0, "nothing to compare with");
+    // 25 MB in 20 s are 10 Mbit/s: 1 % of a gigabit.
+    world.exported(20 * SECOND, &of((1 << 40) + 25_000_000));
+    assert_eq!(world.value(key), Some(100));
+    // A repeat says nothing, and what follows is counted from the one before.
+    assert_eq!(world.exported(20 * SECOND + 1, &of((1 << 40) + 25_000_000)), 0);
+    world.exported(40 * SECOND, &of((1 << 40) + 2_525_000_000));
+    assert_eq!(world.value(key), Some(10_000));
+    assert_eq!(
+        world.changes(),
+        [(Metric::LinkUtilization, Why::New, 0, 100), (Metric::LinkUtilization, Why::Moved, 100, 10_000),]
+    );
+    // The exporter restarted, and numbers beyond any link.
+    assert_eq!(world.exported(60 * SECOND, &of(5)), 0);
+    world.exported(80 * SECOND, &of(u64::MAX));
+    assert_eq!(world.value(key), Some(u32::MAX));
 }

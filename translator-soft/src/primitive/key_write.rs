@@ -24,8 +24,17 @@ pub(crate) struct KeyWriteShape {
 }
 
 impl KeyWriteShape {
-    /// Writes a value to the slots of its key. A `redundancy` of 0 means as many copies as the
-    /// store has.
+    /// How many copies a report asks for: with a `redundancy` of 0, as many as the store has.
+    #[inline]
+    pub(crate) fn copies(&self, redundancy: u8) -> Result<u8, Reason> {
+        match redundancy {
+            0 => Ok(self.copies),
+            fewer if fewer <= self.copies => Ok(fewer),
+            _ => Err(Reason::Redundancy),
+        }
+    }
+
+    /// Writes a value to the slots of its key, to as many as [`Self::copies`] says.
     #[inline]
     pub(crate) fn ingest(
         &self,
@@ -35,12 +44,8 @@ impl KeyWriteShape {
         origin: Origin,
         context: &mut Context<'_>,
     ) -> Result<(), Reason> {
-        let KeyWriteShape { slots, value_len, copies } = *self;
-        let copies = match redundancy {
-            0 => copies,
-            fewer if fewer <= copies => fewer,
-            _ => return Err(Reason::Redundancy),
-        };
+        let KeyWriteShape { slots, value_len, .. } = *self;
+        let copies = self.copies(redundancy)?;
         if value.len() > usize::from(value_len) {
             return Err(Reason::ValueLength);
         }

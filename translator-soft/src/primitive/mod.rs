@@ -114,6 +114,8 @@ impl State {
                 shape.ingest(redundancy, &key, value, origin, context)?;
             }
             (Body::KeyWrite { redundancy, key, value }, State::InlineKeyWrite(shape)) => {
+                // Of a report with both faults, this one counts, as in other stores.
+                shape.copies(redundancy)?;
                 let both = layout::inline(&key, value).ok_or(Reason::ValueLength)?;
                 shape.ingest(redundancy, &key, &both, origin, context)?;
             }

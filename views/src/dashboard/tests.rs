@@ -615,10 +615,22 @@ fn events_at_80x24() {
 fn top(rows: u64) -> Top {
     let row = |n: u64| {
         let flow = Flow { sport: n as u16, ..flow() };
-        RankedFlow { flow: Some(flow), key: flow.key(), value: 1_000_000 - n, age_seconds: Some(n as f64) }
+        RankedFlow {
+            flow: Some(flow),
+            ends: Default::default(),
+            key: flow.key(),
+            value: 1_000_000 - n,
+            age_seconds: Some(n as f64),
+        }
     };
     let mut flows: Vec<RankedFlow> = (0..rows).map(row).collect();
-    flows.push(RankedFlow { flow: None, key: Key([0xab; 16]), value: 7, age_seconds: None });
+    flows.push(RankedFlow {
+        flow: None,
+        ends: Default::default(),
+        key: Key([0xab; 16]),
+        value: 7,
+        age_seconds: None,
+    });
     Top {
         by: "latency".into(),
         store: "int-values".into(),

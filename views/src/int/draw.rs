@@ -14,7 +14,9 @@ const WORDS: usize = 22;
 /// What is known about a flow, in lines.
 pub fn lines(report: &FlowSummary) -> Vec<String> {
     let at = report.at.as_ref().map_or_else(String::new, |at| format!(" at {at}"));
-    let mut lines = vec![format!("{}{at}", report.flow), String::new()];
+    let mut lines = vec![format!("{}{at}", report.flow)];
+    lines.extend(report.ends.words());
+    lines.push(String::new());
     if !report.found {
         lines.push("  Nothing is known about this flow.".into());
     } else {
@@ -65,6 +67,10 @@ fn facts(report: &FlowSummary, lines: &mut Vec<String>) {
     fact("reports", count(report.reports));
     fact("packets", count(report.packets));
     fact("bytes", count(report.bytes));
+    if let Some(sampling) = &report.sampling {
+        let (rate, age) = (grouped(sampling.value.into()), age_in_words(sampling.age_seconds));
+        fact("sampling", format!("1 packet in {rate}: packets and bytes are estimates ({age})"));
+    }
     if report.drops.is_empty() {
         fact("drops", "none known".into());
     }
@@ -147,10 +153,11 @@ fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
         (_, None) => "not known".into(),
     };
     let mut words = Vec::new();
-    words.push(match (&hop.latency, hop.switch) {
-        (Some(latency), _) => format!("latency {}", nanoseconds(latency)),
-        (None, Some(_)) => "latency unknown".into(),
-        (None, None) => String::new(),
+    words.push(match (&hop.latency, &hop.last_record, hop.switch) {
+        (Some(latency), ..) => format!("latency {}", nanoseconds(latency)),
+        (None, Some(bytes), _) => format!("bytes in its last record: {}", number(bytes)),
+        (None, None, Some(_)) => "latency unknown".into(),
+        (None, None, None) => String::new(),
     });
     let link = hop.utilization.as_ref().map(|value| format!("utilization {}", number(value)));
     let port = hop.port.map(|port| match &hop.port_name {
@@ -239,6 +246,7 @@ mod tests {
             latency: switch.and_then(|switch| measured(switch * 1000, Some(3.0))),
             port: None,
             port_name: None,
+            last_record: None,
             utilization: None,
             queues: Vec::new(),
             port_told: false,
@@ -259,6 +267,7 @@ mod tests {
         ];
         FlowSummary {
             flow: "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap(),
+            ends: Default::default(),
             at: None,
             found: true,
             path: Some(Route {
@@ -274,6 +283,7 @@ mod tests {
             reports: Some(1234),
             packets: None,
             bytes: None,
+            sampling: measured(1000, Some(3.0)),
             drops: vec![Drops {
                 reason: 71,
                 reason_name: Some("traffic-manager".into()),
@@ -318,5 +328,13 @@ mod tests {
             lines(&report),
             ["10.0.0.1:5000->10.0.0.2:5000/udp", "", "  Nothing is known about this flow."]
         );
+    }
+
+    #[test]
+    fn a_hop_that_sends_flow_records_shows_the_bytes_of_the_last_one() {
+        let exporter = Hop { latency: None, last_record: measured(4200, Some(2.0)), ..hop(Some(6), "") };
+        let mut lines = Vec::new();
+        draw_hop(&exporter, "│", &mut lines);
+        assert_eq!(lines, ["    ● 6               bytes in its last record: 4,200 (2 s ago)"]);
     }
 }

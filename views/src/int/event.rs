@@ -5,6 +5,7 @@ use dta_export::directory::Directory;
 use dta_export::fields::Fields;
 use dta_export::kind::Kind;
 use dta_export::names::Names;
+use dta_export::networks::Ends;
 use dta_proto::key::{Flow, Key};
 use dta_proto::prefix::Prefix;
 use dta_proto::telemetry::{self, Entry, Location, Path, Why};
@@ -23,6 +24,9 @@ pub struct Event {
     pub utc: Option<String>,
     /// The flow, if it is about a known one.
     pub flow: Option<Flow>,
+    /// Whose its ends are.
+    #[serde(flatten)]
+    pub ends: Ends,
     /// The key that it is about; for drops and congested packets the flow's. `None` if the packet could not be
     /// read.
     pub key: Option<Key>,
@@ -71,6 +75,7 @@ impl Event {
             time: fields.time,
             utc: fields.time.and_then(moment::utc),
             flow: fields.flow,
+            ends: names.ends(fields.flow),
             key: fields.key,
             switch,
             switch_name: switch.and_then(|switch| names.switch(switch)).map(str::to_owned),
@@ -125,6 +130,7 @@ impl Event {
             (None, None, _) => about.push("a packet that could not be read".into()),
             (None, Some(_), _) => {}
         }
+        about.extend(self.ends.words());
         about.extend(self.where_it_was());
         about.join(", ")
     }

@@ -7,6 +7,7 @@ use dta_cli::number::{counted, hex};
 use dta_client::Ask;
 use dta_export::directory::{Directory, Meaning};
 use dta_export::names::Names;
+use dta_export::networks::Ends;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{self, Entry, Metric, Path, Value, list, store};
 use dta_proto::wire::dta::Primitive;
@@ -60,8 +61,10 @@ pub struct Hop {
     pub latency: Option<Measured>,
     /// The egress port; `None` = the switch does not report it, or it is no longer known.
     pub port: Option<u32>,
-    /// Its name.
+    /// Its name: by the file of names, or as the switch reports it.
     pub port_name: Option<String>,
+    /// Bytes of the flow in the switch's last flow record.
+    pub last_record: Option<Measured>,
     /// Utilisation of that port, as the switch reports it.
     pub utilization: Option<Measured>,
     /// Queues of that port.
@@ -151,6 +154,9 @@ impl StoreAnswer {
 pub struct FlowSummary {
     /// The flow.
     pub flow: Flow,
+    /// Whose its ends are.
+    #[serde(flatten)]
+    pub ends: Ends,
     /// The moment of what is known; `None` = now. Ages are relative to it.
     pub at: Option<String>,
     /// Whether anything is known about it.
@@ -169,6 +175,8 @@ pub struct FlowSummary {
     pub packets: Option<u64>,
     /// Bytes; `None` if none was counted.
     pub bytes: Option<u64>,
+    /// One packet in so many was counted, and both numbers were multiplied by it; `None` = each was counted.
+    pub sampling: Option<Measured>,
     /// Drops by reason.
     pub drops: Vec<Drops>,
     /// Packets in congested queues.
@@ -341,6 +349,7 @@ impl FlowQuery {
         let (path, switches) = self.path(key, catalog, &of_flow, now).await?;
         let mut report = FlowSummary {
             flow: *flow,
+            ends: self.names.ends(Some(*flow)),
             at: self.at.map(dta_files::moment::utc),
             found: false,
             path,
@@ -350,6 +359,7 @@ impl FlowQuery {
             reports: None,
             packets: None,
             bytes: None,
+            sampling: None,
             drops: Vec::new(),
             congested: of_flow
                 .congested
@@ -368,6 +378,8 @@ impl FlowQuery {
         if catalog.has(store::VALUES, Primitive::KeyWrite) {
             let values = Values { ask: &*self.ask, now };
             report.latency = values.one(key).await?;
+            let sampling = values.one(telemetry::sampling_key(flow)).await?;
+            report.sampling = sampling.filter(|sampling| sampling.value != 1);
             for switch in switches {
                 let hop = self.hop(flow, switch, &of_flow, &about, &values).await?;
                 report.hops.push(hop);
@@ -433,9 +445,9 @@ impl FlowQuery {
 
     fn bare_hop(&self, switch: Option<u32>) -> Hop {
         let switch_name = switch.and_then(|switch| self.names.switch(switch)).map(str::to_owned);
-        let (latency, port, port_name, utilization) = (None, None, None, None);
+        let (latency, port, port_name, last_record, utilization) = (None, None, None, None, None);
         let (queues, port_told) = (Vec::new(), false);
-        Hop { switch, switch_name, latency, port, port_name, utilization, queues, port_told }
+        Hop { switch, switch_name, latency, port, port_name, last_record, utilization, queues, port_told }
     }
 
     /// What is known about the flow in one switch.
@@ -461,7 +473,11 @@ impl FlowQuery {
         // Queues and links of a switch that does not report ports have keys without a port.
         let port = told.and_then(|(_, port)| port);
         (hop.port, hop.port_told) = (port, told.is_some());
-        hop.port_name = port.and_then(|port| self.names.port(switch, port)).map(str::to_owned);
+        hop.port_name = port.and_then(|port| {
+            let reported = || known.interfaces.get(&(switch, port)).cloned();
+            self.names.port(switch, port).map(str::to_owned).or_else(reported)
+        });
+        hop.last_record = values.one(telemetry::last_record_key(flow, switch)).await?;
         hop.utilization = values.one(telemetry::link_utilization_key(switch, port)).await?;
         for (_, _, queue) in known.queues.iter().filter(|queue| (queue.0, queue.1) == (switch, port)) {
             let occupancy = values.one(telemetry::queue_occupancy_key(switch, port, *queue)).await?;
@@ -578,25 +594,33 @@ fn hear(flows: &mut BTreeMap<Key, FlowEvents>, entry: &Entry, of_hop: Option<Key
 }
 
 /// What the key directory has about one flow.
+#[derive(Default)]
 struct DirectoryFacts {
     /// By switch on its path: when the egress port was reported, and the port; `None` = it was not.
     hops: BTreeMap<u32, Option<(u64, Option<u32>)>>,
     /// Reasons for which its packets were dropped.
     reasons: BTreeSet<u8>,
+    /// Names of interfaces, by switch and port.
+    interfaces: BTreeMap<(u32, u32), String>,
     /// Switch, port and queue of all queues.
     queues: BTreeSet<(u32, Option<u32>, Option<u32>)>,
 }
 
 impl DirectoryFacts {
     fn of(key: &Key, directory: &mut Directory) -> DirectoryFacts {
-        let mut known =
-            DirectoryFacts { hops: BTreeMap::new(), reasons: BTreeSet::new(), queues: BTreeSet::new() };
+        let mut known = DirectoryFacts::default();
         let keys: Vec<Key> = directory.keys().collect();
         for of in &keys {
             let Some(meaning) = directory.meaning(of) else { continue };
             match meaning {
                 Meaning::Hop { flow_key, switch, .. } if flow_key == *key => {
-                    known.hops.insert(switch, directory.port(of));
+                    let leaves = directory.port(of);
+                    if let Some((_, Some(port))) = leaves
+                        && let Some(name) = directory.interface(switch, port)
+                    {
+                        known.interfaces.insert((switch, port), name);
+                    }
+                    known.hops.insert(switch, leaves);
                 }
                 Meaning::FlowDrops { flow_key, reason, .. } if flow_key == *key => {
                     known.reasons.insert(reason);
@@ -667,7 +691,8 @@ fn unknown_of_found(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Miss
         without_port(report, missed, all);
     }
     let of_switches = report.path.as_ref().is_some_and(|route| route.store == store::POSTCARDS);
-    if of_switches && report.latency.is_none() {
+    let of_records = report.hops.iter().any(|hop| hop.last_record.is_some());
+    if of_switches && !of_records && report.latency.is_none() {
         all.push(
             "Latency through all hops: the switches of this flow each report for themselves (INT-XD, INT-MX), and none \
              of them sees all hops."
@@ -675,7 +700,7 @@ fn unknown_of_found(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Miss
         );
     }
     if report.packets.is_none() && catalog.has(store::COUNTERS, Primitive::KeyIncrement) {
-        all.push("Packets and bytes are counted only with per_packet = true.".into());
+        all.push("Packets and bytes are counted with per_packet = true and of flow records.".into());
     }
     for (of, missed) in (0..).zip(missed) {
         if missed.overwritten > 0 {

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use dta_cli::number::counted;
 use dta_client::Ask;
 use dta_export::directory::{Directory, Meaning};
+use dta_export::names::Names;
+use dta_export::networks::Ends;
 use dta_proto::control::TailRequest;
 use dta_proto::key::{Flow, KEY_LEN, Key};
 use dta_proto::layout::append::forward;
@@ -88,11 +90,21 @@ pub struct Criteria {
     pub store: Option<String>,
     /// The moment of the figures, in milliseconds since 1970; `None` = now. The flows are those that are known now.
     pub at: Option<u64>,
+    /// Names of networks.
+    pub names: Arc<Names>,
 }
 
 impl Default for Criteria {
     fn default() -> Self {
-        Self { by: By::Latency, most: 10, prefix: None, keys: Keys::default(), store: None, at: None }
+        Self {
+            by: By::Latency,
+            most: 10,
+            prefix: None,
+            keys: Keys::default(),
+            store: None,
+            at: None,
+            names: Arc::default(),
+        }
     }
 }
 
@@ -101,6 +113,9 @@ impl Default for Criteria {
 pub struct RankedFlow {
     /// The flow; `None` if only its key is known.
     pub flow: Option<Flow>,
+    /// Whose its ends are.
+    #[serde(flatten)]
+    pub ends: Ends,
     /// Its key.
     pub key: Key,
     /// The figure.
@@ -173,7 +188,10 @@ impl Top {
                 all.push(format!("They can be ranked by {} (--by).", self.others.join(", ")));
             }
             if self.store == store::COUNTERS && (self.by == "packets" || self.by == "bytes") {
-                all.push("The translator counts packets and bytes only with per_packet = true.".into());
+                all.push(
+                    "The translator counts packets and bytes with per_packet = true and of flow records."
+                        .into(),
+                );
             }
         }
         all
@@ -258,6 +276,7 @@ impl Ranking {
         // Equal figures in the order of their keys, so that the same query has the same answer.
         rows.sort_by(|a, b| b.value.cmp(&a.value).then(a.key.cmp(&b.key)));
         rows.truncate(self.criteria.most);
+        rows.iter_mut().for_each(|row| row.ends = self.criteria.names.ends(row.flow));
         let (missed, forgotten) = (self.missed, self.directory.forgotten());
         Ok(Top { by, store, epoch, keys, flows: rows, known, with_figure, missed, forgotten, others })
     }
@@ -473,6 +492,7 @@ impl Ranking {
             let age_seconds = time.and_then(|time| moment::age(time, now));
             Some(RankedFlow {
                 flow: known.flow,
+                ends: Ends::default(),
                 key: *key,
                 value: u32::from_be_bytes(*number).into(),
                 age_seconds,
@@ -508,7 +528,13 @@ impl Ranking {
             let value = counts[begin..end].iter().sum();
             begin = end;
             if value > 0 {
-                rows.push(RankedFlow { flow: known.flow, key: *key, value, age_seconds: None });
+                rows.push(RankedFlow {
+                    flow: known.flow,
+                    ends: Ends::default(),
+                    key: *key,
+                    value,
+                    age_seconds: None,
+                });
             }
         }
         Ok(rows)

@@ -16,7 +16,11 @@ use crate::cli::names_flag::NamesFlag;
 #[command(after_help = "\
 Examples:
   dta-collector dashboard
+  dta-collector dashboard --collector 10.0.0.5:40050,10.0.0.7:40050
+  dta-collector dashboard --cluster etcd://10.0.0.1:2379
   dta-collector dashboard --memory /dev/shm/dta-collector
+
+Of several collectors it shows everything as one; memory is read from one at a time.
 
 With --memory it reads the region files directly, even if their collector is not running.
 
@@ -39,12 +43,13 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
     let interval = Duration::from_millis(args.interval);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.block_on(async {
-        let source = match &args.memory {
-            Some(dir) => {
+        let source = match (&args.memory, args.client.several()) {
+            (Some(dir), _) => {
                 let memory = Memory::open(dir)?;
                 DataSource::asking(Arc::new(memory), format!("memory {}", dir.display()), false)
             }
-            None => {
+            (None, Some(title)) => DataSource::asking(Arc::new(args.client.ask().await?), title, true),
+            (None, None) => {
                 let options = args.client.options()?;
                 // Lazy, so that the dashboard survives a restart of the collector; but one that was never there is
                 // reported at once.

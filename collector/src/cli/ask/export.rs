@@ -7,27 +7,32 @@ use clap::ArgAction;
 use dta_cli::{LogFormat, Status};
 use dta_client::collector::Client;
 use dta_client::{Ask, ClientOptions, DEFAULT_COLLECTOR};
-use dta_export::config::{Config, Influx, Json};
+use dta_export::config::{Config, Influx, Json, OtlpProtocol, RemoteWriteVersion};
+use dta_export::gauges::{Following, Gauges};
 use dta_export::names::Names;
-use dta_export::run::{Exporters, Run, look, warnings};
+use dta_export::run::{Exporters, Pages, Run, look, warnings};
 use dta_export::schema::Schema;
 use dta_export::source::Begin;
 
 use crate::cli::TlsFlags;
 use crate::cli::names_flag::NamesFlag;
 use crate::cli::supervise::Signals;
+use crate::config::{Metrics, Telemetry};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Exports INT events to InfluxDB, or prints them as lines of JSON, in a process of its own. `dta-collector serve` does the same within the collector, with the table [export] of its configuration.
+Exports INT events to InfluxDB, an OpenTelemetry collector or Kafka, or prints them as lines of JSON, and metrics to an OpenTelemetry collector or by Prometheus remote write, in a process of its own. `dta-collector serve` does the same within the collector, with the table [export] of its configuration.
 
 Examples:
   dta-collector export --json -           print each event as it comes
   dta-collector export --json - --from-start --once | jq .flow
   dta-collector export --influx http://127.0.0.1:8086 --database int
+  dta-collector export --otlp http://127.0.0.1:4318
+  dta-collector export --remote-write http://127.0.0.1:9090/api/v1/write
+  dta-collector export --kafka 127.0.0.1:9092 --kafka-topic dta-events
   dta-collector export --config collector.toml
 
-The token or password is read from --secret-file or the variable DTA_EXPORT_INFLUX_SECRET. Points that the database does not accept stay in the spool until it does, even after this program ends.")]
+InfluxDB's token or password is read from --secret-file or the variable DTA_EXPORT_INFLUX_SECRET, OTLP's token from --otlp-secret-file or DTA_EXPORT_OTLP_SECRET, remote write's token or password from --remote-write-secret-file or DTA_EXPORT_REMOTE_WRITE_SECRET, Kafka's password from DTA_EXPORT_KAFKA_SECRET. Points that a receiver does not accept stay in its spool until it does, even after this program ends.")]
 pub(in crate::cli) struct Args {
     /// The collector's gRPC address
     #[arg(long, env, default_value = DEFAULT_COLLECTOR, value_name = "HOST:PORT")]
@@ -64,6 +69,39 @@ pub(in crate::cli) struct Args {
     /// Directory of points that the database has not accepted yet
     #[arg(long, value_name = "DIR")]
     spool: Option<PathBuf>,
+    /// OpenTelemetry collector, such as http://127.0.0.1:4318
+    #[arg(long, value_name = "URL")]
+    otlp: Option<String>,
+    /// How it is reached; gRPC usually has port 4317 [default: http]
+    #[arg(long, value_name = "PROTOCOL", value_parser = dta_cli::one_of::<OtlpProtocol>(&OtlpProtocol::NAMES))]
+    otlp_protocol: Option<OtlpProtocol>,
+    /// File whose first line is the token for it
+    #[arg(long, value_name = "FILE")]
+    otlp_secret_file: Option<PathBuf>,
+    /// CA certificates of it (PEM), for an https URL
+    #[arg(long, value_name = "FILE")]
+    otlp_ca: Option<PathBuf>,
+    /// Receiver of Prometheus remote write, such as http://127.0.0.1:9090/api/v1/write
+    #[arg(long, value_name = "URL")]
+    remote_write: Option<String>,
+    /// Version of remote write [default: 1.0]
+    #[arg(long, value_name = "VERSION", value_parser = dta_cli::one_of::<RemoteWriteVersion>(&RemoteWriteVersion::NAMES))]
+    remote_write_version: Option<RemoteWriteVersion>,
+    /// User of a receiver with passwords
+    #[arg(long, value_name = "NAME")]
+    remote_write_user: Option<String>,
+    /// File whose first line is the token or the user's password for it
+    #[arg(long, value_name = "FILE")]
+    remote_write_secret_file: Option<PathBuf>,
+    /// CA certificates of it (PEM), for an https URL
+    #[arg(long, value_name = "FILE")]
+    remote_write_ca: Option<PathBuf>,
+    /// Broker of Kafka, such as 127.0.0.1:9092
+    #[arg(long, value_name = "HOST:PORT")]
+    kafka: Option<String>,
+    /// Its topic, which must exist [default: dta-events]
+    #[arg(long, value_name = "NAME")]
+    kafka_topic: Option<String>,
     /// Append events to this file as lines of JSON; `-` prints them
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -87,12 +125,12 @@ pub(in crate::cli) struct Args {
 }
 
 impl Args {
-    /// The file's table with flags applied; and the names of switches, ports and drop reasons.
-    fn configuration(&self) -> anyhow::Result<(Config, Names)> {
-        let (mut config, named) = match &self.config {
+    /// The file's tables `[export]`, with flags applied, and `[metrics]`; and the names of switches, ports and drop reasons.
+    fn configuration(&self) -> anyhow::Result<(Config, Metrics, Names)> {
+        let (mut config, metrics, named) = match &self.config {
             Some(path) => {
                 let of_file = crate::config::Config::load(path).map_err(dta_cli::misuse)?.0;
-                (of_file.export, of_file.names)
+                (of_file.export, of_file.metrics, of_file.names)
             }
             None => Default::default(),
         };
@@ -125,6 +163,29 @@ impl Args {
             over(spool, &self.spool);
             *schema = self.schema.unwrap_or(*schema);
         }
+        if let Some(url) = &self.otlp {
+            config.otlp.get_or_insert_default().url.clone_from(url);
+        }
+        if let Some(otlp) = &mut config.otlp {
+            otlp.protocol = self.otlp_protocol.unwrap_or(otlp.protocol);
+            over(&mut otlp.secret_file, &self.otlp_secret_file);
+            over(&mut otlp.ca, &self.otlp_ca);
+        }
+        if let Some(url) = &self.remote_write {
+            config.remote_write.get_or_insert_default().url.clone_from(url);
+        }
+        if let Some(remote) = &mut config.remote_write {
+            remote.version = self.remote_write_version.unwrap_or(remote.version);
+            over(&mut remote.user, &self.remote_write_user);
+            over(&mut remote.secret_file, &self.remote_write_secret_file);
+            over(&mut remote.ca, &self.remote_write_ca);
+        }
+        if let Some(broker) = &self.kafka {
+            config.kafka.get_or_insert_default().brokers = vec![broker.clone()];
+        }
+        if let (Some(kafka), Some(topic)) = (&mut config.kafka, &self.kafka_topic) {
+            kafka.topic.clone_from(topic);
+        }
         if let Some(file) = &self.json {
             let names = config.json.is_none_or(|json| json.names);
             config.json = Some(Json { file: file.clone(), names });
@@ -132,18 +193,24 @@ impl Args {
         config.events = self.events.clone().unwrap_or(config.events);
         if !config.is_on() {
             return Err(dta_cli::misuse(anyhow::anyhow!(
-                "no destination for events: give --influx URL and --database NAME (or --org and --bucket), --json \
-                 FILE, or --config FILE"
+                "no destination: give --influx URL and --database NAME (or --org and --bucket), --otlp URL, \
+                 --remote-write URL, --kafka HOST:PORT, --json FILE, or --config FILE"
             )));
         }
         look(&config).map_err(dta_cli::misuse)?;
-        Ok((config, names))
+        Ok((config, metrics, names))
     }
 
     /// Where to begin without an earlier run: a terminal wants what is new, a database what there is.
     fn begin(&self, config: &Config) -> Begin {
         let prints = config.json.as_ref().is_some_and(|json| json.file.as_os_str() == "-");
-        if prints && config.influx.is_none() && !self.from_start && !self.once {
+        if prints
+            && config.influx.is_none()
+            && config.otlp.is_none()
+            && config.kafka.is_none()
+            && !self.from_start
+            && !self.once
+        {
             Begin::Next
         } else {
             Begin::Oldest
@@ -152,7 +219,7 @@ impl Args {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Status> {
-    let (config, names) = args.configuration()?;
+    let (config, metrics, names) = args.configuration()?;
     dta_cli::log(&args.log, args.log_format);
     for warning in warnings(&config) {
         tracing::warn!("{warning}");
@@ -165,8 +232,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         // The default spool directory depends on the collector.
         let name: String =
             args.collector.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
-        let mut exporters =
-            Exporters::start(&config, &name, &ask, Run { begin, once: args.once, names: Arc::new(names) })?;
+        let names = Arc::new(names);
+        let pages = pages(&ask, config.has_metrics().then_some(&metrics), &names);
+        let run = Run { begin, once: args.once, names };
+        let mut exporters = Exporters::start(&config, &name, &ask, &pages, run)?;
         let counters = exporters.counters();
         tokio::select! {
             () = exporters.ended() => {}
@@ -181,4 +250,25 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         anyhow::Ok(())
     })?;
     Ok(Status::Done)
+}
+
+/// What makes pages of the collector's metrics, with telemetry if `metrics` wants it.
+fn pages(ask: &Arc<dyn Ask>, metrics: Option<&Metrics>, names: &Arc<Names>) -> Pages {
+    let telemetry = metrics.and_then(|metrics| {
+        let Telemetry::As(schema) = metrics.telemetry else { return None };
+        let names = if metrics.names { names.clone() } else { Arc::new(Names::none()) };
+        let gauges = Gauges::new(schema, metrics.limits(), names);
+        Some(Following::start(ask.clone(), &metrics.store, gauges))
+    });
+    let (ask, telemetry) = (ask.clone(), Arc::new(telemetry));
+    Arc::new(move || {
+        let (ask, telemetry) = (ask.clone(), telemetry.clone());
+        Box::pin(async move {
+            let mut page = crate::page::page(&*ask).await.map_err(|error| error.to_string())?;
+            if let Some(telemetry) = &*telemetry {
+                telemetry.put(&mut page);
+            }
+            Ok(page)
+        })
+    })
 }

@@ -2,9 +2,11 @@
 //! serves needs none of them.
 
 mod client_flags;
+mod cluster_flag;
 mod dashboard;
 mod export;
 mod history;
+mod placement;
 mod query;
 mod query_flow;
 mod query_series;
@@ -44,6 +46,8 @@ pub(super) enum Command {
     Stores(stores::Args),
     /// List sessions, or end one
     Sessions(sessions::Args),
+    /// Show and change what the collectors of a cluster have
+    Placement(placement::Args),
     /// Watch a collector in the terminal
     Dashboard(dashboard::Args),
 }
@@ -65,6 +69,7 @@ pub(super) fn run(command: Command) -> anyhow::Result<Status> {
         Command::Stats(args) => stats::run(args),
         Command::Stores(args) => stores::run(args),
         Command::Sessions(args) => sessions::run(args),
+        Command::Placement(args) => placement::run(args),
         Command::Dashboard(args) => dashboard::run(args),
     }
 }

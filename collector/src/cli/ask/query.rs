@@ -132,7 +132,7 @@ impl What {
     }
 
     /// Whom it asks, about the moment that was named.
-    pub(super) async fn ask(&self) -> Result<Spread, ClientError> {
+    pub(super) async fn ask(&self) -> anyhow::Result<Spread> {
         Ok(self.client.ask().await?.at(self.at.unwrap_or_default().into()))
     }
 

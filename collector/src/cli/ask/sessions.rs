@@ -99,8 +99,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
 fn list(client: &ClientFlags) -> anyhow::Result<()> {
     let sessions: Vec<Shown> = super::block_on(async {
         let all = client.ask().await?;
-        let (several, mut sessions, mut away) = (all.members().len() > 1, Vec::new(), Vec::new());
-        for Member { address, ask } in all.members() {
+        let members = all.members();
+        let (several, mut sessions, mut away) = (members.len() > 1, Vec::new(), Vec::new());
+        for Member { address, ask } in members.iter() {
             match ask.sessions().await {
                 Ok(told) => {
                     let at = several.then(|| address.clone());
@@ -110,7 +111,7 @@ fn list(client: &ClientFlags) -> anyhow::Result<()> {
             }
         }
         // One that answers is enough; the others are reported.
-        if away.len() == all.members().len()
+        if away.len() == members.len()
             && let Some((_, error)) = away.pop()
         {
             return Err(error.into());

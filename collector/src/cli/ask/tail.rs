@@ -186,7 +186,8 @@ impl Known {
     /// What is not kept before an epoch, which is known then.
     pub(super) fn before(&mut self, epoch: &Epoch) -> Option<NotKept> {
         let before = self.before_moment(epoch.opened);
-        self.0 = if epoch.state() == EpochState::Open { u64::MAX } else { epoch.flipped_to };
+        // One of another collector may have ended later.
+        self.0 = self.0.max(if epoch.state() == EpochState::Open { u64::MAX } else { epoch.flipped_to });
         before
     }
 

@@ -13,6 +13,7 @@ use dta_views::int::moment::age_in_words;
 use dta_views::int::top::{By, Criteria, Keys, RankedFlow, Ranking, Top};
 
 use super::client_flags::ClientFlags;
+use crate::cli::names_flag::NamesFlag;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -52,6 +53,8 @@ pub(in crate::cli) struct Args {
     #[arg(long, short, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=3600))]
     watch: Option<u64>,
     #[command(flatten)]
+    names: NamesFlag,
+    #[command(flatten)]
     client: ClientFlags,
 }
 
@@ -68,6 +71,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Status> {
         keys,
         store: args.store.clone(),
         at: args.at,
+        names: Arc::new(args.names.read()?),
     };
     super::block_on(async {
         let mut ranking = Ranking::new(Arc::new(args.client.ask().await?), criteria);
@@ -109,12 +113,18 @@ fn text(top: &Top) -> String {
     let unit = if top.by == By::Latency.name() { " ns" } else { "" };
     let title = format!("{}{}", top.by, if unit.is_empty() { "" } else { ", ns" });
     let has_ages = top.flows.iter().any(|row| row.age_seconds.is_some());
-    let header: &[&str] = if has_ages { &["", "flow", &title, "told"] } else { &["", "flow", &title] };
-    let mut table = Table::new(header, &[0, 2]);
+    let has_ends = top.flows.iter().any(|row| row.ends.words().is_some());
+    let mut header = vec!["", "flow", &title];
+    header.extend(has_ages.then_some("told"));
+    header.extend(has_ends.then_some("networks"));
+    let mut table = Table::new(&header, &[0, 2]);
     for (number, row) in (1..).zip(&top.flows) {
         let mut cells = vec![number.to_string(), flow(row), grouped(row.value)];
         if has_ages {
             cells.push(age_in_words(row.age_seconds));
+        }
+        if has_ends {
+            cells.push(terminal::for_stdout(&row.ends.words().unwrap_or_default()));
         }
         table.row(cells);
     }

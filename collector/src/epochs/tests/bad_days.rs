@@ -195,9 +195,10 @@ fn on_a_full_disk_the_oldest_epochs_go_then_new_ones_are_lost_and_writers_never_
         let _ = std::io::Write::write_all(&mut rest, &vec![1; 4 << 20]);
     };
     let first = numbers[0];
+    // An epoch may also be lost because what the oldest one gave back was taken before its removal was written.
     fill(&|| {
         full();
-        bench.count("epochs.lost") >= 2
+        bench.count("epochs.lost") >= 2 && bench.kept("flows").len() <= super::write::FLOOR
     });
     let kept = bench.kept("flows");
     assert_eq!(kept.len(), super::write::FLOOR, "the newest stay");

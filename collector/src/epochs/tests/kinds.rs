@@ -262,6 +262,33 @@ fn what_the_ring_of_an_open_epoch_no_longer_has_is_told_until_it_is_written() {
 }
 
 #[test]
+fn a_collector_that_stops_after_a_failure_writes_its_lists() {
+    let history = tempfile::tempdir().unwrap();
+    let spec = events(64);
+    let bench = Bench::start_with(&[spec], &MemoryConfig::Anonymous, keep(history.path()), EVERY);
+    // Where the table was there is a file for a while.
+    let (table, away) = (history.path().join("events"), history.path().join("away"));
+    std::fs::rename(&table, &away).unwrap();
+    std::fs::write(&table, "").unwrap();
+    append(&bench, 0, 1);
+    until("it was tried", || bench.count("epochs.failed") >= 1);
+    std::fs::remove_file(&table).unwrap();
+    std::fs::rename(&away, &table).unwrap();
+    bench.end();
+    let table = Table::open_existing(history.path(), "events").unwrap();
+    let mut kept = Vec::new();
+    for epoch in table.epochs().unwrap().iter() {
+        let each = |entry: Entry<'_>| {
+            kept.push(entry.sequence);
+            ControlFlow::Continue(())
+        };
+        table.entries(epoch.epoch.number, each).unwrap();
+    }
+    kept.dedup();
+    assert_eq!(kept, [1]);
+}
+
+#[test]
 fn entries_of_lists_are_kept_once_each_across_restarts_and_what_was_overwritten_is_counted() {
     let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (spec, put) = (events(64), append);

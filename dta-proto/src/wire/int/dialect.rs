@@ -92,6 +92,16 @@ pub(super) struct Form {
 }
 
 impl Form {
+    /// For packets that no report of INT brought.
+    pub(super) const WITHOUT_INT: Form = Form {
+        version: ReportVersion::V10,
+        mark: Mark::Never,
+        halved_queue: false,
+        no_latency: false,
+        before_options: false,
+        source_only_words: 0,
+    };
+
     /// Whether a packet that parses as INT carries it.
     pub(super) fn is_guessed(&self) -> bool {
         matches!(self.mark, Mark::Guess | Mark::ByDialect)

@@ -2,6 +2,7 @@
 //!
 //! Sources: `p4src/shared/define.p4` of fabric-tna 1.0.0 and 1.1.0 (`IntDropReason_t`), and, for switches that follow the
 //! Telemetry Report specifications, the list that these refer to: `p4src/includes/drop_reason_codes.h` of p4lang/switch.
+//! Those of sFlow are of `sflow_drops.txt` of sflow.org.
 
 use core::str::FromStr;
 
@@ -16,6 +17,8 @@ crate::named! {
         FabricTna10: "fabric-tna-1.0",
         /// The list of p4lang/switch, to which the specifications refer.
         SwitchP4: "switch.p4",
+        /// sFlow, by [`of_sflow`].
+        Sflow: "sflow",
         /// Unknown: no number has a name.
         None: "none",
     }
@@ -87,6 +90,69 @@ const SWITCH_P4: &[(u8, &str)] = &[
     (64, "interface"),
 ];
 
+/// Codes of ICMP's "destination unreachable", then sFlow's own.
+const SFLOW: &[(u8, &str)] = &[
+    (0, "net-unreachable"),
+    (1, "host-unreachable"),
+    (2, "protocol-unreachable"),
+    (3, "port-unreachable"),
+    (4, "fragmentation-needed"),
+    (5, "source-route-failed"),
+    (6, "destination-net-unknown"),
+    (7, "destination-host-unknown"),
+    (8, "source-host-isolated"),
+    (9, "destination-net-prohibited"),
+    (10, "destination-host-prohibited"),
+    (11, "destination-net-tos-unreachable"),
+    (12, "destination-host-tos-unreachable"),
+    (13, "communication-prohibited"),
+    (14, "host-precedence-violation"),
+    (15, "precedence-cutoff"),
+    (16, "unknown"),
+    (17, "ttl-exceeded"),
+    (18, "acl"),
+    (19, "no-buffer-space"),
+    (20, "red"),
+    (21, "traffic-shaping"),
+    (22, "packet-too-big"),
+    (23, "source-mac-multicast"),
+    (24, "vlan-tag-mismatch"),
+    (25, "ingress-vlan-filter"),
+    (26, "ingress-spanning-tree-filter"),
+    (27, "port-list-is-empty"),
+    (28, "port-loopback-filter"),
+    (29, "blackhole-route"),
+    (30, "non-ip"),
+    (31, "unicast-destination-ip-over-multicast-mac"),
+    (32, "destination-ip-loopback"),
+    (33, "source-ip-multicast"),
+    (34, "source-ip-loopback"),
+    (35, "ip-header-corrupted"),
+    (36, "source-ip-limited-broadcast"),
+    (37, "ipv6-multicast-reserved-scope"),
+    (38, "ipv6-multicast-interface-local-scope"),
+    (39, "unresolved-neighbour"),
+    (40, "multicast-reverse-path-forwarding"),
+    (41, "non-routable-packet"),
+    (42, "decapsulation-error"),
+    (43, "overlay-source-mac-multicast"),
+    (44, "unknown-layer-2"),
+    (45, "unknown-layer-3"),
+    (46, "unknown-layer-3-exception"),
+    (47, "unknown-buffer"),
+    (48, "unknown-tunnel"),
+    (49, "unknown-layer-4"),
+];
+
+/// The number here of a reason of sFlow: those from 256 on follow the 16 of ICMP. What has no place is 255.
+pub const fn of_sflow(reason: u32) -> u8 {
+    match reason {
+        0..16 => reason as u8,
+        256..495 => (reason - 240) as u8,
+        _ => 255,
+    }
+}
+
 impl Table {
     /// Number and name of each reason; numbers are unique.
     pub fn reasons(self) -> impl Iterator<Item = (u8, &'static str)> {
@@ -94,6 +160,7 @@ impl Table {
             Table::FabricTna10 => (FABRIC_TNA, FABRIC_TNA_10),
             Table::FabricTna11 => (FABRIC_TNA, FABRIC_TNA_11),
             Table::SwitchP4 => (SWITCH_P4, &[]),
+            Table::Sflow => (SFLOW, &[]),
             Table::None => (&[], &[]),
         };
         common.iter().chain(own).copied()
@@ -107,7 +174,7 @@ impl Table {
 
 /// The text is not a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no table of drop reasons: write fabric-tna-1.1, fabric-tna-1.0, switch.p4 or none")]
+#[error("{0:?} is no table of drop reasons: write fabric-tna-1.1, fabric-tna-1.0, switch.p4, sflow or none")]
 pub struct TableError(String);
 
 impl FromStr for Table {
@@ -127,12 +194,19 @@ mod tests {
     #[test]
     fn a_number_has_the_name_that_its_sender_gives_it() {
         let names = |reason| Table::ALL.map(|table| table.of(reason));
-        assert_eq!(names(71), [Some("traffic-manager"), Some("traffic-manager"), None, None]);
-        assert_eq!(names(133), [Some("upf-downlink-session-drop"), Some("upf-uplink-pdr-miss"), None, None]);
-        assert_eq!(names(140), [Some("upf-uplink-termination-drop"), None, None, None]);
-        assert_eq!(names(160), [Some("ingress-qos-meter"), Some("ingress-qos-meter"), None, None]);
-        assert_eq!(names(26), [Some("ip-ttl-zero"), Some("ip-ttl-zero"), Some("outer-ip-ttl-zero"), None]);
-        assert_eq!(names(1), [None; 4]);
+        assert_eq!(names(71), [Some("traffic-manager"), Some("traffic-manager"), None, None, None]);
+        assert_eq!(
+            names(133),
+            [Some("upf-downlink-session-drop"), Some("upf-uplink-pdr-miss"), None, None, None]
+        );
+        assert_eq!(names(140), [Some("upf-uplink-termination-drop"), None, None, None, None]);
+        assert_eq!(names(160), [Some("ingress-qos-meter"), Some("ingress-qos-meter"), None, None, None]);
+        let filter = "ingress-spanning-tree-filter";
+        let of_26 = ["ip-ttl-zero", "ip-ttl-zero", "outer-ip-ttl-zero", filter];
+        assert_eq!(names(26), [&of_26.map(Some)[..], &[None]].concat()[..]);
+        assert_eq!(names(200), [None; 5]);
+        assert_eq!([3, 15, 16, 255, 256, 258, 494, 495].map(of_sflow), [3, 15, 255, 255, 16, 18, 254, 255]);
+        assert_eq!(Table::Sflow.of(of_sflow(258)), Some("acl"));
         // Reasons of only one fabric-tna version, or named differently in the other.
         let both = [Table::FabricTna11, Table::FabricTna10];
         let differ = |reason: &u8| both[0].of(*reason) != both[1].of(*reason);

@@ -31,7 +31,7 @@ mod tunnel;
 
 pub use dialect::{Dialect, DialectError, Mark, Settings};
 pub use metadata::{Fill, Metadata, Time};
-pub use packet::Packet;
+pub use packet::{Packet, packet_in_ethernet, packet_in_ip};
 pub(crate) use report_v20::IOAM;
 pub use stack::Stack;
 pub use tunnel::{Tunnel, TunnelKind};

@@ -5,7 +5,7 @@ use core::net::{IpAddr, Ipv6Addr};
 use super::dialect::{Form, Mark};
 use super::stack::{self, Behind, Stack};
 use super::tunnel::{self, Inside, Outer, Tunnel};
-use crate::key::Flow;
+use crate::key::{Flow, has_ports};
 use crate::wire::error::len16;
 use crate::wire::{Error, Kind, Layer, Result, ethernet, ipv4, udp};
 
@@ -63,6 +63,22 @@ pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// A packet from its Ethernet header on, as far as its first bytes were sent, without INT.
+///
+/// # Errors
+/// Neither IPv4 nor IPv6, or truncated.
+pub fn packet_in_ethernet(bytes: &[u8]) -> Result<Packet<'_>> {
+    parse(bytes, First::Ethernet, &Form::WITHOUT_INT)
+}
+
+/// The same of a packet from its IP header on.
+///
+/// # Errors
+/// As [`packet_in_ethernet`].
+pub fn packet_in_ip(bytes: &[u8]) -> Result<Packet<'_>> {
+    parse(bytes, First::Ip, &Form::WITHOUT_INT)
 }
 
 /// Parses a packet. One in a tunnel is parsed too, and may have the stack if the outer one has none.
@@ -160,11 +176,6 @@ fn read_layer<'a>(
     let flow = Flow { src: ip.src, dst: ip.dst, sport: ports.0, dport: ports.1, proto: protocol };
     *into = Ok(Packet { flow, length: ip.length, ttl: ip.ttl, vlan, stack, tunnel: None });
     Ok(behind)
-}
-
-/// Whether the protocol's header starts with both ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
-fn has_ports(protocol: u8) -> bool {
-    matches!(protocol, TCP | ipv4::PROTOCOL_UDP | 33 | 132 | 136)
 }
 
 /// Source and destination port at the start of a header.

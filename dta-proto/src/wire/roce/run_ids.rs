@@ -31,7 +31,7 @@ pub fn may_be_numbered(payload_len: usize) -> bool {
 pub fn number_icrc(payload: &mut [u8], id: usize) {
     let Some(effect) = effect(payload.len()) else { return };
     if let Some(last) = payload.last_chunk_mut() {
-        *last = (u32::from_le_bytes(*last) ^ effect.of_id(id)).to_le_bytes();
+        *last = (u32::from_le_bytes(*last) ^ effect.by_id[id % RUN_IDS]).to_le_bytes();
     }
 }
 
@@ -101,20 +101,15 @@ fn is_of_another_id(packet_len: usize, difference: u32) -> bool {
 
 /// How the id changes the iCRC of packets of one length.
 struct Effect {
-    /// The change by each bit of the id.
-    bits: [u32; 6],
+    /// The change by each id.
+    by_id: [u32; RUN_IDS],
     /// Where six bits are that no two changes have in common.
     shift: u32,
-    /// The change by each id, in the place that these bits say.
+    /// The same changes, each in the place that these bits say.
     changes: [u32; RUN_IDS],
 }
 
 impl Effect {
-    #[inline]
-    fn of_id(&self, id: usize) -> u32 {
-        self.bits.iter().enumerate().fold(0, |sum, (bit, change)| sum ^ (change * (id >> bit & 1) as u32))
-    }
-
     /// Whether this is the change by an id.
     #[inline]
     fn has(&self, difference: u32) -> bool {
@@ -138,7 +133,7 @@ fn effect(payload_len: usize) -> Option<&'static Effect> {
 const SHORTEST: usize = super::BTH_LEN + ICRC_LEN;
 
 const fn effects() -> [Effect; LONGEST / 4 + 1] {
-    const NONE: Effect = Effect { bits: [0; 6], shift: 0, changes: [0; RUN_IDS] };
+    const NONE: Effect = Effect { by_id: [0; RUN_IDS], shift: 0, changes: [0; RUN_IDS] };
     let mut effects = [NONE; LONGEST / 4 + 1];
     // Behind the id, first the rest of the headers, then a word more for each length.
     let mut bits = [1, 2, 4, 8, 16, 32];
@@ -185,7 +180,7 @@ const fn of_bits(bits: [u32; 6]) -> Effect {
             id += 1;
         }
         if taken == u64::MAX {
-            return Effect { bits, shift, changes };
+            return Effect { by_id, shift, changes };
         }
         // At each length there are such bits, or this does not compile.
         shift += 1;

@@ -20,7 +20,7 @@ use dta_proto::batch::Batch;
 use dta_proto::counter::translator as names;
 use dta_proto::wire::int::Settings;
 use dta_testbed::programmed::programmed;
-use dta_translator::config::{IntListener, IntStores};
+use dta_translator::config::{FlowTable, IntListener, IntStores};
 use dta_translator::packets::{IntSide, RoceLink};
 
 use super::super::harness::{Rates, Scale};
@@ -104,7 +104,7 @@ impl Translator {
         let peer = Endpoint { port: requester.port(), ..Endpoint::new((*requester.ip()).into()) };
         roce.add_ring(join(&nic.offer_ring(&peer).context("the NIC has no ring")?, at)?);
         let listener = IntListener { listen: HERE.into(), settings: Settings::default() };
-        let int = IntSide::open(&[listener], &IntStores::default(), case.rules())?;
+        let int = IntSide::open(&[listener], &IntStores::default(), case.rules(), &FlowTable::default())?;
         let mut int = int.context("there is no listener")?;
         int.follow(&program);
         Ok(Translator {

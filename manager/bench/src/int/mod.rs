@@ -10,6 +10,7 @@
 //! `loopback`: the same reports as datagrams through the translator's sockets, compared with a bare receiver.
 
 mod floor;
+pub(crate) mod flows;
 mod loopback;
 mod show;
 mod traffic;

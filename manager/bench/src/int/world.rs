@@ -11,6 +11,7 @@ use dta_collector::region::RegionOptions;
 use dta_collector::store::Store;
 use dta_dataplane::int::{Arrival, Int, Made, Rules, StoreIds};
 use dta_dataplane::{Engine, Limits, Output};
+use dta_flows::Decoder;
 use dta_proto::batch::Batch;
 use dta_proto::program::{Program, Transport, diff};
 use dta_proto::store::{StoreKind, StoreSpec};
@@ -23,8 +24,15 @@ const COLLECTOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// The value store: see [`StoreIds`].
 pub(super) const VALUES: u16 = 17;
-const STORES: StoreIds =
-    StoreIds { paths: Some(16), values: Some(VALUES), events: Some(18), counters: Some(19), postcards: None };
+/// The store of counters.
+pub(super) const COUNTERS: u16 = 19;
+const STORES: StoreIds = StoreIds {
+    paths: Some(16),
+    values: Some(VALUES),
+    events: Some(18),
+    counters: Some(COUNTERS),
+    postcards: Some(20),
+};
 /// Answers per batch: each count may be two FETCH_ADDs.
 const ANSWERS: usize = 4096;
 
@@ -75,7 +83,12 @@ pub(super) fn specs(flows: usize, values: usize) -> Vec<StoreSpec> {
                 notify: false,
             },
         ),
-        (19, store::COUNTERS, StoreKind::KeyIncrement { slots: slots(flows, 1 << 18), redundancy: 2 }),
+        (
+            20,
+            store::POSTCARDS,
+            StoreKind::Postcarding { slots: slots(flows, 1 << 15), hops: 6, redundancy: 4 },
+        ),
+        (COUNTERS, store::COUNTERS, StoreKind::KeyIncrement { slots: slots(flows, 1 << 18), redundancy: 2 }),
     ];
     kinds.map(|(id, name, kind)| StoreSpec { id, name: name.into(), kind }).into()
 }
@@ -138,6 +151,24 @@ impl World {
             Some((IpAddr::V4(*datagram.source().ip()), datagram.payload()))
         });
         self.int.ingest_all(at, datagrams, settings, &mut self.made);
+        self.execute(now);
+    }
+
+    /// From datagrams of an exporter to memory.
+    pub(super) fn take_exports(&mut self, decoder: &mut Decoder, datagrams: &[Vec<u8>]) {
+        let now = self.now();
+        let at = Arrival { now, wall: 1_700_000_000_000_000_000 + now };
+        for datagram in datagrams {
+            decoder.decode(now, TRANSLATOR, datagram, |exported| match exported {
+                Ok(exported) => self.int.exported(at, &exported, &mut self.made),
+                Err(reason) => self.int.drop_record(reason),
+            });
+        }
+        self.execute(now);
+    }
+
+    /// From primitives to memory.
+    fn execute(&mut self, now: u64) {
         self.int.tick(now, &mut self.made);
         self.engine.execute_unnumbered(now, self.made.iter(), &mut self.out);
         self.made.clear();

@@ -69,7 +69,8 @@ async fn ask(all: &Spread, store: &StoreSpec) -> Result<Vec<TailAnswer>, ClientE
             answer.entries.extend(message.entries);
         }
         let length = ring * u64::from(batch_len);
-        let owner = &*all.members()[Share::among(all.members().len()).of_list(list, lists)].ask;
+        let members = all.members();
+        let owner = &*members[Share::among(members.len()).of_list(list, lists)].ask;
         let bytes = memory(owner, store, append::place_offset(list, 0, ring, batch_len), length).await?;
         let batches = bytes.chunks_exact(batch_len.into()).filter_map(|batch| {
             match append::decode(batch, list, entry_len) {

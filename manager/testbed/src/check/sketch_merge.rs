@@ -44,7 +44,7 @@ async fn ask(
     };
     let length = u64::from(columns) * sketch_merge::column_len(rows);
     // A sketch is at the first collector, whole.
-    let owner = &*all.members()[0].ask;
+    let owner = &*all.members()[0].ask.clone();
     let mut answers = SketchAnswers::default();
     for place in 0..u64::from(epochs) {
         let bytes = memory(owner, store, place * length, length).await?;

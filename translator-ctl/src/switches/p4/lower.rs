@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use dta_proto::program::{Entry, Mac, Program, Purpose, QueuePair, Store, Transport};
-use dta_proto::store::{Merge, SlotKeys, StoreKind};
+use dta_proto::store::{Merge, StoreKind};
 
 use super::places::Places;
 use super::tables::{Holds, Item, Mirror, Side, Tables, Towards};
@@ -228,17 +228,17 @@ impl Lowering<'_> {
         // The last arm is for primitives that the P4 programs do not have. Today they have all.
         #[allow(unreachable_patterns)]
         match store.spec.kind {
-            StoreKind::KeyWrite { keys: SlotKeys::Inline, .. } => {
-                return Err(cannot(
-                    "keys = \"inline\", and the P4 programs write no keys: only software translators do"
-                        .into(),
-                ));
-            }
-            StoreKind::KeyWrite { slots, value_len, redundancy: copies, keys: SlotKeys::Hashed } => {
-                let (value_words, slots_mask) = (value_len / 4, mask(slots)?);
+            StoreKind::KeyWrite { slots, value_len, redundancy: copies, keys } => {
                 tables.row(
                     key,
-                    table::KeyWriteStore { number, copies, value_words, slots_mask, element_shift },
+                    table::KeyWriteStore {
+                        number,
+                        copies,
+                        value_words: value_len / 4,
+                        inline_keys: !keys.are_hashed(),
+                        slots_mask: mask(slots)?,
+                        element_shift,
+                    },
                 );
             }
             StoreKind::KeyIncrement { slots, redundancy: copies } => {

@@ -28,6 +28,7 @@ actions! {
         number: u32 = 8,
         copies: u8 = 8,
         value_words: u8 = 8,
+        inline_keys: bool = 1,
         slots_mask: u32 = 32,
         element_shift: u32 = 8,
     }

@@ -1,14 +1,12 @@
-//! How etcd is reached.
+//! Connections to nodes.
 
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use dta_files::file;
 use dta_grpc::tls::{self, ClientFiles};
 use etcd_client::{Client, ConnectOptions, GetOptions};
-use serde::Deserialize;
 
-use super::EtcdError;
+use crate::{Config, EtcdError, Tls};
 
 /// How long a call or a connection may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -16,60 +14,12 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// connections with more.
 const PING: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
 
-/// How etcd is reached, as a table of a configuration.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Config {
-    /// The nodes: HOST:PORT, http:// or https://.
-    pub endpoints: Vec<String>,
-    /// What all keys begin with. Clusters with different prefixes do not know of each other.
-    #[serde(default = "prefix")]
-    pub prefix: String,
-    /// Files for TLS; all nodes are asked over it then.
-    #[serde(default)]
-    pub tls: Option<Tls>,
-    /// A file whose first line is NAME:PASSWORD, where etcd wants authentication. It is read for each connection.
-    #[serde(default)]
-    pub credentials: Option<PathBuf>,
-    /// Seconds without news after which a collector counts as dead.
-    #[serde(default = "lease_seconds")]
-    pub lease_seconds: u32,
-}
-
-/// Files for TLS, all PEM. They are read for each connection.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Tls {
-    /// The CA of etcd's certificates.
-    pub ca: PathBuf,
-    /// The client's certificate chain, leaf first.
-    pub cert: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
-    /// The name in etcd's certificates, if it is not the host of the address.
-    #[serde(default)]
-    pub domain: Option<String>,
-}
-
-fn prefix() -> String {
-    "/dta/".into()
-}
-
-fn lease_seconds() -> u32 {
-    10
-}
-
 /// A node to begin with, so that not everybody asks the first one.
 pub(super) fn any_turn() -> usize {
     getrandom::u32().unwrap_or_default() as usize
 }
 
 impl Config {
-    /// The nodes with these addresses, and the defaults.
-    pub fn new(endpoints: Vec<String>) -> Config {
-        Config { endpoints, prefix: prefix(), tls: None, credentials: None, lease_seconds: lease_seconds() }
-    }
-
     /// A client of one node, by its number in turn. Nothing is asked yet, unless there are credentials.
     ///
     /// A client of all nodes would have each of its calls fail at a node that is down, by chance.

@@ -1,0 +1,289 @@
+//! What is past, in a cluster.
+//!
+//! Buckets and lists move without their data: what an epoch holds is at the collector that had the bucket or the list
+//! then. So all collectors are asked, also those that have nothing of the store now.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use dta_proto::control::{EntriesRequest, EpochsRequest, EpochsResponse, TailResponse};
+use futures_util::stream;
+
+use crate::merge::{self, TOGETHER};
+use crate::spread::{Group, Parts, fewer_keys, is_away, is_not_kept};
+use crate::{Answers, Ask, ClientError, Following, KeyAnswer, Question, Series, Span, epochs};
+
+impl Group {
+    /// Queries all collectors of a cluster for all keys: each may have a part of the answer. One that has nothing of the
+    /// moment was not there then; all others must answer.
+    pub(crate) async fn ask_all(
+        &self,
+        parts: &Parts<'_>,
+        question: &Question,
+    ) -> Result<Answers, ClientError> {
+        let question = Question { store: parts.name.to_owned(), ..question.clone() };
+        let asked = |ask: Arc<dyn Ask>| {
+            let question = question.clone();
+            async move {
+                match ask.ask(question).await {
+                    Err(error) if is_not_kept(&error) => Ok(Err(error)),
+                    answer => answer.map(Ok),
+                }
+            }
+        };
+        let told = self.enough(asked, 1).await?;
+        let mut found: Vec<Vec<(u64, KeyAnswer)>> = vec![Vec::new(); question.keys.len()];
+        let (mut epochs, mut not_kept) = (Vec::new(), None);
+        for (_, answers) in told {
+            let answers = match answers {
+                Ok(answers) if answers.of_keys.len() == question.keys.len() => answers,
+                Ok(_) => return Err(fewer_keys()),
+                Err(error) => {
+                    not_kept = Some(error);
+                    continue;
+                }
+            };
+            let opened = opened(&answers);
+            epochs.push(answers.epoch);
+            found.iter_mut().zip(answers.of_keys).for_each(|(found, answer)| found.push((opened, answer)));
+        }
+        if epochs.is_empty() {
+            return Err(not_kept.unwrap_or_else(fewer_keys));
+        }
+        let of_keys = found.into_iter().filter_map(|mut found| {
+            merge::keep_latest(&mut found, |(opened, answer)| (*opened, answer));
+            found.into_iter().map(|(_, answer)| answer).reduce(merge::both)
+        });
+        let of_keys = of_keys.collect();
+        Ok(Answers { of_keys, generation: 0, placement: 0, epoch: epochs::in_common(epochs) })
+    }
+
+    /// What keys had in each epoch of a span, where the epochs that collectors opened together are one.
+    pub(crate) async fn series_of_all(
+        &self,
+        parts: &Parts<'_>,
+        question: &Question,
+        span: Span,
+    ) -> Result<Series, ClientError> {
+        let question = Question { store: parts.name.to_owned(), ..question.clone() };
+        let asked = |ask: Arc<dyn Ask>| {
+            let question = question.clone();
+            async move { ask.series(question, span).await }
+        };
+        let told = self.enough(asked, parts.replicas()).await?;
+        let next = told.iter().filter_map(|(_, series)| series.next).min().map(|next| before(next, span));
+        let mut found = Vec::new();
+        for (member, series) in told {
+            for answers in series.epochs {
+                if answers.of_keys.len() != question.keys.len() {
+                    return Err(fewer_keys());
+                }
+                found.push((member, answers));
+            }
+        }
+        let mut epochs = by_epoch(found);
+        epochs.retain(|answers| next.is_none_or(|next| opened(answers) < next.get()));
+        Ok(Series { epochs, next })
+    }
+
+    /// The epochs of a store, with their collectors' addresses.
+    pub(crate) async fn epochs_of_all(
+        &self,
+        request: EpochsRequest,
+        replicas: usize,
+    ) -> Result<EpochsResponse, ClientError> {
+        let asked = |ask: Arc<dyn Ask>| {
+            let request = request.clone();
+            async move { ask.epochs(request).await }
+        };
+        let told = self.enough(asked, replicas).await?;
+        let address = |member: usize| self.members[member].address.as_str();
+        Ok(epochs::together(told.into_iter().map(|(member, answer)| (address(member), answer)).collect()))
+    }
+
+    /// The entries of a list, one epoch after the other. Where a list moved within an epoch, entries of one collector come
+    /// after those of the other.
+    pub(crate) async fn entries_of_all(&self, request: EntriesRequest) -> Result<Following, ClientError> {
+        let (mut lists, mut not_kept) = (Vec::new(), None);
+        // One after the other and always in this order, as each has room for few readers: so readers never wait for each
+        // other in a circle.
+        for (n, member) in self.members.iter().enumerate() {
+            match member.ask.entries(request.clone()).await {
+                Ok(messages) => {
+                    let mut list = PastList { messages, next: None, opened: 0 };
+                    list.read().await?;
+                    lists.push(list);
+                }
+                Err(error) if is_not_kept(&error) => not_kept = Some(error),
+                Err(error) if is_away(&error) => return Err(self.is_silent(n, &error).into()),
+                Err(error) => return Err(error),
+            }
+        }
+        if let (true, Some(error)) = (lists.is_empty(), not_kept) {
+            return Err(error);
+        }
+        Ok(Following::new(stream::try_unfold(lists, async |mut lists| {
+            let there = lists.iter_mut().filter(|list| list.next.is_some());
+            let Some(oldest) = there.min_by_key(|list| list.opened) else { return Ok(None) };
+            let message = oldest.next.take().unwrap_or_default();
+            oldest.read().await?;
+            Ok(Some((message, lists)))
+        })))
+    }
+
+    /// What all return for `ask`, but for as many as may be away while each key is at one that answers.
+    async fn enough<T, F>(
+        &self,
+        ask: impl Fn(Arc<dyn Ask>) -> F,
+        replicas: usize,
+    ) -> Result<Vec<(usize, T)>, ClientError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        match self.each(ask).await? {
+            (told, Some(away)) if self.members.len() - told.len() >= replicas => Err(away.into()),
+            (told, _) => Ok(told),
+        }
+    }
+}
+
+/// From when on a series is continued whose next epoch some collector opened then: others may have opened theirs a little
+/// earlier.
+fn before(next: NonZeroU64, span: Span) -> NonZeroU64 {
+    let before = next.get().checked_sub(TOGETHER).filter(|before| *before > span.since);
+    before.and_then(NonZeroU64::new).unwrap_or(next)
+}
+
+/// One collector's entries of a list.
+struct PastList {
+    messages: Following,
+    /// The message that comes next; `None` at the end.
+    next: Option<TailResponse>,
+    /// When the epoch was opened that it is of.
+    opened: u64,
+}
+
+impl PastList {
+    async fn read(&mut self) -> Result<(), ClientError> {
+        self.next = self.messages.message().await?;
+        if let Some(epoch) = self.next.as_ref().and_then(|message| message.epoch.as_ref()) {
+            self.opened = epoch.opened;
+        }
+        Ok(())
+    }
+}
+
+fn opened(answers: &Answers) -> u64 {
+    answers.epoch.as_ref().map_or(0, |epoch| epoch.opened)
+}
+
+/// When the epoch was over; never, if it is open.
+fn end(answers: &Answers) -> u64 {
+    answers.epoch.as_ref().map(|epoch| epoch.flipped_from).filter(|end| *end != 0).unwrap_or(u64::MAX)
+}
+
+/// Whether epochs of two collectors are one: opened together, and ended together if both are over.
+fn are_one(a: &Answers, b: &Answers) -> bool {
+    let is_open = end(a).max(end(b)) == u64::MAX;
+    opened(a).abs_diff(opened(b)) <= TOGETHER && (is_open || end(a).abs_diff(end(b)) <= TOGETHER)
+}
+
+/// Answers of several collectors about the same keys, of which those of epochs that were opened together become one, in
+/// order of time. A key that an epoch does not have is left out if a collector had another epoch then, which may have it.
+fn by_epoch(mut all: Vec<(usize, Answers)>) -> Vec<Answers> {
+    all.sort_by_key(|(member, answers)| (opened(answers), *member));
+    let spans: Vec<(usize, u64, u64)> =
+        all.iter().map(|(member, answers)| (*member, opened(answers), end(answers))).collect();
+    let mut groups: Vec<Vec<(usize, Answers)>> = Vec::new();
+    for (member, answers) in all {
+        match groups.last_mut() {
+            Some(group) if group.iter().all(|(other, with)| *other != member && are_one(with, &answers)) => {
+                group.push((member, answers));
+            }
+            _ => groups.push(vec![(member, answers)]),
+        }
+    }
+    let one = |group: Vec<(usize, Answers)>| {
+        let members: Vec<usize> = group.iter().map(|(member, _)| *member).collect();
+        let both = |a: Answers, b: Answers| Answers {
+            of_keys: a.of_keys.into_iter().zip(b.of_keys).map(|(a, b)| merge::both(a, b)).collect(),
+            generation: 0,
+            placement: 0,
+            epoch: epochs::in_common(vec![a.epoch, b.epoch]),
+        };
+        let mut answers = group.into_iter().map(|(_, answers)| answers).reduce(both)?;
+        let (begin, end) = (opened(&answers) + TOGETHER, end(&answers));
+        let is_other =
+            |(member, from, to): &(usize, u64, u64)| !members.contains(member) && *from < end && *to > begin;
+        if spans.iter().any(is_other) {
+            answers.of_keys.retain(merge::says_something);
+        }
+        (!answers.of_keys.is_empty()).then_some(Answers { placement: 0, ..answers })
+    };
+    groups.into_iter().filter_map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use dta_proto::control::{Epoch, KeyWriteAnswer};
+
+    use super::*;
+
+    /// The answer of a collector's epoch about two keys.
+    fn of(member: usize, [opened, end]: [u64; 2], values: [Option<u8>; 2]) -> (usize, Answers) {
+        let answer = |(key, value): (u8, Option<u8>)| {
+            let value = value.map(|value| vec![value]);
+            KeyAnswer::from(KeyWriteAnswer { key: vec![key], value, ..KeyWriteAnswer::default() })
+        };
+        let of_keys = [1, 2].into_iter().zip(values).map(answer).collect();
+        let epoch = Epoch { generation: 7, opened, flipped_from: end, flipped_to: end, ..Epoch::default() };
+        (member, Answers { of_keys, generation: 7, placement: 9, epoch: Some(epoch) })
+    }
+
+    type Values = Vec<(u8, Option<u8>)>;
+
+    /// When each epoch was opened, and the keys in it with their values.
+    fn told(all: Vec<(usize, Answers)>) -> Vec<(u64, Values)> {
+        let of_key = |answer: &KeyAnswer| match answer {
+            KeyAnswer::KeyWrite(answer) => (answer.key[0], answer.value.as_ref().map(|value| value[0])),
+            other => panic!("{other:?}"),
+        };
+        let epochs = by_epoch(all);
+        assert!(epochs.iter().all(|answers| answers.placement == 0));
+        epochs.iter().map(|answers| (opened(answers), answers.of_keys.iter().map(of_key).collect())).collect()
+    }
+
+    #[test]
+    fn epochs_that_are_opened_together_are_one_wherever_a_key_was() {
+        let all = vec![
+            of(0, [60_000, 120_000], [Some(1), None]),
+            of(0, [120_000, 180_000], [None, None]),
+            of(1, [60_010, 120_010], [None, Some(2)]),
+            of(1, [120_010, 180_010], [Some(3), None]),
+        ];
+        let both = [(60_010, vec![(1, Some(1)), (2, Some(2))]), (120_010, vec![(1, Some(3)), (2, None)])];
+        assert_eq!(told(all), both);
+        // Of one collector alone, all are its own.
+        let short = vec![of(0, [1000, 1500], [Some(1), None]), of(0, [1500, 2000], [None, Some(2)])];
+        assert_eq!(told(short).len(), 2);
+        assert_eq!(told(Vec::new()), []);
+    }
+
+    #[test]
+    fn what_an_epoch_lacks_is_unknown_while_another_collector_had_an_epoch_of_its_own() {
+        // The second collector was started again in the middle of an epoch.
+        let restarted = vec![
+            of(0, [60_000, 120_000], [Some(1), None]),
+            of(1, [60_000, 80_000], [None, Some(2)]),
+            of(1, [85_000, 120_000], [None, Some(3)]),
+            of(1, [120_000, 0], [None, None]),
+        ];
+        let known = [
+            (60_000, vec![(1, Some(1))]),
+            (60_000, vec![(2, Some(2))]),
+            (85_000, vec![(2, Some(3))]),
+            (120_000, vec![(1, None), (2, None)]),
+        ];
+        assert_eq!(told(restarted), known);
+    }
+}

@@ -1,0 +1,93 @@
+//! Answers of several collectors about the same keys, of which each may hold a part of the answer.
+//!
+//! In a cluster, a bucket moves without its data. What counters have stays where it was counted; what an epoch holds is
+//! at the collector that had the bucket then.
+
+use crate::KeyAnswer;
+
+/// How far apart one epoch begins at several collectors at most, in milliseconds.
+pub(crate) const TOGETHER: u64 = 1000;
+
+/// Of answers about one key at a moment, leaves those of the epoch that was opened last, among those that say something;
+/// of counters, all. `of` is when an answer's epoch was opened, and the answer. A collector that died answers with its
+/// last epoch until the end that it was to have; by then others may have had the key.
+pub(crate) fn keep_latest<T>(found: &mut Vec<T>, of: impl Fn(&T) -> (u64, &KeyAnswer)) {
+    let says = |found: &T| Some(of(found)).filter(|(_, answer)| has(answer) > 0).map(|(opened, _)| opened);
+    let latest = found.iter().filter_map(says).max().unwrap_or(0);
+    found.retain(|found| {
+        let (opened, answer) = of(found);
+        matches!(answer, KeyAnswer::KeyIncrement(_)) || opened + TOGETHER >= latest
+    });
+}
+
+/// What two collectors together say of a key: counters are added up; of all else, the one that has more of it.
+pub(crate) fn both(a: KeyAnswer, b: KeyAnswer) -> KeyAnswer {
+    match (a, b) {
+        (KeyAnswer::KeyIncrement(a), KeyAnswer::KeyIncrement(b)) => {
+            dta_proto::control::CounterAnswer { value: a.value.saturating_add(b.value), ..a }.into()
+        }
+        (a, b) if has(&b) > has(&a) => b,
+        (a, _) => a,
+    }
+}
+
+/// Whether anything is known of its key.
+pub(crate) fn says_something(answer: &KeyAnswer) -> bool {
+    has(answer) > 0
+}
+
+/// How much there is of an answer.
+fn has(answer: &KeyAnswer) -> u64 {
+    match answer {
+        KeyAnswer::KeyWrite(answer) => u64::from(answer.value.is_some()),
+        KeyAnswer::Postcarding(answer) => {
+            let hops = answer.present.iter().filter(|is| **is).count() as u64;
+            u64::from(answer.found) + hops + u64::from(answer.complete)
+        }
+        KeyAnswer::KeyIncrement(answer) => answer.value,
+        KeyAnswer::SketchMerge(answer) => u64::from(answer.estimate.is_some()) + u64::from(answer.merged),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dta_proto::control::{CounterAnswer, KeyWriteAnswer, PathAnswer};
+
+    #[test]
+    fn of_a_moment_the_epoch_that_was_opened_last_counts() {
+        let value = |opened, value: Option<u8>| {
+            let value = value.map(|v| vec![v]);
+            (opened, KeyAnswer::from(KeyWriteAnswer { value, ..KeyWriteAnswer::default() }))
+        };
+        let count =
+            |opened, value| (opened, KeyAnswer::from(CounterAnswer { value, ..CounterAnswer::default() }));
+        let left = |mut found: Vec<(u64, KeyAnswer)>| {
+            keep_latest(&mut found, |(opened, answer)| (*opened, answer));
+            found.into_iter().map(|(opened, _)| opened).collect::<Vec<_>>()
+        };
+        assert_eq!(left(vec![value(3000, Some(1)), value(9000, Some(2))]), [9000]);
+        assert_eq!(left(vec![value(3000, Some(1)), value(9000, None)]), [3000, 9000]);
+        assert_eq!(left(vec![value(3000, None), value(9000, None)]), [3000, 9000]);
+        // Collectors open one epoch within a second.
+        assert_eq!(left(vec![value(9000, Some(1)), value(9010, Some(2)), value(8000, None)]), [9000, 9010]);
+        assert_eq!(left(vec![count(3000, 1), count(9000, 2)]), [3000, 9000]);
+    }
+
+    #[test]
+    fn counters_are_added_up_and_of_all_else_the_fuller_answer_counts() {
+        let count = |value| KeyAnswer::from(CounterAnswer { value, ..CounterAnswer::default() });
+        assert_eq!(both(count(3), count(4)), count(7));
+        let value = |value: Option<u8>| {
+            KeyAnswer::from(KeyWriteAnswer { value: value.map(|v| vec![v]), ..KeyWriteAnswer::default() })
+        };
+        assert_eq!(both(value(None), value(Some(5))), value(Some(5)));
+        assert_eq!(both(value(Some(4)), value(Some(5))), value(Some(4)));
+        let path = |present: &[bool]| {
+            let found = !present.is_empty();
+            KeyAnswer::from(PathAnswer { found, present: present.to_vec(), ..PathAnswer::default() })
+        };
+        assert_eq!(both(path(&[true, false]), path(&[true, true])), path(&[true, true]));
+        assert_eq!(both(path(&[]), path(&[])), path(&[]));
+    }
+}

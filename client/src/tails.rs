@@ -1,0 +1,109 @@
+//! Following a list of a cluster: at all collectors at once, as lists move between them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dta_proto::control::{TailRequest, TailResponse};
+use dta_proto::layout::append::next;
+use futures_util::stream;
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
+use tokio_stream::{StreamExt, StreamMap};
+use tonic::Code;
+
+use crate::{ClientError, Following, Spread};
+
+/// How often it is looked for collectors that have come, or come back.
+const LOOK: Duration = Duration::from_secs(1);
+/// How many looks in a row may find no collector that can be followed.
+const LOOKS: u32 = 30;
+
+struct Tails {
+    spread: Spread,
+    request: TailRequest,
+    holder: String,
+    /// By the collector's address.
+    open: StreamMap<String, Following>,
+    /// The sequence of the last batch of each collector, by its address.
+    last: BTreeMap<String, u32>,
+    look: Interval,
+    /// Looks since there was anything to follow.
+    alone: u32,
+    /// Why a collector could not be followed any more.
+    broken: Option<ClientError>,
+}
+
+/// Follows a list at all collectors, and from its first entry on at those that come later. Sequences are those of `holder`,
+/// the address of the collector that has the list now: each counts for itself.
+pub(crate) async fn follow(
+    spread: Spread,
+    request: TailRequest,
+    holder: String,
+) -> Result<Following, ClientError> {
+    let mut look = interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    look.reset();
+    let (open, last) = (StreamMap::new(), BTreeMap::new());
+    let mut tails =
+        Tails { spread, request: request.clone(), holder, open, last, look, alone: 0, broken: None };
+    tails.open_others(&request).await;
+    if let (true, Some(error)) = (tails.open.is_empty(), tails.broken.take()) {
+        return Err(error);
+    }
+    Ok(Following::new(stream::try_unfold(tails, async |mut tails| Ok(Some((tails.message().await?, tails))))))
+}
+
+impl Tails {
+    async fn message(&mut self) -> Result<TailResponse, ClientError> {
+        loop {
+            tokio::select! {
+                Some((address, message)) = self.open.next() => match message {
+                    Ok(mut message) => {
+                        let is_holder = address == self.holder;
+                        if let Some(sequence) = u32::try_from(message.sequence).ok().filter(|of| *of != 0) {
+                            self.last.insert(address, sequence);
+                        }
+                        if !is_holder {
+                            message.sequence = 0;
+                        }
+                        return Ok(message);
+                    }
+                    // A connection that broke, as one does when its collector dies.
+                    Err(error) if is_broken(&error) => {
+                        self.open.remove(&address);
+                        self.broken = Some(error);
+                    }
+                    Err(error) => return Err(error),
+                },
+                _ = self.look.tick() => {
+                    let later = TailRequest { from_start: true, ..self.request.clone() };
+                    self.open_others(&later).await;
+                    self.alone = if self.open.is_empty() { self.alone + 1 } else { 0 };
+                    if let (true, Some(error)) = (self.alone >= LOOKS, self.broken.take()) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Follows it where it is not followed: from after what was read there, or else as `request` says.
+    async fn open_others(&mut self, request: &TailRequest) {
+        for member in self.spread.members().iter() {
+            if self.open.contains_key(&member.address) {
+                continue;
+            }
+            let after = |last: &u32| TailRequest { from_sequence: next(*last), ..request.clone() };
+            let request = self.last.get(&member.address).map_or_else(|| request.clone(), after);
+            match timeout(LOOK, member.ask.tail(request)).await {
+                Ok(Ok(messages)) => drop(self.open.insert(member.address.clone(), messages)),
+                Ok(Err(error)) => self.broken = Some(error),
+                // It is asked again with the next look.
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+fn is_broken(error: &ClientError) -> bool {
+    error.status().is_some_and(|status| matches!(status.code(), Code::Unavailable | Code::Unknown))
+}

@@ -1,0 +1,48 @@
+//! The flag that names a cluster.
+
+use std::path::Path;
+
+use clap::Args;
+use dta_files::config_file;
+use dta_placement::Config;
+
+/// Which cluster to ask.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ClusterFlag {
+    /// Ask the collectors of the cluster in etcd: etcd://HOST:PORT[,HOST:PORT][/PREFIX], or a TOML file with endpoints,
+    /// prefix, tls and credentials
+    #[arg(long, env, value_name = "URL|FILE")]
+    cluster: Option<String>,
+}
+
+impl ClusterFlag {
+    /// Whether a cluster is named.
+    pub(super) fn is_given(&self) -> bool {
+        self.cluster.is_some()
+    }
+
+    /// How its etcd is reached.
+    ///
+    /// # Errors
+    /// What is named is neither a URL nor a file.
+    pub(super) fn config(&self) -> anyhow::Result<Option<Config>> {
+        let read = |named: &String| match named.contains("://") {
+            true => named.parse::<Config>().map_err(dta_cli::misuse),
+            false => {
+                let path = Path::new(named);
+                let text = config_file::read(path, "the cluster").map_err(dta_cli::misuse)?;
+                Ok(config_file::parse::<Config>(&text, path).map_err(dta_cli::misuse)?.0)
+            }
+        };
+        self.cluster.as_ref().map(read).transpose()
+    }
+
+    /// The same for commands that are about a cluster.
+    ///
+    /// # Errors
+    /// As [`ClusterFlag::config`], or none is named.
+    pub(super) fn required(&self) -> anyhow::Result<Config> {
+        let missing = || dta_cli::misuse(anyhow::anyhow!("name the cluster with --cluster"));
+        self.config()?.ok_or_else(missing)
+    }
+}

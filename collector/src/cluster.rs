@@ -1,0 +1,259 @@
+//! A collector's place in a cluster: what it has, and whether it may answer for it.
+//!
+//! It may as long as its lease in etcd holds. When etcd cannot be reached, or has no quorum, the word of translators
+//! counts: if one goes by the same placement, nothing of it is written elsewhere. A collector that was frozen, and whose
+//! buckets others were given meanwhile, finds its lease over when it wakes, and hears no translator until it has joined
+//! again and knows the new placement.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use dta_placement::{InEffect, Lease, View};
+use dta_proto::buckets::{Buckets, Copies};
+use dta_proto::list_range::ListRange;
+use dta_proto::placement::Placement;
+
+/// How long the word of a translator counts at most. Translators renew their sessions every second.
+const FRESH: Duration = Duration::from_secs(5);
+/// For how long a translator must have gone by a placement. After a standstill, renewals that were sent long ago are
+/// taken all at once.
+const STEADY: Duration = Duration::from_secs(2);
+
+/// A collector's place in a cluster.
+#[derive(Debug)]
+pub struct Cluster {
+    id: String,
+    /// How long the word of a translator counts: not beyond a standstill in which others may have been given what is here.
+    fresh: Duration,
+    lease: OnceLock<Lease>,
+    in_effect: Mutex<InEffect>,
+    /// By session, the placement that its translator goes by.
+    words: Mutex<BTreeMap<String, Word>>,
+}
+
+/// What a translator says with each renewal.
+#[derive(Clone, Copy, Debug)]
+struct Word {
+    version: u64,
+    first: Instant,
+    last: Instant,
+}
+
+/// Where something is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Here.
+    Here,
+    /// At the collector of this address.
+    At(String),
+    /// At a collector that is gone, or nowhere yet.
+    Gone,
+}
+
+/// What a collector has of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Buckets of keys, by copy.
+    pub buckets: Copies,
+    /// Lists; of a sketch one.
+    pub lists: Vec<ListRange>,
+    /// A collector that has something of the store.
+    pub other: Option<String>,
+}
+
+/// The collector is not in the cluster, or cannot know whether it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this collector cannot tell whether it still has its part of the stores: its lease in etcd is over, and no translator \
+     goes by the placement that it knows"
+)]
+pub struct Adrift;
+
+impl Cluster {
+    /// Not in it yet. Its leases are so long, and these of its stores get other memory with each epoch.
+    pub fn new<'a>(id: String, lease: Duration, with_epochs: impl IntoIterator<Item = &'a str>) -> Cluster {
+        let in_effect = Mutex::new(InEffect::new(with_epochs));
+        // A lease is renewed after each third of it: two are left at least when a standstill begins.
+        let fresh = FRESH.min(lease * 2 / 3);
+        Cluster { id, fresh, lease: OnceLock::new(), in_effect, words: Mutex::default() }
+    }
+
+    /// It joins under this lease; only the first call counts.
+    pub fn joins(&self, lease: Lease) {
+        let _ = self.lease.set(lease);
+    }
+
+    /// Takes in a newer view.
+    pub fn learn(&self, view: Arc<View>) {
+        self.in_effect().learn(view);
+    }
+
+    /// An epoch of a store begins at a moment, in milliseconds since 1970, with this generation of its memory.
+    pub fn turn(&self, store: &str, generation: u64, begins: u64, length: Duration) {
+        let length = length.as_millis() as u64;
+        // All collectors mean the same epoch, whenever they notice.
+        self.in_effect().turn(store, generation, begins - begins % length.max(1), length);
+    }
+
+    /// A session's translator goes by this version; 0 = by none.
+    pub fn hear(&self, session: &str, version: u64, now: Instant) {
+        let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        words.retain(|_, word| now.saturating_duration_since(word.last) < self.fresh);
+        let word = words.entry(session.to_owned()).or_insert(Word { version, first: now, last: now });
+        if word.version != version {
+            (word.version, word.first) = (version, now);
+        }
+        word.last = now;
+    }
+
+    /// Whether a translator vouches that a placement is in effect.
+    fn is_vouched(&self, version: u64, now: Instant) -> bool {
+        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        words.values().any(|word| {
+            let is_fresh = now.saturating_duration_since(word.last) < self.fresh;
+            is_fresh && word.version == version && word.last.saturating_duration_since(word.first) >= STEADY
+        })
+    }
+
+    /// Checks whether it may answer for what it has, at this moment of its own clock.
+    ///
+    /// # Errors
+    /// [`Adrift`].
+    pub fn check(&self, now: Instant) -> Result<(), Adrift> {
+        let version = self.in_effect().view().placement.version;
+        let is_in = version != 0 && self.lease.get().is_some_and(Lease::is_in);
+        if is_in || version != 0 && self.is_vouched(version, now) { Ok(()) } else { Err(Adrift) }
+    }
+
+    /// Where a bucket is of a store whose keys are at so many collectors: here, if any copy is.
+    pub fn bucket(&self, store: &str, replicas: usize, bucket: u8) -> Place {
+        let in_effect = self.in_effect();
+        let placement = in_effect.of(store);
+        let is_here = placement.of_bucket(bucket).take(replicas).any(|id| id == self.id);
+        let holder = if is_here { Some(self.id.as_str()) } else { placement.of_bucket(bucket).next() };
+        self.place(in_effect.view(), holder)
+    }
+
+    /// Where a list of a store is; a sketch is list 0.
+    pub fn list(&self, store: &str, list: u32) -> Place {
+        let in_effect = self.in_effect();
+        let holder = in_effect.of(store).of_list(store, list);
+        self.place(in_effect.view(), holder)
+    }
+
+    fn place(&self, view: &View, holder: Option<&str>) -> Place {
+        match holder {
+            Some(id) if id == self.id => Place::Here,
+            Some(id) => view.address(id).map_or(Place::Gone, |address| Place::At(address.to_owned())),
+            None => Place::Gone,
+        }
+    }
+
+    /// What this collector has of a store whose keys are at so many collectors.
+    pub fn part(&self, store: &str, replicas: usize) -> Part {
+        let in_effect = self.in_effect();
+        let placement: &Placement = in_effect.of(store);
+        let of_store = |id: &str| {
+            let ranges = placement.lists.get(id).into_iter().flatten();
+            ranges.filter(|range| range.store == store).cloned().collect::<Vec<_>>()
+        };
+        let others = in_effect.view().collectors.iter().filter(|(id, _)| **id != self.id);
+        let has_some = |id: &str| !of_store(id).is_empty() || placement.buckets(0, id) != Buckets::NONE;
+        let other = others.into_iter().find(|(id, _)| has_some(id));
+        Part {
+            buckets: placement.copies(replicas, &self.id),
+            lists: of_store(&self.id),
+            other: other.map(|(_, collector)| collector.address.clone()),
+        }
+    }
+
+    /// The version of the placement.
+    pub fn version(&self) -> u64 {
+        self.in_effect().view().placement.version
+    }
+
+    /// Changes with each placement that any store goes by.
+    pub fn versions(&self) -> u64 {
+        self.in_effect().versions()
+    }
+
+    /// The version that a store with epochs goes by in a generation of its memory; `None` for other stores.
+    pub fn version_of(&self, store: &str, generation: u64) -> Option<u64> {
+        self.in_effect().version(store, generation)
+    }
+
+    fn in_effect(&self) -> MutexGuard<'_, InEffect> {
+        self.in_effect.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dta_placement::Collector;
+
+    fn view(version: u64, keys: &str) -> Arc<View> {
+        let placement = format!(
+            r#"{{"version":{version},"keys":[{keys}],"lists":{{"b":[{{"store":"events","first":0,"count":4}}]}}}}"#
+        );
+        let collector = |id: &str| Collector { address: format!("{id}:40050"), ..Default::default() };
+        let collectors = ["a", "b"].map(|id| (id.to_owned(), collector(id))).into();
+        Arc::new(View { collectors, placement: serde_json::from_str(&placement).unwrap(), ..View::default() })
+    }
+
+    #[test]
+    fn what_it_has_follows_from_the_placement() {
+        let cluster = Cluster::new("a".into(), Duration::from_secs(10), []);
+        assert_eq!((cluster.bucket("flows", 1, 3), cluster.version()), (Place::Gone, 0));
+        cluster.learn(view(7, r#"{"a":"0-99","b":"100-199","gone":"200-255"}"#));
+        let at_b = Place::At("b:40050".into());
+        assert_eq!(
+            [3, 100, 200].map(|bucket| cluster.bucket("flows", 1, bucket)),
+            [Place::Here, at_b.clone(), Place::Gone]
+        );
+        assert_eq!((cluster.list("events", 3), cluster.list("events", 4)), (at_b, Place::Gone));
+        let part = cluster.part("events", 1);
+        assert_eq!((part.lists, part.other), (Vec::new(), Some("b:40050".into())));
+        assert_eq!((part.buckets.to_string().as_str(), cluster.version()), ("0-99", 7));
+        cluster.learn(view(8, r#"{"a":"0-127","b":"128-255"},{"a":"128-255","b":"0-127"}"#));
+        let at_b = Place::At("b:40050".into());
+        assert_eq!([1, 2].map(|replicas| cluster.bucket("flows", replicas, 200)), [at_b, Place::Here]);
+        let copies = [1, 2].map(|replicas| cluster.part("flows", replicas).buckets.to_string());
+        assert_eq!(copies, ["0-127", "0-127; copy 1 of 128-255"]);
+    }
+
+    #[test]
+    fn without_a_lease_the_word_of_a_steady_translator_counts() {
+        let cluster = Cluster::new("a".into(), Duration::from_secs(10), []);
+        let begin = Instant::now();
+        let at = |seconds: u64| begin + Duration::from_secs(seconds);
+        cluster.learn(view(7, r#"{"a":"0-127","b":"128-255"}"#));
+        assert_eq!(cluster.check(at(0)), Err(Adrift));
+        for seconds in 0..=3 {
+            cluster.hear("tor1", 7, at(seconds));
+            assert_eq!(cluster.check(at(seconds)).is_ok(), seconds >= 2, "{seconds}");
+        }
+        // It goes by another placement, or is silent.
+        cluster.hear("tor1", 8, at(4));
+        assert_eq!(cluster.check(at(4)), Err(Adrift));
+        (4..=6).for_each(|seconds| cluster.hear("tor2", 7, at(seconds)));
+        assert_eq!((cluster.check(at(10)), cluster.check(at(11))), (Ok(()), Err(Adrift)));
+        // What was sent before a standstill and is taken after it says nothing.
+        cluster.hear("tor2", 7, at(60));
+        cluster.hear("tor2", 7, at(61));
+        assert_eq!(cluster.check(at(61)), Err(Adrift));
+    }
+
+    #[test]
+    fn no_word_counts_beyond_a_standstill_for_which_a_short_lease_does_not_last() {
+        let cluster = Cluster::new("a".into(), Duration::from_secs(3), []);
+        let begin = Instant::now();
+        cluster.learn(view(7, r#"{"a":"0-127","b":"128-255"}"#));
+        let at = |tenths: u64| begin + Duration::from_millis(100 * tenths);
+        (0..=30).step_by(10).for_each(|tenths| cluster.hear("tor1", 7, at(tenths)));
+        assert_eq!(cluster.check(at(30)), Ok(()));
+        cluster.hear("tor1", 7, at(50));
+        assert_eq!(cluster.check(at(50)), Err(Adrift));
+    }
+}

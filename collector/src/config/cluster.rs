@@ -1,0 +1,55 @@
+//! Table `[cluster]`.
+
+use dta_placement as placement;
+use dta_proto::name;
+use dta_proto::store::{StoreKind, StoreSpec};
+use serde::{Deserialize, Serialize};
+
+use super::{Config, ConfigError};
+
+/// The cluster that a collector joins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cluster {
+    /// Where etcd is: a URL, or a table.
+    pub etcd: placement::Config,
+    /// Its name there; that of the collector if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Its gRPC address as others reach it; that of `collector.listen` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// What fails as a whole with it, such as a rack; empty = nothing else.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub zone: String,
+}
+
+impl Cluster {
+    /// A collector with no settings of its own.
+    pub fn at(etcd: placement::Config) -> Cluster {
+        Cluster { etcd, id: None, address: None, zone: String::new() }
+    }
+
+    /// The collector's name in the cluster.
+    pub fn id<'a>(&'a self, config: &'a Config) -> &'a str {
+        self.id.as_deref().unwrap_or(&config.name)
+    }
+
+    pub(super) fn check(&self, config: &Config) -> Result<(), ConfigError> {
+        if let Some(id) = self.id.as_ref().filter(|id| !name::is_plain(id)) {
+            return Err(ConfigError::value("cluster.id", id, name::PLAIN));
+        }
+        // What has moved is added to what has not, which counts at several collectors contradict.
+        let is_counter = |store: &&StoreSpec| matches!(store.kind, StoreKind::KeyIncrement { .. });
+        match config.stores.iter().filter(is_counter).find(|store| config.replicas.contains_key(&store.name))
+        {
+            Some(StoreSpec { name, .. }) => Err(ConfigError::new(
+                "cluster",
+                format!(
+                    "store {name:?} is to count at several collectors (replicas), which counters in a cluster cannot"
+                ),
+            )),
+            None => Ok(()),
+        }
+    }
+}

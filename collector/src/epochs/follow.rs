@@ -1,0 +1,57 @@
+//! What the threads do that bring histories to others: they look what is new, and try again what failed. All of it is on disk
+//! already, so nothing waits for them.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use dta_proto::backoff::Backoff;
+use tokio::sync::watch;
+
+use super::keeper::{count, wait};
+
+/// How often it is looked whether a table has changed.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a failure waits before it is tried again.
+const AGAIN: Backoff = Backoff::within(Duration::from_millis(250), Duration::from_secs(10));
+/// How often the log says that it still fails.
+const REMIND: Duration = Duration::from_secs(60);
+
+/// Looks until the collector stops. `to` is who gets what is new, `waiting` how many epochs are left, for the log.
+pub(super) fn run<E: Error>(
+    to: &str,
+    stop: &watch::Receiver<bool>,
+    failed: &AtomicU64,
+    waiting: &AtomicU64,
+    mut look: impl FnMut() -> Result<(), E>,
+) {
+    let (mut again, mut since, mut told) = (AGAIN, None, None::<Instant>);
+    let mut next = LOOK;
+    while let Ok(()) = wait(stop, next) {
+        match look() {
+            Ok(()) => {
+                if let Some(since) = since.take().map(|since: Instant| since.elapsed()) {
+                    tracing::info!(seconds = since.as_secs_f64(), "{to} takes histories again");
+                }
+                (again, told, next) = (AGAIN, None, LOOK);
+            }
+            // It was cut off.
+            Err(_) if *stop.borrow() => return,
+            Err(error) => {
+                count(failed, 1);
+                since.get_or_insert_with(Instant::now);
+                if told.is_none_or(|told| told.elapsed() > REMIND) {
+                    told = Some(Instant::now());
+                    let waiting = waiting.load(Ordering::Relaxed);
+                    tracing::warn!(%error, waiting, "{to} does not get a history; trying again");
+                }
+                next = again.pause();
+            }
+        }
+    }
+}
+
+/// Has in `waiting`, where others count too, what was `before` and is `now`.
+pub(super) fn moved(waiting: &AtomicU64, before: usize, now: usize) {
+    waiting.fetch_add((now as u64).wrapping_sub(before as u64), Ordering::Relaxed);
+}

@@ -1,0 +1,120 @@
+//! The thread that inserts histories into ClickHouse.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dta_history::Table;
+use dta_history::clickhouse::{ClickHouseError, Inserted, Inserter, Server};
+use tokio::sync::watch;
+
+use super::keeper::count;
+use super::{StoreEpochs, follow};
+
+/// What became of epochs on their way there.
+#[derive(Default)]
+pub(super) struct Counters {
+    epochs: AtomicU64,
+    waiting: AtomicU64,
+    missed: AtomicU64,
+    rows: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Counters {
+    /// Names are explained in docs/counters.md.
+    pub(super) fn all(&self) -> Vec<(String, u64)> {
+        use dta_proto::counter::collector as names;
+        [
+            (&names::INSERT_EPOCHS, &self.epochs),
+            (&names::INSERT_WAITING, &self.waiting),
+            (&names::INSERT_MISSED, &self.missed),
+            (&names::INSERT_ROWS, &self.rows),
+            (&names::INSERT_FAILED, &self.failed),
+        ]
+        .map(|(counter, value)| (counter.of(&[]), value.load(Ordering::Relaxed)))
+        .into()
+    }
+
+    fn add(&self, table: &Table, done: Inserted) {
+        let Inserted { epochs, rows, missed, made } = done;
+        for (counter, by) in [(&self.epochs, epochs), (&self.rows, rows), (&self.missed, missed)] {
+            count(counter, by);
+        }
+        let table = table.path().display();
+        if made > 0 {
+            tracing::info!(%table, "ClickHouse had no table for it: one was made");
+        }
+        if missed > 0 {
+            tracing::warn!(%table, missed, "ClickHouse will not get some epochs whole: they went, changed or are damaged");
+        }
+    }
+}
+
+/// Checks a server. One that does not answer is asked again when there is something for it.
+pub(super) fn check(server: &Server) -> Result<(), ClickHouseError> {
+    match server.check() {
+        Ok(()) => tracing::info!(?server, "ClickHouse takes histories"),
+        Err(error) if error.is_away() => {
+            tracing::warn!(%error, "ClickHouse does not answer: histories stay here until it does");
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+pub(super) struct Inserts {
+    /// Each store's tables.
+    of: Vec<(Arc<StoreEpochs>, Vec<Inserter>)>,
+    counters: Arc<Counters>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Inserts {
+    pub(super) fn new(
+        server: &Arc<Server>,
+        all: Vec<Arc<StoreEpochs>>,
+        stop: watch::Receiver<bool>,
+    ) -> Inserts {
+        let inserters = |of: Arc<StoreEpochs>| {
+            let inserters = of.tables().map(|table| Inserter::new(server.clone(), &table.name())).collect();
+            (of, inserters)
+        };
+        Inserts { of: all.into_iter().map(inserters).collect(), counters: Arc::default(), stop }
+    }
+
+    pub(super) fn counters(&self) -> Arc<Counters> {
+        self.counters.clone()
+    }
+
+    /// Until the collector stops.
+    pub(super) fn run(mut self) {
+        let (counters, stop) = (self.counters.clone(), self.stop.clone());
+        follow::run("ClickHouse", &stop, &counters.failed, &counters.waiting, || self.look());
+    }
+
+    /// Inserts all that is new; gives the first failure, or that of all tables.
+    fn look(&mut self) -> Result<(), ClickHouseError> {
+        let mut all: Result<(), ClickHouseError> = Ok(());
+        for (of, inserters) in &mut self.of {
+            for (table, inserter) in of.tables().zip(inserters) {
+                let mut more = true;
+                while std::mem::take(&mut more) && !*self.stop.borrow() {
+                    let (mut done, before) = (Inserted::default(), inserter.waiting());
+                    // Of a server that takes none, it is still counted what waits, and what goes meanwhile.
+                    let stepped = match &all {
+                        Err(error) if error.is_of_all() => inserter.look(table, &mut done).map(|()| false),
+                        _ => inserter.step(table, &mut done),
+                    };
+                    follow::moved(&self.counters.waiting, before, inserter.waiting());
+                    self.counters.add(table, done);
+                    match stepped {
+                        Ok(stepped) => more = stepped,
+                        Err(error) if all.is_ok() || error.is_of_all() => all = Err(error),
+                        Err(_) => {}
+                    }
+                }
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,345 @@
+//! Events to a Kafka topic, as JSON. (kafka.apache.org, "Protocol")
+//!
+//! A record of the spool has a line for each message: its identifier, a blank, and its value. A message's key is the flow
+//! that it is about, so that a flow's events are in one partition, in order.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dta_proto::telemetry::is_since_1970;
+use rskafka::BackoffConfig;
+use rskafka::chrono::DateTime;
+use rskafka::client::error::{Error, ProtocolError};
+use rskafka::client::partition::{Compression, PartitionClient, UnknownTopicHandling};
+use rskafka::client::{Client, ClientBuilder, Credentials, SaslConfig};
+use rskafka::record::Record;
+use serde::Deserialize;
+use tokio::runtime::{Builder, Runtime};
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use crate::ExportError;
+use crate::config::{KAFKA_SECRET_VARIABLE, Kafka, KafkaLogin};
+use crate::encode::EncodeEvents;
+use crate::events::Event;
+use crate::http;
+use crate::json::Line;
+use crate::names::Names;
+use crate::receiver::{Receiver, Written, halving};
+use crate::sink::{Sink, What, wanted};
+use crate::unique::{Ids, Times, now};
+
+/// How long the client tries by itself, and how long a record may take in all.
+const TRY: Duration = Duration::from_secs(5);
+const CALL: Duration = Duration::from_secs(30);
+/// Bytes of one request: brokers take 1 MiB by default.
+const REQUEST: usize = 512 << 10;
+/// The most that a message takes besides its value: its key, its identifier and their lengths.
+const OVERHEAD: usize = 128;
+/// How far a message's time may be ahead.
+const AHEAD: Duration = Duration::from_secs(300);
+/// The header with a message's identifier.
+const ID: &str = "uid";
+
+/// The sink of this topic.
+pub(crate) fn sink(config: &Kafka, name: &str, names: &Arc<Names>) -> Result<Sink, ExportError> {
+    let encoder =
+        Box::new(Messages { names: wanted(names, config.names), ids: Ids::new(), lines: Vec::new() });
+    Ok(Sink {
+        name: Kafka::SINK,
+        spool: config.spool_directory(name),
+        most: config.spool_mib << 20,
+        what: What::Events {
+            encoder,
+            flush: Duration::from_millis(config.flush_ms),
+            state_every: None,
+            traces: None,
+        },
+        receiver: Box::new(Topic::new(config)?),
+    })
+}
+
+/// Collects messages.
+struct Messages {
+    names: Arc<Names>,
+    ids: Ids,
+    lines: Vec<u8>,
+}
+
+impl EncodeEvents for Messages {
+    fn put(&mut self, event: &Event, _: &mut Times) -> bool {
+        let Some(value) = Line::of(event, &self.names).and_then(|line| serde_json::to_string(&line).ok())
+        else {
+            return false;
+        };
+        self.lines.extend_from_slice(format!("{:032x} {value}\n", self.ids.next()).as_bytes());
+        true
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.lines)
+    }
+}
+
+/// What of a value makes its message.
+#[derive(Deserialize)]
+struct Subject<'a> {
+    time: u64,
+    flow: Option<&'a str>,
+    key: Option<&'a str>,
+}
+
+/// A message of a record.
+#[derive(Clone, Copy)]
+struct Message<'a> {
+    id: &'a str,
+    value: &'a str,
+}
+
+impl<'a> Message<'a> {
+    fn of(line: &'a str) -> Option<Self> {
+        let (id, value) = line.split_once(' ')?;
+        Some(Self { id, value })
+    }
+
+    /// Its key, and what is sent.
+    fn record(&self) -> Record {
+        let subject: Option<Subject<'_>> = serde_json::from_str(self.value).ok();
+        let key = subject.as_ref().and_then(|subject| subject.flow.or(subject.key));
+        // A switch's own time is no moment, and brokers refuse what is ahead of them.
+        let latest = now() + AHEAD.as_nanos() as u64;
+        let is_moment = |time: &u64| is_since_1970(*time) && *time <= latest;
+        let time = subject.as_ref().map(|subject| subject.time).filter(is_moment);
+        Record {
+            key: key.map(|key| key.as_bytes().to_vec()),
+            value: Some(self.value.as_bytes().to_vec()),
+            headers: BTreeMap::from([(ID.to_owned(), self.id.as_bytes().to_vec())]),
+            timestamp: DateTime::from_timestamp_nanos(time.unwrap_or_else(now) as i64),
+        }
+    }
+}
+
+/// A topic.
+struct Topic {
+    config: Kafka,
+    login: Option<SaslConfig>,
+    tls: Option<Arc<ClientConfig>>,
+    /// Of the thread that sends, from its first record on.
+    runtime: OnceCell<Runtime>,
+    /// Clients of all partitions, since the last failure.
+    partitions: RefCell<Option<Vec<PartitionClient>>>,
+    /// Messages of the record on its way that are in their partitions: what is sent again leaves them out.
+    taken: RefCell<HashSet<String>>,
+    /// The first message of that record.
+    first: RefCell<String>,
+}
+
+impl Topic {
+    /// Reads secrets and certificates; makes no connection.
+    fn new(config: &Kafka) -> Result<Self, ExportError> {
+        let secret = http::secret(config.secret_file.as_deref(), KAFKA_SECRET_VARIABLE)?;
+        let login = match &config.user {
+            Some(user) => {
+                let password =
+                    secret.ok_or_else(|| http::lacks("the user has a password", KAFKA_SECRET_VARIABLE))?;
+                let credentials = Credentials::new(user.clone(), password);
+                Some(match config.login {
+                    KafkaLogin::Plain => SaslConfig::Plain(credentials),
+                    KafkaLogin::ScramSha256 => SaslConfig::ScramSha256(credentials),
+                    KafkaLogin::ScramSha512 => SaslConfig::ScramSha512(credentials),
+                })
+            }
+            None => None,
+        };
+        let tls = if config.tls { Some(Arc::new(tls(config.ca.as_deref())?)) } else { None };
+        Ok(Self {
+            config: config.clone(),
+            login,
+            tls,
+            runtime: OnceCell::new(),
+            partitions: RefCell::default(),
+            taken: RefCell::default(),
+            first: RefCell::default(),
+        })
+    }
+
+    /// Clients of all partitions.
+    async fn connect(&self) -> Result<Vec<PartitionClient>, String> {
+        let topic = &self.config.topic;
+        // This module's caller tries again itself, and says so.
+        let once = BackoffConfig { deadline: Some(TRY), ..BackoffConfig::default() };
+        let mut builder =
+            ClientBuilder::new(self.config.brokers.clone()).client_id("dta-export").backoff_config(once);
+        if let Some(login) = &self.login {
+            builder = builder.sasl_config(login.clone());
+        }
+        if let Some(tls) = &self.tls {
+            builder = builder.tls_config(tls.clone());
+        }
+        let client: Client = builder.build().await.map_err(|error| error.to_string())?;
+        let topics = client.list_topics().await.map_err(|error| error.to_string())?;
+        let numbers = topics.into_iter().find(|there| there.name == *topic).map(|there| there.partitions);
+        let numbers = numbers.ok_or_else(|| format!("there is no topic {topic:?}: create it"))?;
+        let mut partitions = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let partition = client.partition_client(topic, number, UnknownTopicHandling::Error).await;
+            partitions.push(partition.map_err(|error| error.to_string())?);
+        }
+        if partitions.is_empty() { Err(format!("topic {topic:?} has no partitions")) } else { Ok(partitions) }
+    }
+
+    /// Sends messages; the error is why they are refused.
+    async fn send(&self, messages: &[Message<'_>]) -> Result<Written, String> {
+        let partitions = match self.partitions.take() {
+            Some(partitions) => partitions,
+            None => match self.connect().await {
+                Ok(partitions) => partitions,
+                Err(reason) => return Ok(Written::later(reason)),
+            },
+        };
+        let mut by_partition: BTreeMap<usize, (Vec<Record>, Vec<&str>)> = BTreeMap::new();
+        for message in messages {
+            if self.taken.borrow().contains(message.id) {
+                continue;
+            }
+            let record = message.record();
+            let of = crc32fast::hash(record.key.as_deref().unwrap_or_default()) as usize % partitions.len();
+            let (records, ids) = by_partition.entry(of).or_default();
+            records.push(record);
+            ids.push(message.id);
+        }
+        let mut refused = None;
+        for (partition, (records, ids)) in by_partition {
+            match partitions[partition].produce(records, Compression::NoCompression).await {
+                Ok(_) => self.taken.borrow_mut().extend(ids.into_iter().map(str::to_owned)),
+                Err(error) if is_refusal(&error) => refused = Some(error.to_string()),
+                // The clients are made anew.
+                Err(error) => return Ok(Written::later(error.to_string())),
+            }
+        }
+        self.partitions.replace(Some(partitions));
+        refused.map_or(Ok(Written::Done), Err)
+    }
+}
+
+/// TLS to servers that these authorities vouch for.
+fn tls(ca: Option<&Path>) -> Result<ClientConfig, ExportError> {
+    let mut roots = RootCertStore::empty();
+    match ca {
+        Some(path) => {
+            let bad = |error: &dyn std::fmt::Display| http::cannot_read(path, &error.to_string());
+            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| bad(&error))? {
+                let certificate = certificate.map_err(|error| bad(&error))?;
+                roots.add(certificate).map_err(|error| bad(&error))?;
+            }
+            if roots.is_empty() {
+                return Err(bad(&"there is no PEM certificate in it"));
+            }
+        }
+        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| ExportError(error.to_string()))?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Whether a message fits into one request with those before it: what brokers refuse whole is sent again in parts, which changes
+/// the order.
+fn fits_beside(most: usize) -> impl FnMut(&Message<'_>, &Message<'_>) -> bool {
+    let mut bytes = 0;
+    move |before, next| {
+        bytes += before.value.len() + OVERHEAD;
+        let fits = bytes + next.value.len() + OVERHEAD <= most;
+        if !fits {
+            bytes = 0;
+        }
+        fits
+    }
+}
+
+/// Whether a broker refuses messages for what they are.
+fn is_refusal(error: &Error) -> bool {
+    use ProtocolError::{InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge};
+    matches!(
+        error,
+        Error::ServerError {
+            protocol_error: InvalidRecord | InvalidTimestamp | MessageTooLarge | RecordListTooLarge,
+            ..
+        }
+    )
+}
+
+impl Receiver for Topic {
+    fn write(&self, record: &[u8], points: u64) -> Written {
+        let Ok(text) = std::str::from_utf8(record) else {
+            return Written::Rejected { points, reason: "it is no text".into() };
+        };
+        let messages: Vec<Message<'_>> = text.lines().filter_map(Message::of).collect();
+        let runtime = match self.runtime.get() {
+            Some(runtime) => runtime,
+            None => match Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => self.runtime.get_or_init(|| runtime),
+                Err(error) => return Written::later(error.to_string()),
+            },
+        };
+        // The one before may have been dropped.
+        let first = messages.first().map_or("", |message| message.id);
+        if *self.first.borrow() != first {
+            self.first.replace(first.to_owned());
+            self.taken.borrow_mut().clear();
+        }
+        let mut refused: Option<(u64, String)> = None;
+        for part in messages.chunk_by(fits_beside(REQUEST)) {
+            let written = halving(part, &|part| part.len() as u64, &mut |part| {
+                let sent = runtime.block_on(async { tokio::time::timeout(CALL, self.send(part)).await });
+                sent.unwrap_or_else(|_| Ok(Written::later("no answer in time")))
+            });
+            match written {
+                Written::Done => {}
+                Written::Rejected { points, reason } => {
+                    refused = Some((refused.map_or(0, |(before, _)| before) + points, reason));
+                }
+                later @ Written::Later { .. } => return later,
+            }
+        }
+        self.taken.borrow_mut().clear();
+        refused.map_or(Written::Done, |(points, reason)| Written::Rejected { points, reason })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_has_as_many_messages_as_fit() {
+        let value = "v".repeat(72);
+        let messages: Vec<_> = (0..7).map(|_| Message { id: "1", value: &value }).collect();
+        let lens = |most| messages.chunk_by(fits_beside(most)).map(<[_]>::len).collect::<Vec<_>>();
+        assert_eq!(lens(1400), [7]);
+        assert_eq!(lens(1399), [6, 1]);
+        assert_eq!(lens(600), [3, 3, 1]);
+        // One that fits nowhere leaves alone.
+        assert_eq!(lens(100), [1; 7]);
+    }
+
+    #[test]
+    fn a_time_that_is_ahead_is_that_of_sending() {
+        let of = |time: u64| {
+            let value = format!("{{\"time\":{time}}}");
+            Message { id: "1", value: &value }.record().timestamp.timestamp_nanos_opt().unwrap() as u64
+        };
+        let begin = now();
+        assert_eq!(of(begin), begin);
+        for ahead in [begin + 2 * AHEAD.as_nanos() as u64, u64::MAX] {
+            let sent = of(ahead);
+            assert!((begin..=now()).contains(&sent));
+        }
+    }
+}

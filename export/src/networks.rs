@@ -1,0 +1,390 @@
+//! Whose addresses are: names and numbers of autonomous systems, by the longest prefix of a CSV file and, where that says
+//! nothing, out of MaxMind databases. A thread looks whether a file has changed, and reads all of them again.
+//!
+//! ```csv
+//! prefix,name,asn
+//! 10.0.0.0/8,campus,
+//! 2001:db8::/32,lab,64512
+//! ```
+
+use std::fmt;
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use dta_proto::key::Flow;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use maxminddb::Reader;
+use maxminddb::geoip2::Asn;
+use prefix_trie::PrefixMap;
+use serde::{Deserialize, Serialize};
+
+/// How often it is looked whether a file has changed.
+const LOOK: Duration = Duration::from_secs(2);
+/// Longest name in characters.
+const LONGEST: usize = 80;
+
+/// Whose an address is; `None` = the files do not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Network {
+    /// What people call it: the name in the CSV file, or an organisation.
+    pub name: Option<String>,
+    /// Its autonomous system.
+    pub asn: Option<u32>,
+}
+
+/// Whose the two ends of a flow are. Unknown ones are left out of JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Ends {
+    /// The name of the source's network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_network: Option<String>,
+    /// Its autonomous system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_as: Option<u32>,
+    /// The name of the destination's network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination_network: Option<String>,
+    /// Its autonomous system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination_as: Option<u32>,
+}
+
+impl Ends {
+    /// In words, such as `campus -> Example Net (AS 64496)`, with `?` for an unknown end; `None` if both are.
+    pub fn words(&self) -> Option<String> {
+        let from = in_words(self.source_network.as_deref(), self.source_as);
+        let to = in_words(self.destination_network.as_deref(), self.destination_as);
+        let unknown = || "?".to_owned();
+        match (from, to) {
+            (None, None) => None,
+            (from, to) => Some(format!("{} -> {}", from.unwrap_or_else(unknown), to.unwrap_or_else(unknown))),
+        }
+    }
+}
+
+/// Such as `campus (AS 64512)`; `None` if nothing is known.
+fn in_words(name: Option<&str>, asn: Option<u32>) -> Option<String> {
+    match (name, asn) {
+        (Some(name), Some(asn)) => Some(format!("{name} (AS {asn})")),
+        (Some(name), None) => Some(name.to_owned()),
+        (None, Some(asn)) => Some(format!("AS {asn}")),
+        (None, None) => None,
+    }
+}
+
+/// The networks of some files.
+pub struct Networks {
+    files: Files,
+    known: RwLock<Arc<Known>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Files {
+    csv: Option<PathBuf>,
+    maxmind: Vec<PathBuf>,
+}
+
+/// What the files say.
+#[derive(Default)]
+struct Known {
+    v4: PrefixMap<Ipv4Net, Network>,
+    v6: PrefixMap<Ipv6Net, Network>,
+    databases: Vec<Reader<Vec<u8>>>,
+}
+
+/// What tells one state of a file from another; `None` = it cannot be looked at.
+type Stamp = Vec<Option<(SystemTime, u64)>>;
+
+impl Networks {
+    /// Reads the files, and follows their changes until it is dropped. A changed file that cannot be used is logged once,
+    /// and what was read before stays.
+    ///
+    /// # Errors
+    /// A sentence that names the file and, in the CSV file, the line.
+    pub fn open(csv: Option<PathBuf>, maxmind: Vec<PathBuf>) -> Result<Arc<Self>, String> {
+        let files = Files { csv, maxmind };
+        // Looked at first: what changes while it is read is read again.
+        let stamp = files.stamp();
+        let known = RwLock::new(Arc::new(files.read()?));
+        let networks = Arc::new(Self { files, known });
+        let of = Arc::downgrade(&networks);
+        let thread = thread::Builder::new().name("dta-networks".into()).spawn(move || follow(&of, stamp));
+        thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+        Ok(networks)
+    }
+
+    /// Whose an address is.
+    pub fn of(&self, address: IpAddr) -> Network {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).clone();
+        known.of(address)
+    }
+
+    /// Whose the ends of a flow are.
+    pub fn ends(&self, flow: &Flow) -> Ends {
+        let [from, to] = [flow.src, flow.dst].map(|address| self.of(address));
+        Ends {
+            source_network: from.name,
+            source_as: from.asn,
+            destination_network: to.name,
+            destination_as: to.asn,
+        }
+    }
+}
+
+impl fmt::Debug for Networks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Networks").field(&self.files).finish()
+    }
+}
+
+impl PartialEq for Networks {
+    fn eq(&self, other: &Self) -> bool {
+        self.files == other.files
+    }
+}
+
+impl Eq for Networks {}
+
+/// Reads changed files again, as long as somebody has them.
+fn follow(of: &Weak<Networks>, mut last: Stamp) {
+    loop {
+        thread::sleep(LOOK);
+        let Some(networks) = of.upgrade() else { return };
+        let stamp = networks.files.stamp();
+        if stamp == last {
+            continue;
+        }
+        last = stamp;
+        match networks.files.read() {
+            Ok(known) => {
+                let mut current = networks.known.write().unwrap_or_else(PoisonError::into_inner);
+                let before = std::mem::replace(&mut *current, Arc::new(known));
+                drop(current);
+                // Which takes a while, if it is large.
+                drop(before);
+                tracing::info!("names of networks read again");
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error,
+                    "a file of networks has changed and cannot be used: what it said before stays"
+                );
+            }
+        }
+    }
+}
+
+impl Files {
+    fn stamp(&self) -> Stamp {
+        let stamp = |path: &PathBuf| {
+            let metadata = fs::metadata(path).ok()?;
+            Some((metadata.modified().ok()?, metadata.len()))
+        };
+        self.csv.iter().chain(&self.maxmind).map(stamp).collect()
+    }
+
+    fn read(&self) -> Result<Known, String> {
+        let mut known = Known::default();
+        if let Some(path) = &self.csv {
+            known.read(path).map_err(|reason| format!("{}{reason}", path.display()))?;
+        }
+        for path in &self.maxmind {
+            let database = database(path);
+            known.databases.push(database.map_err(|reason| format!("{}: {reason}", path.display()))?);
+        }
+        Ok(known)
+    }
+}
+
+/// A database that says whose addresses are.
+fn database(path: &Path) -> Result<Reader<Vec<u8>>, String> {
+    let reader = Reader::open_readfile(path).map_err(|error| error.to_string())?;
+    let kind = &reader.metadata().database_type;
+    if !["ASN", "ISP", "Enterprise"].iter().any(|has| kind.contains(has)) {
+        return Err(format!(
+            "a database of the type {kind} has no autonomous systems: give one such as GeoLite2-ASN"
+        ));
+    }
+    Ok(reader)
+}
+
+/// A line of the CSV file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    prefix: String,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    asn: Option<u32>,
+}
+
+impl Known {
+    /// Takes the lines of a file; the error begins with what follows its name.
+    fn read(&mut self, path: &Path) -> Result<(), String> {
+        let text = fs::read_to_string(path).map_err(|error| format!(": {error}"))?;
+        let mut reader =
+            csv::ReaderBuilder::new().trim(csv::Trim::All).comment(Some(b'#')).from_reader(text.as_bytes());
+        let mut record = csv::StringRecord::new();
+        let headers = reader.headers().map_err(|error| format!(": {error}"))?.clone();
+        if !headers.iter().any(|name| name == "prefix") {
+            return Err(": the first line must name the columns: prefix, name, asn".into());
+        }
+        while reader.read_record(&mut record).map_err(|error| format!(": {error}"))? {
+            let row: Result<Row, _> = record.deserialize(Some(&headers));
+            let row = row.map_err(|error| match error.kind() {
+                csv::ErrorKind::Deserialize { err, .. } => err.to_string(),
+                _ => error.to_string(),
+            });
+            row.and_then(|row| self.put(row)).map_err(|reason| {
+                // The reader's own number leaves out comments and empty lines before the record.
+                let read = text.get(..reader.position().byte() as usize).unwrap_or(&text);
+                format!(", line {}: {reason}", read.trim_end().lines().count())
+            })?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, Row { prefix, name, asn }: Row) -> Result<(), String> {
+        let parsed = prefix.parse::<IpNet>().or_else(|_| prefix.parse::<IpAddr>().map(IpNet::from));
+        let parsed = parsed.map_err(|_| format!("{prefix:?} is no prefix, such as 10.0.0.0/8"))?;
+        let is_plain = |name: &String| name.chars().count() <= LONGEST && !name.chars().any(char::is_control);
+        let name = name.filter(|name| !name.is_empty());
+        if name.as_ref().is_some_and(|name| !is_plain(name)) {
+            return Err(format!("a name has at most {LONGEST} characters, none of them a control character"));
+        }
+        if name.is_none() && asn.is_none() {
+            return Err(format!("{prefix} has neither a name nor an AS number"));
+        }
+        let network = Network { name, asn };
+        let before = match parsed {
+            IpNet::V4(prefix) => self.v4.insert(prefix.trunc(), network),
+            IpNet::V6(prefix) => self.v6.insert(prefix.trunc(), network),
+        };
+        if before.is_some() { Err(format!("{prefix} is there twice")) } else { Ok(()) }
+    }
+
+    fn of(&self, address: IpAddr) -> Network {
+        let found = match address {
+            IpAddr::V4(address) => self.v4.get_lpm(&address.into()).map(|(_, network)| network),
+            IpAddr::V6(address) => self.v6.get_lpm(&address.into()).map(|(_, network)| network),
+        };
+        let mut network = found.cloned().unwrap_or_default();
+        for database in &self.databases {
+            if network.name.is_some() && network.asn.is_some() {
+                break;
+            }
+            // An entry that is damaged says nothing.
+            let found = database.lookup(address).and_then(|found| found.decode::<Asn>());
+            let Ok(Some(found)) = found else { continue };
+            network.asn = network.asn.or(found.autonomous_system_number);
+            let plain = |name: &str| name.chars().filter(|c| !c.is_control()).take(LONGEST).collect();
+            network.name = network.name.or_else(|| found.autonomous_system_organization.map(plain));
+        }
+        network
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
+
+    fn told(networks: &Networks, address: &str) -> String {
+        let network = networks.of(address.parse().unwrap());
+        in_words(network.name.as_deref(), network.asn).unwrap_or_default()
+    }
+
+    #[test]
+    fn the_longest_prefix_names_an_address_and_a_database_the_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let csv = folder.path().join("networks.csv");
+        let text = "# ours\nprefix, name, asn\n10.0.0.0/8,all,64512\n10.1.0.0/16,campus,\n10.1.2.3,door,64513\n\
+                    192.0.2.0/25,half,\n2001:db8::/32,\"lab, old\",\n0.0.0.0/0,,65000\n";
+        fs::write(&csv, text).unwrap();
+        let asn = PathBuf::from(DATA).join("asn.mmdb");
+        let networks = Networks::open(Some(csv.clone()), vec![asn.clone()]).unwrap();
+        for (address, wanted) in [
+            ("10.9.9.9", "all (AS 64512)"),
+            ("10.1.0.1", "campus"),
+            ("10.1.2.3", "door (AS 64513)"),
+            ("10.1.2.4", "campus"),
+            // The database has what the file lacks.
+            ("192.0.2.1", "half (AS 64496)"),
+            ("192.0.2.200", "Example Net (AS 65000)"),
+            ("2001:db8:1::1", "lab, old (AS 4200000000)"),
+            ("2001:db8:2::1", "lab, old"),
+            ("8.8.8.8", "AS 65000"),
+            ("::1", ""),
+        ] {
+            assert_eq!(told(&networks, address), wanted, "{address}");
+        }
+        let alone = Networks::open(None, vec![asn]).unwrap();
+        assert_eq!(told(&alone, "198.51.100.1"), "AS 64497");
+        assert_eq!(told(&alone, "10.0.0.1"), "");
+        let flow = "192.0.2.1:1->10.0.0.1:2/udp".parse().unwrap();
+        let ends = alone.ends(&flow);
+        assert_eq!(ends.words().as_deref(), Some("Example Net (AS 64496) -> ?"));
+        let json = serde_json::to_value(&ends).unwrap();
+        assert_eq!(json, serde_json::json!({"source_network": "Example Net", "source_as": 64496}));
+        assert_eq!(Ends::default().words(), None);
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_file_is_told_with_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let csv = folder.path().join("n.csv");
+        let open = || Networks::open(Some(csv.clone()), Vec::new()).unwrap_err();
+        assert!(open().contains("n.csv: No such file"), "{}", open());
+        for (text, wanted) in [
+            ("", "n.csv: the first line must name the columns"),
+            ("10.0.0.0/8,a,1\n", "n.csv: the first line must name the columns"),
+            ("prefix,name,as\n10.0.0.0/8,a,1\n", "line 2: unknown field `as`"),
+            ("prefix,name\n10.0.0.0/8,a\n10.0.0/9,b\n", "line 3: \"10.0.0/9\" is no prefix"),
+            ("prefix,name\n\n# two\n10.0.0.0/33,a\n\n", "line 4: \"10.0.0.0/33\" is no prefix"),
+            ("prefix,asn\n10.0.0.0/8,x\n", "line 2: "),
+            ("prefix,name,asn\n10.0.0.0/8,,\n", "line 2: 10.0.0.0/8 has neither"),
+            ("prefix,name\n10.0.0.0/8,a\n10.9.0.0/8,b\n", "line 3: 10.9.0.0/8 is there twice"),
+            ("prefix,name\n10.0.0.0/8\n", "n.csv: "),
+            ("prefix,name\n10.0.0.0/8,\"a\tb\"\n", "line 2: a name has"),
+        ] {
+            fs::write(&csv, text).unwrap();
+            assert!(open().contains(wanted), "{text:?}: {}", open());
+        }
+        let maxmind = |name: &str| Networks::open(None, vec![Path::new(DATA).join(name)]).unwrap_err();
+        assert!(
+            maxmind("country.mmdb").contains("country.mmdb: a database of the type GeoLite2-Country has no")
+        );
+        fs::write(&csv, "prefix,name\n").unwrap();
+        assert!(Networks::open(None, vec![csv]).unwrap_err().contains("n.csv: "));
+    }
+
+    #[test]
+    fn a_changed_file_is_read_again_and_a_bad_one_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let csv = folder.path().join("n.csv");
+        fs::write(&csv, "prefix,name\n10.0.0.0/8,before\n").unwrap();
+        let networks = Networks::open(Some(csv.clone()), Vec::new()).unwrap();
+        let until = |name: &str| {
+            let begun = std::time::Instant::now();
+            while told(&networks, "10.0.0.1") != name {
+                assert!(begun.elapsed() < Duration::from_secs(60), "never {name}");
+                thread::sleep(Duration::from_millis(20));
+            }
+        };
+        until("before");
+        fs::write(&csv, "prefix,name\n10.0.0.0/8,then\n").unwrap();
+        until("then");
+        fs::write(&csv, "prefix,name\nnonsense\n").unwrap();
+        thread::sleep(2 * LOOK);
+        assert_eq!(told(&networks, "10.0.0.1"), "then");
+        // And it is looked at again.
+        fs::write(&csv, "prefix,name\n10.0.0.0/8,at last\n").unwrap();
+        until("at last");
+    }
+}

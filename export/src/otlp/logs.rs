@@ -1,0 +1,182 @@
+//! Events as log records.
+
+use std::sync::Arc;
+
+use dta_proto::telemetry::{Entry, is_since_1970};
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
+use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue};
+use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs, SeverityNumber};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use prost::Message;
+use tonic::Status;
+use tonic::transport::Channel;
+
+use super::{attribute, resource, scope, signal};
+use crate::encode::EncodeEvents;
+use crate::events::Event;
+use crate::json::Line;
+use crate::kind::Kind;
+use crate::names::Names;
+use crate::unique::{Ids, Times, now};
+
+pub(super) type Request = ExportLogsServiceRequest;
+
+impl signal::Request for Request {
+    type Item = LogRecord;
+    type Response = ExportLogsServiceResponse;
+    const PATH: &str = "/v1/logs";
+
+    fn items(&mut self) -> Option<&mut Vec<LogRecord>> {
+        Some(&mut self.resource_logs.first_mut()?.scope_logs.first_mut()?.log_records)
+    }
+
+    fn points(_: &LogRecord) -> u64 {
+        1
+    }
+
+    async fn call(
+        channel: Channel,
+        request: tonic::Request<Request>,
+    ) -> Result<ExportLogsServiceResponse, Status> {
+        Ok(LogsServiceClient::new(channel).export(request).await?.into_inner())
+    }
+
+    fn rejected(response: ExportLogsServiceResponse) -> Option<(i64, String)> {
+        response.partial_success.map(|part| (part.rejected_log_records, part.error_message))
+    }
+}
+
+/// Collects log records.
+pub(super) struct Logs {
+    resource: Resource,
+    names: Arc<Names>,
+    ids: Ids,
+    records: Vec<LogRecord>,
+}
+
+impl Logs {
+    pub(super) fn new(name: &str, names: Arc<Names>) -> Self {
+        Self { resource: resource(name), names, ids: Ids::new(), records: Vec::new() }
+    }
+}
+
+impl EncodeEvents for Logs {
+    fn put(&mut self, event: &Event, _: &mut Times) -> bool {
+        let Some(line) = Line::of(event, &self.names) else { return false };
+        let kind = Kind::of(&event.entry);
+        let severity = match event.entry {
+            Entry::Drop { .. } | Entry::Congestion { .. } => SeverityNumber::Warn,
+            _ if kind == Kind::Loop => SeverityNumber::Warn,
+            _ => SeverityNumber::Info,
+        };
+        let id = format!("{:032x}", self.ids.next());
+        let mut attributes = vec![attribute("log.record.uid", Value::StringValue(id))];
+        attributes.extend(of_line(&line));
+        attributes.extend(of_flow(event));
+        self.records.push(LogRecord {
+            time_unix_nano: if is_since_1970(line.time) { line.time } else { 0 },
+            observed_time_unix_nano: now(),
+            severity_number: severity.into(),
+            severity_text: if severity == SeverityNumber::Warn { "WARN".into() } else { "INFO".into() },
+            body: Some(AnyValue { value: Some(Value::StringValue(sentence(&line))) }),
+            event_name: format!("dta.{}", kind.name()),
+            attributes,
+            ..LogRecord::default()
+        });
+        true
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        let scope_logs = ScopeLogs {
+            scope: Some(scope()),
+            log_records: std::mem::take(&mut self.records),
+            ..ScopeLogs::default()
+        };
+        let resource_logs = ResourceLogs {
+            resource: Some(self.resource.clone()),
+            scope_logs: vec![scope_logs],
+            ..ResourceLogs::default()
+        };
+        Request { resource_logs: vec![resource_logs] }.encode_to_vec()
+    }
+}
+
+/// The fields of a line of JSON, under the same names behind `dta.`.
+pub(super) fn of_line(line: &Line) -> Vec<KeyValue> {
+    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(line) else { return Vec::new() };
+    // These have a place of their own.
+    let fields = fields.into_iter().filter(|(name, _)| !["time", "event"].contains(&name.as_str()));
+    fields.filter_map(|(name, value)| Some(attribute(format!("dta.{name}"), of_json(value)?))).collect()
+}
+
+/// A value of JSON; `None` for null. A number beyond an `i64` becomes its largest.
+fn of_json(value: serde_json::Value) -> Option<Value> {
+    Some(match value {
+        serde_json::Value::Bool(truth) => Value::BoolValue(truth),
+        serde_json::Value::Number(number) => {
+            Value::IntValue(number.as_u64().map_or(i64::MAX, |number| number.min(i64::MAX as u64) as i64))
+        }
+        serde_json::Value::String(text) => Value::StringValue(text),
+        serde_json::Value::Array(values) => {
+            let values = values.into_iter().map(|value| AnyValue { value: of_json(value) });
+            Value::ArrayValue(ArrayValue { values: values.collect() })
+        }
+        serde_json::Value::Null | serde_json::Value::Object(_) => return None,
+    })
+}
+
+/// The flow, under the names of OpenTelemetry's conventions.
+pub(super) fn of_flow(event: &Event) -> Vec<KeyValue> {
+    let Some(flow) = event.meaning.and_then(|meaning| meaning.flow()) else { return Vec::new() };
+    let text = |text: String| Value::StringValue(text);
+    let mut all = vec![
+        attribute("source.address", text(flow.src.to_string())),
+        attribute("source.port", Value::IntValue(flow.sport.into())),
+        attribute("destination.address", text(flow.dst.to_string())),
+        attribute("destination.port", Value::IntValue(flow.dport.into())),
+        attribute("network.type", text(if flow.src.is_ipv4() { "ipv4" } else { "ipv6" }.into())),
+    ];
+    let transport = match flow.proto {
+        6 => Some("tcp"),
+        17 => Some("udp"),
+        _ => None,
+    };
+    all.extend(transport.map(|name| attribute("network.transport", text(name.into()))));
+    all
+}
+
+/// An event in words.
+fn sentence(line: &Line) -> String {
+    let named = |name: &Option<String>, number: u32| name.clone().unwrap_or_else(|| number.to_string());
+    let flow = line.flow.clone().or_else(|| line.key.clone());
+    let mut at = String::new();
+    if let Some(switch) = line.switch {
+        at += &format!(" at switch {}", named(&line.switch_name, switch));
+    }
+    if let Some(port) = line.port {
+        at += &format!(", port {}", named(&line.port_name, port));
+    }
+    if let Some(queue) = line.queue {
+        at += &format!(", queue {queue}");
+    }
+    match (line.event, line.metric, line.value) {
+        ("drop", ..) => {
+            let reason = line.reason.unwrap_or_default();
+            let reason = line.reason_name.clone().unwrap_or_else(|| format!("reason {reason}"));
+            let flow = flow.map(|flow| format!(" of {flow}")).unwrap_or_default();
+            format!("packet{flow} dropped{at}: {reason}")
+        }
+        (_, Some(metric), Some(value)) => {
+            // A switch's own numbers have no flow.
+            let of = line.flow.clone().map(|flow| format!(" of {flow}")).unwrap_or_default();
+            let old = line.old.map(|old| format!("{old} -> ")).unwrap_or_default();
+            format!("{metric}{of}{at}: {old}{value}")
+        }
+        _ => {
+            let flow = flow.map(|flow| format!(" of {flow}")).unwrap_or_default();
+            format!("packet{flow} waited in a congested queue{at}")
+        }
+    }
+}

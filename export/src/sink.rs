@@ -1,0 +1,81 @@
+//! The ways out that have a spool, as configured: what each sends, in which form, and to whom.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::{Config, Traces};
+use crate::encode::{EncodeEvents, EncodePages};
+use crate::error::ExportError;
+use crate::influx;
+use crate::names::Names;
+use crate::receiver::Receiver;
+
+/// One of them.
+pub(crate) struct Sink {
+    /// In counters and logs.
+    pub(crate) name: &'static str,
+    /// Directory of its spool.
+    pub(crate) spool: PathBuf,
+    /// Limit of the spool in bytes.
+    pub(crate) most: u64,
+    pub(crate) what: What,
+    pub(crate) receiver: Box<dyn Receiver>,
+}
+
+/// What is sent.
+pub(crate) enum What {
+    Events {
+        encoder: Box<dyn EncodeEvents>,
+        /// How long events may wait to be sent together.
+        flush: Duration,
+        /// How often each known value is sent again; `None` = never.
+        state_every: Option<Duration>,
+        /// Which events have the latencies of all switches on their path, for traces; `None` = none.
+        traces: Option<Traces>,
+    },
+    /// Pages of metrics, this often.
+    #[cfg_attr(not(any(feature = "otlp", feature = "remote-write")), expect(dead_code))]
+    Pages { encoder: Box<dyn EncodePages>, every: Duration },
+}
+
+/// The sinks of a configuration. Reads secrets and certificates; opens no spool and makes no connection. `name` is the
+/// collector's.
+pub(crate) fn sinks(config: &Config, name: &str, names: &Arc<Names>) -> Result<Vec<Sink>, ExportError> {
+    let lacks = |table: &str, feature: &str| {
+        ExportError(format!(
+            "[{table}] is configured, but this program was built without it: build it with `--features dta-collector/{feature}`"
+        ))
+    };
+    if config.otlp.is_some() && cfg!(not(feature = "otlp")) {
+        return Err(lacks("export.otlp", "otlp"));
+    }
+    if config.remote_write.is_some() && cfg!(not(feature = "remote-write")) {
+        return Err(lacks("export.remote_write", "remote-write"));
+    }
+    if config.kafka.is_some() && cfg!(not(feature = "kafka")) {
+        return Err(lacks("export.kafka", "kafka"));
+    }
+    let mut all = Vec::new();
+    if let Some(config) = &config.influx {
+        all.push(influx::sink(config, name, names)?);
+    }
+    #[cfg(feature = "otlp")]
+    if let Some(config) = &config.otlp {
+        all.extend(crate::otlp::sinks(config, name, names)?);
+    }
+    #[cfg(feature = "remote-write")]
+    if let Some(config) = &config.remote_write {
+        all.push(crate::remote_write::sink(config, name)?);
+    }
+    #[cfg(feature = "kafka")]
+    if let Some(config) = &config.kafka {
+        all.push(crate::kafka::sink(config, name, names)?);
+    }
+    Ok(all)
+}
+
+/// The names that an exporter writes next to numbers: none if it is not to.
+pub(crate) fn wanted(names: &Arc<Names>, is_wanted: bool) -> Arc<Names> {
+    if is_wanted { names.clone() } else { Arc::new(Names::none()) }
+}

@@ -1,0 +1,221 @@
+//! Flow exports decoded to flow records: NetFlow v5, NetFlow v9, IPFIX and sFlow v5.
+//!
+//! The crate `netflow_parser` reads NetFlow and IPFIX, `dta_proto::wire::sflow` reads sFlow. Here is what a collector adds to
+//! them: which templates, sampling rates and sequence numbers belong to whom (`domain.rs`), the few fields that are used
+//! (`record.rs`, `sflow.rs`), and what is missing (`sequence.rs`). No sockets, clocks or threads. Memory is bounded: so many exporters, so many templates of each.
+
+mod domain;
+#[cfg(feature = "emit")]
+pub mod emit;
+mod record;
+mod sampling;
+mod sequence;
+mod sflow;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use dta_proto::counter::gaps::GapCounters;
+use dta_proto::counter::{FlowReason, translator as names};
+use dta_proto::flow_record::Exported;
+use dta_proto::wire::sflow::Datagram;
+use foldhash::fast::RandomState;
+
+use domain::{Domain, Header};
+
+/// Nanoseconds after which a silent exporter may give its place to a new one.
+const IDLE: u64 = 1_800_000_000_000;
+/// Shortest time between two searches for silent exporters, as each looks at all.
+const SEARCH: u64 = 1_000_000_000;
+
+/// A format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Format {
+    /// NetFlow v5.
+    V5,
+    /// NetFlow v9 (RFC 3954).
+    V9,
+    /// IPFIX (RFC 7011).
+    Ipfix,
+    /// sFlow v5.
+    Sflow,
+}
+
+/// Who numbers its datagrams, and whose templates are its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Source {
+    /// Source address of the datagrams; of sFlow, the IPv4 address by which the agent names itself.
+    pub exporter: Ipv4Addr,
+    /// Their format.
+    pub format: Format,
+    /// The engine's type and id (v5), the source id (v9), the observation domain (IPFIX), or the sub-agent (sFlow).
+    pub domain: u32,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let format = match self.format {
+            Format::V5 => "v5",
+            Format::V9 => "v9",
+            Format::Ipfix => "ipfix",
+            Format::Sflow => "sflow",
+        };
+        write!(f, "{}/{format}/{}", self.exporter, self.domain)
+    }
+}
+
+/// Decodes the datagrams of many exporters.
+pub struct Decoder {
+    domains: HashMap<Source, Domain, RandomState>,
+    limit: usize,
+    datagrams: u64,
+    options: u64,
+    names: u64,
+    interfaces: u64,
+    unused: u64,
+    /// What exporters that gave their places had counted.
+    gone: GapCounters,
+    /// When silent exporters were last searched for.
+    searched: Option<u64>,
+}
+
+impl Decoder {
+    /// For at most so many sources. Each may hold 32 templates of 128 fields.
+    pub fn new(limit: usize) -> Decoder {
+        Decoder {
+            domains: HashMap::default(),
+            limit,
+            datagrams: 0,
+            options: 0,
+            names: 0,
+            interfaces: 0,
+            unused: 0,
+            gone: GapCounters::default(),
+            searched: None,
+        }
+    }
+
+    /// Decodes a datagram that arrived at `now` (nanoseconds from any fixed point), and hands on what it says, and the
+    /// reason of each record that is none.
+    pub fn decode(
+        &mut self,
+        now: u64,
+        from: Ipv4Addr,
+        payload: &[u8],
+        mut each: impl FnMut(Result<Exported, FlowReason>),
+    ) {
+        self.datagrams += 1;
+        // The version has 16 bits; that of sFlow has 32.
+        let read = match payload {
+            [0, 0, ..] => self.decode_sflow(now, from, payload, &mut each),
+            _ => self.decode_netflow(now, from, payload, &mut each),
+        };
+        if let Err(reason) = read {
+            each(Err(reason));
+        }
+    }
+
+    fn decode_netflow(
+        &mut self,
+        now: u64,
+        from: Ipv4Addr,
+        payload: &[u8],
+        each: &mut impl FnMut(Result<Exported, FlowReason>),
+    ) -> Result<(), FlowReason> {
+        let header = Header::of(from, payload)?;
+        let domain = self.domain(now, header.source).ok_or(FlowReason::NoRoom)?;
+        let mut names = 0;
+        let options = domain.decode(now, &header, payload, &mut |one| {
+            names += u64::from(matches!(one, Ok(Exported::Name(_))));
+            each(one);
+        });
+        self.options += options;
+        self.names += names;
+        Ok(())
+    }
+
+    fn decode_sflow(
+        &mut self,
+        now: u64,
+        from: Ipv4Addr,
+        payload: &[u8],
+        each: &mut impl FnMut(Result<Exported, FlowReason>),
+    ) -> Result<(), FlowReason> {
+        let datagram = Datagram::parse(payload).map_err(|error| sflow::reason(&error))?;
+        let source = sflow::source(from, &datagram);
+        self.domain(now, source).ok_or(FlowReason::NoRoom)?.note(now, datagram.sequence);
+        for sample in datagram.samples() {
+            let read = sample.map_err(|error| sflow::reason(&error));
+            match read.and_then(|sample| sflow::exported(source.exporter, &sample)) {
+                Ok(None) => self.unused += 1,
+                Ok(Some(exported)) => {
+                    self.interfaces += u64::from(matches!(exported, Exported::Interface(_)));
+                    each(Ok(exported));
+                }
+                Err(reason) => each(Err(reason)),
+            }
+        }
+        Ok(())
+    }
+
+    fn domain(&mut self, now: u64, source: Source) -> Option<&mut Domain> {
+        if self.domains.len() >= self.limit && !self.domains.contains_key(&source) {
+            let searched = self.searched.is_some_and(|last| now.saturating_sub(last) < SEARCH);
+            if searched {
+                return None;
+            }
+            self.searched = Some(now);
+            self.domains.retain(|_, domain| {
+                let stays = now.saturating_sub(domain.heard) < IDLE;
+                if !stays {
+                    self.gone += domain.counters();
+                }
+                stays
+            });
+            if self.domains.len() >= self.limit {
+                return None;
+            }
+        }
+        Some(match self.domains.entry(source) {
+            Entry::Occupied(place) => place.into_mut(),
+            Entry::Vacant(place) => place.insert(Domain::new(source)),
+        })
+    }
+
+    /// All sources, and what is missing of each.
+    pub fn sources(&self) -> impl Iterator<Item = (Source, GapCounters)> {
+        self.domains.iter().map(|(source, domain)| (*source, domain.counters()))
+    }
+
+    /// Templates held.
+    pub fn templates(&self) -> u64 {
+        self.domains.values().map(Domain::templates).sum()
+    }
+
+    /// Every counter by its dotted name.
+    pub fn named(&self) -> Vec<(String, u64)> {
+        let mut sum = self.gone;
+        self.sources().for_each(|(_, counters)| sum += counters);
+        let all = [
+            (&names::FLOWS_DATAGRAMS, self.datagrams),
+            (&names::FLOWS_OPTIONS, self.options),
+            (&names::FLOWS_NAMES, self.names),
+            (&names::FLOWS_INTERFACES, self.interfaces),
+            (&names::FLOWS_UNUSED, self.unused),
+            (&names::FLOWS_TEMPLATES, self.templates()),
+            (&names::FLOWS_GAPS, sum.gaps),
+            (&names::FLOWS_GAPS_FILLED, sum.gaps_filled),
+            (&names::FLOWS_REPEATS, sum.repeats),
+            (&names::FLOWS_RESTARTS, sum.restarts),
+            (&names::FLOWS_SOURCES, self.domains.len() as u64),
+        ];
+        let mut named: Vec<_> = all.into_iter().map(|(name, count)| (name.of(&[]), count)).collect();
+        named.extend(GapCounters::named(
+            self.sources(),
+            [&names::FLOWS_GAPS_OF, &names::FLOWS_GAPS_FILLED_OF],
+        ));
+        named
+    }
+}

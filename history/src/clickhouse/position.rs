@@ -1,0 +1,98 @@
+//! Which epochs of a table were inserted: a file beside its data, which readers of Delta tables pass over.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use dta_files::own_file;
+use serde::{Deserialize, Serialize};
+
+use super::ClickHouseError;
+use crate::epoch::Kept;
+
+const FILE: &str = "_clickhouse.json";
+
+/// What one server has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Position {
+    /// The number of the last epoch that it has whole.
+    number: Option<u64>,
+    /// When the newest of those epochs was opened.
+    opened: u64,
+    /// The epoch that it has the beginning of.
+    part: Option<Part>,
+}
+
+/// The beginning of an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Part {
+    number: u64,
+    opened: u64,
+    /// The epoch's rows, and how many of them were inserted.
+    rows: u64,
+    inserted: u64,
+}
+
+impl Position {
+    /// Whether it has an epoch. Numbers begin anew in a table that has lost all of its epochs, and moments are shown twice by a
+    /// clock that is set back; not both at once.
+    pub(super) fn has(&self, kept: &Kept) -> bool {
+        self.number.is_some_and(|number| kept.epoch.number <= number) && kept.epoch.opened <= self.opened
+    }
+
+    /// How many rows of an epoch it has. `None`: of what the epoch was before, when fewer epochs were part of it.
+    pub(super) fn rows(&self, kept: &Kept) -> Option<u64> {
+        match self.part.filter(|part| part.number == kept.epoch.number) {
+            Some(part) => {
+                ((part.opened, part.rows) == (kept.epoch.opened, kept.rows)).then_some(part.inserted)
+            }
+            None => Some(0),
+        }
+    }
+
+    /// It has so many rows of an epoch.
+    pub(super) fn has_rows(&mut self, kept: &Kept, inserted: u64) {
+        let (number, opened) = (kept.epoch.number, kept.epoch.opened);
+        self.part = Some(Part { number, opened, rows: kept.rows, inserted });
+    }
+
+    /// It has all of an epoch that it is to have.
+    pub(super) fn has_whole(&mut self, kept: &Kept) {
+        self.part = None;
+        self.number = Some(kept.epoch.number);
+        self.opened = self.opened.max(kept.epoch.opened);
+    }
+}
+
+/// The positions of all servers that a table was inserted into, by their URLs and databases.
+pub(super) struct Positions {
+    path: PathBuf,
+    of: BTreeMap<String, Position>,
+}
+
+impl Positions {
+    pub(super) fn read(table: &Path) -> Result<Positions, ClickHouseError> {
+        let path = table.join(FILE);
+        let of = match own_file::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map_err(io::Error::from),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+            Err(error) => Err(error),
+        };
+        match of {
+            Ok(of) => Ok(Positions { path, of }),
+            Err(source) => Err(ClickHouseError::Position { path, source }),
+        }
+    }
+
+    pub(super) fn get(&self, server: &str) -> Position {
+        self.of.get(server).cloned().unwrap_or_default()
+    }
+
+    /// Has a position on disk.
+    pub(super) fn put(&mut self, server: &str, position: &Position) -> Result<(), ClickHouseError> {
+        self.of.insert(server.to_owned(), position.clone());
+        let text = serde_json::to_vec(&self.of).expect("names and numbers");
+        own_file::replace(&self.path, &text)
+            .map_err(|source| ClickHouseError::Position { path: self.path.clone(), source })
+    }
+}

@@ -1,0 +1,585 @@
+//! etcd, collectors, a translator and a reporter that never pauses.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dta_client::collector::Client;
+use dta_client::{Ask, AskKeys, ClientOptions, Key, Member, Policy, Spread};
+use dta_placement::{View, drain, read};
+use dta_reporter::{Body, Config, Reporter};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use super::lists;
+use super::nodes::Nodes;
+use super::relay::Relay;
+use super::schema::faults;
+use super::switched::Switched;
+use super::truth::{Truth, value};
+
+pub(crate) const MANAGER: &str = env!("CARGO_BIN_EXE_dta-manager");
+/// How long anything may take: a loaded machine is slow.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two reports of all keys.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Store ids.
+pub(crate) const FLOWS: u16 = 1;
+pub(crate) const TIMED: u16 = 2;
+pub(crate) const BYTES: u16 = 3;
+pub(crate) const SPREAD: u16 = 4;
+pub(crate) const ROUNDS: u16 = 5;
+pub(crate) const KEYS: u16 = 6;
+
+/// Slots of `spread`.
+pub(crate) const SLOTS: u64 = 1 << 17;
+
+const STORES: &str = "
+[[store]]
+id = 1
+name = 'flows'
+kind = 'key-write'
+slots = 65536
+value_len = 12
+redundancy = 2
+
+[[store]]
+id = 2
+name = 'timed'
+kind = 'key-write'
+slots = 65536
+value_len = 12
+redundancy = 2
+epoch = '3s'
+
+[[store]]
+id = 3
+name = 'bytes'
+kind = 'key-increment'
+slots = 65536
+redundancy = 2
+
+[[store]]
+id = 4
+name = 'spread'
+kind = 'key-write'
+slots = 131072
+value_len = 12
+redundancy = 2
+spread_copies = true
+";
+
+/// Behind a software translator also lists: with a round number in each entry, and one of keys.
+const LISTS: &str = "
+[[store]]
+id = 5
+name = 'rounds'
+kind = 'append'
+lists = 4
+ring = 4096
+batch_len = 16
+entry_len = 8
+epoch = '3s'
+
+[[store]]
+id = 6
+name = 'keys'
+kind = 'append'
+lists = 1
+ring = 4096
+batch_len = 32
+entry_len = 16
+";
+
+/// What a collector's NIC is wired to.
+pub(crate) enum Wiring {
+    /// A UDP socket on loopback.
+    Socket,
+    /// An interface.
+    Link { address: Ipv4Addr, link: &'static str },
+}
+
+pub(crate) struct Ground {
+    pub(crate) nodes: Nodes,
+    /// Between the translator and the nodes.
+    pub(crate) relays: Vec<Relay>,
+    collectors: BTreeMap<String, Child>,
+    translator: Child,
+    /// Where it takes reports.
+    reports: SocketAddrV4,
+    reporter: Reporter,
+    pub(crate) truth: Truth,
+    /// What etcd said last.
+    last: View,
+    pub(crate) folder: tempfile::TempDir,
+    runtime: Runtime,
+    /// Reports before each short pause.
+    burst: u32,
+    /// In place of the software translator.
+    switched: Option<Switched>,
+}
+
+impl Ground {
+    /// A cluster with a software translator.
+    pub(crate) fn start(ids: &[&str]) -> Ground {
+        let nodes = Nodes::start();
+        let folder = tempfile::tempdir().unwrap();
+        let relay = |node: &String| Relay::to(node.replace("http://", ""));
+        let relays: Vec<Relay> = nodes.config().endpoints.iter().map(relay).collect();
+        let collectors = first(&nodes, &folder, ids, |_| Wiring::Socket);
+        let started = translator(&relays, &folder.path().join("translator.log"), "127.0.0.1:0");
+        Ground::with(nodes, relays, folder, runtime(), collectors, started, None)
+    }
+
+    /// A cluster with a bmv2 switch.
+    pub(crate) fn start_switched(ids: &[&str]) -> Ground {
+        let (folder, runtime) = (tempfile::tempdir().unwrap(), runtime());
+        let switched = Switched::start(folder.path(), &runtime);
+        let nodes = Nodes::start();
+        let collectors = first(&nodes, &folder, ids, |id| switched.wiring(id));
+        let started = switched.watch(&nodes, folder.path());
+        Ground::with(nodes, Vec::new(), folder, runtime, collectors, started, Some(switched))
+    }
+
+    fn with(
+        nodes: Nodes,
+        relays: Vec<Relay>,
+        folder: tempfile::TempDir,
+        runtime: Runtime,
+        collectors: BTreeMap<String, Child>,
+        (translator, reports): (Child, SocketAddrV4),
+        switched: Option<Switched>,
+    ) -> Ground {
+        let ids: Vec<String> = collectors.keys().cloned().collect();
+        let mut ground = Ground {
+            nodes,
+            relays,
+            collectors,
+            translator,
+            reports,
+            reporter: Reporter::open(Config::new(reports)).unwrap(),
+            truth: Truth::of(if switched.is_some() { 50 } else { 500 }),
+            last: View::default(),
+            folder,
+            runtime,
+            burst: if switched.is_some() { 1 } else { u32::MAX },
+            switched,
+        };
+        ground.until_at(&ids.iter().map(String::as_str).collect::<Vec<_>>());
+        ground
+    }
+
+    /// Kills the translator with -9, and starts it again. What it had taken last may be lost.
+    pub(crate) fn kill_translator(&mut self) {
+        self.translator.kill().unwrap();
+        self.translator.wait().unwrap();
+        self.truth.doubt_last();
+        let log = self.folder.path().join("translator.log");
+        self.translator = translator(&self.relays, &log, &self.reports.to_string()).0;
+    }
+
+    /// Starts a collector, which joins.
+    pub(crate) fn join(&mut self, id: &str) {
+        let wiring = self.switched.as_ref().map_or(Wiring::Socket, |switched| switched.wiring(id));
+        let child = collector(&self.nodes, self.folder.path().into(), id, &wiring);
+        self.collectors.insert(id.to_owned(), child);
+    }
+
+    /// Has a collector lose all that it has.
+    pub(crate) fn drain(&mut self, id: &str) {
+        let config = self.nodes.config();
+        self.runtime.block_on(drain(&config, id, true)).unwrap();
+    }
+
+    /// What `dta-collector placement` prints, which is as its schema says.
+    pub(crate) fn placement(&self, command: &str, arguments: &[&str]) -> Value {
+        let schema = format!("dta-collector-placement-{command}.json");
+        self.printed(&[&["placement", command], arguments].concat(), &schema)
+    }
+
+    /// Asserts that `stores`, `sessions`, `stats` and `top` are about so many collectors.
+    pub(crate) fn check_commands(&self, collectors: usize) {
+        let stores = self.printed(&["stores"], "dta-collector-stores.json");
+        let flows = stores.as_array().unwrap().iter().find(|store| store["name"] == "flows").unwrap();
+        let used = flows["used"].as_u64().unwrap() as usize;
+        // Of two of them, this would be less.
+        assert!(used > self.truth.keys().count() * 9 / 10, "nearly all keys: {used}");
+        let sessions = self.printed(&["sessions", "list"], "dta-collector-sessions.json");
+        assert_eq!(sessions.as_array().unwrap().len(), collectors, "{sessions:#}");
+        let stats = self.printed(&["stats"], "dta-collector-stats.json");
+        let nics = stats["nodes"].as_array().unwrap().iter().filter(|node| node["stage"] == "nic").count();
+        assert_eq!(nics, collectors, "{stats:#}");
+        let top = self.printed(&["top", "--keys", "keys", "--store", "bytes"], "dta-collector-top.json");
+        let flows = top["flows"].as_array().unwrap();
+        // Each round counted each key once, wherever it was counted.
+        let is_whole = |flow: &Value| flow["value"] == self.truth.rounds();
+        assert!(!flows.is_empty() && flows.iter().all(is_whole), "{top:#}");
+    }
+
+    /// What a command of `dta-collector` prints about the cluster, which is as its schema says.
+    fn printed(&self, command: &[&str], schema: &str) -> Value {
+        let output = Command::new(MANAGER)
+            .arg("__collector")
+            .args(command)
+            .args(["-o", "json", "--cluster", &url(&self.nodes)])
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        let document =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{command:?}: {e}: {told}"));
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas");
+        let schema = std::fs::read(folder.join(schema)).unwrap();
+        let faults = faults(&serde_json::from_slice(&schema).unwrap(), &document);
+        assert!(faults.is_empty(), "{faults:#?} in {document:#}");
+        document
+    }
+
+    /// Ends a collector in order.
+    pub(crate) fn terminate(&mut self, id: &str) {
+        let mut child = self.collectors.remove(id).unwrap();
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        assert!(child.wait().unwrap().success());
+    }
+
+    /// Kills a collector, with -9. What it had is at `left` then; prints how long that took.
+    pub(crate) fn kill(&mut self, id: &str, left: &[&str]) {
+        let buckets = self.view().expect("etcd answers").placement.buckets(0, id);
+        let begin = Instant::now();
+        self.kill_alone(id);
+        self.until_at(left);
+        let placed = begin.elapsed();
+        self.until_served();
+        println!(
+            "{id} was killed: its part was placed after {placed:.1?}, and served after {:.1?}",
+            begin.elapsed()
+        );
+        self.truth.lost(buckets);
+    }
+
+    /// The same without waiting for anything.
+    pub(crate) fn kill_alone(&mut self, id: &str) {
+        let mut child = self.collectors.remove(id).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Stops a collector where it is.
+    pub(crate) fn freeze(&mut self, id: &str) {
+        kill_process(Pid::from_child(&self.collectors[id]), Signal::STOP).unwrap();
+    }
+
+    /// Lets it go on.
+    pub(crate) fn thaw(&mut self, id: &str) {
+        kill_process(Pid::from_child(&self.collectors[id]), Signal::CONT).unwrap();
+    }
+
+    /// A collector, and the keys that it has.
+    pub(crate) fn all_of(&mut self, id: &str) -> (Client, Vec<Key>) {
+        let view = self.view().expect("etcd answers");
+        let buckets = view.placement.buckets(0, id);
+        let keys = self.truth.keys().filter(|key| buckets.contains(dta_proto::buckets::of_key(key)));
+        let _context = self.runtime.enter();
+        let client = Client::connect_lazy(&ClientOptions::plain(view.address(id).unwrap())).unwrap();
+        (client, keys.collect())
+    }
+
+    /// Asserts that a collector gives no value of these keys.
+    pub(crate) fn refuses(&mut self, collector: &Client, keys: &[Key]) {
+        let asked = async {
+            tokio::time::timeout(PATIENCE, collector.key_write("flows", keys, Policy::First, 0)).await
+        };
+        let answer = self.runtime.block_on(asked).expect("it answers");
+        assert!(answer.is_err(), "it answers for what moved: {answer:?}");
+    }
+
+    /// Reports values of a turn for these keys of `spread`, until all are there.
+    pub(crate) fn write(&mut self, keys: &[Key], turn: u8) {
+        let begin = Instant::now();
+        loop {
+            for some in keys.chunks(150) {
+                for key in some {
+                    let value = value_of(key, turn);
+                    self.reporter
+                        .report(SPREAD, Body::KeyWrite { redundancy: 0, key: *key, value: &value })
+                        .unwrap();
+                }
+                self.reporter.flush().unwrap();
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            // Both copies: of a collector that had no session yet, one may be missing.
+            let are_there = self.answers(keys, turn).filter(|answer| answer["agreeing"] == 2).count();
+            if are_there == keys.len() {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{are_there} of {} values are there", keys.len());
+        }
+    }
+
+    /// How many of these keys of `spread` have the value of a turn.
+    pub(crate) fn right(&self, keys: &[Key], turn: u8) -> usize {
+        self.answers(keys, turn).count()
+    }
+
+    /// The answers with the value of a turn, by `dta-collector query --cluster`.
+    fn answers<'a>(&self, keys: &'a [Key], turn: u8) -> impl Iterator<Item = Value> + use<'a> {
+        let own = [
+            "__collector",
+            "query",
+            "key-write",
+            "--store",
+            "spread",
+            "-o",
+            "json",
+            "--cluster",
+            &url(&self.nodes),
+        ];
+        let keys_told = keys.iter().map(|key| hex(&key.0));
+        let output = Command::new(MANAGER).args(own).args(keys_told).output().unwrap();
+        let answers: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        assert_eq!(answers.len(), keys.len(), "{}", String::from_utf8_lossy(&output.stderr));
+        let is_right = move |(key, answer): &(&Key, Value)| answer["value"] == hex(&value_of(key, turn));
+        keys.iter().zip(answers).filter(is_right).map(|(_, answer)| answer)
+    }
+
+    fn view(&mut self) -> Option<View> {
+        let config = self.nodes.config();
+        let view = self.runtime.block_on(read(&config)).ok()?;
+        self.last = view.clone();
+        Some(view)
+    }
+
+    /// Reports, until everything is placed at these collectors.
+    pub(crate) fn until_at(&mut self, ids: &[&str]) {
+        self.until_placed(ids, Ground::round);
+    }
+
+    /// The same without reports.
+    pub(crate) fn wait_until_at(&mut self, ids: &[&str]) {
+        self.until_placed(ids, |_| std::thread::sleep(PAUSE));
+    }
+
+    fn until_placed(&mut self, ids: &[&str], meanwhile: impl Fn(&mut Ground)) {
+        let begin = Instant::now();
+        loop {
+            meanwhile(self);
+            let view = self.view();
+            let copies = view.as_ref().map_or(&[][..], |view| &view.placement.keys);
+            if copies.len() == ids.len().min(2) && copies.iter().all(|copy| copy.keys().eq(ids)) {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "not at {ids:?}: {view:#?}");
+        }
+    }
+
+    /// Reports all keys, again and again, and asks meanwhile.
+    pub(crate) fn load(&mut self, time: Duration) {
+        let begin = Instant::now();
+        while begin.elapsed() < time {
+            self.round();
+        }
+    }
+
+    /// Reports each key once.
+    fn round(&mut self) {
+        let round = self.truth.begin_round();
+        let stores = if self.switched.is_some() { &[FLOWS, TIMED][..] } else { &[FLOWS, TIMED, SPREAD] };
+        for (n, key) in (0..).zip(self.truth.keys()) {
+            let value = value(n, round);
+            self.truth.report(n, round);
+            for store in stores.iter().copied() {
+                self.reporter.report(store, Body::KeyWrite { redundancy: 0, key, value: &value }).unwrap();
+            }
+            self.reporter.report(BYTES, Body::KeyIncrement { redundancy: 0, key, delta: 1 }).unwrap();
+            if n % self.burst == self.burst - 1 {
+                self.reporter.flush().unwrap();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        if self.switched.is_none() {
+            for list in 0..lists::COUNT {
+                let entry = lists::entry(round);
+                self.reporter.report(ROUNDS, Body::Append { list, value: &entry }).unwrap();
+            }
+            let key = self.truth.key_of(round);
+            self.reporter.report(KEYS, Body::Append { list: 0, value: &key.0 }).unwrap();
+        }
+        self.reporter.flush().unwrap();
+        std::thread::sleep(PAUSE);
+    }
+
+    /// Reports, until all keys have what was reported last.
+    pub(crate) fn until_served(&mut self) {
+        let begin = Instant::now();
+        loop {
+            self.round();
+            let spread = self.spread();
+            let lacks = self.runtime.block_on(self.truth.lacks(&spread, self.stores()));
+            if lacks.is_empty() {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{lacks:#?}");
+        }
+    }
+
+    /// The stores whose keys have what was reported last. A switch does not write the one with copies at several
+    /// collectors.
+    fn stores(&self) -> &'static [&'static str] {
+        if self.switched.is_some() { &["flows"] } else { &["flows", "spread"] }
+    }
+
+    /// Compares what all keys have now, and what counters say, once nothing is under way.
+    pub(crate) fn check_now(&mut self, when: &str) {
+        self.check(when, true);
+    }
+
+    /// The same without counters, whose counts die with a collector.
+    pub(crate) fn check_values(&mut self, when: &str) {
+        self.check(when, false);
+    }
+
+    fn check(&mut self, when: &str, has_counts: bool) {
+        let begin = Instant::now();
+        loop {
+            // On a loaded machine, collectors may have lost their leases and come back.
+            let spread = self.spread();
+            let (truth, stores) = (&self.truth, self.stores());
+            let lacks = self.runtime.block_on(async {
+                let mut lacks = truth.lacks(&spread, stores).await;
+                if has_counts {
+                    lacks.extend(truth.lacks_counts(&spread).await);
+                }
+                lacks
+            });
+            if lacks.is_empty() {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{when}: {lacks:#?}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Compares what all keys had in each epoch.
+    pub(crate) fn check_epochs(&mut self) {
+        let spread = self.spread();
+        let truth = &self.truth;
+        let (compared, lost) = self.runtime.block_on(truth.compare_epochs(&spread));
+        assert!(compared > self.truth.keys().count(), "{compared} answers were compared");
+        println!("{compared} answers about epochs: 0 wrong, 0 unexplained, {lost} died with a collector");
+    }
+
+    /// The collectors that there are, as etcd said last.
+    fn spread(&mut self) -> Spread {
+        let view = self.view().unwrap_or_else(|| self.last.clone());
+        let _context = self.runtime.enter();
+        let member = |address: String| {
+            let client = Client::connect_lazy(&ClientOptions::plain(&address)).unwrap();
+            Member { address, ask: Arc::new(client) as Arc<dyn Ask> }
+        };
+        Spread::new(view.collectors.into_values().map(|collector| member(collector.address)).collect())
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        for child in self.collectors.values_mut().chain([&mut self.translator]) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if std::thread::panicking() {
+            for file in std::fs::read_dir(self.folder.path()).unwrap().flatten() {
+                if file.file_name().to_string_lossy().ends_with(".log") {
+                    let log = std::fs::read_to_string(file.path()).unwrap_or_default();
+                    eprintln!("{}:\n{log}", file.file_name().display());
+                }
+            }
+        }
+    }
+}
+
+/// The URL of the cluster.
+pub(crate) fn url(nodes: &Nodes) -> String {
+    let nodes: Vec<String> =
+        nodes.config().endpoints.iter().map(|node| node.replace("http://", "")).collect();
+    format!("etcd://{}/dta", nodes.join(","))
+}
+
+/// A translator that reaches etcd through these, and where it takes reports.
+fn translator(relays: &[Relay], log: &Path, listen: &str) -> (Child, SocketAddrV4) {
+    let [_, a, b, c] = std::process::id().to_be_bytes();
+    let source = format!("127.{}.{b}.{c}", 160 + (a & 31));
+    let nodes: Vec<String> = relays.iter().map(|relay| relay.address().to_string()).collect();
+    let cluster = format!("etcd://{}/dta", nodes.join(","));
+    let arguments = ["run", "--ready", "--listen", listen, "--control", "127.0.0.1:0", "--metrics", "off"];
+    let own = ["--source", &source, "--source-port", "0", "--cluster", &cluster];
+    let (child, ready) = daemon("__translator", &[&arguments[..], &own].concat(), log.into());
+    (child, ready["listen"].as_str().unwrap().parse().unwrap())
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Starts the first collectors.
+fn first(
+    nodes: &Nodes,
+    folder: &tempfile::TempDir,
+    ids: &[&str],
+    wiring: impl Fn(&str) -> Wiring,
+) -> BTreeMap<String, Child> {
+    let start = |id: &&str| ((*id).to_owned(), collector(nodes, folder.path().into(), id, &wiring(id)));
+    ids.iter().map(start).collect()
+}
+
+fn collector(nodes: &Nodes, folder: PathBuf, id: &str, wiring: &Wiring) -> Child {
+    let config = folder.join(format!("{id}.toml"));
+    let endpoints = nodes.config().endpoints;
+    let nic = match wiring {
+        Wiring::Socket => "port = 0".to_owned(),
+        Wiring::Link { address, link } => format!("address = '{address}'\nlink = '{link}'"),
+    };
+    let lists = match wiring {
+        Wiring::Socket => LISTS,
+        Wiring::Link { .. } => "",
+    };
+    let text = format!(
+        "[history]\ndirectory = {:?}\n[soft]\n{nic}\n[cluster.etcd]\nendpoints = {endpoints:?}\nlease_seconds = 3\n{STORES}{lists}",
+        folder.join(format!("history-{id}"))
+    );
+    std::fs::write(&config, text).unwrap();
+    let memory = folder.join(id).display().to_string();
+    let config = config.display().to_string();
+    let arguments = ["serve", "--config", &config, "--listen", "127.0.0.1:0"];
+    let own = ["--memory", &memory, "--metrics", "off", "--id", id];
+    daemon("__collector", &[&arguments[..], &own].concat(), folder.join(format!("{id}.log"))).0
+}
+
+/// Starts a program, and waits until it is ready.
+pub(crate) fn daemon(role: &str, arguments: &[&str], log: PathBuf) -> (Child, Value) {
+    let log = std::fs::File::options().create(true).append(true).open(log).unwrap();
+    let mut command = Command::new("setpriv");
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DTA_")) {
+        command.env_remove(name);
+    }
+    let command = command.args(["--pdeathsig", "KILL", MANAGER, role]).args(arguments);
+    let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let ready = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{role} said {line:?}: {e}"));
+    (child, ready)
+}
+
+fn value_of(key: &Key, turn: u8) -> [u8; 12] {
+    let mut value = [turn; 12];
+    value[..4].copy_from_slice(&key.0[12..]);
+    value
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

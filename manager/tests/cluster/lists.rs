@@ -1,0 +1,94 @@
+//! Lists that move between collectors, and their readers.
+
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::ground::{Ground, MANAGER, PATIENCE, url};
+
+/// How many lists there are.
+pub(crate) const COUNT: u32 = 4;
+/// Rounds that may be missing in a list that moved twice, between two writers.
+const MOVED: usize = 8;
+
+/// The entry of a round.
+pub(crate) fn entry(round: u32) -> [u8; 8] {
+    (u64::from(round) << 32 | u64::from(!round)).to_be_bytes()
+}
+
+/// A list that is being followed by `dta-collector tail --cluster`.
+pub(crate) struct Followed {
+    list: u32,
+    first: u32,
+    child: Child,
+}
+
+impl Ground {
+    /// Follows a list from now on.
+    pub(crate) fn follow_list(&mut self, list: u32) -> Followed {
+        let said = File::create(self.said(list)).unwrap();
+        let mut followed =
+            Followed { list, first: 0, child: self.tail(list, &[]).stdout(said).spawn().unwrap() };
+        let begin = Instant::now();
+        loop {
+            self.load(Duration::from_millis(200));
+            if let Some(first) = rounds(&std::fs::read(self.said(list)).unwrap()).first() {
+                followed.first = *first;
+                return followed;
+            }
+            assert!(begin.elapsed() < PATIENCE, "list {list} has no entries");
+        }
+    }
+
+    /// Checks that what followed a list has all rounds since then, each once and in order, and that the past has them.
+    pub(crate) fn check_list(&self, Followed { list, first, mut child }: Followed) {
+        let last = self.truth.rounds() - 1;
+        let begin = Instant::now();
+        while !rounds(&std::fs::read(self.said(list)).unwrap()).contains(&last) {
+            assert!(begin.elapsed() < PATIENCE, "list {list} ends before round {last}");
+            assert!(child.try_wait().unwrap().is_none(), "what followed list {list} ended");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let now = rounds(&std::fs::read(self.said(list)).unwrap());
+        assert!(now.is_sorted_by(|a, b| a < b), "list {list}: {now:?}");
+        check(list, now, first, last);
+        let past = self.tail(list, &["--since", "-10m"]).output().unwrap();
+        assert!(past.status.success(), "{}", String::from_utf8_lossy(&past.stderr));
+        check(list, rounds(&past.stdout), first, last);
+    }
+
+    fn tail(&self, list: u32, arguments: &[&str]) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", MANAGER, "__collector", "tail", "--store", "rounds"]);
+        command.args(["--list", &list.to_string(), "--cluster", &url(&self.nodes)]).args(arguments);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn said(&self, list: u32) -> std::path::PathBuf {
+        self.folder.path().join(format!("list-{list}"))
+    }
+}
+
+/// The rounds of the entries that were printed.
+fn rounds(said: &[u8]) -> Vec<u32> {
+    let lines = std::str::from_utf8(said).unwrap().lines().filter(|line| line.len() == 16);
+    let round = |line: &str| {
+        let entry = u64::from_str_radix(line, 16).unwrap_or_else(|error| panic!("{line}: {error}"));
+        let round = (entry >> 32) as u32;
+        assert_eq!(entry, u64::from_be_bytes(self::entry(round)), "{line}");
+        round
+    };
+    lines.map(round).collect()
+}
+
+/// Asserts that rounds come once each, from the first to the last, and that few are missing.
+fn check(list: u32, mut rounds: Vec<u32>, first: u32, last: u32) {
+    // Of an epoch in which the list moved, one collector's come before the other's.
+    rounds.sort_unstable();
+    assert!(rounds.is_sorted_by(|a, b| a < b), "list {list}: some come twice: {rounds:?}");
+    let missing: Vec<u32> = (first..=last).filter(|round| rounds.binary_search(round).is_err()).collect();
+    assert!(missing.len() <= MOVED, "list {list}: of {first} to {last} are missing {missing:?}");
+}

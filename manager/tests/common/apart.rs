@@ -1,0 +1,24 @@
+//! Keys that do not overwrite each other.
+
+use std::collections::HashSet;
+
+use dta_proto::key::Key;
+use dta_proto::layout::hash;
+
+/// Keys of which no two share a slot of a store with two copies and so many slots.
+pub(crate) fn keys(count: usize, slots: u64) -> Vec<Key> {
+    let (mut taken, mut keys) = (HashSet::new(), Vec::new());
+    for n in 0u32.. {
+        let mut key = Key::default();
+        key.0[12..].copy_from_slice(&n.to_be_bytes());
+        let slots = hash::slots(&key, 2, slots);
+        if slots.iter().all(|slot| !taken.contains(slot)) {
+            taken.extend(slots.iter().copied());
+            keys.push(key);
+        }
+        if keys.len() == count {
+            break;
+        }
+    }
+    keys
+}

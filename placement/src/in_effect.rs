@@ -1,0 +1,159 @@
+//! Which placement the stores of a collector go by.
+//!
+//! A store without epochs goes by the newest one. A store with epochs takes another one when an epoch begins, so that
+//! what was reported in one epoch lies in one place. All collectors find the same without asking each other: the epoch
+//! takes the newest placement that was written some time before it began. Where a collector of a placement is gone,
+//! nothing can be waited for, and stores with epochs take the newest one at once, too.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dta_proto::placement::Placement;
+
+use crate::View;
+
+/// How long before an epoch a placement must have been written, in milliseconds: by then all collectors have heard of
+/// it. Half an epoch is enough, where that is less.
+const HEARD: u64 = 5000;
+
+/// Which placement each store goes by.
+#[derive(Debug, Default)]
+pub struct InEffect {
+    newest: Arc<View>,
+    /// Placements since the oldest that a store goes by, oldest first.
+    recent: Vec<Arc<Placement>>,
+    /// Of stores with epochs.
+    of_epochs: BTreeMap<String, OfEpoch>,
+}
+
+#[derive(Debug)]
+struct OfEpoch {
+    placement: Arc<Placement>,
+    /// The first generation of the store's memory that goes by it.
+    from: u64,
+    /// The version that earlier generations went by.
+    before: u64,
+}
+
+impl InEffect {
+    /// Nothing is known yet. These stores have epochs.
+    pub fn new<'a>(with_epochs: impl IntoIterator<Item = &'a str>) -> InEffect {
+        let nothing = || OfEpoch { placement: Arc::default(), from: 0, before: 0 };
+        let of_epochs = with_epochs.into_iter().map(|store| (store.to_owned(), nothing())).collect();
+        InEffect { of_epochs, ..InEffect::default() }
+    }
+
+    /// Takes in a newer view.
+    pub fn learn(&mut self, view: Arc<View>) {
+        let newest = Arc::new(view.placement.clone());
+        for of in self.of_epochs.values_mut() {
+            if !view.can_wait(&of.placement) {
+                of.placement = newest.clone();
+                of.before = newest.version;
+            }
+        }
+        if self.recent.last().is_none_or(|last| last.version != newest.version) {
+            self.recent.push(newest);
+        }
+        self.newest = view;
+        self.forget();
+    }
+
+    /// An epoch of a store begins at a moment, in milliseconds since 1970, with this generation of its memory; epochs
+    /// are so long.
+    pub fn turn(&mut self, store: &str, generation: u64, begins: u64, length: u64) {
+        let Some(of) = self.of_epochs.get_mut(store) else { return };
+        let by = begins.saturating_sub(HEARD.min(length / 2));
+        let heard = |placement: &&Arc<Placement>| placement.since <= by;
+        if let Some(placement) = self.recent.iter().rev().find(heard)
+            && placement.version > of.placement.version
+        {
+            of.before = of.placement.version;
+            of.from = generation;
+            of.placement = placement.clone();
+        }
+        self.forget();
+    }
+
+    /// Forgets placements that no store will go by.
+    fn forget(&mut self) {
+        let oldest = self.of_epochs.values().map(|of| of.placement.version).min();
+        let oldest = oldest.unwrap_or(self.newest.placement.version);
+        self.recent.retain(|placement| placement.version >= oldest);
+    }
+
+    /// The newest view.
+    pub fn view(&self) -> &Arc<View> {
+        &self.newest
+    }
+
+    /// The placement that a store goes by.
+    pub fn of(&self, store: &str) -> &Placement {
+        self.of_epochs.get(store).map_or(&self.newest.placement, |of| &of.placement)
+    }
+
+    /// The version that a store with epochs goes by in a generation of its memory; `None` for other stores.
+    pub fn version(&self, store: &str, generation: u64) -> Option<u64> {
+        let of = self.of_epochs.get(store)?;
+        Some(if generation >= of.from { of.placement.version } else { of.before })
+    }
+
+    /// Changes whenever any store goes by another placement; stays if none does.
+    pub fn versions(&self) -> u64 {
+        let of_epochs = self.of_epochs.values().map(|of| of.placement.version);
+        of_epochs.fold(self.newest.placement.version, u64::wrapping_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(version: u64, since: u64, ids: &[&str], holders: &[(&str, &str)]) -> Arc<View> {
+        let buckets = |(id, buckets): &(&str, &str)| ((*id).to_owned(), buckets.parse().unwrap());
+        let keys = vec![holders.iter().map(buckets).collect()];
+        let placement = Placement { since, ..Placement::new(version, keys, BTreeMap::new()).unwrap() };
+        Arc::new(View::of_test(ids, placement))
+    }
+
+    fn version(of: &InEffect, store: &str) -> u64 {
+        of.of(store).version
+    }
+
+    #[test]
+    fn stores_with_epochs_take_what_was_written_in_time_when_an_epoch_begins() {
+        let mut of = InEffect::new(["flows"]);
+        let two: &[_] = &[("a", "0-127"), ("b", "128-255")];
+        // The first one holds at once: nothing was placed before.
+        of.learn(view(1, 1000, &["a", "b"], two));
+        assert_eq!((version(&of, "flows"), version(&of, "other"), of.version("other", 1)), (1, 1, None));
+        let three: &[_] = &[("a", "0-99"), ("b", "100-199"), ("c", "200-255")];
+        of.learn(view(2, 60_000, &["a", "b", "c"], three));
+        of.learn(view(3, 118_000, &["a", "b", "c"], two));
+        let before = of.versions();
+        assert_eq!((version(&of, "flows"), version(&of, "other")), (1, 3));
+        // Version 3 comes too late for this epoch.
+        of.turn("flows", 8, 120_000, 60_000);
+        assert_eq!((version(&of, "flows"), of.versions()), (2, before + 1));
+        assert_eq!((of.version("flows", 7), of.version("flows", 8)), (Some(1), Some(2)));
+        of.turn("flows", 9, 180_000, 60_000);
+        assert_eq!((of.version("flows", 8), of.version("flows", 9)), (Some(2), Some(3)));
+        assert_eq!(of.recent.len(), 1);
+        // Of short epochs, half is enough.
+        of.learn(view(4, 181_000, &["a", "b", "c"], three));
+        of.turn("flows", 10, 182_000, 2000);
+        assert_eq!(version(&of, "flows"), 4);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_collector_that_is_gone() {
+        let mut of = InEffect::new(["flows"]);
+        let two: &[_] = &[("a", "0-127"), ("b", "128-255")];
+        of.learn(view(1, 1000, &["a", "b"], two));
+        // It is gone, and nothing is placed elsewhere yet.
+        of.learn(view(1, 1000, &["a"], two));
+        assert_eq!(version(&of, "flows"), 1);
+        of.learn(view(2, 61_000, &["a"], &[("a", "0-255")]));
+        assert_eq!((version(&of, "flows"), of.version("flows", 1)), (2, Some(2)));
+    }
+}

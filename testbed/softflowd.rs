@@ -1,0 +1,142 @@
+//! Flows of real traffic: as Debian's softflowd exports them, and as tshark counts them. Tests of several crates take this file
+//! by `#[path]`.
+
+use std::collections::BTreeMap;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use dta_proto::key::{Flow, has_ports};
+
+/// Packets and bytes: of frames behind their Ethernet header, as softflowd counts them, which includes padding.
+pub(crate) type Flows = BTreeMap<Flow, (u64, u64)>;
+
+const CAPTURES: [&str; 2] = ["real-1kxun.pcap", "real-wechat.pcap"];
+
+/// The captures of traffic below the folder of captures.
+pub(crate) fn traffic(folder: &Path) -> Vec<PathBuf> {
+    CAPTURES.iter().map(|file| folder.join("traffic").join(file)).collect()
+}
+
+/// A packet of IP, as tshark sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct Packet {
+    pub(crate) flow: Flow,
+    /// Behind the Ethernet header, padding included.
+    pub(crate) frame_bytes: u64,
+    /// As the IP header says.
+    #[allow(dead_code, reason = "not every test that takes this file reads it")]
+    pub(crate) ip_bytes: u64,
+}
+
+/// Every packet of a capture, in order; `None` for those without IP. Fragments are not put together, as routers do not.
+pub(crate) fn packets(capture: &Path) -> Vec<Option<Packet>> {
+    let fields = [
+        "ip.src",
+        "ip.dst",
+        "ip.proto",
+        "frame.len",
+        "ipv6.src",
+        "ipv6.dst",
+        "ipv6.nxt",
+        "ipv6.hopopts.nxt",
+        "tcp.srcport",
+        "tcp.dstport",
+        "udp.srcport",
+        "udp.dstport",
+        "ip.len",
+        "ipv6.plen",
+    ];
+    let mut tshark = Command::new("tshark");
+    tshark.arg("-r").arg(capture).args(["-T", "fields", "-E", "separator=|", "-E", "occurrence=f"]);
+    tshark.args(["-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE"]);
+    fields.iter().for_each(|field| _ = tshark.args(["-e", field]));
+    let output = tshark.output().expect("tshark starts: scripts/install-deps test");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let packet = |line: &str| {
+        let of: Vec<&str> = line.split('|').collect();
+        let number = |at: usize| of[at].parse::<u64>().unwrap_or(0);
+        let (at, proto, ip_bytes) = match (of[0].is_empty(), of[4].is_empty()) {
+            (false, _) => (0, number(2), number(12)),
+            // Behind options for every hop.
+            (true, false) if number(6) == 0 => (4, number(7), number(13) + 40),
+            (true, false) => (4, number(6), number(13) + 40),
+            (true, true) => return None,
+        };
+        let proto = proto as u8;
+        let ports = if proto == 6 { 8 } else { 10 };
+        let port = |at: usize| if has_ports(proto) { number(at) as u16 } else { 0 };
+        let flow = Flow {
+            src: of[at].parse().unwrap(),
+            dst: of[at + 1].parse().unwrap(),
+            sport: port(ports),
+            dport: port(ports + 1),
+            proto,
+        };
+        Some(Packet { flow, frame_bytes: number(3) - 14, ip_bytes })
+    };
+    String::from_utf8(output.stdout).unwrap().lines().map(packet).collect()
+}
+
+/// Every flow of a capture.
+pub(crate) fn truth(capture: &Path) -> Flows {
+    let mut flows = Flows::new();
+    for packet in packets(capture).into_iter().flatten() {
+        let counted = flows.entry(packet.flow).or_default();
+        *counted = (counted.0 + 1, counted.1 + packet.frame_bytes);
+    }
+    assert!(flows.len() > 100, "{} flows", flows.len());
+    flows
+}
+
+/// What softflowd exports of a capture, in its order.
+pub(crate) fn exported(capture: &Path, version: u8) -> Vec<Vec<u8>> {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let mut softflowd = Command::new("softflowd");
+    softflowd
+        .arg("-d")
+        .arg("-r")
+        .arg(capture.canonicalize().unwrap())
+        .args(["-n", &socket.local_addr().unwrap().to_string()]);
+    softflowd.args(["-v", &version.to_string()]);
+    // With a control socket it waits for somebody to call, and reads nothing.
+    softflowd.current_dir(folder.path()).args(["-p", "pid", "-c", "none"]);
+    let mut softflowd = softflowd
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("softflowd starts: scripts/install-deps test");
+    let (mut datagrams, mut buffer) = (Vec::new(), [0; 2048]);
+    loop {
+        match socket.recv(&mut buffer) {
+            Ok(length) => datagrams.push(buffer[..length].to_vec()),
+            Err(_) if softflowd.try_wait().unwrap().is_some() => break,
+            Err(_) => {}
+        }
+    }
+    assert!(datagrams.len() > 5, "{} datagrams", datagrams.len());
+    datagrams
+}
+
+/// Whether a lossy exporter loses the n-th of its datagrams. The first has the templates, the first two say how softflowd
+/// numbers IPFIX, and what is lost after the last is never missed.
+pub(crate) fn is_lost(n: usize, datagrams: usize) -> bool {
+    n + 1 != datagrams && n % 3 == 2
+}
+
+/// The numbers of the lost ones, by those that softflowd wrote: of IPFIX where each message ends, of v5 where it begins.
+pub(crate) fn missing(datagrams: &[Vec<u8>], version: u8) -> u64 {
+    let number = |n: usize| {
+        let at = if version == 5 { 16 } else { 8 };
+        u64::from(u32::from_be_bytes(datagrams[n][at..at + 4].try_into().unwrap()))
+    };
+    let numbers = |n: usize| match version {
+        5 => number(n + 1) - number(n),
+        9 => 1,
+        _ => number(n) - number(n - 1),
+    };
+    (0..datagrams.len()).filter(|n| is_lost(*n, datagrams.len())).map(numbers).sum()
+}

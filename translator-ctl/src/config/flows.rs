@@ -1,0 +1,106 @@
+//! Table `[translator.flows]`: NetFlow, IPFIX and sFlow from existing routers and switches.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use dta_dataplane::int::Rules;
+use serde::{Deserialize, Serialize};
+
+use super::ConfigError;
+
+/// Longest time for which a flow stays with a silent exporter.
+const MOST_TAKEOVER_MS: u64 = 86_400_000;
+
+/// Where to receive flow exports, written `udp://ADDR:PORT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowListener(pub SocketAddr);
+
+/// The text is not a listener.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a listener for flows; write udp://0.0.0.0:2055")]
+pub struct FlowListenerError(String);
+
+impl FromStr for FlowListener {
+    type Err = FlowListenerError;
+
+    fn from_str(text: &str) -> Result<FlowListener, FlowListenerError> {
+        let address = text.strip_prefix("udp://").and_then(|address| address.parse().ok());
+        address.map(FlowListener).ok_or_else(|| FlowListenerError(text.to_owned()))
+    }
+}
+
+impl fmt::Display for FlowListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "udp://{}", self.0)
+    }
+}
+
+dta_proto::serde_as_text!(FlowListener);
+
+/// Table `[translator.flows]`. Stores, watchlist and tables are those of `[translator.int]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FlowTable {
+    /// Where to receive NetFlow v5, v9, IPFIX and sFlow v5. Empty = nowhere.
+    pub listen: Vec<FlowListener>,
+    /// Exporters to follow, by format and domain; about 200 KB each at most.
+    pub exporters: usize,
+    /// Milliseconds after which another exporter counts a flow, if the one that counts it says nothing of it.
+    pub takeover_ms: u64,
+}
+
+impl Default for FlowTable {
+    fn default() -> Self {
+        FlowTable { listen: Vec::new(), exporters: 1024, takeover_ms: Rules::default().takeover / 1_000_000 }
+    }
+}
+
+impl FlowTable {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// What is out of range, and a listener that is not IPv4.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        ConfigError::range("translator.flows.exporters", self.exporters as u64, 1..=1 << 20)?;
+        ConfigError::range("translator.flows.takeover_ms", self.takeover_ms, 0..=MOST_TAKEOVER_MS)?;
+        match self.listen.iter().find(|listener| listener.0.is_ipv6()) {
+            Some(listener) => Err(ConfigError::shown(
+                "translator.flows.listen",
+                listener.to_string(),
+                "an IPv4 address and port",
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_read_and_shown() {
+        let listener: FlowListener = "udp://0.0.0.0:2055".parse().unwrap();
+        assert_eq!((listener.0.port(), listener.to_string().as_str()), (2055, "udp://0.0.0.0:2055"));
+        for text in ["0.0.0.0:2055", "udp://router:2055", "udp://0.0.0.0", "tcp://0.0.0.0:4739"] {
+            assert!(
+                text.parse::<FlowListener>().unwrap_err().to_string().contains("udp://0.0.0.0:2055"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, key) in [
+            ("exporters = 0", "translator.flows.exporters"),
+            ("takeover_ms = 86400001", "translator.flows.takeover_ms"),
+            ("listen = ['udp://[::1]:1']", "translator.flows.listen"),
+        ] {
+            let table: FlowTable = toml::from_str(text).unwrap();
+            let error = table.check().unwrap_err().to_string();
+            assert!(error.starts_with(key), "{error}");
+        }
+    }
+}

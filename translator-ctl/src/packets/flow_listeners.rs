@@ -1,0 +1,86 @@
+//! The listeners for flow exports, beside those of INT.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use dta_dataplane::int::{Arrival, Int, Made};
+use dta_flows::Decoder;
+use dta_link::{Link, LinkCounters, LinkError, UdpConfig, UdpLink};
+use dta_proto::batch::Batch;
+use tracing::info;
+
+use super::int_side::{RECEIVED, wall};
+use crate::config::FlowTable;
+
+/// Datagrams per batch. Each has some thirty records, and each record several operations.
+const BATCH: usize = 16;
+
+/// The listeners, and what is known of the exporters.
+pub(super) struct FlowListeners {
+    links: Vec<UdpLink>,
+    decoder: Decoder,
+    batch: Batch,
+}
+
+impl FlowListeners {
+    /// Opens the listeners; there may be none.
+    pub(super) fn open(table: &FlowTable) -> Result<FlowListeners, LinkError> {
+        let open = |listener: &crate::config::FlowListener| {
+            let link = UdpLink::open(&UdpConfig::reports(listener.0, false))?;
+            info!(listen = %link.local_addr(), "receiving flow exports");
+            Ok(link)
+        };
+        Ok(FlowListeners {
+            links: table.listen.iter().map(open).collect::<Result<_, LinkError>>()?,
+            decoder: Decoder::new(table.exporters),
+            batch: Batch::with_packet_capacity(BATCH, RECEIVED),
+        })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+
+    /// Their addresses, in the order of the configuration.
+    pub(super) fn addresses(&self) -> Vec<String> {
+        self.links.iter().map(|link| link.local_addr().to_string()).collect()
+    }
+
+    /// What the thread waits for.
+    pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.links.iter().map(AsFd::as_fd)
+    }
+
+    /// Receives a batch from each listener, and makes primitives of its records; returns the number of datagrams.
+    pub(super) fn take(&mut self, now: u64, int: &mut Int, made: &mut Made) -> Result<usize, LinkError> {
+        let mut received = 0;
+        for link in &mut self.links {
+            let count = link.recv(&mut self.batch, Some(Duration::ZERO))?;
+            if count == 0 {
+                continue;
+            }
+            received += count;
+            let at = Arrival { now, wall: wall() };
+            // A socket's packets have complete headers.
+            for datagram in (0..self.batch.len()).filter_map(|index| self.batch.udp(index)) {
+                self.decoder.decode(now, *datagram.source().ip(), datagram.payload(), |exported| {
+                    match exported {
+                        Ok(exported) => int.exported(at, &exported, made),
+                        Err(reason) => int.drop_record(reason),
+                    }
+                });
+            }
+        }
+        Ok(received)
+    }
+
+    /// Counters of the exporters by their dotted names.
+    pub(super) fn named(&self) -> Vec<(String, u64)> {
+        self.decoder.named()
+    }
+
+    /// Counters of all links, summed.
+    pub(super) fn link(&self) -> LinkCounters {
+        super::int_side::sum(self.links.iter())
+    }
+}

@@ -1,0 +1,221 @@
+//! Flow records become counts of packets and bytes, and entries of the key directory.
+//!
+//! | record | primitive |
+//! |---|---|
+//! | every record of a flow | key-write of its bytes, by exporter; postcards of the exporters that the flow passes, when one is added and at each keep-alive |
+//! | the same | counters of its records, packets and bytes, if its exporter counts this flow |
+//! | a flow or port that is new or due for its keep-alive | an entry of list 3: the flow, and where it leaves the exporter |
+//! | a dropped packet | as a report of INT about one |
+//! | bytes of an interface | utilisation of its link since the last ones, in hundredths of a percent |
+//! | the name of an interface | an entry of list 3 |
+//! | the first, and every other sampling rate of a flow | key-write of the rate |
+//!
+//! Several exporters may see a flow, and one may see it twice, where it enters and where it leaves. The first that reports
+//! it counts it. Another takes over when that one has been silent for [`Rules::takeover`](super::Rules::takeover).
+
+use dta_proto::counter::{FlowReason, translator as names};
+use dta_proto::crc::crc32c;
+use dta_proto::flow_record::{Exported, FlowRecord, InterfaceName, InterfaceOctets, PacketDrop, Start};
+use dta_proto::telemetry::{self, Entry, Location, Means, Metric, Value, list};
+
+use super::{
+    Arrival, Detect, HOP_PORT, INTERFACE_NAME, Int, KEEPER, Made, Name, Named, OCTETS, Port, RECORDED,
+    SAMPLING, Tell, Verdict, Whose, means_flow,
+};
+
+/// Nanoseconds below which counters of an interface say too little of its rate: what comes earlier is a repeat.
+const SHORTEST: u64 = 500_000_000;
+
+/// Counters of flow records. `records = dropped + not_watched + elsewhere + counted + drops` at
+/// any time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordCounters {
+    /// Records.
+    pub records: u64,
+    dropped: [u64; FlowReason::ALL.len()],
+    /// Records of flows not on the watchlist.
+    pub not_watched: u64,
+    /// Records of flows that another exporter counts.
+    pub elsewhere: u64,
+    /// Records that were counted.
+    pub counted: u64,
+    /// Of these, those of sampled packets.
+    pub sampled: u64,
+    /// Notices of dropped packets.
+    pub drops: u64,
+    /// Primitives made.
+    pub primitives: u64,
+}
+
+impl RecordCounters {
+    /// Records dropped for a reason.
+    pub fn dropped(&self, reason: FlowReason) -> u64 {
+        self.dropped[reason as usize]
+    }
+
+    /// What does not add up.
+    pub fn check(&self) -> Option<String> {
+        let dropped: u64 = self.dropped.iter().sum();
+        let ended = dropped + self.not_watched + self.elsewhere + self.counted + self.drops;
+        (self.records != ended).then(|| format!("{} flow records, and {ended} that ended", self.records))
+    }
+
+    /// Every counter by its dotted name, without reasons that are zero.
+    pub fn named(&self) -> Vec<(String, u64)> {
+        let all = [
+            (&names::FLOWS_RECORDS, self.records),
+            (&names::FLOWS_NOT_WATCHED, self.not_watched),
+            (&names::FLOWS_ELSEWHERE, self.elsewhere),
+            (&names::FLOWS_COUNTED, self.counted),
+            (&names::FLOWS_SAMPLED, self.sampled),
+            (&names::FLOWS_DROPS, self.drops),
+            (&names::FLOWS_PRIMITIVES, self.primitives),
+        ];
+        let mut list: Vec<_> = all.into_iter().map(|(name, count)| (name.of(&[]), count)).collect();
+        for (reason, count) in FlowReason::ALL.iter().zip(&self.dropped).filter(|(_, count)| **count != 0) {
+            list.push((names::FLOWS_DROPPED.of(&[reason.name()]), *count));
+        }
+        list
+    }
+}
+
+impl Int {
+    /// Counters of flow records.
+    pub fn records(&self) -> &RecordCounters {
+        &self.records
+    }
+
+    /// Counts a record that could not be read.
+    pub fn drop_record(&mut self, reason: FlowReason) {
+        self.records.records += 1;
+        self.records.dropped[reason as usize] += 1;
+    }
+
+    /// Processes what an exporter says. The resulting primitives are added to `made`.
+    pub fn exported(&mut self, at: Arrival, exported: &Exported, made: &mut Made) {
+        match exported {
+            Exported::Flow(record) => self.record(at, record, made),
+            Exported::Drop(drop) => self.packet_drop(at, drop, made),
+            Exported::Interface(octets) => self.interface(at, octets, made),
+            Exported::Name(name) => self.interface_name(at, name, made),
+        }
+    }
+
+    fn record(&mut self, at: Arrival, record: &FlowRecord, made: &mut Made) {
+        self.records.records += 1;
+        if !self.is_watched(&record.flow) {
+            self.records.not_watched += 1;
+            return;
+        }
+        let before = made.len();
+        let whose = Whose::new(&record.flow, Named::of(&record.flow));
+        let switch = record.exporter.to_bits();
+        let ago = match record.start {
+            Some(Start::Ago(ago)) => ago,
+            Some(Start::At(then)) => at.wall.saturating_sub(then),
+            None => 0,
+        };
+        // An exporter may first speak of a flow long after the one before.
+        if !self.trail(at, whose, switch, ago, u64::MAX, made) {
+            self.tell_key(at, RECORDED, whose.key, means_flow(whose.flow), made);
+        }
+        self.tell_port(at, whose, record, made);
+        let last = Value { value: record.all_bytes().min(u32::MAX.into()) as u32, time: at.wall };
+        made.key_write(self.stores.values, telemetry::last_record_key(whose.flow, switch), &last.bytes());
+        let keeper = u64::from(record.exporter.to_bits()) << 1 | u64::from(record.at_egress);
+        if self.seen.keeps(&whose.name(KEEPER), keeper, at.now, self.rules.takeover) {
+            self.records.counted += 1;
+            self.count_record(at, whose, record, made);
+        } else {
+            self.records.elsewhere += 1;
+        }
+        self.records.primitives += (made.len() - before) as u64;
+    }
+
+    fn packet_drop(&mut self, at: Arrival, drop: &PacketDrop, made: &mut Made) {
+        self.records.records += 1;
+        if drop.flow.as_ref().is_some_and(|flow| !self.is_watched(flow)) {
+            self.records.not_watched += 1;
+            return;
+        }
+        let before = made.len();
+        let whose = drop.flow.as_ref().map(|flow| Whose::new(flow, Named::of(flow)));
+        let place = Location { switch: Some(drop.exporter.to_bits()), port: drop.egress, queue: None };
+        self.dropped(at, at.wall, whose, place, drop.ingress, drop.reason, made);
+        self.records.drops += 1;
+        self.records.primitives += (made.len() - before) as u64;
+    }
+
+    /// Bytes since the last ones, as the utilisation of the link in hundredths of a percent.
+    fn interface(&mut self, at: Arrival, octets: &InterfaceOctets, made: &mut Made) {
+        let (switch, interface) = (octets.exporter.to_bits(), Some(octets.interface));
+        let port = Port::of(switch, interface);
+        let name = port.home.value(OCTETS, port.number);
+        let Some((old, nanoseconds)) = self.seen.exchange(&name, octets.octets, at.now, SHORTEST) else {
+            return;
+        };
+        // Fewer than before: the exporter restarted.
+        let Some(bytes) = octets.octets.checked_sub(old) else { return };
+        let bits = u128::from(bytes) * 8 * 1_000_000_000;
+        let value = bits * 10_000 / (u128::from(octets.speed) * u128::from(nanoseconds)).max(1);
+        let (metric, value) = (Metric::LinkUtilization, u64::try_from(value).unwrap_or(u64::MAX));
+        if let Some(verdict) = self.judged(metric, &port.link(), value, at.now) {
+            let before = made.len();
+            let key = telemetry::link_utilization_key(switch, interface);
+            let place = Location { switch: Some(switch), port: interface, queue: None };
+            let means = Means::Itself;
+            self.tell(at, &Tell { metric, verdict, value, time: None, key, place, means, path: None }, made);
+            self.records.primitives += (made.len() - before) as u64;
+        }
+    }
+
+    /// Enters an interface's name into the key directory, if it is new or has changed.
+    fn interface_name(&mut self, at: Arrival, of: &InterfaceName, made: &mut Made) {
+        let key = telemetry::interface_name_key(of.exporter.to_bits(), of.interface);
+        let name = Name::alone(INTERFACE_NAME, u128::from_be_bytes(key.0));
+        let digest = crc32c(of.name.text().as_bytes());
+        let keep_alive = self.rules.metrics[Metric::FlowPath.index()].keep_alive;
+        if self.seen.judge(&name, digest.into(), at.now, Detect::Any, keep_alive) != Verdict::Same {
+            let before = made.len();
+            self.event(list::KEYS, &Entry::Key { key, means: Means::Name(of.name) }, made);
+            self.records.primitives += (made.len() - before) as u64;
+        }
+    }
+
+    /// Enters the port by which a flow leaves the exporter into the key directory, if it is new or has changed.
+    fn tell_port(&mut self, at: Arrival, whose: Whose<'_>, record: &FlowRecord, made: &mut Made) {
+        let Some(port) = record.egress else { return };
+        let switch = record.exporter.to_bits();
+        let keep_alive = self.rules.metrics[Metric::HopLatency.index()].keep_alive;
+        let name = whose.of_hop(HOP_PORT, switch);
+        if self.seen.judge(&name, port.into(), at.now, Detect::Any, keep_alive) != Verdict::Same {
+            let place = Location { switch: Some(switch), port: Some(port), queue: None };
+            self.tell_hop(at, whose, None, place, None, true, made);
+        }
+    }
+
+    fn count_record(&mut self, at: Arrival, whose: Whose<'_>, record: &FlowRecord, made: &mut Made) {
+        let store = self.stores.counters;
+        if self.rules.count_reports {
+            made.increment(store, whose.key, 1);
+        }
+        made.increment(store, telemetry::packets_key(whose.flow), record.all_packets());
+        made.increment(store, telemetry::bytes_key(whose.flow), record.all_bytes());
+        // A rate of 1 is written only where there was another.
+        let sampling = u64::from(record.sampling);
+        if sampling != 1 {
+            self.records.sampled += 1;
+        }
+        let keep_alive = self.rules.metrics[Metric::FlowPath.index()].keep_alive;
+        let verdict = self.seen.judge(&whose.name(SAMPLING), sampling, at.now, Detect::Any, keep_alive);
+        let is_written = match verdict {
+            Verdict::Same => false,
+            Verdict::Changed(_) => true,
+            Verdict::New | Verdict::KeepAlive(_) => sampling != 1,
+        };
+        if is_written {
+            let value = Value { value: record.sampling, time: at.wall };
+            made.key_write(self.stores.values, telemetry::sampling_key(whose.flow), &value.bytes());
+        }
+    }
+}
