@@ -59,7 +59,15 @@ pub async fn turned_over(ask: &dyn Ask, spec: &StoreSpec) -> Result<Vec<Ring>, C
             until_caught_up: true,
             ..TailRequest::default()
         };
-        let Some(oldest) = ask.tail(request).await?.message().await? else { continue };
+        let mut messages = ask.tail(request).await?;
+        // In a cluster, what other collectors have of the list comes first, without sequences.
+        let oldest = loop {
+            match messages.message().await? {
+                Some(message) if message.sequence == 0 => {}
+                message => break message,
+            }
+        };
+        let Some(oldest) = oldest else { continue };
         let mut times = oldest.entries.iter().filter_map(|entry| time(&Entry::parse(entry)?));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         let age = times.next().and_then(|time| age(time, now));

@@ -110,7 +110,7 @@ impl Group {
         for (n, member) in self.members.iter().enumerate() {
             match member.ask.entries(request.clone()).await {
                 Ok(messages) => {
-                    let mut list = PastList { messages, next: None, opened: 0 };
+                    let mut list = Entries { messages, next: None, opened: 0 };
                     list.read().await?;
                     lists.push(list);
                 }
@@ -155,7 +155,7 @@ fn before(next: NonZeroU64, span: Span) -> NonZeroU64 {
 }
 
 /// One collector's entries of a list.
-struct PastList {
+struct Entries {
     messages: Following,
     /// The message that comes next; `None` at the end.
     next: Option<TailResponse>,
@@ -163,7 +163,7 @@ struct PastList {
     opened: u64,
 }
 
-impl PastList {
+impl Entries {
     async fn read(&mut self) -> Result<(), ClientError> {
         self.next = self.messages.message().await?;
         if let Some(epoch) = self.next.as_ref().and_then(|message| message.epoch.as_ref()) {

@@ -657,12 +657,12 @@ impl Ask for Spread {
         let parts = group.parts(&placement, &request.store, Primitive::Append)?;
         let member = &group.members[group.member_of_list(&parts, request.list)?];
         let request = TailRequest { store: parts.name.to_owned(), ..request };
-        // What is read once, or from a sequence on, is what one collector has.
-        let goes_on = !request.until_caught_up && request.from_sequence == 0;
-        if placement.is_cluster && goes_on {
-            return tails::follow(self.clone(), request, member.address.clone()).await;
+        // Sequences are one collector's, but all begin with 1.
+        match (placement.is_cluster, request.from_sequence, request.until_caught_up) {
+            (true, 0, false) => tails::follow(self.clone(), request, member.address.clone()).await,
+            (true, 0 | 1, true) => Ok(tails::once(self, request, member.address.clone())),
+            _ => member.ask.tail(request).await,
         }
-        member.ask.tail(request).await
     }
 
     async fn entries(&self, request: EntriesRequest) -> Result<Following, ClientError> {

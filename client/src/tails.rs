@@ -1,6 +1,7 @@
-//! Following a list of a cluster: at all collectors at once, as lists move between them.
+//! Reading a list of a cluster at all collectors, as lists move between them: following it, at all of them at once, and
+//! reading it once, at one after the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use dta_proto::control::{TailRequest, TailResponse};
@@ -10,7 +11,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tokio_stream::{StreamExt, StreamMap};
 use tonic::Code;
 
-use crate::{ClientError, Following, Spread};
+use crate::{ClientError, Following, Member, Spread};
 
 /// How often it is looked for collectors that have come, or come back.
 const LOOK: Duration = Duration::from_secs(1);
@@ -99,6 +100,50 @@ impl Tails {
                 Ok(Err(error)) => self.broken = Some(error),
                 // It is asked again with the next look.
                 Err(_) => {}
+            }
+        }
+    }
+}
+
+/// A list that is read once.
+struct Once {
+    request: TailRequest,
+    holder: String,
+    /// Collectors that are still to be read.
+    left: VecDeque<Member>,
+    /// The one that is being read, and whether it has the list now.
+    open: Option<(Following, bool)>,
+}
+
+/// Reads a list once: what is left of it at collectors that had it, as far as they answer, then at `holder`, the address of
+/// the collector that has it now. Sequences are the holder's.
+pub(crate) fn once(spread: &Spread, request: TailRequest, holder: String) -> Following {
+    let (mut left, last): (VecDeque<Member>, Vec<Member>) =
+        spread.members().iter().cloned().partition(|member| member.address != holder);
+    left.extend(last);
+    let once = Once { request, holder, left, open: None };
+    Following::new(stream::try_unfold(once, async |mut once| {
+        Ok(once.message().await?.map(|message| (message, once)))
+    }))
+}
+
+impl Once {
+    async fn message(&mut self) -> Result<Option<TailResponse>, ClientError> {
+        loop {
+            if let Some((messages, is_holder)) = &mut self.open {
+                match messages.message().await {
+                    Ok(Some(message)) if *is_holder => return Ok(Some(message)),
+                    Ok(Some(message)) => return Ok(Some(TailResponse { sequence: 0, ..message })),
+                    Err(error) if *is_holder || !is_broken(&error) => return Err(error),
+                    Ok(None) | Err(_) => self.open = None,
+                }
+            }
+            let Some(next) = self.left.pop_front() else { return Ok(None) };
+            let messages = next.ask.tail(self.request.clone());
+            if next.address == self.holder {
+                self.open = Some((messages.await?, true));
+            } else if let Ok(Ok(messages)) = timeout(LOOK, messages).await {
+                self.open = Some((messages, false));
             }
         }
     }

@@ -168,9 +168,19 @@ impl Cluster {
         }
     }
 
+    /// Its name in the cluster.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The newest view.
+    pub fn view(&self) -> Arc<View> {
+        self.in_effect().view().clone()
+    }
+
     /// The version of the placement.
     pub fn version(&self) -> u64 {
-        self.in_effect().view().placement.version
+        self.view().placement.version
     }
 
     /// Changes with each placement that any store goes by.

@@ -21,7 +21,7 @@ pub use address::Address;
 pub use name::metric_name;
 pub use nodes::nodes;
 pub use page::{Family, Kind, Labels, Number, Page};
-pub use port::{Port, PortError, Served};
+pub use port::{Port, PortError, Served, Targets};
 pub use process::Process;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! A daemon's metrics port: HTTP/1.1, `GET /metrics`, one request per connection.
+//! A daemon's metrics port: HTTP/1.1, `GET /metrics` (and `/targets`), one request per connection.
 //!
 //! Anyone who reaches the port may read it, so the default is loopback. It is limited to what a few scrapers need:
 //! connections at a time, seconds per connection, and one page per second in each format, shared by all who ask
@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use crate::address::Address;
 use crate::page::{Format, Kind, Labels, Page};
 use crate::places::{Places, ScraperPlace};
-use crate::reply::{self, Body};
+use crate::reply::{self, Body, Wanted};
 
 /// Simultaneous connections: beyond this, waiting ones are closed for others.
 const CONNECTIONS: usize = 16;
@@ -106,9 +106,19 @@ impl Port {
         P: Fn() -> F + Send + Sync + 'static,
         F: Future<Output = Result<Page, String>> + Send + 'static,
     {
+        self.serve_with(page, None)
+    }
+
+    /// The same, and at `/targets` the result of `targets`, if there is one: what Prometheus is to scrape, for its
+    /// [HTTP service discovery](https://prometheus.io/docs/prometheus/latest/http_sd/).
+    pub fn serve_with<P, F>(self, page: P, targets: Option<Targets>) -> Served
+    where
+        P: Fn() -> F + Send + Sync + 'static,
+        F: Future<Output = Result<Page, String>> + Send + 'static,
+    {
         let Port { address, listener } = self;
         let places = Places::new(CONNECTIONS);
-        let pages = Arc::new(Pages { page, last: Default::default(), places: places.clone() });
+        let pages = Arc::new(Pages { page, targets, last: Default::default(), places: places.clone() });
         let task = tokio::spawn(async move {
             loop {
                 let (stream, address) = match listener.accept().await {
@@ -131,9 +141,13 @@ impl Port {
     }
 }
 
+/// A list of targets as JSON.
+pub type Targets = Box<dyn Fn() -> String + Send + Sync>;
+
 /// Makes pages, and caches the last one of each format.
 struct Pages<P> {
     page: P,
+    targets: Option<Targets>,
     last: [Mutex<Option<(Instant, Body)>>; Format::ALL.len()],
     places: Arc<Places>,
 }
@@ -148,15 +162,14 @@ where
             place.asks();
             let pages = self.clone();
             async move {
-                let answer: Response<Body> = match reply::refusal(&request) {
-                    Some(refusal) => refusal,
-                    None => {
-                        let format = reply::format(&request);
-                        match pages.body(format).await {
-                            Ok(body) => reply::page(format, body),
-                            Err(why) => reply::unavailable(&why),
-                        }
-                    }
+                let answer: Response<Body> = match (reply::wanted(&request), &pages.targets) {
+                    (Ok(Wanted::Page(format)), _) => match pages.body(format).await {
+                        Ok(body) => reply::page(format, body),
+                        Err(why) => reply::unavailable(&why),
+                    },
+                    (Ok(Wanted::Targets), Some(targets)) => reply::targets(targets()),
+                    (Ok(Wanted::Targets), None) => reply::no_targets(),
+                    (Err(refusal), _) => refusal,
                 };
                 Ok::<_, std::convert::Infallible>(answer)
             }

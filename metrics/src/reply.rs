@@ -10,25 +10,33 @@ use crate::page::Format;
 /// The body of a response. Cheap to clone.
 pub(crate) type Body = Full<Bytes>;
 
-const PATH: &str = "/metrics";
+const PAGE: &str = "/metrics";
+const TARGETS: &str = "/targets";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The response to a request for something else than metrics.
-pub(crate) fn refusal<B>(request: &Request<B>) -> Option<Response<Body>> {
+/// What a request is for.
+pub(crate) enum Wanted {
+    Page(Format),
+    Targets,
+}
+
+/// What is wanted, or the response to a request for anything else.
+pub(crate) fn wanted<B>(request: &Request<B>) -> Result<Wanted, Response<Body>> {
     match (request.uri().path(), request.method()) {
-        (PATH, &Method::GET | &Method::HEAD) => None,
-        (PATH, _) => {
+        (PAGE, &Method::GET | &Method::HEAD) => Ok(Wanted::Page(format(request))),
+        (TARGETS, &Method::GET | &Method::HEAD) => Ok(Wanted::Targets),
+        (PAGE | TARGETS, _) => {
             let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "read metrics with GET\n");
             answer.headers_mut().insert(ALLOW, http::HeaderValue::from_static("GET, HEAD"));
-            Some(answer)
+            Err(answer)
         }
-        _ => Some(text(StatusCode::NOT_FOUND, "metrics are at /metrics\n")),
+        _ => Err(text(StatusCode::NOT_FOUND, "metrics are at /metrics\n")),
     }
 }
 
 /// The format that a scraper wants.
-pub(crate) fn format<B>(request: &Request<B>) -> Format {
+fn format<B>(request: &Request<B>) -> Format {
     let mut accepts = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     match accepts.any(|value| value.contains("application/openmetrics-text")) {
         true => Format::OpenMetrics,
@@ -43,6 +51,16 @@ pub(crate) fn page(format: Format, body: Body) -> Response<Body> {
         Format::Text => PLAIN,
     };
     with_type(StatusCode::OK, kind, body)
+}
+
+/// A list of targets, as JSON.
+pub(crate) fn targets(json: String) -> Response<Body> {
+    with_type(StatusCode::OK, "application/json", Body::from(json))
+}
+
+/// The response where there is no such list.
+pub(crate) fn no_targets() -> Response<Body> {
+    text(StatusCode::NOT_FOUND, "only a collector in a cluster has targets\n")
 }
 
 /// The response when there is no page.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use dta_metrics::{Address, Kind, Labels, Page, Port};
+use dta_metrics::{Address, Kind, Labels, Page, Port, Targets};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -59,9 +59,22 @@ async fn it_answers_what_scrapers_ask() {
         let answer = ask(at, request).await;
         assert!(answer.starts_with(begins) && answer.ends_with(ends), "{request:?}: {answer:?}");
     }
+    let answer = ask(at, "GET /targets HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 404 ") && answer.ends_with("has targets\n"), "{answer}");
     let long = format!("GET /metrics HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "a".repeat(1 << 16));
     let answer = ask(at, &long).await;
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
+}
+
+#[tokio::test]
+async fn it_names_targets_where_there_are_some() {
+    let targets: Targets = Box::new(|| r#"[{"targets":["10.0.0.1:40052"]}]"#.into());
+    let served = open("127.0.0.1:0").await.serve_with(|| async { Ok(page()) }, Some(targets));
+    let answer = ask(served.address, "GET /targets HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.contains("content-type: application/json\r\n"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\n[{\"targets\":[\"10.0.0.1:40052\"]}]"), "{answer}");
+    assert!(ask(served.address, REQUEST).await.ends_with("dta_test 1\n"));
 }
 
 #[tokio::test]

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 pub struct Collector {
     /// Its gRPC address.
     pub address: String,
+    /// Where its metrics are scraped, as `HOST:PORT`; empty = nowhere that others reach.
+    #[serde(default)]
+    pub metrics: String,
     /// Its NIC, as its configuration names it.
     pub device: String,
     /// What fails as a whole with it, such as a rack; empty = nothing else.
@@ -77,6 +80,7 @@ mod tests {
         fn of_test(copies: u8) -> Collector {
             Collector {
                 address: "10.0.0.1:40050".into(),
+                metrics: String::new(),
                 device: "soft".into(),
                 zone: String::new(),
                 free_memory: 1 << 30,

@@ -69,7 +69,7 @@ struct Settings {
     /// Name of the session in the collector [default: translator]
     #[arg(long, global = true, env)]
     name: Option<String>,
-    /// The collector's gRPC address; up to 16 collectors as addresses separated by commas [default:
+    /// The collector's gRPC address; up to 64 collectors as addresses separated by commas [default:
     /// http://127.0.0.1:40050]
     #[arg(long, global = true, env, value_name = "HOST:PORT", value_delimiter = ',')]
     collector: Option<Vec<String>>,

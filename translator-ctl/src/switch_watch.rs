@@ -14,6 +14,7 @@ use crate::cluster::following::{Following, Sessions};
 use crate::config::{Config, Translator};
 use crate::lease::Event;
 use crate::switches::p4::P4Switch;
+use crate::switches::p4::translator::COLLECTORS;
 use crate::switches::{After, ApplyError, Status, Target, TargetError};
 
 /// Shortest interval between two flushes.
@@ -82,7 +83,7 @@ async fn keep(
 ) -> anyhow::Result<()> {
     let mut stop = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let (mut cluster, begin) = Following::of(translator)?;
+    let (mut cluster, begin) = Following::of(translator, COLLECTORS)?;
     let mut sessions = Sessions::new(begin, translator.endpoint())?;
     let switch = Arc::new(Mutex::new(switch));
     let mut target = Watched(switch.clone());

@@ -169,6 +169,16 @@ fn each_store_is_written_by_the_queue_pairs_of_its_collector() {
 }
 
 #[test]
+fn the_last_of_as_many_collectors_as_possible_gets_its_own() {
+    let add = |program, collector| with(program, entries_of(collector, Transport::Uc));
+    let mut bench = bench(&(0..MAX_COLLECTORS).fold(common(), add));
+    let last = MAX_COLLECTORS - 1;
+    let reports = reports(&mut bench, last);
+    assert_eq!(frames(&mut bench, &reports), expected(last));
+    assert_eq!(accepted(&bench), reports.len() as u64);
+}
+
+#[test]
 fn a_collector_that_is_taken_away_is_missed_by_its_own_stores_alone() {
     let mut bench = bench(&both([Transport::Uc; 2]));
     let mut want = bench.engine.program().clone();

@@ -98,18 +98,19 @@ impl Uploader {
         follow::run("object storage", &stop, &counters.failed, &counters.waiting, || self.look());
     }
 
-    /// Brings all copies up to date; gives the first failure.
+    /// Brings all copies up to date; gives the first failure, or that of all tables.
     fn look(&mut self) -> Result<(), S3Error> {
-        if !self.is_checked {
-            self.bucket.check(START)?;
-            self.is_checked = true;
-        }
-        let mut all = Ok(());
+        let mut all = if self.is_checked { Ok(()) } else { self.bucket.check(START) };
+        self.is_checked = all.is_ok();
         for (of, mirrors) in &mut self.copies {
             for (table, mirror) in of.tables().zip(mirrors) {
                 let mut done = Followed::default();
                 let before = mirror.waiting();
-                let followed = mirror.follow(table, &mut done);
+                // While nothing can be copied, it is still counted what waits, and what goes meanwhile.
+                let followed = match &all {
+                    Err(error) if !self.is_checked || is_of_all(error) => mirror.look(table, &mut done),
+                    _ => mirror.follow(table, &mut done),
+                };
                 follow::moved(&self.counters.waiting, before, mirror.waiting());
                 let Followed { epochs, missed, bytes, commits, removed } = done;
                 for (counter, by) in [
@@ -124,14 +125,18 @@ impl Uploader {
                 if missed > 0 {
                     tracing::warn!(table = %table.path().display(), missed, "epochs were removed before object storage had them");
                 }
-                match followed {
-                    Ok(()) => {}
-                    // What holds up all tables is not tried with each of them.
-                    Err(error) if error.is_away() || matches!(error, S3Error::Stopped) => return Err(error),
-                    Err(error) => all = all.and(Err(error)),
+                if let Err(error) = followed
+                    && (all.is_ok() || is_of_all(&error))
+                {
+                    all = Err(error);
                 }
             }
         }
         all
     }
+}
+
+/// Whether it holds up all tables, and is not tried with each of them.
+fn is_of_all(error: &S3Error) -> bool {
+    error.is_away() || matches!(error, S3Error::Stopped)
 }

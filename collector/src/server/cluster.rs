@@ -2,14 +2,16 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use dta_files::moment;
+use dta_metrics::{Kind, Labels, Page};
 use dta_placement::Collector;
 use dta_proto::buckets::MAX_COPIES;
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::wire::dta::EpochEnd;
+use serde_json::json;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -42,6 +44,7 @@ pub(super) fn join(
     of: &config::Cluster,
     config: &Config,
     listen: SocketAddr,
+    metrics: Option<SocketAddr>,
     device: &Device,
     cluster: Arc<Cluster>,
 ) -> anyhow::Result<Joined> {
@@ -57,6 +60,7 @@ pub(super) fn join(
     };
     let is_plain = config.tls.is_none() || address.contains("://");
     let collector = Collector {
+        metrics: metrics.and_then(|at| reachable(at, &address)).unwrap_or_default(),
         address: if is_plain { address } else { format!("https://{address}") },
         device: device.name.clone(),
         zone: of.zone.clone(),
@@ -107,6 +111,47 @@ impl Joined {
     pub(super) async fn leave(self) {
         let _ = self.leave.send(());
         let _ = self.task.await;
+    }
+}
+
+/// Where others reach the metrics at an address of this host, if they do, by the collector's gRPC address as they reach it.
+fn reachable(metrics: SocketAddr, address: &str) -> Option<String> {
+    let host = address.rsplit_once("://").map_or(address, |(_, place)| place).rsplit_once(':')?.0;
+    match metrics.ip() {
+        ip if ip.is_unspecified() => Some(format!("{host}:{}", metrics.port())),
+        ip if ip.is_loopback() && !is_here(address) => {
+            tracing::info!(%metrics, "/targets leaves this collector out: others do not reach its metrics");
+            None
+        }
+        _ => Some(metrics.to_string()),
+    }
+}
+
+/// The metrics of all collectors that are there, as Prometheus' HTTP service discovery reads them.
+pub(super) fn targets(cluster: &Cluster) -> String {
+    let view = cluster.view();
+    let scraped = view.collectors.iter().filter(|(_, collector)| !collector.metrics.is_empty());
+    let target = |(id, collector): (&String, &Collector)| json!({ "targets": [collector.metrics], "labels": { "dta_collector": id, "dta_zone": collector.zone } });
+    serde_json::Value::from_iter(scraped.map(target)).to_string()
+}
+
+/// Adds how a collector's place in a cluster is.
+pub(super) fn put(cluster: &Cluster, page: &mut Page) {
+    let view = cluster.view();
+    let mut gauge = |name: &'static str, help: &'static str, labels: Labels, value: u64| {
+        page.add(name, Kind::Gauge, help, labels, value);
+    };
+    let help = "1 if this collector may answer for its part of the stores: its lease in etcd holds, or a translator goes by the placement that it knows";
+    gauge("dta_collector_in_cluster", help, Labels::new(), cluster.check(Instant::now()).is_ok().into());
+    let help = "collectors in the cluster, this one included";
+    gauge("dta_collector_cluster_size", help, Labels::new(), view.collectors.len() as u64);
+    let help = "version of the newest placement that this collector knows; 0: none yet";
+    gauge("dta_collector_placement_version", help, Labels::new(), view.placement.version);
+    for copy in 0..view.placement.keys.len() {
+        let help = "buckets of keys, of 256, that the placement gives this collector, by copy";
+        let labels = vec![("copy".into(), copy.to_string())];
+        let buckets = view.placement.buckets(copy, cluster.id()).iter().count() as u64;
+        gauge("dta_collector_placement_buckets", help, labels, buckets);
     }
 }
 

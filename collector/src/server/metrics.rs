@@ -9,11 +9,13 @@ use dta_export::run::Pages;
 use dta_export::schema::Schema;
 use dta_grpc::standard::Health;
 use dta_grpc::tls::Validity;
-use dta_metrics::{Kind, Labels, Page, Port, Process, Served};
+use dta_metrics::{Kind, Labels, Page, Port, Process, Served, Targets};
 use dta_proto::store::StoreKind;
 use dta_proto::telemetry::ENTRY_LEN;
 
+use super::cluster;
 use super::room::Room;
+use crate::cluster::Cluster;
 use crate::config::{Config, Metrics as Configured, Telemetry};
 use crate::service::Service;
 use crate::store::Stores;
@@ -31,6 +33,7 @@ struct Source {
     process: Process,
     service: Service,
     health: Health,
+    cluster: Option<Arc<Cluster>>,
     telemetry: std::sync::OnceLock<Following>,
     room: Arc<Room>,
     /// Of the certificate in use.
@@ -38,21 +41,28 @@ struct Source {
 }
 
 impl Metrics {
-    pub(super) fn new(config: &Config, service: Service, health: Health) -> Metrics {
+    pub(super) fn new(
+        config: &Config,
+        service: Service,
+        health: Health,
+        cluster: Option<Arc<Cluster>>,
+    ) -> Metrics {
         let process = Process::new("dta-collector", env!("CARGO_PKG_VERSION"));
         let (telemetry, certificate, room) =
             (Default::default(), Mutex::default(), Arc::new(Room::of(config)));
-        let source = Arc::new(Source { process, service, health, telemetry, room, certificate });
+        let source = Arc::new(Source { process, service, health, cluster, telemetry, room, certificate });
         Metrics { served: None, is_exported: config.export.has_metrics(), source }
     }
 
     /// Serves them at this port.
     pub(super) fn serve(&mut self, port: Port) {
         let shared = self.source.clone();
-        self.served = Some(port.serve(move || {
+        let page = move || {
             let source = shared.clone();
             async move { source.page().await }
-        }));
+        };
+        let targets = |of: Arc<Cluster>| -> Targets { Box::new(move || cluster::targets(&of)) };
+        self.served = Some(port.serve_with(page, self.source.cluster.clone().map(targets)));
     }
 
     /// What makes a page for exporters.
@@ -121,6 +131,9 @@ impl Source {
             let help = "when the TLS certificate that this collector serves with ends, in seconds since 1970";
             let name = "dta_collector_certificate_end_timestamp_seconds";
             page.real(name, help, Labels::new(), validity.not_after().as_secs_f64());
+        }
+        if let Some(cluster) = &self.cluster {
+            cluster::put(cluster, &mut page);
         }
         if let Some(telemetry) = self.telemetry.get() {
             telemetry.put(&mut page);

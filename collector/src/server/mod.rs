@@ -195,7 +195,7 @@ impl Server {
         }
         let listener = Arc::new(listener);
         let health = standard::health(SERVICE);
-        let mut metrics = Metrics::new(config, service.clone(), health.clone());
+        let mut metrics = Metrics::new(config, service.clone(), health.clone(), cluster.clone());
         let exporters = export(config, &names, &service, &metrics)?;
         let validity = tls.as_ref().map(|tls| tls.validity);
         let grpc = serve(listener.clone(), config, tls, &service, &health, connections.clone(), &stopped)?;
@@ -206,7 +206,9 @@ impl Server {
         metrics.set_certificate(validity);
         metrics.follow(&config.metrics, &names, &stores);
         let membership = match (&config.cluster, cluster) {
-            (Some(of), Some(cluster)) => Some(cluster::join(of, config, listen, &device, cluster)?),
+            (Some(of), Some(cluster)) => {
+                Some(cluster::join(of, config, listen, metrics.address(), &device, cluster)?)
+            }
             _ => None,
         };
         let took = began.elapsed();

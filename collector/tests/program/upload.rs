@@ -87,6 +87,9 @@ async fn object_storage_that_is_away_delays_no_epoch_and_gets_all_of_them_later(
     while counter(&collector, "upload.failed").await == 0 {
         load(&mut n);
     }
+    // Meanwhile, it counts what waits.
+    let waiting = counter(&collector, "upload.waiting").await;
+    assert!(waiting >= 2 * epochs as u64, "{waiting}");
     storage.faults(|_| Fate::Answered);
     while counter(&collector, "upload.epochs").await < 2 * epochs as u64 {
         load(&mut n);

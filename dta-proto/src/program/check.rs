@@ -12,11 +12,11 @@ use super::{
     Change, Entry, EntryKey, Lists, Primitive, Program, Purpose, QueuePair, SketchReporter, Store, Transport,
 };
 
-/// Most stores in one program.
-pub const MAX_STORES: usize = 256;
+/// Most stores in one program, those of each collector counted.
+pub const MAX_STORES: usize = 1024;
 
-/// Most collectors in one program; their indices are below it.
-pub const MAX_COLLECTORS: u8 = 16;
+/// Most collectors in one program; their indices are below it. A P4 switch has queue pairs for fewer.
+pub const MAX_COLLECTORS: u8 = 64;
 
 /// Why a target cannot hold an entry, or a program with it, in words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -72,8 +72,8 @@ fn ipv4(field: &str, address: IpAddr) -> Result<(), CheckError> {
 }
 
 fn collector(field: &str, index: u8) -> Result<(), CheckError> {
-    const MUST: &str = "0 to 15: a program has 16 collectors at most";
-    const { assert!(MAX_COLLECTORS == 16) };
+    const MUST: &str = "0 to 63: a program has 64 collectors at most";
+    const { assert!(MAX_COLLECTORS == 64) };
     if index < MAX_COLLECTORS { Ok(()) } else { Err(CheckError::value(field, index, MUST)) }
 }
 
@@ -390,7 +390,7 @@ mod tests {
         ] {
             assert_eq!(
                 refusal(&[change]),
-                format!("{field} is 16, but must be 0 to 15: a program has 16 collectors at most")
+                format!("{field} is 64, but must be 0 to 63: a program has 64 collectors at most")
             );
         }
     }

@@ -82,6 +82,16 @@ impl Mirror {
         self.waiting.len()
     }
 
+    /// Counts what waits, and what was removed before the copy had it, without the copy.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub fn look(&mut self, table: &Table, done: &mut Followed) -> Result<(), S3Error> {
+        let state = table.refreshed()?;
+        self.note(&state, done);
+        Ok(())
+    }
+
     /// Makes the copy like the table. What was done is added to `done`, also if the rest failed: the next call goes on.
     ///
     /// # Errors

@@ -347,7 +347,8 @@ impl Ground {
         keys.iter().zip(answers).filter(is_right).map(|(_, answer)| answer)
     }
 
-    fn view(&mut self) -> Option<View> {
+    /// The cluster as etcd has it.
+    pub(crate) fn view(&mut self) -> Option<View> {
         let config = self.nodes.config();
         let view = self.runtime.block_on(read(&config)).ok()?;
         self.last = view.clone();
@@ -555,7 +556,7 @@ fn collector(nodes: &Nodes, folder: PathBuf, id: &str, wiring: &Wiring) -> Child
     let memory = folder.join(id).display().to_string();
     let config = config.display().to_string();
     let arguments = ["serve", "--config", &config, "--listen", "127.0.0.1:0"];
-    let own = ["--memory", &memory, "--metrics", "off", "--id", id];
+    let own = ["--memory", &memory, "--metrics", "127.0.0.1:0", "--id", id];
     daemon("__collector", &[&arguments[..], &own].concat(), folder.join(format!("{id}.log"))).0
 }
 

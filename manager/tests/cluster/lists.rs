@@ -40,7 +40,7 @@ impl Ground {
         }
     }
 
-    /// Checks that what followed a list has all rounds since then, each once and in order, and that the past has them.
+    /// Checks that what followed a list has all rounds since then, each once and in order, and that others who read it later find them.
     pub(crate) fn check_list(&self, Followed { list, first, mut child }: Followed) {
         let last = self.truth.rounds() - 1;
         let begin = Instant::now();
@@ -54,9 +54,12 @@ impl Ground {
         let now = rounds(&std::fs::read(self.said(list)).unwrap());
         assert!(now.is_sorted_by(|a, b| a < b), "list {list}: {now:?}");
         check(list, now, first, last);
-        let past = self.tail(list, &["--since", "-10m"]).output().unwrap();
-        assert!(past.status.success(), "{}", String::from_utf8_lossy(&past.stderr));
-        check(list, rounds(&past.stdout), first, last);
+        // The past has them, and so has what is read once.
+        for arguments in [&["--since", "-10m"][..], &["--once", "--from-start"]] {
+            let read = self.tail(list, arguments).output().unwrap();
+            assert!(read.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&read.stderr));
+            check(list, rounds(&read.stdout), first, last);
+        }
     }
 
     fn tail(&self, list: u32, arguments: &[&str]) -> Command {

@@ -17,6 +17,7 @@ mod common;
 mod ground;
 mod lists;
 mod relay;
+mod scrape;
 mod switched;
 mod truth;
 
@@ -37,6 +38,7 @@ fn two_collectors_become_three_and_two_again() {
     ground.load(Duration::from_secs(8));
     ground.check_now("three collectors");
     ground.check_commands(3);
+    ground.check_scraped();
 
     // Not in a hurry: it loses what it has when an epoch begins, and then ends.
     ground.placement("drain", &["c"]);

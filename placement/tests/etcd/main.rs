@@ -17,6 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 fn collector(n: u8, generation: u64) -> Collector {
     Collector {
         address: format!("10.0.0.{n}:40050"),
+        metrics: String::new(),
         device: "soft".into(),
         zone: format!("rack{n}"),
         free_memory: 64 << 30,

@@ -18,22 +18,24 @@ use crate::switches::Target;
 pub(crate) struct Following {
     views: Option<Views>,
     roster: Roster,
+    /// Most collectors that the data plane has queue pairs for.
+    most: u8,
     config: Translator,
 }
 
 impl Following {
-    /// Begins to follow the cluster of a configuration. Returns also the configuration to begin with, which has no
+    /// Begins to follow the cluster of a configuration, for a data plane that has queue pairs for so many collectors. Returns also the configuration to begin with, which has no
     /// collectors if there is a cluster.
     ///
     /// # Errors
     /// The cluster's TLS files or credentials cannot be read.
-    pub(crate) fn of(config: &Translator) -> anyhow::Result<(Following, Translator)> {
+    pub(crate) fn of(config: &Translator, most: u8) -> anyhow::Result<(Following, Translator)> {
         let mut begin = config.clone();
         if config.cluster.is_some() {
             begin.collector = Collectors::default();
         }
         let views = config.cluster.clone().map(dta_placement::follow).transpose()?;
-        Ok((Following { views, roster: Roster::default(), config: begin.clone() }, begin))
+        Ok((Following { views, roster: Roster::default(), most, config: begin.clone() }, begin))
     }
 
     /// The next view; never, without a cluster.
@@ -51,7 +53,7 @@ impl Following {
         all: impl Iterator<Item = &'a mut Sessions>,
     ) -> Collectors {
         let view = &self.usable(view);
-        let (next, collectors) = self.roster.next(view);
+        let (next, collectors) = self.roster.next(view, self.most);
         let mut all = all;
         match all.try_for_each(|sessions| sessions.learn(view, &next, &collectors)) {
             Ok(()) => {

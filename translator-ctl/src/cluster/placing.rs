@@ -197,7 +197,7 @@ mod tests {
         let collectors = ids.iter().map(|id| ((*id).to_owned(), collector(id))).collect();
         let placement = serde_json::from_str(&placement).unwrap();
         let view = View { collectors, placement, ..View::default() };
-        let roster = Roster::default().next(&view).0;
+        let roster = Roster::default().next(&view, 4).0;
         (Arc::new(view), roster)
     }
 
@@ -315,7 +315,7 @@ mod tests {
         let (drained, _) = view(2, &["a", "b"], r#"{"a":"0-255"}"#);
         let mut drained = View::clone(&drained);
         drained.placement.lists = [("a".to_owned(), drained.placement.lists.remove("b").unwrap())].into();
-        let roster = placing.roster.next(&drained).0;
+        let roster = placing.roster.next(&drained, 4).0;
         placing.learn(Arc::new(drained), roster);
         placing.settle(&granted, now);
         let (b, _) = placing.used(&granted[&1], Some(&b), 1, now);

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use dta_placement::View;
-use dta_proto::program::MAX_COLLECTORS;
 use tracing::error;
 
 use crate::collectors::{Collector, Collectors};
@@ -14,8 +13,8 @@ use crate::collectors::{Collector, Collectors};
 pub(crate) struct Roster(BTreeMap<String, u8>);
 
 impl Roster {
-    /// The collectors of a view. Those for which there is no index are left out, and logged.
-    pub(crate) fn next(&self, view: &View) -> (Roster, Collectors) {
+    /// The collectors of a view, `most` at most. Those for which there is no index are left out, and logged.
+    pub(crate) fn next(&self, view: &View, most: u8) -> (Roster, Collectors) {
         let mut next: BTreeMap<String, u8> = self.0.clone();
         next.retain(|id, _| view.collectors.contains_key(id));
         let (mut addresses, mut left_out) = (BTreeMap::new(), Vec::new());
@@ -23,7 +22,7 @@ impl Roster {
             let is_free = |index: &u8| !next.values().any(|taken| taken == index);
             let never_had = |index: &u8| !self.0.values().any(|had| had == index);
             let index = next.get(id).copied().or_else(|| {
-                let free = || (0..MAX_COLLECTORS).filter(is_free);
+                let free = || (0..most).filter(is_free);
                 free().find(never_had).or_else(|| free().next())
             });
             let Some(index) = index else {
@@ -37,7 +36,7 @@ impl Roster {
         if !left_out.is_empty() {
             error!(
                 collectors = left_out.join(", "),
-                "a translator serves {MAX_COLLECTORS} collectors: reports for what these have are dropped"
+                "this translator serves {most} collectors at most: reports for what these have are dropped"
             );
         }
         (Roster(next), Collectors::by_index(addresses))
@@ -68,24 +67,23 @@ mod tests {
 
     #[test]
     fn a_collector_keeps_its_index_and_a_newcomer_gets_one_that_nobody_had() {
-        let (roster, collectors) = Roster::default().next(&view(&["b", "c"]));
+        let (roster, collectors) = Roster::default().next(&view(&["b", "c"]), 4);
         assert_eq!((roster.index("b"), roster.index("c"), collectors.count()), (Some(0), Some(1), 2));
-        let (roster, collectors) = roster.next(&view(&["a", "c"]));
+        let (roster, collectors) = roster.next(&view(&["a", "c"]), 4);
         assert_eq!((roster.index("a"), roster.index("b"), roster.index("c")), (Some(2), None, Some(1)));
         assert_eq!((collectors.address(0), collectors.address(1), collectors.address(2)), ("", "c:1", "a:1"));
         // Later, the index is free.
-        let (roster, _) = roster.next(&view(&["a", "c", "d"]));
+        let (roster, _) = roster.next(&view(&["a", "c", "d"]), 4);
         assert_eq!(roster.index("d"), Some(0));
     }
 
     #[test]
     fn more_collectors_than_indices_are_left_out() {
-        let ids: Vec<String> = (0..=MAX_COLLECTORS).map(|n| format!("c{n:02}")).collect();
-        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-        let (roster, collectors) = Roster::default().next(&view(&ids));
-        assert_eq!((roster.index("c16"), collectors.count()), (None, 16));
+        let ids = ["a", "b", "c", "d"];
+        let (roster, collectors) = Roster::default().next(&view(&ids), 3);
+        assert_eq!((roster.index("d"), collectors.count()), (None, 3));
         // When all indices are taken, a newcomer gets that of one that is gone.
-        let (roster, _) = roster.next(&view(&ids[1..]));
-        assert_eq!(roster.index("c16"), Some(0));
+        let (roster, _) = roster.next(&view(&ids[1..]), 3);
+        assert_eq!(roster.index("d"), Some(0));
     }
 }

@@ -418,7 +418,8 @@ impl Translator {
         let fail = |key: &str, value: String, must: &str| Err(ConfigError::shown(key, value, must));
         let count = self.collector.count();
         if !(1..=usize::from(MAX_COLLECTORS)).contains(&count) {
-            return fail("translator.collector", format!("a list of {count}"), "a list of 1 to 16");
+            let must = format!("a list of 1 to {MAX_COLLECTORS}");
+            return fail("translator.collector", format!("a list of {count}"), &must);
         }
         for (index, collector) in self.collector.indices().zip(self.collector.iter()) {
             let address = &collector.address;
@@ -921,13 +922,13 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_collectors_are_the_most() {
+    fn sixty_four_collectors_are_the_most() {
         let list = |n: usize| {
             format!("[translator]\ncollector = {:?}", (0..n).map(|n| format!("c{n}:1")).collect::<Vec<_>>())
         };
-        assert!(parse(&list(16)).is_ok());
+        assert!(parse(&list(64)).is_ok());
         assert!(
-            parse(&list(17)).unwrap_err().to_string().contains("a list of 17, but must be a list of 1 to 16")
+            parse(&list(65)).unwrap_err().to_string().contains("a list of 65, but must be a list of 1 to 64")
         );
     }
 }

@@ -31,7 +31,7 @@ use crate::lease::{Event, Halted};
 use crate::packets::for_collector;
 use crate::session::Session;
 use dta_proto::control::NodeStatistics;
-use dta_proto::program::Endpoint;
+use dta_proto::program::{Endpoint, MAX_COLLECTORS};
 use lanes::{Lane, Links};
 pub use reload::Read;
 use reload::{Asked, Prepared};
@@ -97,7 +97,7 @@ async fn serve(config: &Translator, options: &Options, read: &Read<'_>) -> anyho
     if options.blank && config.workers > 1 {
         bail!("a program from `setup` has one worker's queue pairs: leave out --blank or --workers");
     }
-    let (mut cluster, begin) = Following::of(config)?;
+    let (mut cluster, begin) = Following::of(config, MAX_COLLECTORS)?;
     let config = &begin;
     let links = Links::open(config, options)?;
     let (listen, endpoint) = (links.listen, links.endpoint()?);

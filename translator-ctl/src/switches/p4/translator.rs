@@ -168,6 +168,8 @@ pub const PROBE: u8 = 8;
 
 /// Number of queue pairs in the program.
 pub const QUEUE_PAIRS: u32 = 64;
+/// Number of collectors that these are enough for.
+pub const COLLECTORS: u8 = (QUEUE_PAIRS / 2) as u8;
 /// Number of stores whose frames it counts.
 pub const STORES: u32 = 256;
 /// Number of lists with state, over all stores.

@@ -1,0 +1,64 @@
+//! What Prometheus finds and scrapes of a cluster.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::ground::Ground;
+
+impl Ground {
+    /// Asserts that Prometheus finds all collectors by asking one of them, and that each says that it is in the cluster.
+    pub(crate) fn check_scraped(&mut self) {
+        let view = self.view().unwrap();
+        let metrics: BTreeMap<&str, &str> =
+            view.collectors.iter().map(|(id, collector)| (id.as_str(), collector.metrics.as_str())).collect();
+        let (_, first) = metrics.first_key_value().unwrap();
+        let config = self.folder.path().join("prometheus.yml");
+        let job = format!(
+            "scrape_configs:\n- job_name: dta\n  http_sd_configs:\n  - url: http://{first}/targets\n"
+        );
+        std::fs::write(&config, job).unwrap();
+        let mut promtool = Command::new("promtool");
+        promtool.args(["check", "service-discovery", "--timeout=5s"]).arg(&config).arg("dta");
+        let output = promtool.output().expect("Debian's package prometheus (scripts/install-deps test)");
+        let told = String::from_utf8_lossy(&output.stderr);
+        let found: Vec<Value> =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {told}"));
+        let label = |target: &Value, name: &str| {
+            target["discoveredLabels"][name].as_str().unwrap_or_default().to_owned()
+        };
+        let found: BTreeMap<String, String> = found
+            .iter()
+            .map(|target| (label(target, "dta_collector"), label(target, "__address__")))
+            .collect();
+        assert!(
+            found.iter().map(|(id, at)| (id.as_str(), at.as_str())).eq(metrics.clone()),
+            "{found:?}: {told}"
+        );
+        let size = view.collectors.len();
+        for (id, at) in found {
+            let page = get(&at);
+            for gauge in [
+                "dta_collector_in_cluster 1".to_owned(),
+                format!("dta_collector_cluster_size {size}"),
+                format!("dta_collector_placement_version {}", view.placement.version),
+            ] {
+                assert!(page.lines().any(|line| line == gauge), "{id}: {gauge} is not in {page}");
+            }
+            let buckets = view.placement.buckets(0, &id).iter().count();
+            let gauge = format!("dta_collector_placement_buckets{{copy=\"0\"}} {buckets}");
+            assert!(page.lines().any(|line| line == gauge), "{id}: {gauge} is not in {page}");
+        }
+    }
+}
+
+fn get(at: &str) -> String {
+    let mut stream = TcpStream::connect(at).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    page
+}
