@@ -51,7 +51,7 @@ pub(super) fn join(
     let address = match &of.address {
         Some(address) => address.clone(),
         None if listen.ip().is_unspecified() => bail!(
-            "the cluster cannot be told an address: {listen} is that of no host; give `address` in [cluster] (--cluster-address)"
+            "others cannot reach a collector at {listen}: give its address as `address` in [cluster] (--cluster-address)"
         ),
         None if listen.ip().is_loopback() && !of.etcd.endpoints.iter().all(|node| is_here(node)) => bail!(
             "etcd is on other hosts, which cannot reach a collector at {listen}: give an address of this host as --listen"

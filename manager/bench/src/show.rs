@@ -11,7 +11,7 @@ pub fn table(figures: &[Figure], look: Look) -> String {
     for figure in figures {
         let asked = figure.least_ratio > 0.0;
         let mark = match figure.ratio >= figure.least_ratio {
-            true if !asked => Cell::from("told"),
+            true if !asked => Cell::from("shown"),
             true => Cell::coloured("good", Colour::Green),
             false => Cell::coloured("below", Colour::Red),
         };

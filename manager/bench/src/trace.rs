@@ -43,7 +43,7 @@ pub fn table(rows: &[Row], look: Look) -> String {
     let mut table = Table::new(&["a packet at an interface (tcx)", "ns", "ratio", "most", ""], &[1, 2, 3]);
     for row in rows {
         let mark = match row.most {
-            None => Cell::from("told"),
+            None => Cell::from("shown"),
             Some(_) if row.is_above() => Cell::coloured("above", Colour::Red),
             Some(_) => Cell::coloured("good", Colour::Green),
         };
@@ -69,6 +69,6 @@ mod tests {
         assert_eq!(rows.clone().map(|row| row.is_above()), [true, false, false]);
         let told = table(&rows, Look::PIPE);
         let marks: Vec<_> = told.lines().skip(1).filter_map(|line| line.split_whitespace().last()).collect();
-        assert_eq!(marks, ["above", "good", "told"]);
+        assert_eq!(marks, ["above", "good", "shown"]);
     }
 }

@@ -115,7 +115,7 @@ fn text(top: &Top) -> String {
     let has_ages = top.flows.iter().any(|row| row.age_seconds.is_some());
     let has_ends = top.flows.iter().any(|row| row.ends.words().is_some());
     let mut header = vec!["", "flow", &title];
-    header.extend(has_ages.then_some("told"));
+    header.extend(has_ages.then_some("reported"));
     header.extend(has_ends.then_some("networks"));
     let mut table = Table::new(&header, &[0, 2]);
     for (number, row) in (1..).zip(&top.flows) {

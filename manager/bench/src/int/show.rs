@@ -18,7 +18,7 @@ pub fn table(rows: &[Row], look: Look) -> String {
     for row in rows {
         let asked = row.least_ratio > 0.0;
         let mark = match (asked, row.is_below()) {
-            (false, _) => Cell::from("told"),
+            (false, _) => Cell::from("shown"),
             (true, false) => Cell::coloured("good", Colour::Green),
             (true, true) => Cell::coloured("below", Colour::Red),
         };
@@ -59,7 +59,7 @@ mod tests {
         });
         let text = table(&rows, Look::terminal(80));
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        for part in ["1234", "600", "0.49", "0.40", "255", "458", "good", "below", "told"] {
+        for part in ["1234", "600", "0.49", "0.40", "255", "458", "good", "below", "shown"] {
             assert!(text.contains(part), "{part} in {text}");
         }
     }
