@@ -118,10 +118,10 @@ struct Once {
 /// Reads a list once: what is left of it at collectors that had it, as far as they answer, then at `holder`, the address of
 /// the collector that has it now. Sequences are the holder's.
 pub(crate) fn once(spread: &Spread, request: TailRequest, holder: String) -> Following {
-    let (mut left, last): (VecDeque<Member>, Vec<Member>) =
-        spread.members().iter().cloned().partition(|member| member.address != holder);
+    let (last, mut left): (Vec<Member>, Vec<Member>) =
+        spread.members().iter().cloned().partition(|member| member.address == holder);
     left.extend(last);
-    let once = Once { request, holder, left, open: None };
+    let once = Once { request, holder, left: left.into(), open: None };
     Following::new(stream::try_unfold(once, async |mut once| {
         Ok(once.message().await?.map(|message| (message, once)))
     }))
