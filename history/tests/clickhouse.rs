@@ -217,22 +217,6 @@ fn a_restart_goes_on_where_the_last_run_was() {
 }
 
 #[test]
-fn rows_of_two_collectors_are_told_apart_without_the_ids_of_their_tables() {
-    let worlds = [World::new(), World::new()];
-    for (world, collector) in worlds.iter().zip(["c1", "c2"]) {
-        world.write(1, 1, 500);
-        let log = world.folder.path().join("last/_delta_log/00000000000000000000.json");
-        let damaged = std::fs::read_to_string(&log).unwrap().replace("\"metaData\"", "\"lost\"");
-        std::fs::write(log, damaged).unwrap();
-        let table = Table::open(world.folder.path(), &spec()).unwrap();
-        let login = Some((LOGIN.0.to_owned(), LOGIN.1.to_owned()));
-        let server = Server::open(&worlds[0].clickhouse.url(), DATABASE, login, None, collector).unwrap();
-        follow(&mut Inserter::new(Arc::new(server), "last"), &table, &mut Inserted::default());
-    }
-    assert_eq!(worlds[0].clickhouse.table("last").unwrap().rows.len(), 2 * 500);
-}
-
-#[test]
 fn epochs_that_go_before_the_server_is_there_are_counted() {
     let world = World::new();
     let mut inserter = world.inserter();

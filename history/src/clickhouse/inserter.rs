@@ -158,8 +158,7 @@ impl Inserter {
         done: &mut Inserted,
     ) -> Result<(), ClickHouseError> {
         let (number, opened) = (kept.epoch.number, kept.epoch.opened);
-        // Collectors open their epochs together, and of a damaged log there is no id.
-        let token = format!("{}-{}-{number}-{opened}-{}", self.server.collector(), table.id(), of.start);
+        let token = format!("{}-{number}-{opened}-{}", table.id(), of.start);
         done.made += u64::from(self.server.insert(&self.name, columns, &token, block)?);
         done.rows += of.end - of.start;
         // That the last one is there is kept with the whole.
