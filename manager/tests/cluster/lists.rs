@@ -53,12 +53,11 @@ impl Ground {
         child.wait().unwrap();
         let now = rounds(&std::fs::read(self.said(list)).unwrap());
         assert!(now.is_sorted_by(|a, b| a < b), "list {list}: {now:?}");
-        check(list, now, first, last);
-        // The past has them, and so has what is read once.
+        check(list, "followed", now, first, last);
         for arguments in [&["--since", "-10m"][..], &["--once", "--from-start"]] {
             let read = self.tail(list, arguments).output().unwrap();
             assert!(read.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&read.stderr));
-            check(list, rounds(&read.stdout), first, last);
+            check(list, arguments[0], rounds(&read.stdout), first, last);
         }
     }
 
@@ -88,10 +87,10 @@ fn rounds(said: &[u8]) -> Vec<u32> {
 }
 
 /// Asserts that rounds come once each, from the first to the last, and that few are missing.
-fn check(list: u32, mut rounds: Vec<u32>, first: u32, last: u32) {
+fn check(list: u32, how: &str, mut rounds: Vec<u32>, first: u32, last: u32) {
     // Of an epoch in which the list moved, one collector's come before the other's.
     rounds.sort_unstable();
-    assert!(rounds.is_sorted_by(|a, b| a < b), "list {list}: some come twice: {rounds:?}");
+    assert!(rounds.is_sorted_by(|a, b| a < b), "list {list}, {how}: some come twice: {rounds:?}");
     let missing: Vec<u32> = (first..=last).filter(|round| rounds.binary_search(round).is_err()).collect();
-    assert!(missing.len() <= MOVED, "list {list}: of {first} to {last} are missing {missing:?}");
+    assert!(missing.len() <= MOVED, "list {list}, {how}: of {first} to {last} are missing {missing:?}");
 }
