@@ -2,7 +2,6 @@
 
 use dta_proto::flow_record::FlowRecord;
 use dta_proto::key::Key;
-use dta_proto::telemetry::{self, Value};
 
 use super::seen::Home;
 use super::tallies::Waiting;
@@ -10,19 +9,19 @@ use super::tallies::Waiting;
 /// What all records of a sum have in common, and what they count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RecordSum {
-    flow: Key,
-    exporter: u32,
+    pub(super) flow: Key,
+    pub(super) exporter: u32,
     /// 0 = not reported.
     egress: u32,
     sampling: u32,
     at_egress: bool,
     /// Whether this exporter counts the flow.
     pub(super) counts: bool,
-    packets: u32,
-    bytes: u64,
+    pub(super) packets: u32,
+    pub(super) bytes: u64,
     /// Bytes of the last record, and when it arrived.
-    last: u32,
-    came: u64,
+    pub(super) last: u32,
+    pub(super) came: u64,
 }
 
 // One cache line.
@@ -68,13 +67,5 @@ impl RecordSum {
         self.bytes = self.bytes.wrapping_add(one.bytes);
         (self.last, self.came) = (one.last, one.came);
         true
-    }
-
-    /// The key and value of its last record, and if it counts, keys and counts of the flow's records, packets and bytes.
-    pub(super) fn written(&self, reports: u32) -> Option<((Key, Value), Option<[(Key, u64); 3]>)> {
-        let [packets, bytes, last] = telemetry::record_keys(&self.flow, self.exporter)?;
-        let value = Value { value: self.last, time: self.came };
-        let counts = [(self.flow, reports.into()), (packets, self.packets.into()), (bytes, self.bytes)];
-        Some(((last, value), self.counts.then_some(counts)))
     }
 }

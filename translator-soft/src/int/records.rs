@@ -221,9 +221,12 @@ impl Int {
 
     /// Writes a sum of records.
     pub(super) fn write_records(&self, waited: &Waiting<RecordSum>, made: &mut Made) {
-        let Some(((key, last), counts)) = waited.sum.written(waited.reports) else { return };
-        made.key_write(self.stores.values, key, &last.bytes());
-        if let Some(counts) = counts {
+        let sum = &waited.sum;
+        let Some([packets, bytes, last]) = telemetry::record_keys(&sum.flow, sum.exporter) else { return };
+        made.key_write(self.stores.values, last, &Value { value: sum.last, time: sum.came }.bytes());
+        if sum.counts {
+            let counts =
+                [(sum.flow, waited.reports.into()), (packets, sum.packets.into()), (bytes, sum.bytes)];
             self.write_counts_of_records(counts, made);
         }
     }
