@@ -30,10 +30,12 @@ const BATCHES: usize = 25;
 const SHARE: u32 = RECORDS * (BATCH * BATCHES) as u32;
 const EXPORTER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
+/// A datagram, and how often it was sent.
+pub(super) type Datagram = (Vec<u8>, u64);
+
 /// All flows, once, and where a datagram has its number.
 pub(super) struct Traffic {
-    /// Each with how often it was sent.
-    datagrams: Vec<(Vec<u8>, u64)>,
+    datagrams: Vec<Datagram>,
     number_at: usize,
     /// Packets and bytes that a record stands for.
     counts: [u64; 2],
@@ -87,7 +89,7 @@ impl Traffic {
     }
 
     /// The next batches, numbered.
-    pub(super) fn make_ready(&mut self) -> &[(Vec<u8>, u64)] {
+    pub(super) fn make_ready(&mut self) -> &[Datagram] {
         let len = BATCH * BATCHES;
         if self.next + len > self.datagrams.len() {
             self.next = 0;
@@ -121,7 +123,7 @@ fn run(scale: &Scale, traffic: fn() -> Traffic) -> anyhow::Result<Rates> {
     let world = RefCell::new(World::new(rules, FLOWS as usize, FLOWS as usize)?);
     let [decoder, other] = [(); 2].map(|()| RefCell::new(Decoder::new(16)));
     let [traffic, same] = [(); 2].map(|()| RefCell::new(traffic()));
-    let timed = |traffic: &RefCell<Traffic>, take: &mut dyn FnMut(&[(Vec<u8>, u64)])| -> Share {
+    let timed = |traffic: &RefCell<Traffic>, take: &mut dyn FnMut(&[Datagram])| -> Share {
         let mut traffic = traffic.borrow_mut();
         let ready = traffic.make_ready();
         let start = cpu_time();

@@ -21,6 +21,8 @@ use dta_proto::wire::dta::Body;
 use dta_proto::wire::int::Settings;
 use dta_testbed::programmed::{Pairs, programmed};
 
+use super::flows::Datagram;
+
 const COLLECTOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// The value store: see [`StoreIds`].
@@ -159,7 +161,7 @@ impl World {
     }
 
     /// From datagrams of an exporter to memory.
-    pub(super) fn take_exports(&mut self, decoder: &mut Decoder, datagrams: &[(Vec<u8>, u64)]) {
+    pub(super) fn take_exports(&mut self, decoder: &mut Decoder, datagrams: &[Datagram]) {
         let now = self.now();
         let at = Arrival { now, wall: 1_700_000_000_000_000_000 + now };
         for (datagram, _) in datagrams {
