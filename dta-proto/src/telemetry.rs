@@ -303,6 +303,32 @@ pub fn last_record_key(flow: &Flow, exporter: u32) -> Key {
     long_key(bytes.get(), *b"last")
 }
 
+/// [`packets_key`], [`bytes_key`] and [`last_record_key`] of the flow with this key, which need not be known; `None` if
+/// the key is no flow's.
+pub fn record_keys(flow: &Key, exporter: u32) -> Option<[Key; 3]> {
+    let of_kind = |key: &Key, kind: [u8; 4]| {
+        let mut key = *key;
+        key.0[12..].copy_from_slice(&kind);
+        key
+    };
+    if let Some(flow) = flow.flow() {
+        let packets = packets_key(&flow);
+        return Some([packets, of_kind(&packets, *b"byts"), last_record_key(&flow, exporter)]);
+    }
+    if flow.0[13..] != [0, 0, 6] {
+        return None;
+    }
+    // An IPv6 flow's key has the CRCs of its bytes. Four bytes more turn a CRC into that of the XOR of both.
+    let mut last = of_kind(flow, *b"last");
+    for (part, crc) in last.0.chunks_exact_mut(4).zip([crc::crc32, crc::crc32c, crc::crc32k]) {
+        part.reverse();
+        part.iter_mut().zip(exporter.to_be_bytes()).for_each(|(byte, more)| *byte ^= more);
+        let crc = crc(part);
+        part.copy_from_slice(&crc.to_be_bytes());
+    }
+    Some([of_kind(flow, *b"pkts"), of_kind(flow, *b"byts"), last])
+}
+
 /// Key of an interface's name.
 pub fn interface_name_key(switch: u32, port: u32) -> Key {
     short_key(&[switch, port], *b"ifnm")

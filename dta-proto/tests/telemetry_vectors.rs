@@ -1,6 +1,8 @@
 //! Keys, values and entries of INT's metrics: the keys as another implementation makes them
 //! (`vectors/telemetry.py`), the rest by writing and reading.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{self, ENTRY_LEN, Entry, Location, Means, Metric, Path, Value, Via, Why};
 use dta_proto::trace::Name;
@@ -31,6 +33,21 @@ fn keys_are_those_of_the_vectors() {
         };
         assert_eq!(key, case["key"].as_str().unwrap().parse::<Key>().unwrap(), "{case}");
         assert_eq!(key.flow(), None, "no key of a metric is taken for a flow's: {case}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn keys_of_a_flows_records_follow_from_its_key(src: u128, dst: u128, ports: (u16, u16), proto: u8, v6: bool, exporter: u32) {
+        let address = |number: u128| match v6 {
+            true => IpAddr::V6(Ipv6Addr::from_bits(number)),
+            false => IpAddr::V4(Ipv4Addr::from_bits(number as u32)),
+        };
+        let flow = Flow { src: address(src), dst: address(dst), sport: ports.0, dport: ports.1, proto };
+        let keys = [telemetry::packets_key(&flow), telemetry::bytes_key(&flow), telemetry::last_record_key(&flow, exporter)];
+        let is_flows = v6 || proto != 0;
+        prop_assert_eq!(telemetry::record_keys(&flow.key(), exporter), is_flows.then_some(keys));
+        prop_assert_eq!(telemetry::record_keys(&keys[0], exporter), None);
     }
 }
 

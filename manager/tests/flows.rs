@@ -41,6 +41,7 @@ impl Bed {
     async fn until(&mut self, datagrams: usize) -> Counted {
         let all = |counted: &Counted| {
             counted.own("flows.datagrams") == datagrams as u64
+                && counted.own("flows.counts_held") == 0
                 && counted.own("held") == 0
                 && counted.is_executed()
         };
@@ -182,6 +183,59 @@ async fn samples_and_notices_of_drops_of_sflow_are_in_memory() {
     let answers = bed.0.client.counter("int-counters", &keys).await.unwrap();
     let counts: Vec<u64> = answers.iter().map(|answer| answer.value).collect();
     assert_eq!(counts, by_reason.into_values().collect::<Vec<_>>());
+}
+
+/// A datagram of NetFlow v5 with records of so many flows, from one number on; each has 7 packets, and bytes by its number.
+fn v5(first: u16, flows: u16) -> Vec<u8> {
+    let mut bytes = [5, flows].map(u16::to_be_bytes).concat();
+    bytes.resize(16, 0);
+    bytes.extend(u32::from(first).to_be_bytes());
+    bytes.resize(24, 0);
+    for number in first..first + flows {
+        let flow = numbered(number);
+        bytes.extend([[10, 0, 0, 1], [10, 0, 0, 2]].concat());
+        bytes.extend([0; 8]);
+        bytes.extend([7, 1000 + u32::from(number)].map(u32::to_be_bytes).concat());
+        bytes.extend([0; 8]);
+        bytes.extend([flow.sport, flow.dport].map(u16::to_be_bytes).concat());
+        bytes.extend([0, 0, flow.proto, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+    bytes
+}
+
+fn numbered(number: u16) -> Flow {
+    let [src, dst] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(Into::into);
+    Flow { src, dst, sport: number, dport: 443, proto: 6 }
+}
+
+/// More counts wait than a queue pair keeps operations: all are written, whether by a flush or when the translator ends.
+#[tokio::test]
+async fn a_flush_and_an_end_write_the_counts_of_many_flows_and_lose_none() {
+    const FLOWS: u16 = 12_000;
+    for ends in [false, true] {
+        let translator = "[translator.int]\ncount_wait_ms = 3600000\nkeys = 1048576";
+        let mut bed = Bed(IntBed::start(&Setup { flows: true, translator, ..Setup::default() }).await);
+        let datagrams: Vec<_> = (0..FLOWS / 30).map(|n| v5(30 * n, 30)).collect();
+        bed.send("127.0.0.1", &datagrams);
+        let all_wait = |counted: &Counted| {
+            counted.own("flows.counts_held") + counted.own("flows.counts_early") == u64::from(FLOWS)
+        };
+        let counted = bed.0.until_unasked("counts that wait", all_wait).await;
+        assert!(counted.own("flows.counts_held") > 11_000);
+        if !ends {
+            let written = |counted: &Counted| counted.own("flows.counts_held") == 0 && counted.is_executed();
+            let counted = bed.0.until("counts in memory", written).await;
+            assert_eq!((counted.own("lost"), counted.own("flows.counted")), (0, FLOWS.into()));
+        }
+        let IntBed { translator, client, collector: _collector, folder: _folder, .. } = bed.0;
+        assert!(translator.terminate(PATIENCE).0.success());
+        let keys: Vec<_> = (0..FLOWS).map(|number| telemetry::bytes_key(&numbered(number))).collect();
+        for (first, keys) in (0..).step_by(1000).zip(keys.chunks(1000)) {
+            let answers = client.counter("int-counters", keys).await.unwrap();
+            let below = (first..).zip(&answers).filter(|(number, answer)| answer.value < 1000 + number);
+            assert_eq!(below.count(), 0, "ends: {ends}");
+        }
+    }
 }
 
 /// What a command of the tutorial prints.

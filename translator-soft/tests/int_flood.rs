@@ -99,7 +99,7 @@ fn a_flood_of_random_flows_is_in_the_accounting_and_takes_no_more_memory() {
         now += 20_000 * BATCH;
         let at = Arrival { now, wall: 1_700_000_000 * SECOND + now };
         int.ingest_all(at, batch.iter().map(|bytes| (from, &bytes[..])), &settings, &mut made);
-        int.tick(now, &mut made);
+        int.tick(now, usize::MAX, &mut made);
         primitives += made.len() as u64;
         counted += increments(&made);
         made.clear();
@@ -109,7 +109,8 @@ fn a_flood_of_random_flows_is_in_the_accounting_and_takes_no_more_memory() {
         }
     }
     let after = resident();
-    int.flush(&mut made);
+    int.flush();
+    int.tick(now, usize::MAX, &mut made);
     primitives += made.len() as u64;
     counted += increments(&made);
 

@@ -278,6 +278,10 @@ table! {
         FLOWS_COUNTED: "flows.counted", Reports, Beside, "records whose packets and bytes were added to their flow's";
         FLOWS_SAMPLED: "flows.sampled", Reports, Beside,
             "of `flows.counted`, those of sampled packets: their numbers were multiplied by the sampling rate" .detail();
+        FLOWS_COUNTS_HELD: "flows.counts_held", Reports, Beside,
+            "records summed in their flow's counts but not written yet, for up to `count_wait_ms`" .kind(Kind::Now);
+        FLOWS_COUNTS_EARLY: "flows.counts_early", Reports, Beside,
+            "records whose counts were written early because those of another flow took their place" .detail();
         FLOWS_DROPS: "flows.drops", Reports, Beside, "notices of packets that an exporter dropped";
         FLOWS_NAMES: "flows.names", Times, Beside, "names of interfaces read from options data" .detail();
         FLOWS_INTERFACES: "flows.interfaces", Times, Beside, "counters of interfaces read from sFlow" .detail();

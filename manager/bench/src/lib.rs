@@ -73,8 +73,8 @@ cases! {
     "workers": workers::run, 1.7, None, false, "two workers on two cores, report to memory, beside one worker";
     "query": query::run, 0.4, Some(25e6), true, "key-write query, N = 2, random keys, 1 GiB";
     "tail": tail::run, 0.5, None, true, "append tail, 64-byte batches of 4-byte entries (entries)";
-    "flows": int::flows::netflow, 0.0, None, false, "records of NetFlow v9, of 100,000 flows, to memory, beside decoding them";
-    "sflow": int::flows::sflow, 0.0, None, false, "samples of packets by sFlow, of 100,000 flows, to memory, beside decoding them";
+    "flows": int::flows::netflow, 0.5, None, false, "records of NetFlow v9, of 100,000 flows, to memory, beside decoding them";
+    "sflow": int::flows::sflow, 0.4, None, false, "samples of packets by sFlow, of 100,000 flows, to memory, beside decoding them";
     "ask": ask::run, 0.8, None, false, "one key of two collectors over gRPC, beside one key of one collector";
     "loopback": loopback::run, 0.5, None, false, "UDP loopback, three processes: report to memory";
     "ring": loopback::ring, 0.3, Some(3e6), false, "reporter, translator, collector: reports in runs, frames in shared memory, beside `chain`";

@@ -14,6 +14,7 @@ use dta_proto::program::{Entry, Primitive, Program};
 use dta_proto::store::StoreKind;
 use dta_proto::telemetry::{self, ENTRY_LEN, PATH_LEN, VALUE_LEN};
 use dta_proto::wire::int::Settings;
+use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::flow_listeners::FlowListeners;
@@ -36,6 +37,8 @@ pub struct IntSide {
     batch: Batch,
     /// The program's last store ids, so that they are logged once.
     ids: Option<StoreIds>,
+    /// Who waits for a flush.
+    flushes: Vec<oneshot::Sender<u64>>,
 }
 
 impl IntSide {
@@ -65,6 +68,7 @@ impl IntSide {
             made: Made::default(),
             batch: Batch::with_packet_capacity(BATCH, RECEIVED),
             ids: None,
+            flushes: Vec::new(),
         }))
     }
 
@@ -103,7 +107,7 @@ impl IntSide {
         self.ids = Some(ids);
     }
 
-    /// Receives a batch from each listener; returns the number of datagrams.
+    /// Receives a batch from each listener; returns the number of datagrams. Behind it comes a [`tick`](IntSide::tick).
     ///
     /// # Errors
     /// As [`Link::recv`].
@@ -127,16 +131,30 @@ impl IntSide {
         }
         received += self.flows.take(now, &mut self.int, &mut self.made)?;
         execute(&mut self.made, now, engine, out);
-        // Counts that have waited long enough, even without input.
-        self.int.tick(now, &mut self.made);
-        execute(&mut self.made, now, engine, out);
         Ok(received)
     }
 
-    /// Writes the waiting counts.
-    pub fn flush(&mut self, now: u64, engine: &mut Engine, out: &mut Output) {
-        self.int.flush(&mut self.made);
+    /// Writes the counts that are due, even without input, as far as there is `room` for operations. Then ends flushes, if
+    /// nothing waits from before them.
+    pub fn tick(&mut self, now: u64, room: usize, engine: &mut Engine, out: &mut Output) {
+        self.int.tick(now, room, &mut self.made);
         execute(&mut self.made, now, engine, out);
+        if !self.flushes.is_empty() && !self.int.is_flushing() {
+            let flushed = engine.flush(now, out);
+            self.flushes.drain(..).for_each(|reply| _ = reply.send(flushed));
+        }
+    }
+
+    /// Makes all waiting counts due. Once they are written, sends everything that the engine holds, and says how many
+    /// reports that were.
+    pub fn flush(&mut self, reply: Option<oneshot::Sender<u64>>) {
+        self.int.flush();
+        self.flushes.extend(reply);
+    }
+
+    /// Whether some of those still wait.
+    pub fn is_flushing(&self) -> bool {
+        self.int.is_flushing()
     }
 
     /// Every counter by its dotted name.
@@ -144,7 +162,7 @@ impl IntSide {
         use dta_proto::counter::translator as names;
         let mut named = self.int.named();
         if !self.flows.is_empty() {
-            named.extend(self.int.records().named());
+            named.extend(self.int.named_records());
             named.extend(self.flows.named());
         }
         named.extend(GapCounters::named(

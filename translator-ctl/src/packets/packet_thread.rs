@@ -299,6 +299,7 @@ impl PacketThread {
                 // Reports wait in their socket until their frames can leave.
                 settled = self.settle()?;
             }
+            self.tick_int(now(), self.engine.room(), &mut out);
             self.close(received == 0 || !programmed);
             received += self.take_answers(now(), &mut input, &mut out)?;
             self.engine.tick(now(), &mut out);
@@ -356,11 +357,30 @@ impl PacketThread {
         }
     }
 
-    /// Writes the waiting flow counts.
-    fn flush_int(&mut self, now: u64, out: &mut Output) {
+    /// Writes the flow counts that are due.
+    fn tick_int(&mut self, now: u64, room: usize, out: &mut Output) {
         if let Some(int) = &mut self.int {
-            int.flush(now, &mut self.engine, out);
+            int.tick(now, room, &mut self.engine, out);
         }
+    }
+
+    /// Writes the waiting flow counts as queue pairs have room; at the end of patience, without.
+    fn flush_int(
+        &mut self,
+        now: &impl Fn() -> u64,
+        input: &mut Batch,
+        out: &mut Output,
+        carried: &mut Carried,
+    ) -> Result<(), PacketThreadError> {
+        self.int.iter_mut().for_each(|int| int.flush(None));
+        let until = now() + LONGEST_DRAIN.as_nanos() as u64;
+        while self.int.as_ref().is_some_and(IntSide::is_flushing) {
+            let is_idle = self.drain(now, input, out, carried)?;
+            let room = if is_idle && now() < until { self.engine.room() } else { usize::MAX };
+            self.tick_int(now(), room, out);
+            self.depart(out, carried)?;
+        }
+        Ok(())
     }
 
     /// Checks whether frames can be sent; warns if they will be lost.
@@ -464,10 +484,10 @@ impl PacketThread {
             Command::HasRing(nic, reply) => {
                 let _ = reply.send(self.roce.has_ring(nic));
             }
-            Command::Flush(reply) => {
-                self.flush_int(now, out);
-                let _ = reply.send(self.engine.flush(now, out));
-            }
+            Command::Flush(reply) => match &mut self.int {
+                Some(int) => int.flush(Some(reply)),
+                None => _ = reply.send(self.engine.flush(now, out)),
+            },
             Command::Program(reply) => {
                 let _ = reply.send(self.engine.program().clone());
             }
@@ -528,7 +548,7 @@ impl PacketThread {
         while now() < taken_until && self.take_int(now(), out)? != 0 {
             self.depart(out, carried)?;
         }
-        self.flush_int(now(), out);
+        self.flush_int(now, input, out, carried)?;
         self.engine.flush(now(), out);
         self.depart(out, carried)?;
         self.drain(now, input, out, carried)?;
@@ -548,14 +568,14 @@ impl PacketThread {
         Ok(())
     }
 
-    /// Waits until everything on RC queue pairs is acknowledged, as long as there is progress.
+    /// Waits until everything on RC queue pairs is acknowledged, as long as there is progress. Returns whether it is.
     fn drain(
         &mut self,
         now: &impl Fn() -> u64,
         input: &mut Batch,
         out: &mut Output,
         carried: &mut Carried,
-    ) -> Result<(), PacketThreadError> {
+    ) -> Result<bool, PacketThreadError> {
         let start = now();
         let (mut left, mut progress) = (usize::MAX, start);
         loop {
@@ -567,7 +587,7 @@ impl PacketThread {
             }
             let waited = |since: u64, most: Duration| now() - since > most.as_nanos() as u64;
             if left == 0 || waited(progress, DRAIN) || waited(start, LONGEST_DRAIN) {
-                return Ok(());
+                return Ok(left == 0);
             }
             self.take_answers(now(), input, out)?;
             self.engine.tick(now(), out);

@@ -227,7 +227,7 @@ mod tests {
         }
         let flows = decoder.named();
         assert!(flows.contains(&("flows.gaps_of.10.0.0.1/v9/0".into(), 1)), "{flows:?}");
-        [int.named(), int.records().named(), flows].concat()
+        [int.named(), int.named_records(), flows].concat()
     }
 
     fn names_of(nodes: &[NodeStatistics]) -> Vec<(&str, &str)> {

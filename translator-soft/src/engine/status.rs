@@ -71,6 +71,12 @@ impl Engine {
         self.egress.former_regions()
     }
 
+    /// Operations for which every queue pair has room, while half of its queue is kept free for what comes meanwhile.
+    /// Operations beyond a queue pair's queue are lost.
+    pub fn room(&self) -> usize {
+        self.egress.pairs().map(|(_, pair)| pair.requester.room()).min().unwrap_or(usize::MAX)
+    }
+
     /// The queue pairs' states, by collector, then purpose.
     pub fn queue_pairs(&self) -> Vec<QueuePairStatus> {
         let status = |p: &Pair| QueuePairStatus {

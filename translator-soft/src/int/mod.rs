@@ -16,11 +16,13 @@
 //! | a key that is new or due for its keep-alive | an entry of list 3, the key directory |
 //! | every report of a flow | a counter of the flow's reports; with `per_packet`, of its packets and bytes |
 //!
-//! Flow records of other exporters use the same tables ([`Int::record`]).
+//! Flow records of other exporters use the same tables (`records.rs`). Counts are summed before they are written
+//! (`tallies.rs`).
 
 mod counters;
 mod made;
 mod prefetch;
+mod record_sums;
 mod records;
 mod rules;
 mod seen;
@@ -35,6 +37,7 @@ use std::net::IpAddr;
 
 use dta_proto::counter::translator as names;
 use dta_proto::key::{Flow, Key};
+use dta_proto::store::MAX_REDUNDANCY;
 use dta_proto::telemetry::{self, Entry, Location, Means, Metric, Path, Value, Via, Why, list};
 use dta_proto::wire::int::{self, Metadata, Packet, Report, Settings, Time};
 
@@ -46,10 +49,14 @@ pub use seen::Detect;
 pub use sources::{SourceName, Sources};
 pub use watch::{Watch, WatchError};
 
+use record_sums::RecordSum;
+use records::Group;
 use seen::{Home, Name, Seen, Verdict};
-use tallies::{Sum, Tallies};
+use tallies::{Tallies, Waiting};
 use trails::{Heard, Trails};
 
+/// Most operations that a sum becomes on one queue pair: three counters and a value, each in all its copies.
+const OPERATIONS: usize = 4 * MAX_REDUNDANCY as usize;
 /// Most hops read from one report: more do not fit into the longest stack with more than their numbers.
 const MOST_HOPS: usize = 64;
 /// Kinds of keys in the table: metrics use their numbers, these the ones after.
@@ -79,14 +86,24 @@ pub struct Int {
     stores: StoreIds,
     seen: Seen,
     trails: Trails,
-    tallies: Tallies,
+    tallies: Tallies<FlowSum>,
+    record_sums: Tallies<RecordSum>,
+    group: Group,
     sources: Sources,
     counters: IntCounters,
     records: RecordCounters,
 }
 
+/// The reports of a flow.
+#[derive(Clone, Copy, Debug, Default)]
+struct FlowSum {
+    key: Key,
+    /// Of its packets.
+    bytes: u64,
+}
+
 /// Both clocks at a datagram's arrival, in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
     /// Monotonic, from any fixed point.
     pub now: u64,
@@ -222,6 +239,12 @@ impl Int {
             seen: Seen::new(rules.keys),
             trails: Trails::new(rules.trails),
             tallies: Tallies::new(if rules.gathers() { rules.keys / 2 } else { 0 }, rules.count_wait),
+            // A flow's records use about four keys.
+            record_sums: Tallies::new(
+                if rules.count_wait != 0 { rules.keys / 4 } else { 0 },
+                rules.count_wait,
+            ),
+            group: Group::default(),
             sources: Sources::new(rules.sources),
             counters: IntCounters::default(),
             records: RecordCounters::default(),
@@ -379,7 +402,7 @@ impl Int {
     #[inline]
     fn fetch(&self, whose: &Whose<'_>, report: &Report<'_>) {
         if self.rules.gathers() {
-            self.tallies.fetch(whose.home);
+            self.tallies.fetch(whose.home.number());
         }
         self.seen.fetch(&whose.name(Metric::FlowPath as u8));
         self.seen.fetch(&whose.name(Metric::FlowLatency as u8));
@@ -726,57 +749,70 @@ impl Int {
         if !self.rules.count_reports && !self.rules.per_packet || self.stores.counters.is_none() {
             return;
         }
-        let bytes = u64::from(packet.length);
-        let one = Sum::one(whose.key, bytes);
-        if !self.rules.gathers() {
-            self.raise(one, Some(whose.flow), made);
-            return;
-        }
+        let one = FlowSum { key: whose.key, bytes: packet.length.into() };
         // The keys for packets and bytes derive from the flow, which an IPv6 flow's key does not contain.
-        if self.rules.per_packet && whose.key.flow().is_none() {
-            self.raise(one, Some(whose.flow), made);
+        if !self.rules.gathers() || self.rules.per_packet && whose.key.flow().is_none() {
+            self.raise(one, 1, Some(whose.flow), made);
             return;
         }
-        if let Some(sum) = self.tallies.add(whose.home, whose.key, bytes, at.now) {
-            self.counters.counts_early += u64::from(sum.reports);
-            self.raise(sum, None, made);
+        let place = whose.home.number();
+        let into = |sum: &mut FlowSum| {
+            let is_its = sum.key == one.key;
+            if is_its {
+                sum.bytes = sum.bytes.saturating_add(one.bytes);
+            }
+            is_its
+        };
+        if !self.tallies.add(place, into)
+            && let Some(Waiting { sum, reports, .. }) = self.tallies.begin(place, one, at.now)
+        {
+            self.counters.counts_early += u64::from(reports);
+            self.raise(sum, reports, None, made);
         }
     }
 
     /// Writes the counters of a flow.
-    fn raise(&self, sum: Sum, flow: Option<&Flow>, made: &mut Made) {
+    fn raise(&self, sum: FlowSum, reports: u32, flow: Option<&Flow>, made: &mut Made) {
         let store = self.stores.counters;
-        let reports = u64::from(sum.reports);
         if self.rules.count_reports {
-            made.increment(store, sum.key, reports);
+            made.increment(store, sum.key, reports.into());
         }
         if let (true, Some(flow)) = (self.rules.per_packet, flow.copied().or_else(|| sum.key.flow())) {
-            made.increment(store, telemetry::packets_key(&flow), reports);
+            made.increment(store, telemetry::packets_key(&flow), reports.into());
             made.increment(store, telemetry::bytes_key(&flow), sum.bytes);
         }
     }
 
-    /// Writes the flow counts that have waited long enough. Call it in each turn, even without input.
-    #[inline]
-    pub fn tick(&mut self, now: u64, made: &mut Made) {
-        if self.tallies.held() != 0 && self.stores.counters.is_some() {
-            self.write_counts(made, |tallies, write| tallies.due(now, write));
+    /// Writes the flow counts that have waited long enough or that a [`flush`](Int::flush) asked for, as far as there is
+    /// `room` for operations on each queue pair. Call it in each turn, even without input.
+    pub fn tick(&mut self, now: u64, room: usize, made: &mut Made) {
+        self.judge_group(made);
+        if self.stores.counters.is_none() {
+            return;
         }
-    }
-
-    /// Writes all waiting counts.
-    pub fn flush(&mut self, made: &mut Made) {
-        if self.stores.counters.is_some() {
-            self.write_counts(made, |tallies, write| tallies.flush(write));
-        }
-    }
-
-    fn write_counts(&mut self, made: &mut Made, each: impl FnOnce(&mut Tallies, &mut dyn FnMut(Sum))) {
+        // Half for each.
+        let most = room / (2 * OPERATIONS);
         let before = made.len();
         let mut tallies = std::mem::take(&mut self.tallies);
-        each(&mut tallies, &mut |sum| self.raise(sum, None, made));
+        tallies.due(now, most, |Waiting { sum, reports, .. }| self.raise(sum, reports, None, made));
         self.tallies = tallies;
         self.counters.primitives += (made.len() - before) as u64;
+        let before = made.len();
+        let mut sums = std::mem::take(&mut self.record_sums);
+        sums.due(now, most, |waited| self.write_records(&waited, made));
+        self.record_sums = sums;
+        self.records.primitives += (made.len() - before) as u64;
+    }
+
+    /// Makes all counts due that wait now: the next calls of [`Int::tick`] write them.
+    pub fn flush(&mut self) {
+        self.tallies.flush();
+        self.record_sums.flush();
+    }
+
+    /// Whether some of those still wait. Without a store for them, they do not keep anybody waiting.
+    pub fn is_flushing(&self) -> bool {
+        self.stores.counters.is_some() && (self.tallies.is_flushing() || self.record_sums.is_flushing())
     }
 
     /// Adds a key to the directory if it is new or due for its keep-alive.

@@ -12,12 +12,19 @@
 //!
 //! Several exporters may see a flow, and one may see it twice, where it enters and where it leaves. The first that reports
 //! it counts it. Another takes over when that one has been silent for [`Rules::takeover`](super::Rules::takeover).
+//!
+//! Records are judged in groups, so that the memory for each arrives in time. A record that differs from one before only
+//! in what it counts is added to that one's sum, if it still waits; nothing else is judged of it, and all of this
+//! is written when the sum is due.
 
 use dta_proto::counter::{FlowReason, translator as names};
 use dta_proto::crc::crc32c;
 use dta_proto::flow_record::{Exported, FlowRecord, InterfaceName, InterfaceOctets, PacketDrop, Start};
+use dta_proto::key::Key;
 use dta_proto::telemetry::{self, Entry, Location, Means, Metric, Value, list};
 
+use super::record_sums::RecordSum;
+use super::tallies::Waiting;
 use super::{
     Arrival, Detect, HOP_PORT, INTERFACE_NAME, Int, KEEPER, Made, Name, Named, OCTETS, Port, RECORDED,
     SAMPLING, Tell, Verdict, Whose, means_flow,
@@ -25,6 +32,16 @@ use super::{
 
 /// Nanoseconds below which counters of an interface say too little of its rate: what comes earlier is a repeat.
 const SHORTEST: u64 = 500_000_000;
+
+/// Records that are judged together.
+const GROUP: usize = 16;
+
+/// Records that wait for others to be judged with.
+#[derive(Default)]
+pub(super) struct Group {
+    at: Arrival,
+    records: Vec<(FlowRecord, Named)>,
+}
 
 /// Counters of flow records. `records = dropped + not_watched + elsewhere + counted + drops` at
 /// any time.
@@ -43,6 +60,8 @@ pub struct RecordCounters {
     pub sampled: u64,
     /// Notices of dropped packets.
     pub drops: u64,
+    /// Records whose counts were written early because others took their place.
+    pub counts_early: u64,
     /// Primitives made.
     pub primitives: u64,
 }
@@ -61,7 +80,7 @@ impl RecordCounters {
     }
 
     /// Every counter by its dotted name, without reasons that are zero.
-    pub fn named(&self) -> Vec<(String, u64)> {
+    fn named(&self) -> Vec<(String, u64)> {
         let all = [
             (&names::FLOWS_RECORDS, self.records),
             (&names::FLOWS_NOT_WATCHED, self.not_watched),
@@ -69,6 +88,7 @@ impl RecordCounters {
             (&names::FLOWS_COUNTED, self.counted),
             (&names::FLOWS_SAMPLED, self.sampled),
             (&names::FLOWS_DROPS, self.drops),
+            (&names::FLOWS_COUNTS_EARLY, self.counts_early),
             (&names::FLOWS_PRIMITIVES, self.primitives),
         ];
         let mut list: Vec<_> = all.into_iter().map(|(name, count)| (name.of(&[]), count)).collect();
@@ -85,30 +105,75 @@ impl Int {
         &self.records
     }
 
+    /// Every counter of flow records by its dotted name.
+    pub fn named_records(&self) -> Vec<(String, u64)> {
+        let held = (names::FLOWS_COUNTS_HELD.of(&[]), self.record_sums.held());
+        self.records.named().into_iter().chain([held]).collect()
+    }
+
     /// Counts a record that could not be read.
     pub fn drop_record(&mut self, reason: FlowReason) {
         self.records.records += 1;
         self.records.dropped[reason as usize] += 1;
     }
 
-    /// Processes what an exporter says. The resulting primitives are added to `made`.
+    /// Processes what an exporter says. The resulting primitives are added to `made`; those of the last few records
+    /// with the next [`Int::tick`].
+    #[inline]
     pub fn exported(&mut self, at: Arrival, exported: &Exported, made: &mut Made) {
         match exported {
-            Exported::Flow(record) => self.record(at, record, made),
+            Exported::Flow(record) => {
+                if self.group.records.len() == GROUP || self.group.at != at {
+                    self.judge_group(made);
+                    self.group.at = at;
+                }
+                let named = Named::of(&record.flow);
+                if self.gathers_records() {
+                    self.record_sums.fetch(RecordSum::place(named.home, record));
+                }
+                self.group.records.push((*record, named));
+            }
             Exported::Drop(drop) => self.packet_drop(at, drop, made),
             Exported::Interface(octets) => self.interface(at, octets, made),
             Exported::Name(name) => self.interface_name(at, name, made),
         }
     }
 
-    fn record(&mut self, at: Arrival, record: &FlowRecord, made: &mut Made) {
+    /// Judges the records that wait for that.
+    pub(super) fn judge_group(&mut self, made: &mut Made) {
+        let mut group = std::mem::take(&mut self.group);
+        for (record, named) in &group.records {
+            self.record(group.at, record, *named, made);
+        }
+        group.records.clear();
+        self.group = group;
+    }
+
+    fn gathers_records(&self) -> bool {
+        self.rules.count_wait != 0 && self.stores.counters.is_some()
+    }
+
+    fn record(&mut self, at: Arrival, record: &FlowRecord, named: Named, made: &mut Made) {
         self.records.records += 1;
         if !self.is_watched(&record.flow) {
             self.records.not_watched += 1;
             return;
         }
+        let place = RecordSum::place(named.home, record);
+        let one = if self.gathers_records() { RecordSum::of(record, named.key, at.wall) } else { None };
+        if let Some(one) = &one {
+            let mut counts = false;
+            let into = |sum: &mut RecordSum| {
+                counts = sum.counts;
+                sum.add(one)
+            };
+            if self.record_sums.add(place, into) {
+                self.note_counted(record, counts);
+                return;
+            }
+        }
         let before = made.len();
-        let whose = Whose::new(&record.flow, Named::of(&record.flow));
+        let whose = Whose::new(&record.flow, named);
         let switch = record.exporter.to_bits();
         let ago = match record.start {
             Some(Start::Ago(ago)) => ago,
@@ -120,16 +185,58 @@ impl Int {
             self.tell_key(at, RECORDED, whose.key, means_flow(whose.flow), made);
         }
         self.tell_port(at, whose, record, made);
-        let last = Value { value: record.all_bytes().min(u32::MAX.into()) as u32, time: at.wall };
-        made.key_write(self.stores.values, telemetry::last_record_key(whose.flow, switch), &last.bytes());
-        let keeper = u64::from(record.exporter.to_bits()) << 1 | u64::from(record.at_egress);
-        if self.seen.keeps(&whose.name(KEEPER), keeper, at.now, self.rules.takeover) {
+        let keeper = u64::from(switch) << 1 | u64::from(record.at_egress);
+        let counts = self.seen.keeps(&whose.name(KEEPER), keeper, at.now, self.rules.takeover);
+        self.note_counted(record, counts);
+        if counts {
+            self.tell_sampling(at, whose, record, made);
+        }
+        if let Some(mut one) = one {
+            one.counts = counts;
+            if let Some(gone) = self.record_sums.begin(place, one, at.now) {
+                self.records.counts_early += u64::from(gone.reports);
+                self.write_records(&gone, made);
+            }
+        } else {
+            let last = Value { value: record.all_bytes().min(u32::MAX.into()) as u32, time: at.wall };
+            made.key_write(self.stores.values, telemetry::last_record_key(whose.flow, switch), &last.bytes());
+            if counts {
+                let (packets, bytes) = (telemetry::packets_key(whose.flow), telemetry::bytes_key(whose.flow));
+                let counts = [(whose.key, 1), (packets, record.all_packets()), (bytes, record.all_bytes())];
+                self.write_counts_of_records(counts, made);
+            }
+        }
+        self.records.primitives += (made.len() - before) as u64;
+    }
+
+    #[inline]
+    fn note_counted(&mut self, record: &FlowRecord, counts: bool) {
+        if counts {
             self.records.counted += 1;
-            self.count_record(at, whose, record, made);
+            self.records.sampled += u64::from(record.sampling != 1);
         } else {
             self.records.elsewhere += 1;
         }
-        self.records.primitives += (made.len() - before) as u64;
+    }
+
+    /// Writes a sum of records.
+    pub(super) fn write_records(&self, waited: &Waiting<RecordSum>, made: &mut Made) {
+        let sum = &waited.sum;
+        let Some([packets, bytes, last]) = telemetry::record_keys(&sum.flow, sum.exporter) else { return };
+        made.key_write(self.stores.values, last, &Value { value: sum.last, time: sum.came }.bytes());
+        if sum.counts {
+            let counts =
+                [(sum.flow, waited.reports.into()), (packets, sum.packets.into()), (bytes, sum.bytes)];
+            self.write_counts_of_records(counts, made);
+        }
+    }
+
+    /// Adds to the counts of a flow's records, packets and bytes.
+    fn write_counts_of_records(&self, counts: [(Key, u64); 3], made: &mut Made) {
+        let without_records = usize::from(!self.rules.count_reports);
+        for (key, count) in &counts[without_records..] {
+            made.increment(self.stores.counters, *key, *count);
+        }
     }
 
     fn packet_drop(&mut self, at: Arrival, drop: &PacketDrop, made: &mut Made) {
@@ -194,18 +301,10 @@ impl Int {
         }
     }
 
-    fn count_record(&mut self, at: Arrival, whose: Whose<'_>, record: &FlowRecord, made: &mut Made) {
-        let store = self.stores.counters;
-        if self.rules.count_reports {
-            made.increment(store, whose.key, 1);
-        }
-        made.increment(store, telemetry::packets_key(whose.flow), record.all_packets());
-        made.increment(store, telemetry::bytes_key(whose.flow), record.all_bytes());
+    /// Writes the sampling rate of a flow, if it is new or due for its keep-alive.
+    fn tell_sampling(&mut self, at: Arrival, whose: Whose<'_>, record: &FlowRecord, made: &mut Made) {
         // A rate of 1 is written only where there was another.
         let sampling = u64::from(record.sampling);
-        if sampling != 1 {
-            self.records.sampled += 1;
-        }
         let keep_alive = self.rules.metrics[Metric::FlowPath.index()].keep_alive;
         let verdict = self.seen.judge(&whose.name(SAMPLING), sampling, at.now, Detect::Any, keep_alive);
         let is_written = match verdict {

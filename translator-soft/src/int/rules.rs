@@ -55,8 +55,8 @@ pub struct Rules {
     pub per_packet: bool,
     /// Whether to count the reports of each flow.
     pub count_reports: bool,
-    /// Nanoseconds for which a flow's reports, packets and bytes are summed before they are written; 0 = each
-    /// report writes them.
+    /// Nanoseconds for which a flow's reports or records, packets and bytes are summed before they are written; 0 = each
+    /// report or record writes them.
     pub count_wait: u64,
     /// Which time to write.
     pub time: TimeMode,

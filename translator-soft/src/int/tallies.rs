@@ -1,61 +1,52 @@
 //! Sums a flow's reports before they are written: one FETCH_ADD for many reports.
 //!
-//! A flow's sum is written when it has waited as long as the rules say (up to twice as long under low load),
-//! at a flush, and when another flow needs its place. So every report is counted, some late. Memory is
-//! bounded and preallocated.
-
-use dta_proto::key::Key;
+//! A sum is handed out when it has waited as long as the rules say (up to twice as long), at a flush, and when
+//! another needs its place. So every report is counted, some late. At a time, only so many are handed out as there is
+//! room for; the others stay due. Memory is bounded and preallocated.
 
 use super::prefetch::prefetch;
-use super::seen::Home;
 
 const WAYS: usize = 4;
 /// Unit of a sum's start time, as a shift of nanoseconds: about a millisecond.
 const TICK: u32 = 20;
+const CACHE_LINE: usize = 64;
 
-/// The waiting sum of one flow.
+/// A waiting sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sum {
-    /// Its key.
-    pub(crate) key: Key,
-    /// Bytes of its packets.
-    pub(crate) bytes: u64,
+pub(crate) struct Waiting<S> {
+    /// What is summed.
+    pub(crate) sum: S,
     /// Its reports; 0 = the place is free.
     pub(crate) reports: u32,
     /// Arrival of the first report, in units of 2^20 ns, modulo 2^32.
     since: u32,
 }
 
-impl Sum {
-    /// A single report.
-    pub(crate) fn one(key: Key, bytes: u64) -> Sum {
-        Sum { key, bytes, reports: 1, since: 0 }
-    }
-}
-
-/// Two cache lines that are loaded together.
+/// Cache lines that are loaded in pairs.
 #[derive(Clone)]
 #[repr(align(128))]
-struct Bucket([Sum; WAYS]);
+struct Bucket<S>([Waiting<S>; WAYS]);
 
 /// Sums of many flows.
 #[derive(Default)]
-pub(crate) struct Tallies {
-    buckets: Box<[Bucket]>,
+pub(crate) struct Tallies<S> {
+    buckets: Box<[Bucket<S>]>,
     /// Nanoseconds for which a sum waits.
     wait: u64,
-    /// The next bucket to check, and when the last check was.
+    /// The next bucket to check, and until when all of them are checked.
     next: usize,
-    looked: u64,
+    checked: u64,
+    /// Buckets that a flush has still to empty.
+    flushing: usize,
     held: u64,
 }
 
-impl Tallies {
-    /// Room for at least this many flows (a power of two, at least 4). Each sum waits `wait` nanoseconds.
-    pub(crate) fn new(flows: usize, wait: u64) -> Tallies {
-        let buckets = flows.next_power_of_two().max(WAYS) / WAYS;
-        let buckets = vec![Bucket([Sum::default(); WAYS]); buckets].into();
-        Tallies { buckets, wait, next: 0, looked: 0, held: 0 }
+impl<S: Copy + Default> Tallies<S> {
+    /// Room for at least this many sums (a power of two, at least 4). Each waits `wait` nanoseconds.
+    pub(crate) fn new(sums: usize, wait: u64) -> Tallies<S> {
+        let buckets = sums.next_power_of_two().max(WAYS) / WAYS;
+        let buckets = vec![Bucket([Waiting::default(); WAYS]); buckets].into();
+        Tallies { buckets, wait, next: 0, checked: 0, flushing: 0, held: 0 }
     }
 
     /// Total of reports in all sums.
@@ -63,82 +54,103 @@ impl Tallies {
         self.held
     }
 
-    /// Prefetches the sum of a flow, which will be added to soon.
+    /// Prefetches the sums at a place, where one will be added to soon.
     #[inline]
-    pub(crate) fn fetch(&self, home: Home) {
-        let bucket = &self.buckets[home.number() & (self.buckets.len() - 1)].0;
+    pub(crate) fn fetch(&self, place: usize) {
+        let bucket = &self.buckets[place & (self.buckets.len() - 1)].0;
         prefetch(&bucket[0]);
-        prefetch(&bucket[WAYS / 2]);
+        prefetch(&bucket[(CACHE_LINE / size_of::<Waiting<S>>()).min(WAYS - 1)]);
     }
 
-    /// Adds a report of a flow and the length of its packet. Returns a sum that was evicted, if any.
+    /// Adds a report to one of the sums at a place: the first for which `into` returns that it did so. Returns whether
+    /// there was one.
     #[inline]
-    pub(crate) fn add(&mut self, home: Home, key: Key, bytes: u64, now: u64) -> Option<Sum> {
-        self.held += 1;
-        let bucket = &mut self.buckets[home.number() & (self.buckets.len() - 1)].0;
-        for sum in bucket.iter_mut() {
-            if sum.key == key && sum.reports != 0 && sum.reports != u32::MAX {
-                sum.reports += 1;
-                sum.bytes = sum.bytes.saturating_add(bytes);
-                return None;
+    pub(crate) fn add(&mut self, place: usize, mut into: impl FnMut(&mut S) -> bool) -> bool {
+        for waiting in &mut self.buckets[place & (self.buckets.len() - 1)].0 {
+            if waiting.reports != 0 && waiting.reports != u32::MAX && into(&mut waiting.sum) {
+                waiting.reports += 1;
+                self.held += 1;
+                return true;
             }
         }
+        false
+    }
+
+    /// Begins a sum with a report that was [added](Tallies::add) to none. Returns the sum that was evicted, if any.
+    #[inline]
+    pub(crate) fn begin(&mut self, place: usize, sum: S, now: u64) -> Option<Waiting<S>> {
+        let bucket = &mut self.buckets[place & (self.buckets.len() - 1)].0;
         let now = (now >> TICK) as u32;
         // A free place counts as the oldest.
-        let age = |sum: &Sum| if sum.reports == 0 { u64::MAX } else { now.wrapping_sub(sum.since).into() };
+        let age = |waiting: &Waiting<S>| match waiting.reports {
+            0 => u64::MAX,
+            _ => now.wrapping_sub(waiting.since).into(),
+        };
         let mut oldest = 0;
         for way in 1..WAYS {
             if age(&bucket[way]) > age(&bucket[oldest]) {
                 oldest = way;
             }
         }
-        let gone = std::mem::replace(&mut bucket[oldest], Sum { key, bytes, reports: 1, since: now });
-        self.held -= u64::from(gone.reports);
+        let gone = std::mem::replace(&mut bucket[oldest], Waiting { sum, reports: 1, since: now });
+        self.held = self.held + 1 - u64::from(gone.reports);
         (gone.reports != 0).then_some(gone)
     }
 
-    /// Takes the sums that have waited long enough. Each call checks buckets in proportion to the time
-    /// passed, so that each is checked once per waiting time.
-    pub(crate) fn due(&mut self, now: u64, mut write: impl FnMut(Sum)) {
-        let passed = now.saturating_sub(self.looked);
-        if self.held == 0 || passed >= self.wait {
-            self.looked = now;
-            if self.held != 0 {
-                self.look(self.buckets.len(), now, &mut write);
-            }
-            return;
-        }
-        let buckets = (u128::from(passed) * self.buckets.len() as u128 / u128::from(self.wait)) as usize;
-        if buckets != 0 {
+    /// Hands out the sums that a flush asked for, or else those that have waited long enough: at most `most`. Each call
+    /// checks buckets in proportion to the time passed, so that each is checked once per waiting time; those for which
+    /// there is no room are the next call's first.
+    pub(crate) fn due(&mut self, now: u64, most: usize, mut write: impl FnMut(Waiting<S>)) {
+        let all = self.buckets.len();
+        if self.held == 0 {
+            (self.checked, self.flushing) = (now, 0);
+        } else if self.flushing != 0 {
+            self.flushing -= self.check(self.flushing, most, |_| true, &mut write);
+        } else {
+            let passed = now.saturating_sub(self.checked).min(self.wait);
+            let due = (u128::from(passed) * all as u128 / u128::from(self.wait)) as usize;
+            let (tick, wait) = ((now >> TICK) as u32, (self.wait >> TICK) as u32);
+            let checked = self.check(due, most, |since| tick.wrapping_sub(since) >= wait, &mut write);
             // The time that these buckets stand for; the remainder counts next time.
-            self.looked +=
-                (buckets as u128 * u128::from(self.wait)).div_ceil(self.buckets.len() as u128) as u64;
-            self.look(buckets, now, &mut write);
+            let time = (checked as u128 * u128::from(self.wait)).div_ceil(all as u128) as u64;
+            self.checked =
+                if checked == all { now } else { (self.checked + time).max(now.saturating_sub(self.wait)) };
         }
     }
 
-    /// Checks the next buckets.
-    fn look(&mut self, buckets: usize, now: u64, write: &mut impl FnMut(Sum)) {
-        let (now, wait) = ((now >> TICK) as u32, (self.wait >> TICK) as u32);
-        for _ in 0..buckets {
-            for sum in &mut self.buckets[self.next].0 {
-                if sum.reports != 0 && now.wrapping_sub(sum.since) >= wait {
-                    self.held -= u64::from(sum.reports);
-                    write(std::mem::take(sum));
+    /// Checks the next buckets, as long as there is room. Returns how many it has finished.
+    fn check(
+        &mut self,
+        buckets: usize,
+        most: usize,
+        is_due: impl Fn(u32) -> bool,
+        write: &mut impl FnMut(Waiting<S>),
+    ) -> usize {
+        let mut room = most;
+        for checked in 0..buckets {
+            for waiting in &mut self.buckets[self.next].0 {
+                if waiting.reports != 0 && is_due(waiting.since) {
+                    if room == 0 {
+                        return checked;
+                    }
+                    room -= 1;
+                    self.held -= u64::from(waiting.reports);
+                    write(std::mem::take(waiting));
                 }
             }
             self.next = (self.next + 1) & (self.buckets.len() - 1);
         }
+        buckets
     }
 
-    /// Takes all sums.
-    pub(crate) fn flush(&mut self, mut write: impl FnMut(Sum)) {
-        if self.held == 0 {
-            return;
-        }
-        let sums = self.buckets.iter_mut().flat_map(|bucket| &mut bucket.0);
-        sums.filter(|sum| sum.reports != 0).for_each(|sum| write(std::mem::take(sum)));
-        self.held = 0;
+    /// Makes all sums due that wait now.
+    pub(crate) fn flush(&mut self) {
+        self.flushing = self.buckets.len();
+    }
+
+    /// Whether some of those still wait.
+    pub(crate) fn is_flushing(&self) -> bool {
+        self.flushing != 0
     }
 }
 
@@ -152,60 +164,91 @@ mod tests {
 
     const MS: u64 = 1 << TICK;
 
-    fn key(number: u8) -> Key {
-        Key([number; 16])
+    /// A flow, and its bytes.
+    type Sum = (u8, u64);
+
+    fn add(tallies: &mut Tallies<Sum>, flow: u8, now: u64) -> Option<Waiting<Sum>> {
+        let place = usize::from(flow).wrapping_mul(0x9e37_79b9) >> 4;
+        let mut into = |sum: &mut Sum| {
+            let is_its = sum.0 == flow;
+            sum.1 += if is_its { 100 } else { 0 };
+            is_its
+        };
+        if tallies.add(place, &mut into) { None } else { tallies.begin(place, (flow, 100), now) }
     }
 
-    fn add(tallies: &mut Tallies, number: u8, now: u64) -> Option<Sum> {
-        let key = key(number);
-        tallies.add(Home::of(u128::from_be_bytes(key.0)), key, 100, now)
+    fn due(tallies: &mut Tallies<Sum>, now: u64, most: usize) -> Vec<Waiting<Sum>> {
+        let mut out = Vec::new();
+        tallies.due(now, most, |waiting| out.push(waiting));
+        out
     }
 
     #[test]
     fn a_sum_leaves_after_its_time_and_the_oldest_gives_its_place() {
         let mut tallies = Tallies::new(4, 10 * MS);
-        for (number, now) in [(1, 0), (2, 1), (1, 2), (3, 3), (4, 4)] {
-            assert_eq!(add(&mut tallies, number, now * MS), None);
+        for (flow, now) in [(1, 0), (2, 1), (1, 2), (3, 3), (4, 4)] {
+            assert_eq!(add(&mut tallies, flow, now * MS), None);
         }
         let gone = add(&mut tallies, 5, 5 * MS).unwrap();
-        assert_eq!((gone.key, gone.reports, gone.bytes), (key(1), 2, 200));
-        let mut left = Vec::new();
-        tallies.due(9 * MS, |sum| left.push(sum.key));
-        assert!(left.is_empty());
-        tallies.due(12 * MS, |sum| left.push(sum.key));
-        assert_eq!(left, [key(2)]);
-        assert_eq!(tallies.held(), 3);
-        tallies.flush(|sum| left.push(sum.key));
-        assert_eq!((left.len(), tallies.held()), (4, 0));
+        assert_eq!((gone.sum, gone.reports), ((1, 200), 2));
+        assert_eq!(due(&mut tallies, 9 * MS, 9), []);
+        let left: Vec<_> = due(&mut tallies, 12 * MS, 9).iter().map(|gone| gone.sum.0).collect();
+        assert_eq!((left, tallies.held()), (vec![2], 3));
+        tallies.flush();
+        assert_eq!(
+            (due(&mut tallies, 12 * MS, 9).len(), tallies.held(), tallies.is_flushing()),
+            (3, 0, false)
+        );
+    }
+
+    #[test]
+    fn what_is_due_leaves_as_there_is_room() {
+        let mut tallies = Tallies::new(256, 10 * MS);
+        for flow in 0..100 {
+            assert_eq!(add(&mut tallies, flow, 0), None);
+        }
+        assert_eq!(due(&mut tallies, 20 * MS, 0), []);
+        let counts = [30, 7, 1].map(|most| due(&mut tallies, 20 * MS, most).len());
+        assert_eq!((counts, tallies.held()), ([30, 7, 1], 62));
+        tallies.flush();
+        assert_eq!((due(&mut tallies, 0, 60).len(), tallies.is_flushing()), (60, true));
+        assert_eq!((due(&mut tallies, 0, 60).len(), tallies.is_flushing()), (2, false));
     }
 
     proptest! {
-        /// For any input and timing, each report leaves once, and none waits more than twice the waiting
+        /// For any input, timing and room, each report leaves once; with room, none waits more than twice the waiting
         /// time.
         #[test]
         fn every_report_leaves_once(
-            steps in prop::collection::vec((0u8..40, 0u64..5), 0..500),
+            steps in prop::collection::vec((0u8..40, 0u64..5, 0usize..6, prop::bool::weighted(0.05)), 0..500),
             room in prop_oneof![Just(4usize), Just(16), Just(256)],
         ) {
             let mut tallies = Tallies::new(room, 10 * MS);
             let (mut added, mut left) = (HashMap::new(), HashMap::new());
             let mut now = 0;
-            for (number, passed) in steps {
+            for (flow, passed, most, flushes) in steps {
                 now += passed * MS;
-                let mut out = Vec::from_iter(add(&mut tallies, number, now));
-                *added.entry(key(number)).or_insert(0u64) += 1;
-                tallies.due(now, |sum| out.push(sum));
-                for sum in out {
-                    prop_assert_eq!(sum.bytes, 100 * u64::from(sum.reports));
-                    *left.entry(sum.key).or_insert(0u64) += u64::from(sum.reports);
+                let mut out = Vec::from_iter(add(&mut tallies, flow, now));
+                *added.entry(flow).or_insert(0u64) += 1;
+                if flushes {
+                    tallies.flush();
+                }
+                let handed = due(&mut tallies, now, most);
+                prop_assert!(handed.len() <= most);
+                out.extend(handed);
+                for Waiting { sum, reports, .. } in out {
+                    prop_assert_eq!(sum.1, 100 * u64::from(reports));
+                    *left.entry(sum.0).or_insert(0u64) += u64::from(reports);
                 }
                 let gone: u64 = left.values().sum();
                 prop_assert_eq!(added.values().sum::<u64>(), gone + tallies.held());
             }
-            // After twice the waiting time, nothing waits.
-            for _ in 0..2 {
+            // After twice the waiting time, nothing waits. What a flush had no room for leaves first.
+            for _ in 0..3 {
+                for Waiting { sum, reports, .. } in due(&mut tallies, now, usize::MAX) {
+                    *left.entry(sum.0).or_insert(0) += u64::from(reports);
+                }
                 now += 10 * MS;
-                tallies.due(now, |sum| *left.entry(sum.key).or_insert(0) += u64::from(sum.reports));
             }
             prop_assert_eq!(tallies.held(), 0);
             prop_assert_eq!(added, left);

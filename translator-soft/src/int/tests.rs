@@ -52,20 +52,23 @@ impl World {
     fn exported(&mut self, now: u64, exported: &Exported) -> usize {
         let mut made = Made::default();
         self.int.exported(Arrival { now, wall: 1_700_000_000 * SECOND + now }, exported, &mut made);
+        self.int.judge_group(&mut made);
         self.note(made)
     }
 
     /// Writes all counts.
     fn flush(&mut self) -> usize {
         let mut made = Made::default();
-        self.int.flush(&mut made);
+        self.int.flush();
+        self.int.tick(0, usize::MAX, &mut made);
+        assert!(!self.int.is_flushing());
         self.note(made)
     }
 
     /// Advances time to this moment.
     fn tick(&mut self, now: u64) -> usize {
         let mut made = Made::default();
-        self.int.tick(now, &mut made);
+        self.int.tick(now, usize::MAX, &mut made);
         self.note(made)
     }
 
@@ -645,6 +648,11 @@ proptest! {
     }
 }
 
+/// Every record and report is written at once.
+fn at_once() -> Rules {
+    Rules { count_wait: 0, ..Rules::default() }
+}
+
 fn record(flow: Flow) -> FlowRecord {
     let exporter = [10, 9, 0, 1].into();
     FlowRecord {
@@ -661,7 +669,7 @@ fn record(flow: Flow) -> FlowRecord {
 
 #[test]
 fn one_exporter_counts_a_flow_until_it_is_silent() {
-    let mut world = World::new(Rules { takeover: 100 * SECOND, ..Rules::default() });
+    let mut world = World::new(Rules { takeover: 100 * SECOND, ..at_once() });
     let first = record(flow());
     let (out, other) =
         (FlowRecord { at_egress: true, ..first }, FlowRecord { exporter: [10, 9, 0, 2].into(), ..first });
@@ -686,8 +694,44 @@ fn one_exporter_counts_a_flow_until_it_is_silent() {
 }
 
 #[test]
+fn records_are_summed_and_written_at_their_time_or_when_another_needs_the_place() {
+    let v6: Flow = "[2001:db8::1]:5000->[2001:db8::2]:5000/udp".parse().unwrap();
+    for flow in [flow(), v6] {
+        let mut world = World::new(Rules::default());
+        // Of a flow's path a postcard, an event and its key.
+        assert_eq!(world.record(0, &record(flow)), 3);
+        for n in 1..10 {
+            assert_eq!(world.record(n, &FlowRecord { bytes: 300 + n, ..record(flow) }), 0);
+        }
+        let held = |world: &World| world.int.named_records().last().unwrap().clone();
+        assert_eq!((world.tick(SECOND / 2), held(&world)), (0, ("flows.counts_held".into(), 10)));
+        assert_eq!((world.tick(2 * SECOND), held(&world).1), (4, 0));
+        let keys = [flow.key(), telemetry::packets_key(&flow), telemetry::bytes_key(&flow)];
+        assert_eq!(keys.map(|key| world.counts[&key]), [10, 30, 3045]);
+        let last = telemetry::last_record_key(&flow, record(flow).exporter.to_bits());
+        let last = Value::parse(&world.writes[&(2, last)]).unwrap();
+        assert_eq!(
+            (last.value, last.time),
+            (309, 1_700_000_000 * SECOND + 9),
+            "the last record, and when it came"
+        );
+        // More packets than a sum holds are written at once; so is what has no place.
+        let many = FlowRecord { packets: 1 << 40, ..record(flow) };
+        assert_eq!(world.record(3 * SECOND, &many), 4);
+        assert_eq!(world.counts[&keys[1]], 30 + (1 << 40));
+    }
+    let mut world = World::new(Rules { keys: 16, ..Rules::default() });
+    for sampling in 1..=6 {
+        world.record(u64::from(sampling) * SECOND / 100, &FlowRecord { sampling, ..record(flow()) });
+    }
+    assert_eq!(world.counts[&telemetry::packets_key(&flow())], 3 * (1 + 2));
+    let told = world.int.records();
+    assert_eq!((told.counted, told.counts_early), (6, 2));
+}
+
+#[test]
 fn a_record_of_sampled_packets_is_scaled_and_says_so() {
-    let mut world = World::new(Rules::default());
+    let mut world = World::new(at_once());
     let sampled = FlowRecord { sampling: 100, ..record(flow()) };
     world.record(0, &sampled);
     assert_eq!(world.counts[&telemetry::packets_key(&flow())], 300);
@@ -701,7 +745,7 @@ fn a_record_of_sampled_packets_is_scaled_and_says_so() {
     world.record(62 * SECOND, &record(flow()));
     assert_eq!(world.value(telemetry::sampling_key(&flow())), Some(1), "the next are not sampled");
     // Where nothing was ever sampled, nothing says so.
-    let mut world = World::new(Rules::default());
+    let mut world = World::new(at_once());
     world.record(0, &record(flow()));
     world.record(61 * SECOND, &record(flow()));
     assert_eq!(world.value(telemetry::sampling_key(&flow())), None);
@@ -709,7 +753,7 @@ fn a_record_of_sampled_packets_is_scaled_and_says_so() {
 
 #[test]
 fn the_exporters_of_a_flow_are_its_path_in_the_order_in_which_it_came_to_them() {
-    let mut world = World::new(Rules::default());
+    let mut world = World::new(at_once());
     let exporters = [1, 2, 3, 4].map(|n| Ipv4Addr::new(10, 9, 0, n));
     let of = |n: usize, start| FlowRecord { exporter: exporters[n], start, ..record(flow()) };
     let wall = 1_700_000_000 * SECOND;
@@ -754,7 +798,7 @@ fn names_of_interfaces_are_in_the_key_directory() {
 
 #[test]
 fn the_key_directory_knows_the_flow_and_where_it_leaves() {
-    let mut world = World::new(Rules::default());
+    let mut world = World::new(at_once());
     let v6: Flow = "[2001:db8::1]:5000->[2001:db8::2]:443/udp".parse().unwrap();
     let exporter = u32::from_be_bytes([10, 9, 0, 1]);
     let out_of = |port| FlowRecord { egress: Some(port), ..record(v6) };
@@ -782,7 +826,7 @@ fn records_of_other_flows_and_bad_ones_are_counted_and_make_nothing() {
     assert_eq!((told.records, told.not_watched, told.check()), (6, 1, None));
     assert!(FlowReason::ALL.iter().all(|reason| told.dropped(*reason) == 1));
     // Without stores nothing is made, and records are counted all the same.
-    let mut world = World::new(Rules::default());
+    let mut world = World::new(at_once());
     world.int.set_stores(StoreIds::default());
     assert_eq!(world.record(0, &FlowRecord { egress: Some(1), sampling: 9, ..record(flow()) }), 0);
     assert_eq!(world.int.records().counted, 1);
@@ -838,4 +882,34 @@ fn counters_of_an_interface_are_the_utilisation_of_its_link() {
     assert_eq!(world.exported(60 * SECOND, &of(5)), 0);
     world.exported(80 * SECOND, &of(u64::MAX));
     assert_eq!(world.value(key), Some(u32::MAX));
+}
+
+proptest! {
+    /// Records that are summed, with little room for what is due, count what records count that are written at once.
+    #[test]
+    fn sums_of_records_are_what_the_records_are(
+        steps in prop::collection::vec((0u16..4, 0u8..3, any::<bool>(), 1u32..4, 1u64..1000, 0u64..3), 1..200),
+        keys in prop_oneof![Just(1usize << 6), Just(1 << 14)],
+        room in 0usize..200,
+    ) {
+        let v6: Flow = "[2001:db8::1]:5000->[2001:db8::2]:5000/udp".parse().unwrap();
+        let [mut summed, mut single] = [Rules { keys, ..Rules::default() }, Rules { keys: 1 << 14, ..at_once() }].map(World::new);
+        let mut now = 0;
+        for (port, exporter, at_egress, sampling, bytes, passed) in steps {
+            now += passed * SECOND / 2;
+            let flow = Flow { sport: port, ..if port % 2 == 0 { flow() } else { v6 } };
+            let exporter = [10, 9, 0, exporter].into();
+            let one = FlowRecord { exporter, at_egress, sampling, bytes, ..record(flow) };
+            single.record(now, &one);
+            summed.record(now, &one);
+            let mut made = Made::default();
+            summed.int.tick(now, room, &mut made);
+            prop_assert!(made.len() <= room / 8);
+            summed.note(made);
+        }
+        summed.flush();
+        prop_assert_eq!(summed.int.records().counted, single.int.records().counted);
+        prop_assert_eq!(&summed.counts, &single.counts);
+        prop_assert!(summed.writes.len() == single.writes.len() && summed.writes.keys().all(|key| single.writes.contains_key(key)));
+    }
 }

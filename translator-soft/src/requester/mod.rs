@@ -310,6 +310,15 @@ impl Requester {
         (self.tail - self.sent) as usize
     }
 
+    /// Operations that can be posted before half of the queue is full. There is no limit on UC, which keeps none, and none
+    /// for a queue pair that is down, for which nobody waits.
+    pub fn room(&self) -> usize {
+        match self.transport == Transport::Uc || self.is_down() {
+            true => usize::MAX,
+            false => (self.timing.queue / 2).saturating_sub((self.tail - self.oldest) as usize),
+        }
+    }
+
     /// On UC, sends `n` operations now and returns the first PSN. On RC nothing changes, and each must be
     /// [posted](Requester::post).
     #[inline]

@@ -1,6 +1,9 @@
 //! Flow exports, from datagram to memory on one core. The floor is decoding the same datagrams.
+//!
+//! The translator's time is that of the work alone, so that it writes as many sums in a share of the work as if it did
+//! nothing else.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -12,6 +15,7 @@ use dta_flows::Decoder;
 use dta_flows::emit::{self, FIELDS};
 use dta_proto::flow_record::FlowRecord;
 use dta_proto::key::Flow;
+use dta_proto::program::Primitive;
 use dta_proto::telemetry;
 
 use super::super::harness::{Rates, Scale, Share, cpu_time, measure_shares, pin};
@@ -22,12 +26,19 @@ const FLOWS: u32 = 100_000;
 const RECORDS: u32 = 25;
 const BATCH: usize = 16;
 const BATCHES: usize = 25;
+/// Records of a call.
+const SHARE: u32 = RECORDS * (BATCH * BATCHES) as u32;
 const EXPORTER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
+/// A datagram, and how often it was sent.
+pub(super) type Datagram = (Vec<u8>, u64);
+
 /// All flows, once, and where a datagram has its number.
-struct Traffic {
-    datagrams: Vec<Vec<u8>>,
+pub(super) struct Traffic {
+    datagrams: Vec<Datagram>,
     number_at: usize,
+    /// Packets and bytes that a record stands for.
+    counts: [u64; 2],
     next: usize,
     sent: u32,
 }
@@ -51,15 +62,15 @@ fn packet(flow: &Flow) -> Vec<u8> {
 }
 
 impl Traffic {
-    fn of(number_at: usize, datagram: impl Fn(&[Flow]) -> Vec<u8>) -> Traffic {
+    fn of(number_at: usize, counts: [u64; 2], datagram: impl Fn(&[Flow]) -> Vec<u8>) -> Traffic {
         let flows: Vec<_> = (0..FLOWS).map(flow).collect();
-        let datagrams = flows.chunks(RECORDS as usize).map(datagram).collect();
-        Traffic { datagrams, number_at, next: 0, sent: 0 }
+        let datagrams = flows.chunks(RECORDS as usize).map(|flows| (datagram(flows), 0)).collect();
+        Traffic { datagrams, number_at, counts, next: 0, sent: 0 }
     }
 
-    fn netflow() -> Traffic {
+    pub(super) fn netflow() -> Traffic {
         let template = emit::set(0, &emit::template(256, &FIELDS));
-        Traffic::of(12, |flows| {
+        Traffic::of(12, [7, 4200], |flows| {
             let record =
                 |flow: &Flow| emit::record(&FlowRecord { egress: Some(3), ..emit::of(*flow, 7, 4200) });
             let data = emit::set(256, &flows.iter().flat_map(record).collect::<Vec<_>>());
@@ -68,7 +79,7 @@ impl Traffic {
     }
 
     fn sflow() -> Traffic {
-        Traffic::of(16, |flows| {
+        Traffic::of(16, [1000, 1_500_000], |flows| {
             let sample = |flow: &Flow| {
                 let headers = emit::headers(11, &packet(flow));
                 emit::sample(1, &[7, 3, 1000, 0, 0, 3, 4], &[headers])
@@ -78,13 +89,14 @@ impl Traffic {
     }
 
     /// The next batches, numbered.
-    fn make_ready(&mut self) -> &[Vec<u8>] {
+    pub(super) fn make_ready(&mut self) -> &[Datagram] {
         let len = BATCH * BATCHES;
         if self.next + len > self.datagrams.len() {
             self.next = 0;
         }
         let ready = &mut self.datagrams[self.next..self.next + len];
-        for datagram in &mut *ready {
+        for (datagram, times) in &mut *ready {
+            *times += 1;
             datagram[self.number_at..self.number_at + 4].copy_from_slice(&self.sent.to_be_bytes());
             self.sent = self.sent.wrapping_add(1);
         }
@@ -105,38 +117,55 @@ pub(crate) fn sflow(scale: &Scale) -> anyhow::Result<Rates> {
 
 fn run(scale: &Scale, traffic: fn() -> Traffic) -> anyhow::Result<Rates> {
     pin();
-    let rules = Rules { keys: 32 * FLOWS as usize, trails: 4 * FLOWS as usize, ..Rules::default() };
+    // With room for four times as many as there are, so that few buckets are full.
+    let rules = Rules { keys: 16 * FLOWS as usize, trails: 4 * FLOWS as usize, ..Rules::default() };
+    let wait = rules.count_wait;
     let world = RefCell::new(World::new(rules, FLOWS as usize, FLOWS as usize)?);
     let [decoder, other] = [(); 2].map(|()| RefCell::new(Decoder::new(16)));
     let [traffic, same] = [(); 2].map(|()| RefCell::new(traffic()));
-    let timed = |traffic: &RefCell<Traffic>, take: &mut dyn FnMut(&[Vec<u8>])| -> Share {
+    let timed = |traffic: &RefCell<Traffic>, take: &mut dyn FnMut(&[Datagram])| -> Share {
         let mut traffic = traffic.borrow_mut();
         let ready = traffic.make_ready();
         let start = cpu_time();
         ready.chunks(BATCH).for_each(take);
-        let records = ready.len() as u64 * u64::from(RECORDS);
-        (records, cpu_time().saturating_sub(start).max(Duration::from_nanos(1)))
+        (SHARE.into(), cpu_time().saturating_sub(start).max(Duration::from_nanos(1)))
     };
-    let work =
-        || timed(&traffic, &mut |batch| world.borrow_mut().take_exports(&mut decoder.borrow_mut(), batch));
-    // Every flow is new once, before the clock starts.
-    for _ in 0..FLOWS as usize / (RECORDS as usize * BATCH * BATCHES) {
+    let now = Cell::new(0);
+    let work = || {
+        let mut world = world.borrow_mut();
+        world.clock = Some(now.get());
+        let share = timed(&traffic, &mut |batch| world.take_exports(&mut decoder.borrow_mut(), batch));
+        now.set(now.get() + share.1.as_nanos() as u64);
+        share
+    };
+    // Before the clock starts, every flow is new once, and sums are written as they will be later.
+    for _ in 0..4 * FLOWS / SHARE {
         work();
+        now.set(now.get() + wait * u64::from(SHARE) / u64::from(FLOWS));
     }
+    let increments = || {
+        let world = world.borrow();
+        world.engine.counters().primitives[Primitive::KeyIncrement.index()].received
+    };
+    let (began, before) = (now.get(), increments());
     let rates = measure_shares(scale, work, |_| {
         timed(&same, &mut |batch| {
             let mut decoder = other.borrow_mut();
-            for datagram in batch {
+            for (datagram, _) in batch {
                 decoder.decode(0, EXPORTER, datagram, |exported| _ = black_box(exported));
             }
         })
     });
+    // A sum waits for two waiting times at most.
+    let waits = (now.get() - began) as f64 / (2 * wait) as f64;
+    let (least, written) = (3.0 * f64::from(FLOWS) * waits, increments() - before);
+    anyhow::ensure!(written as f64 > 0.8 * least, "{written} of {least:.0} increments were made in the time");
     check(&mut world.borrow_mut(), &traffic.borrow(), &decoder.borrow())?;
     Ok(rates)
 }
 
-/// Every record was counted, and a reader finds bytes of each flow.
-fn check(world: &mut World, traffic: &Traffic, decoder: &Decoder) -> anyhow::Result<()> {
+/// Every record was counted, and is in memory.
+pub(super) fn check(world: &mut World, traffic: &Traffic, decoder: &Decoder) -> anyhow::Result<()> {
     world.finish()?;
     let told = world.int.records();
     let sent = u64::from(traffic.sent) * u64::from(RECORDS);
@@ -154,10 +183,16 @@ fn check(world: &mut World, traffic: &Traffic, decoder: &Decoder) -> anyhow::Res
         "{accepted} of {} primitives were taken",
         counters.received
     );
+    // A record counts as one, too.
+    let [packets, bytes] = traffic.counts;
+    let (all, incremented) = (sent * (1 + packets + bytes), world.incremented()?);
+    anyhow::ensure!(incremented == all, "{incremented} is in memory of {all} records, packets and bytes");
     let reader = key_increment::Reader::new(world.store(COUNTERS)?).context("not a store of counters")?;
-    let keys: Vec<_> = (0..FLOWS).step_by(100).map(|number| telemetry::bytes_key(&flow(number))).collect();
+    let keys: Vec<_> = (0..FLOWS).map(|number| telemetry::bytes_key(&flow(number))).collect();
     let mut counted = vec![0; keys.len()];
     reader.query(&keys, &mut counted)?;
-    anyhow::ensure!(counted.iter().all(|bytes| *bytes != 0), "a flow is not in memory");
+    let flows = traffic.datagrams.iter().flat_map(|(_, times)| [times * bytes; RECORDS as usize]);
+    let short = counted.iter().zip(flows).filter(|(counted, bytes)| *counted < bytes).count();
+    anyhow::ensure!(short == 0, "of {short} flows, bytes are missing in memory");
     Ok(())
 }

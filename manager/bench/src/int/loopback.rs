@@ -127,6 +127,7 @@ impl Translator {
     fn turn(&mut self) -> anyhow::Result<u64> {
         let now = self.now();
         let received = self.int.take(now, &mut self.engine, &mut self.out)?;
+        self.int.tick(now, self.engine.room(), &mut self.engine, &mut self.out);
         let answers = self.carry()?;
         if received + answers == 0 {
             let sockets: Vec<_> = self.int.sockets().collect();
@@ -158,11 +159,12 @@ impl Translator {
             (taken, changed) == (all, all) && events >= 10 * all,
             "{all} reports came, {taken} were taken, {changed} of them changed something, {events} events"
         );
-        let now = self.now();
-        self.int.flush(now, &mut self.engine, &mut self.out);
-        self.engine.flush(now, &mut self.out);
+        self.int.flush(None);
         let limit = Instant::now() + LIMIT;
         loop {
+            let now = self.now();
+            self.int.tick(now, self.engine.room(), &mut self.engine, &mut self.out);
+            self.engine.flush(now, &mut self.out);
             self.carry()?;
             let pairs = self.engine.queue_pairs();
             let held: usize = pairs.iter().map(|pair| pair.outstanding as usize + pair.waiting).sum();
@@ -173,7 +175,7 @@ impl Translator {
             let counters = self.nic.counters();
             let executed = counters.iter().filter(|(name, _)| name.starts_with("executed."));
             let executed: u64 = executed.map(|(_, count)| count).sum();
-            if held == 0 && executed == operations {
+            if held == 0 && executed == operations && !self.int.is_flushing() {
                 return Ok(());
             }
             ensure!(Instant::now() < limit, "the NIC has executed {executed} of {operations} operations");

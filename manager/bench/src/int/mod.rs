@@ -13,6 +13,8 @@ mod floor;
 pub(crate) mod flows;
 mod loopback;
 mod show;
+#[cfg(test)]
+mod tests;
 mod traffic;
 mod world;
 

@@ -13,12 +13,15 @@ use dta_dataplane::int::{Arrival, Int, Made, Rules, StoreIds};
 use dta_dataplane::{Engine, Limits, Output};
 use dta_flows::Decoder;
 use dta_proto::batch::Batch;
+use dta_proto::layout::key_increment;
 use dta_proto::program::{Program, Transport, diff};
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::telemetry::{ENTRY_LEN, PATH_LEN, VALUE_LEN, list, store};
 use dta_proto::wire::dta::Body;
 use dta_proto::wire::int::Settings;
 use dta_testbed::programmed::{Pairs, programmed};
+
+use super::flows::Datagram;
 
 const COLLECTOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -46,6 +49,8 @@ pub(super) struct World {
     out: Output,
     answers: Batch,
     start: Instant,
+    /// The time in nanoseconds, if it is not that of this machine.
+    pub(super) clock: Option<u64>,
 }
 
 /// The collector's default stores, with slots for this many values.
@@ -135,11 +140,12 @@ impl World {
             out: Output::default(),
             answers,
             start: Instant::now(),
+            clock: None,
         })
     }
 
     fn now(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
+        self.clock.unwrap_or_else(|| self.start.elapsed().as_nanos() as u64)
     }
 
     /// From frames to memory.
@@ -155,10 +161,10 @@ impl World {
     }
 
     /// From datagrams of an exporter to memory.
-    pub(super) fn take_exports(&mut self, decoder: &mut Decoder, datagrams: &[Vec<u8>]) {
+    pub(super) fn take_exports(&mut self, decoder: &mut Decoder, datagrams: &[Datagram]) {
         let now = self.now();
         let at = Arrival { now, wall: 1_700_000_000_000_000_000 + now };
-        for datagram in datagrams {
+        for (datagram, _) in datagrams {
             decoder.decode(now, TRANSLATOR, datagram, |exported| match exported {
                 Ok(exported) => self.int.exported(at, &exported, &mut self.made),
                 Err(reason) => self.int.drop_record(reason),
@@ -167,9 +173,15 @@ impl World {
         self.execute(now);
     }
 
+    /// A turn in which nothing comes.
+    #[cfg(test)]
+    pub(super) fn turn(&mut self) {
+        self.execute(self.now());
+    }
+
     /// From primitives to memory.
     fn execute(&mut self, now: u64) {
-        self.int.tick(now, &mut self.made);
+        self.int.tick(now, self.engine.room(), &mut self.made);
         self.engine.execute_unnumbered(now, self.made.iter(), &mut self.out);
         self.made.clear();
         self.engine.tick(now, &mut self.out);
@@ -184,20 +196,27 @@ impl World {
     }
 
     /// Sends what is held, and waits until all of it is in memory.
+    ///
+    /// # Errors
+    /// An operation was lost, now or earlier, or the queue pairs do not become idle.
     pub(super) fn finish(&mut self) -> anyhow::Result<()> {
         let limit = Instant::now() + Duration::from_secs(10);
-        self.int.flush(&mut self.made);
-        self.engine.execute_unnumbered(self.now(), self.made.iter(), &mut self.out);
-        self.made.clear();
+        self.int.flush();
+        while self.int.is_flushing() {
+            self.execute(self.now());
+        }
         self.engine.flush(self.now(), &mut self.out);
         loop {
             self.carry();
             if self.engine.queue_pairs().iter().all(|pair| pair.outstanding == 0 && pair.waiting == 0) {
-                return Ok(());
+                break;
             }
             anyhow::ensure!(Instant::now() < limit, "the benchmark's queue pairs do not become idle");
             self.engine.tick(self.now(), &mut self.out);
         }
+        let lost: u64 = self.engine.counters().primitives.iter().map(|of| of.lost_operations).sum();
+        anyhow::ensure!(lost == 0, "{lost} operations were lost");
+        Ok(())
     }
 
     /// Passes frames to the NIC and answers back, until there are none.
@@ -221,6 +240,20 @@ impl World {
             }
         }
         debug_assert!(!answers_lost);
+    }
+
+    /// The sum of all increments that are in memory.
+    pub(super) fn incremented(&self) -> anyhow::Result<u64> {
+        let store = self.store(COUNTERS)?;
+        let StoreKind::KeyIncrement { slots, redundancy } = store.spec.kind else {
+            anyhow::bail!("not a store of counters")
+        };
+        let mut sum = 0;
+        for slot in 0..slots {
+            sum += store.region.load_u64(key_increment::offset(slot))?;
+        }
+        // Every increment is in each copy.
+        Ok(sum / u64::from(redundancy))
     }
 
     /// The store with this id.

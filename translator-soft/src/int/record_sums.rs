@@ -1,0 +1,71 @@
+//! Flow records, summed as [`super::tallies`] does: those of one flow by one exporter that differ only in what they count.
+
+use dta_proto::flow_record::FlowRecord;
+use dta_proto::key::Key;
+
+use super::seen::Home;
+use super::tallies::Waiting;
+
+/// What all records of a sum have in common, and what they count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RecordSum {
+    pub(super) flow: Key,
+    pub(super) exporter: u32,
+    /// 0 = not reported.
+    egress: u32,
+    sampling: u32,
+    at_egress: bool,
+    /// Whether this exporter counts the flow.
+    pub(super) counts: bool,
+    pub(super) packets: u32,
+    pub(super) bytes: u64,
+    /// Bytes of the last record, and when it arrived.
+    pub(super) last: u32,
+    pub(super) came: u64,
+}
+
+// One cache line.
+const _: () = assert!(size_of::<Waiting<RecordSum>>() == 64);
+
+impl RecordSum {
+    /// The sum of one record, which arrived at `wall`. `None` if it cannot be in a sum: more packets than are summed, or a
+    /// flow whose key does not say that it is one.
+    #[inline]
+    pub(super) fn of(record: &FlowRecord, flow: Key, wall: u64) -> Option<RecordSum> {
+        let packets = u32::try_from(record.all_packets()).ok()?;
+        let bytes = record.all_bytes();
+        (record.flow.proto != 0).then_some(RecordSum {
+            flow,
+            exporter: record.exporter.to_bits(),
+            egress: record.egress.unwrap_or(0),
+            sampling: record.sampling,
+            at_egress: record.at_egress,
+            counts: false,
+            packets,
+            bytes,
+            last: bytes.min(u32::MAX.into()) as u32,
+            came: wall,
+        })
+    }
+
+    /// Where sums of this flow by this exporter are.
+    #[inline]
+    pub(super) fn place(home: Home, record: &FlowRecord) -> usize {
+        home.number() ^ (record.exporter.to_bits().wrapping_mul(0x9e37_79b1) >> 8) as usize
+    }
+
+    /// Adds a record's sum to this one, if they belong together and there is room. Returns whether it did.
+    #[inline]
+    pub(super) fn add(&mut self, one: &RecordSum) -> bool {
+        let of = |sum: &RecordSum| (sum.flow, sum.exporter, sum.egress, sum.sampling, sum.at_egress);
+        if of(self) != of(one) {
+            return false;
+        }
+        let Some(packets) = self.packets.checked_add(one.packets) else { return false };
+        self.packets = packets;
+        // Modulo 2^64, as in the counter itself.
+        self.bytes = self.bytes.wrapping_add(one.bytes);
+        (self.last, self.came) = (one.last, one.came);
+        true
+    }
+}
