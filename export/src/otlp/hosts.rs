@@ -119,3 +119,134 @@ fn texts(key: &str, all: impl Iterator<Item = String>) -> KeyValue {
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use dta_proto::trace::Seen;
+    use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+    use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+    use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+    use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
+    use prost::Message;
+
+    use super::*;
+    use crate::encode::EncodeEvents;
+    use crate::hosts::clocks::Clocks;
+    use crate::hosts::packets::{Packet, PacketRecord, Stop, Visit};
+    use crate::names::Names;
+    use crate::otlp::traces::Traces;
+    use crate::otlp::{resource, scope};
+    use crate::unique::Times;
+
+    /// 2027-01-15T08:00:00Z.
+    const START: u64 = 1_800_000_000_000_000_000;
+
+    /// A packet at two of three points of a host, which drops it.
+    fn dropped() -> HostTrace {
+        let flow = "10.0.0.1:5000->10.0.0.2:80/tcp".parse::<dta_proto::key::Flow>().unwrap().key();
+        let seen = Seen { time: START, flow, digest: 0xab, host: 7, length: 1500, ..Seen::default() };
+        let stops = vec![Stop { hop: 0, time: START }, Stop { hop: 2, time: START + 1500 }];
+        let visit = Visit { host: 7, synced: false, flow, stops, missing: 1 };
+        let told = vec![PacketRecord { seen, points: 3, left: 0xab }];
+        let drop = DropRecord { seen: Seen { time: START + 4000, hop: 128, ..seen }, reason: 64 };
+        let names = BTreeMap::from([
+            ((7, Named::Host, 0), "node7".to_owned()),
+            ((7, Named::Point, 0), "xdp:eth0".to_owned()),
+            ((7, Named::Point, 128), "tp:kfree_skb".to_owned()),
+            ((7, Named::Reason, 64), "QDISC_DROP".to_owned()),
+        ]);
+        HostTrace {
+            digest: 0xab,
+            packet: Packet { told, visits: vec![visit], lost: Vec::new() },
+            drops: vec![drop],
+            names: Arc::new(names),
+            clocks: Arc::new(Clocks::default()),
+        }
+    }
+
+    fn number(key: &str, number: i64) -> KeyValue {
+        attribute(key, Value::IntValue(number))
+    }
+
+    fn word(key: &str, word: &str) -> KeyValue {
+        text(key, word.to_owned())
+    }
+
+    #[test]
+    fn a_packet_is_these_bytes() {
+        let span = |n: u64, name: &str, from: u64, to: u64, attributes: Vec<KeyValue>, error: &str| Span {
+            // When it was first seen, and its digest.
+            trace_id: vec![0x18, 0xfa, 0xe2, 0x76, 0x93, 0xb4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xab],
+            span_id: vec![0, 0, 0, 0, 0, 0, 0, n as u8],
+            parent_span_id: if n == 1 { Vec::new() } else { vec![0, 0, 0, 0, 0, 0, 0, 1] },
+            name: name.to_owned(),
+            kind: SpanKind::Internal as i32,
+            start_time_unix_nano: START + from,
+            end_time_unix_nano: START + to,
+            attributes,
+            status: (!error.is_empty())
+                .then(|| Status { message: error.to_owned(), code: StatusCode::Error as i32 }),
+            ..Span::default()
+        };
+        let why = "dropped: QDISC_DROP (64), in host node7 (7)";
+        let way = ["xdp:eth0 of node7 (7)", "point 2 of node7 (7)"].map(str::to_owned).into_iter();
+        let lacks = "Host node7 (7) saw it at 3 points, 1 of which are no longer known.";
+        let whole = vec![
+            word("dta.flow", "10.0.0.1:5000->10.0.0.2:80/tcp"),
+            word("dta.digest", "00000000000000ab"),
+            number("dta.length", 1500),
+            texts("dta.path", way),
+            texts("dta.lacks", std::iter::once(lacks.to_owned())),
+            word("source.address", "10.0.0.1"),
+            number("source.port", 5000),
+            word("destination.address", "10.0.0.2"),
+            number("destination.port", 80),
+            word("network.type", "ipv4"),
+            word("network.transport", "tcp"),
+        ];
+        let stage = vec![
+            number("dta.from", 0),
+            number("dta.to", 2),
+            number("dta.latency", 1500),
+            word("host.id", "7"),
+            word("host.name", "node7"),
+        ];
+        let end = vec![
+            number("dta.from", 2),
+            number("dta.to", 128),
+            number("dta.latency", 2500),
+            word("host.id", "7"),
+            word("host.name", "node7"),
+            number("dta.reason", 64),
+            word("dta.reason_name", "QDISC_DROP"),
+            word("error.type", "QDISC_DROP"),
+        ];
+        let spans = vec![
+            span(1, "10.0.0.1:5000->10.0.0.2:80/tcp", 0, 4000, whole, why),
+            span(2, "xdp:eth0 to point 2", 0, 1500, stage, ""),
+            span(3, "point 2 to tp:kfree_skb", 1500, 4000, end, why),
+        ];
+        let scope_spans = vec![ScopeSpans { scope: Some(scope()), spans, ..ScopeSpans::default() }];
+        let resource = Some(resource("test"));
+        let resource_spans = vec![ResourceSpans { resource, scope_spans, ..ResourceSpans::default() }];
+        let mut traces = Traces::new("test", Arc::new(Names::default()));
+        let encoder: &mut dyn EncodeEvents<HostTrace> = &mut traces;
+        assert!(encoder.put(&dropped(), &mut Times::new(&[])));
+        let bytes = encoder.take();
+        assert_eq!(ExportTraceServiceRequest::decode(&bytes[..]).unwrap().resource_spans, resource_spans);
+        assert_eq!(bytes, ExportTraceServiceRequest { resource_spans }.encode_to_vec());
+        // Nothing of it is left, and what is put again has the same identifiers.
+        assert!(encoder.put(&dropped(), &mut Times::new(&[])));
+        assert_eq!(encoder.take(), bytes);
+    }
+
+    #[test]
+    fn a_time_that_is_not_since_1970_is_no_trace() {
+        let mut trace = dropped();
+        trace.packet.told[0].seen.time = 5;
+        assert!(parts(&trace).is_none());
+    }
+}
