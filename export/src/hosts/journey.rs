@@ -1,6 +1,6 @@
 //! The way of one packet through hosts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dta_proto::key::Flow;
@@ -100,15 +100,23 @@ impl HostTrace {
         name.cloned().unwrap_or_else(|| format!("point {hop}"))
     }
 
+    /// The hosts of its points, and those that dropped it.
+    pub fn hosts(&self) -> BTreeSet<u16> {
+        let points = self.packet.visits.iter().map(|visit| visit.host);
+        points.chain(self.drops.iter().map(|drop| drop.seen.host)).collect()
+    }
+
     /// What is missing, in sentences.
     pub fn lacks(&self) -> Vec<String> {
         let name = |host: u16| host_name(&self.names, host);
         let Packet { visits, lost, .. } = &self.packet;
         let clock = |host: u16| match self.clocks.of.get(&host) {
-            Some(Clock::Unknown(no)) if visits.len() > 1 => Some(unknown_clock(&name(host), &no.to_string())),
-            _ => None,
+            Some(Clock::Unknown(no)) => Some(unknown_clock(&name(host), &no.to_string())),
+            Some(_) => None,
+            None => Some(unknown_clock(&name(host), "no packet that passed several hosts was there")),
         };
-        let mut all: Vec<String> = visits.iter().filter_map(|visit| clock(visit.host)).collect();
+        let hosts = Some(self.hosts()).filter(|hosts| hosts.len() > 1);
+        let mut all: Vec<String> = hosts.into_iter().flatten().filter_map(clock).collect();
         all.extend(lost.iter().map(|host| {
             format!("The points of host {} are no longer known: a later packet overwrote them.", name(*host))
         }));

@@ -236,26 +236,31 @@ impl HostReader {
             with_points(&*self.ask, &self.names, packets, |told| is_wanted(told) || crosses(told)).await?;
         self.crossings.extend(known.iter().filter(|packet| packet.visits.len() > 1).cloned());
         self.crossings.drain(..self.crossings.len().saturating_sub(CROSSINGS));
-        let clocks = Arc::new(Clocks::of(self.crossings.make_contiguous()));
-        let (mut all, mut traces): (HashSet<u64>, Vec<HostTrace>) = Default::default();
-        all.extend(packets.iter().map(|told| first(&told.seen)).chain(dropped.keys().copied()));
+        let told: HashSet<u64> = packets.iter().map(|told| first(&told.seen)).collect();
+        let all = told.len() + dropped.keys().filter(|digest| !told.contains(digest)).count();
         let trace = |digest, packet, drops| {
-            let (names, clocks) = (self.names.clone(), clocks.clone());
+            let (names, clocks) = (self.names.clone(), Arc::default());
             HostTrace { digest, packet, drops, names, clocks }
         };
+        let mut traces = Vec::new();
         for packet in known.into_iter().filter(|packet| is_wanted(&packet.told)) {
             let digest = first(&packet.told[0].seen);
             traces.push(trace(digest, packet, dropped.remove(&digest).unwrap_or_default()));
         }
         // What is left was dropped before any point saw it, or is not wanted.
-        let told: HashSet<u64> = packets.iter().map(|told| first(&told.seen)).collect();
         for (digest, drops) in dropped.into_iter().filter(|(digest, _)| !told.contains(digest)) {
             if admits(digest, &mut drops.iter().map(|drop| drop.seen)) {
                 traces.push(trace(digest, Packet::default(), drops));
             }
         }
+        // A packet of one host has the times of that host.
+        let mut of_several: Vec<_> = traces.iter_mut().filter(|trace| trace.hosts().len() > 1).collect();
+        if !of_several.is_empty() {
+            let clocks = Arc::new(Clocks::of(self.crossings.make_contiguous()));
+            of_several.iter_mut().for_each(|trace| trace.clocks = clocks.clone());
+        }
         let is_long = |trace: &HostTrace| {
-            let latency = Passed::whole(&journey(&trace.packet, &clocks)).unwrap_or_default();
+            let latency = Passed::whole(&journey(&trace.packet, &trace.clocks)).unwrap_or_default();
             // A dropped packet went no further.
             !trace.drops.is_empty() || latency.max(0) as u64 >= rule.least_latency_ns
         };
@@ -263,7 +268,7 @@ impl HostReader {
         traces.sort_by_key(|trace| (trace.first().time, trace.digest));
         let partial = traces.iter().filter(|trace| !trace.lacks().is_empty()).count();
         self.counters.without_path.fetch_add(partial as u64, Ordering::Relaxed);
-        events.left_out = (all.len() - traces.len()) as u64;
+        events.left_out = (all - traces.len()) as u64;
         events.events = traces;
         Ok(events)
     }
