@@ -282,7 +282,7 @@ async fn a_flow_over_two_hosts_is_told_with_its_segments_drops_and_clocks() {
     // As traces over OTLP: one for each packet, and for each drop of a packet that no point saw.
     let Some((log, sent)) = exported(&bed) else { return };
     let traces = 2 * PACKETS + DROPPED;
-    for counted in ["events", "made", "delivered"].map(|name| format!("otlp-host-traces.{name}={traces} ")) {
+    for counted in ["events", "made", "delivered"].map(|name| format!("otlp-host-traces.{name}={traces}")) {
         assert!(log.contains(&counted), "{counted}: {log}");
     }
     let count = |what: &str| sent.windows(what.len()).filter(|part| *part == what.as_bytes()).count() as u64;
