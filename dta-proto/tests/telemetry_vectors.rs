@@ -2,7 +2,9 @@
 //! (`vectors/telemetry.py`), the rest by writing and reading.
 
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{self, ENTRY_LEN, Entry, Location, Means, Metric, Path, Value, Via, Why};
+use dta_proto::telemetry::{
+    self, ENTRY_LEN, Entry, InterfaceCounter, Location, Means, Metric, Path, Value, Via, Why,
+};
 use dta_proto::trace::Name;
 use proptest::prelude::*;
 use serde_json::Value as Json;
@@ -23,6 +25,10 @@ fn keys_are_those_of_the_vectors() {
             "samp" => telemetry::sampling_key(&flow()),
             "last" => telemetry::last_record_key(&flow(), number(0).unwrap()),
             "ifnm" => telemetry::interface_name_key(number(0).unwrap(), number(1).unwrap()),
+            "ifct" => {
+                let counter = InterfaceCounter::ALL[number(2).unwrap() as usize];
+                telemetry::interface_counter_key(number(0).unwrap(), number(1).unwrap(), counter)
+            }
             "qocc" => telemetry::queue_occupancy_key(number(0).unwrap(), number(1), number(2)),
             "qcon" => telemetry::queue_congestion_key(number(0).unwrap(), number(1), number(2)),
             "util" => telemetry::link_utilization_key(number(0).unwrap(), number(1)),
@@ -32,6 +38,14 @@ fn keys_are_those_of_the_vectors() {
         assert_eq!(key, case["key"].as_str().unwrap().parse::<Key>().unwrap(), "{case}");
         assert_eq!(key.flow(), None, "no key of a metric is taken for a flow's: {case}");
     }
+}
+
+#[test]
+fn a_counter_of_an_interface_wraps_around_or_begins_anew() {
+    let (octets, errors) = (InterfaceCounter::OutOctets, InterfaceCounter::InErrors);
+    assert_eq!([octets.since(5, 1 << 40), octets.since(5, 4)], [Some((1 << 40) - 5), None]);
+    let last = u64::from(u32::MAX);
+    assert_eq!([errors.since(3, 5), errors.since(last, 2), errors.since(1000, 2)], [Some(2), Some(3), None]);
 }
 
 #[test]

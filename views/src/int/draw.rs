@@ -168,6 +168,12 @@ fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
     if !out.is_empty() {
         words.push(out);
     }
+    let is_fault = |name: &str| name.ends_with("errors") || name.ends_with("discards");
+    let faults = hop.counters.iter().filter(|(name, _)| is_fault(name));
+    let faults: Vec<_> = faults.map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
+    if !faults.is_empty() {
+        words.push(format!("of that port: {}", faults.join(", ")));
+    }
     for queue in &hop.queues {
         let told = |what: &str, value: &Option<Measured>| {
             value.as_ref().map(|value| format!("{what} {}", number(value)))
@@ -233,6 +239,8 @@ pub(crate) fn wrap(begin: &str, text: &str, lines: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::super::flow::{Congested, Drops, Queue, Route, StoreAnswer};
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn measured(value: u32, age_seconds: Option<f64>) -> Option<Measured> {
@@ -248,6 +256,7 @@ mod tests {
             port_name: None,
             last_record: None,
             utilization: None,
+            counters: BTreeMap::new(),
             queues: Vec::new(),
             port_told: false,
         }

@@ -9,7 +9,7 @@ use dta_export::directory::{Directory, Meaning};
 use dta_export::names::Names;
 use dta_export::networks::Ends;
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{self, Entry, Metric, Path, Value, list, store};
+use dta_proto::telemetry::{self, Entry, InterfaceCounter, Metric, Path, Value, list, store};
 use dta_proto::wire::dta::Primitive;
 use serde::Serialize;
 
@@ -67,6 +67,9 @@ pub struct Hop {
     pub last_record: Option<Measured>,
     /// Utilisation of that port, as the switch reports it.
     pub utilization: Option<Measured>,
+    /// What that interface counted, by name ([`InterfaceCounter`]), if its switch reports flow records: those that are not
+    /// 0.
+    pub counters: BTreeMap<&'static str, u64>,
     /// Queues of that port.
     pub queues: Vec<Queue>,
     /// Whether a port was reported, if only as not available.
@@ -446,8 +449,19 @@ impl FlowQuery {
     fn bare_hop(&self, switch: Option<u32>) -> Hop {
         let switch_name = switch.and_then(|switch| self.names.switch(switch)).map(str::to_owned);
         let (latency, port, port_name, last_record, utilization) = (None, None, None, None, None);
-        let (queues, port_told) = (Vec::new(), false);
-        Hop { switch, switch_name, latency, port, port_name, last_record, utilization, queues, port_told }
+        let (counters, queues, port_told) = (BTreeMap::new(), Vec::new(), false);
+        Hop {
+            switch,
+            switch_name,
+            latency,
+            port,
+            port_name,
+            last_record,
+            utilization,
+            counters,
+            queues,
+            port_told,
+        }
     }
 
     /// What is known about the flow in one switch.
@@ -515,6 +529,7 @@ impl FlowQuery {
             let there = |n: usize| counts.get(n).copied().filter(|count| *count != 0);
             (report.reports, report.packets, report.bytes) = (there(0), there(1), there(2));
             counted = counts.into_iter().skip(of_flow.len()).map(Some).collect();
+            self.count_interfaces(report).await?;
         }
         report.drops = reasons
             .iter()
@@ -532,6 +547,21 @@ impl FlowQuery {
                 }
             })
             .collect();
+        Ok(())
+    }
+
+    /// What the interfaces counted by which the flow leaves exporters.
+    async fn count_interfaces(&self, report: &mut FlowSummary) -> Result<(), IntError> {
+        const ALL: [InterfaceCounter; InterfaceCounter::ALL.len()] = InterfaceCounter::ALL;
+        let exporters = report.hops.iter_mut().filter(|hop| hop.last_record.is_some());
+        let of: Vec<_> = exporters.filter_map(|hop| Some((hop.switch?, hop.port?, hop))).collect();
+        let key = |switch, port| ALL.map(|counter| telemetry::interface_counter_key(switch, port, counter));
+        let keys: Vec<Key> = of.iter().flat_map(|(switch, port, _)| key(*switch, *port)).collect();
+        let counts = stores::counts(&*self.ask, store::COUNTERS, &keys).await?;
+        for ((_, _, hop), counts) in of.into_iter().zip(counts.chunks_exact(ALL.len())) {
+            let counted = ALL.iter().zip(counts).filter(|(_, count)| **count != 0);
+            hop.counters = counted.map(|(counter, count)| (counter.name(), *count)).collect();
+        }
         Ok(())
     }
 
