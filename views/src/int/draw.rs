@@ -341,9 +341,23 @@ mod tests {
 
     #[test]
     fn a_hop_that_sends_flow_records_shows_the_bytes_of_the_last_one() {
-        let exporter = Hop { latency: None, last_record: measured(4200, Some(2.0)), ..hop(Some(6), "") };
+        let counters = [("in-errors", 3), ("out-discards", 1200), ("out-octets", 9)].into();
+        let exporter = Hop {
+            latency: None,
+            last_record: measured(4200, Some(2.0)),
+            port: Some(4),
+            counters,
+            ..hop(Some(6), "")
+        };
         let mut lines = Vec::new();
         draw_hop(&exporter, "│", &mut lines);
-        assert_eq!(lines, ["    ● 6               bytes in its last record: 4,200 (2 s ago)"]);
+        assert_eq!(
+            lines,
+            [
+                "    ● 6               bytes in its last record: 4,200 (2 s ago)",
+                "    │                 out of port 4",
+                "    │                 of that port: in-errors 3, out-discards 1,200",
+            ]
+        );
     }
 }
