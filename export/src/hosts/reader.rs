@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dta_client::{Ask, ClientError};
-use dta_proto::key::Flow;
 use dta_proto::trace::{Entry, Seen, list};
 use tokio::time::{Interval, MissedTickBehavior};
 
