@@ -14,6 +14,9 @@ use dta_proto::control::{
 use tokio::sync::{mpsc, watch};
 use tonic::Status;
 
+/// The entries of a batch.
+type Entries = Vec<Vec<u8>>;
+
 /// A collector whose lists are vectors of batches, sequence 1 first, and that can be away.
 #[derive(Clone, Default)]
 pub(crate) struct Lists(Arc<Inner>);
@@ -21,7 +24,7 @@ pub(crate) struct Lists(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     /// By store and number.
-    batches: Mutex<HashMap<(String, u32), Vec<Vec<Vec<u8>>>>>,
+    batches: Mutex<HashMap<(String, u32), Vec<Entries>>>,
     away: watch::Sender<bool>,
     asked: Mutex<Vec<TailRequest>>,
     /// Of a key-write store of any name.
@@ -32,15 +35,15 @@ struct Inner {
 
 impl Lists {
     /// Into a list of the events.
-    pub(crate) fn put(&self, list: u32, batch: Vec<Vec<u8>>) {
+    pub(crate) fn put(&self, list: u32, batch: Entries) {
         self.put_in(DEFAULT_STORE, list, batch);
     }
 
-    pub(crate) fn put_in(&self, store: &str, list: u32, batch: Vec<Vec<u8>>) {
+    pub(crate) fn put_in(&self, store: &str, list: u32, batch: Entries) {
         self.0.batches.lock().unwrap().entry((store.to_owned(), list)).or_default().push(batch);
     }
 
-    fn batches(&self, request: &TailRequest) -> Vec<Vec<Vec<u8>>> {
+    fn batches(&self, request: &TailRequest) -> Vec<Entries> {
         let batches = self.0.batches.lock().unwrap();
         batches.get(&(request.store.clone(), request.list)).cloned().unwrap_or_default()
     }
