@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use dta_proto::counter::FlowReason;
 use dta_proto::flow_record::{Exported, FlowRecord, InterfaceName, InterfaceReading, PacketDrop, Start};
-use dta_proto::telemetry::{InterfaceCounts, PATH_LEN};
+use dta_proto::telemetry::{InterfaceCounter, InterfaceCounts, PATH_LEN};
 use dta_proto::wire::dta::Body;
 use dta_proto::wire::int::emit::{self, Datagram, Hop, Local, Stack};
 use dta_proto::wire::int::{Dialect, Fill, Flags, IntVersion, ReportVersion};
