@@ -4,6 +4,7 @@
 use core::net::Ipv4Addr;
 
 use crate::key::Flow;
+use crate::telemetry::InterfaceCounts;
 use crate::trace::Name;
 
 /// When the first packet of a flow came.
@@ -51,17 +52,17 @@ pub struct PacketDrop {
     pub reason: u8,
 }
 
-/// Bytes that have left an interface since some moment.
+/// What an interface has counted since some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InterfaceOctets {
+pub struct InterfaceReading {
     /// Whose interface it is.
     pub exporter: Ipv4Addr,
     /// Its number.
     pub interface: u32,
-    /// Bits per second; not 0.
-    pub speed: u64,
-    /// Bytes.
-    pub octets: u64,
+    /// Bits per second, not 0; `None` = unknown.
+    pub speed: Option<u64>,
+    /// What it counted.
+    pub counts: InterfaceCounts,
 }
 
 /// The name of an interface.
@@ -82,8 +83,8 @@ pub enum Exported {
     Flow(FlowRecord),
     /// A dropped packet.
     Drop(PacketDrop),
-    /// Bytes of an interface.
-    Interface(InterfaceOctets),
+    /// Counters of an interface.
+    Interface(InterfaceReading),
     /// What an interface is called.
     Name(InterfaceName),
 }

@@ -16,6 +16,7 @@
 //! | `samp` | sampling rate of a flow's packets and bytes | flow: CRCs |
 //! | `last` | bytes of a flow in the last record of an exporter | flow, exporter 32: CRCs |
 //! | `ifnm` | name of an interface, in the key directory only | switch 32, port 32 |
+//! | `ifct` | what an interface counted | switch 32, port 32, [`InterfaceCounter`] 32 |
 //!
 //! An unavailable number is all ones in a key.
 //!
@@ -332,6 +333,64 @@ pub fn record_keys(flow: &Key, exporter: u32) -> Option<[Key; 3]> {
 /// Key of an interface's name.
 pub fn interface_name_key(switch: u32, port: u32) -> Key {
     short_key(&[switch, port], *b"ifnm")
+}
+
+crate::named! {
+    /// What an interface counts, in the order of sFlow's `if_counters`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum InterfaceCounter {
+        /// Bytes that came.
+        InOctets = 0: "in-octets",
+        /// Packets to one receiver that came.
+        InUnicast = 1: "in-unicast",
+        /// Packets to several receivers that came.
+        InMulticast = 2: "in-multicast",
+        /// Packets to all receivers that came.
+        InBroadcast = 3: "in-broadcast",
+        /// Packets that came and were dropped, though they had no error.
+        InDiscards = 4: "in-discards",
+        /// Packets that came with errors.
+        InErrors = 5: "in-errors",
+        /// Packets that came with an unknown protocol.
+        InUnknownProtocols = 6: "in-unknown-protocols",
+        /// Bytes that left.
+        OutOctets = 7: "out-octets",
+        /// Packets to one receiver that left.
+        OutUnicast = 8: "out-unicast",
+        /// Packets to several receivers that left.
+        OutMulticast = 9: "out-multicast",
+        /// Packets to all receivers that left.
+        OutBroadcast = 10: "out-broadcast",
+        /// Packets that should have left and were dropped, though they had no error.
+        OutDiscards = 11: "out-discards",
+        /// Packets that could not leave because of errors.
+        OutErrors = 12: "out-errors",
+    }
+}
+
+/// Counters of an interface, in the order of [`InterfaceCounter::ALL`]; `None` = there is no such counter.
+pub type InterfaceCounts = [Option<u64>; InterfaceCounter::ALL.len()];
+
+impl InterfaceCounter {
+    /// Whether it has 64 bits, not 32.
+    pub const fn is_long(self) -> bool {
+        matches!(self, InterfaceCounter::InOctets | InterfaceCounter::OutOctets)
+    }
+
+    /// How much it counted from one reading to the next; `None` if it began anew. One of 32 bits wraps around, and is read
+    /// before it has counted half of its range.
+    pub fn since(self, old: u64, new: u64) -> Option<u64> {
+        if self.is_long() {
+            return new.checked_sub(old);
+        }
+        let more = (new as u32).wrapping_sub(old as u32);
+        (more < 1 << 31).then_some(more.into())
+    }
+}
+
+/// Key of what an interface counted.
+pub fn interface_counter_key(switch: u32, port: u32, counter: InterfaceCounter) -> Key {
+    short_key(&[switch, port, counter as u32], *b"ifct")
 }
 
 /// A number at one moment.

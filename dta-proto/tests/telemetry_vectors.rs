@@ -4,7 +4,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{self, ENTRY_LEN, Entry, Location, Means, Metric, Path, Value, Via, Why};
+use dta_proto::telemetry::{
+    self, ENTRY_LEN, Entry, InterfaceCounter, Location, Means, Metric, Path, Value, Via, Why,
+};
 use dta_proto::trace::Name;
 use proptest::prelude::*;
 use serde_json::Value as Json;
@@ -25,6 +27,10 @@ fn keys_are_those_of_the_vectors() {
             "samp" => telemetry::sampling_key(&flow()),
             "last" => telemetry::last_record_key(&flow(), number(0).unwrap()),
             "ifnm" => telemetry::interface_name_key(number(0).unwrap(), number(1).unwrap()),
+            "ifct" => {
+                let counter = InterfaceCounter::ALL[number(2).unwrap() as usize];
+                telemetry::interface_counter_key(number(0).unwrap(), number(1).unwrap(), counter)
+            }
             "qocc" => telemetry::queue_occupancy_key(number(0).unwrap(), number(1), number(2)),
             "qcon" => telemetry::queue_congestion_key(number(0).unwrap(), number(1), number(2)),
             "util" => telemetry::link_utilization_key(number(0).unwrap(), number(1)),
@@ -49,6 +55,14 @@ proptest! {
         prop_assert_eq!(telemetry::record_keys(&flow.key(), exporter), is_flows.then_some(keys));
         prop_assert_eq!(telemetry::record_keys(&keys[0], exporter), None);
     }
+}
+
+#[test]
+fn a_counter_of_an_interface_wraps_around_or_begins_anew() {
+    let (octets, errors) = (InterfaceCounter::OutOctets, InterfaceCounter::InErrors);
+    assert_eq!([octets.since(5, 1 << 40), octets.since(5, 4)], [Some((1 << 40) - 5), None]);
+    let last = u64::from(u32::MAX);
+    assert_eq!([errors.since(3, 5), errors.since(last, 2), errors.since(1000, 2)], [Some(2), Some(3), None]);
 }
 
 #[test]

@@ -42,6 +42,7 @@ for kind, numbers, layout in (
     ("util", [4, 3], ">II4x"),
     ("drop", [4, 71], ">IB7x"),
     ("ifnm", [4, 3], ">II4x"),
+    ("ifct", [4, 3, 11], ">III"),
 ):
     packed = struct.pack(layout, *(0xFFFFFFFF if n is None else n for n in numbers))
     KEYS.append(dict(kind=kind, numbers=numbers, key=(packed + kind.encode()).hex()))

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use dta_files::config_file::ConfigError;
+use dta_proto::key::Flow;
 use dta_proto::prefix::Prefix;
 use dta_proto::telemetry::{Entry, Metric, Why};
 use serde::{Deserialize, Serialize};
@@ -136,6 +137,9 @@ dta_proto::named! {
         Metrics: "metrics",
         /// Paths of flows.
         Traces: "traces",
+        /// Ways of packets through hosts.
+        #[serde(rename = "host-traces")]
+        HostTraces: "host-traces",
     }
 }
 
@@ -146,6 +150,7 @@ impl Signal {
             Signal::Logs => "otlp-logs",
             Signal::Metrics => "otlp-metrics",
             Signal::Traces => "otlp-traces",
+            Signal::HostTraces => "otlp-host-traces",
         }
     }
 }
@@ -199,6 +204,8 @@ pub struct Otlp {
     pub metrics_seconds: u64,
     /// Which paths are traces.
     pub traces: Traces,
+    /// Which packets of hosts are traces.
+    pub host_traces: Traces,
 }
 
 impl Default for Otlp {
@@ -216,11 +223,13 @@ impl Default for Otlp {
             flush_ms: 200,
             metrics_seconds: 60,
             traces: Traces::default(),
+            host_traces: Traces::default(),
         }
     }
 }
 
-/// The table `[export.otlp.traces]`: which changes of a flow's path or latency are traces, of those whose path is known.
+/// The tables `[export.otlp.traces]`: which changes of a flow's path or latency are traces, of those whose path is known;
+/// and `[export.otlp.host_traces]`: which packets of hosts are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Traces {
@@ -253,13 +262,16 @@ impl Traces {
             Metric::FlowPath => event.latency.map(u64::from),
             _ => return false,
         };
+        let identity = [&key.0[..], &time.to_be_bytes()].concat();
+        let flow = event.meaning.and_then(|meaning| meaning.flow());
+        self.takes(&identity, flow.into_iter()) && latency.unwrap_or_default() >= self.least_latency_ns
+    }
+
+    /// Whether what these bytes identify, of these flows, is in the share and in the prefix.
+    pub(crate) fn takes(&self, identity: &[u8], mut flows: impl Iterator<Item = Flow>) -> bool {
         // The same in each life of this program.
-        let number = crc32fast::hash(&[&key.0[..], &time.to_be_bytes()].concat());
-        u64::from(number).is_multiple_of(self.one_in)
-            && latency.unwrap_or_default() >= self.least_latency_ns
-            && self.prefix.is_none_or(|prefix| {
-                event.meaning.and_then(|meaning| meaning.flow()).is_some_and(|flow| prefix.has_end_of(&flow))
-            })
+        u64::from(crc32fast::hash(identity)).is_multiple_of(self.one_in)
+            && self.prefix.is_none_or(|prefix| flows.any(|flow| prefix.has_end_of(&flow)))
     }
 }
 
@@ -434,7 +446,7 @@ const fn yes() -> bool {
 impl Config {
     /// Whether anything is to be exported.
     pub fn is_on(&self) -> bool {
-        self.has_events() || self.has_metrics()
+        self.has_events() || self.has_metrics() || self.has_host_traces()
     }
 
     /// Whether events are to be exported.
@@ -449,6 +461,11 @@ impl Config {
     /// Whether metrics are to be exported.
     pub fn has_metrics(&self) -> bool {
         self.remote_write.is_some() || self.has(Signal::Metrics)
+    }
+
+    /// Whether ways of packets through hosts are to be exported.
+    pub fn has_host_traces(&self) -> bool {
+        self.has(Signal::HostTraces)
     }
 
     fn has(&self, signal: Signal) -> bool {
@@ -628,7 +645,8 @@ impl Otlp {
                 ("metrics_seconds", self.metrics_seconds, 1, 86_400),
             ],
         )?;
-        check_numbers("export.otlp.traces", &[("one_in", self.traces.one_in, 1, u64::MAX)])
+        check_numbers("export.otlp.traces", &[("one_in", self.traces.one_in, 1, u64::MAX)])?;
+        check_numbers("export.otlp.host_traces", &[("one_in", self.host_traces.one_in, 1, u64::MAX)])
     }
 }
 

@@ -6,10 +6,10 @@ use dta_proto::telemetry::Entry;
 use crate::events::Event;
 use crate::unique::Times;
 
-/// Collects events for a record.
-pub(crate) trait EncodeEvents: Send {
+/// Collects events, or packets of hosts, for a record.
+pub(crate) trait EncodeEvents<E = Event>: Send {
     /// Adds an event; `false` if it has no form here. `times` are those given in each series.
-    fn put(&mut self, event: &Event, times: &mut Times) -> bool;
+    fn put(&mut self, event: &E, times: &mut Times) -> bool;
 
     /// The record of all events since the last one.
     fn take(&mut self) -> Vec<u8>;

@@ -49,10 +49,12 @@ pub struct Event {
 }
 
 /// Events that came together.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Events {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Events<E = Event> {
     /// In list order.
-    pub events: Vec<Event>,
+    pub events: Vec<E>,
+    /// Others, which a rule excludes.
+    pub left_out: u64,
     /// How far each list has been read once all these, and everything before them, are processed; 0 = not at all.
     pub read: Positions,
 }
@@ -80,7 +82,8 @@ impl Default for Stores {
 pub struct LookupCounters {
     /// Events whose key did not come in time.
     pub unnamed: AtomicU64,
-    /// Events with an unknown path: it had changed by the time it was looked up, or is not in its store.
+    /// Events with an unknown path: it had changed by the time it was looked up, or is not in its store. Packets of
+    /// hosts some of whose points are unknown.
     pub without_path: AtomicU64,
     /// Keys that the directory forgot.
     pub forgotten: AtomicU64,
@@ -158,7 +161,7 @@ impl EventReader {
                 }
                 self.counters.without_path.fetch_add(missing, Ordering::Relaxed);
                 let events = self.completing.take().unwrap_or_default();
-                return Some(Ok(Events { events, read: self.read }));
+                return Some(Ok(Events { events, left_out: 0, read: self.read }));
             }
             if self.ended {
                 return None;

@@ -8,6 +8,7 @@
 //! - [`kind`] says what an event is about, and [`fields`] what it says; [`names`] has people's
 //!   names of switches, ports and drop reasons, and [`networks`] whose addresses are;
 //! - [`events`] combines both: events with their flows and paths, in order;
+//! - [`hosts`] puts together what hosts report of packets;
 //! - [`schema`] makes [points](point) of events; [`json`] makes lines of them;
 //! - [`gauges`] are telemetry for Prometheus;
 //! - [`spool`] keeps records on disk until a separate thread has delivered them;
@@ -25,6 +26,7 @@ mod error;
 pub mod events;
 pub mod fields;
 pub mod gauges;
+pub mod hosts;
 mod http;
 mod influx;
 pub mod json;

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use dta_client::Ask;
+use dta_client::{Ask, ClientError};
 use dta_metrics::Page;
 use dta_proto::key::Key;
 use dta_proto::telemetry::{Entry, Metric, is_since_1970};
+use dta_proto::trace;
 use lru::LruCache;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -22,6 +23,8 @@ use crate::deliver;
 use crate::encode::{EncodeEvents, EncodePages};
 use crate::error::ExportError;
 use crate::events::{Event, EventReader, Events, Positions};
+use crate::hosts::journey::HostTrace;
+use crate::hosts::reader::HostReader;
 use crate::json::{Line, Output};
 use crate::names::Names;
 use crate::sink::{Sink, What, sinks, wanted};
@@ -137,14 +140,23 @@ impl Exporters {
             }
             None => None,
         };
-        let reader = |read: Positions, traces: Option<Traces>, counters: &ExportCounters| {
+        let options = |store: &str, read: Positions| {
             let begin = read.map(|sequence| match sequence {
                 0 => Some(run.begin),
                 sequence => Some(Begin::Behind(sequence)),
             });
-            let options = Options { store: config.events.clone(), begin, once: run.once };
+            Options { store: store.into(), begin, once: run.once }
+        };
+        let reader = |read: Positions, traces: Option<Traces>, counters: &ExportCounters| {
+            let options = options(&config.events, read);
             let source = Source::new(ask.clone(), &options, counters.source.clone());
             EventReader::new(source, ask.clone(), config.stores(), traces, counters.events.clone())
+        };
+        let of_hosts = |read: Positions, traces: Traces, counters: &ExportCounters| {
+            let mut options = options(trace::store::EVENTS, read);
+            options.begin[trace::list::SLOW as usize] = None;
+            let source = Source::new(ask.clone(), &options, counters.source.clone());
+            HostReader::new(source, ask.clone(), traces, counters.events.clone())
         };
         for (Sink { name, what, receiver, .. }, spool) in opened {
             let counters = Arc::new(ExportCounters::default());
@@ -156,6 +168,11 @@ impl Exporters {
                     let kept = spool.checkpoint();
                     let reader = reader(kept.read, traces, &counters);
                     tokio::spawn(Points::new(encoder, flush, state_every, reader, kept, into).run(run.once))
+                }
+                What::Packets { encoder, flush, traces } => {
+                    let kept = spool.checkpoint();
+                    let reader = of_hosts(kept.read, traces, &counters);
+                    tokio::spawn(Points::new(encoder, flush, None, reader, kept, into).run(run.once))
                 }
                 What::Pages { encoder, every } => {
                     tokio::spawn(send_pages(pages.clone(), encoder, every, into, run.once))
@@ -220,7 +237,7 @@ async fn until(mut stopped: watch::Receiver<bool>) {
 }
 
 /// Logs an outage of the collector.
-fn interrupted(error: &dta_client::ClientError) {
+fn interrupted(error: &ClientError) {
     tracing::warn!(%error, "cannot follow events at the moment; trying again");
 }
 
@@ -303,10 +320,55 @@ async fn send_pages(
     }
 }
 
+/// What reads events, or packets of hosts.
+trait Reader: Send {
+    type Event: Clone + Send + Sync;
+
+    /// Waits for the next ones: see [`EventReader::next`].
+    fn next(&mut self) -> impl Future<Output = Option<Result<Events<Self::Event>, ClientError>>> + Send;
+
+    /// What an event is the last value of; `None` if it has no state to export.
+    fn value_of(_: &Self::Event) -> Option<(Key, Metric)> {
+        None
+    }
+
+    /// Replaces earlier events by the values at `time`.
+    fn refresh(&self, _: &mut [Self::Event], _: u64) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+}
+
+impl Reader for EventReader {
+    type Event = Event;
+
+    async fn next(&mut self) -> Option<Result<Events, ClientError>> {
+        EventReader::next(self).await
+    }
+
+    fn value_of(event: &Event) -> Option<(Key, Metric)> {
+        match event.entry {
+            Entry::Change { key, metric, time, .. } if is_since_1970(time) => Some((key, metric)),
+            _ => None,
+        }
+    }
+
+    async fn refresh(&self, events: &mut [Event], time: u64) {
+        EventReader::refresh(self, events, time).await;
+    }
+}
+
+impl Reader for HostReader {
+    type Event = HostTrace;
+
+    async fn next(&mut self) -> Option<Result<Events<HostTrace>, ClientError>> {
+        HostReader::next(self).await
+    }
+}
+
 /// From events to the spool.
-struct Points {
-    reader: EventReader,
-    encoder: Box<dyn EncodeEvents>,
+struct Points<R: Reader> {
+    reader: R,
+    encoder: Box<dyn EncodeEvents<R::Event>>,
     into: ToSpool,
     flush: Duration,
     state_every: Option<Duration>,
@@ -314,15 +376,15 @@ struct Points {
     points: u64,
     read: Positions,
     /// The last event of each key and metric; empty if the state is not exported.
-    state: LruCache<(Key, Metric), Event>,
+    state: LruCache<(Key, Metric), R::Event>,
 }
 
-impl Points {
+impl<R: Reader> Points<R> {
     fn new(
-        encoder: Box<dyn EncodeEvents>,
+        encoder: Box<dyn EncodeEvents<R::Event>>,
         flush: Duration,
         state_every: Option<Duration>,
-        reader: EventReader,
+        reader: R,
         kept: Checkpoint,
         into: ToSpool,
     ) -> Self {
@@ -379,24 +441,24 @@ impl Points {
         }
     }
 
-    fn take(&mut self, Events { events, read }: Events) {
-        add(&self.into.counters.taken, events.len() as u64);
+    fn take(&mut self, Events { events, left_out, read }: Events<R::Event>) {
+        add(&self.into.counters.taken, events.len() as u64 + left_out);
+        add(&self.into.counters.skipped, left_out);
         for event in events {
             if !self.put(&event) {
                 add(&self.into.counters.skipped, 1);
             }
             if self.state_every.is_some()
-                && let Entry::Change { key, metric, time, .. } = event.entry
-                && is_since_1970(time)
+                && let Some(of) = R::value_of(&event)
             {
-                self.state.put((key, metric), event);
+                self.state.put(of, event);
             }
         }
         self.read = read;
     }
 
     /// Adds an event to the next record; `false` if it has no point.
-    fn put(&mut self, event: &Event) -> bool {
+    fn put(&mut self, event: &R::Event) -> bool {
         let is_put = self.encoder.put(event, &mut self.times);
         self.points += u64::from(is_put);
         is_put
@@ -405,7 +467,7 @@ impl Points {
     /// Writes a point of each current value.
     async fn tell_state(&mut self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut events: Vec<Event> = self.state.iter().map(|(_, event)| event.clone()).collect();
+        let mut events: Vec<R::Event> = self.state.iter().map(|(_, event)| event.clone()).collect();
         self.reader.refresh(&mut events, now.as_nanos() as u64).await;
         for event in &events {
             if self.put(event) {
@@ -438,7 +500,7 @@ async fn lines(
 ) {
     let mut output = Some(output);
     loop {
-        let Events { events, read } = tokio::select! {
+        let Events { events, read, .. } = tokio::select! {
             events = reader.next() => match events {
                 Some(Ok(events)) => events,
                 Some(Err(error)) => {

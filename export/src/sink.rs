@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::config::{Config, Traces};
 use crate::encode::{EncodeEvents, EncodePages};
 use crate::error::ExportError;
+use crate::hosts::journey::HostTrace;
 use crate::influx;
 use crate::names::Names;
 use crate::receiver::Receiver;
@@ -33,6 +34,15 @@ pub(crate) enum What {
         state_every: Option<Duration>,
         /// Which events have the latencies of all switches on their path, for traces; `None` = none.
         traces: Option<Traces>,
+    },
+    /// Packets of hosts.
+    #[cfg_attr(not(feature = "otlp"), expect(dead_code))]
+    Packets {
+        encoder: Box<dyn EncodeEvents<HostTrace>>,
+        /// How long they may wait to be sent together.
+        flush: Duration,
+        /// Which of them.
+        traces: Traces,
     },
     /// Pages of metrics, this often.
     #[cfg_attr(not(any(feature = "otlp", feature = "remote-write")), expect(dead_code))]

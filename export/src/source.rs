@@ -7,6 +7,9 @@
 //! The key directory is read from its beginning, whatever [`Begin`] says, and before the other lists, whose entries
 //! need it. Still, a key and the first event about it are in different lists: an event may arrive a moment before its
 //! key.
+//!
+//! The lists that hosts write ([`dta_proto::trace::list`]) are followed in the same way: their names are where the key
+//! directory is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +20,7 @@ use dta_proto::backoff::Backoff;
 use dta_proto::control::{TailRequest, TailResponse};
 use dta_proto::layout::append::{forward, is_after};
 use dta_proto::telemetry::{Entry, list};
+use dta_proto::trace;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -25,6 +29,27 @@ pub const DEFAULT_STORE: &str = dta_proto::telemetry::store::EVENTS;
 
 /// How many lists there are; their numbers are in [`dta_proto::telemetry::list`].
 pub const LISTS: usize = list::COUNT as usize;
+
+// The lists of hosts are as many, and their names are where the key directory is.
+const _: () = assert!(trace::list::COUNT == list::COUNT && trace::list::NAMES == list::KEYS);
+
+/// An entry of lists that a [`Source`] can follow.
+pub trait ListEntry: Sized + Send + 'static {
+    /// Decodes it; `None` if the bytes are not one.
+    fn parse(bytes: &[u8]) -> Option<Self>;
+}
+
+impl ListEntry for Entry {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        Entry::parse(bytes)
+    }
+}
+
+impl ListEntry for trace::Entry {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        trace::Entry::parse(bytes)
+    }
+}
 
 /// How often it is looked whether an empty list has something.
 const LOOK: Duration = Duration::from_secs(2);
@@ -67,23 +92,30 @@ impl Default for Options {
 }
 
 /// The result of one read: at most some hundred entries of one list, in order.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Batch {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch<E = Entry> {
     /// Number of the list ([`dta_proto::telemetry::list`]).
     pub list: u32,
     /// Sequence of the last batch that was read, to continue after ([`Begin::Behind`]). 0 if none was read yet.
     pub sequence: u32,
     /// The entries that could be read.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<E>,
     /// What was skipped before and among them.
     pub lost: Lost,
 }
 
-impl Batch {
+impl<E> Default for Batch<E> {
+    /// Of nothing.
+    fn default() -> Self {
+        Batch { list: 0, sequence: 0, entries: Vec::new(), lost: Lost::default() }
+    }
+}
+
+impl<E: ListEntry> Batch<E> {
     /// What a message has of a list.
-    pub fn of(list: u32, message: TailResponse) -> Batch {
+    pub fn of(list: u32, message: TailResponse) -> Self {
         let count = message.entries.len();
-        let entries: Vec<Entry> = message.entries.iter().filter_map(|entry| Entry::parse(entry)).collect();
+        let entries: Vec<E> = message.entries.iter().filter_map(|entry| E::parse(entry)).collect();
         let lost = Lost {
             overwritten: message.overwritten_batches,
             missing: message.missing_batches,
@@ -103,7 +135,7 @@ pub struct Lost {
     pub missing: u64,
     /// Batches whose bytes stayed wrong.
     pub damaged: u64,
-    /// Entries that do not parse as [`Entry`]: of a newer version, or not the translator's.
+    /// Entries that do not parse: of a newer version, or not the translator's.
     pub unreadable: u64,
 }
 
@@ -133,7 +165,7 @@ impl ListCounters {
         .map(|(name, counter)| (name, counter.load(Ordering::Relaxed)))
     }
 
-    fn count(&self, batch: &Batch) {
+    fn count<E>(&self, batch: &Batch<E>) {
         for (counter, n) in [
             (&self.entries, batch.entries.len() as u64),
             (&self.unreadable, batch.lost.unreadable),
@@ -148,13 +180,13 @@ impl ListCounters {
 
 /// The events of one collector. Dropping it stops following.
 #[derive(Debug)]
-pub struct Source {
-    receiver: mpsc::Receiver<Result<Batch, ClientError>>,
+pub struct Source<E = Entry> {
+    receiver: mpsc::Receiver<Result<Batch<E>, ClientError>>,
     /// Ends with the source.
     _lists: JoinSet<()>,
 }
 
-impl Source {
+impl<E: ListEntry> Source<E> {
     /// Starts to follow what `options` names; needs a tokio runtime.
     pub fn new(ask: Arc<dyn Ask>, options: &Options, counters: Arc<ListCounters>) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE);
@@ -190,26 +222,26 @@ impl Source {
     /// # Errors
     /// Why a list cannot be followed at the moment. Each new failure is returned once, and the list is retried
     /// automatically: to go on, just call again.
-    pub async fn next(&mut self) -> Option<Result<Batch, ClientError>> {
+    pub async fn next(&mut self) -> Option<Result<Batch<E>, ClientError>> {
         self.receiver.recv().await
     }
 }
 
 /// One followed list.
-struct List {
+struct List<E> {
     ask: Arc<dyn Ask>,
     store: String,
     list: u32,
     at: Begin,
     once: bool,
-    sender: mpsc::Sender<Result<Batch, ClientError>>,
+    sender: mpsc::Sender<Result<Batch<E>, ClientError>>,
     counters: Arc<ListCounters>,
 }
 
 /// The source was dropped.
 struct Gone;
 
-impl List {
+impl<E: ListEntry> List<E> {
     /// The key directory: first to its current end, then what comes.
     async fn keys(mut self, named: Arc<watch::Sender<bool>>) {
         if self.follow(true).await.is_ok() {
@@ -321,7 +353,7 @@ impl List {
     }
 
     /// The contents of a message; the list continues after it.
-    fn batch(&mut self, message: TailResponse) -> Batch {
+    fn batch(&mut self, message: TailResponse) -> Batch<E> {
         if message.sequence != 0 {
             self.at = Begin::Behind(message.sequence as u32);
         }

@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use dta_proto::counter::FlowReason;
-use dta_proto::flow_record::{Exported, FlowRecord, InterfaceOctets, PacketDrop};
+use dta_proto::flow_record::{Exported, FlowRecord, InterfaceReading, PacketDrop};
 use dta_proto::wire::int::drop_reason;
-use dta_proto::wire::sflow::{Datagram, Sample};
+use dta_proto::wire::sflow::{Datagram, Interface, Sample};
 use dta_proto::wire::{Error, Kind};
 
 use crate::{Format, Source};
@@ -50,16 +50,10 @@ pub(crate) fn exported(exporter: Ipv4Addr, sample: &Sample<'_>) -> Result<Option
             egress: sampled.egress,
             reason: drop_reason::of_sflow(*reason),
         })),
-        // All ones: it has no such counter.
-        Sample::Interface(interface) if interface.out_octets == u64::MAX => None,
-        Sample::Interface(interface) if !matches!(interface.speed, 0 | u64::MAX) => {
-            Some(Exported::Interface(InterfaceOctets {
-                exporter,
-                interface: interface.index,
-                speed: interface.speed,
-                octets: interface.out_octets,
-            }))
+        Sample::Interface(Interface { index, speed, counts }) => {
+            let reading = InterfaceReading { exporter, interface: *index, speed: *speed, counts: *counts };
+            counts.iter().any(Option::is_some).then_some(Exported::Interface(reading))
         }
-        Sample::Interface(_) | Sample::Other => None,
+        Sample::Other => None,
     })
 }

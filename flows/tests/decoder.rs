@@ -5,8 +5,9 @@ use std::net::Ipv4Addr;
 use dta_flows::emit::{self, FIELDS, FIELDS_V6, of, record, set, template, words};
 use dta_flows::{Decoder, Format, Source};
 use dta_proto::counter::FlowReason;
-use dta_proto::flow_record::{Exported, FlowRecord, InterfaceName, InterfaceOctets, PacketDrop, Start};
+use dta_proto::flow_record::{Exported, FlowRecord, InterfaceName, InterfaceReading, PacketDrop, Start};
 use dta_proto::key::Flow;
+use dta_proto::telemetry::InterfaceCounter;
 use dta_proto::trace::Name;
 
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -354,13 +355,17 @@ fn samples_of_packets_are_records_in_each_form() {
 fn notices_of_drops_and_counters_of_interfaces() {
     let drop = |records| emit::sample(5, &[7, 0, 3, 0, 3, 4, 258], records);
     let counters = |speed| emit::if_counters(4, speed, 1 << 40);
+    let mut without = counters(1_000_000_000);
+    // Behind the format, the length, number, kind, speed, direction and status.
+    without[8 + 24..].fill(0xff);
     let samples = [
         drop(&[emit::headers(1, &packet())]),
         drop(&[]),
         emit::sample(2, &[7, 4], &[counters(1_000_000_000)]),
         emit::sample(4, &[7, 0, 4], &[counters(10_000_000_000)]),
-        // Of an interface whose speed is not known, of a host, and of a vendor.
+        // An interface whose speed is not known, one without counters, a host, and a vendor's.
         emit::sample(2, &[7, 4], &[counters(0)]),
+        emit::sample(2, &[7, 4], &[without]),
         emit::sample(2, &[7, 0x0200_0001], &[]),
         emit::sample(4413 << 12 | 1, &[1, 2, 3], &[]),
     ];
@@ -373,15 +378,18 @@ fn notices_of_drops_and_counters_of_interfaces() {
         egress: Some(4),
         reason: 18,
     };
-    let octets = InterfaceOctets { exporter: HERE, interface: 4, speed: 1_000_000_000, octets: 1 << 40 };
+    let mut counts = [Some(9); InterfaceCounter::ALL.len()];
+    counts[InterfaceCounter::OutOctets as usize] = Some(1 << 40);
+    let reading = InterfaceReading { exporter: HERE, interface: 4, speed: Some(1_000_000_000), counts };
     let expected = [
         Exported::Drop(dropped),
         Exported::Drop(PacketDrop { flow: None, ..dropped }),
-        Exported::Interface(octets),
-        Exported::Interface(InterfaceOctets { speed: 10_000_000_000, ..octets }),
+        Exported::Interface(reading),
+        Exported::Interface(InterfaceReading { speed: Some(10_000_000_000), ..reading }),
+        Exported::Interface(InterfaceReading { speed: None, ..reading }),
     ];
     assert_eq!(decoded, expected.map(Ok));
-    assert_eq!((named(&decoder, "flows.interfaces"), named(&decoder, "flows.unused")), (2, 3));
+    assert_eq!((named(&decoder, "flows.interfaces"), named(&decoder, "flows.unused")), (3, 3));
 }
 
 #[test]

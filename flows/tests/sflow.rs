@@ -40,9 +40,9 @@ fn decode<'a>(decoder: &mut Decoder, datagrams: impl IntoIterator<Item = &'a Vec
                 *told.drops.entry((drop.flow, drop.reason)).or_default() += 1;
                 assert_eq!((drop.ingress, drop.egress), (Some(1), Some(3)));
             }
-            Ok(Exported::Interface(octets)) => {
+            Ok(Exported::Interface(reading)) => {
                 told.interfaces += 1;
-                assert_eq!((octets.interface, octets.speed), (3, 1_000_000_000));
+                assert_eq!((reading.interface, reading.speed), (3, Some(1_000_000_000)));
             }
             Err(FlowReason::NoFlow) => told.others += 1,
             other => panic!("{other:?}"),

@@ -5,8 +5,11 @@ mod common;
 mod schema;
 
 use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::process::Output;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use common::int_bed::{IntBed, PATIENCE, Setup as BedSetup};
@@ -275,6 +278,64 @@ async fn a_flow_over_two_hosts_is_told_with_its_segments_drops_and_clocks() {
     let epochs = [start, end[0]].map(|time| time / 10_000_000_000 * 10);
     assert!(epochs.contains(&sizes[0]["began"].as_u64().unwrap()), "{sizes:?} {epochs:?}");
     assert!(text.contains("at most 1,400,000 bytes in the 10 s that ended "), "{text}");
+
+    // As traces over OTLP: one for each packet, and for each drop of a packet that no point saw.
+    let Some((log, sent)) = exported(&bed) else { return };
+    let traces = 2 * PACKETS + DROPPED;
+    for counted in ["events", "made", "delivered"].map(|name| format!("otlp-host-traces.{name}={traces}")) {
+        assert!(log.contains(&counted), "{counted}: {log}");
+    }
+    let count = |what: &str| sent.windows(what.len()).filter(|part| *part == what.as_bytes()).count() as u64;
+    for stage in ["iface:h1p2 to iface:h1p3", "iface:h1p5 to iface:h2p0", "iface:h2p0 to iface:h1p5"] {
+        assert!((MOST..=PACKETS).contains(&count(stage)), "{stage}: {}", count(stage));
+    }
+    assert!((2 * MOST..=2 * PACKETS).contains(&count("fitted")), "{}", count("fitted"));
+    // Of the whole, and of the part where it was dropped.
+    assert_eq!(count("dropped: QDISC_DROP (64), in host node1 (1)"), 2 * DROPPED);
+}
+
+/// Exports all packets over OTLP: the exporter's log, and the bodies of its requests. `None` if it was built without.
+fn exported(bed: &IntBed) -> Option<(String, Vec<u8>)> {
+    let folder = tempfile::tempdir().unwrap();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = format!(
+        "[export.otlp]\nurl = \"http://{}\"\nsignals = [\"host-traces\"]\nspool = {:?}\n\
+         [export.otlp.host_traces]\none_in = 1\n",
+        server.local_addr().unwrap(),
+        folder.path().join("spool")
+    );
+    let file = folder.path().join("collector.toml");
+    std::fs::write(&file, config).unwrap();
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let bodies = sent.clone();
+    std::thread::spawn(move || {
+        for stream in server.incoming() {
+            let mut reader = BufReader::new(stream.unwrap());
+            let (mut line, mut length) = (String::new(), 0);
+            while reader.read_line(&mut line).unwrap() > 2 {
+                if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+                line.clear();
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            bodies.lock().unwrap().extend(body);
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            reader.get_mut().write_all(answer).unwrap();
+        }
+    });
+    let file = file.to_str().unwrap();
+    let output =
+        manager(&["__collector", "export", "--config", file, "--once", "--collector", bed.address()]);
+    let log = String::from_utf8(output.stderr).unwrap();
+    if log.contains("was built without it") {
+        eprintln!("not tested: traces over OTLP, which this program was built without");
+        return None;
+    }
+    assert!(output.status.success(), "{log}");
+    let sent = std::mem::take(&mut *sent.lock().unwrap());
+    Some((log, sent))
 }
 
 /// Two namespaces with a veth pair between them; they go with it.

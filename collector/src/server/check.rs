@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use dta_export::names::Names;
 use dta_grpc::tls::{ServerFiles, ServerTls};
 use dta_proto::store::StoreSpec;
+use dta_proto::trace;
 
 use super::certificate;
 use crate::config::{Config, MemoryConfig};
@@ -23,13 +24,15 @@ pub fn check(config: &Config) -> anyhow::Result<Vec<String>> {
     let soon = tls.and_then(|tls| certificate::expiry_warning(&tls.validity, SystemTime::now()));
     let path = config.tls.as_ref().map(|tls| tls.cert.display().to_string()).unwrap_or_default();
     let soon = soon.map(|warning| format!("the TLS certificate {path} {warning}"));
-    let exports =
-        config.export.has_events() && config.stores.iter().all(|store| store.name != config.export.events);
-    let no_events = exports.then(|| {
+    let lacks = |name: &str| config.stores.iter().all(|store| store.name != name);
+    let no_events = (config.export.has_events() && lacks(&config.export.events)).then(|| {
         format!(
             "no events will be exported: there is no store {:?} of events ([export] events)",
             config.export.events
         )
+    });
+    let no_hosts = (config.export.has_host_traces() && lacks(trace::store::EVENTS)).then(|| {
+        format!("no traces of hosts will be exported: there is no store {:?}", trace::store::EVENTS)
     });
     let clickhouse = config.history.clickhouse.as_ref().filter(|clickhouse| clickhouse.user.is_some());
     let in_clear =
@@ -37,6 +40,7 @@ pub fn check(config: &Config) -> anyhow::Result<Vec<String>> {
     Ok(soon
         .into_iter()
         .chain(no_events)
+        .chain(no_hosts)
         .chain(in_clear)
         .chain(dta_export::run::warnings(&config.export))
         .collect())

@@ -36,6 +36,7 @@ const SINK: Variable = Variable {
         Value::plain("influx"),
         Value::plain("json"),
         Value::plain("kafka"),
+        Value::plain("otlp-host-traces"),
         Value::plain("otlp-logs"),
         Value::plain("otlp-metrics"),
         Value::plain("otlp-traces"),
@@ -144,15 +145,15 @@ table! {
             "batches whose bytes stayed invalid" .with(&[SINK]);
         EXPORT_INTERRUPTED: "export.SINK.interrupted", Times, Beside,
             "times that the exporter could not follow a list because the collector was unreachable" .with(&[SINK]);
-        EXPORT_EVENTS: "export.SINK.events", Entries, Beside, "events taken: entries of all lists but the key directory"
+        EXPORT_EVENTS: "export.SINK.events", Entries, Beside, "events taken: entries of all lists but the key directory; of `otlp-host-traces`, packets"
             .with(&[SINK]);
         EXPORT_SKIPPED: "export.SINK.skipped", Entries, Beside,
-            "events that do not fit the schema" .with(&[SINK]);
+            "events that do not fit the schema, or are no traces by the rule" .with(&[SINK]);
         EXPORT_UNNAMED: "export.SINK.unnamed", Entries, Beside,
             "events whose key did not appear in the key directory within a second: exported with the key in hex"
             .with(&[SINK]);
         EXPORT_WITHOUT_PATH: "export.SINK.without_path", Entries, Beside,
-            "changes of a path or flow latency whose path was missing or different when looked up: exported without it"
+            "changes of a path or flow latency whose path was missing or different when looked up: exported without it; of `otlp-host-traces`, packets some of whose points are unknown"
             .with(&[SINK]);
         EXPORT_FORGOTTEN: "export.SINK.forgotten", Keys, Beside,
             "keys whose meaning was evicted because 262,144 others were used since" .with(&[SINK]);

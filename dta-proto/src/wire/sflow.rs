@@ -9,6 +9,7 @@ use core::net::IpAddr;
 use super::error::len16;
 use super::int::{self, Packet};
 use super::{Error, Kind, Layer, Result};
+use crate::telemetry::{InterfaceCounter, InterfaceCounts};
 
 /// The number of an agent's own interface; the two bits above it say what else a word may be.
 const OWN_INTERFACE: u32 = 0x3fff_ffff;
@@ -92,10 +93,10 @@ pub enum Sample<'a> {
 pub struct Interface {
     /// Its number, the `ifIndex` of SNMP.
     pub index: u32,
-    /// Bits per second; 0 = unknown.
-    pub speed: u64,
-    /// Bytes that left.
-    pub out_octets: u64,
+    /// Bits per second, not 0; `None` = unknown.
+    pub speed: Option<u64>,
+    /// What it counted.
+    pub counts: InterfaceCounts,
 }
 
 fn err(field: &'static str, offset: u16, kind: Kind) -> Error {
@@ -173,9 +174,17 @@ fn read(format: u32, mut words: Words<'_>) -> Option<Sample<'_>> {
             for _ in 0..words.word()? {
                 let (1, mut body) = words.item()? else { continue };
                 let (index, _kind, speed) = (body.word()?, body.word()?, body.long()?);
-                // Direction, status, and everything of the other direction.
-                body.bytes(40)?;
-                return Some(Sample::Interface(Interface { index, speed, out_octets: body.long()? }));
+                let (_direction, _status) = (body.word()?, body.word()?);
+                let speed = Some(speed).filter(|speed| !matches!(*speed, 0 | u64::MAX));
+                let mut counts = InterfaceCounts::default();
+                for (place, counter) in counts.iter_mut().zip(InterfaceCounter::ALL) {
+                    // All ones: it has no such counter.
+                    *place = match counter.is_long() {
+                        true => Some(body.long()?).filter(|count| *count != u64::MAX),
+                        false => Some(body.word()?).filter(|count| *count != u32::MAX).map(u64::from),
+                    };
+                }
+                return Some(Sample::Interface(Interface { index, speed, counts }));
             }
             Some(Sample::Other)
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dta_proto::key::Flow;
 use dta_proto::telemetry::{Entry, is_since_1970};
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
 use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
@@ -74,7 +75,7 @@ impl EncodeEvents for Logs {
         let id = format!("{:032x}", self.ids.next());
         let mut attributes = vec![attribute("log.record.uid", Value::StringValue(id))];
         attributes.extend(of_line(&line));
-        attributes.extend(of_flow(event));
+        attributes.extend(of_flow(event.meaning.and_then(|meaning| meaning.flow())));
         self.records.push(LogRecord {
             time_unix_nano: if is_since_1970(line.time) { line.time } else { 0 },
             observed_time_unix_nano: now(),
@@ -112,7 +113,7 @@ pub(super) fn of_line(line: &Line) -> Vec<KeyValue> {
 }
 
 /// A value of JSON; `None` for null. A number beyond an `i64` becomes its largest.
-fn of_json(value: serde_json::Value) -> Option<Value> {
+pub(super) fn of_json(value: serde_json::Value) -> Option<Value> {
     Some(match value {
         serde_json::Value::Bool(truth) => Value::BoolValue(truth),
         serde_json::Value::Number(number) => {
@@ -128,8 +129,8 @@ fn of_json(value: serde_json::Value) -> Option<Value> {
 }
 
 /// The flow, under the names of OpenTelemetry's conventions.
-pub(super) fn of_flow(event: &Event) -> Vec<KeyValue> {
-    let Some(flow) = event.meaning.and_then(|meaning| meaning.flow()) else { return Vec::new() };
+pub(super) fn of_flow(flow: Option<Flow>) -> Vec<KeyValue> {
+    let Some(flow) = flow else { return Vec::new() };
     let text = |text: String| Value::StringValue(text);
     let mut all = vec![
         attribute("source.address", text(flow.src.to_string())),

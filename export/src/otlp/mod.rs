@@ -1,9 +1,10 @@
-//! OTLP, the protocol of OpenTelemetry: events as log records, metrics, and paths of flows as traces. (opentelemetry.io, "OpenTelemetry Protocol
+//! OTLP, the protocol of OpenTelemetry: events as log records, metrics, and paths of flows and ways through hosts as traces. (opentelemetry.io, "OpenTelemetry Protocol
 //! Specification" 1.5)
 //!
 //! A record of a spool is a request, as it is sent.
 
 mod grpc;
+mod hosts;
 mod http;
 mod logs;
 mod metrics;
@@ -42,6 +43,12 @@ pub(crate) fn sinks(config: &Otlp, name: &str, names: &Arc<Names>) -> Result<Vec
                     What::Events { encoder, flush, state_every: None, traces },
                     server::<traces::Request>(config)?,
                 )
+            }
+            Signal::HostTraces => {
+                let encoder = Box::new(traces::Traces::new(name, wanted(names, config.names)));
+                let flush = Duration::from_millis(config.flush_ms);
+                let traces = config.host_traces.clone();
+                (What::Packets { encoder, flush, traces }, server::<traces::Request>(config)?)
             }
             Signal::Metrics => {
                 let encoder = Box::new(metrics::Metrics::new(name));

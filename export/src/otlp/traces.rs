@@ -1,11 +1,14 @@
-//! Paths of flows as traces: a span for the way through the network, and one for each switch on it.
+//! Traces: a span for the whole way, and one for each part of it.
 //!
-//! Reports say how long a packet was in each switch, and not when it came: the spans of switches follow each other, and
-//! the time on links is behind the last.
+//! Of paths of flows, parts are the switches. Reports say how long a packet was in each, and not when it came: the spans of
+//! switches follow each other, and the time on links is behind the last. [`hosts`] has the parts of a packet's way
+//! through hosts.
+//!
+//! What is read again has the same identifiers.
 
 use std::sync::Arc;
 
-use dta_proto::telemetry::{Entry, Metric, Why, is_since_1970};
+use dta_proto::telemetry::{Entry, Metric, Why, is_since_1970, long_key};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
@@ -18,12 +21,13 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Sta
 use prost::Message;
 use tonic::transport::Channel;
 
-use super::{attribute, logs, resource, scope, signal};
+use super::{attribute, hosts, logs, resource, scope, signal};
 use crate::encode::EncodeEvents;
 use crate::events::Event;
+use crate::hosts::journey::HostTrace;
 use crate::json::Line;
 use crate::names::Names;
-use crate::unique::{Ids, Times};
+use crate::unique::Times;
 
 pub(super) type Request = ExportTraceServiceRequest;
 
@@ -57,75 +61,51 @@ impl signal::Request for Request {
     }
 }
 
+/// A span to be: of the whole, or of a part.
+pub(super) struct Part {
+    pub(super) name: String,
+    /// Nanoseconds since 1970.
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) attributes: Vec<KeyValue>,
+    /// What went wrong.
+    pub(super) error: Option<String>,
+}
+
 /// Collects spans.
 pub(super) struct Traces {
     resource: Resource,
     names: Arc<Names>,
-    ids: Ids,
     spans: Vec<Span>,
 }
 
 impl Traces {
     pub(super) fn new(name: &str, names: Arc<Names>) -> Self {
-        Self { resource: resource(name), names, ids: Ids::new(), spans: Vec::new() }
+        Self { resource: resource(name), names, spans: Vec::new() }
     }
-}
 
-impl EncodeEvents for Traces {
-    fn put(&mut self, event: &Event, _: &mut Times) -> bool {
-        let (Entry::Change { metric, why, time, new, .. }, Some(path), Some(hops)) =
-            (event.entry, event.path, &event.hops)
-        else {
-            return false;
-        };
-        let Some(line) = Line::of(event, &self.names) else { return false };
-        if !is_since_1970(time) {
-            return false;
-        }
-        let trace_id = self.ids.next().to_be_bytes().to_vec();
-        let id = |n: u64| (n + 1).to_be_bytes().to_vec();
-        let whole = if metric == Metric::FlowLatency { Some(new) } else { event.latency.map(u64::from) };
-        let in_switches: u64 = hops.iter().flatten().map(|latency| u64::from(*latency)).sum();
-        let begin = time.saturating_sub(whole.unwrap_or_default().max(in_switches));
-        let name = line.flow.clone().unwrap_or_else(|| "a flow".into());
-        let mut attributes = logs::of_line(&line);
-        attributes.extend(logs::of_flow(event));
-        let looped = path.looped || why == Why::Loop;
-        self.spans.push(Span {
-            trace_id: trace_id.clone(),
-            span_id: id(0),
-            name,
-            kind: SpanKind::Internal.into(),
-            start_time_unix_nano: begin,
-            end_time_unix_nano: time,
-            attributes,
-            status: looped.then(|| Status {
-                message: "the path passes a switch twice".into(),
-                code: StatusCode::Error.into(),
-            }),
-            ..Span::default()
-        });
-        let mut at = begin;
-        for ((n, switch), latency) in (1..).zip(path.switches()).zip(hops) {
-            let (name, attributes) = self.switch(*switch, *latency);
-            let start = at;
-            at += u64::from(latency.unwrap_or_default());
+    /// Adds a trace: the whole, which the others are parts of. Its identifier is a time, and 64 bits for what happened
+    /// then.
+    fn push(&mut self, time: u64, what: [u8; 8], parts: impl IntoIterator<Item = Part>) {
+        let trace_id = [time.to_be_bytes(), what].concat();
+        let whole = 1u64.to_be_bytes().to_vec();
+        for (n, Part { name, from, to, attributes, error }) in (1u64..).zip(parts) {
             self.spans.push(Span {
                 trace_id: trace_id.clone(),
-                span_id: id(n),
-                parent_span_id: id(0),
+                span_id: n.to_be_bytes().to_vec(),
+                parent_span_id: if n == 1 { Vec::new() } else { whole.clone() },
                 name,
                 kind: SpanKind::Internal.into(),
-                start_time_unix_nano: start,
-                end_time_unix_nano: at,
+                start_time_unix_nano: from,
+                end_time_unix_nano: to,
                 attributes,
+                status: error.map(|message| Status { message, code: StatusCode::Error.into() }),
                 ..Span::default()
             });
         }
-        true
     }
 
-    fn take(&mut self) -> Vec<u8> {
+    fn record(&mut self) -> Vec<u8> {
         let scope_spans = ScopeSpans {
             scope: Some(scope()),
             spans: std::mem::take(&mut self.spans),
@@ -137,6 +117,57 @@ impl EncodeEvents for Traces {
             ..ResourceSpans::default()
         };
         Request { resource_spans: vec![resource_spans] }.encode_to_vec()
+    }
+}
+
+impl EncodeEvents for Traces {
+    fn put(&mut self, event: &Event, _: &mut Times) -> bool {
+        let (Entry::Change { metric, why, key, time, old, new, .. }, Some(path), Some(hops)) =
+            (event.entry, event.path, &event.hops)
+        else {
+            return false;
+        };
+        let Some(line) = Line::of(event, &self.names) else { return false };
+        if !is_since_1970(time) {
+            return false;
+        }
+        let whole = if metric == Metric::FlowLatency { Some(new) } else { event.latency.map(u64::from) };
+        let in_switches: u64 = hops.iter().flatten().map(|latency| u64::from(*latency)).sum();
+        let begin = time.saturating_sub(whole.unwrap_or_default().max(in_switches));
+        let mut attributes = logs::of_line(&line);
+        attributes.extend(logs::of_flow(event.meaning.and_then(|meaning| meaning.flow())));
+        let looped = path.looped || why == Why::Loop;
+        let name = line.flow.unwrap_or_else(|| "a flow".into());
+        let error = looped.then(|| "the path passes a switch twice".into());
+        let mut parts = vec![Part { name, from: begin, to: time, attributes, error }];
+        let mut at = begin;
+        for (switch, latency) in path.switches().iter().zip(hops) {
+            let (name, attributes) = self.switch(*switch, *latency);
+            let from = at;
+            at += u64::from(latency.unwrap_or_default());
+            parts.push(Part { name, from, to: at, attributes, error: None });
+        }
+        // Of one packet, the latency may have changed with the path; two may have come in the same nanosecond.
+        let values = [old.to_be_bytes(), new.to_be_bytes()].concat();
+        let identity = long_key(&[&key.0[..], &[metric as u8], &values].concat(), *b"span").0;
+        self.push(time, *identity.first_chunk().unwrap_or(&[0; 8]), parts);
+        true
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        self.record()
+    }
+}
+
+impl EncodeEvents<HostTrace> for Traces {
+    fn put(&mut self, trace: &HostTrace, _: &mut Times) -> bool {
+        let Some(parts) = hosts::parts(trace) else { return false };
+        self.push(trace.first().time, trace.digest.to_be_bytes(), parts);
+        true
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        self.record()
     }
 }
 

@@ -4,14 +4,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dta_client::{Answers, Ask, ClientError, Following, Question, Series, Span};
-use dta_export::source::LISTS;
+use dta_client::{Answers, Ask, ClientError, Following, Question, QuestionKind, Series, Span};
+use dta_export::source::DEFAULT_STORE;
 use dta_proto::control::{
     EntriesRequest, EpochsRequest, EpochsResponse, KeyWriteAnswer, ListSessionsResponse, NodeStatistics,
-    PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest, TailResponse,
+    PathAnswer, PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
+    TailResponse,
 };
 use tokio::sync::{mpsc, watch};
 use tonic::Status;
+
+/// The entries of a batch.
+type Entries = Vec<Vec<u8>>;
 
 /// A collector whose lists are vectors of batches, sequence 1 first, and that can be away.
 #[derive(Clone, Default)]
@@ -19,16 +23,33 @@ pub(crate) struct Lists(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    batches: Mutex<[Vec<Vec<Vec<u8>>>; LISTS]>,
+    /// By store and number.
+    batches: Mutex<HashMap<(String, u32), Vec<Entries>>>,
     away: watch::Sender<bool>,
     asked: Mutex<Vec<TailRequest>>,
     /// Of a key-write store of any name.
     values: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
+    /// Of a postcarding store of any name.
+    paths: Mutex<HashMap<Vec<u8>, Vec<Option<u32>>>>,
 }
 
 impl Lists {
-    pub(crate) fn put(&self, list: u32, batch: Vec<Vec<u8>>) {
-        self.0.batches.lock().unwrap()[list as usize].push(batch);
+    /// Into a list of the events.
+    pub(crate) fn put(&self, list: u32, batch: Entries) {
+        self.put_in(DEFAULT_STORE, list, batch);
+    }
+
+    pub(crate) fn put_in(&self, store: &str, list: u32, batch: Entries) {
+        self.0.batches.lock().unwrap().entry((store.to_owned(), list)).or_default().push(batch);
+    }
+
+    fn batches(&self, request: &TailRequest) -> Vec<Entries> {
+        let batches = self.0.batches.lock().unwrap();
+        batches.get(&(request.store.clone(), request.list)).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn path(&self, key: &[u8], hops: &[Option<u32>]) {
+        self.0.paths.lock().unwrap().insert(key.to_vec(), hops.to_vec());
     }
 
     pub(crate) fn write(&self, key: &[u8], value: &[u8]) {
@@ -48,7 +69,7 @@ impl Lists {
     fn first(&self, request: &TailRequest) -> usize {
         match (request.from_sequence, request.from_start) {
             (0, true) => 1,
-            (0, false) => self.0.batches.lock().unwrap()[request.list as usize].len() + 1,
+            (0, false) => self.batches(request).len() + 1,
             (sequence, _) => sequence as usize,
         }
     }
@@ -77,7 +98,7 @@ impl Ask for Lists {
                     let _ = sender.send(Err(gone())).await;
                     return;
                 }
-                let batch = lists.0.batches.lock().unwrap()[request.list as usize].get(next - 1).cloned();
+                let batch = lists.batches(&request).get(next - 1).cloned();
                 match batch {
                     Some(entries) => {
                         let message = TailResponse { entries, sequence: next as u64, ..Default::default() };
@@ -101,6 +122,20 @@ impl Ask for Lists {
         refused()
     }
     async fn ask(&self, question: Question) -> Result<Answers, ClientError> {
+        if *self.0.away.borrow() {
+            return Err(gone());
+        }
+        if question.kind == QuestionKind::Postcarding {
+            let paths = self.0.paths.lock().unwrap();
+            let answer = |key: &[u8]| {
+                let Some(hops) = paths.get(key) else { return PathAnswer::default() };
+                let present = hops.iter().map(Option::is_some).collect();
+                let hops = hops.iter().map(|hop| hop.unwrap_or_default()).collect();
+                PathAnswer { found: true, hops, present, ..PathAnswer::default() }
+            };
+            let of_keys = question.keys.iter().map(|key| answer(&key.0).into()).collect();
+            return Ok(Answers { of_keys, ..Answers::default() });
+        }
         let values = self.0.values.lock().unwrap();
         let answer =
             |key: &[u8]| KeyWriteAnswer { value: values.get(key).cloned(), ..KeyWriteAnswer::default() };

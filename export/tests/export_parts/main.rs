@@ -4,6 +4,8 @@ mod directory;
 mod events;
 #[cfg(feature = "otlp")]
 mod grpc;
+#[cfg(feature = "otlp")]
+mod host_traces;
 mod influx;
 mod json;
 #[cfg(feature = "kafka")]

@@ -270,10 +270,10 @@ async fn each_signal_has_a_spool_of_its_own() {
     bed.lists.put(list::DROPS, vec![drop_at(at(1))]);
     let mut exporters = bed.start(true);
     let sinks: Vec<_> = exporters.counters().iter().map(|(sink, _)| *sink).collect();
-    assert_eq!(sinks, ["otlp-logs", "otlp-metrics", "otlp-traces"]);
+    assert_eq!(sinks, ["otlp-logs", "otlp-metrics", "otlp-traces", "otlp-host-traces"]);
     exporters.ended().await;
     exporters.stop().await;
-    for signal in ["logs", "metrics", "traces"] {
+    for signal in ["logs", "metrics", "traces", "host-traces"] {
         assert!(bed.folder.path().join("spool").join(signal).join("lock").exists());
     }
     let paths: BTreeSet<String> =

@@ -44,7 +44,7 @@ fn bed(url: &str, traces: Traces) -> Bed {
     })
 }
 
-fn spans(server: &Recorder) -> Vec<Span> {
+pub(crate) fn spans(server: &Recorder) -> Vec<Span> {
     let of = |body: &[u8]| {
         let request = ExportTraceServiceRequest::decode(body).unwrap();
         request.resource_spans[0].scope_spans[0].spans.clone()
@@ -52,7 +52,7 @@ fn spans(server: &Recorder) -> Vec<Span> {
     server.asked().iter().flat_map(|asked| of(&asked.body)).collect()
 }
 
-fn number(attributes: &[KeyValue], name: &str) -> Option<i64> {
+pub(crate) fn number(attributes: &[KeyValue], name: &str) -> Option<i64> {
     match attributes.iter().find(|one| one.key == name)?.value.as_ref()?.value.as_ref()? {
         Value::IntValue(number) => Some(*number),
         other => panic!("{name}: {other:?}"),
@@ -113,6 +113,15 @@ async fn a_path_is_a_span_with_a_child_for_each_switch() {
         assert_eq!((ids.len(), trace[0].parent_span_id.is_empty()), (4, true));
     }
     assert_ne!(spans[0].trace_id, spans[4].trace_id);
+    // What is read again by somebody else is the same.
+    let other = Recorder::start(&["200 OK|"]);
+    let mut again = bed;
+    again.config.otlp.as_mut().unwrap().url = other.url.clone();
+    again.config.otlp.as_mut().unwrap().spool = Some(again.folder.path().join("other"));
+    let mut exporters = again.start(true);
+    end(&mut exporters).await;
+    exporters.stop().await;
+    assert_eq!(self::spans(&other), spans);
 }
 
 #[tokio::test]

@@ -70,8 +70,8 @@ const KEEPER: u8 = 20;
 /// A flow of which there are records, and its sampling rate.
 const RECORDED: u8 = 21;
 const SAMPLING: u8 = 22;
-/// Bytes that have left an interface, and its name.
-const OCTETS: u8 = 23;
+/// What an interface has counted, and its name.
+const INTERFACE_COUNTER: u8 = 23;
 const INTERFACE_NAME: u8 = 24;
 /// Queues of a port that are stored beside its link.
 const BESIDE: u32 = 16;

@@ -6,7 +6,7 @@
 //! | the same | counters of its records, packets and bytes, if its exporter counts this flow |
 //! | a flow or port that is new or due for its keep-alive | an entry of list 3: the flow, and where it leaves the exporter |
 //! | a dropped packet | as a report of INT about one |
-//! | bytes of an interface | utilisation of its link since the last ones, in hundredths of a percent |
+//! | counters of an interface | counters of what it counted since the last ones; the bytes that left, as the utilisation of its link, in hundredths of a percent |
 //! | the name of an interface | an entry of list 3 |
 //! | the first, and every other sampling rate of a flow | key-write of the rate |
 //!
@@ -19,15 +19,15 @@
 
 use dta_proto::counter::{FlowReason, translator as names};
 use dta_proto::crc::crc32c;
-use dta_proto::flow_record::{Exported, FlowRecord, InterfaceName, InterfaceOctets, PacketDrop, Start};
+use dta_proto::flow_record::{Exported, FlowRecord, InterfaceName, InterfaceReading, PacketDrop, Start};
 use dta_proto::key::Key;
-use dta_proto::telemetry::{self, Entry, Location, Means, Metric, Value, list};
+use dta_proto::telemetry::{self, Entry, InterfaceCounter, Location, Means, Metric, Value, list};
 
 use super::record_sums::RecordSum;
 use super::tallies::Waiting;
 use super::{
-    Arrival, Detect, HOP_PORT, INTERFACE_NAME, Int, KEEPER, Made, Name, Named, OCTETS, Port, RECORDED,
-    SAMPLING, Tell, Verdict, Whose, means_flow,
+    Arrival, Detect, HOP_PORT, INTERFACE_COUNTER, INTERFACE_NAME, Int, KEEPER, Made, Name, Named, Port,
+    RECORDED, SAMPLING, Tell, Verdict, Whose, means_flow,
 };
 
 /// Nanoseconds below which counters of an interface say too little of its rate: what comes earlier is a repeat.
@@ -134,7 +134,7 @@ impl Int {
                 self.group.records.push((*record, named));
             }
             Exported::Drop(drop) => self.packet_drop(at, drop, made),
-            Exported::Interface(octets) => self.interface(at, octets, made),
+            Exported::Interface(reading) => self.interface(at, reading, made),
             Exported::Name(name) => self.interface_name(at, name, made),
         }
     }
@@ -253,26 +253,46 @@ impl Int {
         self.records.primitives += (made.len() - before) as u64;
     }
 
-    /// Bytes since the last ones, as the utilisation of the link in hundredths of a percent.
-    fn interface(&mut self, at: Arrival, octets: &InterfaceOctets, made: &mut Made) {
-        let (switch, interface) = (octets.exporter.to_bits(), Some(octets.interface));
-        let port = Port::of(switch, interface);
-        let name = port.home.value(OCTETS, port.number);
-        let Some((old, nanoseconds)) = self.seen.exchange(&name, octets.octets, at.now, SHORTEST) else {
-            return;
-        };
-        // Fewer than before: the exporter restarted.
-        let Some(bytes) = octets.octets.checked_sub(old) else { return };
+    /// What an interface counted since the last reading.
+    fn interface(&mut self, at: Arrival, of: &InterfaceReading, made: &mut Made) {
+        let (before, switch) = (made.len(), of.exporter.to_bits());
+        for (counter, count) in InterfaceCounter::ALL.into_iter().zip(of.counts) {
+            let Some(count) = count else { continue };
+            let key = telemetry::interface_counter_key(switch, of.interface, counter);
+            let name = Name::alone(INTERFACE_COUNTER, u128::from_be_bytes(key.0));
+            let Some((old, nanoseconds)) = self.seen.exchange(&name, count, at.now, SHORTEST) else {
+                continue;
+            };
+            let Some(more) = counter.since(old, count) else { continue };
+            if more > 0 {
+                made.increment(self.stores.counters, key, more);
+            }
+            if counter == InterfaceCounter::OutOctets {
+                self.utilization(at, of, more, nanoseconds, made);
+            }
+        }
+        self.records.primitives += (made.len() - before) as u64;
+    }
+
+    /// Bytes that left in this time, as the utilisation of the link in hundredths of a percent.
+    fn utilization(
+        &mut self,
+        at: Arrival,
+        of: &InterfaceReading,
+        bytes: u64,
+        nanoseconds: u64,
+        made: &mut Made,
+    ) {
+        let Some(speed) = of.speed else { return };
         let bits = u128::from(bytes) * 8 * 1_000_000_000;
-        let value = bits * 10_000 / (u128::from(octets.speed) * u128::from(nanoseconds)).max(1);
+        let value = bits * 10_000 / (u128::from(speed) * u128::from(nanoseconds)).max(1);
         let (metric, value) = (Metric::LinkUtilization, u64::try_from(value).unwrap_or(u64::MAX));
-        if let Some(verdict) = self.judged(metric, &port.link(), value, at.now) {
-            let before = made.len();
+        let (switch, interface) = (of.exporter.to_bits(), Some(of.interface));
+        if let Some(verdict) = self.judged(metric, &Port::of(switch, interface).link(), value, at.now) {
             let key = telemetry::link_utilization_key(switch, interface);
             let place = Location { switch: Some(switch), port: interface, queue: None };
             let means = Means::Itself;
             self.tell(at, &Tell { metric, verdict, value, time: None, key, place, means, path: None }, made);
-            self.records.primitives += (made.len() - before) as u64;
         }
     }
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
 use dta_proto::counter::FlowReason;
-use dta_proto::flow_record::{Exported, FlowRecord, InterfaceName, InterfaceOctets, PacketDrop, Start};
-use dta_proto::telemetry::PATH_LEN;
+use dta_proto::flow_record::{Exported, FlowRecord, InterfaceName, InterfaceReading, PacketDrop, Start};
+use dta_proto::telemetry::{InterfaceCounter, InterfaceCounts, PATH_LEN};
 use dta_proto::wire::dta::Body;
 use dta_proto::wire::int::emit::{self, Datagram, Hop, Local, Stack};
 use dta_proto::wire::int::{Dialect, Fill, Flags, IntVersion, ReportVersion};
@@ -863,7 +863,9 @@ fn counters_of_an_interface_are_the_utilisation_of_its_link() {
     let mut world = World::new(Rules::default());
     let exporter = Ipv4Addr::new(10, 9, 0, 1);
     let of = |octets| {
-        Exported::Interface(InterfaceOctets { exporter, interface: 3, speed: 1_000_000_000, octets })
+        let mut counts = InterfaceCounts::default();
+        counts[InterfaceCounter::OutOctets as usize] = Some(octets);
+        Exported::Interface(InterfaceReading { exporter, interface: 3, speed: Some(1_000_000_000), counts })
     };
     let key = telemetry::link_utilization_key(exporter.to_bits(), Some(3));
     assert_eq!(world.exported(0, &of(1 << 40)), 0, "nothing to compare with");
@@ -880,7 +882,7 @@ fn counters_of_an_interface_are_the_utilisation_of_its_link() {
     );
     // The exporter restarted, and numbers beyond any link.
     assert_eq!(world.exported(60 * SECOND, &of(5)), 0);
-    world.exported(80 * SECOND, &of(u64::MAX));
+    world.exported(80 * SECOND, &of(u64::MAX / 2));
     assert_eq!(world.value(key), Some(u32::MAX));
 }
 
@@ -912,4 +914,29 @@ proptest! {
         prop_assert_eq!(&summed.counts, &single.counts);
         prop_assert!(summed.writes.len() == single.writes.len() && summed.writes.keys().all(|key| single.writes.contains_key(key)));
     }
+}
+
+#[test]
+fn counters_of_an_interface_are_counted_from_one_reading_to_the_next() {
+    let mut world = World::new(Rules::default());
+    let exporter = Ipv4Addr::new(10, 9, 0, 1);
+    let key = |counter| telemetry::interface_counter_key(exporter.to_bits(), 3, counter);
+    let reading = |errors, discards, octets| {
+        let mut counts = InterfaceCounts::default();
+        counts[InterfaceCounter::InErrors as usize] = errors;
+        counts[InterfaceCounter::OutDiscards as usize] = Some(discards);
+        counts[InterfaceCounter::InOctets as usize] = Some(octets);
+        // Its speed is not known, and so not the utilisation.
+        Exported::Interface(InterfaceReading { exporter, interface: 3, speed: None, counts })
+    };
+    assert_eq!(world.exported(0, &reading(Some(7), u64::from(u32::MAX), 1 << 40)), 0);
+    // One of 32 bits wraps around; what did not move is not written.
+    assert_eq!(world.exported(20 * SECOND, &reading(Some(7), 4, (1 << 40) + 1500)), 2);
+    assert_eq!(world.exported(20 * SECOND + 1, &reading(Some(9), 6, (1 << 40) + 1600)), 0, "a repeat");
+    assert_eq!(world.exported(40 * SECOND, &reading(None, 6, (1 << 40) + 1600)), 2);
+    // The exporter restarted.
+    assert_eq!(world.exported(60 * SECOND, &reading(Some(12), 0, 10)), 1);
+    let counted = [InterfaceCounter::InErrors, InterfaceCounter::OutDiscards, InterfaceCounter::InOctets];
+    assert_eq!(counted.map(|counter| world.counts[&key(counter)]), [5, 7, 1600]);
+    assert_eq!(world.changes(), []);
 }

@@ -168,6 +168,12 @@ fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
     if !out.is_empty() {
         words.push(out);
     }
+    let is_fault = |name: &str| name.ends_with("errors") || name.ends_with("discards");
+    let faults = hop.counters.iter().filter(|(name, _)| is_fault(name));
+    let faults: Vec<_> = faults.map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
+    if !faults.is_empty() {
+        words.push(format!("of that port: {}", faults.join(", ")));
+    }
     for queue in &hop.queues {
         let told = |what: &str, value: &Option<Measured>| {
             value.as_ref().map(|value| format!("{what} {}", number(value)))
@@ -233,6 +239,8 @@ pub(crate) fn wrap(begin: &str, text: &str, lines: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::super::flow::{Congested, Drops, Queue, Route, StoreAnswer};
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn measured(value: u32, age_seconds: Option<f64>) -> Option<Measured> {
@@ -248,6 +256,7 @@ mod tests {
             port_name: None,
             last_record: None,
             utilization: None,
+            counters: BTreeMap::new(),
             queues: Vec::new(),
             port_told: false,
         }
@@ -332,9 +341,23 @@ mod tests {
 
     #[test]
     fn a_hop_that_sends_flow_records_shows_the_bytes_of_the_last_one() {
-        let exporter = Hop { latency: None, last_record: measured(4200, Some(2.0)), ..hop(Some(6), "") };
+        let counters = [("in-errors", 3), ("out-discards", 1200), ("out-octets", 9)].into();
+        let exporter = Hop {
+            latency: None,
+            last_record: measured(4200, Some(2.0)),
+            port: Some(4),
+            counters,
+            ..hop(Some(6), "")
+        };
         let mut lines = Vec::new();
         draw_hop(&exporter, "│", &mut lines);
-        assert_eq!(lines, ["    ● 6               bytes in its last record: 4,200 (2 s ago)"]);
+        assert_eq!(
+            lines,
+            [
+                "    ● 6               bytes in its last record: 4,200 (2 s ago)",
+                "    │                 out of port 4",
+                "    │                 of that port: in-errors 3, out-discards 1,200",
+            ]
+        );
     }
 }

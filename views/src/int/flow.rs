@@ -9,7 +9,7 @@ use dta_export::directory::{Directory, Meaning};
 use dta_export::names::Names;
 use dta_export::networks::Ends;
 use dta_proto::key::{Flow, Key};
-use dta_proto::telemetry::{self, Entry, Metric, Path, Value, list, store};
+use dta_proto::telemetry::{self, Entry, InterfaceCounter, Metric, Path, Value, list, store};
 use dta_proto::wire::dta::Primitive;
 use serde::Serialize;
 
@@ -67,6 +67,9 @@ pub struct Hop {
     pub last_record: Option<Measured>,
     /// Utilisation of that port, as the switch reports it.
     pub utilization: Option<Measured>,
+    /// What that interface counted, by name ([`InterfaceCounter`]), if its switch reports flow records: those that are not
+    /// 0.
+    pub counters: BTreeMap<&'static str, u64>,
     /// Queues of that port.
     pub queues: Vec<Queue>,
     /// Whether a port was reported, if only as not available.
@@ -446,8 +449,19 @@ impl FlowQuery {
     fn bare_hop(&self, switch: Option<u32>) -> Hop {
         let switch_name = switch.and_then(|switch| self.names.switch(switch)).map(str::to_owned);
         let (latency, port, port_name, last_record, utilization) = (None, None, None, None, None);
-        let (queues, port_told) = (Vec::new(), false);
-        Hop { switch, switch_name, latency, port, port_name, last_record, utilization, queues, port_told }
+        let (counters, queues, port_told) = (BTreeMap::new(), Vec::new(), false);
+        Hop {
+            switch,
+            switch_name,
+            latency,
+            port,
+            port_name,
+            last_record,
+            utilization,
+            counters,
+            queues,
+            port_told,
+        }
     }
 
     /// What is known about the flow in one switch.
@@ -515,6 +529,7 @@ impl FlowQuery {
             let there = |n: usize| counts.get(n).copied().filter(|count| *count != 0);
             (report.reports, report.packets, report.bytes) = (there(0), there(1), there(2));
             counted = counts.into_iter().skip(of_flow.len()).map(Some).collect();
+            self.count_interfaces(report).await?;
         }
         report.drops = reasons
             .iter()
@@ -532,6 +547,21 @@ impl FlowQuery {
                 }
             })
             .collect();
+        Ok(())
+    }
+
+    /// What the interfaces counted by which the flow leaves exporters.
+    async fn count_interfaces(&self, report: &mut FlowSummary) -> Result<(), IntError> {
+        const ALL: [InterfaceCounter; InterfaceCounter::ALL.len()] = InterfaceCounter::ALL;
+        let exporters = report.hops.iter_mut().filter(|hop| hop.last_record.is_some());
+        let of: Vec<_> = exporters.filter_map(|hop| Some((hop.switch?, hop.port?, hop))).collect();
+        let key = |switch, port| ALL.map(|counter| telemetry::interface_counter_key(switch, port, counter));
+        let keys: Vec<Key> = of.iter().flat_map(|(switch, port, _)| key(*switch, *port)).collect();
+        let counts = stores::counts(&*self.ask, store::COUNTERS, &keys).await?;
+        for ((_, _, hop), counts) in of.into_iter().zip(counts.chunks_exact(ALL.len())) {
+            let counted = ALL.iter().zip(counts).filter(|(_, count)| **count != 0);
+            hop.counters = counted.map(|(counter, count)| (counter.name(), *count)).collect();
+        }
         Ok(())
     }
 
@@ -746,8 +776,9 @@ fn without_port(report: &FlowSummary, missed: &[Missed], all: &mut Vec<String>) 
 
 #[cfg(test)]
 mod tests {
-    use dta_proto::control::PathAnswer;
+    use dta_proto::control::{CounterAnswer, PathAnswer};
     use dta_proto::store::StoreKind;
+    use dta_proto::telemetry::{Location, Why};
 
     use super::*;
     use crate::fake::Fake;
@@ -783,5 +814,45 @@ mod tests {
         let why =
             "Latency through all hops: the switches of this flow each report for themselves (INT-XD, INT-MX)";
         assert!(of.unknown.iter().any(|told| told.starts_with(why)), "{:?}", of.unknown);
+    }
+
+    #[tokio::test]
+    async fn an_exporter_has_the_counters_of_the_interface_by_which_the_flow_leaves_it() {
+        let flow: Flow = "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap();
+        let paths = StoreKind::Postcarding { slots: 64, hops: 6, redundancy: 1 };
+        let values =
+            StoreKind::KeyWrite { slots: 64, value_len: 12, redundancy: 2, keys: Default::default() };
+        let counters = StoreKind::KeyIncrement { slots: 64, redundancy: 2 };
+        let events = StoreKind::Append { lists: 4, ring: 16, batch_len: 128, entry_len: 60, notify: false };
+        let stores = [
+            (store::POSTCARDS, paths),
+            (store::VALUES, values),
+            (store::COUNTERS, counters),
+            (store::EVENTS, events),
+        ];
+        let mut fake = Fake::with(stores);
+        let (hops, present) = (vec![4, 5], vec![true, true]);
+        let path = PathAnswer { found: true, hops, present, path_length: 2, ..PathAnswer::default() };
+        fake.put(store::POSTCARDS, flow.key(), path);
+        for switch in [4, 5] {
+            let place = Location { switch: Some(switch), port: Some(3), queue: None };
+            let (key, metric, why) =
+                (telemetry::hop_latency_key(&flow, switch), Metric::HopLatency, Why::New);
+            let entry = Entry::Change { time: 7, key, metric, why, old: 0, new: 1, place, path: None };
+            fake.add(store::EVENTS, list::CHANGES, [entry.bytes().to_vec()]);
+            for (counter, value) in [(InterfaceCounter::InErrors, 2), (InterfaceCounter::OutOctets, 900)] {
+                let key = telemetry::interface_counter_key(switch, 3, counter);
+                fake.put(store::COUNTERS, key, CounterAnswer { value, ..CounterAnswer::default() });
+            }
+        }
+        // The other sends no flow records.
+        let bytes = Value { value: 1500, time: 7 }.bytes();
+        fake.put_value(store::VALUES, telemetry::last_record_key(&flow, 5), &bytes);
+        let (ask, dta) = (Arc::new(fake), DtaStores::default());
+        let query = FlowQuery { ask, dta, names: Arc::default(), at: None };
+        let of = query.about(&[flow]).await.unwrap().remove(0);
+        let counted: Vec<_> = of.hops.iter().map(|hop| (hop.port, hop.counters.clone())).collect();
+        let there = BTreeMap::from([("in-errors", 2), ("out-octets", 900)]);
+        assert_eq!(counted, [(Some(3), BTreeMap::new()), (Some(3), there)]);
     }
 }

@@ -4,6 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use dta_cli::number::{counted, grouped};
 use dta_client::{Ask, AskKeys};
+pub use dta_export::hosts::clocks::ClockKind;
+use dta_export::hosts::clocks::{Clock, Clocks};
+use dta_export::hosts::journey::{Passed, journey, unknown_clock};
+use dta_export::hosts::packets::{PacketRecord, host_name, hosts_of_hops};
 use dta_proto::key::{Flow, Key};
 use dta_proto::store::StoreKind;
 use dta_proto::trace::{self, ANY_REASON, EPOCH_SECONDS, HOPS, Latency, Named, list, store};
@@ -11,8 +15,7 @@ use dta_proto::wire::dta::Primitive;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 
-use super::clocks::{Clock, Clocks};
-use super::read::{Packet, PacketRecord, Packets, TraceEvents};
+use super::read::{Packets, TraceEvents};
 use crate::int::stores::{counts, values};
 use crate::int::{IntError, Missed, StoreCatalog, moment};
 
@@ -62,21 +65,6 @@ impl Times {
         let rank = |of_hundred: usize| all[(all.len() * of_hundred).div_ceil(100).max(1) - 1];
         Some(Times { packets: all.len() as u64, least, median: rank(50), p99: rank(99), most })
     }
-}
-
-/// How the times of two points compare.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ClockKind {
-    /// Both are on the same host.
-    Same,
-    /// PTP synchronises both hosts: times compare directly.
-    #[serde(rename = "kept")]
-    Synchronized,
-    /// The clocks were compared by packets in both directions.
-    Fitted,
-    /// The clock difference is unknown: there are no times.
-    Unknown,
 }
 
 /// From one point to the next one where a packet was seen.
@@ -269,26 +257,6 @@ pub async fn about(ask: &dyn Ask, flow: &Flow) -> Result<FlowTrace, IntError> {
     Ok(report)
 }
 
-/// A packet's stops on one clock, as far as it is known: times of other hosts are `None`.
-fn journey(packet: &Packet, clocks: &Clocks) -> Vec<(u8, u16, u64, Option<u64>)> {
-    let mut stops = Vec::new();
-    for visit in &packet.visits {
-        for stop in &visit.stops {
-            stops.push((stop.hop, visit.host, stop.time, clocks.time(visit.host, stop.time)));
-        }
-    }
-    if stops.iter().all(|stop| stop.3.is_some()) {
-        // For two hosts at the same time, the order of the hops is as good as any.
-        stops.sort_by_key(|stop| (stop.3, stop.0));
-    } else {
-        // Without a common clock, hosts are ordered by their lowest hops, as their points are numbered.
-        let least = |host: u16| stops.iter().filter(|stop| stop.1 == host).map(|stop| stop.0).min();
-        let keys: BTreeMap<u16, Option<u8>> = stops.iter().map(|stop| (stop.1, least(stop.1))).collect();
-        stops.sort_by_key(|stop| (keys[&stop.1], stop.2));
-    }
-    stops
-}
-
 /// Packets from one point to another.
 #[derive(Default)]
 struct Between {
@@ -302,28 +270,19 @@ fn put_together(flow: &Flow, events: &TraceEvents, own: &Packets, clocks: &Clock
     let mut segments: BTreeMap<(u8, u8), Between> = BTreeMap::new();
     for packet in &own.packets {
         let stops = journey(packet, clocks);
-        let difference = |from: &(u8, u16, u64, Option<u64>), to: &(u8, u16, u64, Option<u64>)| {
-            let nanoseconds = |a: u64, b: u64| (i128::from(b) - i128::from(a)) as i64;
-            match (from.3, to.3) {
-                _ if from.1 == to.1 => Some(nanoseconds(from.2, to.2)),
-                (Some(a), Some(b)) => Some(nanoseconds(a, b)),
-                _ => None,
-            }
-        };
         for pair in stops.windows(2) {
-            let segment = segments.entry((pair[0].0, pair[1].0)).or_default();
+            let segment = segments.entry((pair[0].hop, pair[1].hop)).or_default();
             segment.packets += 1;
-            segment.times.extend(difference(&pair[0], &pair[1]));
-            segment.hosts = [pair[0].1, pair[1].1];
+            segment.times.extend(pair[1].since(&pair[0]));
+            segment.hosts = [pair[0].host, pair[1].host];
         }
-        stops.iter().for_each(|stop| *sampled.entry(stop.0).or_default() += 1);
-        let total = stops.first().zip(stops.last()).and_then(|(first, last)| difference(first, last));
-        ways.entry(stops.iter().map(|stop| stop.0).collect()).or_default().push(total);
+        stops.iter().for_each(|stop| *sampled.entry(stop.hop).or_default() += 1);
+        ways.entry(stops.iter().map(|stop| stop.hop).collect()).or_default().push(Passed::whole(&stops));
     }
     let mut ways: Vec<_> = ways.into_iter().collect();
     ways.sort_by_key(|(hops, totals)| (std::cmp::Reverse(totals.len()), hops.clone()));
     let way = ways.first().map(|(hops, _)| hops.clone()).unwrap_or_default();
-    let hosts = events.hosts();
+    let hosts = hosts_of_hops(&events.names, &events.packets);
     let host_of = |hop: u8| hosts.get(usize::from(hop)).copied().flatten();
     let bound_between = |from: u16, to: u16| clocks.bound(from, to).map(|bound| bound.ceil() as u64);
     let others = sampled.keys().copied().filter(|hop| !way.contains(hop));
@@ -573,16 +532,10 @@ impl FlowQueries<'_> {
 
 fn lacks(report: &FlowTrace, events: &TraceEvents, own: &Packets, clocks: &Clocks) -> Vec<String> {
     let mut all = Vec::new();
-    let host_name = |host: u16| match events.names.get(&(host, Named::Host, 0)) {
-        Some(name) => format!("{name} ({host})"),
-        None => format!("{host}"),
-    };
+    let host_name = |host: u16| host_name(&events.names, host);
     for clock in report.clocks.iter().filter(|clock| clock.clock == ClockKind::Unknown) {
-        all.push(format!(
-            "The clock difference of host {} is unknown ({}): times to and from it are missing.",
-            host_name(clock.host),
-            clock.why_not.as_deref().unwrap_or("nothing is known about it")
-        ));
+        let why = clock.why_not.as_deref().unwrap_or("nothing is known about it");
+        all.push(unknown_clock(&host_name(clock.host), why));
     }
     for clock in &report.clocks {
         if let Some(Clock::Synchronized { apart: Some(apart), .. }) = clocks.of.get(&clock.host) {

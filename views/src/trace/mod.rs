@@ -1,10 +1,9 @@
 //! The trace of a flow through hosts: where its packets were, how long they took from point to point, and where they
 //! were dropped. `dta_proto::trace` describes the entries of these stores.
 //!
-//! [`read`] reads the lists of events and the paths of packets, [`clocks`] compares the hosts' clocks, [`flow`] puts the answer
-//! together, and [`draw`] draws it.
+//! [`read`] reads the lists of events, [`dta_export::hosts`] the paths of packets, and compares the hosts' clocks; [`flow`] puts
+//! the answer together, and [`draw`] draws it.
 
-mod clocks;
 pub mod draw;
 pub mod flow;
 mod read;

@@ -380,7 +380,7 @@ impl PastList {
         };
         let mut past = Past { list: self.list, epoch, entries: Vec::new(), missed: Missed::default() };
         loop {
-            let batch = Batch::of(self.list, message);
+            let batch: Batch = Batch::of(self.list, message);
             past.entries.extend(batch.entries);
             past.missed.add(&batch.lost);
             match self.messages.message().await? {

@@ -13,39 +13,66 @@ use std::collections::{BTreeMap, VecDeque};
 
 use dta_trace::clock::{self, Crossing, Fit, NoFit, WINDOW};
 
-use super::flow::ClockKind;
-use super::read::{Packet, Visit};
+use serde::Serialize;
+
+use super::packets::{Packet, Visit};
+
+/// How the times of two points compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClockKind {
+    /// Both are on the same host.
+    Same,
+    /// PTP synchronises both hosts: times compare directly.
+    #[serde(rename = "kept")]
+    Synchronized,
+    /// The clocks were compared by packets in both directions.
+    Fitted,
+    /// The clock difference is unknown: there are no times.
+    Unknown,
+}
 
 /// How the times of a host were converted to those of the reference.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Clock {
+pub enum Clock {
     /// It is the reference.
     Same,
     /// PTP synchronises it and the reference: times are used unchanged. Packets in both directions show that it is
     /// off by at most `bound` nanoseconds, and at least `apart`; `None` = they do not show it.
-    Synchronized { bound: Option<f64>, apart: Option<f64> },
+    Synchronized {
+        /// How far it is off at most.
+        bound: Option<f64>,
+        /// How far it is off at least.
+        apart: Option<f64>,
+    },
     /// By one or several fitted lines, which are off by at most `bound` nanoseconds in total.
-    Fitted { steps: Vec<Step>, bound: f64 },
+    Fitted {
+        /// The lines, from this clock to the reference.
+        steps: Vec<Step>,
+        /// How far it is off at most.
+        bound: f64,
+    },
     /// The clock difference is unknown, and why.
     Unknown(NoFit),
 }
 
 /// One comparison, and whether the host is its second one.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Step {
+pub struct Step {
     fit: Fit,
     is_second: bool,
 }
 
 /// The clock of each host.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Clocks {
-    pub(super) of: BTreeMap<u16, Clock>,
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Clocks {
+    /// By host.
+    pub of: BTreeMap<u16, Clock>,
 }
 
 impl Clocks {
     /// Compares the clocks of all hosts that these packets passed.
-    pub(super) fn of(packets: &[Packet]) -> Clocks {
+    pub fn of(packets: &[Packet]) -> Clocks {
         let mut seen: BTreeMap<u16, (u64, bool)> = BTreeMap::new();
         for visit in packets.iter().flat_map(|packet| &packet.visits) {
             let (count, synced) = seen.entry(visit.host).or_insert((0, true));
@@ -101,7 +128,7 @@ impl Clocks {
     }
 
     /// A time of a host on the reference's clock; `None` if unknown.
-    pub(super) fn time(&self, host: u16, time: u64) -> Option<u64> {
+    pub fn time(&self, host: u16, time: u64) -> Option<u64> {
         match self.of.get(&host)? {
             Clock::Same | Clock::Synchronized { .. } => Some(time),
             Clock::Unknown(_) => None,
@@ -113,13 +140,13 @@ impl Clocks {
     }
 
     /// Largest error in nanoseconds of a time between two hosts; `None` if unknown, or if there is no such time.
-    pub(super) fn bound(&self, from: u16, to: u16) -> Option<f64> {
+    pub fn bound(&self, from: u16, to: u16) -> Option<f64> {
         let bound = self.of.get(&from)?.bound()? + self.of.get(&to)?.bound()?;
         (from != to).then_some(bound)
     }
 
     /// How the clocks of two hosts compare.
-    pub(super) fn between(&self, from: u16, to: u16) -> ClockKind {
+    pub fn between(&self, from: u16, to: u16) -> ClockKind {
         let kind = |host| self.of.get(&host).map_or(ClockKind::Unknown, Clock::kind);
         match (kind(from), kind(to)) {
             _ if from == to => ClockKind::Same,
@@ -131,7 +158,8 @@ impl Clocks {
 }
 
 impl Clock {
-    pub(super) fn kind(&self) -> ClockKind {
+    /// How it was converted.
+    pub fn kind(&self) -> ClockKind {
         match self {
             Clock::Same => ClockKind::Same,
             Clock::Synchronized { .. } => ClockKind::Synchronized,
@@ -141,7 +169,7 @@ impl Clock {
     }
 
     /// Its largest error in nanoseconds.
-    pub(super) fn bound(&self) -> Option<f64> {
+    pub fn bound(&self) -> Option<f64> {
         match self {
             Clock::Same => Some(0.0),
             Clock::Synchronized { bound, .. } => *bound,
@@ -242,7 +270,7 @@ fn is_forth(one: &[&Both<'_>], other: &[&Both<'_>]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::read::Stop;
+    use super::super::packets::Stop;
     use super::*;
     use dta_proto::key::{Flow, Key};
 
@@ -256,7 +284,7 @@ mod tests {
         let (to, fro) = (flow("10.0.0.1:1->10.0.0.2:2/udp"), flow("10.0.0.2:2->10.0.0.1:1/udp"));
         let visit = |host, flow: Key, hops: Vec<u8>, from: u64, clock: &dyn Fn(u64) -> u64| {
             let stop = |(n, hop): (u64, u8)| Stop { hop, time: START + clock(from + 1000 * n) };
-            Visit { host, synced, flow, stops: (0..).zip(hops).map(stop).collect() }
+            Visit { host, synced, flow, stops: (0..).zip(hops).map(stop).collect(), missing: 0 }
         };
         let here = |at: u64| at;
         (0..2000u64)
@@ -277,7 +305,7 @@ mod tests {
                     let there = at + through + 20_000 + wait;
                     vec![visit(2, fro, second, at, &ahead), visit(1, fro, first, there, &here)]
                 };
-                Packet { visits }
+                Packet { visits, ..Packet::default() }
             })
             .collect()
     }

@@ -1,0 +1,130 @@
+//! The way of one packet through hosts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dta_proto::key::Flow;
+use dta_proto::trace::{Named, Seen};
+
+use super::clocks::{Clock, Clocks};
+use super::packets::{DropRecord, HostNames, Packet, host_name};
+
+/// A packet at a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// The point.
+    pub hop: u8,
+    /// Its host.
+    pub host: u16,
+    /// Nanoseconds by the host's clock.
+    pub time: u64,
+    /// The same by the clock of the reference; `None` if unknown.
+    pub at: Option<u64>,
+}
+
+impl Passed {
+    /// Nanoseconds since the packet passed another point; `None` if the difference of the clocks is unknown.
+    pub fn since(&self, before: &Passed) -> Option<i64> {
+        let nanoseconds = |a: u64, b: u64| (i128::from(b) - i128::from(a)) as i64;
+        match (before.at, self.at) {
+            _ if before.host == self.host => Some(nanoseconds(before.time, self.time)),
+            (Some(a), Some(b)) => Some(nanoseconds(a, b)),
+            _ => None,
+        }
+    }
+
+    /// Nanoseconds from the first to the last point.
+    pub fn whole(stops: &[Passed]) -> Option<i64> {
+        stops.last()?.since(stops.first()?)
+    }
+}
+
+/// A packet's points in their order, on one clock as far as it is known.
+pub fn journey(packet: &Packet, clocks: &Clocks) -> Vec<Passed> {
+    let mut stops = Vec::new();
+    for visit in &packet.visits {
+        for stop in &visit.stops {
+            let at = clocks.time(visit.host, stop.time);
+            stops.push(Passed { hop: stop.hop, host: visit.host, time: stop.time, at });
+        }
+    }
+    if stops.iter().all(|stop| stop.at.is_some()) {
+        // For two hosts at the same time, the order of the hops is as good as any.
+        stops.sort_by_key(|stop| (stop.at, stop.hop));
+    } else {
+        // Without a common clock, hosts are ordered by their lowest hops, as their points are numbered.
+        let least = |host: u16| stops.iter().filter(|stop| stop.host == host).map(|stop| stop.hop).min();
+        let keys: BTreeMap<u16, Option<u8>> =
+            stops.iter().map(|stop| (stop.host, least(stop.host))).collect();
+        stops.sort_by_key(|stop| (keys[&stop.host], stop.time));
+    }
+    stops
+}
+
+/// That there are no times to and from a host.
+pub fn unknown_clock(host: &str, why: &str) -> String {
+    format!("The clock difference of host {host} is unknown ({why}): times to and from it are missing.")
+}
+
+/// A packet that hosts reported, with all that is known of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostTrace {
+    /// Its first digest.
+    pub digest: u64,
+    /// Its points; none if it is only known where it was dropped.
+    pub packet: Packet,
+    /// Where it was dropped.
+    pub drops: Vec<DropRecord>,
+    /// Names of hosts, points and reasons.
+    pub names: Arc<HostNames>,
+    /// Clocks of the hosts.
+    pub clocks: Arc<Clocks>,
+}
+
+impl HostTrace {
+    /// What was reported of it first, by the clocks of the hosts.
+    pub fn first(&self) -> Seen {
+        let told = self.packet.told.iter().map(|told| told.seen);
+        let all = told.chain(self.drops.iter().map(|drop| drop.seen));
+        all.min_by_key(|seen| (seen.time, seen.host)).unwrap_or_default()
+    }
+
+    /// Its flow where it was seen first; `None` if only the key is known, as of IPv6.
+    pub fn flow(&self) -> Option<Flow> {
+        self.first().flow.flow()
+    }
+
+    /// The name of a point.
+    pub fn point(&self, host: u16, hop: u8) -> String {
+        let name = self.names.get(&(host, Named::Point, hop.into()));
+        name.cloned().unwrap_or_else(|| format!("point {hop}"))
+    }
+
+    /// The hosts of its points, and those that dropped it.
+    pub fn hosts(&self) -> BTreeSet<u16> {
+        let points = self.packet.visits.iter().map(|visit| visit.host);
+        points.chain(self.drops.iter().map(|drop| drop.seen.host)).collect()
+    }
+
+    /// What is missing, in sentences.
+    pub fn lacks(&self) -> Vec<String> {
+        let name = |host: u16| host_name(&self.names, host);
+        let Packet { visits, lost, .. } = &self.packet;
+        let clock = |host: u16| match self.clocks.of.get(&host) {
+            Some(Clock::Unknown(no)) => Some(unknown_clock(&name(host), &no.to_string())),
+            Some(_) => None,
+            None => Some(unknown_clock(&name(host), "no packet that passed several hosts was there")),
+        };
+        let hosts = Some(self.hosts()).filter(|hosts| hosts.len() > 1);
+        let mut all: Vec<String> = hosts.into_iter().flatten().filter_map(clock).collect();
+        all.extend(lost.iter().map(|host| {
+            format!("The points of host {} are no longer known: a later packet overwrote them.", name(*host))
+        }));
+        all.extend(visits.iter().filter(|visit| visit.missing > 0).map(|visit| {
+            let points = visit.stops.len() + usize::from(visit.missing);
+            let (host, missing) = (name(visit.host), visit.missing);
+            format!("Host {host} saw it at {points} points, {missing} of which are no longer known.")
+        }));
+        all
+    }
+}
