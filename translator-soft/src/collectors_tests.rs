@@ -433,6 +433,44 @@ fn lists_and_columns_are_at_the_collector_that_has_them() {
     assert!(of_each.iter().all(|n| *n > 3), "{of_each:?}");
 }
 
+/// Where a batch of a list goes.
+fn batch(bench: &mut Bench, list: u32) -> (u8, u64) {
+    let entry = Body::Append { list, value: &[9; 8] };
+    let reports: Vec<_> = (0..3).map(|_| bench.v1(7, AP, entry)).collect();
+    let [(collector, va, _)] = places(&bench.ingest(0, &reports))[..] else { panic!("not one batch") };
+    (collector, va)
+}
+
+#[test]
+fn a_list_goes_on_at_each_collector_where_it_was_there() {
+    let mut bench = bench(&shared(128));
+    let base = [0, 1].map(|of| bench.engine.program().part(AP, of).unwrap().address);
+    let (first, second) = (batch(&mut bench, 0).1, batch(&mut bench, 0).1);
+    let next = second - first;
+    let of_list_1 = batch(&mut bench, 1).1;
+    // What collectors said of their rings before all that is what the program has.
+    let ranges = |bench: &mut Bench, ranges: &[(u8, u32, u32)]| {
+        let mut want = bench.engine.program().clone();
+        want.remove(&EntryKey::Lists(AP, 0));
+        want.remove(&EntryKey::Lists(AP, 1));
+        for &(collector, first, count) in ranges {
+            want.set(Entry::Lists(Lists { store: AP, collector, first, count, positions: Vec::new() }));
+        }
+        let changes = diff(bench.engine.program(), &want);
+        bench.engine.apply(0, &changes, &mut bench.out).unwrap();
+    };
+    ranges(&mut bench, &[(1, 0, 2)]);
+    assert_eq!(batch(&mut bench, 0), (1, base[1] + (first - base[0])), "the second one's ring is empty");
+    ranges(&mut bench, &[(0, 0, 2)]);
+    assert_eq!(batch(&mut bench, 0), (0, second + next));
+    ranges(&mut bench, &[(1, 0, 1), (0, 1, 1)]);
+    assert_eq!(batch(&mut bench, 0), (1, base[1] + (first - base[0]) + next));
+    assert_eq!(batch(&mut bench, 1), (0, of_list_1 + next));
+    ranges(&mut bench, &[(1, 0, 2)]);
+    ranges(&mut bench, &[(0, 1, 1)]);
+    assert_eq!(batch(&mut bench, 1), (0, of_list_1 + 2 * next));
+}
+
 /// Reports of each primitive for a key, of which the postcard is held.
 fn of_key(bench: &mut Bench, key: Key) -> Vec<Vec<u8>> {
     vec![

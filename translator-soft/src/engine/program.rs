@@ -175,6 +175,12 @@ impl Engine {
         }
     }
 
+    fn forget_lists(&mut self, id: u16, collector: u8) {
+        if let Some(State::Append(state)) = state_of(&mut self.stores, id) {
+            state.forget(collector);
+        }
+    }
+
     /// Switches reference mode on or off. What was held under the other rules is sent first.
     fn set_reference(&mut self, reference: bool, out: &mut Output) {
         if self.reference == reference {
@@ -202,6 +208,7 @@ impl Engine {
             && (before.address, before.rkey) != (store.address, store.rkey)
         {
             self.egress.move_store(place, &before);
+            self.forget_lists(id, store.collector);
         }
         self.egress.set_templates(&self.stores.entries());
     }
@@ -209,6 +216,7 @@ impl Engine {
     /// Removes a store's region at a collector, if present; what is held for it is discarded.
     fn remove_region(&mut self, id: u16, collector: u8, out: &mut Output) {
         self.discard(id, collector);
+        self.forget_lists(id, collector);
         if let Some(place) = self.stores.remove(id, collector) {
             self.egress.forget_store(place, out);
         }

@@ -25,6 +25,9 @@ pub(crate) struct AppendState {
     entries: u8,
     notify: bool,
     ranges: Vec<Range>,
+    /// By collector and list, the sequence with which a list goes on there that was owned before. What a collector says
+    /// of its ring may be older.
+    left: BTreeMap<(u8, u32), u32>,
     sent: Sent,
 }
 
@@ -44,6 +47,11 @@ struct Range {
 }
 
 impl Range {
+    /// Owned lists, with the sequences of their current batches.
+    fn sequences(&self) -> impl Iterator<Item = (u32, u32)> {
+        (self.first..).zip(self.sequence.iter().copied())
+    }
+
     fn discard(&self, counters: &mut EngineCounters) {
         let held: u64 = self.count.iter().map(|c| u64::from(*c)).sum();
         counters.of(Primitive::Append).held -= held;
@@ -62,25 +70,30 @@ impl AppendState {
             entries,
             notify,
             ranges: Vec::new(),
+            left: BTreeMap::new(),
             sent: Sent::default(),
         }
     }
 
     /// Takes ownership of lists; each continues after its newest batch in the ring. One already owned keeps
-    /// what it holds and continues after its own newest batch, unless the ring's is later: then another
-    /// writer has been there since.
+    /// what it holds. One that is or was owned at this collector continues after its own newest batch, unless the
+    /// ring's is later: then another writer has been there since.
     pub(crate) fn own(&mut self, lists: &Lists, keep_names: bool, counters: &mut EngineCounters) {
         let count = lists.count.min(self.lists) as usize;
+        for range in self.ranges.iter() {
+            let at = |(list, sequence)| ((range.collector, list), sequence);
+            self.left.extend(range.sequences().map(at));
+        }
         let owned = self.ranges.iter().find(|r| r.first == lists.first);
-        let before = owned.map_or(Vec::new(), |r| r.sequence.clone());
-        if before.len() != count {
+        if owned.is_none_or(|range| range.sequence.len() != count) {
             self.disown(lists.first, counters);
             self.ranges.push(self.range(lists, count, keep_names));
         }
         let Some(range) = self.ranges.iter_mut().find(|r| r.first == lists.first) else { return };
         range.collector = lists.collector;
-        for (mine, before) in range.sequence.iter_mut().zip(&before) {
-            *mine = *before;
+        let left = (lists.first..).map(|list| self.left.get(&(lists.collector, list)).copied());
+        for (mine, left) in range.sequence.iter_mut().zip(left) {
+            *mine = left.unwrap_or(1);
         }
         // It has arrived, or another writer has replaced it.
         let newest: BTreeMap<u32, u32> = lists.positions.iter().copied().collect();
@@ -91,11 +104,16 @@ impl AppendState {
             let at = list.wrapping_sub(lists.first) as usize;
             if let Some(mine) = range.sequence.get_mut(at) {
                 let given = layout::next(*newest);
-                if at >= before.len() || layout::is_after(given, *mine) {
+                if !self.left.contains_key(&(lists.collector, *list)) || layout::is_after(given, *mine) {
                     *mine = given;
                 }
             }
         }
+    }
+
+    /// Forgets where lists went on at a collector whose region is gone or another one.
+    pub(crate) fn forget(&mut self, collector: u8) {
+        self.left.retain(|(of, _), _| *of != collector);
     }
 
     fn range(&self, lists: &Lists, count: usize, keep_names: bool) -> Range {
@@ -117,6 +135,8 @@ impl AppendState {
     /// Releases lists; what they hold is discarded.
     pub(crate) fn disown(&mut self, first: u32, counters: &mut EngineCounters) {
         for range in self.ranges.extract_if(.., |range| range.first == first) {
+            let at = |(list, sequence)| ((range.collector, list), sequence);
+            self.left.extend(range.sequences().map(at));
             range.discard(counters);
         }
     }
