@@ -435,8 +435,7 @@ fn lists_and_columns_are_at_the_collector_that_has_them() {
 
 /// Where a batch of a list goes.
 fn batch(bench: &mut Bench, list: u32) -> (u8, u64) {
-    let entry = Body::Append { list, value: &[9; 8] };
-    let reports: Vec<_> = (0..3).map(|_| bench.v1(7, AP, entry)).collect();
+    let reports: Vec<_> = (0..3).map(|_| bench.v1(7, AP, Body::Append { list, value: &[9; 8] })).collect();
     let [(collector, va, _)] = places(&bench.ingest(0, &reports))[..] else { panic!("not one batch") };
     (collector, va)
 }
