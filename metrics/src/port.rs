@@ -163,13 +163,13 @@ where
             let pages = self.clone();
             async move {
                 let answer: Response<Body> = match (reply::wanted(&request), &pages.targets) {
-                    (Ok(Wanted::Page(format)), _) => match pages.body(format).await {
+                    (Wanted::Page(format), _) => match pages.body(format).await {
                         Ok(body) => reply::page(format, body),
                         Err(why) => reply::unavailable(&why),
                     },
-                    (Ok(Wanted::Targets), Some(targets)) => reply::targets(targets()),
-                    (Ok(Wanted::Targets), None) => reply::no_targets(),
-                    (Err(refusal), _) => refusal,
+                    (Wanted::Targets, Some(targets)) => reply::targets(targets()),
+                    (Wanted::Targets, None) => reply::no_targets(),
+                    (Wanted::Other(answer), _) => answer,
                 };
                 Ok::<_, std::convert::Infallible>(answer)
             }

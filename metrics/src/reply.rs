@@ -19,19 +19,21 @@ const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(crate) enum Wanted {
     Page(Format),
     Targets,
+    /// Anything else; the response to it.
+    Other(Response<Body>),
 }
 
-/// What is wanted, or the response to a request for anything else.
-pub(crate) fn wanted<B>(request: &Request<B>) -> Result<Wanted, Response<Body>> {
+/// What a request is for.
+pub(crate) fn wanted<B>(request: &Request<B>) -> Wanted {
     match (request.uri().path(), request.method()) {
-        (PAGE, &Method::GET | &Method::HEAD) => Ok(Wanted::Page(format(request))),
-        (TARGETS, &Method::GET | &Method::HEAD) => Ok(Wanted::Targets),
+        (PAGE, &Method::GET | &Method::HEAD) => Wanted::Page(format(request)),
+        (TARGETS, &Method::GET | &Method::HEAD) => Wanted::Targets,
         (PAGE | TARGETS, _) => {
             let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "read metrics with GET\n");
             answer.headers_mut().insert(ALLOW, http::HeaderValue::from_static("GET, HEAD"));
-            Err(answer)
+            Wanted::Other(answer)
         }
-        _ => Err(text(StatusCode::NOT_FOUND, "metrics are at /metrics\n")),
+        _ => Wanted::Other(text(StatusCode::NOT_FOUND, "metrics are at /metrics\n")),
     }
 }
 
