@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use dta_client::collector::Client;
 use dta_client::{Ask, AskKeys, ClientOptions, Key, Member, Policy, Spread};
+use dta_files::moment;
 use dta_placement::{View, drain, read};
 use dta_reporter::{Body, Config, Reporter};
 use rustix::process::{Pid, Signal, kill_process};
@@ -249,6 +250,7 @@ impl Ground {
 
     /// Kills a collector, with -9. What it had is at `left` then; prints how long that took.
     pub(crate) fn kill(&mut self, id: &str, left: &[&str]) {
+        self.until_all_go_by_the_newest();
         let buckets = self.view().expect("etcd answers").placement.buckets(0, id);
         let begin = Instant::now();
         self.kill_alone(id);
@@ -260,6 +262,15 @@ impl Ground {
             begin.elapsed()
         );
         self.truth.lost(buckets);
+    }
+
+    /// Reports until stores with epochs have had time to take the newest placement, too: until then, a collector may
+    /// have keys of theirs that the placement gives to others.
+    fn until_all_go_by_the_newest(&mut self) {
+        let since = self.view().expect("etcd answers").placement.since;
+        while moment::now() < since + 8000 {
+            self.load(Duration::from_millis(500));
+        }
     }
 
     /// The same without waiting for anything.
