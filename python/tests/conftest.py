@@ -12,6 +12,9 @@ import pytest
 
 import dta
 
+#: Seconds until something is taken to hang.
+HANGS = 120
+
 PROGRAMS = Path(os.environ.get("DTA_PROGRAMS", Path(__file__).parents[2] / "target/debug"))
 
 
@@ -48,12 +51,12 @@ def collector_address(truth):
         yield json.loads(process.stdout.readline())["listen"]
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(HANGS)
 
 
 @pytest.fixture(scope="session")
 def live(collector_address):
-    with dta.connect(collector_address) as collector:
+    with dta.connect(collector_address, timeout=HANGS) as collector:
         yield collector
 
 

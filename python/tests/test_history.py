@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import time
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ import dta
 from dta import layout
 from dta.epoch import millis
 
-from conftest import program
+from conftest import HANGS, program
 
 FLOW = "10.0.0.1:5000->10.0.0.2:5000/udp"
 CONFIG = """
@@ -79,11 +79,11 @@ def collector(folder):
     command = [program("dta-collector"), "serve", "--config", folder / "collector.toml"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "DTA_COLLECTOR_LOG": "warn"})
     try:
-        with dta.connect(json.loads(process.stdout.readline())["listen"]) as collector:
+        with dta.connect(json.loads(process.stdout.readline())["listen"], timeout=HANGS) as collector:
             yield collector
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(HANGS)
 
 
 def write(path, value):
@@ -124,10 +124,8 @@ def test_each_epoch_is_asked_and_named(folder, collector):
             if answers.epoch.generation == generation and answers.found[0] and at < over:
                 values[generation], moments[generation] = value, at
         time.sleep(0.1)
-    end = time.monotonic() + 60
-    while not all(any(e.generation == g and e.state == "kept" for e in flows.epochs()) for g in sorted(values)[:-1]):
-        assert time.monotonic() < end, flows.epochs()
-        time.sleep(0.1)
+    is_kept = lambda g: any(e.generation == g and e.state == "kept" for e in flows.epochs())
+    wait_for("all but the last are kept", lambda: all(is_kept(g) for g in sorted(values)[:-1]))
     epochs = {epoch.generation: epoch for epoch in flows.epochs()}
     assert [epoch.opened for epoch in epochs.values()] == sorted(epoch.opened for epoch in epochs.values())
     for generation, at in moments.items():
@@ -157,30 +155,38 @@ def elements(path):
     return layout.elements(spec, np.memmap(path, dtype=np.uint8, mode="r+")[start:])
 
 
-def wait_for(what, is_there):
-    end = time.monotonic() + 60
-    while not is_there():
+def wait_for(what, find):
+    """What `find` gives, once it gives something."""
+    end = time.monotonic() + HANGS
+    while not (found := find()):
         assert time.monotonic() < end, what
         time.sleep(0.1)
+    return found
+
+
+def kept_with(series, is_it):
+    """The first kept epoch of whose answers `is_it` says yes."""
+    return next((of.epoch for of in series if of.epoch.state == "kept" and is_it(of)), None)
 
 
 def test_counters_are_asked_as_of_the_end_of_an_epoch(folder, collector):
     store, data = collector["bytes"], elements(folder / "memory/bytes.region")
-    slots = layout.slots(dta.keys([FLOW]), 2, 1024)[0]
-    moments = []
+    slots, began = layout.slots(dta.keys([FLOW]), 2, 1024)[0], store.epochs()[0].opened
+    epochs = []
     for count in (5, 7):
-        before = len(store.epochs())
-        wait_for("an epoch ends", lambda: len(store.epochs()) > before)
+        written = datetime.now(timezone.utc) - timedelta(milliseconds=1)
         data[slots] = count
-        moments.append(time.time())
-        wait_for("it is kept", lambda: store.query(FLOW, at=moments[-1]).epoch.state == "kept")
-    told = [store.query([FLOW, "00"], at=at).counts.tolist() for at in moments]
+        counted = lambda: kept_with(store.series(FLOW, since=began), lambda of: of.counts[0] == count)
+        epochs.append(wait_for("it is kept", counted))
+        assert written <= epochs[-1].flipped_to
+    told = [store.query([FLOW, "00"], at=epoch.opened).counts.tolist() for epoch in epochs]
     assert told == [[5, 0], [7, 0]]
     assert store.query(FLOW).counts.tolist() == [7] and store.query(FLOW).epoch.state == "open"
-    series = store.series(FLOW, since=moments[0])
+    series = store.series(FLOW, since=epochs[0].opened)
     assert [answers.counts[0] for answers in series] == sorted(answers.counts[0] for answers in series)
     assert series[0].counts[0] == 5 and series[-1].counts[0] == 7
-    kept = store.query(FLOW, at=moments[1]).epoch
+    kept = store.query(FLOW, at=epochs[1].opened).epoch
+    assert kept == epochs[1]
     assert (kept.waterfall.sent, kept.waterfall.lost, kept.sketch) == (0, {}, None)
 
 
@@ -204,26 +210,28 @@ def test_the_sketch_of_a_moment_is_found_without_its_number(folder, collector):
 
 def test_the_entries_of_a_moment_are_those_of_its_epoch(folder, collector):
     store, data = collector["events"], elements(folder / "memory/events.region")
-    moments = []
+    began, epochs = store.epochs()[0].opened, []
     for sequence in (1, 2):
-        before = len(store.epochs())
-        wait_for("an epoch ends", lambda: len(store.epochs()) > before)
+        entries = [sequence * 10, sequence * 10 + 1]
         batch = np.zeros(1, dtype=data.dtype)
-        batch["entries"][0, :8] = np.array([sequence * 10, sequence * 10 + 1], dtype=">u4").view(np.uint8)
+        batch["entries"][0, :8] = np.array(entries, dtype=">u4").view(np.uint8)
         batch["sequence"], batch["count"] = sequence, 2
         sums = layout.batch_checks(np.array([1], dtype=np.uint32), batch.view(np.uint8).reshape(1, -1))
         batch["check"] = sums.astype(">u4").view(np.uint8)[1:]
+        written = datetime.now(timezone.utc) - timedelta(milliseconds=1)
         data[1, (sequence - 1) % 64] = batch[0]
-        moments.append(time.time())
-        wait_for("it is kept", lambda: store.read(1, at=moments[-1]).epoch.state == "kept")
-    told = [store.read(1, at=at).numbers().reshape(-1).tolist() for at in moments]
+        has_them = lambda of: of.numbers().reshape(-1).tolist() == entries
+        epochs.append(wait_for("it is kept", lambda: kept_with(store.series(1, since=began), has_them)))
+        # It belongs to the epoch in which it was read.
+        assert written <= epochs[-1].flipped_to
+    told = [store.read(1, at=epoch.opened).numbers().reshape(-1).tolist() for epoch in epochs]
     assert told == [[10, 11], [20, 21]]
-    series = [*store.series(1, since=moments[0])]
+    series = [*store.series(1, since=epochs[0].opened)]
     assert [n for of in series for n in of.numbers().reshape(-1)] == [10, 11, 20, 21]
     assert [of.epoch.opened for of in series] == sorted(of.epoch.opened for of in series)
-    assert all(len(of) == 0 for of in store.series(0, since=moments[0]))
+    assert all(len(of) == 0 for of in store.series(0, since=began))
     with pytest.raises(dta.AskError, match="has no list 2"):
-        store.read(2, at=moments[0])
+        store.read(2, at=began)
 
 
 def test_what_is_not_there_is_told(folder, collector):

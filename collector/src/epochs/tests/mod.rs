@@ -11,6 +11,7 @@ use dta_proto::key::Key;
 use dta_proto::layout::key_write as layout;
 use dta_proto::layout::{hash, postcarding};
 use dta_proto::store::{StoreKind, StoreSpec};
+use rustix::fs::{CWD, RenameFlags};
 
 use super::*;
 use crate::region::RegionOptions;
@@ -457,10 +458,10 @@ fn moments_without_an_epoch_are_refused_each_in_its_words() {
 fn a_history_that_cannot_be_written_loses_epochs_and_no_report_of_now() {
     let history = tempfile::tempdir().unwrap();
     let bench = Bench::start(&MemoryConfig::Anonymous, history.path());
-    // Where the tables were there is a file now.
-    let table = history.path().join("flows");
-    std::fs::remove_dir_all(&table).unwrap();
-    std::fs::write(&table, "").unwrap();
+    // Where the table was there is a file now. An epoch may be being written: they change places at once.
+    let [table, file] = ["flows", "file"].map(|name| history.path().join(name));
+    std::fs::write(&file, "").unwrap();
+    rustix::fs::renameat_with(CWD, &table, CWD, &file, RenameFlags::EXCHANGE).unwrap();
     until("it was tried", || bench.count("epochs.failed") >= 1);
     let generation = bench.generation();
     write(&bench.stores.get("flows").unwrap(), &key(1), 9);
