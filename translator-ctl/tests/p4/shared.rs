@@ -2,12 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use dta_proto::program::{Entry, Lists, Primitive, Program, QueuePair, Store};
+use dta_proto::program::{Entry, EntryKey, Lists, Primitive, Program, QueuePair, Session, Store};
 use dta_translator::config::Config;
 use dta_translator::setup;
-use dta_translator::switches::p4::translator::{FLUSH_COLUMN, FLUSH_ROW, FORGET_COLUMN, FORGET_ROW, SET_PSN};
+use dta_translator::switches::p4::P4Switch;
+use dta_translator::switches::p4::pipeline::TRANSLATOR;
+use dta_translator::switches::p4::translator::{
+    FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, FORGET_COLUMN, FORGET_ROW, SET_LIST, SET_PSN,
+};
 use dta_translator::switches::{After, Target};
 
+use crate::chaos::Chaos;
 use crate::profiles::target;
 use crate::switch::number;
 use crate::{Bed, block_on};
@@ -173,4 +178,81 @@ fn columns_of_sketches_and_rows_of_shared_stores_are_flushed_once_each() {
     block_on(target.flush_all()).unwrap();
     let commands = told(&bed);
     assert_eq!((of(&commands, FLUSH_COLUMN), of(&commands, FLUSH_ROW)), (32, 64));
+}
+
+/// The lists of store 2 that two collectors have, whose grants say that each ring is at 100.
+fn with_lists(at: &[(u8, u32, u32)], generation: u64) -> Program {
+    let mut program = program(128, Some(true));
+    for first in [0, 4, 6] {
+        program.remove(&EntryKey::Lists(2, first));
+    }
+    for (collector, first, count) in at.iter().copied() {
+        let positions = (first..first + count).map(|list| (list, 100)).collect();
+        program.set(Entry::Lists(Lists { store: 2, collector, first, count, positions }));
+    }
+    for (collector, generation) in [(0, generation), (1, 1)] {
+        program.set(Entry::Session(Session { collector, generation }));
+    }
+    program
+}
+
+#[test]
+fn a_list_goes_on_at_each_collector_where_it_was_there() {
+    let bed = Bed::start();
+    let config = bed.config("postcard_rows = 64");
+    let (_, p4) = config.switch("b1").unwrap().p4().unwrap();
+    let chaos = Chaos::new(&TRANSLATOR, 0);
+    let mut target = P4Switch::new(Box::new(chaos.clone()), "b1", p4, &config.translator_of("b1").unwrap());
+    // Which lists are flushed, and which are set to 100.
+    let mut apply = |at: &[(u8, u32, u32)], generation, after| {
+        chaos.with(|state| state.registers.clear());
+        block_on(target.apply(&with_lists(at, generation), after)).unwrap();
+        let of = |wanted| {
+            let all = chaos.with(|state| state.registers.clone());
+            let is_one = |(command, _, store, _): &(u8, u8, u16, u32)| (*command, *store) == (wanted, 2);
+            let lists = all.into_iter().filter(|(key, _)| is_one(key));
+            lists.map(|((.., list), value)| (list, value)).collect::<Vec<_>>()
+        };
+        let set: Vec<u32> =
+            of(SET_LIST).into_iter().map(|(list, value)| (value == 100).then_some(list).unwrap()).collect();
+        let flushed: Vec<u32> = of(FLUSH_LIST).into_iter().map(|(list, _)| list).collect();
+        (flushed, set)
+    };
+    let none = Vec::new;
+    assert_eq!(apply(&[(0, 0, 8)], 1, After::Open), (none(), (0..8).collect()));
+    // Some move; those that stay go on.
+    let (moved, more) = ([(0, 0, 4), (1, 4, 4)], [(0, 0, 3), (1, 3, 5)]);
+    assert_eq!(apply(&moved, 1, After::Open), (vec![4, 5, 6, 7], vec![4, 5, 6, 7]));
+    assert_eq!(apply(&more, 1, After::Renewal), (vec![3], vec![3]));
+    // They come back, and go on.
+    assert_eq!(apply(&[(0, 0, 8)], 1, After::Renewal), (vec![3, 4, 5, 6, 7], none()));
+    assert_eq!(apply(&moved, 1, After::Open), (vec![4, 5, 6, 7], none()));
+    // Where somebody else may have written meanwhile, the grant says where they go on; also of those that come later.
+    assert_eq!(apply(&moved, 5, After::Open), (none(), (0..4).collect()));
+    assert_eq!(apply(&[(0, 0, 8)], 5, After::Open), (vec![4, 5, 6, 7], vec![4, 5, 6, 7]));
+}
+
+#[test]
+fn lists_that_move_while_the_switch_fails_go_on_in_the_end() {
+    let bed = Bed::start();
+    let config = bed.config("postcard_rows = 64");
+    let (_, p4) = config.switch("b1").unwrap().p4().unwrap();
+    for seed in 0..100 {
+        let chaos = Chaos::new(&TRANSLATOR, seed);
+        let _ = std::fs::remove_file(bed.kept());
+        let target =
+            || P4Switch::new(Box::new(chaos.clone()), "b1", p4, &config.translator_of("b1").unwrap());
+        for at in [&[(0, 0, 8)][..], &[(0, 0, 4), (1, 4, 4)], &[(0, 0, 8)], &[(0, 0, 2), (1, 2, 6)]] {
+            let want = with_lists(at, 1);
+            chaos.with(|state| state.one_in = 3);
+            assert!((0..1000).any(|_| block_on(target().apply(&want, After::Open)).is_ok()), "{seed}");
+            chaos.with(|state| state.one_in = 0);
+            // Whatever was lost on the way, it holds all of it, and each list was set at its collector or never left.
+            assert_eq!(block_on(target().lacks(&want, After::Open)).unwrap(), [], "{seed}");
+            for list in 0..8 {
+                let set = chaos.with(|state| state.registers.get(&(SET_LIST, 0, 2, list)).copied());
+                assert_eq!(set, Some(100), "{seed}: list {list}");
+            }
+        }
+    }
 }

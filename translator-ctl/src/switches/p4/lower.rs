@@ -99,23 +99,22 @@ impl Lowering<'_> {
             Entry::QueuePair(pair) => self.queue_pair(tables, pair)?,
             Entry::Store(store) => self.store(tables, store)?,
             Entry::Lists(lists) => {
-                let place = self.places.lists(lists.store, lists.first);
-                let (Some(of), Some(place)) = (self.program.part(lists.store, lists.collector), place) else {
-                    return Ok(());
-                };
+                let Some(of) = self.program.part(lists.store, lists.collector) else { return Ok(()) };
                 let store = lists.store;
-                let to = || table::UseList {
-                    state_offset: place.first.wrapping_sub(lists.first),
-                    pair: pair_number(of.collector, of.queue_pair),
-                    address: of.address,
-                    rkey: of.rkey.0,
-                };
-                let last = lists.first.saturating_add(lists.count.max(1) - 1);
-                match self.platform {
-                    Platform::Bmv2 => tables.row(table::Lists { store, list: lists.first..=last }, to()),
-                    Platform::Tofino => {
-                        for list in tofino::prefixes(lists.first, last) {
-                            tables.row(tofino::Lists { store, list }, to());
+                for (part, place) in self.places.lists(lists) {
+                    let to = || table::UseList {
+                        state_offset: place.wrapping_sub(part.start),
+                        pair: pair_number(of.collector, of.queue_pair),
+                        address: of.address,
+                        rkey: of.rkey.0,
+                    };
+                    let list = part.start..=part.end - 1;
+                    match self.platform {
+                        Platform::Bmv2 => tables.row(table::Lists { store, list }, to()),
+                        Platform::Tofino => {
+                            for list in tofino::prefixes(part.start, part.end - 1) {
+                                tables.row(tofino::Lists { store, list }, to());
+                            }
                         }
                     }
                 }

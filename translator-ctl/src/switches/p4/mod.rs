@@ -34,7 +34,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dta_proto::control::NodeStatistics;
 use dta_proto::counter::translator as names;
-use dta_proto::program::{Change, Entry, EntryKey, Fields, Flush, Primitive, Program, Store, Transport};
+use dta_proto::program::{
+    Change, Entry, EntryKey, Fields, Flush, Lists, Primitive, Program, Store, Transport,
+};
 use dta_proto::store::StoreKind;
 use tracing::{info, warn};
 
@@ -157,8 +159,16 @@ impl P4Switch {
         Ok(State { tables, kept, held })
     }
 
-    /// The commands for the data plane after these changes.
-    fn commands(&self, changes: &[Change], want: &Program, places: &Places, fresh: bool) -> Vec<Command> {
+    /// The commands for the data plane after these changes. `go_on` says which of some lists have their sequence in their
+    /// place.
+    fn commands(
+        &self,
+        changes: &[Change],
+        want: &Program,
+        places: &Places,
+        go_on: impl Fn(&Lists) -> BTreeSet<u32>,
+        fresh: bool,
+    ) -> Vec<Command> {
         let mut commands = Vec::new();
         let is_new = |key: EntryKey| {
             changes.iter().any(|change| matches!(change, Change::Insert { entry } if entry.key() == key))
@@ -205,14 +215,15 @@ impl P4Switch {
                 }
                 (_, Entry::Lists(lists)) if want.store(lists.store).is_some() => {
                     let positions: BTreeMap<u32, u32> = lists.positions.iter().copied().collect();
-                    let all = lists.first..lists.first.saturating_add(lists.count);
-                    // The registers of a newly loaded program are 0.
-                    let newest = all.map(|list| (list, positions.get(&list).copied().unwrap_or(0)));
-                    let newest = newest.filter(|(_, sequence)| !fresh || *sequence != 0);
-                    let first = places.lists(lists.store, lists.first).map_or(0, |place| place.first);
-                    commands.extend(newest.map(|(list, sequence)| Command {
-                        state: first + (list - lists.first),
-                        ..of_store(translator::SET_LIST, lists.store, list, sequence)
+                    let going_on = go_on(lists);
+                    let all = places.lists(lists).flat_map(|(part, place)| part.zip(place..));
+                    let others = all.filter(|(list, _)| !going_on.contains(list));
+                    commands.extend(others.filter_map(|(list, state)| {
+                        let sequence = positions.get(&list).copied().unwrap_or(0);
+                        // The registers of a newly loaded program are 0.
+                        let is_set = fresh && sequence == 0;
+                        let set = of_store(translator::SET_LIST, lists.store, list, sequence);
+                        (!is_set).then_some(Command { state, ..set })
                     }));
                 }
                 _ => {}
@@ -254,6 +265,37 @@ impl P4Switch {
         Ok(is_more)
     }
 
+    /// Flushes the lists that are to leave their collector: what is held stays in their places there. If that fails, it
+    /// leaves when they come back.
+    async fn flush_leaving(&mut self, held: &Program, want: &Program, rows: &Tables) {
+        let stays = |lists: &Lists, list: u32| {
+            want.entries().any(|entry| match entry {
+                Entry::Lists(of) => {
+                    (of.store, of.collector) == (lists.store, lists.collector)
+                        && (of.first..of.first.saturating_add(of.count)).contains(&list)
+                }
+                _ => false,
+            })
+        };
+        let flushes = held.entries().filter_map(|entry| match entry {
+            Entry::Lists(lists) if want.part(lists.store, lists.collector).is_some() => Some(lists),
+            _ => None,
+        });
+        let leaving: Vec<Command> = flushes
+            .flat_map(|lists| {
+                let all = lists.first..lists.first.saturating_add(lists.count);
+                let leaving = all.filter(move |list| !stays(lists, *list));
+                leaving.map(|list| of_store(translator::FLUSH_LIST, lists.store, list, 0))
+            })
+            .collect();
+        if leaving.is_empty() || self.runtime.cannot_command().is_some() {
+            return;
+        }
+        if let Err(error) = self.runtime.command(&leaving, rows).await {
+            warn!(%error, "what lists hold for the collector that they leave stays in the switch");
+        }
+    }
+
     async fn held_reports(&mut self) -> Result<u64, TargetError> {
         let (nodes, held) = (self.statistics().await?, names::HELD.of(&[]));
         let mut counters = nodes.iter().flat_map(|node| &node.counters);
@@ -272,6 +314,15 @@ impl P4Switch {
         };
         Ok(kept.applied.entries().filter_map(time).collect())
     }
+}
+
+/// Whether a collector's part of a store is what it was, and nobody else may have written to it since.
+fn is_same_part(held: &Program, want: &Program, after: After, store: u16, collector: u8) -> bool {
+    let parts = held.part(store, collector).zip(want.part(store, collector));
+    let generations = (held.generation(collector), want.generation(collector));
+    let is_same_session =
+        after == After::Renewal || generations.1.is_none() || generations.0 == generations.1;
+    is_same_session && parts.is_some_and(|(held, want)| held.spec.kind == want.spec.kind)
 }
 
 /// Whether rkeys may be sent to the switch, which has no TLS.
@@ -386,7 +437,10 @@ impl Target for P4Switch {
         }
         let State { tables, kept, held } = self.state(tables).map_err(ApplyError::nothing)?;
         let changes = after.changes(FIELDS, &held, want);
-        let places = kept.places.of(want, self.config.postcard_rows, self.runtime.places());
+        let is_same = |store, collector| is_same_part(&held, want, after, store, collector);
+        let mut before = kept.places.clone();
+        before.forget_lists_elsewhere(want, |store, collector| !is_same(store, collector));
+        let places = before.of(want, self.config.postcard_rows, self.runtime.places());
         let places = places.map_err(ApplyError::nothing)?;
         let wanted = self.lower(want, &places).map_err(ApplyError::nothing)?;
         let updates = tables.updates_to(&wanted);
@@ -396,21 +450,27 @@ impl Target for P4Switch {
         let life = if kept.life == 0 || fresh { now_us() } else { kept.life };
         // Until everything is done, what changes does not count as held, except for the session, whose
         // generation shows what must be done.
-        let mut certain = held;
+        let mut certain = held.clone();
         for change in &changes {
             if !matches!(change.key(), EntryKey::Session(_)) {
                 certain.remove(&change.key());
             }
         }
         if !(changes.is_empty() && updates.is_empty()) {
-            let commands = self.commands(&changes, want, &places, fresh);
+            let mut half = SwitchState { applied: certain, places: places.clone(), life };
+            half.places.keep_lists_of(&kept.places);
+            let go_on = |lists: &Lists| match is_same(lists.store, lists.collector) {
+                true => half.places.lists(lists).flat_map(|(part, _)| part).collect(),
+                false => BTreeSet::new(),
+            };
+            let commands = self.commands(&changes, want, &places, go_on, fresh);
+            self.flush_leaving(&held, want, &tables).await;
             info!(
                 changes = changes.len(),
                 updates = updates.len(),
                 commands = commands.len(),
                 "programming the switch"
             );
-            let half = SwitchState { applied: certain, places: places.clone(), life };
             self.keep(&half).map_err(ApplyError::nothing)?;
             write_all(&mut *self.runtime, &updates).await?;
             if let Err(error) = self.runtime.command(&commands, &wanted).await {

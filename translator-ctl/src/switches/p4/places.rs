@@ -1,10 +1,13 @@
 //! Where a switch keeps what it gathers: numbers of stores, and places in the arrays that lists, rows and
 //! columns share. They are assigned once and kept beside the switch: an existing store keeps its places when
 //! others come and go.
+//!
+//! A list has a place at each collector that had it, as it may come back: its sequence there is nowhere else.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use dta_proto::program::{Entry, EntryKey, Program};
+use dta_proto::program::{Entry, Lists, Program};
 use dta_proto::store::StoreKind;
 use serde::{Deserialize, Serialize};
 
@@ -36,9 +39,17 @@ pub struct Places {
     rows: BTreeMap<u16, PlaceRange>,
     /// Columns of each sketch, over all epochs.
     columns: BTreeMap<u16, PlaceRange>,
-    /// Lists: store and first list.
+    /// Lists from one on, at one collector.
     #[serde(with = "pairs")]
-    lists: BTreeMap<(u16, u32), PlaceRange>,
+    lists: BTreeMap<ListsAt, PlaceRange>,
+}
+
+/// The first of some lists at a collector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct ListsAt {
+    store: u16,
+    collector: u8,
+    first: u32,
 }
 
 /// A range of places.
@@ -56,10 +67,10 @@ mod pairs {
 
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
-    use super::PlaceRange;
+    use super::{ListsAt, PlaceRange};
 
     pub(super) fn serialize<S: Serializer>(
-        map: &BTreeMap<(u16, u32), PlaceRange>,
+        map: &BTreeMap<ListsAt, PlaceRange>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
         map.iter().collect::<Vec<_>>().serialize(to)
@@ -67,7 +78,7 @@ mod pairs {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
-    ) -> Result<BTreeMap<(u16, u32), PlaceRange>, D::Error> {
+    ) -> Result<BTreeMap<ListsAt, PlaceRange>, D::Error> {
         Ok(Vec::deserialize(from)?.into_iter().collect())
     }
 }
@@ -108,17 +119,25 @@ fn take<K: Ord + Copy>(
 
 impl Places {
     /// The places for a program: unchanged for existing owners, new for new ones. Each postcard store has
-    /// `cache_rows` rows, a power of two.
+    /// `cache_rows` rows, a power of two. Lists that are elsewhere now keep theirs as long as there is room.
     ///
     /// # Errors
     /// No room.
     pub fn of(&self, program: &Program, cache_rows: u32, room: Room) -> Result<Places, TargetError> {
+        self.assigned(program, cache_rows, room).or_else(|_| {
+            let mut places = self.clone();
+            places.forget_lists_elsewhere(program, |_, _| true);
+            places.assigned(program, cache_rows, room)
+        })
+    }
+
+    fn assigned(&self, program: &Program, cache_rows: u32, room: Room) -> Result<Places, TargetError> {
         let mut places = self.clone();
         let is_there = |id: &u16| program.store(*id).is_some();
         places.numbers.retain(|id, _| is_there(id));
         places.rows.retain(|id, _| is_there(id));
         places.columns.retain(|id, _| is_there(id));
-        places.lists.retain(|(store, first), _| program.get(&EntryKey::Lists(*store, *first)).is_some());
+        places.lists.retain(|at, _| program.part(at.store, at.collector).is_some());
         for entry in program.entries() {
             match entry {
                 Entry::Store(store) => {
@@ -139,14 +158,10 @@ impl Places {
                 }
                 Entry::Lists(lists) => {
                     let what = || format!("{} lists of store {}", lists.count, lists.store);
-                    take(
-                        &mut places.lists,
-                        (lists.store, lists.first),
-                        lists.count,
-                        room.lists,
-                        false,
-                        what,
-                    )?;
+                    for Range { start, end } in places.without_place(lists) {
+                        let at = ListsAt { store: lists.store, collector: lists.collector, first: start };
+                        take(&mut places.lists, at, end - start, room.lists, false, what)?;
+                    }
                 }
                 _ => {}
             }
@@ -174,14 +189,68 @@ impl Places {
         self.columns.get(&store).copied()
     }
 
-    /// Where the state of lists from `first` on is.
-    pub fn lists(&self, store: u16, first: u32) -> Option<PlaceRange> {
-        self.lists.get(&(store, first)).copied()
+    /// Where the state of lists is: each part of them, and the place of its first list.
+    pub fn lists(&self, lists: &Lists) -> impl Iterator<Item = (Range<u32>, u32)> {
+        self.parts(lists).map(|(at, place)| (at.first..at.first + place.count, place.first))
+    }
+
+    fn parts(&self, lists: &Lists) -> impl Iterator<Item = (ListsAt, PlaceRange)> {
+        let Lists { store, collector, first, count, .. } = *lists;
+        let all = ListsAt { store, collector, first: 0 }..=ListsAt { store, collector, first: u32::MAX };
+        self.lists.range(all).filter_map(move |(at, place)| {
+            let part = at.first.max(first)..(at.first + place.count).min(first.saturating_add(count));
+            let place = PlaceRange {
+                first: place.first + part.start.saturating_sub(at.first),
+                count: part.len() as u32,
+            };
+            (!part.is_empty()).then_some((ListsAt { first: part.start, ..*at }, place))
+        })
+    }
+
+    /// Parts of lists that have no place at their collector.
+    fn without_place(&self, lists: &Lists) -> Vec<Range<u32>> {
+        let (mut gaps, mut first) = (Vec::new(), lists.first);
+        for (part, _) in self.lists(lists) {
+            gaps.push(first..part.start);
+            first = part.end;
+        }
+        gaps.push(first..lists.first.saturating_add(lists.count));
+        gaps.retain(|gap| !gap.is_empty());
+        gaps
+    }
+
+    /// Gives up the places of lists at collectors where a program does not have them, if `is_it` says so of the store and
+    /// the collector.
+    pub fn forget_lists_elsewhere(&mut self, program: &Program, is_it: impl Fn(u16, u8) -> bool) {
+        let mut kept = self.lists.clone();
+        kept.retain(|at, _| !is_it(at.store, at.collector));
+        for entry in program.entries() {
+            if let Entry::Lists(lists) = entry
+                && is_it(lists.store, lists.collector)
+            {
+                kept.extend(self.parts(lists));
+            }
+        }
+        self.lists = kept;
+    }
+
+    /// Gives up the places of lists that `other` does not have as well.
+    pub fn keep_lists_of(&mut self, other: &Places) {
+        let mut kept = BTreeMap::new();
+        for (at, place) in &self.lists {
+            let ListsAt { store, collector, first } = *at;
+            let all = Lists { store, collector, first, count: place.count, positions: Vec::new() };
+            let is_same = |(part, to): &(ListsAt, PlaceRange)| to.first == place.first + (part.first - first);
+            kept.extend(other.parts(&all).filter(is_same));
+        }
+        self.lists = kept;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use dta_proto::program::{EntryKey, Store};
+
     use super::*;
 
     #[test]
@@ -202,5 +271,51 @@ mod tests {
         assert_eq!(map[&4], PlaceRange { first: 0, count: 4 });
         let error = take(&mut map, 6, 64, 64, true, what).unwrap_err().to_string();
         assert!(error.contains("no room for x"), "{error}");
+    }
+
+    #[test]
+    fn a_list_has_its_place_at_each_collector_that_had_it() {
+        let sample: Program =
+            serde_json::from_str(include_str!("../../../../dta-proto/vectors/program.json")).unwrap();
+        let Some(store) = sample.store(2) else { panic!() };
+        let lists =
+            |collector, first, count| Lists { store: 2, collector, first, count, positions: Vec::new() };
+        let program = |of: &[Lists]| {
+            let parts = [0, 1].map(|collector| Entry::Store(Store { collector, ..store.clone() }));
+            Program::from(parts.into_iter().chain(of.iter().cloned().map(Entry::Lists)).collect::<Vec<_>>())
+        };
+        let room = Room { lists: 8, ..Room::ALL };
+        let of = |places: &Places, program: &Program| places.of(program, 64, room).unwrap();
+        let at = |places: &Places, lists: &Lists| places.lists(lists).collect::<Vec<_>>();
+        let all = lists(0, 0, 4);
+        let first = of(&Places::default(), &program(std::slice::from_ref(&all)));
+        assert_eq!(at(&first, &all), [(0..4, 0)]);
+        // Two of them move, and what they had stays where it was.
+        let (here, there) = (lists(0, 0, 2), lists(1, 2, 2));
+        let moved_program = program(&[here.clone(), there.clone()]);
+        let moved = of(&first, &moved_program);
+        assert_eq!(
+            (at(&moved, &here), at(&moved, &there), at(&moved, &all)),
+            (vec![(0..2, 0)], vec![(2..4, 4)], vec![(0..4, 0)])
+        );
+        assert_eq!(of(&moved, &program(std::slice::from_ref(&all))), moved, "it comes back");
+        // What came between has a place of its own.
+        let more = of(&moved, &program(&[lists(0, 0, 2), lists(1, 1, 3)]));
+        assert_eq!(at(&more, &lists(1, 0, 9)), [(1..2, 6), (2..4, 4)]);
+        let mut both = more.clone();
+        both.keep_lists_of(&moved);
+        assert_eq!(both, moved);
+        // Another life of a collector ends what is not there any more.
+        let mut left = moved.clone();
+        left.forget_lists_elsewhere(&moved_program, |_, collector| collector == 0);
+        assert_eq!((at(&left, &all), at(&left, &there)), (vec![(0..2, 0)], vec![(2..4, 4)]));
+        // So does a lack of room.
+        let full = of(&moved, &program(&[lists(0, 0, 2), lists(1, 0, 6)]));
+        assert_eq!((at(&full, &all), at(&full, &lists(1, 0, 6)).len()), (vec![(0..2, 0)], 3));
+        assert!(full.of(&program(&[lists(0, 0, 8), lists(1, 8, 1)]), 64, room).is_err());
+        // Without a part of the store there, nothing is kept.
+        let mut alone = program(&[lists(0, 0, 2)]);
+        alone.remove(&EntryKey::Store(2, 1));
+        assert_eq!(at(&of(&moved, &alone), &there), []);
     }
 }
