@@ -3,7 +3,7 @@
 //! [`Engine`] is pure: no socket, no clock, no thread; time is an argument (nanoseconds from any
 //! fixed point). A batch of datagrams goes in, finished IPv4 packets come out in an [`Output`] that
 //! is used again and again. Nothing is allocated per report. Reports that another source has parsed
-//! and admitted go in by [`Engine::execute`]; [`int::Int`] makes such reports of INT.
+//! and admitted go in by [`Engine::execute`]; [`telemetry::Telemetry`] makes such reports of INT reports and flow records.
 
 mod age;
 #[cfg(test)]
@@ -24,7 +24,6 @@ mod frame;
 mod gathers;
 #[cfg(test)]
 mod hostile_tests;
-pub mod int;
 pub mod losses;
 #[cfg(test)]
 mod moved_tests;
@@ -47,6 +46,7 @@ mod run_tests;
 mod sent;
 mod sequences;
 mod sockets;
+pub mod telemetry;
 #[cfg(test)]
 mod tests;
 

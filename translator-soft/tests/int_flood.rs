@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use dta_dataplane::int::{Arrival, Int, Made, Rules, StoreIds};
+use dta_dataplane::telemetry::{Arrival, Made, Rules, StoreIds, Telemetry};
 use dta_proto::key::Flow;
 use dta_proto::wire::dta::Body;
 use dta_proto::wire::int::emit::{Datagram, Hop, Local, Packet, Report, Stack};
@@ -66,8 +66,8 @@ fn a_flood_of_random_flows_is_in_the_accounting_and_takes_no_more_memory() {
     // Smaller tables than by default, so that all of them are full soon.
     let rules = Rules { keys: 1 << 14, sources: 64, per_packet: true, ..Rules::default() };
     let keys = rules.keys as u64;
-    let mut int = Int::new(rules);
-    int.set_stores(STORES);
+    let mut telemetry = Telemetry::new(rules);
+    telemetry.set_stores(STORES);
     let (template, settings) = (report(), Settings::default());
     let from = IpAddr::from([127, 0, 0, 1]);
     let mut random = Random(0x1234_5678_9abc_def1);
@@ -98,23 +98,23 @@ fn a_flood_of_random_flows_is_in_the_accounting_and_takes_no_more_memory() {
         }
         now += 20_000 * BATCH;
         let at = Arrival { now, wall: 1_700_000_000 * SECOND + now };
-        int.ingest_all(at, batch.iter().map(|bytes| (from, &bytes[..])), &settings, &mut made);
-        int.tick(now, usize::MAX, &mut made);
+        telemetry.ingest_all(at, batch.iter().map(|bytes| (from, &bytes[..])), &settings, &mut made);
+        telemetry.tick(now, usize::MAX, &mut made);
         primitives += made.len() as u64;
         counted += increments(&made);
         made.clear();
-        assert_eq!(int.counters().check(), None);
+        assert_eq!(telemetry.counters().check(), None);
         if memory.is_none() && taken >= reports / 10 {
             memory = Some(resident());
         }
     }
     let after = resident();
-    int.flush();
-    int.tick(now, usize::MAX, &mut made);
+    telemetry.flush();
+    telemetry.tick(now, usize::MAX, &mut made);
     primitives += made.len() as u64;
     counted += increments(&made);
 
-    let named = int.named();
+    let named = telemetry.named();
     let count = |name: &str| named.iter().find(|(of, _)| of == name).map_or(0, |(_, count)| *count);
     let dropped: u64 =
         named.iter().filter(|(name, _)| name.starts_with("int.dropped.")).map(|(_, count)| *count).sum();

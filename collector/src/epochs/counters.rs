@@ -1,21 +1,20 @@
 //! Epochs of counters: they are read at the end of each, and go on counting.
 
 use std::convert::Infallible;
-use std::time::Instant;
 
 use dta_history::Epoch;
 use serde_json::Value;
 
-use super::due::Due;
+use super::due::{Began, Due};
+use super::elements;
 use super::keeper::{AGAIN, Keeper, Stopped};
 use super::write::{WriteError, write};
-use super::{elements, now};
 
 /// Until the collector stops.
 pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
     let of = &keeper.of;
-    let (store, opened) = of.in_memory().open.clone();
-    let mut due = Due::of(opened, of.every, store.region.found());
+    let (store, began) = of.in_memory().open.clone();
+    let mut due = Due::of(began, of.every, store.region.found());
     let mut before = (!store.region.found()).then(|| keeper.totals());
     loop {
         let mut again = AGAIN;
@@ -24,17 +23,16 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
             let totals = keeper.totals();
             let epoch = Epoch {
                 generation: store.generation,
-                opened: of.in_memory().open.1,
+                opened: of.in_memory().open.1.moment,
                 confirmed: true,
                 waterfall: before.as_ref().map_or(Value::Null, |before| totals.since(before)),
                 ..Epoch::default()
             };
-            let (closed, begins) = due.closed(now());
-            let read = Instant::now();
+            let (closed, begins) = due.closed(Began::now());
             let written = write(&of.history, epoch, |flush, epoch| {
                 epoch.flipped_from = closed;
                 elements::read(&store, |first, bytes| flush.put(first, bytes).map_err(WriteError::from))?;
-                epoch.flipped_to = closed + read.elapsed().as_millis() as u64;
+                epoch.flipped_to = closed + begins.at.elapsed().as_millis() as u64;
                 Ok(())
             });
             match written {

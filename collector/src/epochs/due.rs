@@ -7,6 +7,27 @@ use std::time::{Duration, Instant};
 
 use super::now;
 
+/// When an epoch began, by both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Began {
+    /// In milliseconds since 1970.
+    pub(super) moment: u64,
+    /// The same, unless it began before this collector did: then, when this collector knew of it.
+    pub(super) at: Instant,
+}
+
+impl Began {
+    /// At this moment.
+    pub(super) fn now() -> Began {
+        Began { moment: now(), at: Instant::now() }
+    }
+
+    /// At an earlier moment, before this collector started.
+    pub(super) fn earlier(moment: u64) -> Began {
+        Began { moment, at: Instant::now() }
+    }
+}
+
 /// The end of an epoch: the next multiple of its length since 1970.
 pub(super) struct Due {
     opened: u64,
@@ -21,16 +42,16 @@ pub(super) struct Due {
 
 impl Due {
     /// Of an epoch that was opened at a moment.
-    pub(super) fn new(opened: u64, every: Duration) -> Due {
-        Due::of(opened, every, false)
+    pub(super) fn new(began: Began, every: Duration) -> Due {
+        Due::of(began, every, false)
     }
 
     /// The same; `found`: it began before this collector did.
-    pub(super) fn of(opened: u64, every: Duration, found: bool) -> Due {
+    pub(super) fn of(Began { moment: opened, at: since }: Began, every: Duration, found: bool) -> Due {
         let millis = every.as_millis() as u64;
         let end = (opened / millis + 1) * millis;
         let length = Duration::from_millis(end - opened);
-        Due { opened, end, every, since: Instant::now(), length, found }
+        Due { opened, end, every, since, length, found }
     }
 
     /// Whether it is over. Where the clock was set back, half an epoch later.
@@ -38,12 +59,13 @@ impl Due {
         now() >= self.end || self.since.elapsed() >= self.length + self.every / 2
     }
 
-    /// When it ended, and when the next one begins, while the clock shows `present`. That is one moment, unless the clock has
+    /// When it ended, and when the next one begins, if that is at `next`. That is one moment, unless the clock has
     /// jumped: then it ends when it has lasted as long as it has, and claims no moment that the clock left out.
-    pub(super) fn closed(&self, present: u64) -> (u64, u64) {
-        let ended = self.opened + (self.since.elapsed().as_millis() as u64).max(1);
+    pub(super) fn closed(&self, next: Began) -> (u64, Began) {
+        let (present, lasted) = (next.moment, next.at.saturating_duration_since(self.since));
+        let ended = self.opened + (lasted.as_millis() as u64).max(1);
         let in_step = self.found || present.abs_diff(ended) <= SLACK.as_millis() as u64;
-        if in_step && present > self.opened { (present, present) } else { (ended, present) }
+        (if in_step && present > self.opened { present } else { ended }, next)
     }
 
     /// Until when its memory can answer, if it ended at `closed`. While a collector is down, others hold what it held, so its
@@ -102,14 +124,34 @@ mod tests {
     #[test]
     fn memory_says_nothing_of_the_time_in_which_its_collector_was_down() {
         let every = Duration::from_secs(3);
-        let found = Due::of(7000, every, true);
+        let began = Began::earlier(7000);
+        let found = Due::of(began, every, true);
         // Back before its end, in time, and late.
         assert_eq!(
             [8000, 9000, 10_000, 10_001, 40_000].map(|at| found.known_until(at)),
             [8000, 9000, 10_000, 9000, 9000]
         );
         // Memory was lacking for the next one.
-        assert_eq!(Due::new(7000, every).known_until(40_000), 40_000);
+        assert_eq!(Due::new(began, every).known_until(40_000), 40_000);
+    }
+
+    #[test]
+    fn an_epoch_ends_as_the_next_one_begins_unless_the_clock_jumped() {
+        let began = Began { moment: 7000, at: Instant::now() };
+        let due = Due::new(began, Duration::from_secs(3));
+        let closed = |moment: u64, after: u64| {
+            due.closed(Began { moment, at: began.at + Duration::from_millis(after) }).0
+        };
+        assert_eq!(
+            [(10_000, 3000), (10_900, 3000), (9_100, 3000)].map(|(at, after)| closed(at, after)),
+            [10_000, 10_900, 9_100]
+        );
+        // However long the epoch before was written.
+        assert_eq!(closed(67_000, 60_000), 67_000);
+        assert_eq!(
+            [(20_000, 3000), (3000, 3000), (7000, 500)].map(|(at, after)| closed(at, after)),
+            [10_000, 10_000, 7500]
+        );
     }
 
     #[test]

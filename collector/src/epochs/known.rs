@@ -13,8 +13,8 @@ impl Epochs {
     /// The open epoch of a store, with its memory; `None` if the store has no epochs.
     pub fn open(&self, store: &str) -> Option<(Arc<Store>, Epoch)> {
         let in_memory = self.of.get(store)?.in_memory();
-        let (store, opened) = &in_memory.open;
-        Some((Arc::clone(store), of_open(store, *opened)))
+        let (store, began) = &in_memory.open;
+        Some((Arc::clone(store), of_open(store, began.moment)))
     }
 
     /// The epochs that a request is about, of a store by this name, the newest first.
@@ -81,7 +81,7 @@ impl StoreEpochs {
             return Err(MomentError::Empty { since, until });
         }
         // What is written after memory was looked at is in both; what was written before is in the history.
-        let (former, (open, opened)) = {
+        let (former, (open, began)) = {
             let in_memory = self.in_memory();
             (in_memory.former.clone(), in_memory.open.clone())
         };
@@ -97,7 +97,8 @@ impl StoreEpochs {
             all.push(Known { epoch: of_former(&former), held: Held::InMemory(former.store) });
         }
         // Memory that stays is open on, from where the epoch ended that was written.
-        let opened = written(open.generation, opened).map_or(opened, |kept| kept.epoch.flipped_to);
+        let opened =
+            written(open.generation, began.moment).map_or(began.moment, |kept| kept.epoch.flipped_to);
         all.push(Known { epoch: of_open(&open, opened), held: Held::InMemory(open) });
         all.sort_by_key(|known| known.epoch.opened);
         Ok(all)

@@ -12,9 +12,8 @@ use dta_proto::backoff::Backoff;
 use dta_proto::layout::append::{is_after, next};
 use serde_json::json;
 
-use super::due::Due;
+use super::due::{Began, Due};
 use super::keeper::{AGAIN, Keeper, LOOK, Stopped, count};
-use super::now;
 use super::waterfall::Totals;
 use super::write::{WriteError, finish, make_room, next_number};
 use crate::region::AccessError;
@@ -49,10 +48,11 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
     }
     let mut before = (!store.region.found()).then(|| keeper.totals());
     loop {
-        let opened = of.in_memory().open.1;
-        let epoch = Epoch { generation: store.generation, opened, confirmed: true, ..Epoch::default() };
+        let began = of.in_memory().open.1;
+        let epoch =
+            Epoch { generation: store.generation, opened: began.moment, confirmed: true, ..Epoch::default() };
         let mut read = positions.clone();
-        match one_epoch(keeper, lists, epoch, before.as_ref(), &mut read) {
+        match one_epoch(keeper, lists, (epoch, began), before.as_ref(), &mut read) {
             Ok(done) => {
                 positions = read;
                 before = Some(done.totals);
@@ -113,7 +113,7 @@ struct Done {
     /// Batches that had been overwritten before they were read.
     overwritten: u64,
     /// When the next one begins.
-    begins: u64,
+    begins: Began,
     /// Whether the collector stops.
     stops: bool,
 }
@@ -122,30 +122,30 @@ struct Done {
 fn one_epoch(
     keeper: &Keeper,
     lists: Lists<'_>,
-    mut epoch: Epoch,
+    (mut epoch, began): (Epoch, Began),
     before: Option<&Totals>,
     positions: &mut [ReadPosition],
 ) -> Result<Done, WriteError> {
     let history = &keeper.of.history;
     epoch.number = next_number(history)?;
     let mut flush = history.begin(epoch.number)?;
-    let due = Due::of(epoch.opened, keeper.of.every, before.is_none());
+    let due = Due::of(began, keeper.of.every, before.is_none());
     let (mut progress, mut last, mut stops) = (Progress::default(), BTreeMap::new(), false);
     loop {
         // Looked at before the lists are: all that was there at its end is in it.
         let over = stops || due.is_over();
-        let began = Instant::now();
+        let looked = Instant::now();
         for (list, position) in (0..).zip(positions.iter_mut()) {
             progress.add(read(lists, list, position, &mut flush, &mut last)?);
         }
         if over {
             break;
         }
-        stops = keeper.wait(LOOK.max(SHARE * began.elapsed()).min(keeper.of.every)).is_err();
+        stops = keeper.wait(LOOK.max(SHARE * looked.elapsed()).min(keeper.of.every)).is_err();
     }
     epoch.lists = last.into_iter().collect();
     let totals = keeper.totals();
-    let (closed, begins) = due.closed(now());
+    let (closed, begins) = due.closed(Began::now());
     (epoch.flipped_from, epoch.flipped_to) = (closed, closed);
     epoch.waterfall = before.map_or_else(|| json!({}), |before| totals.since(before));
     let Progress { overwritten, missing, damaged, .. } = progress;

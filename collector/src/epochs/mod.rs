@@ -60,6 +60,7 @@ use crate::config::{Coarse, MemoryConfig};
 use crate::region::RegionError;
 use crate::session::Writers;
 use crate::store::{Store, StoreError, Stores};
+use due::Began;
 use keeper::Keeper;
 use key_directory::KeyDirectory;
 use thin::Thinner;
@@ -177,9 +178,8 @@ struct StoreEpochs {
 
 /// The epochs of a store that memory has.
 struct InMemory {
-    /// The one that is written now, and when it began: milliseconds since 1970. Of counters, sketches and lists, what is in no
-    /// history yet.
-    open: (Arc<Store>, u64),
+    /// The one that is written now, and when it began. Of counters, sketches and lists, what is in no history yet.
+    open: (Arc<Store>, Began),
     /// Those that are over and not in the history yet, the oldest first.
     former: Vec<Former>,
 }
@@ -238,8 +238,11 @@ impl Epochs {
             let in_memory = match open.spec.kind.primitive().epoch_end() {
                 EpochEnd::Replaces => found(stores.memory(), open)?,
                 EpochEnd::Reads | EpochEnd::Closes | EpochEnd::Collects => {
-                    let opened = if open.region.found() { keeper::goes_on(&history)? } else { now() };
-                    InMemory { open: (open, opened), former: Vec::new() }
+                    let began = match open.region.found() {
+                        true => Began::earlier(keeper::goes_on(&history)?),
+                        false => Began::now(),
+                    };
+                    InMemory { open: (open, began), former: Vec::new() }
                 }
             };
             let of = StoreEpochs {
@@ -344,7 +347,7 @@ impl StoreEpochs {
 /// The epochs that memory has at the start: the open one, and those that an earlier life did not get to write.
 fn found(memory: &MemoryConfig, open: Arc<Store>) -> Result<InMemory, EpochsError> {
     let MemoryConfig::Directory(dir) = memory else {
-        return Ok(InMemory { open: (open, now()), former: Vec::new() });
+        return Ok(InMemory { open: (open, Began::now()), former: Vec::new() });
     };
     let name = open.spec.name.clone();
     let began = journal::read(dir, &name)?;
@@ -382,7 +385,7 @@ fn found(memory: &MemoryConfig, open: Arc<Store>) -> Result<InMemory, EpochsErro
     let opened = opened.unwrap_or_else(|| if open.region.found() { created } else { now() });
     let ends: Vec<u64> = former.iter().skip(1).map(|next| next.opened).chain([opened]).collect();
     former.iter_mut().zip(ends).for_each(|(former, end)| former.closed = end.max(former.opened + 1));
-    Ok(InMemory { open: (open, opened), former })
+    Ok(InMemory { open: (open, Began::earlier(opened)), former })
 }
 
 /// The files of former generations of a store, with their numbers.

@@ -75,16 +75,16 @@ impl Epochs {
         }
         let (open, in_memory, began) = {
             let in_memory = of.in_memory();
-            let (open, opened) = &in_memory.open;
-            if at >= *opened {
-                return Ok((Arc::clone(open), of_open(open, *opened)));
+            let (open, opened) = (&in_memory.open.0, in_memory.open.1.moment);
+            if at >= opened {
+                return Ok((Arc::clone(open), of_open(open, opened)));
             }
             if let Some(former) =
                 in_memory.former.iter().find(|former| (former.opened..former.closed).contains(&at))
             {
                 return Ok((Arc::clone(&former.store), of_former(former)));
             }
-            let oldest = in_memory.former.first().map_or(*opened, |former| former.opened);
+            let oldest = in_memory.former.first().map_or(opened, |former| former.opened);
             let began: Vec<u64> = in_memory.former.iter().map(|former| former.opened).collect();
             (Arc::clone(open), oldest, began)
         };

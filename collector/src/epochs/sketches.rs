@@ -11,6 +11,7 @@ use dta_proto::layout::sketch_merge::{Held, column_len, decode, encode};
 use dta_proto::store::StoreKind;
 use serde_json::Value;
 
+use super::due::Began;
 use super::keeper::{AGAIN, Keeper, Stopped, count};
 use super::waterfall::Totals;
 use super::write::{WriteError, write};
@@ -27,7 +28,7 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
     };
     let before = (!store.region.found()).then(|| keeper.totals());
     let (written, open) = (None, BTreeMap::new());
-    let mut ring = Ring { store: &store, columns, rows, epochs, written, open, looked: begun, before };
+    let mut ring = Ring { store: &store, columns, rows, epochs, written, open, looked: begun.moment, before };
     let mut again = AGAIN;
     loop {
         match ring.look(keeper) {
@@ -102,7 +103,8 @@ impl Ring<'_> {
             self.written.get_or_insert_default().insert(epoch);
             keeper.written();
         }
-        keeper.of.in_memory().open.1 = self.open.values().min().copied().unwrap_or(present);
+        let oldest = self.open.values().min().copied().unwrap_or(present);
+        keeper.of.in_memory().open.1 = Began::earlier(oldest);
         Ok(())
     }
 

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dta_history::{Epoch, Table};
 use dta_proto::backoff::Backoff;
 use serde_json::Value;
 
-use super::due::Due;
+use super::due::{Began, Due};
 use super::keeper::{AGAIN, Keeper, LOOK, Stopped, count};
 use super::pace::Pace;
 use super::write::{WriteError, write};
-use super::{Former, elements, journal, now};
+use super::{Former, elements, journal};
 use crate::config::MemoryConfig;
 use crate::session::Writers;
 use crate::store::{Successor, former_path};
@@ -23,12 +24,12 @@ const LATE: Duration = Duration::from_secs(30);
 /// Ends an epoch that was over before this collector started, before anybody can write to its memory again. If that fails, it
 /// ends as others do.
 pub(super) fn catch_up(keeper: &Keeper) {
-    let (open, opened) = keeper.of.in_memory().open.clone();
-    let due = Due::of(opened, keeper.of.every, true);
+    let (open, began) = keeper.of.in_memory().open.clone();
+    let due = Due::of(began, keeper.of.every, true);
     if !open.region.found() || !due.is_over() {
         return;
     }
-    let (closed, begins) = due.closed(now());
+    let (closed, begins) = due.closed(Began::now());
     let moments = (due.known_until(closed), begins);
     let next = keeper.stores.successor(&keeper.of.name).map_err(Into::into);
     if let Err(error) = next.and_then(|successor| open_next(keeper, successor, moments, true)) {
@@ -38,8 +39,8 @@ pub(super) fn catch_up(keeper: &Keeper) {
 
 /// Until the collector stops.
 pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
-    let (open, opened) = keeper.of.in_memory().open.clone();
-    let mut due = Due::of(opened, keeper.of.every, open.region.found());
+    let (open, began) = keeper.of.in_memory().open.clone();
+    let mut due = Due::of(began, keeper.of.every, open.region.found());
     // What counters said at the last sealing. An epoch that an earlier life began was not seen to begin.
     let mut before = (!open.region.found()).then(|| keeper.totals());
     drop(open);
@@ -57,7 +58,7 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
         let mut again = AGAIN;
         let successor = successor(keeper, &mut again)?;
         keeper.until(&due)?;
-        match open_next(keeper, successor, due.closed(now()), false) {
+        match open_next(keeper, successor, due.closed(Began::now()), false) {
             Ok(begins) => due = Due::new(begins, keeper.of.every),
             Err(error) => keeper.failed("the next epoch is put off", &*error, &mut again)?,
         }
@@ -84,26 +85,27 @@ fn successor(keeper: &Keeper, again: &mut Backoff) -> Result<Successor, Stopped>
 fn open_next(
     keeper: &Keeper,
     successor: Successor,
-    (closed, begins): (u64, u64),
+    (closed, begins): (u64, Began),
     found: bool,
-) -> Result<u64, Box<dyn std::error::Error>> {
+) -> Result<Began, Box<dyn std::error::Error>> {
     let of = &keeper.of;
     let ((store, opened), mut began) = {
         let in_memory = of.in_memory();
         let former = in_memory.former.iter().map(|former| (former.store.generation, former.opened));
-        (in_memory.open.clone(), former.collect::<BTreeMap<_, _>>())
+        let (store, began) = &in_memory.open;
+        ((Arc::clone(store), began.moment), former.collect::<BTreeMap<_, _>>())
     };
     let next = successor.generation();
     let file = match keeper.stores.memory() {
         MemoryConfig::Anonymous => None,
         MemoryConfig::Directory(dir) => {
             // Before the files change places: a start that finds them knows both moments.
-            began.extend([(store.generation, opened), (next, begins)]);
+            began.extend([(store.generation, opened), (next, begins.moment)]);
             journal::write(dir, &of.name, &began)?;
             Some(former_path(dir, &of.name, store.generation))
         }
     };
-    keeper.traffic.begins(&of.name, next, begins, of.every);
+    keeper.traffic.begins(&of.name, next, begins.moment, of.every);
     // Who asks while files change places does not wait for the disk, and finds what was open until then.
     let open = keeper.stores.replace(successor, file.is_some())?;
     let mut in_memory = of.in_memory();

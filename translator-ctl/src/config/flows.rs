@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use dta_dataplane::int::Rules;
+use dta_dataplane::telemetry::Rules;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;

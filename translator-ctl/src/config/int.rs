@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use dta_dataplane::int::{Detect, MetricRule, Rules, TimeMode, Watch};
+use dta_dataplane::telemetry::{Detect, MetricRule, Rules, TimeMode, Watch};
 use dta_proto::telemetry::{KEEP_ALIVE_SECONDS, Metric, store};
 use dta_proto::wire::int::{Mark, Settings};
 

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use dta_dataplane::int::{Arrival, Int, Made};
+use dta_dataplane::telemetry::{Arrival, Made, Telemetry};
 use dta_flows::Decoder;
 use dta_link::{Link, LinkCounters, LinkError, UdpConfig, UdpLink};
 use dta_proto::batch::Batch;
@@ -52,7 +52,12 @@ impl FlowListeners {
     }
 
     /// Receives a batch from each listener, and makes primitives of its records; returns the number of datagrams.
-    pub(super) fn take(&mut self, now: u64, int: &mut Int, made: &mut Made) -> Result<usize, LinkError> {
+    pub(super) fn take(
+        &mut self,
+        now: u64,
+        telemetry: &mut Telemetry,
+        made: &mut Made,
+    ) -> Result<usize, LinkError> {
         let mut received = 0;
         for link in &mut self.links {
             let count = link.recv(&mut self.batch, Some(Duration::ZERO))?;
@@ -65,8 +70,8 @@ impl FlowListeners {
             for datagram in (0..self.batch.len()).filter_map(|index| self.batch.udp(index)) {
                 self.decoder.decode(now, *datagram.source().ip(), datagram.payload(), |exported| {
                     match exported {
-                        Ok(exported) => int.exported(at, &exported, made),
-                        Err(reason) => int.drop_record(reason),
+                        Ok(exported) => telemetry.exported(at, &exported, made),
+                        Err(reason) => telemetry.drop_record(reason),
                     }
                 });
             }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use dta_dataplane::int::{Arrival, Int, Made, Rules, StoreIds};
+use dta_dataplane::telemetry::{Arrival, Made, Rules, StoreIds, Telemetry};
 use dta_dataplane::{Engine, Output};
 use dta_link::{Link, LinkCounters, LinkError, UdpConfig, UdpLink};
 use dta_proto::batch::Batch;
@@ -32,7 +32,7 @@ pub struct IntSide {
     listeners: Vec<(UdpLink, Settings)>,
     flows: FlowListeners,
     stores: IntStores,
-    int: Int,
+    telemetry: Telemetry,
     made: Made,
     batch: Batch,
     /// The program's last store ids, so that they are logged once.
@@ -64,7 +64,7 @@ impl IntSide {
             listeners: listeners.iter().take(MOST_LISTENERS).map(open).collect::<Result<_, LinkError>>()?,
             flows: FlowListeners::open(flows)?,
             stores: stores.clone(),
-            int: Int::new(rules),
+            telemetry: Telemetry::new(rules),
             made: Made::default(),
             batch: Batch::with_packet_capacity(BATCH, RECEIVED),
             ids: None,
@@ -103,7 +103,7 @@ impl IntSide {
         for (store, _, must) in wanted.iter().filter(|(_, id, _)| id.is_none()) {
             warn!(%store, must, "no such store: the INT rules write nothing for it");
         }
-        self.int.set_stores(ids);
+        self.telemetry.set_stores(ids);
         self.ids = Some(ids);
     }
 
@@ -126,10 +126,10 @@ impl IntSide {
                 let datagram = batch.udp(index)?;
                 Some((IpAddr::V4(*datagram.source().ip()), datagram.payload()))
             });
-            self.int.ingest_all(at, datagrams, settings, &mut self.made);
+            self.telemetry.ingest_all(at, datagrams, settings, &mut self.made);
             execute(&mut self.made, now, engine, out);
         }
-        received += self.flows.take(now, &mut self.int, &mut self.made)?;
+        received += self.flows.take(now, &mut self.telemetry, &mut self.made)?;
         execute(&mut self.made, now, engine, out);
         Ok(received)
     }
@@ -137,9 +137,9 @@ impl IntSide {
     /// Writes the counts that are due, even without input, as far as there is `room` for operations. Then ends flushes, if
     /// nothing waits from before them.
     pub fn tick(&mut self, now: u64, room: usize, engine: &mut Engine, out: &mut Output) {
-        self.int.tick(now, room, &mut self.made);
+        self.telemetry.tick(now, room, &mut self.made);
         execute(&mut self.made, now, engine, out);
-        if !self.flushes.is_empty() && !self.int.is_flushing() {
+        if !self.flushes.is_empty() && !self.telemetry.is_flushing() {
             let flushed = engine.flush(now, out);
             self.flushes.drain(..).for_each(|reply| _ = reply.send(flushed));
         }
@@ -148,25 +148,25 @@ impl IntSide {
     /// Makes all waiting counts due. Once they are written, sends everything that the engine holds, and says how many
     /// reports that were.
     pub fn flush(&mut self, reply: Option<oneshot::Sender<u64>>) {
-        self.int.flush();
+        self.telemetry.flush();
         self.flushes.extend(reply);
     }
 
     /// Whether some of those still wait.
     pub fn is_flushing(&self) -> bool {
-        self.int.is_flushing()
+        self.telemetry.is_flushing()
     }
 
     /// Every counter by its dotted name.
     pub fn named(&self) -> Vec<(String, u64)> {
         use dta_proto::counter::translator as names;
-        let mut named = self.int.named();
+        let mut named = self.telemetry.named();
         if !self.flows.is_empty() {
-            named.extend(self.int.named_records());
+            named.extend(self.telemetry.named_records());
             named.extend(self.flows.named());
         }
         named.extend(GapCounters::named(
-            self.int.sources().iter(),
+            self.telemetry.sources().iter(),
             [&names::INT_GAPS_OF, &names::INT_GAPS_FILLED_OF],
         ));
         named

@@ -218,8 +218,9 @@ mod tests {
 
     /// INT and flows, with every reason and a gap.
     fn of_int() -> Vec<(String, u64)> {
-        let mut int = dta_dataplane::int::Int::new(dta_dataplane::int::Rules::default());
-        FlowReason::ALL.iter().for_each(|reason| int.drop_record(*reason));
+        let mut telemetry =
+            dta_dataplane::telemetry::Telemetry::new(dta_dataplane::telemetry::Rules::default());
+        FlowReason::ALL.iter().for_each(|reason| telemetry.drop_record(*reason));
         let mut decoder = dta_flows::Decoder::new(1);
         for sequence in [1, 3] {
             let header = [0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, sequence, 0, 0, 0, 0];
@@ -227,7 +228,7 @@ mod tests {
         }
         let flows = decoder.named();
         assert!(flows.contains(&("flows.gaps_of.10.0.0.1/v9/0".into(), 1)), "{flows:?}");
-        [int.named(), int.named_records(), flows].concat()
+        [telemetry.named(), telemetry.named_records(), flows].concat()
     }
 
     fn names_of(nodes: &[NodeStatistics]) -> Vec<(&str, &str)> {

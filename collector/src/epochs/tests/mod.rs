@@ -131,7 +131,41 @@ impl Bench {
 
     /// That of the memory of the open epoch.
     fn generation(&self) -> u64 {
-        self.epochs.open("flows").unwrap().0.generation
+        self.open("flows")
+    }
+
+    fn open(&self, store: &str) -> u64 {
+        self.epochs.open(store).unwrap().0.generation
+    }
+
+    /// Keeps the open epoch of "flows" from being sealed, and those after it. Gives its generation.
+    fn hold(&self) -> u64 {
+        loop {
+            let open = self.generation();
+            self.writing.held.lock().unwrap().extend(open..open + 1000);
+            // Otherwise it may have been sealed before.
+            if self.generation() == open {
+                return open;
+            }
+            self.writing.held.lock().unwrap().clear();
+        }
+    }
+
+    /// As [`moment`], in an epoch that is held.
+    fn held_moment(&self, write: impl Fn(&Store)) -> (u64, u64) {
+        loop {
+            let (at, generation) = moment(self, "flows", &write);
+            if self.hold() == generation {
+                return (at, generation);
+            }
+            self.writing.held.lock().unwrap().clear();
+        }
+    }
+
+    /// Whether the open epoch of a store stays open because the one before it is not sealed.
+    fn is_held_up(&self, store: &str) -> bool {
+        let former = self.epochs.of[store].in_memory().former.first().map(|former| former.store.generation);
+        former.is_some_and(|former| store == "flows" && self.writing.held.lock().unwrap().contains(&former))
     }
 
     fn end(self) {
@@ -153,28 +187,35 @@ fn keep(directory: &Path) -> Keep {
     }
 }
 
+/// Has two paths change places at once.
+fn exchange(one: &Path, other: &Path) {
+    rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
+}
+
 fn until(what: &str, is: impl Fn() -> bool) {
     let since = Instant::now();
     while !is() {
-        assert!(since.elapsed() < Duration::from_secs(60), "{what}");
+        assert!(since.elapsed() < Duration::from_secs(300), "{what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// A moment at which the open epoch of "flows" was open, and its generation, once `store` has it to itself.
-fn moment(bench: &Bench, write: impl Fn(&Store)) -> (u64, u64) {
+/// A moment at which the open epoch of a store was open, and its generation, once `write` has it to itself.
+fn moment(bench: &Bench, name: &str, write: impl Fn(&Store)) -> (u64, u64) {
     loop {
-        let (before, epoch) = bench.epochs.open("flows").unwrap();
-        let every = bench.epochs.of("flows").unwrap().every.as_millis() as u64;
+        let (before, epoch) = bench.epochs.open(name).unwrap();
+        let every = bench.epochs.of(name).unwrap().every.as_millis() as u64;
         let end = (epoch.opened / every + 1) * every;
         write(&before);
         let at = now();
         // What is written once the epoch is over, and has its memory still, belongs to the next moment.
-        std::thread::sleep(if at < end { Duration::from_millis(2) } else { EVERY });
-        if bench.generation() == before.generation {
-            let (asked, epoch) = bench.epochs.at("flows", &[], at).unwrap();
-            assert_eq!((epoch.generation, epoch.state()), (before.generation, EpochState::Open));
-            assert_eq!(asked.generation, before.generation);
+        if at >= end && !bench.is_held_up(name) {
+            until("the next epoch", || bench.open(name) > before.generation);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+        if bench.open(name) == before.generation {
+            let (asked, epoch) = bench.epochs.at(name, &[], at).unwrap();
+            assert_eq!((asked.generation, epoch.generation), (before.generation, before.generation));
             return (at, before.generation);
         }
     }
@@ -188,7 +229,7 @@ fn each_epoch_has_its_values_from_memory_from_its_history_and_after_a_restart() 
         let bench = Bench::start(&directory, &history);
         let mut moments = Vec::new();
         for n in 1..=4 {
-            let (at, generation) = moment(&bench, |store| write(store, &key(1), n));
+            let (at, generation) = moment(&bench, "flows", |store| write(store, &key(1), n));
             moments.push((at, n));
             until("the next epoch", || bench.generation() > generation);
         }
@@ -229,9 +270,8 @@ fn each_moment_is_that_of_the_epoch_that_is_listed_for_it() {
     let bench = Bench::start(&MemoryConfig::Anonymous, history.path());
     until("three epochs are written", || bench.count("epochs.written") >= 6 && listed(&bench).len() >= 5);
     // One stays in memory, and the one after it open.
-    bench.writing.held.lock().unwrap().extend(1..1000);
     // Those before it may be on their way into the history already.
-    let first = bench.generation();
+    let first = bench.hold();
     until("one is over and not written", || {
         let all = listed(&bench);
         let mut closed = all.iter().filter(|epoch| epoch.state() == EpochState::Closed);
@@ -302,11 +342,12 @@ fn a_series_has_each_epoch_be_it_compacted_over_or_open() {
     let mut written = BTreeMap::new();
     // What was written as an epoch ended, and then once more.
     let tried = Mutex::new(BTreeMap::new());
+    let put = |store: &Store, n| {
+        write(store, &key(1), n);
+        tried.lock().unwrap().insert(store.generation, n);
+    };
     let mut next = |n: u8| {
-        let (at, generation) = moment(&bench, |store| {
-            write(store, &key(1), n);
-            tried.lock().unwrap().insert(store.generation, n);
-        });
+        let (at, generation) = moment(&bench, "flows", |store| put(store, n));
         written.insert(generation, n);
         (at, generation)
     };
@@ -326,10 +367,10 @@ fn a_series_has_each_epoch_be_it_compacted_over_or_open() {
     // One more is written after that, one stays in memory, and one is open.
     let (_, generation) = next(3);
     until("it is written", || is_written(generation));
-    bench.writing.held.lock().unwrap().extend(1..1000);
-    let (_, generation) = next(4);
-    until("the next epoch", || bench.generation() > generation);
+    let (_, held) = bench.held_moment(|store| put(store, 4));
+    until("the next epoch", || bench.generation() > held);
     let (last, _) = next(5);
+    written.insert(held, 4);
 
     let all = listed(&bench);
     let whole = series(&bench, &key(1), Span::default(), usize::MAX);
@@ -360,9 +401,7 @@ fn an_epoch_that_somebody_can_write_to_is_answered_and_not_sealed() {
     let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let directory = MemoryConfig::Directory(memory.path().to_owned());
     let bench = Bench::start(&directory, history.path());
-    bench.writing.held.lock().unwrap().extend(1..1000);
-    let first = bench.stores.get("flows").unwrap();
-    let (at, generation) = moment(&bench, |store| write(store, &key(1), 1));
+    let (at, generation) = bench.held_moment(|store| write(store, &key(1), 1));
     until("the next epoch", || bench.generation() > generation);
     // A writer that has not moved yet.
     let (former, epoch) = bench.epochs.at("flows", &[], at).unwrap();
@@ -374,11 +413,11 @@ fn an_epoch_that_somebody_can_write_to_is_answered_and_not_sealed() {
     let paths = || bench.stores.get("paths").unwrap().generation;
     let has_turned = paths() + 3;
     until("epochs of another store go on", || paths() >= has_turned);
-    assert_eq!(bench.generation(), first.generation + 1, "one former memory at a time");
+    assert_eq!(bench.generation(), generation + 1, "one former memory at a time");
     let files = || former_files(memory.path(), "flows").len();
     assert_eq!(files(), 1);
     // The collector ends; nobody has a key then.
-    drop((first, former, then));
+    drop((former, then));
     bench.end();
     let bench = Bench::start(&directory, history.path());
     until("the epoch is written", || {
@@ -399,19 +438,13 @@ fn paths_have_epochs_too() {
     };
     let mut path = postcarding::Path { length: 3, ..postcarding::Path::default() };
     (0..3).for_each(|hop| assert!(path.set(hop, 100 + u32::from(hop))));
-    let (at, generation) = loop {
-        let store = bench.stores.get("paths").unwrap();
+    let (at, generation) = moment(&bench, "paths", |store| {
         let mut row = [0; 32];
         postcarding::encode(&mut row, &key(7), &path);
         for slot in hash::slots(&key(7), redundancy, slots).iter() {
             store.region.write(postcarding::offset(*slot, hops), &row).unwrap();
         }
-        let at = now();
-        std::thread::sleep(Duration::from_millis(2));
-        if bench.stores.get("paths").unwrap().generation == store.generation {
-            break (at, store.generation);
-        }
-    };
+    });
     until("it is written", || {
         bench.stores.get("paths").unwrap().generation > generation
             && bench.epochs.of["paths"]
@@ -458,10 +491,10 @@ fn moments_without_an_epoch_are_refused_each_in_its_words() {
 fn a_history_that_cannot_be_written_loses_epochs_and_no_report_of_now() {
     let history = tempfile::tempdir().unwrap();
     let bench = Bench::start(&MemoryConfig::Anonymous, history.path());
-    // Where the table was there is a file now. An epoch may be being written: they change places at once.
+    // Where the table was there is a file now. An epoch may be being written.
     let [table, file] = ["flows", "file"].map(|name| history.path().join(name));
     std::fs::write(&file, "").unwrap();
-    rustix::fs::renameat_with(CWD, &table, CWD, &file, RenameFlags::EXCHANGE).unwrap();
+    exchange(&table, &file);
     until("it was tried", || bench.count("epochs.failed") >= 1);
     let generation = bench.generation();
     write(&bench.stores.get("flows").unwrap(), &key(1), 9);
@@ -478,7 +511,7 @@ fn memory_that_is_lost_begins_other_epochs_and_the_history_goes_on() {
         // The machine starts again, and its memory is empty: generations begin with 1.
         let memory = tempfile::tempdir().unwrap();
         let bench = Bench::start(&MemoryConfig::Directory(memory.path().to_owned()), history.path());
-        let (at, generation) = moment(&bench, |store| write(store, &key(1), n));
+        let (at, generation) = moment(&bench, "flows", |store| write(store, &key(1), n));
         moments.push((at, n));
         until("it is written", || {
             bench.generation() > generation
@@ -561,7 +594,10 @@ fn thinner(table: Table, keep: Keep) -> Arc<StoreEpochs> {
     let of = Arc::new(StoreEpochs {
         name: "flows".into(),
         every: EVERY,
-        in_memory: Mutex::new(InMemory { open: (stores.get("flows").unwrap(), now()), former: Vec::new() }),
+        in_memory: Mutex::new(InMemory {
+            open: (stores.get("flows").unwrap(), Began::now()),
+            former: Vec::new(),
+        }),
         history: table,
         typed: Vec::new(),
         counters: Counters::default(),

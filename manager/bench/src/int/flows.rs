@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use dta_collector::store::key_increment;
-use dta_dataplane::int::Rules;
+use dta_dataplane::telemetry::Rules;
 use dta_flows::Decoder;
 use dta_flows::emit::{self, FIELDS};
 use dta_proto::flow_record::FlowRecord;
@@ -167,7 +167,7 @@ fn run(scale: &Scale, traffic: fn() -> Traffic) -> anyhow::Result<Rates> {
 /// Every record was counted, and is in memory.
 pub(super) fn check(world: &mut World, traffic: &Traffic, decoder: &Decoder) -> anyhow::Result<()> {
     world.finish()?;
-    let told = world.int.records();
+    let told = world.telemetry.records();
     let sent = u64::from(traffic.sent) * u64::from(RECORDS);
     let gaps: u64 = decoder.sources().map(|(_, counters)| counters.gaps).sum();
     anyhow::ensure!(

@@ -22,7 +22,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use dta_collector::store::key_write;
-use dta_dataplane::int::{Detect, Rules};
+use dta_dataplane::telemetry::{Detect, Rules};
 use dta_proto::key::Key;
 use dta_proto::layout::key_write::Policy;
 use dta_proto::telemetry::{self, VALUE_LEN, Value};
@@ -188,7 +188,7 @@ impl Case {
         for _ in 0..=2 * self.flows as u64 / Traffic::READY {
             traffic.borrow_mut().make_ready().iter().for_each(|batch| world.take(batch, &settings));
         }
-        let before = world.int.counters().clone();
+        let before = world.telemetry.counters().clone();
         let world = RefCell::new(world);
         let timed = |traffic: &RefCell<Traffic>,
                      run: &mut dyn FnMut(&mut World, &dta_proto::batch::Batch)|
@@ -205,7 +205,7 @@ impl Case {
             |_| timed(&same, &mut |world, batch| floor.borrow_mut().take(batch, &settings, world)),
         );
         let mut world = world.into_inner();
-        let counters = world.int.counters();
+        let counters = world.telemetry.counters();
         let taken = counters.reports - before.reports;
         let [unchanged, changed] = [counters.unchanged - before.unchanged, counters.changed - before.changed];
         let suppressed: u64 = counters.suppressed.iter().sum::<u64>() - before.suppressed.iter().sum::<u64>();
@@ -266,7 +266,7 @@ impl Case {
             "only {found} of {} latencies are in memory",
             keys.len()
         );
-        let (counters, primitives) = (world.engine.counters(), world.int.counters().primitives);
+        let (counters, primitives) = (world.engine.counters(), world.telemetry.counters().primitives);
         let dropped = counters.received - counters.primitives.iter().map(|of| of.accepted).sum::<u64>();
         anyhow::ensure!(dropped == 0 && primitives != 0, "{dropped} primitives were dropped");
         Ok(())

@@ -1,6 +1,6 @@
 //! What is due at once is more than queue pairs keep, and none of it is lost.
 
-use dta_dataplane::int::Rules;
+use dta_dataplane::telemetry::Rules;
 use dta_flows::Decoder;
 use dta_proto::wire::int::Settings;
 
@@ -28,11 +28,11 @@ fn no_count_of_reports_is_lost_when_many_are_due() {
         for _ in 0..2 * FLOWS as u64 / Traffic::READY {
             traffic.make_ready().iter().for_each(|batch| world.take(batch, &Settings::default()));
         }
-        let early = world.int.counters().counts_early;
+        let early = world.telemetry.counters().counts_early;
         assert!(early < 100, "{early} were written while they came");
         if waits {
             let_wait(&mut world);
-            let held = world.int.named().iter().find(|(name, _)| name == "int.counts_held").unwrap().1;
+            let held = world.telemetry.named().iter().find(|(name, _)| name == "int.counts_held").unwrap().1;
             assert_eq!(held, 0);
         }
         world.finish().unwrap();
@@ -52,8 +52,13 @@ fn no_count_of_flow_records_is_lost_when_many_are_due() {
         }
         if waits {
             let_wait(&mut world);
-            let held =
-                world.int.named_records().iter().find(|(name, _)| name == "flows.counts_held").unwrap().1;
+            let held = world
+                .telemetry
+                .named_records()
+                .iter()
+                .find(|(name, _)| name == "flows.counts_held")
+                .unwrap()
+                .1;
             assert_eq!(held, 0);
         }
         flows::check(&mut world, &traffic, &decoder).unwrap();

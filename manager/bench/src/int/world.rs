@@ -9,7 +9,7 @@ use dta_collector::nic::ROCE_PORT;
 use dta_collector::nic::soft::{Responder, ResponderConfig};
 use dta_collector::region::RegionOptions;
 use dta_collector::store::Store;
-use dta_dataplane::int::{Arrival, Int, Made, Rules, StoreIds};
+use dta_dataplane::telemetry::{Arrival, Made, Rules, StoreIds, Telemetry};
 use dta_dataplane::{Engine, Limits, Output};
 use dta_flows::Decoder;
 use dta_proto::batch::Batch;
@@ -41,7 +41,7 @@ const ANSWERS: usize = 4096;
 
 /// Everything between a frame and memory.
 pub(super) struct World {
-    pub(super) int: Int,
+    pub(super) telemetry: Telemetry,
     pub(super) engine: Engine,
     pub(super) stores: Vec<Store>,
     responder: Responder,
@@ -128,11 +128,11 @@ impl World {
             |request| responder.borrow_mut().create_queue_pair(request),
         )?;
         let (responder, engine) = (responder.into_inner(), engine_of(&program)?);
-        let mut int = Int::new(rules);
-        int.set_stores(STORES);
+        let mut telemetry = Telemetry::new(rules);
+        telemetry.set_stores(STORES);
         let answers = responder.answer_batch(ANSWERS);
         Ok(World {
-            int,
+            telemetry,
             engine,
             stores,
             responder,
@@ -156,7 +156,7 @@ impl World {
             let datagram = batch.udp(index)?;
             Some((IpAddr::V4(*datagram.source().ip()), datagram.payload()))
         });
-        self.int.ingest_all(at, datagrams, settings, &mut self.made);
+        self.telemetry.ingest_all(at, datagrams, settings, &mut self.made);
         self.execute(now);
     }
 
@@ -166,8 +166,8 @@ impl World {
         let at = Arrival { now, wall: 1_700_000_000_000_000_000 + now };
         for (datagram, _) in datagrams {
             decoder.decode(now, TRANSLATOR, datagram, |exported| match exported {
-                Ok(exported) => self.int.exported(at, &exported, &mut self.made),
-                Err(reason) => self.int.drop_record(reason),
+                Ok(exported) => self.telemetry.exported(at, &exported, &mut self.made),
+                Err(reason) => self.telemetry.drop_record(reason),
             });
         }
         self.execute(now);
@@ -181,7 +181,7 @@ impl World {
 
     /// From primitives to memory.
     fn execute(&mut self, now: u64) {
-        self.int.tick(now, self.engine.room(), &mut self.made);
+        self.telemetry.tick(now, self.engine.room(), &mut self.made);
         self.engine.execute_unnumbered(now, self.made.iter(), &mut self.out);
         self.made.clear();
         self.engine.tick(now, &mut self.out);
@@ -201,8 +201,8 @@ impl World {
     /// An operation was lost, now or earlier, or the queue pairs do not become idle.
     pub(super) fn finish(&mut self) -> anyhow::Result<()> {
         let limit = Instant::now() + Duration::from_secs(10);
-        self.int.flush();
-        while self.int.is_flushing() {
+        self.telemetry.flush();
+        while self.telemetry.is_flushing() {
             self.execute(self.now());
         }
         self.engine.flush(self.now(), &mut self.out);

@@ -26,8 +26,8 @@ use dta_proto::telemetry::{self, Entry, InterfaceCounter, Location, Means, Metri
 use super::record_sums::RecordSum;
 use super::tallies::Waiting;
 use super::{
-    Arrival, Detect, HOP_PORT, INTERFACE_COUNTER, INTERFACE_NAME, Int, KEEPER, Made, Name, Named, Port,
-    RECORDED, SAMPLING, Tell, Verdict, Whose, means_flow,
+    Arrival, Detect, HOP_PORT, INTERFACE_COUNTER, INTERFACE_NAME, KEEPER, Made, Name, Named, Port, RECORDED,
+    SAMPLING, Telemetry, Tell, Verdict, Whose, means_flow,
 };
 
 /// Nanoseconds below which counters of an interface say too little of its rate: what comes earlier is a repeat.
@@ -99,7 +99,7 @@ impl RecordCounters {
     }
 }
 
-impl Int {
+impl Telemetry {
     /// Counters of flow records.
     pub fn records(&self) -> &RecordCounters {
         &self.records
@@ -118,7 +118,7 @@ impl Int {
     }
 
     /// Processes what an exporter says. The resulting primitives are added to `made`; those of the last few records
-    /// with the next [`Int::tick`].
+    /// with the next [`Telemetry::tick`].
     #[inline]
     pub fn exported(&mut self, at: Arrival, exported: &Exported, made: &mut Made) {
         match exported {

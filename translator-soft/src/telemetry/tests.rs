@@ -1,14 +1,14 @@
 //! Sequences of reports made by hand, as the encoder writes them.
 
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use dta_proto::counter::FlowReason;
 use dta_proto::flow_record::{Exported, FlowRecord, InterfaceName, InterfaceReading, PacketDrop, Start};
 use dta_proto::telemetry::{InterfaceCounter, InterfaceCounts, PATH_LEN};
 use dta_proto::wire::dta::Body;
 use dta_proto::wire::int::emit::{self, Datagram, Hop, Local, Stack};
-use dta_proto::wire::int::{Dialect, Fill, Flags, IntVersion, ReportVersion};
+use dta_proto::wire::int::{self, Dialect, Fill, Flags, IntVersion, ReportVersion, Settings};
 use proptest::prelude::*;
 
 use super::*;
@@ -19,7 +19,7 @@ const SECOND: u64 = 1_000_000_000;
 
 /// What a sequence of reports left in the stores.
 struct World {
-    int: Int,
+    telemetry: Telemetry,
     settings: Settings,
     writes: HashMap<(u16, Key), Vec<u8>>,
     counts: HashMap<Key, u64>,
@@ -29,17 +29,24 @@ struct World {
 
 impl World {
     fn new(rules: Rules) -> World {
-        let mut int = Int::new(rules);
-        int.set_stores(STORES);
+        let mut telemetry = Telemetry::new(rules);
+        telemetry.set_stores(STORES);
         let (writes, counts, postcards) = (HashMap::new(), HashMap::new(), HashMap::new());
-        World { int, settings: Settings::default(), writes, counts, entries: Default::default(), postcards }
+        World {
+            telemetry,
+            settings: Settings::default(),
+            writes,
+            counts,
+            entries: Default::default(),
+            postcards,
+        }
     }
 
     /// Processes a datagram; returns how many primitives it made.
     fn take(&mut self, now: u64, bytes: &[u8]) -> usize {
         let mut made = Made::default();
         let at = Arrival { now, wall: 1_700_000_000 * SECOND + now };
-        self.int.ingest(at, IpAddr::from([127, 0, 0, 1]), bytes, &self.settings, &mut made);
+        self.telemetry.ingest(at, IpAddr::from([127, 0, 0, 1]), bytes, &self.settings, &mut made);
         self.note(made)
     }
 
@@ -51,24 +58,24 @@ impl World {
     /// The same of whatever an exporter says.
     fn exported(&mut self, now: u64, exported: &Exported) -> usize {
         let mut made = Made::default();
-        self.int.exported(Arrival { now, wall: 1_700_000_000 * SECOND + now }, exported, &mut made);
-        self.int.judge_group(&mut made);
+        self.telemetry.exported(Arrival { now, wall: 1_700_000_000 * SECOND + now }, exported, &mut made);
+        self.telemetry.judge_group(&mut made);
         self.note(made)
     }
 
     /// Writes all counts.
     fn flush(&mut self) -> usize {
         let mut made = Made::default();
-        self.int.flush();
-        self.int.tick(0, usize::MAX, &mut made);
-        assert!(!self.int.is_flushing());
+        self.telemetry.flush();
+        self.telemetry.tick(0, usize::MAX, &mut made);
+        assert!(!self.telemetry.is_flushing());
         self.note(made)
     }
 
     /// Advances time to this moment.
     fn tick(&mut self, now: u64) -> usize {
         let mut made = Made::default();
-        self.int.tick(now, usize::MAX, &mut made);
+        self.telemetry.tick(now, usize::MAX, &mut made);
         self.note(made)
     }
 
@@ -93,8 +100,8 @@ impl World {
                 Body::SketchMerge { .. } => unreachable!(),
             }
         }
-        assert_eq!(self.int.counters().check(), None);
-        assert_eq!(self.int.records().check(), None);
+        assert_eq!(self.telemetry.counters().check(), None);
+        assert_eq!(self.telemetry.records().check(), None);
         made.len()
     }
 
@@ -185,7 +192,7 @@ fn a_new_flow_is_told_once_and_then_only_what_changes() {
     assert!(world.keys().is_empty(), "these keys are known");
     assert_eq!((world.flush(), world.flush()), (1, 0));
     assert_eq!(world.counts[&flow().key()], 3);
-    let counters = world.int.counters();
+    let counters = world.telemetry.counters();
     assert_eq!((counters.reports, counters.changed, counters.unchanged), (3, 2, 1));
     assert_eq!(counters.suppressed[Metric::HopLatency.index()], 3 + 2);
 }
@@ -210,7 +217,7 @@ fn counts_wait_and_are_written_at_their_time_or_at_once() {
         }
         assert!(world.counts.is_empty());
         assert_eq!(world.tick(SECOND / 2), 0);
-        assert_eq!(world.int.named().iter().find(|(name, _)| name == "int.counts_held").unwrap().1, 10);
+        assert_eq!(world.telemetry.named().iter().find(|(name, _)| name == "int.counts_held").unwrap().1, 10);
         assert_eq!(world.tick(2 * SECOND), counters);
         assert_eq!(world.counts[&flow().key()], 10);
         if per_packet {
@@ -231,9 +238,9 @@ fn counts_wait_and_are_written_at_their_time_or_at_once() {
     // Without a store they wait, and none is lost.
     let mut world = World::new(Rules::default());
     world.take(0, &report(flow()));
-    world.int.set_stores(StoreIds::default());
+    world.telemetry.set_stores(StoreIds::default());
     assert_eq!((world.tick(9 * SECOND), world.flush()), (0, 0));
-    world.int.set_stores(STORES);
+    world.telemetry.set_stores(STORES);
     assert_eq!((world.tick(10 * SECOND), world.counts[&flow().key()]), (1, 1));
 }
 
@@ -256,7 +263,7 @@ fn a_batch_makes_what_its_datagrams_make_one_by_one() {
     let mut made = Made::default();
     let from = IpAddr::from([127, 0, 0, 1]);
     let at = Arrival { now: 5, wall: 1_700_000_000 * SECOND + 5 };
-    at_once.int.ingest_all(
+    at_once.telemetry.ingest_all(
         at,
         datagrams.iter().map(|bytes| (from, &bytes[..])),
         &at_once.settings,
@@ -267,14 +274,14 @@ fn a_batch_makes_what_its_datagrams_make_one_by_one() {
         world.flush();
     }
     // Only the last of each key was written; events were made for all.
-    let of = |world: &World| (world.int.counters().primitives, world.int.counters().superseded);
+    let of = |world: &World| (world.telemetry.counters().primitives, world.telemetry.counters().superseded);
     let ((primitives, 0), (fewer, superseded)) = (of(&one_by_one), of(&at_once)) else {
         panic!("one by one")
     };
     assert!(superseded > 0);
     assert_eq!(primitives, fewer + superseded);
     let others = |world: &World| {
-        let mut named = world.int.named();
+        let mut named = world.telemetry.named();
         named.retain(|(name, _)| name != "int.primitives" && name != "int.superseded");
         named
     };
@@ -407,7 +414,7 @@ fn a_path_of_switches_that_report_for_themselves() {
     let (key, occupancy, latency) = (flow().key(), Some(9), Some(100));
     assert_eq!(congestion[..], [Entry::Congestion { time, key, place, occupancy, latency }]);
     assert_eq!(world.take(3, &report(3, false)), 0, "known");
-    let counters = world.int.counters();
+    let counters = world.telemetry.counters();
     assert_eq!((counters.xd, counters.mx, counters.reports), (4, 0, 4));
 }
 
@@ -499,7 +506,7 @@ fn the_watchlist_keeps_others_out() {
     assert_eq!(world.take(0, &report("10.0.0.1:5001->10.0.0.2:5000/udp")), 0);
     assert!(world.take(1, &report("10.0.0.1:5000->10.0.0.2:5000/udp")) > 0);
     assert!(world.take(2, &report("10.0.0.1:5001->192.168.1.2:5000/udp")) > 0);
-    let counters = world.int.counters();
+    let counters = world.telemetry.counters();
     assert_eq!((counters.not_watched, counters.changed), (1, 2));
 }
 
@@ -551,13 +558,13 @@ fn reports_that_cannot_be_read_are_counted_by_reason() {
         (&good[..good.len() - 1], IntReason::Stack),
         (&[][..], IntReason::Header),
     ] {
-        let before = world.int.counters().dropped(reason);
+        let before = world.telemetry.counters().dropped(reason);
         assert_eq!(world.take(0, bytes), 0);
-        assert_eq!(world.int.counters().dropped(reason), before + 1, "{reason:?}");
+        assert_eq!(world.telemetry.counters().dropped(reason), before + 1, "{reason:?}");
     }
     world.settings = Settings::default();
     world.take(0, &[0xf0, 0, 0, 0]);
-    assert_eq!(world.int.counters().dropped(IntReason::Version), 1);
+    assert_eq!(world.telemetry.counters().dropped(IntReason::Version), 1);
 }
 
 /// A datagram of one report of v2.0: these words behind the group's header.
@@ -569,10 +576,10 @@ fn of_node(node: u32, words: &[u32]) -> Vec<u8> {
 fn reports_about_ioam_are_counted_under_their_own_name() {
     let mut world = World::new(Rules::default());
     world.take(0, &of_node(3, &[0x2402_0020, 7, 8]));
-    let counters = world.int.counters();
+    let counters = world.telemetry.counters();
     assert_eq!((counters.dropped(IntReason::Ioam), counters.dropped(IntReason::Header)), (1, 0));
     world.take(1, &of_node(3, &[0x9402_0020, 7, 8]));
-    assert_eq!(world.int.counters().dropped(IntReason::Header), 1);
+    assert_eq!(world.telemetry.counters().dropped(IntReason::Header), 1);
 }
 
 /// INT-MX: each switch reports for itself, and the packet that it saw has INT's own UDP port.
@@ -597,14 +604,14 @@ fn int_mx_makes_a_path_of_switches_and_values_of_the_senders_flow() {
     assert_eq!(world.value(telemetry::hop_latency_key(&flow(), 5)), Some(8));
     // No packet told of all hops.
     assert_eq!((world.path(flow()), world.value(flow().key())), (None, None));
-    let counters = world.int.counters();
+    let counters = world.telemetry.counters();
     assert_eq!((counters.mx, counters.xd, counters.reports), (3, 0, 3));
 }
 
 #[test]
 fn without_a_store_nothing_is_made_of_it() {
     let mut world = World::new(Rules::default());
-    world.int.set_stores(StoreIds { counters: Some(4), ..StoreIds::default() });
+    world.telemetry.set_stores(StoreIds { counters: Some(4), ..StoreIds::default() });
     assert_eq!(world.take(0, &with_stack(flow(), LATENCIES, vec![hop(4, 1)])), 0);
     assert_eq!((world.flush(), world.counts.len()), (1, 1));
 }
@@ -613,7 +620,7 @@ fn without_a_store_nothing_is_made_of_it() {
 fn every_counter_is_defined() {
     let mut world = World::new(Rules::default());
     world.take(0, &[0xf0]);
-    for (name, _) in world.int.named() {
+    for (name, _) in world.telemetry.named() {
         let found = dta_proto::counter::Node::Translator.find(&name);
         assert!(found.is_some_and(|found| found.known), "{name}");
     }
@@ -689,7 +696,7 @@ fn one_exporter_counts_a_flow_until_it_is_silent() {
     world.record(102 * SECOND, &other);
     world.record(103 * SECOND, &first);
     assert_eq!(counts(&world), [3, 9, 900]);
-    let told = world.int.records().clone();
+    let told = world.telemetry.records().clone();
     assert_eq!((told.records, told.counted, told.elsewhere), (7, 3, 4));
 }
 
@@ -703,7 +710,7 @@ fn records_are_summed_and_written_at_their_time_or_when_another_needs_the_place(
         for n in 1..10 {
             assert_eq!(world.record(n, &FlowRecord { bytes: 300 + n, ..record(flow) }), 0);
         }
-        let held = |world: &World| world.int.named_records().last().unwrap().clone();
+        let held = |world: &World| world.telemetry.named_records().last().unwrap().clone();
         assert_eq!((world.tick(SECOND / 2), held(&world)), (0, ("flows.counts_held".into(), 10)));
         assert_eq!((world.tick(2 * SECOND), held(&world).1), (4, 0));
         let keys = [flow.key(), telemetry::packets_key(&flow), telemetry::bytes_key(&flow)];
@@ -725,7 +732,7 @@ fn records_are_summed_and_written_at_their_time_or_when_another_needs_the_place(
         world.record(u64::from(sampling) * SECOND / 100, &FlowRecord { sampling, ..record(flow()) });
     }
     assert_eq!(world.counts[&telemetry::packets_key(&flow())], 3 * (1 + 2));
-    let told = world.int.records();
+    let told = world.telemetry.records();
     assert_eq!((told.counted, told.counts_early), (6, 2));
 }
 
@@ -821,15 +828,15 @@ fn the_key_directory_knows_the_flow_and_where_it_leaves() {
 fn records_of_other_flows_and_bad_ones_are_counted_and_make_nothing() {
     let mut world = World::new(Rules { watch: vec!["192.0.2.0/24".parse().unwrap()], ..Rules::default() });
     assert_eq!(world.record(0, &record(flow())), 0);
-    FlowReason::ALL.iter().for_each(|reason| world.int.drop_record(*reason));
-    let told = world.int.records();
+    FlowReason::ALL.iter().for_each(|reason| world.telemetry.drop_record(*reason));
+    let told = world.telemetry.records();
     assert_eq!((told.records, told.not_watched, told.check()), (6, 1, None));
     assert!(FlowReason::ALL.iter().all(|reason| told.dropped(*reason) == 1));
     // Without stores nothing is made, and records are counted all the same.
     let mut world = World::new(at_once());
-    world.int.set_stores(StoreIds::default());
+    world.telemetry.set_stores(StoreIds::default());
     assert_eq!(world.record(0, &FlowRecord { egress: Some(1), sampling: 9, ..record(flow()) }), 0);
-    assert_eq!(world.int.records().counted, 1);
+    assert_eq!(world.telemetry.records().counted, 1);
 }
 
 #[test]
@@ -854,7 +861,7 @@ fn a_notice_of_a_drop_is_what_a_report_about_one_is() {
     assert_eq!(world.keys(), keys);
     let other = "192.0.2.1:1->192.0.2.2:2/udp".parse().unwrap();
     assert_eq!(world.exported(SECOND, &Exported::Drop(PacketDrop { flow: Some(other), ..drop })), 0);
-    let told = world.int.records();
+    let told = world.telemetry.records();
     assert_eq!((told.records, told.drops, told.not_watched), (3, 2, 1));
 }
 
@@ -905,12 +912,12 @@ proptest! {
             single.record(now, &one);
             summed.record(now, &one);
             let mut made = Made::default();
-            summed.int.tick(now, room, &mut made);
+            summed.telemetry.tick(now, room, &mut made);
             prop_assert!(made.len() <= room / 8);
             summed.note(made);
         }
         summed.flush();
-        prop_assert_eq!(summed.int.records().counted, single.int.records().counted);
+        prop_assert_eq!(summed.telemetry.records().counted, single.telemetry.records().counted);
         prop_assert_eq!(&summed.counts, &single.counts);
         prop_assert!(summed.writes.len() == single.writes.len() && summed.writes.keys().all(|key| single.writes.contains_key(key)));
     }
