@@ -468,6 +468,15 @@ fn a_list_goes_on_at_each_collector_where_it_was_there() {
     ranges(&mut bench, &[(1, 0, 2)]);
     ranges(&mut bench, &[(0, 1, 1)]);
     assert_eq!(batch(&mut bench, 1), (0, of_list_1 + 2 * next));
+    // What it holds leaves before it does. The ring has four batches, and the first one was the second of them.
+    let report = bench.v1(7, AP, Body::Append { list: 1, value: &[9; 8] });
+    assert!(bench.ingest(0, &[report]).is_empty());
+    ranges(&mut bench, &[(1, 0, 2)]);
+    let [(collector, va, _)] = places(&bench.frames())[..] else { panic!("not one batch") };
+    assert_eq!((collector, va), (0, of_list_1 - next));
+    assert_eq!(bench.engine.counters().discarded(Discard::StoreRemoved), 0);
+    ranges(&mut bench, &[(0, 0, 2)]);
+    assert_eq!(batch(&mut bench, 1), (0, of_list_1));
 }
 
 /// Reports of each primitive for a key, of which the postcard is held.

@@ -57,6 +57,7 @@ impl Engine {
     pub fn apply(&mut self, now: u64, changes: &[Change], out: &mut Output) -> Result<(), SetupError> {
         self.clock = self.clock.max(now);
         self.check(changes)?;
+        self.flush_leaving(changes, out);
         let mut anew = Vec::new();
         for change in changes {
             match change {
@@ -70,6 +71,33 @@ impl Engine {
         anew.into_iter().for_each(|collector| self.send_again(collector, out));
         self.egress.transmit(self.clock, out);
         Ok(())
+    }
+
+    /// Sends what lists hold that leave their collector, where nobody else can have written to them.
+    fn flush_leaving(&mut self, changes: &[Change], out: &mut Output) {
+        for change in changes {
+            let leaving = match change {
+                Change::Delete { entry: Entry::Lists(lists) } => lists,
+                Change::Modify { from: Entry::Lists(from), to: Entry::Lists(to) }
+                    if from.count != to.count =>
+                {
+                    from
+                }
+                _ => continue,
+            };
+            let (part, session) =
+                (EntryKey::Store(leaving.store, leaving.collector), EntryKey::Session(leaving.collector));
+            if changes.iter().any(|change| [part, session].contains(&change.key())) {
+                continue;
+            }
+            if let Some(store) = self.stores.find(leaving.store)
+                && let State::Append(state) = &mut store.state
+            {
+                let regions = &store.regions;
+                let mut context = Context { now: self.clock, regions, egress: &mut self.egress, out };
+                state.flush_lists(leaving.first, &mut context);
+            }
+        }
     }
 
     /// Whether there is memory for a store's state.

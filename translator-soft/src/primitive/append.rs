@@ -47,9 +47,10 @@ struct Range {
 }
 
 impl Range {
-    /// Owned lists, with the sequences of their current batches.
-    fn sequences(&self) -> impl Iterator<Item = (u32, u32)> {
-        (self.first..).zip(self.sequence.iter().copied())
+    /// Collector and list of each, with the sequence of its current batch.
+    fn sequences(&self) -> impl Iterator<Item = ((u8, u32), u32)> {
+        let at = |list| (self.collector, list);
+        (self.first..).map(at).zip(self.sequence.iter().copied())
     }
 
     fn discard(&self, counters: &mut EngineCounters) {
@@ -80,10 +81,7 @@ impl AppendState {
     /// ring's is later: then another writer has been there since.
     pub(crate) fn own(&mut self, lists: &Lists, keep_names: bool, counters: &mut EngineCounters) {
         let count = lists.count.min(self.lists) as usize;
-        for range in self.ranges.iter() {
-            let at = |(list, sequence)| ((range.collector, list), sequence);
-            self.left.extend(range.sequences().map(at));
-        }
+        self.left.extend(self.ranges.iter().flat_map(Range::sequences));
         let owned = self.ranges.iter().find(|r| r.first == lists.first);
         if owned.is_none_or(|range| range.sequence.len() != count) {
             self.disown(lists.first, counters);
@@ -135,9 +133,22 @@ impl AppendState {
     /// Releases lists; what they hold is discarded.
     pub(crate) fn disown(&mut self, first: u32, counters: &mut EngineCounters) {
         for range in self.ranges.extract_if(.., |range| range.first == first) {
-            let at = |(list, sequence)| ((range.collector, list), sequence);
-            self.left.extend(range.sequences().map(at));
+            self.left.extend(range.sequences());
             range.discard(counters);
+        }
+    }
+
+    /// Sends what the lists from `first` on hold.
+    pub(crate) fn flush_lists(&mut self, first: u32, context: &mut Context<'_>) {
+        let Some(range) = self.ranges.iter().position(|range| range.first == first) else { return };
+        self.flush_range(range, context);
+    }
+
+    fn flush_range(&mut self, range: usize, context: &mut Context<'_>) {
+        for at in 0..self.ranges[range].count.len() {
+            if self.ranges[range].count[at] != 0 {
+                self.send(range, at, context);
+            }
         }
     }
 
@@ -261,13 +272,7 @@ impl Gathers for AppendState {
     fn flush_all(&mut self, context: &mut Context<'_>) {
         let mut ranges: Vec<usize> = (0..self.ranges.len()).collect();
         ranges.sort_unstable_by_key(|range| self.ranges[*range].first);
-        for range in ranges {
-            for at in 0..self.ranges[range].count.len() {
-                if self.ranges[range].count[at] != 0 {
-                    self.send(range, at, context);
-                }
-            }
-        }
+        ranges.into_iter().for_each(|range| self.flush_range(range, context));
     }
 
     /// Arrival time of the oldest batch's first entry.
