@@ -98,6 +98,8 @@ pub struct Session {
     offered: (u32, u32),
     /// The collector's latest ring offer, and its NIC's address.
     ring: Option<RingAt>,
+    /// Where its lists were when it was opened: renewals do not say.
+    positions: Vec<control::ListPosition>,
 }
 
 /// A ring that a collector offers.
@@ -124,6 +126,7 @@ impl Session {
             applied: 0,
             offered: (0, 0),
             ring: None,
+            positions: Vec::new(),
         })
     }
 
@@ -133,7 +136,14 @@ impl Session {
     /// As [`Session::new`].
     pub fn again(&self, config: &Translator) -> Result<Session, SessionError> {
         let new = Session::new(config, self.collector, self.endpoint)?;
-        Ok(Session { generation: self.generation, applied: self.applied, offered: self.offered, ..new })
+        let positions = self.positions.clone();
+        Ok(Session {
+            generation: self.generation,
+            applied: self.applied,
+            offered: self.offered,
+            positions,
+            ..new
+        })
     }
 
     /// How many stores the collector has, if there are more since the session was opened and the session
@@ -211,6 +221,7 @@ impl Session {
         self.generation = session.generation;
         self.offered = (session.stores_offered, session.stores_offered);
         self.ring = ring_at(&session);
+        self.positions.clone_from(&session.positions);
         let reporters =
             session.reporters.iter().filter_map(|p| Some((u16::try_from(p.reporter).ok()?, p.sequence)));
         Ok(Opened { grant: self.grant(&session)?, resumed: session.resumed, reporters: reporters.collect() })
@@ -298,11 +309,12 @@ impl Session {
                 placement,
                 leaving: leaving && rest.is_empty(),
             };
-            let session = self.client.renew_session(request).await.map_err(|e| self.error(e))?;
+            let mut session = self.client.renew_session(request).await.map_err(|e| self.error(e))?;
             self.generation = session.generation;
             self.offered.1 = session.stores_offered;
             self.ring = ring_at(&session);
             if rest.is_empty() {
+                session.positions.clone_from(&self.positions);
                 return Ok(self.grant(&session)?);
             }
             statistics = rest;

@@ -89,10 +89,15 @@ fn listen(mut nic: UdpLink, stop: &AtomicBool) -> HashMap<(u32, u8), u32> {
     let mut came = HashMap::new();
     let mut batch = Batch::new(256);
     let base = u64::from(STORE) << 32;
-    let mut quiet = Instant::now();
-    while !stop.load(Ordering::Acquire) || quiet.elapsed() < Duration::from_millis(300) {
-        if nic.recv(&mut batch, Some(Duration::from_millis(20))).unwrap() > 0 {
-            quiet = Instant::now();
+    loop {
+        // After the stop nothing more is sent: the socket is read until it is empty.
+        let stopped = stop.load(Ordering::Acquire);
+        let count = nic.recv(&mut batch, Some(Duration::from_millis(300))).unwrap();
+        if count == 0 {
+            if stopped {
+                break;
+            }
+            continue;
         }
         for packet in batch.iter() {
             // A damaged one is known by its iCRC.

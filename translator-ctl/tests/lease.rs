@@ -235,6 +235,23 @@ fn a_lease_asks_a_target_that_failed_again_and_goes_on() {
 }
 
 #[test]
+fn a_renewed_grant_says_where_lists_were_when_the_session_was_opened() {
+    let (fake, _nic) = Fake::start();
+    block_on(async {
+        let bed = Bed::new(&fake);
+        let config = bed.translator();
+        let mut session = Session::new(&config, 0, config.endpoint()).unwrap();
+        let opened = session.open(30, false).await.unwrap();
+        assert_eq!(opened.grant.lists[0].positions, [(1, 5)]);
+        for _ in 0..2 {
+            let renewed = session.renew(Vec::new(), "", 0).await.unwrap();
+            assert_eq!(renewed.lists, opened.grant.lists);
+            session = session.again(&config).unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_switch_confirms_a_region_with_the_renewal_after_it_was_programmed() {
     let (fake, _nic) = Fake::start();
     block_on(async {

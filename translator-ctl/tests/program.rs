@@ -50,7 +50,7 @@ impl Running {
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let ready: Value = serde_json::from_str(&line).unwrap();
         let reporter = UdpSocket::bind("127.0.0.1:0").unwrap();
-        reporter.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        reporter.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         reporter.connect(ready["listen"].as_str().unwrap().parse::<SocketAddr>().unwrap()).unwrap();
         Running { child, ready, reporter }
     }
@@ -113,15 +113,24 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn payload(nic: &Nic) -> (u32, u64, Vec<u8>) {
-    let bytes = nic.recv().expect("a frame within a second");
+    let bytes = (0..60).find_map(|_| nic.recv()).expect("a frame within a minute");
     let packet = Packet::new_checked(&bytes).unwrap();
     (packet.bth().dest_qp, packet.reth().unwrap().va, packet.payload().to_vec())
+}
+
+/// A configuration with which entries of a list wait this long for others; 0: until they are flushed.
+fn append_waits(ms: u32) -> tempfile::NamedTempFile {
+    let config = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&config, format!("[translator.flush]\nappend_ms = {ms}\n")).unwrap();
+    config
 }
 
 #[test]
 fn reports_become_writes_nacks_and_counters() {
     let (fake, nic) = Fake::start();
-    let t = Running::start(&fake, "127.0.0.31", &[]);
+    // Long enough for a test that is stopped between two reports.
+    let config = append_waits(3000);
+    let t = Running::start(&fake, "127.0.0.31", &["--config", config.path().to_str().unwrap()]);
     let key = Key([5; 16]);
     t.report(0, 1, Body::KeyWrite { redundancy: 0, key, value: &[9; 12] });
     let slots = hash::slots(&key, 2, 1 << 10);
@@ -168,8 +177,7 @@ fn reports_become_writes_nacks_and_counters() {
 #[test]
 fn flush_sends_what_is_held() {
     let (fake, nic) = Fake::start();
-    let config = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(&config, "[translator.flush]\nappend_ms = 0\n").unwrap();
+    let config = append_waits(0);
     let t = Running::start(&fake, "127.0.0.32", &["--config", config.path().to_str().unwrap()]);
     t.report(0, 2, Body::Append { list: 0, value: &[1; 8] });
     t.wait_for("held", 1);
@@ -247,7 +255,7 @@ fn a_replaced_region_is_confirmed_when_nothing_is_on_its_way_to_the_one_before()
     let renewals = || fake.state.lock().unwrap().renewed.iter().map(|r| r.generation).collect::<Vec<_>>();
     // Nobody acknowledges it.
     report(0);
-    assert_eq!(departure(&nic), Some((100, OLD)));
+    assert_eq!((0..60).find_map(|_| departure(&nic)), Some((100, OLD)));
     let told = renewals().len();
     fake.state.lock().unwrap().moved = 1;
     // For some renewals the new region is not confirmed, and the frame of before goes out as it
@@ -365,9 +373,15 @@ fn a_collector_that_refuses_stops_no_other_and_is_asked_again() {
         first_nic.recv()
     });
     assert_eq!(Packet::new_checked(&frame.unwrap()).unwrap().reth().unwrap().va >> 32, 1);
+    t.wait_for("received", 2 + sent);
     t.stop();
+    // More than one report may have become a frame by the time the first was seen.
+    let mut at_first = 1;
+    while first_nic.recv().is_some() {
+        at_first += 1;
+    }
     // Both hear of all reports, and each of the frames that were for it.
-    for (fake, frames) in [(&first, 1), (&second, 1)] {
+    for (fake, frames) in [(&first, at_first), (&second, 1)] {
         let state = fake.state.lock().unwrap();
         let own = state.renewed.last().unwrap().statistics.iter().find(|n| n.node == "translator/t").unwrap();
         let counter = |name: &str| own.counters.iter().find(|c| c.name == name).map(|c| c.value);
@@ -544,8 +558,11 @@ fn faults_are_written_into_the_ledger_copy_by_copy() {
     let (fake, nic) = Fake::start();
     let dir = tempfile::tempdir().unwrap();
     let ledger = dir.path().join("ledger");
-    let args = ["--faults", "drop=1", "--nack-faults", "none", "--ledger", ledger.to_str().unwrap()];
-    let t = Running::start(&fake, "127.0.0.36", &args);
+    // The three entries are one batch, also if the test is stopped between two reports.
+    let config = append_waits(60_000);
+    let config = ["--config", config.path().to_str().unwrap()];
+    let faults = ["--faults", "drop=1", "--nack-faults", "none", "--ledger", ledger.to_str().unwrap()];
+    let t = Running::start(&fake, "127.0.0.36", &[&config[..], &faults].concat());
     t.report(0, 1, Body::KeyWrite { redundancy: 2, key: Key([5; 16]), value: &[1; 12] });
     for n in 1..=3 {
         t.report(n, 2, Body::Append { list: 0, value: &[n as u8; 8] });

@@ -274,8 +274,12 @@ fn stores_that_a_collector_gets_are_asked_for_without_a_restart() {
     }
     assert!(!fake.state.lock().unwrap().opened[1].fresh);
     // One that is refused continues with what it has.
-    fake.state.lock().unwrap().offered = 4;
-    fake.state.lock().unwrap().refuse = Some("another session has the lists".into());
+    {
+        // Both at once: no renewal may come between.
+        let mut state = fake.state.lock().unwrap();
+        state.offered = 4;
+        state.refuse = Some("another session has the lists".into());
+    }
     translator.logs("continues without them");
     assert!(translator.logs_within("opening the session again", Duration::from_secs(3)).is_none());
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::due::{Began, Due};
 use super::elements;
-use super::keeper::{AGAIN, Keeper, Stopped};
+use super::keeper::{AGAIN, Keeper, Stopped, count};
 use super::write::{WriteError, write};
 
 /// Until the collector stops.
@@ -19,6 +19,7 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
     loop {
         let mut again = AGAIN;
         keeper.until(&due)?;
+        count(&of.counters.put_off, due.put_off());
         let begins = loop {
             let totals = keeper.totals();
             let epoch = Epoch {

@@ -12,17 +12,23 @@ use super::now;
 pub(super) struct Began {
     /// In milliseconds since 1970.
     pub(super) moment: u64,
-    /// The same, unless it began before this collector did: then, when this collector knew of it.
+    /// The same, of an epoch that begins now; of another one, when that was noted.
     pub(super) at: Instant,
 }
 
 impl Began {
     /// At this moment.
     pub(super) fn now() -> Began {
-        Began { moment: now(), at: Instant::now() }
+        loop {
+            let began = Began { at: Instant::now(), moment: now() };
+            // A thread that did not run between the two would take that for a jump of the clock.
+            if began.at.elapsed() < SLACK / 10 {
+                return began;
+            }
+        }
     }
 
-    /// At an earlier moment, before this collector started.
+    /// At an earlier moment.
     pub(super) fn earlier(moment: u64) -> Began {
         Began { moment, at: Instant::now() }
     }
@@ -59,7 +65,7 @@ impl Due {
         now() >= self.end || self.since.elapsed() >= self.length + self.every / 2
     }
 
-    /// When it ended, and when the next one begins, if that is at `next`. That is one moment, unless the clock has
+    /// When it ended, and when the next one begins, if the next one begins at `next`. That is one moment, unless the clock has
     /// jumped: then it ends when it has lasted as long as it has, and claims no moment that the clock left out.
     pub(super) fn closed(&self, next: Began) -> (u64, Began) {
         let (present, lasted) = (next.moment, next.at.saturating_duration_since(self.since));

@@ -95,7 +95,6 @@ impl Keeper {
         while !due.is_over() {
             self.wait(LOOK.min(self.of.every))?;
         }
-        count(&self.of.counters.put_off, due.put_off());
         Ok(())
     }
 

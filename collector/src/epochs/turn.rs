@@ -59,7 +59,10 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
         let successor = successor(keeper, &mut again)?;
         keeper.until(&due)?;
         match open_next(keeper, successor, due.closed(Began::now()), false) {
-            Ok(begins) => due = Due::new(begins, keeper.of.every),
+            Ok(begins) => {
+                count(&keeper.of.counters.put_off, due.put_off());
+                due = Due::new(begins, keeper.of.every);
+            }
             Err(error) => keeper.failed("the next epoch is put off", &*error, &mut again)?,
         }
     }

@@ -262,8 +262,9 @@ async fn tail_follows_what_is_written() {
         status(client.tail(control::TailRequest { store: "flows".into(), ..tail_request() }).await);
     assert_eq!(code, Code::InvalidArgument);
     // A stream that waits does not keep the collector from ending.
-    tokio::time::timeout(Duration::from_secs(2), server.stop()).await.unwrap().unwrap();
-    assert_eq!(status(old.message().await).0, Code::Unavailable);
+    tokio::time::timeout(Duration::from_secs(60), server.stop()).await.unwrap().unwrap();
+    let (code, told) = status(old.message().await);
+    assert!(code == Code::Unavailable && told.contains("again later"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

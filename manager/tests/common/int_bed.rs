@@ -210,7 +210,7 @@ fn start_collector(folder: &Path) -> Daemon {
 
 fn client_of(collector: &Daemon) -> Client {
     let plain = ClientOptions::plain(collector.said("listen"));
-    Client::connect_lazy(&ClientOptions { call: Some(Duration::from_secs(10)), ..plain }).unwrap()
+    Client::connect_lazy(&ClientOptions { call: Some(PATIENCE), ..plain }).unwrap()
 }
 
 /// An address of this bed's own, so that tests run side by side.

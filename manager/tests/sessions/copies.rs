@@ -47,7 +47,7 @@ fn config(source: &str, addresses: [&str; 2], buckets: [&str; 2]) -> String {
     let of = |n: usize| {
         format!("[[translator.collector]]\naddress = '{}'\nbuckets = {}\n", addresses[n], buckets[n])
     };
-    format!("[translator]\nname = 'leaf'\nsource = '{source}'\nlease_seconds = 3\n{}{}", of(0), of(1))
+    format!("[translator]\nname = 'leaf'\nsource = '{source}'\n{}{}", of(0), of(1))
 }
 
 const HALVES: [&str; 2] = ["['0-127', '128-255']", "['128-255', '0-127']"];

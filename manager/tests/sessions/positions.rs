@@ -26,7 +26,7 @@ fn the_first_writer_goes_on_after_what_another_wrote() {
     let ground = Ground::start();
     let config = |name: &str, last: u8| {
         format!(
-            "[translator]\nname = '{name}'\nsource = '127.71.6.{last}'\nlease_seconds = 3\n\
+            "[translator]\nname = '{name}'\nsource = '127.71.6.{last}'\nlease_seconds = 10\n\
              flush.append_ms = 0\nflush.sketch_merge_ms = 0\n"
         )
     };

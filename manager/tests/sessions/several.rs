@@ -65,8 +65,8 @@ fn arrives(translator: &mut Translator, id: u16, ground: &Ground, store: &str, b
 fn one_translator_serves_two_collectors_and_goes_on_with_one_while_the_other_is_away() {
     let (first, mut second) = two();
     let flags = ["--collector", &both(&first, &second)];
-    let mut translator = first
-        .start_translator("[translator]\nname = 'leaf'\nsource = '127.71.5.1'\nlease_seconds = 3\n", &flags);
+    let mut translator =
+        first.start_translator("[translator]\nname = 'leaf'\nsource = '127.71.5.1'\n", &flags);
     translator.report(FLOWS, value(1));
     translator.report(OTHER_FLOWS, value(2));
     for _ in 0..3 {

@@ -71,7 +71,7 @@ fn config(source: &str, addresses: [&str; 2], buckets: [&str; 2]) -> String {
         )
     };
     format!(
-        "[translator]\nname = 'leaf'\nsource = '{source}'\nlease_seconds = 3\n{}{}",
+        "[translator]\nname = 'leaf'\nsource = '{source}'\n{}{}",
         of(0, ""),
         of(1, "stores = ['flows', 'events', 'paths', 'counts']\n")
     )

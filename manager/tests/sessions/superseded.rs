@@ -38,7 +38,7 @@ fn the_first_of_two_translators_of_one_name_leaves_and_says_who_has_the_session(
 #[test]
 fn a_translator_whose_lists_another_has_taken_drops_by_name_until_they_are_free() {
     let ground = Ground::start();
-    let first_config = "[translator]\nname = 'first'\nsource = '127.71.2.1'\nlease_seconds = 3\n";
+    let first_config = "[translator]\nname = 'first'\nsource = '127.71.2.1'\nlease_seconds = 10\n";
     let mut first = ground.run_translator(first_config, &[]);
     first.report(1, Body::KeyWrite { redundancy: 0, key: KEY, value: &[8; 12] });
     first.wait_for("emitted", 1);

@@ -66,6 +66,8 @@ impl Nodes {
             .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
             .args(["--listen-peer-urls", &peer(n), "--initial-advertise-peer-urls", &peer(n)])
             .args(["--initial-cluster", &all.join(","), "--initial-cluster-state", "new"])
+            // Nodes are killed; the machine is not. Others may keep the disk busy.
+            .arg("--unsafe-no-fsync")
             .args(&self.arguments)
             .stdout(Stdio::null())
             .stderr(log)

@@ -12,7 +12,7 @@ use dta_translator::switches::p4::pipeline::Pipeline;
 use dta_translator::switches::p4::runtime::{Runtime, WriteError};
 use dta_translator::switches::p4::schema::Used;
 use dta_translator::switches::p4::tables::{Item, Tables, Update};
-use dta_translator::switches::p4::translator::Command;
+use dta_translator::switches::p4::translator::{Command, SET_LIST};
 
 /// Clones are the same switch.
 #[derive(Clone)]
@@ -37,6 +37,8 @@ pub(crate) struct State {
     pub(crate) tables: Tables,
     /// What commands have set: by command, queue pair, store and list.
     pub(crate) registers: BTreeMap<(u8, u8, u16, u32), u32>,
+    /// Sequences of lists that commands have set, by place.
+    pub(crate) sequences: BTreeMap<u32, u32>,
     /// Total updates applied.
     pub(crate) updates: usize,
 }
@@ -72,7 +74,8 @@ impl State {
             _ => Fate::Restart,
         };
         if fate == Fate::Restart {
-            (self.runs, self.tables, self.registers) = (false, Tables::default(), BTreeMap::new());
+            (self.runs, self.tables) = (false, Tables::default());
+            (self.registers, self.sequences) = (BTreeMap::new(), BTreeMap::new());
         }
         fate
     }
@@ -175,6 +178,9 @@ impl Runtime for Chaos {
             for command in &commands[..done] {
                 let of = (command.command, command.pair, command.store, command.index);
                 state.registers.insert(of, command.value);
+                if command.command == SET_LIST {
+                    state.sequences.insert(command.state, command.value);
+                }
             }
             if is_all { Ok(()) } else { Err(failed()) }
         })

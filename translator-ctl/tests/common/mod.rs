@@ -225,7 +225,8 @@ impl Collector for Fake {
             return Err(Status::aborted("another translator has it"));
         }
         state.renewed.push(request.into_inner());
-        Ok(Response::new(self.session(&state, true)))
+        // Positions come with an opening alone.
+        Ok(Response::new(Session { positions: Vec::new(), ..self.session(&state, true) }))
     }
 
     async fn end_session(&self, request: Request<EndSessionRequest>) -> Answer<EndSessionResponse> {

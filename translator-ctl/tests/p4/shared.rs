@@ -1,12 +1,13 @@
 //! Stores that two collectors share, on a switch, and what is flushed of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dta_proto::program::{Entry, EntryKey, Lists, Primitive, Program, QueuePair, Session, Store};
 use dta_translator::config::Config;
 use dta_translator::setup;
 use dta_translator::switches::p4::P4Switch;
 use dta_translator::switches::p4::pipeline::TRANSLATOR;
+use dta_translator::switches::p4::tables::{Holds, Item, Match, Tables};
 use dta_translator::switches::p4::translator::{
     FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, FORGET_COLUMN, FORGET_ROW, SET_LIST, SET_PSN,
 };
@@ -232,6 +233,21 @@ fn a_list_goes_on_at_each_collector_where_it_was_there() {
     assert_eq!(apply(&[(0, 0, 8)], 5, After::Open), (vec![4, 5, 6, 7], vec![4, 5, 6, 7]));
 }
 
+/// The place of each list of store 2, by its rows.
+fn places_of_lists(tables: &Tables) -> BTreeMap<u32, u32> {
+    let mut places = BTreeMap::new();
+    for (item, holds) in tables.iter() {
+        if let (Item::Row { table, key, .. }, Holds::Action { params, .. }) = (item, holds)
+            && table.ends_with("lists")
+            && let [Match::Exact(2), Match::Range { low, high }] = key[..]
+        {
+            places
+                .extend((low as u32..=high as u32).map(|list| (list, (params[0] as u32).wrapping_add(list))));
+        }
+    }
+    places
+}
+
 #[test]
 fn lists_that_move_while_the_switch_fails_go_on_in_the_end() {
     let bed = Bed::start();
@@ -242,16 +258,29 @@ fn lists_that_move_while_the_switch_fails_go_on_in_the_end() {
         let _ = std::fs::remove_file(bed.kept());
         let target =
             || P4Switch::new(Box::new(chaos.clone()), "b1", p4, &config.translator_of("b1").unwrap());
-        for at in [&[(0, 0, 8)][..], &[(0, 0, 4), (1, 4, 4)], &[(0, 0, 8)], &[(0, 0, 2), (1, 2, 6)]] {
-            let want = with_lists(at, 1);
+        let steps = [
+            (&[(0, 0, 8)][..], 1, After::Open),
+            (&[(0, 0, 4), (1, 4, 4)], 1, After::Renewal),
+            (&[(0, 0, 8)], 1, After::Open),
+            (&[(0, 0, 2), (1, 2, 6)], 2, After::Open),
+            (&[(0, 0, 8)], 2, After::Renewal),
+        ];
+        for (at, generation, after) in steps {
+            let want = with_lists(at, generation);
             chaos.with(|state| state.one_in = 3);
-            assert!((0..1000).any(|_| block_on(target().apply(&want, After::Open)).is_ok()), "{seed}");
+            assert!((0..1000).any(|_| block_on(target().apply(&want, after)).is_ok()), "{seed}");
             chaos.with(|state| state.one_in = 0);
-            // Whatever was lost on the way, it holds all of it, and each list was set at its collector or never left.
-            assert_eq!(block_on(target().lacks(&want, After::Open)).unwrap(), [], "{seed}");
-            for list in 0..8 {
-                let set = chaos.with(|state| state.registers.get(&(SET_LIST, 0, 2, list)).copied());
-                assert_eq!(set, Some(100), "{seed}: list {list}");
+            assert_eq!(block_on(target().lacks(&want, after)).unwrap(), [], "{seed}");
+            // Each has a place of its own, in which its sequence was set.
+            let (places, sequences) =
+                chaos.with(|state| (places_of_lists(&state.tables), state.sequences.clone()));
+            assert_eq!(
+                (places.len(), places.values().collect::<BTreeSet<_>>().len()),
+                (8, 8),
+                "{seed}: {places:?}"
+            );
+            for (list, place) in places {
+                assert_eq!(sequences.get(&place), Some(&100), "{seed}: list {list} at {at:?}");
             }
         }
     }

@@ -42,7 +42,7 @@ def served(tmp_path_factory):
             yield connection, json.loads(made.stdout)
     finally:
         server.terminate()
-        assert server.wait(10) == 0
+        assert server.wait(120) == 0
 
 
 def test_rows_are_those_that_the_library_reads(served):

@@ -159,8 +159,8 @@ impl P4Switch {
         Ok(State { tables, kept, held })
     }
 
-    /// The commands for the data plane after these changes. `go_on` says which of some lists have their sequence in their
-    /// place.
+    /// The commands for the data plane after these changes. `go_on` says which lists already have their sequence in
+    /// the switch.
     fn commands(
         &self,
         changes: &[Change],
@@ -216,7 +216,7 @@ impl P4Switch {
                 (_, Entry::Lists(lists)) if want.store(lists.store).is_some() => {
                     let positions: BTreeMap<u32, u32> = lists.positions.iter().copied().collect();
                     let going_on = go_on(lists);
-                    let all = places.lists(lists).flat_map(|(part, place)| part.zip(place..));
+                    let all = places.lists(lists).into_iter().flat_map(|(part, place)| part.zip(place..));
                     let others = all.filter(|(list, _)| !going_on.contains(list));
                     commands.extend(others.filter_map(|(list, state)| {
                         let sequence = positions.get(&list).copied().unwrap_or(0);
@@ -265,9 +265,15 @@ impl P4Switch {
         Ok(is_more)
     }
 
-    /// Flushes the lists that are to leave their collector: what is held stays in their places there. If that fails, it
-    /// leaves when they come back.
-    async fn flush_leaving(&mut self, held: &Program, want: &Program, rows: &Tables) {
+    /// Flushes the lists that are to leave their collector, where nobody else can have written to them. If that fails,
+    /// what they hold is sent when they come back.
+    async fn flush_leaving(
+        &mut self,
+        held: &Program,
+        want: &Program,
+        rows: &Tables,
+        is_same: impl Fn(u16, u8) -> bool,
+    ) {
         let stays = |lists: &Lists, list: u32| {
             want.entries().any(|entry| match entry {
                 Entry::Lists(of) => {
@@ -278,7 +284,7 @@ impl P4Switch {
             })
         };
         let flushes = held.entries().filter_map(|entry| match entry {
-            Entry::Lists(lists) if want.part(lists.store, lists.collector).is_some() => Some(lists),
+            Entry::Lists(lists) if is_same(lists.store, lists.collector) => Some(lists),
             _ => None,
         });
         let leaving: Vec<Command> = flushes
@@ -460,11 +466,11 @@ impl Target for P4Switch {
             let mut half = SwitchState { applied: certain, places: places.clone(), life };
             half.places.keep_lists_of(&kept.places);
             let go_on = |lists: &Lists| match is_same(lists.store, lists.collector) {
-                true => half.places.lists(lists).flat_map(|(part, _)| part).collect(),
+                true => half.places.lists(lists).into_iter().flat_map(|(part, _)| part).collect(),
                 false => BTreeSet::new(),
             };
             let commands = self.commands(&changes, want, &places, go_on, fresh);
-            self.flush_leaving(&held, want, &tables).await;
+            self.flush_leaving(&held, want, &tables, is_same).await;
             info!(
                 changes = changes.len(),
                 updates = updates.len(),

@@ -39,7 +39,7 @@ pub struct Places {
     rows: BTreeMap<u16, PlaceRange>,
     /// Columns of each sketch, over all epochs.
     columns: BTreeMap<u16, PlaceRange>,
-    /// Lists from one on, at one collector.
+    /// Places of ranges of lists, by collector.
     #[serde(with = "pairs")]
     lists: BTreeMap<ListsAt, PlaceRange>,
 }
@@ -190,8 +190,17 @@ impl Places {
     }
 
     /// Where the state of lists is: each part of them, and the place of its first list.
-    pub fn lists(&self, lists: &Lists) -> impl Iterator<Item = (Range<u32>, u32)> {
-        self.parts(lists).map(|(at, place)| (at.first..at.first + place.count, place.first))
+    pub fn lists(&self, lists: &Lists) -> Vec<(Range<u32>, u32)> {
+        let mut all: Vec<(Range<u32>, u32)> = Vec::new();
+        for (at, place) in self.parts(lists) {
+            match all.last_mut() {
+                Some((part, first)) if part.end == at.first && *first + part.len() as u32 == place.first => {
+                    part.end += place.count;
+                }
+                _ => all.push((at.first..at.first + place.count, place.first)),
+            }
+        }
+        all
     }
 
     fn parts(&self, lists: &Lists) -> impl Iterator<Item = (ListsAt, PlaceRange)> {
@@ -286,7 +295,7 @@ mod tests {
         };
         let room = Room { lists: 8, ..Room::ALL };
         let of = |places: &Places, program: &Program| places.of(program, 64, room).unwrap();
-        let at = |places: &Places, lists: &Lists| places.lists(lists).collect::<Vec<_>>();
+        let at = |places: &Places, lists: &Lists| places.lists(lists);
         let all = lists(0, 0, 4);
         let first = of(&Places::default(), &program(std::slice::from_ref(&all)));
         assert_eq!(at(&first, &all), [(0..4, 0)]);
