@@ -108,7 +108,7 @@ impl Daemon {
             rustix::process::kill_process(pid, rustix::process::Signal::STOP)?;
         }
         let start = Instant::now();
-        while start.elapsed() < END {
+        while start.elapsed() < READY {
             if self.is_stopped()? {
                 return Ok(());
             }

@@ -329,7 +329,7 @@ impl Bed {
     pub fn is_clean(&self) {
         // All of them first: the folder of copies, /tmp, is the same one on all.
         for machine in &self.machines {
-            wait_until(&format!("nothing is left on {}", machine.name), Duration::from_secs(40), || {
+            wait_until(&format!("nothing is left on {}", machine.name), Duration::from_secs(120), || {
                 machine.running().is_empty()
             });
         }

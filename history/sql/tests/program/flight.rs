@@ -146,8 +146,17 @@ async fn bounds_hold_and_are_told() {
     let endless = "select count(*) from generate_series(1, 1000000000000) where value % 2 = 0";
     let late = told(asked(&mut client, endless).await);
     assert!(late.contains("--query-seconds"), "{late}");
-    // Its place was given back.
-    assert_eq!(number(asked(&mut client, "select 7").await), 7);
+    // Its place was given back. If not, each of these is late, and not only where the machine is busy.
+    let begun = std::time::Instant::now();
+    let seven = loop {
+        match asked(&mut client, "select 7").await {
+            Err(late) if begun.elapsed().as_secs() < 60 => {
+                assert!(late.to_string().contains("--query-seconds"), "{late}");
+            }
+            answer => break answer,
+        }
+    };
+    assert_eq!(number(seven), 7);
     let small = Server::start(folder.path(), &["--query-rows", "1000", "--memory-mib", "64"]);
     let mut client = small.client().await;
     let rows = told(asked(&mut client, "select * from generate_series(1, 100000)").await);

@@ -1,8 +1,7 @@
 //! The prompt, on a terminal that `script` (util-linux) gives it.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use super::{PROGRAM, history, text};
 
@@ -18,23 +17,30 @@ fn statements_of_several_lines_are_answered_and_mistakes_end_nothing() {
     script.env("TERM", "dumb").stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut running = script.spawn().expect("script, of util-linux");
     let mut typed = running.stdin.take().unwrap();
-    for line in [
-        "\\d",
-        "select count(*) as n",
-        "from epochs;",
-        "select nothing;",
-        "\\d flows",
-        "\\?",
-        "select 40 + 2 as last;",
-        "\\q",
+    let (mut out, mut shown) = (running.stdout.take().unwrap(), Vec::new());
+    for (line, is_first) in [
+        ("\\d", true),
+        ("select count(*) as n", true),
+        ("from epochs;", false),
+        ("select nothing;", true),
+        ("\\d flows", true),
+        ("\\?", true),
+        ("select 40 + 2 as last;", true),
+        ("\\q", true),
     ] {
-        // Each is typed when the one before is surely read: a terminal that is not yet in its own mode echoes all the same.
-        std::thread::sleep(Duration::from_millis(300));
+        // Statements are typed at their prompt: what is typed before is echoed elsewhere.
+        let from = shown.len();
+        while is_first && !shown[from..].ends_with(b"dta> ") {
+            let mut byte = [0];
+            out.read_exact(&mut byte).expect("a prompt");
+            shown.extend(byte);
+        }
         writeln!(typed, "{line}").unwrap();
     }
-    let output = running.wait_with_output().unwrap();
-    let shown = text(&output.stdout).replace('\r', "");
-    assert!(output.status.success(), "{shown}");
+    out.read_to_end(&mut shown).unwrap();
+    let status = running.wait().unwrap();
+    let shown = text(&shown).replace('\r', "");
+    assert!(status.success(), "{shown}");
     for expected in [
         "dta,history,flows,BASE TABLE",
         "\nn\n20\n",
