@@ -319,8 +319,9 @@ mod tests {
         left.forget_lists_elsewhere(&moved_program, |_, collector| collector == 0);
         assert_eq!((at(&left, &all), at(&left, &there)), (vec![(0..2, 0)], vec![(2..4, 4)]));
         // So does a lack of room.
-        let full = of(&moved, &program(&[lists(0, 0, 2), lists(1, 0, 6)]));
-        assert_eq!((at(&full, &all), at(&full, &lists(1, 0, 6)).len()), (vec![(0..2, 0)], 3));
+        let full = of(&moved, &program(&[lists(0, 0, 1), lists(1, 1, 5)]));
+        let parts = vec![(1..2, 1), (2..4, 4), (4..6, 2)];
+        assert_eq!((at(&full, &all), at(&full, &lists(1, 1, 5))), (vec![(0..1, 0)], parts));
         assert!(full.of(&program(&[lists(0, 0, 8), lists(1, 8, 1)]), 64, room).is_err());
         // Without a part of the store there, nothing is kept.
         let mut alone = program(&[lists(0, 0, 2)]);
