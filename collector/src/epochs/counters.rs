@@ -29,7 +29,8 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
                 waterfall: before.as_ref().map_or(Value::Null, |before| totals.since(before)),
                 ..Epoch::default()
             };
-            let (closed, begins) = due.closed(Began::now());
+            let begins = Began::now();
+            let closed = due.closed(begins);
             let written = write(&of.history, epoch, |flush, epoch| {
                 epoch.flipped_from = closed;
                 elements::read(&store, |first, bytes| flush.put(first, bytes).map_err(WriteError::from))?;

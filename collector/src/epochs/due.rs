@@ -65,13 +65,13 @@ impl Due {
         now() >= self.end || self.since.elapsed() >= self.length + self.every / 2
     }
 
-    /// When it ended, and when the next one begins, if the next one begins at `next`. That is one moment, unless the clock has
+    /// When it ended, if the next one begins at `next`. That is one moment, unless the clock has
     /// jumped: then it ends when it has lasted as long as it has, and claims no moment that the clock left out.
-    pub(super) fn closed(&self, next: Began) -> (u64, Began) {
+    pub(super) fn closed(&self, next: Began) -> u64 {
         let (present, lasted) = (next.moment, next.at.saturating_duration_since(self.since));
         let ended = self.opened + (lasted.as_millis() as u64).max(1);
         let in_step = self.found || present.abs_diff(ended) <= SLACK.as_millis() as u64;
-        (if in_step && present > self.opened { present } else { ended }, next)
+        if in_step && present > self.opened { present } else { ended }
     }
 
     /// Until when its memory can answer, if it ended at `closed`. While a collector is down, others hold what it held, so its
@@ -146,7 +146,7 @@ mod tests {
         let began = Began { moment: 7000, at: Instant::now() };
         let due = Due::new(began, Duration::from_secs(3));
         let closed = |moment: u64, after: u64| {
-            due.closed(Began { moment, at: began.at + Duration::from_millis(after) }).0
+            due.closed(Began { moment, at: began.at + Duration::from_millis(after) })
         };
         assert_eq!(
             [(10_000, 3000), (10_900, 3000), (9_100, 3000)].map(|(at, after)| closed(at, after)),

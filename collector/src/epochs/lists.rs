@@ -145,7 +145,8 @@ fn one_epoch(
     }
     epoch.lists = last.into_iter().collect();
     let totals = keeper.totals();
-    let (closed, begins) = due.closed(Began::now());
+    let begins = Began::now();
+    let closed = due.closed(begins);
     (epoch.flipped_from, epoch.flipped_to) = (closed, closed);
     epoch.waterfall = before.map_or_else(|| json!({}), |before| totals.since(before));
     let Progress { overwritten, missing, damaged, .. } = progress;

@@ -29,8 +29,8 @@ pub(super) fn catch_up(keeper: &Keeper) {
     if !open.region.found() || !due.is_over() {
         return;
     }
-    let (closed, begins) = due.closed(Began::now());
-    let moments = (due.known_until(closed), begins);
+    let begins = Began::now();
+    let moments = (due.known_until(due.closed(begins)), begins);
     let next = keeper.stores.successor(&keeper.of.name).map_err(Into::into);
     if let Err(error) = next.and_then(|successor| open_next(keeper, successor, moments, true)) {
         keeper.warn("an epoch that is over goes on for now", &*error);
@@ -58,8 +58,9 @@ pub(super) fn run(keeper: &Keeper) -> Result<Infallible, Stopped> {
         let mut again = AGAIN;
         let successor = successor(keeper, &mut again)?;
         keeper.until(&due)?;
-        match open_next(keeper, successor, due.closed(Began::now()), false) {
-            Ok(begins) => {
+        let begins = Began::now();
+        match open_next(keeper, successor, (due.closed(begins), begins), false) {
+            Ok(()) => {
                 count(&keeper.of.counters.put_off, due.put_off());
                 due = Due::new(begins, keeper.of.every);
             }
@@ -84,13 +85,13 @@ fn successor(keeper: &Keeper, again: &mut Backoff) -> Result<Successor, Stopped>
 }
 
 /// Gives the store the memory of the next epoch. `closed` and `begins` are when the one before ended and this one begins;
-/// `found`: that one was over before this collector started. Says when it began.
+/// `found`: that one was over before this collector started.
 fn open_next(
     keeper: &Keeper,
     successor: Successor,
     (closed, begins): (u64, Began),
     found: bool,
-) -> Result<Began, Box<dyn std::error::Error>> {
+) -> Result<(), Box<dyn std::error::Error>> {
     let of = &keeper.of;
     let ((store, opened), mut began) = {
         let in_memory = of.in_memory();
@@ -114,7 +115,7 @@ fn open_next(
     let mut in_memory = of.in_memory();
     in_memory.open = (open, begins);
     in_memory.former.push(Former { store, opened, closed, since: Instant::now(), file, found });
-    Ok(begins)
+    Ok(())
 }
 
 /// Waits until nobody can write to the memory any more. Says whether all who did have moved.
