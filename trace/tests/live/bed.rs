@@ -111,13 +111,25 @@ pub(crate) fn tracer(options: &Options, points: &[String]) -> Tracer {
 
 /// Collects records until a condition holds.
 pub(crate) fn collect(tracer: &mut Tracer, records: &mut Vec<Record>, enough: impl Fn(&[Record]) -> bool) {
+    collect_reported(tracer, records, |records, _| enough(records));
+}
+
+/// Collects records until a condition on them and on the number of packets of which there is none holds, and
+/// returns that number: the kernel may skip a program while others on the machine keep it busy.
+pub(crate) fn collect_reported(
+    tracer: &mut Tracer,
+    records: &mut Vec<Record>,
+    enough: impl Fn(&[Record], usize) -> bool,
+) -> usize {
     let end = Instant::now() + PATIENCE;
     loop {
+        let books = tracer.total().expect("books");
+        let unreported = (books.missed + books.ring_full) as usize;
         tracer.read(|record| records.push(record));
-        if enough(records) {
-            return;
+        if enough(records, unreported) {
+            return unreported;
         }
-        assert!(Instant::now() < end, "only {} records came", records.len());
+        assert!(Instant::now() < end, "only {} records came: {books:?}", records.len());
         tracer.wait(Duration::from_millis(10)).expect("waiting works");
     }
 }

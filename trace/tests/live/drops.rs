@@ -7,7 +7,7 @@ use dta_trace::journey::{Journey, Journeys};
 use dta_trace::kernel::Options;
 use dta_trace::record::flags;
 
-use crate::bed::{Bed, collect, run, socket, tracer};
+use crate::bed::{Bed, collect, collect_reported, run, socket, tracer};
 
 const PACKETS: usize = 400;
 /// Bytes on the wire of each packet, 1,000 of them UDP payload.
@@ -44,32 +44,35 @@ fn a_queue_drops_as_many_packets_as_are_reported_with_its_reason() {
         // A datagram's sender also gets an error for the queue's drop.
         let _ = sender.send_to(&payload, "10.7.1.2:7002");
     }
+    let leaf = || {
+        let statistics = run(&format!("tc -n {near} -s qdisc show dev e0"));
+        statistics.split_once("pfifo 2:").expect("tc shows the leaf").1.to_owned()
+    };
     let mut records = Vec::new();
+    collect(&mut tracer, &mut records, |_| leaf().contains("backlog 0b 0p"));
     // Each packet ends by leaving, or by being dropped.
-    collect(&mut tracer, &mut records, |records| {
-        records.iter().filter(|record| record.point > 0).count() >= PACKETS
+    let unreported = collect_reported(&mut tracer, &mut records, |records, unreported| {
+        records.iter().filter(|record| record.point > 0).count() + unreported >= PACKETS
     });
 
     let drops: Vec<_> = records.iter().filter(|record| record.flags & flags::DROPPED != 0).collect();
-    let statistics = run(&format!("tc -n {near} -s qdisc show dev e0"));
-    let leaf = statistics
-        .lines()
-        .skip_while(|line| !line.contains("pfifo 2:"))
-        .find_map(|line| line.split("dropped ").nth(1));
-    let dropped: usize = leaf.and_then(|rest| rest.split(',').next()?.parse().ok()).expect("tc counts drops");
-    assert!(dropped > 0, "{statistics}");
-    assert_eq!(drops.len(), dropped, "{statistics}");
+    let statistics = leaf();
+    let dropped = statistics.split("dropped ").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok());
+    let dropped: usize = dropped.expect("tc counts drops");
+    let as_many = |reported: usize| reported <= dropped && reported + unreported >= dropped;
+    assert!(dropped > unreported, "{statistics}");
+    assert!(as_many(drops.len()), "{} reported, {unreported} unreported: {statistics}", drops.len());
     let mut reasons: HashMap<String, usize> = HashMap::new();
     drops.iter().for_each(|record| *reasons.entry(tracer.kernel().reason(record.reason)).or_default() += 1);
-    assert_eq!(reasons, HashMap::from([("QDISC_DROP".to_owned(), dropped)]));
+    assert_eq!(reasons, HashMap::from([("QDISC_DROP".to_owned(), drops.len())]));
 
     let mut journeys = Journeys::default();
     records.iter().for_each(|record| journeys.put(*record, 0));
     let journeys = journeys.settled(0);
-    assert_eq!(journeys.len(), PACKETS);
+    assert!((PACKETS - unreported.min(PACKETS)..=PACKETS).contains(&journeys.len()), "{}", journeys.len());
     let left: Vec<_> = journeys
         .iter()
-        .filter(|journey| journey.records.iter().all(|record| record.flags & flags::DROPPED == 0))
+        .filter(|journey| journey.records.last().is_some_and(|last| last.point == 1))
         .collect();
     // One found a full queue, and waited until what was before it had left. On a busy machine, another may have waited longer.
     let leaves = |journey: &Journey| journey.records.last().map_or(0, |record| record.time);
@@ -79,15 +82,16 @@ fn a_queue_drops_as_many_packets_as_are_reported_with_its_reason() {
     };
     let last = left.iter().max_by_key(|journey| before(journey)).expect("some packets left");
     let before = before(last);
-    assert!((QUEUE - 1..=QUEUE + 1).contains(&before), "{before} packets left before it");
+    let queue = QUEUE.saturating_sub(unreported as u64).max(2);
+    assert!((queue - 1..=QUEUE + 1).contains(&before), "{before} packets left before it");
     // Two of them may leave at once. On a busy machine everything takes longer.
-    let least = (QUEUE - 2) * FRAME * 8 * 1_000_000_000 / BITS_A_SECOND;
+    let least = (queue - 2) * FRAME * 8 * 1_000_000_000 / BITS_A_SECOND;
     assert!(last.total() >= least, "it waited {} ns, of {least} at least", last.total());
     // Flows are counted where packets are dropped.
     let flow = records[0].flow;
     let counted: u64 =
         tracer.flows().unwrap().iter().filter(|(at, _)| at.flow == flow).map(|(_, count)| count.drops).sum();
-    assert_eq!(counted as usize, dropped);
+    assert!(as_many(counted as usize), "{counted} counted, {unreported} unreported: {statistics}");
 }
 
 #[test]
@@ -111,15 +115,27 @@ fn what_a_full_receive_buffer_drops_is_reported_with_its_own_reason() {
     // What does not wait in the buffer was dropped: no link and no queue drops here.
     receiver.set_nonblocking(true).unwrap();
     let kept = Cell::new(0);
-    collect(&mut tracer, &mut records, |records| {
+    let dropped = || -> usize {
+        // The last column of the socket's line.
+        let sockets = run(&format!("ip netns exec {far} cat /proc/net/udp"));
+        let line = sockets.lines().find(|line| line.contains(":1B5A ")).expect("a socket of port 7002");
+        line.split_whitespace().next_back().and_then(|drops| drops.parse().ok()).expect("a number of drops")
+    };
+    collect(&mut tracer, &mut records, |_| {
         kept.set(kept.get() + std::iter::from_fn(|| receiver.recv(&mut [0; 9]).ok()).count());
-        kept.get() + records.len() >= PACKETS
+        kept.get() + dropped() >= PACKETS
     });
-    // The last column of the socket's line.
-    let sockets = run(&format!("ip netns exec {far} cat /proc/net/udp"));
-    let line = sockets.lines().find(|line| line.contains(":1B5A ")).expect("a socket of port 7002");
-    let counted: usize = line.split_whitespace().next_back().and_then(|drops| drops.parse().ok()).unwrap();
-    assert_eq!((records.len(), kept.get() + records.len()), (counted, PACKETS), "{sockets}");
+    let dropped = dropped();
+    assert_eq!(kept.get() + dropped, PACKETS);
+    assert!(dropped > 0);
+    let unreported = collect_reported(&mut tracer, &mut records, |records, unreported| {
+        records.len() + unreported >= dropped
+    });
+    assert!(
+        (dropped - unreported.min(dropped)..=dropped).contains(&records.len()),
+        "{dropped} dropped, {} reported, {unreported} unreported",
+        records.len()
+    );
     for record in &records {
         assert_eq!(tracer.kernel().reason(record.reason), "SOCKET_RCVBUFF");
     }
