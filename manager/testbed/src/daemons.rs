@@ -13,7 +13,7 @@ use dta_files::moment;
 use dta_link::fault::Faults;
 use dta_link::netstat;
 use dta_link::shared_ring::RingUse;
-use dta_proto::counter::{Stage, translator as counter};
+use dta_proto::counter::{Stage, nic, ring, translator as counter};
 
 use super::check::Ahead;
 use super::far;
@@ -160,6 +160,8 @@ pub struct Daemons {
     earlier: Option<Statistics>,
     /// How many were killed.
     killed: u32,
+    /// Whether one of them was killed: it may have counted what nobody knows.
+    any_killed: bool,
 }
 
 impl Daemons {
@@ -192,6 +194,7 @@ impl Daemons {
             workers: plan.workers,
             earlier: None,
             killed: 0,
+            any_killed: false,
         })
     }
 
@@ -228,6 +231,7 @@ impl Daemons {
             workers: plan.workers,
             earlier: None,
             killed: 0,
+            any_killed: false,
         })
     }
 
@@ -251,6 +255,22 @@ impl Daemons {
         }
         let taken = self.translator_statistics().await?.node(Stage::Translator).get(&counter::RECEIVED);
         Ok([sent.saturating_sub(taken), 0])
+    }
+
+    /// Whether a daemon was killed, and perhaps took counts along.
+    pub fn any_killed(&self) -> bool {
+        self.any_killed
+    }
+
+    /// Frames in rings between the translator and the NIC, if these are on this machine and none was killed.
+    pub fn in_rings(&self, statistics: &Statistics) -> u64 {
+        let (translator, at_nic) = (statistics.node(Stage::Translator), statistics.node(Stage::Nic));
+        if self.away.is_some() || self.any_killed || translator.get(&ring::SENT) == 0 {
+            return 0;
+        }
+        let sent = translator.of(&counter::LINK_SENT, &[counter::ROCE]);
+        let lost: u64 = at_nic.each(&nic::LINK_LOST).map(|(_, lost)| lost).sum();
+        sent.saturating_sub(at_nic.get(&nic::RECEIVED) + lost)
     }
 
     /// Whether the translator is a switch.
@@ -351,6 +371,7 @@ impl Daemons {
     pub fn kill_collector(&mut self) {
         if let Some(collector) = self.collector.take() {
             collector.kill();
+            self.any_killed = true;
         }
     }
 
@@ -377,6 +398,7 @@ impl Daemons {
             // It includes the sums of its own earlier lives.
             self.earlier = Some(last);
             self.killed += 1;
+            self.any_killed = true;
         }
     }
 

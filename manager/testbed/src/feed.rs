@@ -21,10 +21,10 @@ const PER_DATAGRAM: u64 = 1024;
 const GRANTED: u64 = 212_992;
 /// A switch must receive NACKs before the translator's window of 1,024 sequences has moved on.
 const BURST: u64 = 512;
-/// Reports between two checks of what waits inside the translator for room on an RC queue pair: it holds 16,384
-/// operations.
-const INSIDE: u64 = 2048;
-/// No progress for this long means that what is missing will not come.
+/// Reports between two checks of what waits inside the translator for room on an RC queue pair, which holds 16,384
+/// operations, and in the ring to the NIC, which holds some 10,000 frames.
+const INSIDE: u64 = 1024;
+/// After a daemon was killed, no progress for this long means that what is missing will not come.
 const STALLED: Duration = Duration::from_millis(60);
 /// A switch counts a report within this time after it was sent, or never: then it was lost on the way.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
@@ -188,17 +188,19 @@ pub async fn note_idle(
     Ok(())
 }
 
-/// Waits until few operations wait inside the translator.
+/// Waits until little waits inside the translator and in the ring to the NIC.
 async fn wait_inside(
     switches: &mut Switches,
     journal: &mut Journal,
     daemons: &mut Daemons,
 ) -> anyhow::Result<()> {
+    let patience = if daemons.any_killed() { STALLED } else { SETTLE };
     let (mut last, mut moved) = (u64::MAX, Instant::now());
     loop {
         switches.poll(journal).await?;
-        let now = waiting_inside(&daemons.translator_statistics().await?);
-        if now <= INSIDE || (now == last && moved.elapsed() > STALLED) {
+        let statistics = daemons.statistics().await?;
+        let now = waiting_inside(&statistics).max(daemons.in_rings(&statistics));
+        if now <= INSIDE || (now == last && moved.elapsed() > patience) {
             return Ok(());
         }
         if now != last {
@@ -240,7 +242,12 @@ pub async fn settle(
         switches.poll(journal).await?;
         let now = daemons.statistics().await?;
         let side = switches.side();
-        if moving(&now) != moving(&last) || (side.sent, side.received) != own || side.faults.held > 0 {
+        let moves = moving(&now) != moving(&last) || (side.sent, side.received) != own;
+        // The kernel or a ring may hold what a process that does not run has not taken.
+        let waits = side.faults.held > 0
+            || daemons.in_rings(&now) > 0
+            || !daemons.is_switch() && daemons.waiting(side.sent).await? != [0; 2];
+        if moves || waits {
             moved = Instant::now();
         }
         (last, own) = (now, (side.sent, side.received));

@@ -27,6 +27,8 @@ use super::truth::{Truth, value};
 pub(crate) const MANAGER: &str = env!("CARGO_BIN_EXE_dta-manager");
 /// How long anything may take: a loaded machine is slow.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a collector has what it has after it died.
+pub(crate) const LEASE: Duration = Duration::from_secs(8);
 /// Between two reports of all keys.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -560,8 +562,9 @@ fn collector(nodes: &Nodes, folder: PathBuf, id: &str, wiring: &Wiring) -> Child
         Wiring::Link { .. } => "",
     };
     let text = format!(
-        "[history]\ndirectory = {:?}\n[soft]\n{nic}\n[cluster.etcd]\nendpoints = {endpoints:?}\nlease_seconds = 3\n{STORES}{lists}",
-        folder.join(format!("history-{id}"))
+        "[history]\ndirectory = {:?}\n[soft]\n{nic}\n[cluster.etcd]\nendpoints = {endpoints:?}\nlease_seconds = {}\n{STORES}{lists}",
+        folder.join(format!("history-{id}")),
+        LEASE.as_secs()
     );
     std::fs::write(&config, text).unwrap();
     let memory = folder.join(id).display().to_string();

@@ -23,7 +23,7 @@ mod truth;
 
 use std::time::Duration;
 
-use ground::Ground;
+use ground::{Ground, LEASE};
 use relay::Relay;
 
 #[test]
@@ -170,8 +170,7 @@ fn without_a_quorum_reports_are_taken_and_questions_answered() {
     ground.check_now("a collector has joined meanwhile");
 
     ground.nodes.kill(1);
-    // Longer than all leases.
-    ground.load(Duration::from_secs(12));
+    ground.load(2 * LEASE);
     ground.check_now("there is no quorum");
     ground.nodes.start_node(0);
     ground.until_at(&["a", "b", "c"]);
@@ -207,8 +206,7 @@ fn a_translator_that_is_cut_off_from_etcd_goes_on_and_one_that_was_killed_comes_
     let mut ground = Ground::start(&["a", "b"]);
     ground.load(Duration::from_secs(2));
     ground.relays.iter().for_each(Relay::cut);
-    // Longer than all leases.
-    ground.load(Duration::from_secs(8));
+    ground.load(2 * LEASE);
     ground.check_now("etcd cannot be reached");
     ground.join("c");
     ground.until_at(&["a", "b", "c"]);
