@@ -221,12 +221,12 @@ async fn a_flow_over_two_hosts_is_told_with_its_segments_drops_and_clocks() {
         assert_eq!(segments[n]["clock"], "same", "{told:#}");
         let all = ["least", "median", "p99", "most"].map(|name| times(n)[name].as_u64().unwrap());
         assert_eq!(all, [STEP; 4], "segment {n}");
-        assert_eq!(segments[n]["told"]["most"], STEP);
+        assert_eq!(segments[n]["of_host"]["most"], STEP);
     }
     // Every fiftieth packet waited in the queue: more than one in a hundred.
     assert_eq!(times(2)["median"], STEP);
     assert_eq!((&times(2)["p99"], &times(2)["most"]), (&(STEP + QUEUE).into(), &(STEP + QUEUE).into()));
-    assert_eq!(segments[2]["told"]["packets"], PACKETS);
+    assert_eq!(segments[2]["of_host"]["packets"], PACKETS);
     // Between the hosts, 7.3 ms and 40 ppm are corrected, within 10 us and within the reported error.
     let between = &segments[5];
     assert_eq!(between["clock"], "fitted");
@@ -417,7 +417,7 @@ async fn packets_that_the_kernel_saw_are_told() {
         let output = ask(&bed, &[flow, "-o", "json"]);
         let told = serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].clone();
         let counts =
-            [&told["with_path"], &told["points"][1]["packets"], &told["segments"][0]["told"]["packets"]];
+            [&told["with_path"], &told["points"][1]["packets"], &told["segments"][0]["of_host"]["packets"]];
         if counts.iter().all(|count| **count == SENT) {
             break told;
         }
@@ -433,7 +433,7 @@ async fn packets_that_the_kernel_saw_are_told() {
     let times = &told["segments"][0]["times"];
     assert_eq!(times["packets"], SENT);
     assert!(times["least"].as_i64().unwrap() >= 0, "{told:#}");
-    assert_eq!(told["segments"][0]["told"]["packets"], SENT);
+    assert_eq!(told["segments"][0]["of_host"]["packets"], SENT);
     assert_eq!(told["lacks"], serde_json::json!([]));
 }
 

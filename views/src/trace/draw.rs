@@ -219,7 +219,7 @@ mod tests {
         let times = if clock == ClockKind::Unknown { None } else { times(1_234_567) };
         let bound = (clock == ClockKind::Fitted).then_some(12_345);
         let on_way = to == from + 1;
-        Segment { from, to, on_way, packets: 998, times, clock, bound, told: None }
+        Segment { from, to, on_way, packets: 998, times, clock, bound, of_host: None }
     }
 
     fn clock(host: u16, clock: ClockKind, bound: Option<u64>) -> HostClock {

@@ -86,12 +86,12 @@ pub struct Segment {
     pub bound: Option<u64>,
     /// What the host itself reported, if both ends are on one host: over all sampled packets, including those no
     /// longer in the ring.
-    pub told: Option<ToldLatency>,
+    pub of_host: Option<HostLatency>,
 }
 
 /// What a host reported about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct ToldLatency {
+pub struct HostLatency {
     /// Nanoseconds of the last packet; 4294967295 stands for that or more, as below.
     pub last: u32,
     /// The shortest.
@@ -306,7 +306,7 @@ fn put_together(flow: &Flow, events: &TraceEvents, own: &Packets, clocks: &Clock
         .map(|(hops, Between { packets, times, hosts: [from, to] })| {
             let (clock, bound) = (clocks.between(from, to), bound_between(from, to));
             let (times, on_way) = (Times::of(times), place(&hops).is_some());
-            Segment { from: hops.0, to: hops.1, on_way, packets, times, clock, bound, told: None }
+            Segment { from: hops.0, to: hops.1, on_way, packets, times, clock, bound, of_host: None }
         })
         .collect();
     segments.sort_by_key(|segment| place(&(segment.from, segment.to)).unwrap_or(usize::MAX));
@@ -514,10 +514,10 @@ impl FlowQueries<'_> {
             }
         }
         let now = moment::now();
-        let told = values(self.ask, store::LATENCIES, &keys).await?;
-        for (n, value) in at.into_iter().zip(told) {
+        let values = values(self.ask, store::LATENCIES, &keys).await?;
+        for (n, value) in at.into_iter().zip(values) {
             let latency = value.and_then(|value| Latency::parse(&value));
-            report.segments[n].told = latency.map(|latency| ToldLatency {
+            report.segments[n].of_host = latency.map(|latency| HostLatency {
                 last: latency.last,
                 least: latency.least,
                 most: latency.most,
