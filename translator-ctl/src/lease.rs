@@ -215,9 +215,9 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         // Whether the collector ended the session or refuses to continue it, so that its queue pairs are
         // dead.
         let mut ended = false;
-        // Whether a queue pair is silent that the collector considers healthy; or, at the start, operations
-        // of an earlier run are in flight.
-        let mut fresh = !*was_open;
+        // Whether a queue pair is silent that the collector considers healthy; or, at the start and after a
+        // restart of the target, operations of an earlier run are in flight.
+        let mut fresh = !*was_open || self.target.is_lost(collector).await;
         loop {
             let Some(opened) = self.open(session, &mut fresh, *was_open).await else { return Ok(()) };
             match opened {
@@ -250,8 +250,11 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                         continue;
                     }
                     warn!(collector = session.address(), error = %failure, "opening the session again");
-                    ended = !matches!(failure, Failure::Session(SessionError::Silent));
-                    fresh = !ended;
+                    fresh = match &failure {
+                        Failure::Session(error) => matches!(error, SessionError::Silent),
+                        Failure::Refusal(refusal) => refusal.is_restart(),
+                    };
+                    ended = !fresh;
                     // A renewal takes time, so this is not a busy loop; and nothing arrives until the session
                     // is back.
                     continue;
@@ -413,6 +416,7 @@ impl<T: Target, R: Fn(Event<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                     }
                     holds = match self.target.apply(collector, newest, After::Renewal).await {
                         Ok(is_whole) => is_whole,
+                        Err(refusal) if refusal.is_restart() => return Ok(Some(refusal.into())),
                         Err(refusal) if refusal.may_pass() => {
                             warn!(collector = session.address(), error = %refusal, "trying again with the next renewal");
                             false

@@ -1,7 +1,7 @@
 //! What the leases of all collectors share: the target, and the collectors' grants, which together make one
 //! program.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -35,6 +35,11 @@ impl Refusal {
             Refusal::Target(error) => error.error.may_pass(),
         }
     }
+
+    /// Whether the target restarted, so that the session must be opened again.
+    pub(crate) fn is_restart(&self) -> bool {
+        matches!(self, Refusal::Target(ApplyError { error: TargetError::Restarted, .. }))
+    }
 }
 
 /// A target as the leases see it.
@@ -56,6 +61,8 @@ pub(crate) struct Known {
     granted: BTreeMap<u8, Grant>,
     /// What the target holds of each.
     held: BTreeMap<u8, Grant>,
+    /// Collectors whose sessions must be opened again, because the target restarted.
+    lost: BTreeSet<u8>,
     /// In a cluster, which placement stores go by.
     placing: Option<Placing>,
     /// Reporters for which a collector has sent earlier positions.
@@ -66,7 +73,8 @@ impl Known {
     /// For a target not programmed yet.
     pub(crate) fn new(config: &Translator) -> Known {
         let placing = config.cluster.is_some().then(Placing::default);
-        Known { granted: BTreeMap::new(), held: BTreeMap::new(), placing, told: HashSet::new() }
+        let (granted, held) = (BTreeMap::new(), BTreeMap::new());
+        Known { granted, held, lost: BTreeSet::new(), placing, told: HashSet::new() }
     }
 
     /// Takes in a newer view of the cluster. The target holds it after [`Shared::settle`].
@@ -74,6 +82,12 @@ impl Known {
         let placing = self.placing.get_or_insert_default();
         placing.learn(view.clone(), roster.clone());
         self.granted.retain(|index, _| roster.iter().any(|(_, of)| of == *index));
+    }
+
+    /// The target restarted, and holds nothing of what was granted.
+    fn lose(&mut self, granted: BTreeMap<u8, Grant>) {
+        self.lost.extend(granted.into_keys());
+        (self.granted, self.held) = (BTreeMap::new(), BTreeMap::new());
     }
 
     /// What the target should hold of grants, and whether all new regions of one collector are among it.
@@ -135,7 +149,22 @@ impl<'a, T: Target> Shared<'a, T> {
     /// Makes the target hold a collector's current grant, together with the others'. Returns whether it holds all of
     /// it: in a cluster, new regions may have to wait for those of other collectors.
     pub(crate) async fn apply(&self, collector: u8, grant: Grant, after: After) -> Result<bool, Refusal> {
+        {
+            let lost = &mut self.state.lock().await.known.lost;
+            match after {
+                After::Open => drop(lost.remove(&collector)),
+                After::Renewal if lost.contains(&collector) => {
+                    return Err(ApplyError::nothing(TargetError::Restarted).into());
+                }
+                After::Renewal => {}
+            }
+        }
         self.take(Some(collector), |_| Some(grant), after).await
+    }
+
+    /// Whether the target restarted, so that the session must be opened again.
+    pub(crate) async fn is_lost(&self, collector: u8) -> bool {
+        self.state.lock().await.known.lost.contains(&collector)
     }
 
     /// In a cluster, makes the target hold what follows from its newest view.
@@ -188,6 +217,14 @@ impl<'a, T: Target> Shared<'a, T> {
     ) -> Result<bool, Refusal> {
         let mut state = self.state.lock().await;
         let mut granted = state.known.granted.clone();
+        // What others were granted under their open sessions does not hold for a target that restarted.
+        if after == After::Open
+            && granted.keys().any(|other| Some(*other) != collector)
+            && state.target.has_restarted().await.map_err(ApplyError::nothing)?
+        {
+            state.known.lose(std::mem::take(&mut granted));
+            state.known.lost.retain(|lost| Some(*lost) != collector);
+        }
         if let Some(collector) = collector
             && let Some(grant) = becomes(granted.remove(&collector))
         {
@@ -195,7 +232,13 @@ impl<'a, T: Target> Shared<'a, T> {
         }
         let (held, is_whole) = state.known.held_of(&granted, collector);
         let want: Program = build(&of_each(&held, &self.wanted), &self.wanted)?;
-        state.target.apply(&want, after).await?;
+        if let Err(error) = state.target.apply(&want, after).await {
+            let refusal = Refusal::from(error);
+            if refusal.is_restart() {
+                state.known.lose(granted);
+            }
+            return Err(refusal);
+        }
         // Anything half done is found, and completed or undone, with the next program.
         (state.known.granted, state.known.held) = (granted, held);
         Ok(is_whole)

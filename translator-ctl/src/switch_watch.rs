@@ -63,6 +63,10 @@ impl Target for Watched {
         self.0.lock().await.could_hold(want).await
     }
 
+    async fn has_restarted(&mut self) -> Result<bool, TargetError> {
+        self.0.lock().await.has_restarted().await
+    }
+
     async fn heard_earlier(&mut self, reporters: &[(u16, u32)]) -> Result<(), TargetError> {
         self.0.lock().await.heard_earlier(reporters).await
     }

@@ -19,6 +19,7 @@ use dta_translator::setup;
 use dta_translator::switches::p4::P4Switch;
 use dta_translator::switches::p4::pipeline::TRANSLATOR;
 use dta_translator::switches::p4::tables::{Item, Tables};
+use dta_translator::switches::p4::translator::SET_LIST;
 use dta_translator::switches::{After, ApplyError, Progress, Status, Target, TargetError};
 
 /// A reachable switch, with its configuration and a place for its state file.
@@ -30,12 +31,19 @@ struct Bed {
 
 impl Bed {
     fn new(fake: &Fake) -> Bed {
+        Bed::with(&[fake])
+    }
+
+    /// With several collectors.
+    fn with(fakes: &[&Fake]) -> Bed {
         let dir = tempfile::tempdir().unwrap();
+        let urls: Vec<String> = fakes.iter().map(|fake| fake.url()).collect();
+        let macs = vec!["02:00:00:00:00:01"; fakes.len()];
         let text = format!(
-            "[translator]\ncollector = '{}'\nlease_seconds = 3\nlisten = '10.0.0.1:40040'\nsource = '10.0.0.1'\nmac = '02:00:00:00:00:02'\n\
-             [switch.t]\ntype = 'bmv2'\ncontrol = '127.0.0.1:1'\nstate = '{}'\ncollector_ports = [1]\ncollector_macs = ['02:00:00:00:00:01']\n",
-            fake.url(),
-            dir.path().join("kept.json").display()
+            "[translator]\ncollector = {urls:?}\nlease_seconds = 3\nlisten = '10.0.0.1:40040'\nsource = '10.0.0.1'\nmac = '02:00:00:00:00:02'\n\
+             [switch.t]\ntype = 'bmv2'\ncontrol = '127.0.0.1:1'\nstate = '{}'\ncollector_ports = {:?}\ncollector_macs = {macs:?}\n",
+            dir.path().join("kept.json").display(),
+            vec![1; fakes.len()],
         );
         let (config, _) = Config::parse(&text, "t.toml".as_ref()).unwrap();
         Bed { config, chaos: Chaos::new(&TRANSLATOR, 0), dir }
@@ -162,11 +170,12 @@ async fn keep(
     ready: impl Fn() -> anyhow::Result<()>,
 ) -> anyhow::Result<lease::Halted> {
     let config = bed.translator();
-    let mut session = Session::new(&config, 0, config.endpoint()).unwrap();
+    let new = |index| Session::new(&config, index, config.endpoint()).unwrap();
+    let mut sessions: Vec<Session> = (0..config.collector.count() as u8).map(new).collect();
     let (_halt, halted) = tokio::sync::watch::channel(false);
     let mut kept = lease::KnownLeases::new(&config);
     let tell = |event: lease::Event<'_>| if event.ready { ready() } else { Ok(()) };
-    lease::keep(&config, std::slice::from_mut(&mut session), target, &mut kept, halted, tell).await
+    lease::keep(&config, &mut sessions, target, &mut kept, halted, tell).await
 }
 
 /// Keeps a lease for a target until `done`.
@@ -249,6 +258,41 @@ fn a_renewed_grant_says_where_lists_were_when_the_session_was_opened() {
             session = session.again(&config).unwrap();
         }
     });
+}
+
+#[test]
+fn sessions_of_a_switch_that_restarted_are_opened_again() {
+    let ((fake, _nic), (other, _other_nic)) = (Fake::start(), Fake::start_beyond(10));
+    // What flushes it may have loaded its program.
+    for is_loaded in [false, true] {
+        opens_again(&[&fake], is_loaded);
+        opens_again(&[&fake, &other], is_loaded);
+    }
+}
+
+fn opens_again(fakes: &[&Fake], is_loaded: bool) {
+    for fake in fakes {
+        let mut state = fake.state.lock().unwrap();
+        (state.opened, state.renewed) = Default::default();
+    }
+    let bed = Bed::with(fakes);
+    let mut restarted = false;
+    let was_renewed = |fake: &&Fake| !fake.state.lock().unwrap().renewed.is_empty();
+    let done = || {
+        if !restarted && fakes.iter().all(was_renewed) {
+            restarted = true;
+            bed.chaos.with(|state| state.restart(is_loaded));
+        }
+        restarted && bed.queue_pairs() == 2 * fakes.len()
+    };
+    block_on(keep_until(&bed, done));
+    for fake in fakes {
+        let fresh: Vec<bool> = fake.state.lock().unwrap().opened.iter().map(|open| open.fresh).collect();
+        assert_eq!(fresh, [true, true], "it has new queue pairs");
+    }
+    // Lists go on where the collector has them.
+    let set = bed.chaos.with(|state| state.registers.get(&(SET_LIST, 0, 2, 1)).copied());
+    assert_eq!(set, Some(5));
 }
 
 #[test]

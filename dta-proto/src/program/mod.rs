@@ -22,6 +22,7 @@ pub use rows::{Fields, Row, Value, Values};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::Range;
 
 use crate::buckets::Copies;
 use crate::store::StoreSpec;
@@ -200,6 +201,13 @@ pub struct Lists {
     /// Newest sequence in each ring when the entry was made, as (list, sequence); other lists begin at 1. Not
     /// compared: it moves with every batch.
     pub positions: Vec<(u32, u32)>,
+}
+
+impl Lists {
+    /// The lists.
+    pub fn range(&self) -> Range<u32> {
+        self.first..self.first.saturating_add(self.count)
+    }
 }
 
 /// The store for version-0 reports of a primitive.

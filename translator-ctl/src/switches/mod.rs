@@ -53,6 +53,14 @@ pub trait Target: Send {
         Ok(())
     }
 
+    /// Whether it has lost what was applied.
+    ///
+    /// # Errors
+    /// As [`Target::held`].
+    async fn has_restarted(&mut self) -> Result<bool, TargetError> {
+        Ok(false)
+    }
+
     /// Sets how far earlier translators of its sessions had heard their reporters, as reporter and newest
     /// sequence. For a target about to be programmed for the first time.
     ///
@@ -148,6 +156,9 @@ pub enum TargetError {
     /// It failed to do what was requested, but may succeed the next time.
     #[error("{0}")]
     Failed(String),
+    /// It lost its program under open sessions. Only opening them again says where queue pairs and lists go on.
+    #[error("the switch restarted without its program")]
+    Restarted,
     /// This process's data plane has ended.
     #[error("the data plane has stopped")]
     Stopped,
@@ -169,7 +180,7 @@ impl TargetError {
     /// Whether a retry may help without a change of program or configuration.
     pub fn may_pass(&self) -> bool {
         match self {
-            TargetError::Failed(_) => true,
+            TargetError::Failed(_) | TargetError::Restarted => true,
             TargetError::Client(error) => error
                 .status()
                 .is_some_and(|status| matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)),

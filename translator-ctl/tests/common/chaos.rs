@@ -74,10 +74,15 @@ impl State {
             _ => Fate::Restart,
         };
         if fate == Fate::Restart {
-            (self.runs, self.tables) = (false, Tables::default());
-            (self.registers, self.sequences) = (BTreeMap::new(), BTreeMap::new());
+            self.restart(false);
         }
         fate
+    }
+
+    /// It holds nothing, and runs no program unless somebody has loaded it.
+    pub(crate) fn restart(&mut self, is_loaded: bool) {
+        (self.runs, self.tables) = (is_loaded, Tables::default());
+        (self.registers, self.sequences) = (BTreeMap::new(), BTreeMap::new());
     }
 
     /// How many of `of` parts of a request are done, and whether that is all.

@@ -69,6 +69,8 @@ pub struct P4Switch {
     quiet: BTreeMap<u32, (u64, u32)>,
     /// Answers on all RC queue pairs at the last check.
     answers: u64,
+    /// Frames of all queue pairs at the last check, and whether it has counted fewer since.
+    frames: (u64, bool),
 }
 
 /// What a switch holds, and what is kept beside it.
@@ -76,6 +78,17 @@ struct State {
     tables: Tables,
     kept: Arc<SwitchState>,
     held: Program,
+}
+
+impl State {
+    /// Whether it restarted: it has none of the queue pairs that it was given.
+    fn is_lost(&self) -> bool {
+        has_pairs(&self.kept.applied) && !has_pairs(&self.held)
+    }
+}
+
+fn has_pairs(program: &Program) -> bool {
+    program.entries().any(|entry| matches!(entry, Entry::QueuePair(_)))
 }
 
 impl P4Switch {
@@ -101,6 +114,7 @@ impl P4Switch {
             file: StateFile::new(config.state.as_deref(), switch),
             quiet: BTreeMap::new(),
             answers: 0,
+            frames: (0, false),
         }
     }
 
@@ -159,14 +173,15 @@ impl P4Switch {
         Ok(State { tables, kept, held })
     }
 
-    /// The commands for the data plane after these changes. `go_on` says which lists already have their sequence in
-    /// the switch.
+    /// The commands for the data plane after these changes. `kept` are the places that lists had before, and `is_same`
+    /// says of a store and a collector whether nobody else can have written there meanwhile.
     fn commands(
         &self,
         changes: &[Change],
         want: &Program,
         places: &Places,
-        go_on: impl Fn(&Lists) -> BTreeSet<u32>,
+        kept: &Places,
+        is_same: impl Fn(u16, u8) -> bool,
         fresh: bool,
     ) -> Vec<Command> {
         let mut commands = Vec::new();
@@ -215,16 +230,18 @@ impl P4Switch {
                 }
                 (_, Entry::Lists(lists)) if want.store(lists.store).is_some() => {
                     let positions: BTreeMap<u32, u32> = lists.positions.iter().copied().collect();
-                    let going_on = go_on(lists);
-                    let all = places.lists(lists).into_iter().flat_map(|(part, place)| part.zip(place..));
-                    let others = all.filter(|(list, _)| !going_on.contains(list));
-                    commands.extend(others.filter_map(|(list, state)| {
+                    let is_same = is_same(lists.store, lists.collector);
+                    let had: BTreeSet<u32> =
+                        kept.lists(lists).into_iter().flat_map(|(part, _)| part).collect();
+                    for (list, state) in places.lists(lists).into_iter().flat_map(|(part, at)| part.zip(at..))
+                    {
                         let sequence = positions.get(&list).copied().unwrap_or(0);
-                        // The registers of a newly loaded program are 0.
-                        let is_set = fresh && sequence == 0;
                         let set = of_store(translator::SET_LIST, lists.store, list, sequence);
-                        (!is_set).then_some(Command { state, ..set })
-                    }));
+                        // The registers of a newly loaded program are 0.
+                        if !(is_same && had.contains(&list) || fresh && sequence == 0) {
+                            commands.push(Command { state, ..set });
+                        }
+                    }
                 }
                 _ => {}
             }
@@ -277,8 +294,7 @@ impl P4Switch {
         let stays = |lists: &Lists, list: u32| {
             want.entries().any(|entry| match entry {
                 Entry::Lists(of) => {
-                    (of.store, of.collector) == (lists.store, lists.collector)
-                        && (of.first..of.first.saturating_add(of.count)).contains(&list)
+                    (of.store, of.collector) == (lists.store, lists.collector) && of.range().contains(&list)
                 }
                 _ => false,
             })
@@ -289,8 +305,7 @@ impl P4Switch {
         });
         let leaving: Vec<Command> = flushes
             .flat_map(|lists| {
-                let all = lists.first..lists.first.saturating_add(lists.count);
-                let leaving = all.filter(move |list| !stays(lists, *list));
+                let leaving = lists.range().filter(move |list| !stays(lists, *list));
                 leaving.map(|list| of_store(translator::FLUSH_LIST, lists.store, list, 0))
             })
             .collect();
@@ -380,8 +395,8 @@ fn flushes<'a>(
 ) -> Box<dyn Iterator<Item = Command> + Send + 'a> {
     match entry {
         Entry::Lists(lists) if primitive == Primitive::Append => {
-            let all = lists.first..lists.first.saturating_add(lists.count);
-            Box::new(all.map(move |list| of_store(translator::FLUSH_LIST, lists.store, list, older_us)))
+            let of = move |list| of_store(translator::FLUSH_LIST, lists.store, list, older_us);
+            Box::new(lists.range().map(of))
         }
         Entry::Store(store) if store.spec.kind.primitive() == primitive => {
             let id = store.spec.id;
@@ -437,11 +452,22 @@ impl Target for P4Switch {
         self.could_hold(want).await.map_err(ApplyError::nothing)?;
         let fresh = self.runtime.load().await.map_err(ApplyError::nothing)?;
         let tables = self.runtime.read().await.map_err(ApplyError::nothing)?;
+        let mut state = self.state(tables).map_err(ApplyError::nothing)?;
         // The kept state is of a program that is gone.
-        if fresh {
+        let restarted = fresh || state.is_lost();
+        if restarted {
             self.keep(&SwitchState::default()).map_err(ApplyError::nothing)?;
+            (state.kept, state.held) = (Arc::default(), Program::default());
         }
-        let State { tables, kept, held } = self.state(tables).map_err(ApplyError::nothing)?;
+        // If it has not restarted, somebody has cleared its counters.
+        if restarted || self.frames.1 {
+            self.frames = (0, false);
+        }
+        let State { tables, kept, held } = state;
+        // Nothing was applied since: the sessions of this program were opened before.
+        if after == After::Renewal && kept.life == 0 && has_pairs(want) {
+            return Err(ApplyError::nothing(TargetError::Restarted));
+        }
         let changes = after.changes(FIELDS, &held, want);
         let is_same = |store, collector| is_same_part(&held, want, after, store, collector);
         let mut before = kept.places.clone();
@@ -465,11 +491,7 @@ impl Target for P4Switch {
         if !(changes.is_empty() && updates.is_empty()) {
             let mut half = SwitchState { applied: certain, places: places.clone(), life };
             half.places.keep_lists_of(&kept.places);
-            let go_on = |lists: &Lists| match is_same(lists.store, lists.collector) {
-                true => half.places.lists(lists).into_iter().flat_map(|(part, _)| part).collect(),
-                false => BTreeSet::new(),
-            };
-            let commands = self.commands(&changes, want, &places, go_on, fresh);
+            let commands = self.commands(&changes, want, &places, &half.places, is_same, fresh);
             self.flush_leaving(&held, want, &tables, is_same).await;
             info!(
                 changes = changes.len(),
@@ -502,6 +524,12 @@ impl Target for P4Switch {
         self.lower(want, &places).map(drop)
     }
 
+    async fn has_restarted(&mut self) -> Result<bool, TargetError> {
+        let fresh = self.runtime.load().await?;
+        let tables = self.runtime.read().await?;
+        Ok(fresh || self.state(tables)?.is_lost())
+    }
+
     async fn statistics(&mut self) -> Result<Vec<NodeStatistics>, TargetError> {
         let (counts, kept) = (self.runtime.counters().await?, self.kept()?);
         Ok(vec![counters::node(&self.name, &kept, &counts)])
@@ -525,6 +553,13 @@ impl Target for P4Switch {
 
     async fn status(&mut self) -> Result<Status, TargetError> {
         let counts = self.runtime.counters().await?;
+        let frames = counts.of("pair_frames").iter().sum();
+        // What an earlier life counted stays as it was handed in, until the next one has a state of its own.
+        if frames < self.frames.0 {
+            self.frames.1 = true;
+            return Err(TargetError::Restarted);
+        }
+        self.frames.0 = frames;
         let kept = self.kept()?;
         let silent = self.silent(&counts, &kept).await?;
         let nodes = vec![counters::node(&self.name, &kept, &counts)];

@@ -204,10 +204,10 @@ impl Places {
     }
 
     fn parts(&self, lists: &Lists) -> impl Iterator<Item = (ListsAt, PlaceRange)> {
-        let Lists { store, collector, first, count, .. } = *lists;
+        let (store, collector, wanted) = (lists.store, lists.collector, lists.range());
         let all = ListsAt { store, collector, first: 0 }..=ListsAt { store, collector, first: u32::MAX };
         self.lists.range(all).filter_map(move |(at, place)| {
-            let part = at.first.max(first)..(at.first + place.count).min(first.saturating_add(count));
+            let part = at.first.max(wanted.start)..(at.first + place.count).min(wanted.end);
             let place = PlaceRange {
                 first: place.first + part.start.saturating_sub(at.first),
                 count: part.len() as u32,
@@ -223,7 +223,7 @@ impl Places {
             gaps.push(first..part.start);
             first = part.end;
         }
-        gaps.push(first..lists.first.saturating_add(lists.count));
+        gaps.push(first..lists.range().end);
         gaps.retain(|gap| !gap.is_empty());
         gaps
     }
