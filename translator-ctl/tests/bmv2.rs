@@ -21,10 +21,13 @@ use dta_p4_suite::{Outcome, Software, capture, captured, software};
 use dta_proto::batch::Batch;
 use dta_proto::program::{Entry, Program};
 use dta_proto::store::StoreKind;
+use dta_proto::wire::dta::Body;
 use dta_translator::config::Config;
 use dta_translator::switches::p4::P4Switch;
 use dta_translator::switches::p4::tables::Tables;
-use dta_translator::switches::p4::translator::{Command as Told, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW};
+use dta_translator::switches::p4::translator::{
+    Command as Told, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, FORGET_LIST,
+};
 use dta_translator::switches::{After, Target as _};
 use simple_switch::SimpleSwitch;
 
@@ -344,4 +347,43 @@ fn bmv2_makes_the_frames_of_the_software_of_captures() {
         made.frame_count(),
         flushed.frame_count()
     );
+}
+
+#[test]
+#[ignore = "needs root and simple_switch_grpc: run by make test-p4"]
+fn what_a_list_holds_is_discarded_before_another_one_has_its_place() {
+    /// Its batches have three entries.
+    const STORE: u16 = 44;
+    if !inside("what_a_list_holds_is_discarded_before_another_one_has_its_place") {
+        return;
+    }
+    let runtime = runtime();
+    let mut bed = Bed::start();
+    let mut target = runtime.block_on(bed.program(&generate::program()));
+    let send = |bed: &mut Bed, number: u8| {
+        let body = Body::Append { list: 1, value: &[number; 8] };
+        bed.send(&generate::report(number.into(), STORE, body));
+    };
+    let wait_for = |target: &mut P4Switch, name: &str| {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let nodes = runtime.block_on(target.statistics()).expect("its counters");
+            let mut counters = nodes.iter().flat_map(|node| &node.counters);
+            match counters.find(|counter| counter.name == name).map_or(0, |counter| counter.value) {
+                2 => return,
+                other => assert!(other < 2 && Instant::now() < until, "{name}: {other}"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    send(&mut bed, 0);
+    send(&mut bed, 1);
+    wait_for(&mut target, "accepted");
+    let forget = Told { command: FORGET_LIST, pair: 0, store: STORE, index: 1, value: 0, state: 0 };
+    runtime.block_on(target.runtime().command(&[forget], &Tables::default())).expect("a command");
+    wait_for(&mut target, "discarded.store_removed");
+    (2..5).for_each(|number| send(&mut bed, number));
+    bed.wait_for(1, "a batch");
+    // After the headers of Ethernet, IPv4, UDP, BTH and RETH.
+    assert_eq!(bed.captured[0][70..94], [[2; 8], [3; 8], [4; 8]].concat());
 }

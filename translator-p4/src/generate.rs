@@ -377,11 +377,35 @@ fn spoil(dice: &mut Dice, mut payload: Vec<u8>) -> Vec<u8> {
     payload
 }
 
-/// A report as a datagram. Every fourth has a UDP checksum, which is wrong in one of sixteen. Lengths may contradict each other.
-fn packet(dice: &mut Dice, reporter: u16, payload: &[u8]) -> Vec<u8> {
+/// A report of reporter 1, as an IPv4 packet.
+///
+/// # Panics
+/// It is too long for a report.
+pub fn report(sequence: u32, store: u16, body: Body<'_>) -> Vec<u8> {
+    let report = Report {
+        version: Version::V1,
+        immediate: false,
+        retransmittable: false,
+        restarted: false,
+        sequence,
+        reporter: 1,
+        store,
+        body,
+    };
+    let mut bytes = [0; 128];
+    let len = report.emit(&mut bytes).expect("a report");
+    datagram_of(report.reporter, &bytes[..len])
+}
+
+fn datagram_of(reporter: u16, payload: &[u8]) -> Vec<u8> {
     let from = SocketAddrV4::new(Ipv4Addr::new(10, 9, 3, reporter as u8), PORT + reporter);
     let header = datagram::header(from, SocketAddrV4::new(SERVICE, dta::PORT), payload.len());
-    let mut packet = [&header[..], payload].concat();
+    [&header[..], payload].concat()
+}
+
+/// A report as a datagram. Every fourth has a UDP checksum, which is wrong in one of sixteen. Lengths may contradict each other.
+fn packet(dice: &mut Dice, reporter: u16, payload: &[u8]) -> Vec<u8> {
+    let mut packet = datagram_of(reporter, payload);
     if dice.one_in(4) {
         datagram::fill_udp_checksum(&mut packet);
         if dice.one_in(16) {

@@ -234,6 +234,9 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 }
                 count = count + 1;
                 sends = count >= meta.entries || (meta.immediate == 1 && meta.notify == 1);
+            } else if (meta.forget == 1) {
+                COUNT_REPORTS(egress_discarded, primitive, count)
+                count = 0;
             } else {
                 sends = count != 0 && standard.egress_global_timestamp - born >= (bit<48>)meta.epoch;
             }

@@ -571,9 +571,9 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
         // ---- Accepted. Egress decides what becomes of a sketch column.
         meta.reports = 1;
+        meta.forget = command == COMMAND_FORGET_LIST || command == COMMAND_FORGET_COLUMN ? 1w1 : 0;
         if (meta.primitive == SKETCH_MERGE) {
             meta.state = meta.state + (((meta.epoch & meta.epochs_mask) << meta.columns_shift) | meta.number);
-            meta.forget = command == COMMAND_FORGET_COLUMN ? 1w1 : 0;
             sketch_reporter.apply();
         } else if (is_report) {
             accepted.count((bit<32>)meta.primitive);

@@ -31,6 +31,7 @@ header packet_in_t {
 #define COMMAND_FORGET_ROW 8w6
 #define COMMAND_FORGET_COLUMN 8w7
 #define COMMAND_PROBE 8w8
+#define COMMAND_FORGET_LIST 8w9
 
 // The port of packet-out and packet-in (simple_switch_grpc --cpu-port 255).
 const bit<9> CPU_PORT = 255;

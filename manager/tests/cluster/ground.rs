@@ -78,18 +78,20 @@ redundancy = 2
 spread_copies = true
 ";
 
-/// Behind a software translator also lists: with a round number in each entry, and one of keys.
-const LISTS: &str = "
+/// Lists with a round number in each entry. Behind a switch, three of these are a batch: it holds them.
+const ROUND_LISTS: &str = "
 [[store]]
 id = 5
 name = 'rounds'
 kind = 'append'
 lists = 4
 ring = 4096
-batch_len = 16
 entry_len = 8
 epoch = '3s'
+";
 
+/// Behind a software translator also a list of keys.
+const KEY_LIST: &str = "
 [[store]]
 id = 6
 name = 'keys'
@@ -185,6 +187,12 @@ impl Ground {
         self.truth.doubt_last();
         let log = self.folder.path().join("translator.log");
         self.translator = translator(&self.relays, &log, &self.reports.to_string()).0;
+    }
+
+    /// Kills the switch, and starts it again without a program.
+    pub(crate) fn restart_switch(&mut self) {
+        let switched = self.switched.as_mut().expect("a switch");
+        switched.restart(self.folder.path(), &self.runtime);
     }
 
     /// Starts a collector, which joins.
@@ -415,11 +423,11 @@ impl Ground {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
+        for list in 0..lists::COUNT {
+            let entry = lists::entry(round);
+            self.reporter.report(ROUNDS, Body::Append { list, value: &entry }).unwrap();
+        }
         if self.switched.is_none() {
-            for list in 0..lists::COUNT {
-                let entry = lists::entry(round);
-                self.reporter.report(ROUNDS, Body::Append { list, value: &entry }).unwrap();
-            }
             let key = self.truth.key_of(round);
             self.reporter.report(KEYS, Body::Append { list: 0, value: &key.0 }).unwrap();
         }
@@ -558,8 +566,8 @@ fn collector(nodes: &Nodes, folder: PathBuf, id: &str, wiring: &Wiring) -> Child
         Wiring::Link { address, link } => format!("address = '{address}'\nlink = '{link}'"),
     };
     let lists = match wiring {
-        Wiring::Socket => LISTS,
-        Wiring::Link { .. } => "",
+        Wiring::Socket => format!("{ROUND_LISTS}batch_len = 16\n{KEY_LIST}"),
+        Wiring::Link { .. } => format!("{ROUND_LISTS}batch_len = 32\n"),
     };
     let text = format!(
         "[history]\ndirectory = {:?}\n[soft]\n{nic}\n[cluster.etcd]\nendpoints = {endpoints:?}\nlease_seconds = {}\n{STORES}{lists}",

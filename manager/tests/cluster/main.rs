@@ -62,7 +62,10 @@ fn two_collectors_become_three_and_two_again() {
 #[test]
 #[ignore = "needs etcd-server"]
 fn a_list_that_moves_is_followed_and_its_past_is_found_where_it_was() {
-    let mut ground = Ground::start(&["a", "b"]);
+    list_moves(Ground::start(&["a", "b"]));
+}
+
+fn list_moves(mut ground: Ground) {
     ground.until_served();
     let followed: Vec<_> = (0..lists::COUNT).map(|list| ground.follow_list(list)).collect();
     ground.load(Duration::from_secs(6));
@@ -73,7 +76,7 @@ fn a_list_that_moves_is_followed_and_its_past_is_found_where_it_was() {
     ground.until_at(&["b", "c"]);
     ground.load(Duration::from_secs(6));
     for list in followed {
-        ground.check_list(list);
+        ground.check_list(list, lists::MOVED);
     }
     ground.check_epochs();
 }
@@ -97,6 +100,37 @@ fn a_switch_follows_two_collectors_that_become_three_and_two_again() {
     ground.kill("a", &["b", "c"]);
     ground.load(Duration::from_secs(4));
     ground.check_values("a is dead");
+}
+
+#[test]
+#[ignore = "needs root, etcd-server and simple_switch_grpc"]
+fn a_list_of_a_switch_that_moves_is_followed_and_its_past_is_found_where_it_was() {
+    if !common::has_bmv2("a_list_of_a_switch_that_moves_is_followed_and_its_past_is_found_where_it_was") {
+        return;
+    }
+    list_moves(Ground::start_switched(&["a", "b"]));
+}
+
+#[test]
+#[ignore = "needs root, etcd-server and simple_switch_grpc"]
+fn lists_of_a_switch_that_restarted_go_on_where_the_collectors_have_them() {
+    if !common::has_bmv2("lists_of_a_switch_that_restarted_go_on_where_the_collectors_have_them") {
+        return;
+    }
+    let mut ground = Ground::start_switched(&["a", "b"]);
+    ground.until_served();
+    let followed: Vec<_> = (0..lists::COUNT).map(|list| ground.follow_list(list)).collect();
+    ground.load(Duration::from_secs(4));
+    let begin = ground.truth.rounds();
+    ground.restart_switch();
+    ground.until_served();
+    let gap = ground.truth.rounds() - begin;
+    ground.load(Duration::from_secs(4));
+    ground.check_values("the switch has restarted");
+    for list in followed {
+        // Batches were held when it was killed, too.
+        ground.check_list(list, 2 * lists::MOVED + gap as usize);
+    }
 }
 
 #[test]

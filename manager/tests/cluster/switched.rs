@@ -9,6 +9,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, Command};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dta_testbed::bmv2::SimpleSwitch;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -25,17 +26,22 @@ const SERVICE_MAC: &str = "02:00:00:00:00:88";
 const REPORTER: Ipv4Addr = Ipv4Addr::new(198, 18, 13, 7);
 const REPORTER_MAC: &str = "02:00:00:00:00:07";
 
+/// One at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// The switch, its control plane and the namespace. The thread that made it is in the namespace.
 pub(crate) struct Switched {
-    _switch: SimpleSwitch,
+    switch: Option<SimpleSwitch>,
     /// gRPC address of the switch.
     control: String,
     _namespace: Namespace,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Switched {
     /// Moves this thread into a new namespace and starts the switch, without a program.
     pub(crate) fn start(folder: &Path, runtime: &Runtime) -> Switched {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let namespace = Namespace::enter();
         for arguments in [
             "link set lo up".to_owned(),
@@ -56,10 +62,17 @@ impl Switched {
             must("ethtool", &format!("-K {end} tx off"));
         }
         let control = format!("127.0.0.1:{}", free_port());
+        let mut switched = Switched { switch: None, control, _namespace: namespace, _turn: turn };
+        switched.restart(folder, runtime);
+        switched
+    }
+
+    /// Kills the switch, and starts it again without a program.
+    pub(crate) fn restart(&mut self, folder: &Path, runtime: &Runtime) {
+        self.switch = None;
         let interfaces = ["1@vr1".to_owned(), "2@vc1".to_owned()];
-        let switch = SimpleSwitch::start(folder, "edge", free_port(), &interfaces, &control);
-        let switch = runtime.block_on(switch).unwrap();
-        Switched { _switch: switch, control, _namespace: namespace }
+        let switch = SimpleSwitch::start(folder, "edge", free_port(), &interfaces, &self.control);
+        self.switch = Some(runtime.block_on(switch).unwrap());
     }
 
     /// Starts `dta-translator watch`, and says where the switch takes reports.
@@ -68,7 +81,7 @@ impl Switched {
         let endpoints = nodes.config().endpoints;
         let text = format!(
             "[translator]\nlisten = '{SERVICE}:40040'\nsource = '{SERVICE}'\nmac = '{SERVICE_MAC}'\n\
-             stores = ['flows', 'timed', 'bytes']\nlease_seconds = 3\n\
+             stores = ['flows', 'timed', 'bytes', 'rounds']\nlease_seconds = 3\n\
              [translator.cluster]\nendpoints = {endpoints:?}\n\
              [switch.edge]\ntype = 'bmv2'\ncontrol = '{}'\nstate = {:?}\ncollector_ports = [2]\npostcard_rows = 256\n\
              stations = [{{ mac = '{REPORTER_MAC}', port = 1 }}]\n",

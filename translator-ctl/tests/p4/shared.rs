@@ -9,7 +9,7 @@ use dta_translator::switches::p4::P4Switch;
 use dta_translator::switches::p4::pipeline::TRANSLATOR;
 use dta_translator::switches::p4::tables::{Holds, Item, Match, Tables};
 use dta_translator::switches::p4::translator::{
-    FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, FORGET_COLUMN, FORGET_ROW, SET_LIST, SET_PSN,
+    FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, FORGET_COLUMN, FORGET_LIST, FORGET_ROW, SET_LIST, SET_PSN,
 };
 use dta_translator::switches::{After, Target, TargetError};
 
@@ -209,7 +209,7 @@ fn a_list_goes_on_at_each_collector_where_it_was_there() {
     let (_, p4) = config.switch("b1").unwrap().p4().unwrap();
     let chaos = Chaos::new(&TRANSLATOR, 0);
     let mut target = P4Switch::new(Box::new(chaos.clone()), "b1", p4, &config.translator_of("b1").unwrap());
-    // Which lists are flushed, and which are set to 100.
+    // Which lists are flushed, whose new places are cleared as others had them, and which are set to 100.
     let mut apply = |at: &[(u8, u32, u32)], generation, after| {
         chaos.with(|state| state.registers.clear());
         block_on(target.apply(&with_lists(at, generation), after)).unwrap();
@@ -222,20 +222,21 @@ fn a_list_goes_on_at_each_collector_where_it_was_there() {
         let set: Vec<u32> =
             of(SET_LIST).into_iter().map(|(list, value)| (value == 100).then_some(list).unwrap()).collect();
         let flushed: Vec<u32> = of(FLUSH_LIST).into_iter().map(|(list, _)| list).collect();
-        (flushed, set)
+        let cleared: Vec<u32> = of(FORGET_LIST).into_iter().map(|(list, _)| list).collect();
+        (flushed, cleared, set)
     };
     let none = Vec::new;
-    assert_eq!(apply(&[(0, 0, 8)], 1, After::Open), (none(), (0..8).collect()));
+    assert_eq!(apply(&[(0, 0, 8)], 1, After::Open), (none(), none(), (0..8).collect()));
     // Some move; those that stay go on.
     let (moved, more) = ([(0, 0, 4), (1, 4, 4)], [(0, 0, 3), (1, 3, 5)]);
-    assert_eq!(apply(&moved, 1, After::Open), (vec![4, 5, 6, 7], vec![4, 5, 6, 7]));
-    assert_eq!(apply(&more, 1, After::Renewal), (vec![3], vec![3]));
+    assert_eq!(apply(&moved, 1, After::Open), (vec![4, 5, 6, 7], none(), vec![4, 5, 6, 7]));
+    assert_eq!(apply(&more, 1, After::Renewal), (vec![3], none(), vec![3]));
     // They come back, and go on.
-    assert_eq!(apply(&[(0, 0, 8)], 1, After::Renewal), (vec![3, 4, 5, 6, 7], none()));
-    assert_eq!(apply(&moved, 1, After::Open), (vec![4, 5, 6, 7], none()));
+    assert_eq!(apply(&[(0, 0, 8)], 1, After::Renewal), (vec![3, 4, 5, 6, 7], none(), none()));
+    assert_eq!(apply(&moved, 1, After::Open), (vec![4, 5, 6, 7], none(), none()));
     // Where somebody else may have written meanwhile, the grant says where they go on; also of those that come later.
-    assert_eq!(apply(&moved, 5, After::Open), (none(), (0..4).collect()));
-    assert_eq!(apply(&[(0, 0, 8)], 5, After::Open), (vec![4, 5, 6, 7], vec![4, 5, 6, 7]));
+    assert_eq!(apply(&moved, 5, After::Open), (none(), none(), (0..4).collect()));
+    assert_eq!(apply(&[(0, 0, 8)], 5, After::Open), (vec![4, 5, 6, 7], vec![4, 5, 6, 7], vec![4, 5, 6, 7]));
 }
 
 /// The place of each list of store 2, by its rows.

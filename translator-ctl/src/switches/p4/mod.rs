@@ -173,14 +173,16 @@ impl P4Switch {
         Ok(State { tables, kept, held })
     }
 
-    /// The commands for the data plane after these changes. `kept` are the places that lists had before, and `is_same`
-    /// says of a store and a collector whether nobody else can have written there meanwhile.
+    /// The commands for the data plane after these changes. `kept` are the places that lists keep, `was_used` says whether
+    /// some list may have had a place, and `is_same` of a store and a collector whether nobody else can have written there
+    /// meanwhile.
     fn commands(
         &self,
         changes: &[Change],
         want: &Program,
         places: &Places,
         kept: &Places,
+        was_used: impl Fn(u32) -> bool,
         is_same: impl Fn(u16, u8) -> bool,
         fresh: bool,
     ) -> Vec<Command> {
@@ -236,10 +238,15 @@ impl P4Switch {
                     for (list, state) in places.lists(lists).into_iter().flat_map(|(part, at)| part.zip(at..))
                     {
                         let sequence = positions.get(&list).copied().unwrap_or(0);
-                        let set = of_store(translator::SET_LIST, lists.store, list, sequence);
-                        // The registers of a newly loaded program are 0.
-                        if !(is_same && had.contains(&list) || fresh && sequence == 0) {
-                            commands.push(Command { state, ..set });
+                        let of =
+                            |command, value| Command { state, ..of_store(command, lists.store, list, value) };
+                        let is_new = !had.contains(&list);
+                        // Another list may have left entries there. The registers of a newly loaded program are 0.
+                        if is_new && was_used(state) && !fresh {
+                            commands.push(of(translator::FORGET_LIST, 0));
+                        }
+                        if (is_new || !is_same) && !(fresh && sequence == 0) {
+                            commands.push(of(translator::SET_LIST, sequence));
                         }
                     }
                 }
@@ -491,7 +498,9 @@ impl Target for P4Switch {
         if !(changes.is_empty() && updates.is_empty()) {
             let mut half = SwitchState { applied: certain, places: places.clone(), life };
             half.places.keep_lists_of(&kept.places);
-            let commands = self.commands(&changes, want, &places, &half.places, is_same, fresh);
+            // Without a state, nothing is known of a program that runs.
+            let was_used = |place| kept.life == 0 || kept.places.was_used(place);
+            let commands = self.commands(&changes, want, &places, &half.places, was_used, is_same, fresh);
             self.flush_leaving(&held, want, &tables, is_same).await;
             info!(
                 changes = changes.len(),

@@ -42,6 +42,9 @@ pub struct Places {
     /// Places of ranges of lists, by collector.
     #[serde(with = "pairs")]
     lists: BTreeMap<ListsAt, PlaceRange>,
+    /// The first place that no list has had.
+    #[serde(default)]
+    unused: u32,
 }
 
 /// The first of some lists at a collector.
@@ -161,6 +164,8 @@ impl Places {
                     for Range { start, end } in places.without_place(lists) {
                         let at = ListsAt { store: lists.store, collector: lists.collector, first: start };
                         take(&mut places.lists, at, end - start, room.lists, false, what)?;
+                        let place = places.lists[&at];
+                        places.unused = places.unused.max(place.first + place.count);
                     }
                 }
                 _ => {}
@@ -187,6 +192,11 @@ impl Places {
     /// The columns of a sketch.
     pub fn columns(&self, store: u16) -> Option<PlaceRange> {
         self.columns.get(&store).copied()
+    }
+
+    /// Whether some list has had a place.
+    pub fn was_used(&self, place: u32) -> bool {
+        place < self.unused
     }
 
     /// Where the state of lists is: each part of them, and the place of its first list.

@@ -165,6 +165,8 @@ pub const FORGET_ROW: u8 = 6;
 pub const FORGET_COLUMN: u8 = 7;
 /// Sends a zero-length WRITE with AckReq on a queue pair.
 pub const PROBE: u8 = 8;
+/// Discards what is gathered for list `index`.
+pub const FORGET_LIST: u8 = 9;
 
 /// Number of queue pairs in the program.
 pub const QUEUE_PAIRS: u32 = 64;

@@ -9,8 +9,10 @@ use super::{BfRuntime, Described};
 use crate::switches::TargetError;
 use crate::switches::p4::bfrt_json::{BfrtInfo, BfrtTable, last};
 use crate::switches::p4::runtime::BATCH;
-use crate::switches::p4::tofino::{self, COLUMN_UNSENT, COLUMN_USED, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD};
-use crate::switches::p4::translator::{Command, FORGET_COLUMN, FORGET_ROW, SET_LIST, SET_PSN};
+use crate::switches::p4::tofino::{
+    self, COLUMN_UNSENT, COLUMN_USED, LIST_COUNT, LIST_SEQUENCE, NEXT_PSN, ROW_HEAD,
+};
+use crate::switches::p4::translator::{Command, FORGET_COLUMN, FORGET_LIST, FORGET_ROW, SET_LIST, SET_PSN};
 
 /// Registers of one name: table, number of the index, number and width of the value.
 fn register<'a>(info: &'a BfrtInfo, name: &str) -> Option<(&'a BfrtTable, u32, u32, u16)> {
@@ -27,6 +29,7 @@ impl Described {
         match command.command {
             SET_PSN => Some(vec![self.register_update(NEXT_PSN, command.pair.into(), command.value)?]),
             SET_LIST => Some(vec![of_state(LIST_SEQUENCE, tofino::newest(command.value))?]),
+            FORGET_LIST => Some(vec![of_state(LIST_COUNT, 0)?]),
             FORGET_ROW => Some(vec![of_state(ROW_HEAD, 0)?]),
             FORGET_COLUMN => Some(vec![of_state(COLUMN_USED, 0)?, of_state(COLUMN_UNSENT, 0)?]),
             _ => None,
