@@ -81,7 +81,7 @@ impl Switched {
         let endpoints = nodes.config().endpoints;
         let text = format!(
             "[translator]\nlisten = '{SERVICE}:40040'\nsource = '{SERVICE}'\nmac = '{SERVICE_MAC}'\n\
-             stores = ['flows', 'timed', 'bytes', 'rounds']\nlease_seconds = 3\n\
+             stores = ['flows', 'timed', 'bytes', 'rounds']\nlease_seconds = 10\n\
              [translator.cluster]\nendpoints = {endpoints:?}\n\
              [switch.edge]\ntype = 'bmv2'\ncontrol = '{}'\nstate = {:?}\ncollector_ports = [2]\npostcard_rows = 256\n\
              stations = [{{ mac = '{REPORTER_MAC}', port = 1 }}]\n",
