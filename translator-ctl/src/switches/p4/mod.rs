@@ -173,20 +173,22 @@ impl P4Switch {
         Ok(State { tables, kept, held })
     }
 
-    /// The commands for the data plane after these changes. `kept` are the places that lists keep, `was_used` says whether
-    /// some list may have had a place, and `is_same` of a store and a collector whether nobody else can have written there
-    /// meanwhile.
+    /// The commands for the data plane after these changes to what was there `before`. `is_same` says of a store and a
+    /// collector whether nobody else can have written there meanwhile.
     fn commands(
         &self,
         changes: &[Change],
         want: &Program,
         places: &Places,
-        kept: &Places,
-        was_used: impl Fn(u32) -> bool,
+        before: &SwitchState,
         is_same: impl Fn(u16, u8) -> bool,
         fresh: bool,
     ) -> Vec<Command> {
         let mut commands = Vec::new();
+        let mut kept = places.clone();
+        kept.keep_lists_of(&before.places);
+        // Without a state, nothing is known of a program that runs.
+        let was_used = |place| before.life == 0 || before.places.was_used(place);
         let is_new = |key: EntryKey| {
             changes.iter().any(|change| matches!(change, Change::Insert { entry } if entry.key() == key))
         };
@@ -498,9 +500,7 @@ impl Target for P4Switch {
         if !(changes.is_empty() && updates.is_empty()) {
             let mut half = SwitchState { applied: certain, places: places.clone(), life };
             half.places.keep_lists_of(&kept.places);
-            // Without a state, nothing is known of a program that runs.
-            let was_used = |place| kept.life == 0 || kept.places.was_used(place);
-            let commands = self.commands(&changes, want, &places, &half.places, was_used, is_same, fresh);
+            let commands = self.commands(&changes, want, &places, &kept, is_same, fresh);
             self.flush_leaving(&held, want, &tables, is_same).await;
             info!(
                 changes = changes.len(),
