@@ -149,15 +149,8 @@ impl<'a, T: Target> Shared<'a, T> {
     /// Makes the target hold a collector's current grant, together with the others'. Returns whether it holds all of
     /// it: in a cluster, new regions may have to wait for those of other collectors.
     pub(crate) async fn apply(&self, collector: u8, grant: Grant, after: After) -> Result<bool, Refusal> {
-        {
-            let lost = &mut self.state.lock().await.known.lost;
-            match after {
-                After::Open => drop(lost.remove(&collector)),
-                After::Renewal if lost.contains(&collector) => {
-                    return Err(ApplyError::nothing(TargetError::Restarted).into());
-                }
-                After::Renewal => {}
-            }
+        if after == After::Renewal && self.is_lost(collector).await {
+            return Err(ApplyError::nothing(TargetError::Restarted).into());
         }
         self.take(Some(collector), |_| Some(grant), after).await
     }
@@ -223,6 +216,8 @@ impl<'a, T: Target> Shared<'a, T> {
             && state.target.has_restarted().await.map_err(ApplyError::nothing)?
         {
             state.known.lose(std::mem::take(&mut granted));
+        }
+        if after == After::Open {
             state.known.lost.retain(|lost| Some(*lost) != collector);
         }
         if let Some(collector) = collector

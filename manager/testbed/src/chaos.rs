@@ -176,15 +176,9 @@ async fn kill_collector_of_device(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) ->
     Ok(Cost { seconds_down, session_resumed, frames })
 }
 
-/// Frames that left the translator.
-fn link_sent(statistics: &Statistics) -> u64 {
-    statistics.node(Stage::Translator).of(&translator::LINK_SENT, &[translator::ROCE])
-}
-
 /// Frames that left the translator but that no queue pair of the device took.
 fn not_taken(statistics: &Statistics) -> u64 {
-    let sent = link_sent(statistics);
-    sent.saturating_sub(statistics.node(Stage::Nic).get(&nic::RECEIVED))
+    statistics.link_sent().saturating_sub(statistics.node(Stage::Nic).get(&nic::RECEIVED))
 }
 
 /// Removes the device while reports go on, and puts it back.
@@ -310,7 +304,7 @@ async fn rest(scene: &mut Scene<'_, '_>) -> anyhow::Result<u64> {
         scene.switches.poll(scene.journal).await?;
         let statistics: Statistics = scene.daemons.translator_statistics().await?;
         let received = statistics.node(Stage::Translator).get(&translator::RECEIVED);
-        let now = [received, link_sent(&statistics), scene.switches.side().sent];
+        let now = [received, statistics.link_sent(), scene.switches.side().sent];
         if now != last {
             (last, moved) = (now, Instant::now());
         }
@@ -328,9 +322,9 @@ async fn rest(scene: &mut Scene<'_, '_>) -> anyhow::Result<u64> {
 /// send again at any time.
 async fn at_one_moment(daemons: &mut Daemons, ports: &UdpStats) -> anyhow::Result<(u64, u64)> {
     loop {
-        let before = link_sent(&daemons.translator_statistics().await?);
+        let before = daemons.translator_statistics().await?.link_sent();
         let closed = UdpStats::read()?.since(ports).no_ports;
-        let after = link_sent(&daemons.translator_statistics().await?);
+        let after = daemons.translator_statistics().await?.link_sent();
         if before == after {
             return Ok((after, closed));
         }

@@ -264,13 +264,13 @@ impl Daemons {
 
     /// Frames in rings between the translator and the NIC, if these are on this machine and none was killed.
     pub fn in_rings(&self, statistics: &Statistics) -> u64 {
-        let (translator, at_nic) = (statistics.node(Stage::Translator), statistics.node(Stage::Nic));
-        if self.away.is_some() || self.any_killed || translator.get(&ring::SENT) == 0 {
+        let has_ring = statistics.node(Stage::Translator).get(&ring::SENT) > 0;
+        if self.away.is_some() || self.any_killed || !has_ring {
             return 0;
         }
-        let sent = translator.of(&counter::LINK_SENT, &[counter::ROCE]);
+        let at_nic = statistics.node(Stage::Nic);
         let lost: u64 = at_nic.each(&nic::LINK_LOST).map(|(_, lost)| lost).sum();
-        sent.saturating_sub(at_nic.get(&nic::RECEIVED) + lost)
+        statistics.link_sent().saturating_sub(at_nic.get(&nic::RECEIVED) + lost)
     }
 
     /// Whether the translator is a switch.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dta_cli::counters;
 use dta_proto::control::NodeStatistics;
-use dta_proto::counter::{self, Definition, Found, Kind, Stage, Step};
+use dta_proto::counter::{self, Definition, Found, Kind, Stage, Step, translator};
 use serde::{Serialize, Serializer};
 
 /// Counters by node and name.
@@ -72,6 +72,11 @@ impl Statistics {
         }
     }
 
+    /// Frames that left the translator.
+    pub fn link_sent(&self) -> u64 {
+        self.node(Stage::Translator).of(&translator::LINK_SENT, &[translator::ROCE])
+    }
+
     /// All nodes of a stage as one, whose counters are the sums of theirs.
     pub fn node(&self, stage: Stage) -> Node<'_> {
         Node(self.nodes(stage).flat_map(|node| node.0).collect())
@@ -134,7 +139,7 @@ impl<'a> Node<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dta_proto::counter::{nic, reporter, translator};
+    use dta_proto::counter::{nic, reporter};
 
     fn statistics(nodes: &[(&str, &[(&str, u64)])]) -> Statistics {
         let counters =

@@ -8,11 +8,11 @@ use dta_translator::switches::p4::P4Switch;
 use dta_translator::switches::p4::pipeline::{REPORTER, TRANSLATOR};
 use dta_translator::switches::p4::reporter::ReporterSwitch;
 use dta_translator::switches::p4::translator::{SET_LIST, SET_PSN};
-use dta_translator::switches::{After, Target as _, TargetError};
+use dta_translator::switches::{After, Target as _};
 
-use crate::block_on;
 use crate::chaos::Chaos;
 use crate::profiles::{BATCHES_OF_16, BATCHES_OF_32, POSTCARDS, SKETCH, program};
+use crate::{attempt, block_on};
 
 const SEEDS: u64 = 300;
 /// Attempts after which even a failure rate of one in four is no excuse.
@@ -52,13 +52,10 @@ fn a_translator_that_fails_at_random_comes_to_hold_each_program_whole() {
         let target = || P4Switch::new(Box::new(chaos.clone()), "b1", p4, &translator);
         for (want, mut after) in [(&first, After::Open), (&second, After::Renewal), (&third, After::Open)] {
             chaos.with(|state| state.one_in = 4);
-            let attempts = (0..ATTEMPTS).find(|_| match block_on(target().apply(want, after)) {
+            let attempts = (0..ATTEMPTS).find(|_| match attempt(&mut target(), want, &mut after) {
                 Ok(_) => true,
                 Err(error) => {
                     assert!(error.error.may_pass(), "{error}");
-                    if matches!(error.error, TargetError::Restarted) {
-                        after = After::Open;
-                    }
                     false
                 }
             });

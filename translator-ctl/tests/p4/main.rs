@@ -21,7 +21,7 @@ use std::path::Path;
 use bfruntime_proto::bfrt::data_field;
 use common::Fake;
 use dta_proto::counter::find;
-use dta_proto::program::{Entry, Primitive, Program};
+use dta_proto::program::{Change, Entry, Primitive, Program};
 use dta_proto::store::StoreKind;
 use dta_translator::config::{Config, Profile};
 use dta_translator::setup;
@@ -32,7 +32,7 @@ use dta_translator::switches::p4::schema::Schema;
 use dta_translator::switches::p4::tables::{Holds, Item, Match, Tables};
 use dta_translator::switches::p4::tofino::used_of;
 use dta_translator::switches::p4::translator::{SET_LIST, SET_PSN, USED};
-use dta_translator::switches::{After, ApplyError, Target, any_switch};
+use dta_translator::switches::{After, ApplyError, Target, TargetError, any_switch};
 use p4runtime_proto::read_p4info;
 use simple_switch::SimpleSwitch;
 use switch::{FakeSwitch, number};
@@ -45,6 +45,20 @@ thread_local! {
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     RUNTIME.with(|runtime| runtime.block_on(future))
+}
+
+/// Applies a program. If the switch has restarted, the next attempt comes after opening the sessions again, as with a
+/// lease.
+fn attempt(
+    target: &mut impl Target,
+    program: &Program,
+    after: &mut After,
+) -> Result<Vec<Change>, ApplyError> {
+    let done = block_on(target.apply(program, *after));
+    if done.as_ref().is_err_and(|error| matches!(error.error, TargetError::Restarted)) {
+        *after = After::Open;
+    }
+    done
 }
 
 /// A collector, a switch, and a place for its state file.

@@ -16,7 +16,7 @@ use dta_translator::switches::{After, Target, TargetError};
 use crate::chaos::Chaos;
 use crate::profiles::target;
 use crate::switch::number;
-use crate::{Bed, block_on};
+use crate::{Bed, attempt, block_on};
 
 /// The stores of the vectors, whose keys the first collector has up to the bucket before `at`, and the second from
 /// there on. A `Some(false)` is a second collector whose session has ended, and `None` one that has not answered.
@@ -61,16 +61,13 @@ fn program(at: u8, second: Option<bool>) -> Program {
 }
 
 fn apply(config: &Config, program: &Program) {
-    let mut target = target(config);
-    block_on(async {
-        let mut after = After::Renewal;
-        while let Err(error) = target.apply(program, after).await {
-            // It was never programmed.
-            assert!(matches!(error.error, TargetError::Restarted) && after == After::Renewal, "{error}");
-            after = After::Open;
-        }
-        assert_eq!(target.lacks(program, After::Renewal).await.unwrap(), []);
-    });
+    let (mut target, mut after) = (target(config), After::Renewal);
+    if let Err(error) = attempt(&mut target, program, &mut after) {
+        // It was never programmed.
+        assert!(matches!(error.error, TargetError::Restarted), "{error}");
+        attempt(&mut target, program, &mut after).unwrap();
+    }
+    assert_eq!(block_on(target.lacks(program, After::Renewal)).unwrap(), []);
 }
 
 /// Rows of the tables that say where something lies.
@@ -274,14 +271,7 @@ fn lists_that_move_while_the_switch_fails_go_on_in_the_end() {
         for (at, generation, mut after) in steps {
             let want = with_lists(at, generation);
             chaos.with(|state| state.one_in = 3);
-            let mut attempt = || {
-                let done = block_on(target().apply(&want, after));
-                if done.as_ref().is_err_and(|error| matches!(error.error, TargetError::Restarted)) {
-                    after = After::Open;
-                }
-                done.is_ok()
-            };
-            assert!((0..1000).any(|_| attempt()), "{seed}");
+            assert!((0..1000).any(|_| attempt(&mut target(), &want, &mut after).is_ok()), "{seed}");
             chaos.with(|state| state.one_in = 0);
             assert_eq!(block_on(target().lacks(&want, after)).unwrap(), [], "{seed}");
             // Each has a place of its own, in which its sequence was set.

@@ -173,22 +173,20 @@ impl P4Switch {
         Ok(State { tables, kept, held })
     }
 
-    /// The commands for the data plane after these changes to what was there `before`. `is_same` says of a store and a
-    /// collector whether nobody else can have written there meanwhile.
+    /// The commands for the data plane after these changes to a switch of which this was `kept`. `is_same` says of a
+    /// store and a collector whether nobody else can have written there meanwhile.
     fn commands(
         &self,
         changes: &[Change],
         want: &Program,
         places: &Places,
-        before: &SwitchState,
+        kept: &SwitchState,
         is_same: impl Fn(u16, u8) -> bool,
         fresh: bool,
     ) -> Vec<Command> {
         let mut commands = Vec::new();
-        let mut kept = places.clone();
-        kept.keep_lists_of(&before.places);
         // Without a state, nothing is known of a program that runs.
-        let was_used = |place| before.life == 0 || before.places.was_used(place);
+        let was_used = |place| kept.life == 0 || kept.places.was_used(place);
         let is_new = |key: EntryKey| {
             changes.iter().any(|change| matches!(change, Change::Insert { entry } if entry.key() == key))
         };
@@ -235,14 +233,14 @@ impl P4Switch {
                 (_, Entry::Lists(lists)) if want.store(lists.store).is_some() => {
                     let positions: BTreeMap<u32, u32> = lists.positions.iter().copied().collect();
                     let is_same = is_same(lists.store, lists.collector);
-                    let had: BTreeSet<u32> =
-                        kept.lists(lists).into_iter().flat_map(|(part, _)| part).collect();
-                    for (list, state) in places.lists(lists).into_iter().flat_map(|(part, at)| part.zip(at..))
-                    {
+                    let each =
+                        |of: &Places| of.lists(lists).into_iter().flat_map(|(part, at)| part.zip(at..));
+                    let had: BTreeSet<(u32, u32)> = each(&kept.places).collect();
+                    for (list, state) in each(places) {
                         let sequence = positions.get(&list).copied().unwrap_or(0);
                         let of =
                             |command, value| Command { state, ..of_store(command, lists.store, list, value) };
-                        let is_new = !had.contains(&list);
+                        let is_new = !had.contains(&(list, state));
                         // Another list may have left entries there. The registers of a newly loaded program are 0.
                         if is_new && was_used(state) && !fresh {
                             commands.push(of(translator::FORGET_LIST, 0));
