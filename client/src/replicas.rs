@@ -67,6 +67,7 @@ impl Group {
         }));
         let mut of_keys: Vec<Vec<Found>> = question.keys.iter().map(|_| Vec::new()).collect();
         let (mut is_old, mut epochs, mut missing) = (false, Vec::new(), None);
+        let mut away = BTreeSet::new();
         for ((&(member, copy), places), answers) in asked.iter().zip(answered.await) {
             let answers = match answers {
                 Ok(answers) => answers,
@@ -75,6 +76,7 @@ impl Group {
                         self.away.note(member, error.status().cloned());
                     }
                     missing = Some(self.is_silent(member, &error).into());
+                    away.insert(member);
                     continue;
                 }
                 // It was down at the moment that is asked about.
@@ -93,6 +95,10 @@ impl Group {
             for (place, answer) in places.iter().zip(answers.of_keys) {
                 of_keys[*place].push(Found { started, opened, copy, answer });
             }
+        }
+        // Any of them may have had a key then.
+        if let Some(error) = missing.take_if(|_| everywhere && away.len() >= parts.replicas()) {
+            return Err(error);
         }
         let answer = |found: Vec<Found>| {
             if found.is_empty() {

@@ -532,6 +532,26 @@ async fn copies_at_two_collectors_are_weighed_together_and_one_may_be_away() {
 }
 
 #[tokio::test]
+async fn of_a_moment_fewer_may_be_away_than_have_each_key() {
+    let (keys, moment) = (keys(), Moment::UnixMillis(NonZeroU64::new(7).unwrap()));
+    let asked = async |away: [bool; 3]| {
+        let [a, b, c] = away;
+        let member = |number, copies, is_away| Fake { cluster: 9, is_away, ..replica(number, copies) };
+        let members = [
+            member(1, ["0-99", "100-199"], a),
+            member(2, ["100-199", "200-255"], b),
+            member(3, ["200-255", "0-99"], c),
+        ];
+        let told = spread(&members).at(moment).key_write("flows", &keys, Policy::First, 0).await;
+        told.map(|answers| answers.len()).map_err(|error| error.to_string())
+    };
+    assert_eq!(asked([false; 3]).await, Ok(keys.len()));
+    assert_eq!(asked([true, false, false]).await, Ok(keys.len()));
+    let refused = asked([true, false, true]).await.unwrap_err();
+    assert!(refused.contains("does not answer"), "{refused}");
+}
+
+#[tokio::test]
 async fn two_that_say_to_have_the_same_copy_are_refused() {
     let both = spread(&[replica(1, ["0-255", "9"]), replica(2, ["0-127", "128-255"])]);
     let refused = asked(&both, "flows", &keys()).await.unwrap_err();
