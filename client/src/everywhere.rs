@@ -212,7 +212,9 @@ fn by_epoch(mut all: Vec<(usize, Answers)>) -> Vec<Answers> {
             epoch: epochs::in_common(vec![a.epoch, b.epoch]),
         };
         let mut answers = group.into_iter().map(|(_, answers)| answers).reduce(both)?;
-        let (begin, end) = (opened(&answers) + TOGETHER, end(&answers));
+        let end = end(&answers);
+        // The epochs before it may end a little later at other collectors.
+        let begin = opened(&answers) + TOGETHER.min(end.saturating_sub(opened(&answers)) / 2);
         let is_other =
             |(member, from, to): &(usize, u64, u64)| !members.contains(member) && *from < end && *to > begin;
         if spans.iter().any(is_other) {
@@ -285,5 +287,20 @@ mod tests {
             (120_000, vec![(1, None), (2, None)]),
         ];
         assert_eq!(told(restarted), known);
+        // It started shortly before an epoch ended, and again shortly before the next one did.
+        let short = vec![
+            of(0, [60_000, 120_000], [Some(1), None]),
+            of(1, [119_400, 120_010], [None, None]),
+            of(0, [120_000, 180_000], [Some(2), None]),
+            of(1, [120_010, 121_000], [None, Some(3)]),
+            of(1, [179_900, 180_010], [None, Some(4)]),
+        ];
+        let known = [
+            (60_000, vec![(1, Some(1))]),
+            (120_000, vec![(1, Some(2))]),
+            (120_010, vec![(2, Some(3))]),
+            (179_900, vec![(2, Some(4))]),
+        ];
+        assert_eq!(told(short), known);
     }
 }
