@@ -136,7 +136,7 @@ impl Truth {
             let (epoch, values) =
                 self.values(spread, "timed", Moment::UnixMillis(NonZeroU64::new(at).unwrap())).await.unwrap();
             let Some(epoch) = epoch else { continue };
-            let Some(rounds) = self.of_epoch(&epoch, &all) else { continue };
+            let Some(rounds) = self.of_epoch(&epoch) else { continue };
             for (n, found) in (0..).zip(values) {
                 compared += 1;
                 lost += usize::from(self.lacks_at(n, found.as_deref(), &epoch, rounds));
@@ -148,7 +148,7 @@ impl Truth {
         assert!(series.is_sorted_by_key(|(epoch, _)| epoch.opened));
         let before = compared;
         for (epoch, answers) in series.iter().filter(|(epoch, _)| epoch.flipped_from != 0) {
-            let Some(rounds) = self.of_epoch(epoch, &all) else { continue };
+            let Some(rounds) = self.of_epoch(epoch) else { continue };
             for KeyWriteAnswer { key, value, .. } in answers {
                 let n = keys.iter().position(|known| known.0[..] == key[..]).expect("one of them") as u32;
                 compared += 1;
@@ -201,29 +201,21 @@ impl Truth {
         self.lost.iter().any(|(buckets, until)| buckets.contains(bucket) && epoch.opened <= *until)
     }
 
-    /// The rounds of an epoch, where `all` are those of all collectors; `None` if too little is known of it.
-    fn of_epoch(&self, epoch: &Epoch, all: &[Epoch]) -> Option<Rounds> {
+    /// The rounds of an epoch; `None` if too little is known of it.
+    fn of_epoch(&self, epoch: &Epoch) -> Option<Rounds> {
         let is_sure = |round: &usize| !self.doubtful.iter().any(|doubtful| doubtful.contains(round));
         let is_in = |round: &usize| self.rounds[*round][1] < epoch.flipped_from;
         let surely = (0..self.rounds.len()).rev().filter(is_sure).find(is_in)?;
-        // All writers had moved to it when those of the epochs before had left.
-        let ended_before = |other: &&Epoch| other.flipped_to != 0 && other.flipped_from <= epoch.opened;
-        let left = |other: &Epoch| other.flipped_to + late(other);
-        let written_from = all.iter().filter(ended_before).map(left).max()?.max(epoch.opened);
-        if self.rounds[surely][0] < written_from {
+        // Writers move to an epoch after it was opened, by a second at most.
+        if self.rounds[surely][0] < epoch.opened + 1500 {
             return None;
         }
         let first = self.rounds.iter().position(|[_, end]| *end >= epoch.opened)?;
-        let left = epoch.flipped_to + late(epoch);
-        let possibly = self.rounds.iter().rposition(|[begin, _]| *begin <= left)?;
+        // Of a collector that died before it knew, writers may have moved during the next epoch.
+        let late = if epoch.confirmed { 100 } else { 3000 };
+        let possibly = self.rounds.iter().rposition(|[begin, _]| *begin <= epoch.flipped_to + late)?;
         Some(Rounds { first: first as u32, surely: surely as u32, possibly: possibly as u32 })
     }
-}
-
-/// How long after the end of an epoch writers may have left it. Of a collector that died before it knew, they may have
-/// moved during the next one.
-fn late(epoch: &Epoch) -> u64 {
-    if epoch.confirmed { 100 } else { 3000 }
 }
 
 /// The first round in an epoch, and the last one: for sure, and possibly.
